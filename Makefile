@@ -15,9 +15,10 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check --no-input
 SOURCES := netspec tests benchmarks
 PYTEST  := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 
-# What must hold without oneDNN: kernels, passes, training of whole nets. (The compiler and the command line never ask.)
+# Tests that must pass without oneDNN: kernels, passes, training of whole nets. The compiler and the command line do
+# not depend on oneDNN.
 MASKED := tests/registry/test_every_kernel.py tests/backends/test_engine.py tests/backends/test_program.py \
-	tests/passes tests/train tests/test_end_to_end.py
+	tests/passes tests/training tests/test_end_to_end.py
 
 NEWER_PYTHON = { echo "netspec needs Python 3.11 or newer, and this is $$($(1) --version 2>/dev/null || echo 'no Python: $(1)')." ; \
 	echo "Name another one:  make $(or $(MAKECMDGOALS),train) PYTHON=python3.12   (and remove $(VENV) if it is there)" ; exit 1 ; }
@@ -25,69 +26,87 @@ IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install train test test-masked test-peers test-gpu lint format type docs bench bench-gpu lock wheel clean
+.PHONY: help install train quick test test-slow test-masked test-peers test-gpu lint format type docs site bench bench-gpu lock wheel clean
 
-help: ## this list
+help: ## print this list
 	@echo "make TARGET [ARGS=…] [PYTHON=python3.12]"
-	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 15
 
 install: $(RUNTIME) ## make .venv with netspec and what it needs to run
 
 train: $(RUNTIME) ## train LeNet on MNIST; ARGS="train.max_epochs=1" changes the spec
 	$(BIN)/netspec train model_zoo/lenet_mnist/train.yaml $(ARGS)
 
-test: $(DEV) ## all tests; ARGS="-k schema -x" goes to pytest, WORKERS=0 runs them in one process
-	$(PYTEST) $(ARGS)
+test: $(DEV) ## run the tests; ARGS="-k schema -x" goes to pytest, WORKERS=0 uses one process
+	$(PYTEST) -m "not slow" $(ARGS)
 
-test-masked: $(DEV) ## what must hold without oneDNN, with oneDNN masked
+test-slow: $(DEV) ## run the tests that `make test` leaves out: whole trainings, jobs of several workers
+	$(PYTEST) -m slow $(ARGS)
+
+quick: $(DEV) ## run the tests of the edit loop, in under a minute: graph, schema, layers, solvers, passes, architecture
+	$(PYTEST) tests/graph tests/schema tests/layers tests/solvers tests/passes tests/test_architecture.py $(ARGS)
+
+test-masked: $(DEV) ## run the tests that must pass without oneDNN, with oneDNN masked
 	NETSPEC_ONEDNN=off $(PYTEST) $(MASKED) $(ARGS)
 
-test-gpu: $(DEV) ## what needs an NVIDIA GPU (.venv/bin/pip install -e '.[cuda13]'); fails without them
+test-gpu: $(DEV) ## run the tests that need an NVIDIA GPU (.venv/bin/pip install -e '.[cuda13]'); fails without one
 	NETSPEC_REQUIRE_GPU=1 $(PYTEST) -m gpu $(ARGS)
 
-test-peers: $(DEV) ## layers, losses and metrics against Keras on PyTorch, computed anew in .venv-peers
+test-peers: $(DEV) ## compare with Keras on PyTorch in .venv-peers; call CuPy, compile all CUDA kernels
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	@.venv-peers/bin/python -m pip --disable-pip-version-check --no-input install --quiet -r tests/peers/requirements.txt
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record --output build/peers
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_images --output build/peers
 	.venv-peers/bin/python -m tests.peers.record_caffe --output build/peers
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_keras --output build/peers/keras
+	.venv-peers/bin/python -m tests.backends.cuda.names
+	.venv-peers/bin/python -m tests.backends.cuda.nccl_calls
 	.venv-peers/bin/python -m tests.backends.cuda.compile
-	NETSPEC_PEER_ANSWERS=$(CURDIR)/build/peers $(PYTEST) tests/peers tests/exchange/keras $(ARGS)
+	.venv-peers/bin/python -m tests.backends.cuda.check --cupy
+	NETSPEC_PEER_ANSWERS=$(CURDIR)/build/peers $(PYTEST) tests/peers tests/exchange/formats/keras $(ARGS)
 
-lint: $(DEV) ## ruff: rules and formatting
+lint: $(DEV) ## check rules and formatting with ruff
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 
-format: $(DEV) ## let ruff mend what it can
+format: $(DEV) ## fix what ruff can fix
 	$(BIN)/ruff check --fix-only $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-type: $(DEV) ## mypy --strict
+type: $(DEV) ## check types with mypy --strict
 	$(BIN)/mypy
 
-docs: $(RUNTIME) ## docs/reference and model_zoo/schema anew, from the classes
+docs: $(RUNTIME) ## generate docs/reference and model_zoo/schema from the classes
 	$(BIN)/netspec schema --docs docs/reference
 	$(BIN)/netspec schema net > model_zoo/schema/net.json
 	$(BIN)/netspec schema train > model_zoo/schema/train.json
+	$(BIN)/python -m tests.exchange.documented_lists
 
-bench: $(PEERS) ## every benchmark beside its peers, which go into .venv-bench; ARGS="--quick --only mnist,training"
+site: ## build the documentation's web pages in build/site, with mkdocs-material in .venv-site
+	@test -x $(VENV)-site/bin/mkdocs || { $(PYTHON) -m venv $(VENV)-site && \
+		$(VENV)-site/bin/python -m pip --disable-pip-version-check --no-input install --quiet -r requirements/site.txt; }
+	rm -rf build/site-pages && mkdir -p build/site-pages
+	git ls-files '*.md' docs model_zoo .ci benchmarks LICENSE ':!tests' ':!netspec' ':!model_zoo/data/*/*.gz' \
+		| tar -cf - -T - | tar -xf - -C build/site-pages
+	$(VENV)-site/bin/mkdocs build --strict --config-file docs/mkdocs.yml
+
+bench: $(PEERS) ## run every benchmark and its peers, which are installed into .venv-bench; ARGS="--quick --only mnist,training"
 	$(BENCH)/bin/python -m benchmarks.all $(ARGS)
 
-bench-gpu: $(PEERS) ## a training step beside PyTorch's on an NVIDIA GPU; fails without one. ARGS="--nets lenet" or "--dry"
+bench-gpu: $(PEERS) ## compare a training step with PyTorch's on an NVIDIA GPU; fails without one. ARGS="--nets lenet" or "--dry"
 	$(BENCH)/bin/python -m benchmarks.bench_gpu $(ARGS)
 
-lock: ## resolve pyproject.toml anew into requirements/*.txt; needs uv
+lock: ## resolve pyproject.toml into requirements/*.txt; needs uv
 	UV="$(UV)" requirements/lock $(ARGS)
 
-wheel: $(RUNTIME) ## dist/netspec-*.whl, with the model zoo inside
+wheel: $(RUNTIME) ## build dist/netspec-*.whl, with the model zoo inside
 	$(BIN)/python -m hatchling build -t wheel
 
-clean: ## remove .venv, .venv-bench, .venv-peers, caches and built packages; run directories stay
-	rm -rf $(VENV) $(BENCH) .venv-peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove .venv and its companions, caches and built packages; run directories stay
+	rm -rf $(VENV) $(BENCH) $(VENV)-site .venv-peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The environment. Stamps make a second `make` quick; a changed lock or pyproject.toml makes it install again.
+# The environment. Stamp files make a second `make` fast; a changed lock file or pyproject.toml causes a new install.
 
 $(BIN)/python:
 	@$(PYTHON) -c '$(IS_NEW_ENOUGH)' 2>/dev/null || $(call NEWER_PYTHON,$(PYTHON))
@@ -96,7 +115,7 @@ $(BIN)/python:
 
 $(RUNTIME): requirements/build.txt requirements/runtime.txt pyproject.toml | $(BIN)/python
 	@$(BIN)/python -c '$(IS_NEW_ENOUGH)' || $(call NEWER_PYTHON,$(BIN)/python)
-	@echo "Installing what netspec needs into $(VENV) (about 170 MB to fetch, 650 MB on disk) …"
+	@echo "Installing netspec's dependencies into $(VENV) (about 170 MB to fetch, 650 MB on disk) …"
 	@$(PIP) install --quiet -r requirements/build.txt -r requirements/runtime.txt
 	@$(PIP) install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
@@ -108,7 +127,7 @@ $(DEV): requirements/dev.txt $(RUNTIME)
 
 $(PEERS): requirements/build.txt requirements/runtime.txt requirements/bench.txt pyproject.toml
 	@$(PYTHON) -c '$(IS_NEW_ENOUGH)' || $(call NEWER_PYTHON,$(PYTHON))
-	@echo "Installing netspec and what it is measured against into $(BENCH) (2.2 GB on disk) …"
+	@echo "Installing netspec and the frameworks it is compared with into $(BENCH) (2.2 GB on disk) …"
 	@$(PYTHON) -m venv $(BENCH)
 	@$(BENCH)/bin/python -m pip --disable-pip-version-check --no-input install --quiet \
 		-r requirements/build.txt -r requirements/runtime.txt -r requirements/bench.txt

@@ -20,7 +20,7 @@ from benchmarks import report
 from benchmarks.alternate import POOLS, ROOT, BenchmarkError
 from benchmarks.namespaces import OVER_THE_NETWORK, Hosts, NoHostsError, two_hosts
 from benchmarks.results import Results
-from netspec.parallel.mpiexec import inner_environment
+from netspec.distributed.launcher.mpi_discovery import clean_environment
 
 WORKERS = ((2, 2), (3, 2), (3, 3), (4, 4))
 """Of each host."""
@@ -32,7 +32,7 @@ def measured(hosts: Hosts, workers: tuple[int, int], repeats: int) -> list[dict[
     """Sums of some sizes on so many workers of each host. Raises `BenchmarkError`."""
     command = hosts.command([sys.executable, "-m", "benchmarks.by_host_rank", str(repeats)], workers)
     environment = {
-        **inner_environment(os.environ), **OVER_THE_NETWORK["ucx"], **dict.fromkeys(POOLS, "1"), "PYTHONPATH": str(ROOT)
+        **clean_environment(os.environ), **OVER_THE_NETWORK["ucx"], **dict.fromkeys(POOLS, "1"), "PYTHONPATH": str(ROOT)
     }  # fmt: skip
     try:
         done = subprocess.run(

@@ -114,7 +114,7 @@ def check(row: Row) -> dict[str, Any]:
 
 def need_a_gpu() -> None:
     """Raise `BenchmarkError` where a side can't use one."""
-    from netspec.backends.device import open_device
+    from netspec.backends.device_registry import open_device
     from netspec.errors import InputError
 
     report.need("torch")

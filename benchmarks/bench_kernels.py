@@ -20,23 +20,23 @@ import numpy as np
 from benchmarks import report
 from benchmarks.alternate import BenchmarkError
 from benchmarks.results import Results
-from netspec.backends.base import Device
-from netspec.backends.device import open_device
+from netspec.backends.device import Device
+from netspec.backends.device_registry import open_device
 from netspec.graph.kernel import Buffers, Kernel, kernels_for
-from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.op import Op
+from netspec.graph.ops.batch_normalization import BatchNormalizationGrad, BatchNormalizationTraining
 from netspec.graph.ops.elementwise import Add, Div, Neg
-from netspec.graph.ops.functions import Abs, Elu, Log, Sigmoid, Softplus, Sqrt, Tanh
-from netspec.graph.ops.normalization import BatchNormalizationGrad, BatchNormalizationTraining
+from netspec.graph.ops.pooling import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGrad
 from netspec.graph.ops.reduce import ReduceMean, ReduceSum
 from netspec.graph.ops.shape import Concat, Reorder, Transpose
 from netspec.graph.ops.softmax import LogSoftmax, Softmax
 from netspec.graph.ops.source import Input
 from netspec.graph.ops.special import Gelu, GeluGrad
+from netspec.graph.ops.unary import Abs, Elu, Log, Sigmoid, Softplus, Sqrt, Tanh
+from netspec.graph.ops.window import Window
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
-from netspec.layers.pooling import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGrad
-from netspec.layers.window import Window
 
 SECONDS = 0.3
 """That a kernel is called for."""
@@ -59,7 +59,7 @@ class Case:
             Input(f"x{index}", TensorType(shape, DType.INT32 if places and index else DType.FLOAT32))()
             for index, shape in enumerate(self.shapes)
         ]
-        return self.op.many(*inputs)[0].node
+        return self.op.call_multi(*inputs)[0].node
 
     def lying(self, shape: tuple[int, ...]) -> Layout:
         """How an operand lies before the kernel is asked."""
@@ -168,9 +168,9 @@ GROUPS: dict[str, Callable[[], list[Case]]] = {
 def milliseconds(device: Device, kernel: Kernel, case: Case, seconds: float) -> float:
     """The fastest of many calls."""
     node = case.node()
-    lying = kernel.layouts(node, [case.lying(value.shape) for value in node.inputs])
+    signature = kernel.layouts(node, [case.lying(value.shape) for value in node.inputs])
     if isinstance(case.op, Reorder):
-        lying = Signature((case.op.source,), (case.op.target,))
+        signature = LayoutSignature((case.op.source,), (case.op.target,))
     generator = np.random.default_rng(1)
 
     def array(kind: TensorType, layout: Layout) -> Any:
@@ -178,10 +178,10 @@ def milliseconds(device: Device, kernel: Kernel, case: Case, seconds: float) -> 
         device.upload(made, generator.uniform(0.1, 1, kind.shape))  # places of maxima become 0
         return made
 
-    inputs = tuple(array(value.type, layout) for value, layout in zip(node.inputs, lying.inputs, strict=True))
-    outputs = tuple(array(value.type, layout) for value, layout in zip(node.outputs, lying.outputs, strict=True))
-    scratch = kernel.workspace(node, lying)
-    run = kernel.bind(node, Buffers(inputs, outputs, lying, device.allocate(scratch) if scratch else None))
+    inputs = tuple(array(value.type, layout) for value, layout in zip(node.inputs, signature.inputs, strict=True))
+    outputs = tuple(array(value.type, layout) for value, layout in zip(node.outputs, signature.outputs, strict=True))
+    scratch = kernel.workspace(node, signature)
+    run = kernel.bind(node, Buffers(inputs, outputs, signature, device.allocate(scratch) if scratch else None))
     run()
     best, start = float("inf"), perf_counter()
     while perf_counter() - start < seconds:
@@ -216,7 +216,7 @@ def raced(device: Device, case: Case, backends: list[str], seconds: float) -> di
     types = [value.type for value in case.node().inputs]
     found: dict[str, float] = {}
     for kernel in kernels_for(type(case.op), backends):
-        if kernel.backend not in found and kernel.why_not(case.op, *types) is None:
+        if kernel.backend not in found and kernel.reject_reason(case.op, *types) is None:
             found[kernel.backend] = milliseconds(device, kernel, case, seconds)
     return found
 

@@ -22,8 +22,8 @@ import numpy as np
 from benchmarks import report
 from benchmarks.alternate import POOLS, ROOT, BenchmarkError
 from benchmarks.results import Results
-from netspec.parallel.costs.collectives import auto, seconds
-from netspec.parallel.costs.networks import Cluster, Network
+from netspec.distributed.cost_model.collectives import auto, seconds
+from netspec.distributed.cost_model.networks import Cluster, Network
 
 NET, BATCH = "resnet20", 64
 SPEC = """\

@@ -94,7 +94,7 @@ def measured(case: str, folder: Path) -> dict[str, float]:
     """Samples a second of opening and of the second epoch, and the library's own of all values, by processor time."""
     import netspec.data  # noqa: F401  # the sources are found through it
     from netspec.data.loader import open_loader
-    from netspec.schema.data import SOURCES
+    from netspec.schema.specs.data import SOURCES
 
     name, fields = CASES[case]
     place = {"path": str(folder / name)}

@@ -12,8 +12,8 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks.namespaces import CARD
-from netspec.parallel import join
-from netspec.parallel.by_host import HostSum, groups_by_host
+from netspec.distributed import join
+from netspec.distributed.communicators.hierarchical import HierarchicalAllReduce, make_host_groups
 
 SIZES = (2**14, 2**18, 2**20, 2**22)
 """Bytes of what is summed up."""
@@ -28,17 +28,17 @@ def left() -> int:
 def main(repeats: int) -> None:
     """Sums of all sizes in both ways."""
     workers = join()
-    groups = groups_by_host(workers)
+    groups = make_host_groups(workers)
     assert groups is not None, "it takes two hosts with two workers each"
     found = []
     for nbytes in SIZES:
         array = np.ones(nbytes // 4, np.float32)
-        by_host = HostSum(workers, groups, "", array)
+        by_host = HierarchicalAllReduce(workers, groups, "", array)
 
         def at_once(array: np.ndarray[tuple[int], np.dtype[np.float32]] = array) -> None:
             workers.start_all_reduce(array).wait()
 
-        def through(by_host: HostSum = by_host) -> None:
+        def through(by_host: HierarchicalAllReduce = by_host) -> None:
             by_host.start().wait()
 
         ways: dict[str, Callable[[], None]] = {"at_once": at_once, "by_host": through}
@@ -55,7 +55,7 @@ def main(repeats: int) -> None:
                     seconds[name].append(perf_counter() - begin)
                     outside[name] += left() - before
         mine = {name: count / repeats for name, count in outside.items()}
-        told = workers.gather(mine)  # of all workers of a host the same
+        told = workers.all_gather_objects(mine)  # of all workers of a host the same
         first = {name: max(one[name] for one in told) for name in ways}
         found.append(
             {"bytes": nbytes, "seconds": {name: median(all_) for name, all_ in seconds.items()}, "left": first}

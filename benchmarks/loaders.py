@@ -74,7 +74,7 @@ class NetspecLoader:
         import netspec.data  # noqa: F401  # the sources and transforms are found through it
         from netspec.data.base import FieldType
         from netspec.data.loader import open_loader
-        from netspec.schema.data import SOURCES
+        from netspec.schema.specs.data import SOURCES
 
         steps: list[dict[str, Any]]
         if case.startswith("photos"):

@@ -15,7 +15,7 @@ from time import perf_counter
 import numpy as np
 from mpi4py import MPI
 
-from netspec.parallel import join
+from netspec.distributed import join
 
 SMALL, LARGE = 8, 2**25
 """Bytes of the messages that tell α and β: what is sent and what comes are more than caches hold."""

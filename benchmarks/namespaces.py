@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from netspec.parallel.mpiexec import find_mpiexec
+from netspec.distributed.launcher.mpi_discovery import find_mpiexec
 
 ENTER = """\
 #!/bin/sh

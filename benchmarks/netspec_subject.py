@@ -11,16 +11,18 @@ import numpy as np
 from benchmarks import catalogue
 from benchmarks.catalogue import Net
 from netspec.backends.program import Program
-from netspec.cli.roofline import measure_roofline
-from netspec.cli.specs import load_spec
-from netspec.compile import LEARNING_RATE, STEP, WEIGHT, Compiler, Divide, Purpose
-from netspec.exchange.onnx_export import to_onnx
+from netspec.compile import LEARNING_RATE, STEP, WEIGHT, Compiler, ProgramKind
+from netspec.distributed.partitioning.optimizer_sharding import ShardingConfig
+from netspec.distributed.plans import DataParallelPlan, ShardedOptimizerPlan
+from netspec.distributed.strategies.sharded_optimizer import ShardedOptimizer
+from netspec.exchange.formats.onnx.exporting import to_onnx
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.types import Precision
-from netspec.parallel.strategies.sharded_optimizer import ShardedOptimizer
-from netspec.schema.net import NetSpec
+from netspec.schema.specs.net import NetSpec
 from netspec.solvers.base import slot_label
 from netspec.solvers.sgd import SGD
+from netspec.tools.roofline import measure_roofline
+from netspec.tools.specs import load_spec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,7 +46,7 @@ def warm_up() -> None:
     )
     assert isinstance(spec, NetSpec)
     compiler = Compiler(spec, solver=SGD(type="SGD", momentum=catalogue.MOMENTUM), device="cpu")
-    program = compiler.program(Purpose.TRAIN, 1)
+    program = compiler.program(ProgramKind.TRAIN, 1)
     program.write({"x": np.ones((1, 2)), "label": np.zeros(1, np.int32), LEARNING_RATE: np.array(0.1)})
     program.run()
 
@@ -62,10 +64,13 @@ def trained_by(net: Net, workers: int, rank: int, *, sharded: bool) -> tuple[Pro
     Where it is sharded each worker moves some of the parameters, as `sharded_optimizer` has it.
     """
     how = ShardedOptimizer(strategy="sharded_optimizer")
-    divide = Divide(rank, [1.0] * workers, how.first_bucket, how.bucket) if sharded else None
+    plan = DataParallelPlan(workers)
+    if sharded:
+        config = ShardingConfig(rank, [1.0] * workers, how.first_bucket, how.bucket)
+        plan = ShardedOptimizerPlan(workers, config=config)
     compiler = Compiler(
-        _load(net, dropout=True), solver=SGD(type="SGD", momentum=catalogue.MOMENTUM), workers=workers,
-        divide=divide, device="cpu",
+        _load(net, dropout=True), solver=SGD(type="SGD", momentum=catalogue.MOMENTUM), distribution=plan,
+        device="cpu",
     )  # fmt: skip
     _set_weights(compiler)
     share = net.batch_size // workers
@@ -74,15 +79,15 @@ def trained_by(net: Net, workers: int, rank: int, *, sharded: bool) -> tuple[Pro
     inputs = {image: images, label: labels.astype(np.int32), LEARNING_RATE: np.array(catalogue.STILL)}
     inputs |= {STEP: np.array(1.0), RNG_INPUT: np.array([0, 0, rank * share]), WEIGHT: np.array(1 / workers)}
     kept = sum(compiler.states.array(name).nbytes for name in compiler.names("slot"))
-    return compiler.program(Purpose.TRAIN, share), inputs, kept
+    return compiler.program(ProgramKind.TRAIN, share), inputs, kept
 
 
 def planned(net: Net, precision: str) -> dict[str, Any]:
     """What a training step would be: its result, parameters, operations and bytes; nothing is allocated."""
     solver = SGD(type="SGD", momentum=catalogue.MOMENTUM)
     compiler = Compiler(_load(net, dropout=True), solver=solver, dtype=Precision(precision), device="null")
-    plan = compiler.plan(Purpose.TRAIN, net.batch_size)
-    (result,) = compiler.built(Purpose.TRAIN, net.batch_size).outputs.values()
+    plan = compiler.plan(ProgramKind.TRAIN, net.batch_size)
+    (result,) = compiler.net_graph(ProgramKind.TRAIN, net.batch_size).outputs.values()
     parameters = sum(compiler.info[name].value.type.size for name in compiler.names("parameter"))
     return {
         "shape": list(result.shape), "parameters": parameters, "nodes": len(plan.choices),
@@ -103,7 +108,7 @@ class NetspecTraining:
         made = perf_counter()
         _set_weights(self.compiler)
         weighed = perf_counter()
-        self.program = self.compiler.program(Purpose.TRAIN, net.batch_size)
+        self.program = self.compiler.program(ProgramKind.TRAIN, net.batch_size)
         self.compile_seconds = (made - start) + (perf_counter() - weighed)
         self.flops = sum(node.op.flops(*(one.type for one in node.inputs)) for node in self.program.plan.choices)
         image, label = spec.inputs
@@ -162,7 +167,7 @@ class NetspecPrediction:
         start = perf_counter()
         spec = _load(net, dropout=True)
         self.compiler = Compiler(spec, device="cpu")
-        self.program = self.compiler.program(Purpose.PREDICT, batch_size)
+        self.program = self.compiler.program(ProgramKind.PREDICT, batch_size)
         self.compile_seconds = perf_counter() - start
         self.batch_size = batch_size
         self.inputs: dict[str, Any] = {next(iter(spec.inputs)): catalogue.made_up_batch(net, batch_size)[0]}
@@ -177,7 +182,7 @@ class NetspecPrediction:
         """Write the net for this batch size as `net.onnx`, its inputs and its outputs."""
         names = self.compiler.names("parameter", "statistic")
         states = {name: self.compiler.states[name] for name in names}
-        to_onnx(lambda size: self.compiler.graph(Purpose.PREDICT, size), states, batch=self.batch_size).save(
+        to_onnx(lambda size: self.compiler.graph(ProgramKind.PREDICT, size), states, batch=self.batch_size).save(
             folder / "net.onnx"
         )
         np.savez(folder / "inputs.npz", **self.inputs)

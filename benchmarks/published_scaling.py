@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from netspec.parallel.costs.networks import NETWORKS, Cluster, Network
-from netspec.parallel.costs.plans import Job
-from netspec.parallel.costs.strategies import Prediction, predict
-from netspec.parallel.costs.workload import Compute, Layer, Work
+from netspec.distributed.cost_model.networks import NETWORKS, Cluster, Network
+from netspec.distributed.cost_model.plans import Job
+from netspec.distributed.cost_model.strategies import Prediction, predict
+from netspec.distributed.cost_model.workload import Compute, Layer, Work
 
 JITTER = 0.035
 """Standard deviation of a worker's computing time: with it the first row with several GPUs is as published."""

@@ -25,8 +25,8 @@ solver keeps on a rank, where they are known."""
 def netspec_step(*, sharded: bool) -> Subject:
     """netspec's, by all_reduce or sharded_optimizer."""
     from benchmarks.netspec_subject import trained_by
-    from netspec.cli.hiding import exposed as waiting
-    from netspec.parallel import join
+    from netspec.distributed import join
+    from netspec.tools.overlap import exposed as waiting
 
     workers = join()
     program, inputs, kept = trained_by(NET, workers.size, workers.rank, sharded=sharded)
@@ -71,9 +71,9 @@ def measured(step: Callable[[], object], together: Callable[[], object], seconds
     began = perf_counter()
     step()
     found, count = [], max(5, round(seconds / max(perf_counter() - began, 1e-4)))
-    from netspec.parallel import join
+    from netspec.distributed import join
 
-    count = int(join().shared(count))
+    count = int(join().broadcast_object(count))
     for _ in range(count):
         together()
         start = perf_counter()

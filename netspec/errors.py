@@ -132,7 +132,8 @@ def by_place(problem: Problem) -> tuple[str, int, int]:
 class NetspecError(Exception):
     """An error meant for the user; never shown as a traceback by the command line. Exit status 1: it failed running.
 
-    `str(error)` is the whole of `render()`, so that Python users read places and hints too; `summary` the messages.
+    `render()` is the text for the command line. `str(error)` is the same text for Python callers, with arguments in
+    place of options: see `in_python`. `summary` has the messages alone.
     """
 
     exit_status = 1
@@ -144,7 +145,7 @@ class NetspecError(Exception):
         super().__init__(self.summary)
 
     def __str__(self) -> str:
-        return self.render()
+        return in_python(self.render())
 
     @property
     def summary(self) -> str:
@@ -173,6 +174,61 @@ class SpecError(InputError):
 
 class RunError(NetspecError):
     """The input was right, and the run failed all the same: a non-finite loss, a full disk. Exit status 1."""
+
+
+_FUNCTIONS = {
+    "train": "train", "test": "test", "predict": "predict", "export": "export", "import": "import_model",
+    "convert": "convert", "check": "check", "plan": "plan", "time": "time", "diff": "diff", "scale": "scale",
+}  # fmt: skip
+"""The function of the Python interface for each command."""
+_ARGUMENTS = {
+    "--shape": "shapes", "--value": "values", "--map": "names", "--stage": "stages", "--net": "net",
+    "--weights": "weights", "--phase": "phase", "--level": "level", "--until": "until", "--drop-head": "drop_head",
+    "--fold-batch-norm": "fold_batch_norm", "--run-dir": "run_dir", "--resume": "resume", "--device": "device",
+    "--batch-size": "batch_size", "--steps": "steps", "--workers": "workers", "--export": "export", "--form": "form",
+    "--workers-per-host": "workers_per_host", "--opset": "opset", "--inputs": "inputs", "--tolerance": "tolerance",
+    "--autotune": "autotune", "--inference": "inference",
+}  # fmt: skip
+"""The argument of the Python interface for each option."""
+_OPTION = "|".join(sorted(_ARGUMENTS, key=len, reverse=True))
+_COMMANDS = "|".join(_FUNCTIONS)
+_WORDS = r"(?:--)?[^\s`;,)…]+(?: [^\s`;,)…]+)*"
+_CALL = re.compile(rf"(?:[^\s`]*netspec|python -m netspec) ({_COMMANDS}) ({_WORDS})(?=[`;,)]|\s*$)")
+_QUOTED = re.compile(rf"`({_OPTION})(?: ((?!--)[^\s`]+))?`")
+_BARE = re.compile(rf"(?<![\w-])({_OPTION})(?![\w-])")
+
+
+def in_python(text: str) -> str:
+    """A message with options and commands as arguments and calls: `--batch-size 8` becomes `batch_size=8`."""
+    text = _CALL.sub(_as_call, text)
+    text = _QUOTED.sub(lambda found: f"`{_as_argument(found[1], found[2])}`", text)
+    return _BARE.sub(lambda found: f"`{_ARGUMENTS[found[1]]}`", text)
+
+
+def _as_call(found: re.Match[str]) -> str:
+    """A command of netspec as a call; commands with other options than those of the Python interface stay."""
+    words, arguments = shlex.split(found[2]), list[str]()
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--"):
+            arguments.append(f'"{word}"')
+        elif word in _ARGUMENTS:
+            arguments.append(_as_argument(word, words.pop(0) if words and not words[0].startswith("--") else "True"))
+        elif word == "--output":
+            arguments.append(f'"{words.pop(0)}"' if words else "…")
+        else:
+            return found[0]
+    return f"netspec.{_FUNCTIONS[found[1]]}({', '.join(arguments)})"
+
+
+def _as_argument(option: str, value: str | None) -> str:
+    name = _ARGUMENTS[option]
+    if value is None:
+        return name
+    if name in ("shapes", "values", "names") and "=" in value:
+        key, _, numbers = value.rpartition("=")
+        return f'{name}={{"{key}": {f"({numbers},)" if numbers[:1].isdigit() else numbers}}}'
+    return f"{name}={value}" if value.isdigit() or value == "True" else f'{name}="{value}"'
 
 
 def folded(name: str) -> str:
@@ -207,7 +263,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 def listing(names: Sequence[str], most: int = 30, hint: str | None = None) -> str:
     """Names for a message, sorted, cut after `most`: then those that the `hint` speaks of come first."""
     spoken_of = set(re.findall(r"\w+", hint or "")) if len(names) > most else ()
-    shown = sorted(names, key=lambda name: (name not in spoken_of, name))
+    shown = sorted(names, key=lambda name: (name not in spoken_of and f"`{name}`" not in (hint or ""), name))
     rest = len(shown) - most
     return ", ".join(shown[:most]) + (f", … ({rest} more)" if rest > 0 else "")
 
@@ -237,6 +293,7 @@ _KINDS = {
     b"\xff\xfe": "text in UTF-16",
     b"\xfe\xff": "text in UTF-16",
     b"PK\x03\x04": "a zip",
+    b"\x89HDF\r\n\x1a\n": "an HDF5 file",
 }
 
 
@@ -258,7 +315,7 @@ def is_pickle(head: bytes) -> bool:
 
 
 def kind_of_path(path: str | Path) -> str | None:
-    """What is at a path that is no regular file: a folder, a pipe, a device. None for a file, or where nothing is.
+    """Describe an entry that is not a regular file: a folder, a pipe, a device. None for a file or if nothing exists.
 
     To be asked before a path is opened: opening a pipe waits for whoever writes into it.
     """

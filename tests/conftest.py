@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 from hypothesis import settings
 
-from netspec.backends.cuda.presence import signs_of_gpu
+from netspec.backends.cuda.detect import has_gpu_driver
 
 # `ci`, the default, draws the same examples on every machine; `explore` is for looking for new failures.
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
@@ -48,7 +48,7 @@ def why_no_gpu(wanted: int = 1) -> str | None:
 
 def pytest_sessionstart() -> None:
     """CUDA looks at its environment once: before tests change that."""
-    if signs_of_gpu():
+    if has_gpu_driver():
         why_no_gpu()
 
 
@@ -59,7 +59,7 @@ def on_the_processor(request: pytest.FixtureRequest) -> Iterator[None]:
     The fixture `monkeypatch` would be made here, before all others, and undo what tests do after these have cleaned up.
     """
     with pytest.MonkeyPatch.context() as patch:
-        if signs_of_gpu() and request.node.get_closest_marker("gpu") is None:
+        if has_gpu_driver() and request.node.get_closest_marker("gpu") is None:
             patch.setenv("CUDA_VISIBLE_DEVICES", "")
         yield
 

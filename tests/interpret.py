@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netspec.graph.graph import Graph, topological
+from netspec.graph.graph import Graph, topological_order
 from netspec.graph.ops.source import Input, State
 from netspec.graph.value import Value
 
@@ -20,7 +20,7 @@ def environment(roots: Sequence[Value], feeds: Mapping[str, Any]) -> dict[Value,
     Each result is checked to have the type that the op's shape rule promised. The arrays given are not changed.
     """
     known: dict[Value, np.ndarray] = {}
-    for node in topological(roots):
+    for node in topological_order(roots):
         if isinstance(node.op, (Input, State)):
             results = feeds[node.op.label]
         else:

@@ -14,7 +14,7 @@ import pytest
 import netspec
 from netspec.data.bundled import zoo_root
 from netspec.data.readers.idx import read_idx
-from netspec.schema.provenance import spec_sha256
+from netspec.schema.language.provenance import spec_sha256
 
 TRAIN = zoo_root() / "lenet_mnist" / "train.yaml"
 SLICE = ("data.train.limit=3000", "data.test.limit=501", "train.max_epochs=2")  # 501: the last batch is one sample

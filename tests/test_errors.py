@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from netspec.distributed.monitoring.failure_reports import resume_hint
 from netspec.errors import (
     MAX_QUOTED_LINE,
     InputError,
@@ -19,7 +20,6 @@ from netspec.errors import (
     nearest,
     program,
 )
-from netspec.parallel.words import how_to_go_on
 
 WHERE = Location("net.yaml", 3, 5, "  - {units: 0}")
 
@@ -56,6 +56,7 @@ def test_a_long_line_is_cut_with_an_ellipsis_and_the_caret_stays_at_its_place(be
         (b"# yaml-language-server", "a text file"),
         ("Größe".encode()[:-3], "a text file"),
         ("Grö".encode()[:-1], "a text file"),
+        (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
         (b"\x93NUMPY", "a file that begins with the bytes 93 4e 55 4d 50 59"),
         (b"\x00" * 64, "a file that begins with the bytes 00 00 00 00 00 00 00 00"),
     ],
@@ -102,6 +103,6 @@ def test_commands_to_copy_are_called_as_this_one_was(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("sys.argv", ["/x/netspec/__main__.py"])
     assert program() == ["python", "-m", "netspec"]
     assert command("train", Path("a b.yaml")) == "python -m netspec train 'a b.yaml'"
-    assert how_to_go_on("runs/a", ["--workers", "2"]) == (
+    assert resume_hint("runs/a", ["--workers", "2"]) == (
         "to go on: python -m netspec train runs/a/spec.yaml --resume --workers 2"
     )

@@ -1,264 +1,280 @@
-"""The devices: the processor with its fast kernels or with the reference alone, the GPU, and the null device."""
+"""`Device`: the interface to the memory, arrays and kernels that programs run on."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+import platform
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from netspec.backends import openmp
-from netspec.backends.base import ArrayDevice, Device, allowed, assumed, rounds_more
-from netspec.backends.cuda.automatic import against_gpu
-from netspec.backends.cuda.device import CudaDevice
-from netspec.backends.cuda.gpus import GPUS, Gpu
-from netspec.backends.cuda.recording import Recording
-from netspec.backends.cuda.target import planned_for
-from netspec.backends.failures import OutOfMemory
-from netspec.backends.memory import free_memory
-from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.backends.backend import description, load_kernels, rounds_more, unavailable_reasons
+from netspec.backends.executor import BoundProgram, Executor
+from netspec.errors import InputError
+from netspec.graph.cost_model import DEFAULT_CORE, MachineModel
+from netspec.graph.execution_plan import ExecutionPlan
+from netspec.graph.kernel import (
+    KernelCandidates,
+    KernelOption,
+    Thunk,
+    kernel_candidates,
+    kernels_for,
+    registered_kernels,
+    reject_reason,
+)
 from netspec.graph.layout import PLAIN, Layout
-from netspec.graph.plan import ALIGNMENT, Plan
-from netspec.graph.types import DType, TensorType
-from netspec.parallel import world
+from netspec.graph.op import Op, Xp
+from netspec.graph.types import DType, Precision, TensorType
+from netspec.graph.value import Node
 
-MOST_DIGITS = 4
-"""Of the number of a GPU, and one."""
-CPU_BACKENDS = ("reference", "workers", "numba", "onednn", "winograd")
-"""Backends with kernels for the processor; a package `backends/NAME` whose module `kernels` registers them."""
+if TYPE_CHECKING:
+    from netspec.backends.tuning import Tuner
 
 
-class CpuDevice(ArrayDevice):
-    """The processor and its memory, through NumPy."""
-
-    name = "cpu"
-    backends: ClassVar[tuple[str, ...]] = CPU_BACKENDS
-    narrow: tuple[DType, ...] = (DType.BFLOAT16,)
-
-    def __init__(self) -> None:
-        import numpy as np
-        from threadpoolctl import ThreadpoolController
-
-        self.xp = np
-        self._blas = ThreadpoolController().select(user_api="blas")
-
-    def allocate(self, nbytes: int) -> Any:
-        """Zeroed bytes, aligned for vector instructions. Raises `RunError` where there are not as many."""
-        try:
-            raw = self.xp.zeros(nbytes + ALIGNMENT, self.xp.uint8)
-        except (MemoryError, ValueError) as error:  # the latter: more than any machine can address
-            free = self.free_bytes()
-            raise OutOfMemory(
-                f"out of memory: {nbytes / 1e9:,.1f} GB are needed at once",
-                got=None if free is None else f"{free / 1e9:,.1f} GB are free",
-                hint="`netspec plan` says what the net's states and a batch need",
-            ) from error
-        return _from_aligned(raw, nbytes)
-
-    def share(self, nbytes: int) -> Any:
-        """Bytes that lie where pages begin in each process, and so are aligned alike."""
-        return _from_aligned(world().share_memory(nbytes + ALIGNMENT), nbytes)
-
-    def free_bytes(self) -> int | None:
-        """What is left of the machine's memory, or of what this process may have of it."""
-        return free_memory()
-
-    def settle(self) -> None:
-        """Have the C library return freed memory, of which it keeps up to 64 MB; only glibc's can be told to."""
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-        if trim is not None:
-            trim(0)
-
-    def threads(self) -> int:
-        """Of OpenMP."""
-        return openmp.thread_count()
-
-    def set_threads(self, count: int) -> None:
-        """For all kernels that use OpenMP."""
-        openmp.set_threads(count)
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Overflow and the like pass in silence: the guard looks for what is not finite and says where it began.
-
-        NumPy's matrix products get one thread. Two pools of threads that wait for each other by spinning make a step
-        many times slower, the more the machine is busy with other things; and so results do not depend on a setting of
-        the BLAS library. Fast products are another backend's.
-        """
-        with self.xp.errstate(all="ignore"), self._blas.limit(limits=1):
-            yield
+def numpy_type(dtype: DType) -> str:
+    """NumPy's name of an element type. Registers bfloat16 with NumPy."""
+    if dtype == DType.BFLOAT16:
+        import ml_dtypes  # noqa: F401, TID251  # it registers the type
+    return str(dtype)
 
 
-class ReferenceDevice(CpuDevice):
-    """The processor with the reference kernels alone: slow, and what all others are compared with."""
-
-    name = "reference"
-    backends = ("reference", "workers")
-    narrow = (DType.BFLOAT16, DType.FLOAT16)
-
-
-class NullDevice(Device):
-    """Plans for the processor and allocates nothing: kernels are chosen and memory is planned, no step can run."""
-
-    name = "null"
-    backends: ClassVar[tuple[str, ...]] = CPU_BACKENDS
-    runs = False
-    narrow = CpuDevice.narrow
-
-    def free_bytes(self) -> int | None:
-        """Of the processor it plans for."""
-        return free_memory()
-
-    def allocate(self, nbytes: int) -> None:
-        """Nothing."""
-
-    def share(self, nbytes: int) -> None:
-        """Nothing."""
-
-    def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> None:
-        """Nothing."""
-
-    def upload(self, array: Any, host: Any) -> NoReturn:
-        """Raise `InputError`."""
-        raise self.refusal()
-
-    def copier(self, target: Any, source: Any) -> NoReturn:
-        """Raise `InputError`."""
-        raise self.refusal()
-
-    def fetch(self, array: Any) -> NoReturn:
-        """Raise `InputError`."""
-        raise self.refusal()
-
-    def computing(self, dtype: DType) -> str:
-        """GPUs that can be planned for."""
-        found = [f"`--device {name}`" for name, gpu in GPUS.items() if dtype in _narrow(gpu)]
-        return listing(found, len(found))
-
-    def refusal(self) -> InputError:
-        """What whoever wants to run something here is told."""
-        return InputError(
-            f"the device `{self.name}` only plans: it has no memory, and nothing runs on it",
-            expected=f"one of {listing([name for name, cls in DEVICES.items() if cls.runs])}",
-        )
+def processor() -> str:
+    """Name and instruction sets of the processor, if the system reports them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "flags"))]
+    return " ".join(dict.fromkeys(names))
 
 
-def _narrow(gpu: Gpu) -> tuple[DType, ...]:
-    """Types of fewer bits than float32 that it computes in."""
-    return tuple(one for one in CudaDevice.narrow if one != DType.BFLOAT16 or gpu.capability >= (8, 0))
+class Device:
+    """Base class of devices. An arena is opaque; a view of it is an array of the device's namespace."""
 
-
-class PlannedGpu(NullDevice):
-    """Plans for a GPU that need not be there, as if CuPy and all libraries were."""
-
-    backends = CudaDevice.backends
-    slots = CudaDevice.slots
-    sums_itself = CudaDevice.sums_itself
-
-    def __init__(self, name: str) -> None:
-        """`name` is one of `GPUS`."""
-        self.gpu = GPUS[name]
-        self.name = name  # type: ignore[misc]  # there is a class for all of them
-        self.rates = self.gpu.rates
-        self.narrow = _narrow(self.gpu)
+    name: ClassVar[str]
+    backends: ClassVar[tuple[str, ...]]
+    """Backends that have kernels for such a device."""
+    runs: ClassVar[bool] = True
+    """False for a device that only plans."""
+    tuner: Tuner | None = None
+    """Measures kernels if several accept a node; without one, kernels estimate their own duration."""
+    rates: MachineModel = DEFAULT_CORE
+    """Rates of the machine, from which kernels estimate their duration."""
+    low_precision_dtypes: tuple[DType, ...] = ()
+    """16-bit element types in which values may be stored."""
+    has_collectives: bool = False
+    """Whether programs of several workers communicate from device to device, without the communicator."""
+    accepts_uint8: bool = False
+    """Whether images should be passed as uint8 and converted to floats by the program."""
+    input_slots: int = 0
+    """Number of input buffers on the device, in addition to the one that a run reads."""
+    no_fast_rounding: bool = False
+    """Whether to exclude backends that round more than direct sums (`ROUNDS_MORE` of their packages)."""
+    remark: str | None = None
+    """Why this device was chosen by `auto`; None if there is nothing to report."""
+    deterministic: bool = True
+    """Whether to exclude kernels whose results are not bit-identical from call to call."""
 
     @cached_property
     def kernels(self) -> tuple[str, ...]:
-        """All backends, but for those that are not wanted."""
-        return tuple(name for name in self.backends if allowed(name) and not (self.direct and rounds_more(name)))
+        """The backends that can be used on this machine."""
+        missing = unavailable_reasons(self.backends)
+        return tuple(
+            name for name in self.backends if name not in missing and not (self.no_fast_rounding and rounds_more(name))
+        )
 
-    def planning(self) -> AbstractContextManager[object]:
-        """Libraries that can be asked without the GPU are asked for it."""
-        return planned_for(self.name)
+    def allocate(self, nbytes: int) -> Any:
+        """Allocate `nbytes` of zeroed memory."""
+        raise NotImplementedError  # abstract
 
-    def notes(self, plan: Plan) -> list[str]:
-        """Whether a program would be a CUDA graph; whose kernels are planned though nobody could ask their library."""
-        used = dict.fromkeys(choice.kernel.backend for choice in plan.choices.values())
-        unasked = [
-            f"{name} was not asked: its kernels would take what is planned for them; their workspace is unknown ({why})"
-            for name in used
-            if (why := assumed(name, self.name)) is not None
-        ]
-        return [*Recording.of(plan).notes(), *unasked]
+    def device_hint(self, dtype: DType) -> str:
+        """The option that selects devices which compute in a 16-bit type, for an error on a device that does not."""
+        return "`--device cuda`"
 
-    def identity(self) -> list[str]:
-        """Its name: what was raced on such a GPU is known under what it says of itself."""
-        return [self.gpu.title]
+    def share(self, nbytes: int) -> Any:
+        """Memory shared by all workers of this host. Raises `InputError` if the device has none."""
+        raise InputError(
+            f"workers can't share the memory of the device `{self.name}`",
+            expected="`--device cpu`, or a strategy that shares none",
+        )  # fmt: skip
 
-    def about(self) -> dict[str, str]:
-        """Nothing: the libraries need not be there."""
+    def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> Any:
+        """An array of the given type at `offset` bytes in the arena; in an opaque layout, a flat array."""
+        raise NotImplementedError  # abstract
+
+    def upload(self, array: Any, host: Any) -> None:
+        """Write a NumPy array into a device array and convert its type. Raises `ValueError` for another shape."""
+        raise NotImplementedError  # abstract
+
+    def copier(self, target: Any, source: Any) -> Thunk:
+        """A call that copies one device array into another of the same type and size."""
+        raise NotImplementedError  # abstract
+
+    def fetch(self, array: Any) -> Any:
+        """A NumPy copy of a device array."""
+        raise NotImplementedError  # abstract
+
+    def wait(self) -> None:
+        """Wait until all work that was started is done."""
+
+    def free_bytes(self) -> int | None:
+        """Bytes that could be allocated now; None if unknown."""
+        return None
+
+    def settle(self) -> None:
+        """Return memory that compiling or initializing used to the system."""
+
+    def running(self) -> AbstractContextManager[object]:
+        """Context in which kernels that use the array library run."""
+        return nullcontext()
+
+    def planning_context(self) -> AbstractContextManager[object]:
+        """Context in which plans are made."""
+        return nullcontext()
+
+    def run_context(self, *, array_code: bool) -> Callable[[], AbstractContextManager[object]]:
+        """Make the context in which a program runs. Entering the processor's takes 10 µs."""
+        return self.running if array_code else nullcontext
+
+    def guarded_context(self) -> AbstractContextManager[object]:
+        """Context in which calls are bound that must not write if the guard was not finite."""
+        return nullcontext()
+
+    def executor(self, bound: BoundProgram) -> Executor:
+        """The executor of a program."""
+        return Executor(self, bound)
+
+    def notes(self, plan: ExecutionPlan) -> list[str]:
+        """Notes on how a program runs on this device, in sentences."""
+        return []
+
+    def threads(self) -> int:
+        """Number of threads that a kernel called from this thread may use."""
+        return 1
+
+    def set_threads(self, count: int) -> None:
+        """Set the number of threads."""
+
+    def timed(self, call: Thunk, least: float) -> float:
+        """Mean seconds of a call, over as many calls as fill `least` seconds."""
+        calls, start = 0, perf_counter()
+        while True:
+            call()
+            calls += 1
+            passed = perf_counter() - start
+            if passed >= least:
+                return passed / calls
+
+    def identity(self) -> list[Any]:
+        """What measured times depend on, in addition to the libraries of `descriptions`: plain data."""
+        from netspec.backends.openmp import thread_count
+
+        return [processor(), os.cpu_count(), thread_count()]
+
+    def descriptions(self) -> dict[str, str]:
+        """The libraries that run the kernels of each backend."""
+        return {name: description(name) for name in self.kernels}
+
+    def describe(self) -> dict[str, Any]:
+        """Data for `netspec devices`."""
+        return {
+            "name": self.name,
+            "kernels": list(self.kernels),
+            "about": self.descriptions(),
+            "missing": unavailable_reasons(self.backends),
+        }
+
+    def candidates(self, node: Node, precision: Precision = Precision.FLOAT32) -> KernelCandidates:
+        """Kernels that accept a node at a precision. Raises `NoKernelError` if there is none."""
+        key = node.op, tuple(value.type for value in node.inputs), precision
+        if key not in self._candidates:
+            self._candidates[key] = kernel_candidates(node, self.kernels, precision, deterministic=self.deterministic)
+        return self._candidates[key]
+
+    @property
+    def has_tf32(self) -> bool:
+        """Whether some kernel multiplies float32 operands faster by rounding them to tf32."""
+        return any(one.tf32 for one in registered_kernels(self.kernels))
+
+    @cached_property
+    def _candidates(self) -> dict[tuple[Op, tuple[TensorType, ...], Precision], KernelCandidates]:
+        """Cached candidates by node."""
         return {}
 
-    def free_bytes(self) -> int:
-        """All of its memory."""
-        return self.gpu.memory
+    @property
+    def has_tuner(self) -> bool:
+        """Whether there is a tuner."""
+        return self.tuner is not None
+
+    def measured_seconds(self, node: Node, offers: Sequence[KernelOption]) -> Sequence[float] | None:
+        """Measured seconds of each option; None without a tuner or a measurement."""
+        return None if self.tuner is None else self.tuner.measured_seconds(node, offers)
+
+    def accepts(self, op: Op, types: Sequence[TensorType], precision: Precision = Precision.FLOAT32) -> bool:
+        """Whether a kernel other than the reference accepts the op on operands of these types at a precision."""
+        fast = (one for one in kernels_for(type(op), self.kernels) if one.rank > 0)
+        return any(reject_reason(one, op, types, precision, deterministic=self.deterministic) is None for one in fast)
+
+    def load_kernels(self) -> None:
+        """Import the kernels of this device's backends, which registers them."""
+        load_kernels(*self.kernels)
 
 
-DEVICES: dict[str, type[Device]] = {
-    "cpu": CpuDevice,
-    "cuda": CudaDevice,
-    "reference": ReferenceDevice,
-    "null": NullDevice,
-}
+class ArrayDevice(Device):
+    """Base class of devices whose arrays are NumPy's, or those of a library with the same interface."""
+
+    xp: Xp
+    """The array namespace."""
+
+    def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> Any:
+        """A view with the given shape and the strides of the layout; flat in an opaque layout."""
+        flat = arena[offset : offset + layout.nbytes(kind)].view(numpy_type(layout.stored_dtype(kind)))
+        return flat if layout.opaque is not None else layout.view_elements(flat, kind)
+
+    def upload(self, array: Any, host: Any) -> None:
+        """Copy, converting the element type."""
+        given = self.xp.asarray(host)
+        if given.shape != array.shape:  # NumPy would broadcast a smaller array
+            raise ValueError(f"an array of shape {given.shape} does not fill one of shape {array.shape}")
+        self.xp.copyto(array, given, casting="unsafe")
+
+    def copier(self, target: Any, source: Any) -> Thunk:
+        """Copy the elements; views of one state may differ in shape."""
+        copyto, alike = self.xp.copyto, source.reshape(target.shape)
+        return lambda: copyto(target, alike)
+
+    def fetch(self, array: Any) -> Any:
+        """A copy of the array."""
+        return array.copy()
 
 
-def _from_aligned(raw: Any, nbytes: int) -> Any:
-    """So many bytes of an array, from the first one that vector instructions like."""
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + nbytes]
+MEMINFO = Path("/proc/meminfo")
+GROUP = Path("/sys/fs/cgroup")
+"""Directory in which a container sees the limits of its control group (version 2)."""
 
 
-def open_device(
-    name: str = "auto",
-    autotune: str = "off",
-    rounding: str = "fast",
-    *,
-    deterministic: bool = True,
-    host_only: str | None = None,
-) -> Device:
-    """The device called `name`; `auto` is a GPU where one can be used, else the processor, and `remark` says why.
+def free_memory(meminfo: Path = MEMINFO, group: Path = GROUP) -> int | None:
+    """Bytes that could be allocated without swapping; None if the system does not report it.
 
-    `cuda:1` is the second GPU, `h200` one to plan for. `autotune` is `off`, `quick` or `full`; `rounding` is `fast` or
-    `direct`; of both, and of `deterministic`, see `CompileSpec`. `host_only` is why no GPU would do, where that is so
-    and the choice is open. Raises `InputError` for an unknown name, or for a device that is not on this machine.
+    This is the kernel's estimate `MemAvailable`, or what is left of the limit of the control group if that is less;
+    cached files count as free.
     """
-    _check_mask()
-    remark = None
-    if name == "auto":
-        remark = against_gpu(host_only if allowed(CudaDevice.name) else "NETSPEC_KERNELS omits `cuda`")
-        name = CudaDevice.name if remark is None else CpuDevice.name
-    kind, _, number = name.partition(":")
-    numbered = kind == CudaDevice.name and number.isascii() and number.isdigit() and len(number) < MOST_DIGITS
-    if name not in {**DEVICES, **GPUS} and not numbered:
-        raise InputError(
-            f"unknown device {name!r}",
-            expected=f"one of auto, {listing(list(DEVICES))}; to plan for, {listing(list(GPUS))}",
-            hint=did_you_mean(name, ["auto", *DEVICES, *GPUS]),
-        )
-    device = CudaDevice(int(number)) if numbered else PlannedGpu(name) if name in GPUS else DEVICES[name]()
-    device.direct, device.deterministic, device.remark = rounding == "direct", deterministic, remark or None
-    device.load_kernels()
-    if autotune != "off":
-        from netspec.backends.tuning import Tuner
-
-        device.tuner = Tuner(device, autotune)
-    return device
+    try:
+        free = _numbers(meminfo)["MemAvailable:"] * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+    try:
+        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        files = _numbers(group / "memory.stat")["inactive_file"]
+    except (OSError, KeyError, ValueError):  # there is no such group, or its limit is `max`
+        return free
+    return max(0, min(free, limit - used + files))
 
 
-def _check_mask() -> None:
-    """Raise `InputError` where NETSPEC_KERNELS names what is no backend: a slip would run slow kernels silently."""
-    known = {backend for device in DEVICES.values() for backend in device.backends}
-    given = [one.strip() for one in os.environ.get("NETSPEC_KERNELS", "").split(",") if one.strip()]
-    problems = [
-        Problem(
-            f"NETSPEC_KERNELS: there are no kernels called {one!r}", expected=f"of {listing(list(known))}",
-            hint=did_you_mean(one, known),
-        )
-        for one in given
-        if one not in known
-    ]  # fmt: skip
-    if problems:
-        raise InputError(problems)
+def _numbers(file: Path) -> dict[str, int]:
+    """The name and the value in each line."""
+    lines = (line.split() for line in file.read_text().splitlines())
+    return {words[0]: int(words[1]) for words in lines}

@@ -1,4 +1,4 @@
-"""What a run of a program can fail with, and how it is told."""
+"""Errors of a program's run, and their messages."""
 
 from __future__ import annotations
 
@@ -6,37 +6,38 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from netspec.errors import Problem, RunError
-from netspec.graph.fused import several
-from netspec.graph.graph import topological
+from netspec.graph.fused import as_tuple
+from netspec.graph.graph import topological_order
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node, in_scope
 
 
 class NonFiniteLoss(Exception):
-    """The guard of a program is not finite; no state was written. Says which node's result was the first such."""
+    """The guard of a program is not finite; no state was written."""
 
     def __init__(self, node: Node | None, state: str | None, late: int = 0) -> None:
         super().__init__("the loss is not finite")
         self.node = node
-        """The first node with a result that is not finite while its operands were; an input's node if it came with
-        the data."""
+        """The first node with a result that is not finite although its operands are; an input's node if the data are
+        not finite.
+        """
         self.state = state
-        """The name of a state that was not finite before the step."""
+        """Name of a state that was not finite before the step."""
         self.late = late
-        """How many runs that write states were begun since, and came to nothing."""
+        """Number of runs that were started since; none of them wrote states."""
 
 
 def first_inside(node: Node, operands: Sequence[Any]) -> Node:
-    """Of the nodes that one stands for, the first with a result that is not finite, by the reference kernels.
+    """The first of a fused node's parts with a result that is not finite, computed by the reference kernels.
 
-    `operands` are the finite arrays that it reads. It is the node itself where the reference finds no such result.
+    `operands` are the finite arrays that the node reads. Returns the node itself if the reference finds no such result.
     """
     import numpy as np
 
     known = dict(zip(node.inputs, operands, strict=True))
     with in_scope(node.scope), np.errstate(all="ignore"):
-        for part in topological(several(node.op.decompose(*node.inputs)), stop=frozenset(node.inputs)):
-            made = several(part.op.forward(np, *(known[value] for value in part.inputs)))
+        for part in topological_order(as_tuple(node.op.decompose(*node.inputs)), stop=frozenset(node.inputs)):
+            made = as_tuple(part.op.forward(np, *(known[value] for value in part.inputs)))
             if not all(np.isfinite(one).all() for one in made):
                 return part
             known.update(zip(part.outputs, made, strict=True))
@@ -44,11 +45,11 @@ def first_inside(node: Node, operands: Sequence[Any]) -> Node:
 
 
 class OutOfMemory(RunError):
-    """A device has not as much memory as is asked for at once."""
+    """A device has less memory than is needed at once."""
 
 
 def input_problems(wanted: Mapping[str, TensorType], given: Mapping[str, Any]) -> list[Problem]:
-    """Each wanted input that is missing, of another shape, or of a kind of numbers that would lose its meaning."""
+    """One problem for each input that is missing or has another shape or an incompatible type."""
     import numpy as np
 
     problems = []
@@ -67,7 +68,7 @@ def input_problems(wanted: Mapping[str, TensorType], given: Mapping[str, Any]) -
 
 
 def kernel_failure(node: Node | None, error: Exception) -> RunError:
-    """The error of a kernel as the user reads it: the layer and its line, the op, its operands."""
+    """The error of a kernel for the user: the layer and its line, the op, its operands."""
     if node is None:
         return RunError(f"a state could not be written: {error}")
     scope = node.scope

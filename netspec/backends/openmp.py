@@ -1,4 +1,4 @@
-"""GNU's OpenMP library, whose threads all kernels share: how idle ones wait, and how many a kernel may use."""
+"""GNU's OpenMP library, whose thread pool all kernels share: how idle threads wait, how many a kernel may use."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from contextlib import contextmanager
 from functools import cache
 
 SPINS = "1000"
-"""Turns of a waiting thread before it sleeps, some microseconds: as long as the gap between two kernels of a step.
+"""Iterations for which an idle thread spins before it sleeps: about the gap between two kernels of a step.
 
-libgomp's own default is 300,000 and more. Where other programs want the cores too, a thread that spins keeps the very
-one from running that it waits for: a step of LeNet took 432 ms so, and 26 ms with this setting (2 cores, load 8).
+libgomp's default is 300,000 or more. On a busy machine a spinning thread keeps the one from running that it waits for:
+a step of LeNet took 432 ms with the default, and 26 ms with this setting (2 cores, load 8).
 """
 
 
 def wait_briefly() -> None:
-    """Set GOMP_SPINCOUNT, unless the user said how to wait; to be called before libgomp is loaded."""
+    """Set GOMP_SPINCOUNT, unless the user chose a wait policy. Must be called before libgomp is loaded."""
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 
 @cache
 def openmp() -> ctypes.CDLL | None:
-    """libgomp, or None where there is none."""
+    """libgomp, or None if it is not installed."""
     wait_briefly()
     try:
         library = ctypes.CDLL("libgomp.so.1")
@@ -36,16 +36,16 @@ def openmp() -> ctypes.CDLL | None:
 
 
 def thread_count() -> int:
-    """How many threads a kernel called from this thread may use.
+    """Number of threads that a kernel called from this thread may use.
 
-    That is OMP_NUM_THREADS, or what was set since, or the number of cores.
+    It is OMP_NUM_THREADS, the number set since, or the number of cores.
     """
     library = openmp()
     return int(library.omp_get_max_threads()) if library is not None else 1
 
 
 def set_threads(count: int) -> None:
-    """Set how many threads a kernel called from this Python thread may use: 0.2 µs. OpenMP keeps it for each thread."""
+    """Set how many threads a kernel called from this Python thread may use: 0.2 µs. OpenMP stores it per thread."""
     if count < 1:
         raise ValueError(f"{count} threads")
     library = _quick()
@@ -55,7 +55,7 @@ def set_threads(count: int) -> None:
 
 @contextmanager
 def using_threads(count: int) -> Iterator[None]:
-    """Make, or run, kernels with so many threads inside the block."""
+    """Bind or run kernels with `count` threads inside the block."""
     before = thread_count()
     set_threads(count)
     try:
@@ -66,5 +66,5 @@ def using_threads(count: int) -> Iterator[None]:
 
 @cache
 def _quick() -> ctypes.PyDLL | None:
-    """libgomp, called without giving up Python's lock, which takes longer than these calls."""
+    """libgomp, called without releasing the GIL, which takes longer than these calls."""
     return ctypes.PyDLL("libgomp.so.1") if openmp() is not None else None

@@ -1,29 +1,29 @@
-"""`States`: the arrays that outlive a step (parameters, statistics, solver slots), shared by all programs of a net."""
+"""`States`: arrays that outlive a step (parameters, statistics, solver slots), shared by all programs of a net."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from netspec.backends.base import Device
-from netspec.graph.plan import aligned
+from netspec.backends.device import Device
+from netspec.graph.execution_plan import align_up
 from netspec.graph.types import TensorType
 
 
 class States(Mapping[str, Any]):
-    """Named arrays in one piece of device memory. Read as NumPy copies; written with `assign`, and by programs."""
+    """Named arrays in one block of device memory. Read as NumPy copies; written by `assign` and by programs."""
 
     def __init__(self, types: Mapping[str, TensorType], device: Device, shared: Collection[str] = ()) -> None:
-        """Those that are `shared` are in a piece that all workers of the host have in common, in the same order."""
+        """States in `shared` are in a block that all workers of the host share, in the same order."""
         self.device = device
         self.version = 0
-        """Counts the occasions on which states were written: what was computed from them before may be out of date."""
+        """Incremented when states are written: values computed from them before may be out of date."""
         self.types = dict(types)
         offsets: dict[str, int] = {}
         sizes = {False: 0, True: 0}
         for name, kind in types.items():
             offsets[name] = sizes[name in shared]
-            sizes[name in shared] += aligned(kind.nbytes)
+            sizes[name in shared] += align_up(kind.nbytes)
         self.nbytes = sum(sizes.values())
         memory = {False: device.allocate(sizes[False]), True: device.share(sizes[True]) if shared else None}
         self._arrays = {name: device.view(memory[name in shared], offsets[name], kind) for name, kind in types.items()}
@@ -33,7 +33,7 @@ class States(Mapping[str, Any]):
         return self._arrays[name]
 
     def assign(self, name: str, host: Any) -> None:
-        """Write a NumPy array. Raises `ValueError` if it has another shape."""
+        """Write a NumPy array. Raises `ValueError` for another shape."""
         self.version += 1
         self.device.upload(self._arrays[name], host)
 

@@ -7,8 +7,8 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from netspec.cli.ranks import enter, leave
 from netspec.cli.streams import Output, standard_streams, tell
+from netspec.cli.workers import enter, leave
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses. 130 is the shell's for a program that Ctrl-C ended."""
@@ -17,8 +17,8 @@ DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command in `arguments` (default: those of the process); the exit status.
 
-    A user's mistake is told on stderr, as JSON on stdout too where `--json` asks for it, and never as a traceback:
-    those are for `--debug`, or NETSPEC_DEBUG=1.
+    User errors are printed on stderr, with `--json` also as JSON on stdout, and never as a traceback:
+    `--debug` or NETSPEC_DEBUG=1 prints tracebacks.
     """
     try:
         enter()

@@ -115,7 +115,7 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print a traceback if a command fails.")] = False,
 ) -> None:
     """Take the options that come before a command; `main` has seen to --debug, wherever it stands."""
 
@@ -132,6 +132,6 @@ def run(words: Sequence[str]) -> int:
     )(_root)
     try:
         status = get_command(app).main(args=list(words), prog_name="netspec", standalone_mode=False)
-    except SystemExit as end:  # typer's where nobody reads the output: other workers are still to be told that we end
+    except SystemExit as end:  # raised by typer if stdout is closed; the other workers must still learn that we end
         status = end.code
     return status if isinstance(status, int) else 0

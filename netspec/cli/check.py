@@ -19,10 +19,9 @@ from netspec.cli.options import (
     Opset,
     batch_or_open,
     files_and_overrides,
-    form_of,
 )
-from netspec.cli.output import count, print_json
-from netspec.errors import InputError, Problem
+from netspec.cli.output import print_json
+from netspec.errors import InputError, Problem, counted
 
 app = command_app()
 
@@ -43,19 +42,19 @@ def check(
         list[str],
         typer.Argument(
             metavar="SPEC... [KEY=VALUE]... [~KEY]...",
-            help="Net or train files, and changes that are made to each of them.",
+            help="Check these net or train files, with these changes to each of them.",
             show_default=False,
         ),
     ],
     run: Annotated[
-        bool, typer.Option("--run", help="Also run some steps, to find out what train files say under `expect`.")
+        bool, typer.Option("--run", help="Also run some steps and check what train files declare under `expect`.")
     ] = False,
     device: Device = "auto",
     export: Annotated[
         str | None,
         typer.Option(
             metavar="FORMAT",
-            help=f"Also find what an export would lose: {FORMATS}.",
+            help=f"Also report what an export would lose: {FORMATS}.",
             show_default=False,
         ),
     ] = None,
@@ -64,40 +63,39 @@ def check(
     form: Form = "inference",
     as_json: Json = False,
 ) -> int:
-    """Find the mistakes in net and train files.
+    """Find errors in net and train files.
 
-    Everything that can be known without data and weights is checked: fields, names, the shapes of all layers, that the
-    update can be built, what `expect` says of the net and, with --export, which layers have no form in that format,
-    need a newer operator set or are tied to the batch size: before training is spent on them. All mistakes are listed,
-    each with its line. What `netspec export` would note is told on stderr: of a train file also what the format has
-    not of data, losses, solver and schedule. With --json: a list of objects with file, line, column, path, message,
-    expected, got and hint; empty if nothing is wrong.
+    Checks everything that needs no data and weights: fields, names, the shapes of all layers, the update, what `expect`
+    declares and, with --export, which layers the format cannot hold, need a newer operator set or are tied to the
+    batch size. All problems are listed
+    with their lines. Notes of `netspec export` go to stderr: for a train file also the parts of data, losses,
+    solver and schedule that the format cannot hold. With --json, prints a list of objects with file, line, column,
+    path, message, expected, got and hint; the list is empty if nothing is wrong.
     """
-    from netspec.cli.preflight import Export, preflight
+    from netspec.tools.check import check as check_spec
 
     files, overrides = files_and_overrides(specs)
     if not files:
-        raise InputError("which file to check is not said", expected="`netspec check SPEC`, changes after it")
-    batch, wanted = batch_or_open(batch_size), form_of(form)
-    if export is None and (batch is not None or opset is not None or wanted is not None):
-        raise InputError("--batch-size, --opset and --form are of an export", hint="add --export onnx")
-    target = Export(export, batch, opset, wanted) if export is not None else None
+        raise InputError("no file to check", expected="`netspec check SPEC`, with changes after it")
+    batch = batch_or_open(batch_size)
     problems: list[tuple[str, Problem]] = []
     for file in dict.fromkeys(files):
         notes: list[str] = []
         try:
-            cleared = preflight(file, overrides, target, notes.append)
+            report = check_spec(
+                file, overrides=overrides, export=export, batch_size=batch, opset=opset, form=form, note=notes.append
+            )
         except InputError as error:
             problems += [(file, problem) for problem in error.problems]
         else:
             if not as_json:
-                facts = f"{count(cleared.layers)} layers, {count(cleared.parameters)} parameters"
-                told = f"; {export} has a form for {'the net' if notes else 'all of it'}" if export is not None else ""
-                print(f"{file}: the {cleared.kind} `{cleared.name}` is right: {facts}{told}")
+                exported = f"; exports to {export}{' with notes' * bool(notes)}" if export is not None else ""
+                facts = f"{counted(report.layers, 'layer')}, {counted(report.parameters, 'parameter')}{exported}"
+                print(f"OK: {file} ({facts})")
             if run:
                 problems += [(file, problem) for problem in _tried(file, overrides, device, quiet=as_json)]
-        for note in notes:
-            print(f"{file}: note: {note}", file=sys.stderr)
+        if notes:
+            _print_notes(file, notes, as_json=as_json)
     if as_json:
         print_json([_located(file, problem) for file, problem in problems])
         return WRONG_INPUT if problems else DONE
@@ -106,16 +104,23 @@ def check(
     return DONE
 
 
+def _print_notes(file: str, notes: Sequence[str], *, as_json: bool) -> None:
+    from netspec.exchange.notes import summarized  # a check without --export loads nothing of exchange
+
+    for note in notes if as_json else summarized(notes):
+        print(f"{file}: note: {note}", file=sys.stderr)
+
+
 def _tried(file: str, overrides: Sequence[str], device: str, *, quiet: bool) -> Iterator[Problem]:
     """What is not as a train file expects, found out by running it; a line is printed for each expectation."""
-    from netspec.cli.specs import load_spec
-    from netspec.schema.train import TrainSpec
-    from netspec.train.expected import run_expectations
+    from netspec.schema.specs.train import TrainSpec
+    from netspec.tools.specs import load_spec
+    from netspec.training.expectation_checks import run_expectations
 
     spec = load_spec(file, overrides)
     for found in run_expectations(spec, device) if isinstance(spec, TrainSpec) else ():
         if not quiet:
-            print(f"{file}: {found.told}")
+            print(f"{file}: {found.summary}")
         if found.problem is not None:
             yield found.problem
 

@@ -8,8 +8,18 @@ from typing import Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import SUFFIXES, BatchOrOpen, Json, Opset, batch_or_open, writable
-from netspec.cli.shapes import Shapes, Values, shapes_of, values_of
+from netspec.cli.options import (
+    SUFFIXES,
+    BatchOrOpen,
+    Json,
+    Opset,
+    Shapes,
+    Values,
+    batch_or_open,
+    shapes_of,
+    values_of,
+    writable,
+)
 
 app = command_app()
 
@@ -28,19 +38,21 @@ def convert(
         str,
         typer.Argument(
             metavar="A",
-            help="A model of any format, the folder of a run, or a spec with --weights.",
+            help="Read this model of any format, run directory, or spec with --weights.",
             show_default=False,
         ),
     ],
     target: Annotated[
         str,
         typer.Argument(
-            metavar="B", help=f"The file to write; its suffix says the format: {SUFFIXES}.", show_default=False
+            metavar="B", help=f"Write this file; its suffix selects the format: {SUFFIXES}.", show_default=False
         ),
     ],
     weights: Annotated[
         str | None,
-        typer.Option("--weights", metavar="FILE", help="The weights, where they are not in A.", show_default=False),
+        typer.Option(
+            "--weights", metavar="FILE", help="Read the weights from this file instead of A.", show_default=False
+        ),
     ] = None,
     shapes: Shapes = None,
     values: Values = None,
@@ -50,27 +62,15 @@ def convert(
 ) -> None:
     """Convert a model into another format, and compare them.
 
-    A is imported and B exported as `netspec import` and `netspec export` do it: what either can't say is listed in
-    full, and B is only written where it computes what A does.
+    Imports A and exports B like `netspec import` and `netspec export`. Lists everything that either cannot represent,
+    and writes B only if it computes the same results as A.
     """
-    batch, given = batch_or_open(batch_size), shapes_of(shapes)
+    batch, given_shapes, given_values = batch_or_open(batch_size), shapes_of(shapes), values_of(values)
     path = writable(Path(target), "B")
-    from netspec.cli.opened import open_any
-    from netspec.cli.prepared import note_preparation
-    from netspec.cli.writing import checkpoint_in, write_model
-    from netspec.cli.written import tell_written
-    from netspec.errors import InputError
-    from netspec.exchange.formats import format_to_write
-    from netspec.exchange.imported import ImportOptions
+    from netspec.cli.export import print_export
+    from netspec.tools.export import convert as convert_model
 
-    format_to_write(path)
-    opened = open_any(source, weights, ImportOptions(shapes=given, values=values_of(values)))
-    if not opened.has_weights:
-        raise InputError(f"{source} comes without weights", hint="say where they are: `--weights FILE`")
-    preparation = opened.model.preparation.in_training(opened.spec)
-    held = checkpoint_in(opened.weights)
-    written = write_model(
-        opened.model, opened.spec, path, preparation, checkpoint=held, batch=batch, opset=opset, notes=opened.notes
+    result = convert_model(
+        source, path, weights=weights, shapes=given_shapes, values=given_values, batch_size=batch, opset=opset
     )
-    tell_written(written, opened.model, as_json=as_json)
-    note_preparation(opened.model, preparation)
+    print_export(result, as_json=as_json)

@@ -45,36 +45,37 @@ def show(
     overrides: Overrides = None,
     *,
     split: Annotated[
-        str, typer.Option("--split", metavar="NAME", callback=_split, help="Which part: train or test.")
+        str, typer.Option("--split", metavar="NAME", callback=_split, help="Show this split: train or test.")
     ] = "train",
     out: Annotated[
         str | None,
         typer.Option(
             "--out",
             metavar="FILE",
-            help="Where the pictures go. Default: data_train.png or data_test.png here.",
+            help="Write the images to this file [default: data_train.png or data_test.png].",
             show_default=False,
         ),
     ] = None,
     samples: Annotated[
-        int, typer.Option("--samples", metavar="N", help="How many samples are shown; 0: none, and no file.")
+        int, typer.Option("--samples", metavar="N", help="Show N samples; 0 shows none and writes no file.")
     ] = 24,
     read: Annotated[
-        int, typer.Option("--read", metavar="N", help="Most samples that figures are taken over; 0: all.")
+        int, typer.Option("--read", metavar="N", help="Compute statistics over at most N samples; 0 takes all.")
     ] = 10_000,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", help="How long the loader's rate is measured; 0: not at all.")
+        float, typer.Option("--seconds", metavar="S", help="Measure the loader's rate for S seconds; 0 skips it.")
     ] = 2.0,
     as_json: Json = False,
 ) -> None:
-    """Show what a training reads, and what its transforms make of it.
+    """Show training data before and after transforms.
 
     Printed are fields with their types, ranges, means and deviations, raw and prepared, per channel; classes and how
     many samples each has; what the training data settles for all; how many samples the loader prepares in a second.
     Images are written as a PNG: each sample as it is read, and as it is in three epochs. Other samples are printed as
     rows. With --json: one object.
     """
-    from netspec.cli.dataset import Shown, print_report, write_sheet
+    from netspec.cli.data_report import print_report
+    from netspec.tools.data_report import Shown, write_sheet
 
     for option, given in (("--samples", samples), ("--read", read), ("--seconds", seconds)):
         _not_negative(option, given)
@@ -100,7 +101,7 @@ def show(
 def ls(as_json: Json = False) -> None:
     """List the kinds of data that can be read, as `source` in a split."""
     import netspec.data  # noqa: F401  # makes the sources known
-    from netspec.schema.data import SOURCES
+    from netspec.schema.specs.data import SOURCES
 
     found = [
         {"source": name, "reads": (SOURCES[name].__doc__ or "").strip().splitlines()[0]} for name in SOURCES.names()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Json
 from netspec.cli.output import print_json, table
+from netspec.distributed import world
 from netspec.errors import InputError
-from netspec.parallel import world
 
 app = command_app()
 
@@ -23,9 +23,9 @@ def devices(as_json: Json = False) -> None:
     several workers are started, for `netspec train --workers`. In a job of MPI it also says which worker is on which
     host.
     """
-    from netspec.backends.device import DEVICES, open_device
-    from netspec.parallel import nccl
-    from netspec.parallel.found import INSTALL, describe_mpi
+    from netspec.backends.device_registry import DEVICES, open_device
+    from netspec.distributed.communicators import nccl
+    from netspec.distributed.launcher.mpi_discovery import INSTALL, describe_mpi
 
     try:
         auto = open_device("auto")

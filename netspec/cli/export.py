@@ -1,15 +1,15 @@
-"""`netspec export`: a net and its weights as a model of another program."""
+"""`netspec export`: write a net and its weights as a model of another program."""
 
 from __future__ import annotations
 
-import math
+import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.given import spec_and_weights
 from netspec.cli.options import (
     SUFFIXES,
     BatchOrOpen,
@@ -20,10 +20,15 @@ from netspec.cli.options import (
     SpecOrRun,
     Weights,
     batch_or_open,
-    form_of,
+    find_weights,
     writable,
 )
-from netspec.errors import InputError
+from netspec.cli.output import count, note_transforms, print_json, size
+
+if TYPE_CHECKING:
+    from netspec.exchange.formats.onnx.exporting import ExportReport
+    from netspec.exchange.numeric_diff import Gap
+    from netspec.tools.export import ExportResult
 
 app = command_app()
 
@@ -50,7 +55,7 @@ def export(
         typer.Option(
             "--output",
             metavar="FILE",
-            help=f"The file to write; its suffix says the format: {SUFFIXES}.",
+            help=f"Write this file; its suffix selects the format: {SUFFIXES}.",
             show_default=False,
         ),
     ],
@@ -61,7 +66,7 @@ def export(
         str | None,
         typer.Option(
             metavar="FILE.npz",
-            help="Samples to compare the model on, beside random ones: arrays named as the net's inputs.",
+            help="Compare the model on these samples as well as random ones; arrays are named like the inputs.",
             show_default=False,
         ),
     ] = None,
@@ -69,8 +74,10 @@ def export(
         float | None,
         typer.Option(
             metavar="X",
-            help="Largest difference from the net's own results, relative to the largest magnitude of an output or to "
-            "1. Default: 0.0001.",
+            help=(
+                "Accept this difference from the net's own results, relative to the largest magnitude of an "
+                "output or to 1 [default: 0.0001]."
+            ),
             show_default=False,
         ),
     ] = None,
@@ -85,28 +92,82 @@ def export(
     BatchNormalization takes mean and variance of the batch, losses and new moving averages are outputs.
     Transforms of the training are not part of it: they are listed, and recorded where the format can.
     """
-    spec, weights = spec_and_weights(spec, weights)
-    batch, wanted = batch_or_open(batch_size), form_of(form)
-    if tolerance is not None and not 0 < tolerance < math.inf:
-        raise InputError("--tolerance is no bound", expected="a number above 0", got=str(tolerance))
-    target = writable(Path(output_file), "--output")
-    from netspec.cli.arrays import read_npz
-    from netspec.cli.prepared import note_preparation
-    from netspec.cli.specs import load_spec, net_of, precision_of
-    from netspec.cli.writing import checkpoint_in, write_model
-    from netspec.cli.written import tell_written
-    from netspec.exchange.formats import format_to_write
-    from netspec.train.model import load
+    batch, target = batch_or_open(batch_size), writable(Path(output_file), "--output")
+    from netspec.tools.export import export as export_net
 
-    format_to_write(target)  # before anything is compiled
-    found = load_spec(spec, overrides or ())
-    precision = precision_of(found).computed  # a file holds numbers of the type they are computed in
-    model = load(net_of(found), weights, device="cpu", precision=str(precision))
-    preparation = model.preparation.in_training(found)
-    given = read_npz(Path(inputs)) if inputs is not None else None
-    written = write_model(
-        model, found, target, preparation, checkpoint=checkpoint_in(weights), batch=batch, opset=opset, form=wanted,
-        given=given, tolerance=tolerance,
+    spec, weights = find_weights(spec, weights)
+    result = export_net(
+        spec, target, weights=weights, overrides=overrides or (), batch_size=batch, opset=opset, form=form,
+        inputs=inputs, tolerance=tolerance,
     )  # fmt: skip
-    tell_written(written, model, as_json=as_json)
-    note_preparation(model, preparation)
+    print_export(result, as_json=as_json)
+
+
+def print_export(result: ExportResult, *, as_json: bool) -> None:
+    """Print the files written by `netspec export` or `netspec convert`, and how their results compare."""
+    counts = {"parameters": result.parameters, "statistics": result.statistics}
+    if as_json:
+        files = [str(file) for file in result.files]
+        facts = _onnx_facts(result.report) if result.report else _comparison(result.difference)
+        print_json({"path": files[0], "files": files, "format": result.format, **counts, **facts,
+                    "notes": list(result.notes)})  # fmt: skip
+    else:
+        _print_files(result)
+    note_transforms(result.transforms)
+
+
+def _print_files(result: ExportResult) -> None:
+    from netspec.exchange.notes import summarized
+
+    for note in summarized(result.notes):
+        print(f"note: {note}", file=sys.stderr)
+    statistics = f", {count(result.statistics)} moving statistics" if result.statistics else ""
+    counts = f"{count(result.parameters)} parameters{statistics}"
+    if result.report:
+        _print_onnx(result.report, counts)
+        return
+    for file in result.files:
+        print(f"{file}: {result.format}, {size(file.stat().st_size)}")
+    print(counts)
+    if result.difference is not None:
+        print(_agreement("read again, it computes", result.difference))
+
+
+def _agreement(subject: str, gap: Gap) -> str:
+    """Whether the compared results agree; if nothing is finite, that is all that can be said."""
+    return f"{subject} the same: {gap}" if gap.finite or not gap.size else f"{subject} no finite number: {gap}"
+
+
+def _comparison(gap: Gap | None) -> dict[str, Any]:
+    if gap is None:
+        return {"max_abs_difference": None, "comparison": None}
+    return {"max_abs_difference": gap.max_abs if gap.finite else None, "comparison": asdict(gap)}
+
+
+def _onnx_facts(report: ExportReport) -> dict[str, Any]:
+    return {
+        "opset": report.opset,
+        "ir_version": report.ir_version,
+        "nodes": report.nodes,
+        "bytes": report.nbytes,
+        "inputs": {name: list(dims) for name, dims in report.inputs.items()},
+        "outputs": {name: list(dims) for name, dims in report.outputs.items()},
+        "max_abs_difference": report.comparison.max_abs if report.comparison else None,
+        "max_abs_difference_on_inputs": report.on_given.max_abs if report.on_given else None,
+        "comparison": asdict(report.comparison.whole) if report.comparison else None,
+    }
+
+
+def _print_onnx(report: ExportReport, counts: str) -> None:
+    def shapes(named: Any) -> str:
+        return ", ".join(
+            f"{name} [{', '.join('?' if one is None else str(one) for one in dims)}]" for name, dims in named
+        )
+
+    print(f"{report.path}: ONNX opset {report.opset} (--opset writes another), {size(report.nbytes)}")
+    print(f"{count(report.nodes)} nodes, {counts}")
+    print(f"{shapes(report.inputs.items())} → {shapes(report.outputs.items())}")
+    if report.comparison:
+        print(_agreement("onnxruntime computes", report.comparison.whole))
+    if report.on_given:
+        print(_agreement("on the samples given it computes", report.on_given.whole))

@@ -1,4 +1,4 @@
-"""What went wrong, as the user is told: problems, an exit status, and their JSON form."""
+"""Failures as reported to the user: problems, an exit status, and their JSON form."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 from netspec.cli.app import COMMANDS, USAGE_ERROR
-from netspec.cli.ranks import end_job, told_by_another
 from netspec.cli.streams import tell
+from netspec.cli.workers import end_job, told_by_another
 from netspec.errors import InputError, NetspecError, Problem, RunError, did_you_mean
-from netspec.schema.plainjson import json_text
+from netspec.schema.plain_json import json_text
 
 
 def report(error: Exception, words: Sequence[str], *, debug: bool) -> int:
@@ -76,4 +76,6 @@ def _usage_problem(error: Any) -> Problem:
         if hint is None and named is not None and any(one.name == "overrides" for one in context.command.params):
             hint = f"a spec's settings are given as in `train.max_epochs=3`; see `{context.command_path} --help`"
         hint = hint or f"`{context.command_path} --help` shows what there is"
-    return Problem(message[:1].lower() + message[1:], hint=hint)
+    message, _, expected = message.partition(": Input should be ")
+    expected = expected.removesuffix(", unable to parse string as an integer").replace("valid integer", "whole number")
+    return Problem(message[:1].lower() + message[1:], expected=expected or None, hint=hint)

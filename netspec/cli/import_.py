@@ -1,21 +1,18 @@
-"""`netspec import`: a net and its weights from a file of another program, or from one of netspec's own."""
+"""`netspec import`: read a net and its weights from a model file of any format."""
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.output import count
-from netspec.cli.shapes import Shapes, Values, shapes_of, values_of
+from netspec.cli.options import Json, Shapes, Values, shapes_of, values_of
+from netspec.cli.output import count, print_json
 from netspec.errors import InputError, Problem, command
 
 if TYPE_CHECKING:
-    from netspec.exchange.imported import Imported, ImportOptions
-    from netspec.train.model import Model
+    from netspec.tools.import_model import ImportResult
 
 app = command_app()
 
@@ -31,33 +28,37 @@ app = command_app()
         "netspec import other.h5 --net net.yaml --output my_net",
         "netspec import deploy.prototxt --weights net.caffemodel --output my_net",
         "netspec import model.keras --output my_net --fold-batch-norm",
+        "netspec import detector.onnx --output backbone --until conv5_out --until conv4_out",
+        "netspec import runs/lenet_mnist --output features --drop-head 1",
     ),
 )
 def import_file(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="A model, weights or a checkpoint: its content says what it is.", show_default=False
+            metavar="FILE",
+            help="Read this model, weights file or checkpoint; its content determines the format.",
+            show_default=False,
         ),
     ],
     output: Annotated[
         str,
-        typer.Option("--output", metavar="FOLDER", help="A new folder for the files.", show_default=False),
+        typer.Option("--output", metavar="FOLDER", help="Write the files to this new folder.", show_default=False),
     ],
     net: Annotated[
         str | None,
-        typer.Option("--net", metavar="SPEC", help="The net that weights are for, where FILE does not say it."),
+        typer.Option("--net", metavar="SPEC", help="Load the weights of FILE into this net."),
     ] = None,
     weights: Annotated[
         str | None,
-        typer.Option("--weights", metavar="FILE", help="The weights, where they are not in FILE."),
+        typer.Option("--weights", metavar="FILE", help="Read the weights from this file instead of FILE."),
     ] = None,
     names: Annotated[
         list[str] | None,
         typer.Option(
             "--map",
             metavar="OLD=NEW",
-            help="With --net: what arrays of FILE are called in the net; * stands for any characters.",
+            help="With --net, rename arrays of FILE to those of the net; * matches any characters.",
         ),
     ] = None,
     shapes: Shapes = None,
@@ -65,117 +66,81 @@ def import_file(
     phase: Annotated[
         str,
         typer.Option(
-            "--phase", metavar="train|test", help="Of a net of Caffe's only this form; default: both, as one net."
+            "--phase", metavar="train|test", help="Read only this phase of a Caffe net [default: both, as one net]."
         ),
     ] = "",
     stages: Annotated[
         list[str] | None,
-        typer.Option("--stage", metavar="NAME", help="A stage that layers of Caffe's ask for; may be given again."),
+        typer.Option("--stage", metavar="NAME", help="Set a stage that Caffe layers require; can be repeated."),
     ] = None,
-    level: Annotated[int, typer.Option("--level", metavar="N", help="The level that layers of Caffe's ask for.")] = 0,
+    level: Annotated[int, typer.Option("--level", metavar="N", help="Set the level that Caffe layers require.")] = 0,
+    until: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--until",
+            metavar="TENSOR",
+            help="Cut the net at this layer or tensor, which becomes an output; can be repeated.",
+        ),
+    ] = None,
+    drop_head: Annotated[
+        int,
+        typer.Option(
+            "--drop-head",
+            metavar="N",
+            min=0,
+            help="Drop the last N layers with parameters and all layers that read them.",
+        ),
+    ] = 0,
     fold_batch_norm: Annotated[
         bool,
         typer.Option(
             "--fold-batch-norm",
-            help="Make BatchNormalization part of the convolution or Dense before it: for a net that is only used.",
+            help="Fold BatchNormalization into the convolution or Dense layer before it, for inference only.",
         ),
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Read a net and its weights from a file of any format.
 
-    They are written as net.yaml and weights.h5 in a new folder, with train.yaml where the file says how the net is
-    trained. Where something has no counterpart here, all of it is listed, and nothing is written.
+    They are written as net.yaml and weights.h5 in a new folder, with train.yaml if the file describes a training. FILE
+    may also be a net file or a run directory. If parts of FILE have no counterpart in netspec, they are all listed and
+    nothing is written. --until and --drop-head keep a part of the net, with its weights unchanged; losses and metrics
+    that read the rest are left out.
     """
-    given, rules = shapes_of(shapes), _names(names or [])
-    from netspec.cli.folders import new_folder
-    from netspec.exchange.imported import ImportOptions
+    given_shapes, given_values, renamed = shapes_of(shapes), values_of(values), _names(names or [])
+    from netspec.tools.import_model import import_model
 
-    source, target = Path(file), Path(output)
-    if phase not in ("", "train", "test"):
-        raise InputError(f"there is no phase `{phase}`", expected="--phase train, or --phase test")
-    given_weights = Path(weights) if weights else None
-    options = ImportOptions(given, given_weights, phase, level, tuple(stages or ()), values_of(values))
-    with new_folder(target) as staged:
-        found = _read(source, net, rules, options)
-        if fold_batch_norm:
-            from netspec.cli.folding import folded
+    result = import_model(
+        file, output, net=net, weights=weights, names=renamed, shapes=given_shapes, values=given_values, phase=phase,
+        stages=stages or (), level=level, until=until or (), drop_head=drop_head, fold_batch_norm=fold_batch_norm,
+    )  # fmt: skip
+    if as_json:
+        print_json({
+            "path": str(result.folder), "files": [str(path) for path in result.files], "layers": result.layers,
+            "parameters": result.parameters, "notes": list(result.notes),
+        })  # fmt: skip
+    else:
+        _print(result)
 
-            found = folded(found, source)
-        model = _write(staged, found, source.stem)
-    for note in found.notes:
+
+def _print(result: ImportResult) -> None:
+    """Print a line for each kind of note, the counts, and the commands that come next."""
+    from netspec.exchange.notes import summarized
+
+    for note in summarized(result.notes):
         print(f"note: {note}")
-    parameters = sum(model.parameters[name].size for name in model.compiler.names("parameter"))
-    print(f"{target}: {count(len(model.spec.layers))} layers, {count(parameters)} parameters")
-    weighed = ["--weights", target / "weights.h5"] if (target / "weights.h5").exists() else []
-    if not weighed:
-        print("no weights were given: the net is there alone")
-    print(f"\nnext:\n  {command('plan', target / 'net.yaml')}")
-    if weighed:
-        export = [target / "net.yaml", *weighed, "--output", target / "model.onnx"]
-        print(f"  {command('export', *export)}")
-    if found.train:
-        going_on = ["--resume", target / "checkpoint.h5"] if found.slots else []
-        trains = command("train", target / "train.yaml", *going_on)
-        if _has_data(target / "train.yaml"):
-            print(f"  {trains}")
-        else:
-            print(f"\nonce {target / 'train.yaml'} says its data in the place of `source: python`:\n  {trains}")
-
-
-def _has_data(path: Path) -> bool:
-    """Whether a training's samples come from files, as the command line wants them."""
-    from netspec.schema.load import load_train
-
-    return getattr(load_train(path).data.train, "source", "") != "python"
-
-
-def _read(source: Path, net: str | None, rules: dict[str, str | None], options: ImportOptions) -> Imported:
-    """What the file holds; where a net is given, the weights are laid onto that."""
-    from netspec.exchange.coverage import match_weights
-    from netspec.exchange.imported import Imported, Target, check_given
-    from netspec.exchange.importing import import_model, import_weights
-    from netspec.exchange.renaming import renamed
-    from netspec.schema.provenance import canonical_yaml
-    from netspec.train.model import load
-
-    if net is None:
-        if rules:
-            raise InputError("--map is for weights that are laid onto a net", hint="give the net: --net SPEC")
-        return import_model(source, options)
-    check_given(options, (), source, "laid onto a net (--net)")
-    model = load(net, device="cpu")
-    target = Target(model.spec, model.compiler.types("parameter", "statistic"), partial(renamed, rules))
-    arrays = import_weights(source, target)
-    return Imported(canonical_yaml(model.spec), match_weights(target.states, arrays, source=str(source)).arrays)
-
-
-def _write(folder: Path, found: Imported, name: str) -> Model:
-    """Write what was found, and read it as netspec itself does. Weights that no file had are not written."""
-    from netspec.exchange.hdf5 import write_weights
-    from netspec.train.model import load
-
-    (folder / "net.yaml").write_text(found.net, encoding="utf-8")
-    model = load(folder / "net.yaml", device="cpu")
-    if found.arrays or not model.parameters:
-        write_weights(folder / "weights.h5", found.arrays, net=found.net, name=name, **found.meta)
-        model.load_weights(folder / "weights.h5")
-    if found.train:
-        from netspec.schema.load import load_spec
-        from netspec.schema.provenance import canonical_yaml
-
-        (folder / "train.yaml").write_text(found.train, encoding="utf-8")
-        spec = load_spec(folder / "train.yaml")  # it must be what netspec itself reads
-        if found.slots:
-            _write_checkpoint(folder / "checkpoint.h5", found, model, canonical_yaml(spec))
-    return model
-
-
-def _write_checkpoint(path: Path, found: Imported, model: Model, spec: str) -> None:
-    """All states, those of the solver too, for a training that goes on from there."""
-    from netspec.exchange.hdf5 import write_checkpoint
-
-    roles = {name: model.compiler.info[name].role for name in found.arrays} | dict.fromkeys(found.slots, "slot")
-    write_checkpoint(path, {**found.arrays, **found.slots}, roles, {"step": found.step, **found.meta}, spec)
+    print(f"{result.folder}: {count(result.layers)} layers, {count(result.parameters)} parameters")
+    if result.weights is None:
+        print("the net has no weights: FILE has none, and --weights is not given")
+    print(f"\nnext:\n  {command('plan', result.net)}")
+    if result.weights is not None:
+        model = result.folder / "model.onnx"
+        print(f"  {command('export', result.net, '--weights', result.weights, '--output', model)}")
+    if result.train is not None:
+        resumed = ["--resume", result.checkpoint] if result.checkpoint is not None else []
+        if result.needs_data:
+            print(f"\nafter replacing `source: python` in {result.train} by your data:")
+        print(f"  {command('train', result.train, *resumed)}")
 
 
 def _names(given: list[str]) -> dict[str, str | None]:
@@ -185,7 +150,7 @@ def _names(given: list[str]) -> dict[str, str | None]:
     for text in given:
         old, sign, new = text.partition("=")
         if not old or not sign or new.count("*") > old.count("*"):
-            problems.append(Problem(f"`{text}` is no new name", expected="--map OLD=NEW, with no more * in NEW"))
+            problems.append(Problem(f"`{text}` is not a renaming", expected="--map OLD=NEW, with no more * in NEW"))
         else:
             found[old] = new or None
     if problems:

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
-from netspec.errors import InputError, did_you_mean, kind_of_path, listing
+from netspec.errors import InputError, Problem, did_you_mean, kind_of_path, listing
 
 Spec: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SPEC", help="A net file, or a training file.", show_default=False)
+    str, typer.Argument(metavar="SPEC", help="Read this net file or training file.", show_default=False)
 ]
-Training: TypeAlias = Annotated[str, typer.Argument(metavar="SPEC", help="A training file.", show_default=False)]
+Training: TypeAlias = Annotated[
+    str, typer.Argument(metavar="SPEC", help="Read this training file.", show_default=False)
+]
 SpecOrRun: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SPEC", help="A net file, a training file, or a run's folder.", show_default=False)
+    str, typer.Argument(metavar="SPEC", help="Read this net file, training file or run directory.", show_default=False)
 ]
 TrainingOrRun: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SPEC", help="A training file, or a run's folder.", show_default=False)
+    str, typer.Argument(metavar="SPEC", help="Read this training file or run directory.", show_default=False)
 ]
 Weights: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--weights",
         metavar="FILE",
-        help="A weights file, or a checkpoint. Default: the best weights in a run's folder, else the last.",
+        help=("Load this weights file or checkpoint [default: the best weights of a run directory, else the last]."),
         show_default=False,
     ),
 ]
@@ -34,7 +37,7 @@ Overrides: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KEY=VALUE]... [~KEY]...",
-        help="Changes to the spec: `solver.learning_rate=0.1` sets a value, `~train.max_epochs` removes a key.",
+        help="Change the spec: `solver.learning_rate=0.1` sets a value, `~train.max_epochs` removes a key.",
         show_default=False,
     ),
 ]
@@ -44,7 +47,7 @@ Device: TypeAlias = Annotated[
     typer.Option(
         "--device",
         metavar="NAME",
-        help="Where to compute, as `netspec devices` lists them. Default: a GPU that can be used, else the processor.",
+        help="Compute on this device, see `netspec devices` [default: a usable GPU, else the processor].",
         show_default=False,
     ),
 ]
@@ -65,7 +68,7 @@ Threads: TypeAlias = Annotated[
         "--threads",
         metavar="N",
         callback=_use_threads,
-        help="Threads to compute with. Default: OMP_NUM_THREADS, or as many as there are cores.",
+        help="Compute with N threads [default: OMP_NUM_THREADS, else the number of cores].",
         show_default=False,
     ),
 ]
@@ -85,7 +88,7 @@ Autotune: TypeAlias = Annotated[
         "--autotune",
         metavar="LEVEL",
         callback=_level,
-        help="Race the kernels that can do the same: off, quick or full. Default: what a training file says.",
+        help="Autotune kernels: off, quick or full [default: the training file's setting].",
         show_default=False,
     ),
 ]
@@ -95,7 +98,7 @@ WorkersPerHost: TypeAlias = Annotated[
     typer.Option(
         "--workers-per-host",
         metavar="N",
-        help="How many workers share a host, and its connection. Default: 1, but all where they share memory.",
+        help=("Assume N workers per host, which share its connection [default: 1, or all if they share memory]."),
         show_default=False,
     ),
 ]
@@ -103,31 +106,25 @@ WorkersPerHost: TypeAlias = Annotated[
 
 BatchOrOpen: TypeAlias = Annotated[
     str,
-    typer.Option("--batch-size", metavar="N|symbolic", help="The batch size of the model; `symbolic` leaves it open."),
+    typer.Option(
+        "--batch-size", metavar="N|symbolic", help="Set the batch size of the model; `symbolic` leaves it open."
+    ),
 ]
 Opset: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--opset", metavar="N", help="ONNX only: the operator set. Default: the newest that onnxruntime runs here.",
+        "--opset", metavar="N", help="Use this ONNX operator set [default: the newest that onnxruntime runs here].",
         show_default=False,
     ),
 ]  # fmt: skip
 
-TRAINING = "training"
 Form: TypeAlias = Annotated[
     str,
     typer.Option(
         "--form", metavar="inference|training",
-        help="The net as it is used, or as it is in training, losses included: ONNX only.",
+        help="Use the net's form for inference, or for training with losses (ONNX only).",
     ),
 ]  # fmt: skip
-
-
-def form_of(given: str) -> str | None:
-    """The form that `--form` asks for: None for the one that is used. Raises `InputError`."""
-    if given not in ("inference", TRAINING):
-        raise InputError("--form is none", expected="inference or training", got=given)
-    return TRAINING if given == TRAINING else None
 
 
 def files_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -180,3 +177,68 @@ def batch_or_open(given: str) -> int | None:
         )
     check_batch(int(given))
     return int(given)
+
+
+Shapes: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="INPUT=1,28,28",
+        help=(
+            "Set sizes that the file leaves open: of an input, with or without the batch, or of a named "
+            "axis (height=28)."
+        ),
+    ),
+]
+
+Values: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--value",
+        metavar="INPUT=16000",
+        help="Fix an input to a number, or to several (1,2,3), and remove it from the inputs.",
+    ),
+]
+
+
+def shapes_of(given: list[str] | None) -> dict[str, tuple[int, ...]]:
+    """Parse shapes written as `name=1,28,28`. Raises `InputError` that lists all invalid ones."""
+    found: dict[str, tuple[int, ...]] = {}
+    problems: list[Problem] = []
+    for text in given or ():
+        name, sign, sizes = text.rpartition("=")
+        numbers = sizes.split(",")
+        if not name or not sign or not all(one.isascii() and one.isdigit() and int(one) for one in numbers):
+            problems.append(Problem(f"`{text}` is not an input's shape", expected="--shape INPUT=1,28,28"))
+        else:
+            found[name] = tuple(map(int, numbers))
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def values_of(given: list[str] | None) -> dict[str, tuple[float, ...]]:
+    """Parse values written as `name=16000` or `name=1,2,3`. Raises `InputError` that lists all invalid ones."""
+    found: dict[str, tuple[float, ...]] = {}
+    problems: list[Problem] = []
+    for text in given or ():
+        name, _, numbers = text.rpartition("=")
+        try:
+            found[name] = tuple(
+                int(one) if one.strip().lstrip("+-").isdecimal() else float(one) for one in numbers.split(",")
+            )
+        except ValueError:
+            name = ""
+        if not name:
+            problems.append(Problem(f"`{text}` is not an input's value", expected="--value INPUT=16000"))
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def find_weights(spec: str, weights: str | None) -> tuple[str, str]:
+    """The spec and the weights to use; those of a run directory are noted on stderr. Raises `InputError`."""
+    from netspec.tools.model_inputs import spec_and_weights
+
+    found = spec_and_weights(spec, weights, lambda note: print(f"note: {note}", file=sys.stderr))
+    return str(found[0]), str(found[1])

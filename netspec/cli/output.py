@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from netspec.schema.plainjson import json_text
+from netspec.schema.plain_json import json_text
 
 UNITS = ("", "k", "M", "G", "T", "P")
 STATES = {
@@ -70,3 +70,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Itera
     with console.capture() as captured:
         console.print(made)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def note_transforms(transforms: Sequence[str]) -> None:
+    """Note on stderr which transforms of the training the inputs of a model do not pass through."""
+    if transforms:
+        print("note: inputs are taken as the net sees them; in training they had been transformed:", file=sys.stderr)
+        print("".join(f"  {line}\n" for line in transforms), end="", file=sys.stderr)

@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Autotune, Json, Overrides, Spec, WorkersPerHost, check_batch
+from netspec.cli.options import Autotune, Json, Overrides, Spec, WorkersPerHost
 from netspec.cli.output import STATES, count, print_json, scaled, size, table
-from netspec.errors import InputError, listing
+from netspec.errors import counted, listing
 
 if TYPE_CHECKING:
-    from netspec.cli.costs import Costs, KernelUse
+    from collections.abc import Sequence
+
+    from netspec.distributed.cost_model.comm_volume import Message
+    from netspec.tools.gpu_plan import GpuCosts
+    from netspec.tools.gpu_worker_plan import GpuWorkers
+    from netspec.tools.plan import Costs, KernelUse, WorkerPlan
+    from netspec.tools.worker_plan import OneWorker, Sending, StageCost
 
 app = command_app()
 
@@ -33,16 +39,18 @@ def plan(
     overrides: Overrides = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Samples in a batch. Default: those of the training file; 1 for a net."),
+        typer.Option(
+            metavar="N", help="Use N samples per batch [default: the training file's batch size, 1 for a net]."
+        ),
     ] = None,
     kernels: Annotated[
-        bool, typer.Option("--kernels", help="List the kernel of each operation, and why faster ones decline.")
+        bool, typer.Option("--kernels", help="List the kernel of each operation, and why faster ones are rejected.")
     ] = False,
     workers: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="Also say what each of so many workers sends in a step, and allocates.",
+            help="Also print what each of N workers sends in a step and allocates.",
             show_default=False,
         ),
     ] = None,
@@ -52,98 +60,46 @@ def plan(
         typer.Option(
             "--device",
             metavar="NAME",
-            help="Plan for a GPU, which need not be there: t4, a100, l40s, rtx4090, h100, h200 or b200. Also says "
-            "whether it fits, the largest batch that does, and the least time of a step. Default: the processor.",
+            help=(
+                "Plan for a GPU, present or not: t4, a100, l40s, rtx4090, h100, h200 or b200. Also prints "
+                "whether the net fits, the largest batch that fits, and the minimum time of a step "
+                "[default: the processor]."
+            ),
             show_default=False,
         ),
     ] = None,
     autotune: Autotune = None,
     as_json: Json = False,
 ) -> None:
-    """Show layers, shapes, parameters, arithmetic and memory.
+    """Show layers, shapes, parameters, FLOPs and memory.
 
     Everything is for one batch; FLOPs are those of the forward direction, a multiplication and an addition being two.
     The memory of the programs is what they will allocate. Nothing is allocated now, and no data is read.
     """
-    check_batch(batch_size)
-    _check_hosts(workers, workers_per_host)
-    from netspec.cli.costs import costs
-    from netspec.cli.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
-    from netspec.schema.train import TrainSpec
-    from netspec.solvers.base import SolverSpec
+    from netspec.tools.plan import plan as plan_spec
 
-    found = load_spec(spec, overrides or ())
-    solver = None
-    if isinstance(found, TrainSpec):
-        assert isinstance(found.solver, SolverSpec)
-        solver = found.solver
-        batch_size = batch_size or found.data.train.batch_size
-    device = device or "null"
-    loop = found.train if isinstance(found, TrainSpec) else None
-    result = costs(
-        net_of(found),
-        batch_size or 1,
-        dtype=precision_of(found),
-        solver=solver,
-        autotune=autotune or autotune_of(found),
-        rounding=rounding_of(found),
-        deterministic=deterministic_of(found),
-        loop=loop,
-        device=device,
-    )
-    sent = gpus = None
-    if workers is not None:
-        from netspec.backends.cuda.gpus import GPUS
-        from netspec.cli.gpu_workers import OF_A_HOST, gpu_workers
-        from netspec.cli.one_worker import one_worker
-        from netspec.cli.sending import sending
-        from netspec.cli.stages import as_json as stages_as_json
-        from netspec.cli.stages import show, stage_costs
-
-        if device in GPUS:
-            workers_per_host = workers_per_host or min(workers, OF_A_HOST)
-            gpus = gpu_workers(found, device, workers, workers_per_host, batch_size or 1)
-        sent = sending(found, workers, workers_per_host, batch_size or 1, device)
-        worker = one_worker(found, workers, batch_size or 1, device)
-        stages = stage_costs(found, workers, batch_size or 1, device)
+    found = plan_spec(
+        spec, overrides=overrides or (), batch_size=batch_size, workers=workers, workers_per_host=workers_per_host,
+        device=device, autotune=autotune,
+    )  # fmt: skip
     if as_json:
-        spread = {}
-        if sent is not None:
-            spread = {"sent": sent.as_json(), "worker": worker.as_json(), **stages_as_json(stages)}
-            if gpus is not None:
-                spread["gpus"] = gpus.as_json()
-        print_json({**result.as_json(kernels=kernels), **spread})
+        print_json(found.as_json(kernels=kernels))
         return
-    _print_layers(result)
-    _print_groups(result)
-    _print_programs(result)
-    if result.gpu is not None:
-        result.gpu.show(result.batch_size)
-    if result.remark is not None:
-        print(f"\n{result.remark}")
-    if sent is not None:
-        print()
-        if stages:
-            show(stages)
-            print()
-        sent.show()
-        if gpus is None:
-            worker.show()
-        else:
-            gpus.show()
+    costs = found.costs
+    _print_layers(costs)
+    _print_groups(costs)
+    _print_programs(costs)
+    if costs.gpu is not None:
+        _print_gpu(costs.gpu, costs.batch_size)
+    if costs.remark is not None:
+        print(f"\n{costs.remark}")
+    if found.workers is not None:
+        _print_workers(found.workers)
     if kernels:
-        for purpose, uses in result.kernels.items():
+        for purpose, uses in costs.kernels.items():
             _print_kernels(purpose, uses)
-            for note in result.notes.get(purpose, ()):
+            for note in costs.notes.get(purpose, ()):
                 print(note)
-
-
-def _check_hosts(workers: int | None, per_host: int | None) -> None:
-    """Raise `InputError` where hosts of so many workers can't be: of no workers, or of none in all."""
-    check_batch(workers, "--workers")
-    check_batch(per_host, "--workers-per-host")
-    if per_host is not None and workers is None:
-        raise InputError("--workers-per-host says nothing without --workers", hint="add how many they are: --workers 8")
 
 
 def _print_layers(found: Costs) -> None:
@@ -189,7 +145,7 @@ def _print_programs(found: Costs) -> None:
     ]
     print()
     inputs = ["inputs"] * staged
-    columns = ["program", "operations", "arithmetic", "arena", "constants", "steady", *inputs, "states", "in all"]
+    columns = ["program", "operations", "arithmetic", "arena", "constants", "steady", *inputs, "states", "total"]
     table(columns, rows, right=range(1, len(columns)))
     parts = [f"{STATES[role]} {size(nbytes)}" for role, nbytes in found.states_bytes.items() if nbytes]
     steady = [f"{count(one.steady_nodes)} of {purpose}" for purpose, one in found.programs.items() if one.steady_nodes]
@@ -225,3 +181,135 @@ def _print_kernels(purpose: str, uses: tuple[KernelUse, ...]) -> None:
         for number, one in enumerate(uses, 1)
     ]
     table(["", "operation", "layer", "phase", "result", "kernel", "faster ones that decline"], rows, right=(0,))
+
+
+def _print_workers(found: WorkerPlan) -> None:
+    print()
+    if found.stages:
+        _print_stages(found.stages)
+        print()
+    _print_sent(found.sent)
+    if found.gpus is None:
+        _print_worker(found.worker)
+    else:
+        _print_gpus(found.gpus)
+
+
+def _print_gpu(gpu: GpuCosts, batch_size: int) -> None:
+    fits = "fits" if gpu.needed_bytes <= gpu.memory_bytes else "does not fit"
+    print(f"\n{gpu.title}: {size(gpu.needed_bytes)} of {size(gpu.memory_bytes)} are needed, which {fits}")
+    if gpu.largest_batch is None:
+        print("not even one sample fits")
+    else:
+        print(f"the largest batch that fits, with nothing computed twice: {_batch(gpu.largest_batch)}")
+    for name, one in gpu.least.items():
+        rate = batch_size / one.seconds if one.seconds else 0.0
+        print(
+            f"{name} takes about {_time(one.seconds)} at best ({count(round(rate))} samples/s): arithmetic "
+            f"{_time(one.arithmetic)}, memory {_time(one.memory)}, launches {_time(one.launches)}"
+        )
+        if one.reference:
+            print(f"  {count(one.reference)} of its operations run reference code, which takes longer than that")
+    print("estimated by the maker's figures of arithmetic and memory, and 2 µs a launch: nothing was measured")
+
+
+def _batch(samples: int) -> str:
+    from netspec.compile.largest import MOST_SAMPLES
+
+    return f"{count(samples)} or more" if samples >= MOST_SAMPLES else count(samples)
+
+
+def _print_gpus(gpus: GpuWorkers) -> None:
+    fits = "fits" if gpus.needed_bytes <= gpus.memory_bytes else "does not fit"
+    print(
+        f"\n{count(gpus.workers)} × {gpus.title}: each needs {size(gpus.needed_bytes)} of "
+        f"{size(gpus.memory_bytes)} for {count(gpus.samples)} samples, which {fits}"
+    )
+    print(
+        f"a step takes about {_time(gpus.step)} at best ({count(round(gpus.batch / gpus.step))} samples/s): "
+        f"computing {_time(gpus.compute)}, and {_time(gpus.exposed)} of exchange that is not hidden, of "
+        f"{_time(gpus.exchange)}"
+    )
+    if gpus.hosted:
+        print(f"{count(gpus.hosted)} operations exchange through the processor, of which nothing is hidden")
+    for note in gpus.notes:
+        print(note)
+    links = f"within a host {gpus.within}"
+    if gpus.workers > gpus.per_host:
+        links += f"; between hosts, one connection each, {gpus.between}"
+    print(f"{links}: nothing was measured")
+
+
+def _print_sent(sent: Sending) -> None:
+    _print_messages(sent)
+    if sent.shared:
+        print(f"each worker reads and writes {size(sent.shared)} of memory that all share")
+    if sent.remark is not None:
+        print(sent.remark)
+
+
+def _print_messages(sent: Sending) -> None:
+    hosts = sent.cluster.hosts
+    where = "one host" if hosts == 1 else f"{count(hosts)} hosts"
+    who = " and ".join(counted(number, role) for role, number in sent.roles.items())
+    print(f"{sent.strategy} on {who} of {where}: what a step sends\n")
+    titles = [f"a {role} sends" for role in sent.roles]
+    rows = [
+        [
+            one.name, _listed(one.contents), *([_often(one)] if _repeats(sent) else []), size(round(one.nbytes)),
+            *(size(round(nbytes)) for nbytes in sent.each(one).values()), size(round(one.left() / one.every)),
+            _begin(one),
+        ]
+        for one in sent.messages
+    ]  # fmt: skip
+    times = ["times"] * _repeats(sent)
+    whole = sum(one.times * one.nbytes / one.every for one in sent.messages)
+    last = ["total", "", *([""] * len(times)), size(round(whole))]
+    last += [*(size(round(nbytes)) for nbytes in sent.each().values()), size(round(sent.between_hosts)), ""]
+    columns = ["message", "of", *times, "bytes", *titles, "between hosts", "starts"]
+    table(columns, [*rows, last], right=range(2, len(columns) - 1))
+    print(f"\nall together {size(round(sent.total))} a step, {size(round(sent.between_hosts))} of it between hosts")
+
+
+def _repeats(sent: Sending) -> bool:
+    return any((one.times, one.every) != (1, 1) for one in sent.messages)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return listing(names, 3) if names else ""
+
+
+def _often(one: Message) -> str:
+    """How often in a step: `3`, `1/8`."""
+    return count(one.times) + (f"/{count(one.every)}" if one.every > 1 else "")
+
+
+def _begin(one: Message) -> str:
+    """When it is sent."""
+    if one.starts is None:
+        return "between steps"
+    share = round(100 * one.starts)
+    return "before backward" if share == 0 else "after backward" if share == 100 else f"{share} % of backward done"
+
+
+def _print_worker(worker: OneWorker) -> None:
+    parts = [f"{STATES.get(role, role)} {size(nbytes)}" for role, nbytes in worker.states_bytes.items() if nbytes]
+    print(
+        f"a worker has {count(worker.samples)} samples of a batch, and allocates {size(worker.nbytes)} for a training "
+        f"step; states of that: {', '.join(parts) or 'none'}"
+    )
+
+
+def _print_stages(found: Sequence[StageCost]) -> None:
+    rows = [
+        [
+            f"stage {one.stage}", one.layers[0], one.layers[-1], count(one.parameters), scaled(one.flops, "FLOP"),
+            size(one.memory_bytes),
+        ]
+        for one in found
+    ]  # fmt: skip
+    table(["", "from", "to", "parameters", "a step", "memory without states"], rows, right=(3, 4, 5))
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"

@@ -15,7 +15,7 @@ from netspec.cli.output import print_json
 from netspec.errors import InputError
 
 if TYPE_CHECKING:
-    from netspec.cli.charts import Chart, Scale
+    from netspec.tools.charts import Chart, Scale
 
 app = command_app()
 WIDEST = 100
@@ -32,11 +32,14 @@ WIDEST = 100
 )
 def plot(
     spec: Annotated[
-        str, typer.Argument(metavar="SPEC|RUN", help="A training file, or the folder of a run.", show_default=False)
+        str, typer.Argument(metavar="SPEC|RUN", help="Read this training file or run directory.", show_default=False)
     ],
     overrides: Overrides = None,
     schedule: Annotated[
-        bool, typer.Option("--schedule", help="Draw the learning rates: those to come, or those that a run had.")
+        bool,
+        typer.Option(
+            "--schedule", help="Draw scheduled learning rates and momenta of a training file, or those of a run."
+        ),
     ] = False,
     log: Annotated[bool, typer.Option("--log", help="Draw values on a logarithmic axis.")] = False,
     out: Annotated[
@@ -54,7 +57,7 @@ def plot(
         writable(out, "--out")
         if out.suffix != ".svg":
             raise InputError("--out: a chart is written as SVG", expected="a file name that ends in .svg", got=str(out))
-    from netspec.cli.charts import Scale, as_svg, as_text
+    from netspec.tools.charts import Scale, as_svg, as_text
 
     charts = _charts(spec, overrides or [], Scale(log), schedule=schedule)
     if out is not None:
@@ -74,14 +77,14 @@ def plot(
 
 
 def _charts(spec: str, overrides: list[str], scale: Scale, *, schedule: bool) -> list[Chart]:
-    from netspec.cli.curves import rate_chart, run_charts, schedule_chart
+    from netspec.tools.curves import run_charts, schedule_charts, scheduled_charts
 
     if Path(spec).is_dir():
         if overrides:
-            raise InputError("a run is as it was: it takes no changes", got=" ".join(overrides))
-        return [rate_chart(Path(spec), scale)] if schedule else run_charts(Path(spec), scale)
-    from netspec.cli.specs import load_spec
-    from netspec.schema.train import TrainSpec
+            raise InputError("unexpected argument: a run directory takes no changes", got=" ".join(overrides))
+        return scheduled_charts(Path(spec), scale) if schedule else run_charts(Path(spec), scale)
+    from netspec.schema.specs.train import TrainSpec
+    from netspec.tools.specs import load_spec
 
     found = load_spec(spec, overrides)
     if not isinstance(found, TrainSpec):
@@ -89,4 +92,4 @@ def _charts(spec: str, overrides: list[str], scale: Scale, *, schedule: bool) ->
     if not schedule:
         hint = "--schedule draws its learning rate; after `netspec train`, give the folder of the run"
         raise InputError("a training file has no figures to draw yet", location=found.where(), hint=hint)
-    return [schedule_chart(found, scale)]
+    return schedule_charts(found, scale)

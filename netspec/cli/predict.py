@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.given import spec_and_weights
-from netspec.cli.options import Autotune, Device, Overrides, SpecOrRun, Threads, Weights, check_batch, writable
-from netspec.cli.output import count
+from netspec.cli.options import (
+    Autotune,
+    Device,
+    Overrides,
+    SpecOrRun,
+    Threads,
+    Weights,
+    check_batch,
+    find_weights,
+    writable,
+)
+from netspec.cli.output import count, note_transforms
 from netspec.errors import counted
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 app = command_app()
 
@@ -38,17 +44,24 @@ def predict(
         typer.Option(
             "--input",
             metavar="PATH",
-            help="Arrays (.npz) named as the net's inputs, the samples along their first axis; or, where the spec is a "
-            "training, data of its kind: a table, an image, a folder of images.",
+            help=(
+                "Read arrays (.npz) named like the net's inputs, with samples along the first axis; or, for "
+                "a training file, data of its kind: a table, an image, a folder of images."
+            ),
             show_default=False,
         ),
     ],
     output_file: Annotated[
         str,
-        typer.Option("--output", metavar="FILE.npz", help="Arrays named as the net's outputs.", show_default=False),
+        typer.Option(
+            "--output",
+            metavar="FILE.npz",
+            help="Write the outputs to this file, as arrays named like the net's outputs.",
+            show_default=False,
+        ),
     ],
     batch_size: Annotated[
-        int | None, typer.Option(metavar="N", help="Samples computed at a time; the results don't depend on it.")
+        int | None, typer.Option(metavar="N", help="Compute N samples at a time; the results don't depend on it.")
     ] = None,
     device: Device = "auto",
     autotune: Autotune = None,
@@ -56,53 +69,25 @@ def predict(
 ) -> None:
     """Compute a net's outputs for the samples in a file.
 
-    Arrays (.npz) are what the net itself takes: no transform is applied, and those of the training are listed. Rows of
+    Arrays (.npz) are passed to the net directly: no transform is applied, and those of the training are listed. Rows of
     a table and images are prepared as in the training, with the vocabularies and figures that are saved with the
     weights; images of a folder are the samples in the order of their paths.
     """
     check_batch(batch_size)
-    spec, weights = spec_and_weights(spec, weights)
     target = writable(Path(output_file), "--output")
-    from netspec.cli.arrays import read_npz
-    from netspec.cli.prepared import note_preparation
-    from netspec.cli.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
-    from netspec.exchange.npz import write_npz
-    from netspec.schema.train import TrainSpec
-    from netspec.train.model import load
-    from netspec.train.rows import predict_file
+    spec, weights = find_weights(spec, weights)
+    from netspec.tools.predict import predict as predict_samples
 
-    found = load_spec(spec, overrides or ())
-    model = load(
-        net_of(found),
-        weights,
-        device=device,
-        precision=str(precision_of(found)),
-        autotune=autotune or autotune_of(found),
-        rounding=rounding_of(found),
-        deterministic=deterministic_of(found),
-    )
-    if model.compiler.device.remark is not None:
-        print(f"note: {model.compiler.device.remark}", file=sys.stderr)
-    given = Path(input_file)
-    if isinstance(found, TrainSpec) and given.suffix != ".npz":
-        outputs = predict_file(model, found, given, batch_size)
-        write_npz(target, outputs)
-    else:
-        outputs = model.predict(read_npz(given), batch_size)
-        write_npz(target, outputs)
-        note_preparation(model, model.preparation.in_training(found))
-    for name, array in outputs.items():
-        _warn_of_not_finite(name, array)
-    shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
-    samples = len(next(iter(outputs.values())))
-    kind = "" if target.suffix == ".npz" else " (in NumPy's .npz format)"
-    print(f"{counted(samples, 'sample')}: {shapes} in {target}{kind}")
-
-
-def _warn_of_not_finite(name: str, array: NDArray[Any]) -> None:
-    import numpy as np
-
-    bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
-    if bad.any():
-        which = f"{count(int(bad.sum()))} of {count(len(bad))} samples, the first at index {int(bad.argmax())}"
+    result = predict_samples(
+        spec, input_file, weights=weights, output=target, overrides=overrides or (), batch_size=batch_size,
+        device=device, autotune=autotune,
+    )  # fmt: skip
+    if result.remark is not None:
+        print(f"note: {result.remark}", file=sys.stderr)
+    note_transforms(result.unapplied_transforms)
+    for name, indices in result.non_finite().items():
+        which = f"{count(len(indices))} of {count(result.samples)} samples, the first at index {indices[0]}"
         print(f"warning: `{name}` is not finite (nan or inf) in {which}", file=sys.stderr)
+    shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in result.outputs.items())
+    kind = "" if target.suffix == ".npz" else " (in NumPy's .npz format)"
+    print(f"{counted(result.samples, 'sample')}: {shapes} in {target}{kind}")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from netspec.cli.output import print_json_line
-from netspec.train.events import Event, Listener, as_text
+from netspec.training.events import Event, Listener, format_event
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -28,9 +28,9 @@ def json_lines(event: Event) -> None:
 
 
 def text_lines(event: Event) -> None:
-    """Print an event as one line of text; the end is told by the command."""
+    """Print an event as one line of text; the command itself reports the end."""
     if event["event"] not in ("progress", "done"):
-        print(as_text(event), flush=True)
+        print(format_event(event), flush=True)
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def _bar() -> Progress:
         TextColumn("{task.fields[test]}", style="green"),
         TextColumn("{task.fields[rate]}/s", style="dim"),
         TimeRemainingColumn(),
-        auto_refresh=False,  # redrawn by events alone: no thread beside the training
+        auto_refresh=False,  # redrawn by events alone: no second thread next to the training
         transient=True,
     )
 
@@ -97,7 +97,7 @@ class Bar:
             self._progress.refresh()
 
     def _print(self, event: Event) -> None:
-        self._progress.console.print(as_text(event), markup=False, highlight=False)
+        self._progress.console.print(format_event(event), markup=False, highlight=False)
         self._progress.refresh()
 
 

@@ -16,8 +16,8 @@ from netspec.errors import InputError, did_you_mean, listing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from netspec.cli.predicted import Scaling
-    from netspec.parallel.costs.strategies import Prediction
+    from netspec.distributed.cost_model.strategies import Prediction
+    from netspec.tools.scale import Scaling
 
 app = command_app()
 MOST_WORKERS = 2**20
@@ -41,64 +41,86 @@ def scale(
         str | None,
         typer.Option(
             metavar="N|A..B|A,B,…",
-            help="Numbers of workers; A..B doubles from A up to B. Default: 1..64, as far as the batch has samples.",
+            help=(
+                "Predict for these numbers of workers; A..B doubles from A up to B [default: 1..64, at most "
+                "the batch size]."
+            ),
             show_default=False,
         ),
     ] = None,
     network: Annotated[
-        str, typer.Option(metavar="NAME", help="Between hosts: a name such as ib-hdr, or alpha=2us,beta=0.1ns.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Model the network between hosts: a name such as ib-hdr, or alpha=2us,beta=0.1ns."
+        ),
     ] = "ib-hdr",
-    within: Annotated[str, typer.Option(metavar="NAME", help="Within a host, in the same way.")] = "shared-memory",
+    within: Annotated[
+        str, typer.Option(metavar="NAME", help="Model the connection within a host, in the same form.")
+    ] = "shared-memory",
     workers_per_host: WorkersPerHost = None,
     batch_size: Annotated[
         str | None,
         typer.Option(
             metavar="N|N/worker",
-            help="Samples of a step, of all workers together, or of each. Default: all together the training file's.",
+            help=(
+                "Set the samples of a step, of all workers together or of each [default: the training "
+                "file's batch size together]."
+            ),
             show_default=False,
         ),
     ] = None,
     strategy: Annotated[
         str | None,
-        typer.Option(metavar="NAME,…", help="Only these strategies. Default: all.", show_default=False),
+        typer.Option(metavar="NAME,…", help="Predict for these strategies only [default: all].", show_default=False),
     ] = None,
     algorithm: Annotated[
-        str, typer.Option(metavar="NAME", help="Of all-reduce: auto, ring, tree, doubling, halving, hierarchical.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Use this all-reduce algorithm: auto, ring, tree, doubling, halving, hierarchical."
+        ),
     ] = "auto",
     step_time: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="A step of one worker alone takes this, such as 120ms: nothing is measured.",
+            help="Take this time of a step on one worker, such as 120ms, instead of measuring it.",
             show_default=False,
         ),
     ] = None,
     compute_scale: Annotated[
-        float, typer.Option(metavar="X", help="Each worker computes so many times as fast as this machine.")
+        float, typer.Option(metavar="X", help="Assume that each worker computes X times as fast as this machine.")
     ] = 1.0,
-    jitter: Annotated[str, typer.Option(metavar="P%", help="Standard deviation of a worker's computing time.")] = "0%",
+    jitter: Annotated[
+        str, typer.Option(metavar="P%", help="Set the standard deviation of a worker's computing time.")
+    ] = "0%",
     servers: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="Of the workers, servers of `parameter_server`. Default: a quarter.", show_default=False
+            metavar="N",
+            help="Make N of the workers servers of `parameter_server` [default: a quarter].",
+            show_default=False,
         ),
     ] = None,
     every: Annotated[
         int | None,
         typer.Option(
             metavar="K",
-            help="Steps between averages of `local_sgd`. Default: the training file's, else 8.",
+            help="Average every N steps in `local_sgd` [default: the training file's setting, else 8].",
             show_default=False,
         ),
     ] = None,
-    density: Annotated[str, typer.Option(metavar="P%", help="Numbers that `top_k` sends.")] = "1%",
+    density: Annotated[
+        str, typer.Option(metavar="P%", help="Set the share of gradient elements that `top_k` sends.")
+    ] = "1%",
     micro_batches: Annotated[
         int | None,
-        typer.Option(metavar="M", help="Of `pipeline`. Default: four for each stage.", show_default=False),
+        typer.Option(
+            metavar="M", help="Set the micro-batches of `pipeline` [default: four per stage].", show_default=False
+        ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.svg", help="Draw speedup and efficiency into this file.", show_default=False),
+        typer.Option(metavar="FILE.svg", help="Plot speedup and efficiency to this file.", show_default=False),
     ] = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -106,7 +128,7 @@ def scale(
 ) -> None:
     """Predict a step's time and speedup on many workers.
 
-    Steps of a few batch sizes are timed on this machine, on made-up data; the network is a model: n bytes take
+    Steps of a few batch sizes are timed on this machine, on synthetic data; the network is a model: n bytes take
     alpha + n beta seconds. What gradients' sums take is hidden by backward as far as it goes. Speedup is in samples a
     second, against one worker alone; efficiency is the speedup of each worker.
     """
@@ -122,10 +144,10 @@ def scale(
         if out.suffix != ".svg":
             raise InputError("--out: a chart is written as SVG", expected="a file name that ends in .svg", got=str(out))
     wanted = _counts(workers or f"1..{MOST_BY_DEFAULT}")
-    from netspec.parallel.costs.collectives import algorithm_called
-    from netspec.parallel.costs.networks import Cluster, parse_network, parse_seconds
-    from netspec.parallel.costs.plans import Job
-    from netspec.parallel.costs.strategies import STRATEGIES, predict
+    from netspec.distributed.cost_model.collectives import algorithm_called
+    from netspec.distributed.cost_model.networks import Cluster, parse_network, parse_seconds
+    from netspec.distributed.cost_model.plans import Job
+    from netspec.distributed.cost_model.strategies import STRATEGIES, predict
 
     chosen = _chosen(strategy, list(STRATEGIES))
     reduced = algorithm_called(algorithm)
@@ -134,10 +156,9 @@ def scale(
     seconds = parse_seconds(step_time, "--step-time") if step_time is not None else None
     if seconds == 0:
         raise InputError("--step-time must be above 0", got=str(step_time))
-    from netspec.cli.predicted import Scaling
-    from netspec.cli.scaling import as_trained, given, measure, sizes_to_measure
-    from netspec.cli.specs import load_spec, net_of
-    from netspec.schema.train import TrainSpec
+    from netspec.schema.specs.train import TrainSpec
+    from netspec.tools.scale import Scaling, as_trained, given, measure, sizes_to_measure
+    from netspec.tools.specs import load_spec, net_of
 
     found = load_spec(spec, overrides or ())
     samples, per_worker = _batch(batch_size, found.data.train.batch_size if isinstance(found, TrainSpec) else None)
@@ -164,7 +185,7 @@ def scale(
     predictions = {name: [predict(name, job, cluster.of(number)) for number in counts] for name in chosen}
     result = Scaling(net_of(found).name, base.how, job, cluster, counts, predictions)
     if out is not None:
-        from netspec.cli.charts import as_svg
+        from netspec.tools.charts import as_svg
 
         out.write_text(as_svg(result.charts()), encoding="utf-8")
     if as_json:
@@ -201,7 +222,7 @@ def _counts(text: str) -> list[int]:
 
 
 def _batch(text: str | None, default: int | None) -> tuple[int, bool]:
-    """Samples of a step, and whether each worker has so many. Raises `InputError`."""
+    """Return the samples of a step, and whether that is the number per worker. Raises `InputError`."""
     if text is None:
         if default is None:
             hint = "the batch size is in a training file; for a net give it here"
@@ -237,7 +258,7 @@ def _percent(text: str, option: str, *, least: float) -> float:
 
 def _print(found: Scaling) -> None:
     job, cluster = found.job, found.cluster
-    each = " for each worker" if job.per_worker else " in all"
+    each = " for each worker" if job.per_worker else " in total"
     print(f"{found.name}: a batch of {count(job.samples)}{each}, {size(job.compute.known[0].nbytes)} of gradients")
     print(f"one worker  {found.how}")
     hosts = f", {count(cluster.per_host)} workers a host" if cluster.per_host > 1 else ""

@@ -24,11 +24,16 @@ app = command_app()
 )
 def schema(
     kind: Annotated[
-        str | None, typer.Argument(metavar="[net|train]", help="Of which files. Default: both.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[net|train]", help="Print the schema of these files [default: both].", show_default=False
+        ),
     ] = None,
     docs: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write the reference of all classes there instead.", show_default=False),
+        typer.Option(
+            metavar="FOLDER", help="Write the reference of all classes to this folder instead.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Print the JSON Schema of net and training files.
@@ -36,8 +41,8 @@ def schema(
     An editor with a YAML language server completes and explains fields in files that begin with the line
     `# yaml-language-server: $schema=netspec.schema.json`.
     """
-    from netspec.cli import specs  # noqa: F401  # makes all layers, solvers and data sources known
-    from netspec.schema.jsonschema import json_schema
+    from netspec.schema.specs.json_schema import json_schema
+    from netspec.tools import specs  # noqa: F401  # makes all layers, solvers and data sources known
 
     wanted = _kind(kind)
     if docs is None:
@@ -47,7 +52,7 @@ def schema(
         raise InputError(
             f"the reference is of both kinds of files, not of {kind} files alone", hint=f"leave out `{kind}`"
         )
-    from netspec.cli.reference import write_pages
+    from netspec.tools.reference import write_pages
 
     print(f"{write_pages(docs)} pages below {docs}")
 

@@ -11,15 +11,17 @@ from netspec.cli.options import Json
 from netspec.cli.output import print_json, size, table
 
 if TYPE_CHECKING:
-    from netspec.data.known import KnownSet
+    from netspec.data.known_datasets import KnownSet
 
-Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="A set, as `netspec data sets` names it.")]
+Name: TypeAlias = Annotated[
+    str, typer.Argument(metavar="NAME", help="Select a dataset that `netspec data sets` lists.")
+]
 Place: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--path",
         metavar="FOLDER",
-        help="Where its files are, or are fetched to. Default: below NETSPEC_DATA, or the user's cache folder.",
+        help=("Read or store its files in this folder [default: below NETSPEC_DATA, else the user's cache folder]."),
         show_default=False,
     ),
 ]
@@ -27,7 +29,7 @@ Place: TypeAlias = Annotated[
 
 def sets(as_json: Json = False) -> None:
     """List the sets that are known by name, and where they are."""
-    from netspec.data.known import KNOWN_SETS
+    from netspec.data.known_datasets import KNOWN_SETS
 
     found = [_facts(known, None) for known in KNOWN_SETS.values()]
     if as_json:
@@ -40,11 +42,11 @@ def sets(as_json: Json = False) -> None:
 def get(name: Name, path: Place = None, as_json: Json = False) -> None:
     """Fetch a set, so that a training finds it, and check every file of it.
 
-    What is there is not fetched again, what broke off is gone on with. An archive that was fetched by hand and lies in
-    the folder is unpacked.
+    Complete files are not fetched again, and interrupted downloads are resumed. An archive that was downloaded by hand
+    into the folder is unpacked.
     """
-    from netspec.data.fetch import ensure
-    from netspec.data.parts import wrong_parts
+    from netspec.data.dataset_files import wrong_parts
+    from netspec.data.downloads import ensure
     from netspec.errors import InputError
 
     known = _known(name)
@@ -66,16 +68,19 @@ def get(name: Name, path: Place = None, as_json: Json = False) -> None:
 
 
 def unpack(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A set of images: mnist, or one of `netspec data sets`.")],
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The new folder; it must not exist, or be empty.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Select an image dataset: mnist, or one that `netspec data sets` lists."),
+    ],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Create this folder; it must be new or empty.")],
     path: Place = None,
 ) -> None:
     """Write a set of images as PNG files, in class folders, with a list for each split.
 
     The lists keep the order of the set: a training from them is, sample by sample, one from the set itself.
     """
-    from netspec.cli.folders import new_folder
-    from netspec.cli.unpacked import open_split, unpack_split
+    from netspec.exchange.files import new_folder
+    from netspec.tools.datasets import open_split, unpack_split
 
     with new_folder(Path(folder)) as staged:
         for split in ("train", "test"):
@@ -87,7 +92,7 @@ def unpack(
 
 
 def _known(name: str) -> KnownSet:
-    from netspec.data.known import KNOWN_SETS
+    from netspec.data.known_datasets import KNOWN_SETS
     from netspec.errors import InputError, did_you_mean, listing
 
     if name not in KNOWN_SETS:
@@ -100,8 +105,8 @@ def _known(name: str) -> KnownSet:
 
 
 def _facts(known: KnownSet, folder: Path | None) -> dict[str, Any]:
-    from netspec.data.known import home
-    from netspec.data.parts import is_there
+    from netspec.data.dataset_files import is_there
+    from netspec.data.known_datasets import home
 
     folder = folder or home() / known.name
     return {

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.given import spec_and_weights
-from netspec.cli.options import Device, Json, Overrides, Threads, TrainingOrRun, Weights
+from netspec.cli.options import Device, Json, Overrides, Threads, TrainingOrRun, Weights, find_weights
 from netspec.cli.output import count, print_json, table
 
 if TYPE_CHECKING:
-    from netspec.layers.judging import Row
+    from netspec.layers.losses_and_metrics import TableRow
 
 app = command_app()
 
@@ -39,8 +38,8 @@ def evaluate(
     Each sample counts exactly once. With --json: one object with samples, loss, metrics, and `tables` where a metric is
     not one number.
     """
-    spec, weights = spec_and_weights(spec, weights)
-    from netspec.train.evaluation import test
+    spec, weights = find_weights(spec, weights)
+    from netspec.training.evaluation import test
 
     found = test(spec, weights, overrides or (), device=device)
     if found.remark is not None:
@@ -62,7 +61,7 @@ def evaluate(
         _print_figure(name, figure)
 
 
-def _print_figure(name: str, figure: Row | Mapping[str, Row]) -> None:
+def _print_figure(name: str, figure: TableRow | Mapping[str, TableRow]) -> None:
     """Numbers by their names, or a table."""
     rows: dict[str, dict[str, float]] = {}
     for row, value in figure.items():

@@ -1,4 +1,4 @@
-"""`netspec time`: how long a step takes, layer by layer, beside what the machine can do."""
+"""`netspec time`: time of a step by layer, compared with the machine's peak."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import typer
 from netspec.cli import DONE
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Autotune, Device, Json, Overrides, Spec, Threads, check_batch
-from netspec.cli.output import count, print_json, scaled, table
+from netspec.cli.output import count, print_json, scaled, size, table
+from netspec.distributed import world
+from netspec.distributed.world import join
 from netspec.errors import InputError
-from netspec.parallel import world
-from netspec.parallel.world import join
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from netspec.cli.timing import Cost, NodeTime, Timing
-    from netspec.schema.net import NetSpec
-    from netspec.schema.train import TrainSpec
+    from netspec.schema.specs.net import NetSpec
+    from netspec.schema.specs.train import TrainSpec
+    from netspec.tools.overlap import Overlap
+    from netspec.tools.timing import Cost, NodeTime, Timing
 
 app = command_app()
 
@@ -38,13 +39,15 @@ def time(
     overrides: Overrides = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Samples in a batch. Default: those of the training file; 1 for a net."),
+        typer.Option(
+            metavar="N", help="Use N samples per batch [default: the training file's batch size, 1 for a net]."
+        ),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(metavar="N", help="Steps to measure. Default: as many as two seconds hold.")
+        int | None, typer.Option(metavar="N", help="Measure N steps [default: as many as fit into two seconds].")
     ] = None,
     inference: Annotated[bool, typer.Option("--inference", help="Time predictions, not training steps.")] = False,
-    nodes: Annotated[bool, typer.Option("--nodes", help="List every operation, in the order of execution.")] = False,
+    nodes: Annotated[bool, typer.Option("--nodes", help="List all operations in the order of execution.")] = False,
     device: Device = "auto",
     threads: Threads = None,
     autotune: Autotune = None,
@@ -53,7 +56,7 @@ def time(
         typer.Option(
             "--workers",
             metavar="N",
-            help="Time the step of N processes, and how much of what they send it hides.",
+            help="Time the step of N processes, and how much of their communication it overlaps.",
             show_default=False,
         ),
     ] = None,
@@ -61,8 +64,8 @@ def time(
 ) -> int:
     """Time the training step: whole, by layer, by operation.
 
-    No data is read: inputs are made up, and the learning rate is 0. A net file is trained by SGD with momentum;
-    without losses its predictions are timed. `of roof` is the time that arithmetic and memory traffic would take at
+    No data is read: inputs are synthetic, and the learning rate is 0. A net file is trained by SGD with momentum;
+    without losses its predictions are timed. `% of roofline` is the time that arithmetic and memory traffic take at
     the machine's rates, measured with a large matrix product and a copy, as a share of the time taken; what stays in
     a cache can be above 100 %. A multiplication and an addition count as two FLOP.
 
@@ -71,55 +74,37 @@ def time(
     """
     check_batch(batch_size)
     check_batch(steps, "--steps")
-    from netspec.cli.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
-    from netspec.cli.timing import time_net
-    from netspec.schema.train import TrainSpec
-    from netspec.solvers.base import SolverSpec
-    from netspec.solvers.sgd import SGD
+    from netspec.tools.timing import time as time_spec
 
-    found = load_spec(spec, overrides or ())
-    group = join()  # a job that can't be joined would time one worker as often as there are
+    group = join()  # without its job, each process would time one worker
     if workers is not None or group.size > 1:
-        given = batch_size or (found.data.train.batch_size if isinstance(found, TrainSpec) else 1)
+        from netspec.tools.specs import load_spec
+
+        found = load_spec(spec, overrides or ())
+        samples = batch_size or (found.data.train.batch_size if hasattr(found, "data") else 1)
         words = [spec, *(overrides or []), "--device", device, *(["--nodes"] if nodes else [])]
         for name, value in (("--batch-size", batch_size), ("--steps", steps), ("--autotune", autotune)):
             words += [name, str(value)] if value is not None else []
-        started = _together(found, workers, given, words + ["--json"] * as_json, inference=inference)
+        started = _together(found, workers, samples, words + ["--json"] * as_json, inference=inference)
         if started is not None:
             return started
-    net = net_of(found)
-    solver: SolverSpec | None = SGD(type="SGD", momentum=0.9) if net.losses else None
-    if isinstance(found, TrainSpec):
-        assert isinstance(found.solver, SolverSpec)
-        solver = found.solver
-        batch_size = batch_size or found.data.train.batch_size
+    overlap = None
     if world().size > 1:
-        from netspec.cli.hiding import time_workers
+        from netspec.tools.overlap import time_workers
 
-        timing, hiding = time_workers(found, given, device, steps)
-        if world().is_first:
-            if as_json:
-                print_json({**timing.as_json(), "communication": hiding.as_json()})
-            else:
-                _show(timing, nodes=nodes)
-                hiding.show()
-        return DONE
-    timing = time_net(
-        net,
-        batch_size or 1,
-        solver=None if inference else solver,
-        dtype=precision_of(found),
-        device=device,
-        autotune=autotune or autotune_of(found),
-        rounding=rounding_of(found),
-        deterministic=deterministic_of(found),
-        steps=steps,
-        loop=found.train if isinstance(found, TrainSpec) else None,
-    )
-    if as_json:
-        print_json(timing.as_json())
+        timing, overlap = time_workers(found, samples, device, steps)
     else:
-        _show(timing, nodes=nodes)
+        timing = time_spec(
+            spec, overrides=overrides or (), batch_size=batch_size, steps=steps, inference=inference, device=device,
+            autotune=autotune,
+        )  # fmt: skip
+    if world().is_first:
+        if as_json:
+            print_json({**timing.as_json(), **({"communication": overlap.as_json()} if overlap else {})})
+        else:
+            _show(timing, nodes=nodes)
+            if overlap is not None:
+                _print_overlap(overlap)
     return DONE
 
 
@@ -127,8 +112,8 @@ def _together(
     spec: NetSpec | TrainSpec, workers: int | None, batch_size: int, words: list[str], *, inference: bool
 ) -> int | None:
     """Have this command run by several workers; the exit status, or None where this process is one of them already."""
-    from netspec.cli.sending import check_spread
     from netspec.cli.workers import start, to_start
+    from netspec.tools.worker_plan import check_spread
 
     starts = workers is not None and to_start(workers)
     count = workers or world().size
@@ -171,16 +156,16 @@ def _print_layers(found: Timing) -> None:
     trains = found.solver is not None
     phases = ["forward", "backward", "update"] if trains else ["forward"]
     phases += ["communication"] * any(one.phases["communication"] for one in found.layers)
-    columns = ["layer", "type", *(f"{phase} ms" for phase in phases), "share", "arithmetic", "traffic", "of roof"]
+    columns = ["layer", "type", *(f"{phase} ms" for phase in phases), "share", "arithmetic", "traffic", "% of roofline"]
     rows = [
         [one.name or "-", one.type, *(_ms(one.phases[phase]) for phase in phases), *_rates(found, one)]
         for one in found.layers
     ]
     spent = [_ms(sum(one.phases[phase] for one in found.layers)) for phase in phases]
-    total = ["all nodes", "", *spent, "100.0 %", "", "", ""]
+    total = ["total", "", *spent, "100.0 %", "", "", ""]
     table(columns, [*rows, total], right=range(2, len(columns)))
     rest = max(0.0, found.step_seconds - found.nodes_seconds)
-    print(f"\nbeside the nodes: {_ms(rest)} ms a step, for copying inputs in and for the calls")
+    print(f"\noverhead outside operations: {_ms(rest)} ms a step, for copying inputs and for calls")
     if found.steady:
         taken = f"{_ms(found.steady_seconds)} ms for {count(len(found.steady))} operations"
         print(f"only when weights have changed: {taken}, not counted above")
@@ -194,7 +179,19 @@ def _print_nodes(found: Timing) -> None:
 
 
 def _print_costs(found: Timing, nodes: Sequence[NodeTime]) -> None:
-    columns = ["", "operation", "layer", "phase", "result", "kernel", "ms", "share", "arithmetic", "traffic", "of roof"]
+    columns = [
+        "",
+        "operation",
+        "layer",
+        "phase",
+        "result",
+        "kernel",
+        "ms",
+        "share",
+        "arithmetic",
+        "traffic",
+        "% of roofline",
+    ]
     rows = [
         [
             count(number),
@@ -219,9 +216,36 @@ def _rates(found: Timing, one: Cost) -> list[str]:
         f"{100 * rates['share']:.1f} %",
         scaled(rates["flops_per_second"], "FLOP/s"),
         scaled(rates["bytes_per_second"], "B/s"),
-        f"{100 * rates['of_roofline']:.0f} %",
+        f"{100 * rates['of_roofline']:.0f}",
     ]
 
 
 def _ms(seconds: float) -> str:
     return f"{1000 * seconds:,.3f}"
+
+
+def _print_overlap(found: Overlap) -> None:
+    print(f"\n{found.strategy} on {count(found.workers)} workers\n")
+    rows = [
+        [one.name, ", ".join(one.contents[:3]) + ", …" * (len(one.contents) > 3), size(round(one.bytes)),
+         _ms(one.started_seconds), _ms(one.exposed_seconds)]
+        for one in found.messages
+    ]  # fmt: skip
+    if found.between_seconds:
+        rows.append(["between steps", "", "", "", _ms(found.between_seconds)])
+    table(["message", "of", "bytes", "started at ms", "waited ms"], rows, right=(2, 3, 4))
+    print(
+        "started at: since the first worker's program began; waited: what it spends in a step on sending this, and "
+        f"waiting for it\n\nwithout what is sent a step takes {_ms(found.silent_seconds)} ms instead of "
+        f"{_ms(found.step_seconds)} ms\nexposed: {_ms(found.exposed_seconds)} ms a step, "
+        f"{100 * found.exposed_share:.1f} % of it, in which a worker does nothing but send, wait or add up "
+        f"(mean of all)\n{_hidden(found)}"
+    )
+
+
+def _hidden(found: Overlap) -> str:
+    alone = f"the {_ms(found.alone_seconds)} ms that messages take alone"
+    more = found.exposed_seconds - found.alone_seconds
+    if more > 0:
+        return f"hidden: nothing; exposed is {_ms(more)} ms more than {alone}: workers waited for each other"
+    return f"hidden: {100 * found.hidden_share:.0f} % of {alone}"

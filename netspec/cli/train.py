@@ -11,12 +11,13 @@ import typer
 from netspec.cli import DONE, INTERRUPTED
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Json, Overrides, Threads, Training
-from netspec.cli.output import print_json_line
+from netspec.cli.output import count, print_json_line, size
 from netspec.cli.workers import start, to_start
-from netspec.errors import command
+from netspec.errors import command, counted
 
 if TYPE_CHECKING:
-    from netspec.train.run import Interrupted, Run
+    from netspec.tools.dry_run import DryRun
+    from netspec.training.run import Interrupted, Run
 
 app = command_app()
 
@@ -37,18 +38,23 @@ def train(
     overrides: Overrides = None,
     run_dir: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", help="Where to write the run. Default: the next free runs/NAME, runs/NAME-2, …"),
+        typer.Option(
+            metavar="FOLDER", help="Write the run to this folder [default: the next free runs/NAME, runs/NAME-2, …]."
+        ),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
             "--resume",
-            help="Go on from the newest checkpoint: of the run that SPEC is the spec.yaml of, else of the last run; "
-            "or, in a new run, from the checkpoint file that is given after it.",
+            help=(
+                "Resume from the newest checkpoint: of the run whose spec.yaml SPEC is, else of the last "
+                "run; or start a new run from FILE: a checkpoint, or a PyTorch training (.safetensors)."
+            ),
         ),
     ] = False,
     weights: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Start from these weights; what fits by name and shape is taken.")
+        str | None,
+        typer.Option(metavar="FILE", help="Start from these weights; arrays that match by name and shape are loaded."),
     ] = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -57,16 +63,22 @@ def train(
         typer.Option(
             "--workers",
             metavar="N",
-            help="Train as N processes of this machine, by MPI. Default: as many as an MPI launcher started, else 1.",
+            help=(
+                "Train with N processes on this machine, over MPI [default: as many as an MPI launcher "
+                "started, else 1]."
+            ),
             show_default=False,
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Find what would keep it from beginning, and train and write nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Report what would prevent the training from starting; train and write nothing."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Train a net as a training file says.
+    """Train a net as described by a training file.
 
     Everything is written below the run directory: the resolved spec, logs, checkpoints, weights. The first Ctrl-C
     finishes the step and saves, the second stops at once. With --json: one JSON object a line for each event; the
@@ -75,20 +87,20 @@ def train(
     checkpoint, changes = _checkpoint_among(overrides or []) if resume else (None, overrides or [])
     starts = workers is not None and to_start(workers)
     if dry_run:
-        return _rehearse(spec, changes, workers, weights, as_json=as_json)
+        return _dry_run(spec, changes, workers, weights, as_json=as_json)
     if workers is not None and starts:
         given = {"--run-dir": run_dir, "--weights": weights, "--device": device}
         words = [word for name, value in given.items() if value is not None for word in (name, value)]
         words += ["--json"] * as_json + ["--resume"] * resume
-        from netspec.cli.specs import load_train
-        from netspec.train.fitting import check_workers
+        from netspec.distributed.worker_checks import check_workers
+        from netspec.tools.specs import load_train
 
         check_workers(load_train(spec, changes), workers)
         return start(workers, ["train", *words, "--", spec, *(overrides or [])])
+    from netspec.backends.process_group import world
     from netspec.cli.progress import display
-    from netspec.parallel import world
-    from netspec.train.run import Interrupted
-    from netspec.train.run import run as run_training
+    from netspec.training.run import Interrupted
+    from netspec.training.run import run as run_training
 
     try:
         with display(as_json=as_json) as listener:
@@ -102,25 +114,41 @@ def train(
                 listeners=[listener],
             )
     except Interrupted as stopped:
-        if as_json and world().is_first:
+        if as_json and world().rank == 0:
             print_json_line({"event": "interrupted", "run_dir": str(stopped.run_dir), "step": stopped.step})
-        if world().is_first:
+        if world().rank == 0:
             print(_told(stopped), file=sys.stderr)
         return INTERRUPTED
-    if not as_json and world().is_first:
+    if not as_json and world().rank == 0:
         _print_end(run)
     return DONE
 
 
-def _rehearse(spec: str, changes: list[str], workers: int | None, weights: str | None, *, as_json: bool) -> int:
+def _dry_run(spec: str, changes: list[str], workers: int | None, weights: str | None, *, as_json: bool) -> int:
     """Say what the training would be; of processes that a launcher of MPI has started, the first one does."""
-    from netspec.cli.rehearsal import rehearse
-    from netspec.parallel.told import told_rank, told_size
+    from netspec.backends.launcher_env import told_rank, told_size
+    from netspec.tools.dry_run import dry_run
 
-    found = rehearse(spec, changes, workers or told_size() or 1, weights)
+    result = dry_run(spec, overrides=changes, workers=workers or told_size() or 1, weights=weights)
     if not told_rank():
-        print_json_line(found.as_json()) if as_json else print(found.told())
+        print_json_line(result.as_json()) if as_json else print(_described(result))
     return DONE
+
+
+def _described(run: DryRun) -> str:
+    """The training that would run, in four lines."""
+    split = run.largest_share < run.batch_size
+    each = f": {count(run.largest_share)} samples each" if split else ""
+    if split and run.batch_size % run.workers:
+        each += " or one fewer"
+    servers = f" and {counted(run.servers, 'server')}" if run.servers else ""
+    data = ", ".join(f"{counted(number, 'sample')} of {split} data" for split, number in run.samples.items())
+    return (
+        f"{run.name}: {counted(run.workers, 'worker')}{servers}, a batch of {count(run.batch_size)}{each}\n"
+        f"{data}; {counted(run.steps, 'step')}\n"
+        f"a worker allocates {size(run.worker_bytes)} for a training step\n"
+        "nothing was written: this was a dry run"
+    )
 
 
 def _checkpoint_among(arguments: list[str]) -> tuple[str | None, list[str]]:
@@ -131,10 +159,7 @@ def _checkpoint_among(arguments: list[str]) -> tuple[str | None, list[str]]:
 
 def _told(stopped: Interrupted) -> str:
     """One line: how it stopped, and the command that goes on. The run's own spec holds the overrides already."""
-    from netspec.parallel import world
-    from netspec.parallel.tether import options
-
-    again = command("train", stopped.run_dir / "spec.yaml", "--resume", *options(world().size))
+    again = command("train", stopped.run_dir / "spec.yaml", "--resume", *stopped.options)
     if stopped.step is None:
         return f"stopped at once, before the first checkpoint; to begin again: {again}"
     if stopped.at_once:
@@ -144,11 +169,11 @@ def _told(stopped: Interrupted) -> str:
 
 def _print_end(run: Run) -> None:
     """Where things are, and the commands that come next."""
-    from netspec.train.events import as_text
+    from netspec.training.events import format_event
 
     found = run.test.as_json() if run.test else None
     done = {"event": "done", "steps": run.steps, "seconds": run.seconds, "test": found, "skipped": run.skipped}
-    print(as_text(done))
+    print(format_event(done))
     print(f"weights: {run.weights}\nlog: {run.log}\n\nnext:")
     spec = run.run_dir / "spec.yaml"
     given = [spec, "--weights", run.weights]

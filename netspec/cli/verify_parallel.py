@@ -1,4 +1,4 @@
-"""`netspec verify-parallel`: the same training on one worker and on several, compared bit by bit."""
+"""`netspec verify-parallel`: check that training on one worker and on several gives bit-identical weights."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from netspec.cli.output import print_json, table
 from netspec.errors import InputError, RunError
 
 if TYPE_CHECKING:
-    from netspec.parallel.strategies.all_reduce import AllReduce
-    from netspec.schema.train import TrainSpec
+    from netspec.distributed.strategies.all_reduce import AllReduce
+    from netspec.schema.specs.train import TrainSpec
 
 app = command_app()
 
@@ -33,19 +33,19 @@ app = command_app()
 def verify_parallel(
     spec: Training,
     overrides: Overrides = None,
-    workers: Annotated[int, typer.Option("--workers", metavar="N", help="The most workers that are tried.")] = 2,
-    steps: Annotated[int, typer.Option("--steps", metavar="N", help="How many steps each training takes.")] = 10,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", help="Compare up to N workers.")] = 2,
+    steps: Annotated[int, typer.Option("--steps", metavar="N", help="Train N steps each.")] = 10,
     as_json: Json = False,
 ) -> int:
-    """Compare weights of one worker and of several, bit by bit.
+    """Check that N workers train bit-identical weights.
 
-    The first steps are trained on 1, 2, … workers with `parallel: {strategy: all_reduce, deterministic: true}`,
-    whatever strategy the file has: all weights, and what solver and layers remember, must be the same to the last bit.
-    Nothing is left behind. Exit status 1 where they are not.
+    Trains the first steps on 1, 2, … workers with `parallel: {strategy: all_reduce, deterministic: true}`, whatever
+    strategy the file has. All weights and all states of solver and layers must be bit-identical; otherwise the exit
+    status is 1. No files are left behind.
     """
-    from netspec.cli.specs import load_train
     from netspec.cli.workers import what_starts_workers
-    from netspec.train.fitting import check_workers
+    from netspec.distributed.worker_checks import check_workers
+    from netspec.tools.specs import load_train
 
     if workers < 2:
         raise InputError("--workers must be 2 or more: one has nobody to be compared with", got=str(workers))
@@ -81,8 +81,8 @@ def _told(row: dict[str, Any]) -> str:
 
 def verified(spec: TrainSpec, workers: int) -> AllReduce:
     """What is verified: steps whose bits do not depend on the number of workers, else as the spec says where it can."""
-    from netspec.parallel.strategies.all_reduce import AllReduce
-    from netspec.parallel.strategies.base import Strategy
+    from netspec.distributed.strategies.all_reduce import AllReduce
+    from netspec.distributed.strategies.base import Strategy
 
     given = spec.parallel if isinstance(spec.parallel, Strategy) else AllReduce()
     own = given if isinstance(given, AllReduce) else AllReduce(heartbeat=given.heartbeat, stall=given.stall)
@@ -95,8 +95,8 @@ def verified(spec: TrainSpec, workers: int) -> AllReduce:
 
 def _note(spec: TrainSpec, workers: int) -> str | None:
     """What the spec says of its workers that is not what was verified."""
-    from netspec.parallel.strategies.all_reduce import AllReduce
-    from netspec.parallel.strategies.base import Strategy
+    from netspec.distributed.strategies.all_reduce import AllReduce
+    from netspec.distributed.strategies.base import Strategy
 
     if not isinstance(spec.parallel, Strategy):
         return None
@@ -117,8 +117,7 @@ def _changes(spec: TrainSpec, workers: int, steps: int) -> list[str]:
 
 def _trained(spec: str, changes: list[str], workers: int, folder: Path) -> dict[str, Any]:
     """One training: how long it took, and its states. Raises `RunError` with what a training that failed said."""
-    from netspec.exchange.checkpoints import find_latest_checkpoint
-    from netspec.exchange.hdf5 import read_checkpoint
+    from netspec.exchange.formats.native.hdf5 import find_latest_checkpoint, read_checkpoint
 
     began = time.perf_counter()
     words = ["train", spec, *changes, "--run-dir", str(folder), "--workers", str(workers), "--threads", "1"]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from netspec.backends.launcher_env import CONTROL_SOCKET, launched, speaks_for_others, told_size
 from netspec.errors import InputError
-from netspec.parallel.told import launched, told_size
 
 if TYPE_CHECKING:
-    from netspec.parallel.mpiexec import Mpiexec
+    from netspec.distributed.launcher.mpi_discovery import Mpiexec
 
 
 MOST_A_CORE = 64
@@ -39,7 +43,7 @@ def start(workers: int, words: Sequence[str]) -> int:
 
     Raises `InputError` for what is missing here before anything is started, and `RunError` where a worker dies.
     """
-    from netspec.parallel.launch import launch
+    from netspec.distributed.launcher.launch import launch
 
     cores = os.cpu_count() or 1
     if workers > MOST_A_CORE * cores:
@@ -54,8 +58,7 @@ def start(workers: int, words: Sequence[str]) -> int:
 
 def what_starts_workers() -> Mpiexec:
     """The `mpiexec` of this machine. Raises `InputError` where it or mpi4py is missing or can't be used."""
-    from netspec.parallel.found import INSTALL, describe_mpi
-    from netspec.parallel.mpiexec import Mpiexec
+    from netspec.distributed.launcher.mpi_discovery import INSTALL, Mpiexec, describe_mpi
 
     found = describe_mpi()
     missing: dict[str, str] = found["missing"]
@@ -70,3 +73,57 @@ def _program() -> list[str]:
     called, debug = Path(sys.argv[0]), ["--debug"] * ("--debug" in sys.argv)
     words = [str(called)] if called.stem == "netspec" and called.is_file() else ["-m", "netspec"]
     return [sys.executable, *words, *debug]
+
+
+TOGETHER = ("train", "time", "verify-parallel")
+"""Commands that all workers of a job run together; the others each runs by itself."""
+TOLD_WITHIN = 1.0
+"""Seconds that the process has that tells: with the first one that ends a launcher may kill all."""
+
+
+def enter() -> None:
+    """Join the job that this process was started for, if there is one.
+
+    Ignores a job that can't be joined: commands that each worker runs by itself don't need it; a training reports it.
+    """
+    if CONTROL_SOCKET in os.environ:
+        from netspec.distributed.launcher.control_socket import connect
+
+        connect()
+    if launched():
+        from netspec.distributed.world import join
+
+        with suppress(InputError):
+            join()
+
+
+def leave(status: int) -> int:
+    """The exit status with which this process ends; where it is one of several and did not do its work, all end."""
+    if status:
+        end_job(status)
+    if launched():
+        from netspec.distributed.launcher.control_socket import report_exit
+
+        report_exit(status)
+    return status
+
+
+def told_by_another(command: str) -> bool:
+    """Whether another process tells the failure of a command, and has had time to: none could join their job."""
+    found = command in TOGETHER and launched() and not speaks_for_others()
+    if found:
+        time.sleep(TOLD_WITHIN)
+    return found
+
+
+def end_job(status: int, *, error: str = "", output: str = "") -> None:
+    """End the job with what there is to tell, if this process is one of several; else return."""
+    if not launched():
+        return
+    from netspec.distributed.world import watchdog
+
+    watch = watchdog()
+    if watch is not None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends already
+        watch.fail(status, error=error, output=output)

@@ -15,13 +15,13 @@ from netspec.errors import command
 app = command_app("List, show and copy the models that netspec ships.")
 app.info.epilog = examples("netspec zoo list", "netspec zoo copy lenet_mnist my_lenet")
 
-Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="A model, as `netspec zoo list` names it.")]
+Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Select a model that `netspec zoo list` lists.")]
 
 
 @app.command("list", cls=Plain, epilog=examples("netspec zoo list", "netspec zoo list --json"))
 def list_(as_json: Json = False) -> None:
     """List the models."""
-    from netspec.cli.catalogue import models
+    from netspec.tools.zoo import models
 
     found = [_facts(one.folder) for one in models()]
     if as_json:
@@ -34,9 +34,9 @@ def list_(as_json: Json = False) -> None:
 @app.command("show", cls=Plain, epilog=examples("netspec zoo show lenet_mnist"))
 def show(name: Name, as_json: Json = False) -> None:
     """Show a model: its card, its files and its layers."""
-    from netspec.cli.catalogue import model
-    from netspec.cli.costs import costs
-    from netspec.cli.specs import read_net
+    from netspec.tools.plan import costs
+    from netspec.tools.specs import read_net
+    from netspec.tools.zoo import model
 
     found = model(name)
     facts = _facts(found.folder)
@@ -56,10 +56,10 @@ def show(name: Name, as_json: Json = False) -> None:
 @app.command("copy", cls=Plain, epilog=examples("netspec zoo copy lenet_mnist my_lenet"))
 def copy(
     name: Name,
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The new folder; it must not exist, or be empty.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Create this folder; it must be new or empty.")],
 ) -> None:
     """Copy a model into a folder of one's own, to change it."""
-    from netspec.cli.catalogue import copy_model, model
+    from netspec.tools.zoo import copy_model, model
 
     found = model(name)
     target = Path(folder)
@@ -72,8 +72,8 @@ def copy(
 
 
 def _facts(folder: Path) -> dict[str, Any]:
-    from netspec.cli.catalogue import SPECS
-    from netspec.schema.reader import read_yaml
+    from netspec.schema.yaml.reader import read_yaml
+    from netspec.tools.zoo import SPECS
 
     files = [name for name in SPECS if (folder / name).is_file()]
     described = next((text for name in files if (text := read_yaml(folder / name).get("description"))), "")

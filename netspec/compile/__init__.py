@@ -1,10 +1,11 @@
-"""Spec → graph → plan → program: the one place that knows the whole pipeline.
+"""Compile a net: spec → graph → plan → program.
 
-`build` turns a net spec into graph values for one batch size and one purpose; `steps` makes of them what a program
-computes; `planning` takes that through the passes and the plans; `Compiler` binds it to a device, and keeps one program
-for each purpose and batch size. All programs of a compiler share its states.
+`build` turns a net spec into graph values for one batch size and purpose; `steps` and `training` turn these into the
+graph of a program; `planning` runs the passes and plans layouts, kernels and memory; `Compiler` binds the plan to a
+device and keeps one program for each purpose and batch size. All programs of a compiler share its states. All changes
+for distributed training come through one optional argument, a `DistributedPlan`.
 
-What is behind a name is imported when the name is first used: `netspec check` of a net builds it, and needs no passes.
+Names are imported when they are first used: `netspec check` builds a net without loading the passes.
 """
 
 from __future__ import annotations
@@ -12,23 +13,33 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from netspec.compile.build import LOSS, REGULARIZATION, Built, build, input_type
+from netspec.compile.build import LOSS, REGULARIZATION, NetGraph, build, input_type
 
 if TYPE_CHECKING:
-    from netspec.compile.compiler import KEPT_FORMS, Compiler
-    from netspec.compile.cutting import Cutting
-    from netspec.compile.division import Divide
+    from netspec.compile.compiler import KEPT_VARIANTS, Compiler
     from netspec.compile.planning import PASSES, make_plan
-    from netspec.compile.purposes import Duty, Purpose
-    from netspec.compile.steps import FIRST, LEARNING_RATE, NEW, SHARE, STEP, TOTAL, rate_inputs, training_form
+    from netspec.compile.purposes import ProcessRole, ProgramKind
+    from netspec.compile.steps import (
+        FIRST,
+        LEARNING_RATE,
+        MOMENTUM,
+        NEW,
+        SHARE,
+        STEP,
+        TOTAL,
+        is_rate,
+        scheduled_inputs,
+        training_form,
+    )
     from netspec.compile.training import SCALE, SKIPPED
-    from netspec.graph.ops.communication import WEIGHT
+    from netspec.graph.ops.all_reduce import WEIGHT
 
 __all__ = [
     "FIRST",
-    "KEPT_FORMS",
+    "KEPT_VARIANTS",
     "LEARNING_RATE",
     "LOSS",
+    "MOMENTUM",
     "NEW",
     "PASSES",
     "REGULARIZATION",
@@ -38,30 +49,39 @@ __all__ = [
     "STEP",
     "TOTAL",
     "WEIGHT",
-    "Built",
     "Compiler",
-    "Cutting",
-    "Divide",
-    "Duty",
-    "Purpose",
+    "NetGraph",
+    "ProcessRole",
+    "ProgramKind",
     "build",
     "input_type",
+    "is_rate",
     "make_plan",
-    "rate_inputs",
+    "scheduled_inputs",
     "training_form",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("KEPT_FORMS", "Compiler"), "compiler"),
-    **dict.fromkeys(("Duty", "Purpose"), "purposes"),
+    **dict.fromkeys(("KEPT_VARIANTS", "Compiler"), "compiler"),
+    **dict.fromkeys(("ProcessRole", "ProgramKind"), "purposes"),
     **dict.fromkeys(("PASSES", "make_plan"), "planning"),
     **dict.fromkeys(
-        ("FIRST", "LEARNING_RATE", "NEW", "SHARE", "STEP", "TOTAL", "rate_inputs", "training_form"), "steps"
+        (
+            "FIRST",
+            "LEARNING_RATE",
+            "MOMENTUM",
+            "NEW",
+            "SHARE",
+            "STEP",
+            "TOTAL",
+            "is_rate",
+            "scheduled_inputs",
+            "training_form",
+        ),
+        "steps",
     ),
     **dict.fromkeys(("SCALE", "SKIPPED"), "training"),
-    "Divide": "division",
-    "Cutting": "cutting",
-    "WEIGHT": "spreading",
+    "WEIGHT": "training",
 }
 
 

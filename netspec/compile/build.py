@@ -1,24 +1,24 @@
-"""From a spec to graph values: every layer, loss and metric built, or every shape error there is."""
+"""Spec → graph values: builds every layer, loss and metric, or reports every shape error."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from netspec.errors import Problem, SpecError, did_you_mean, listing
-from netspec.graph.op import Accepts, nothing
-from netspec.graph.ops.cropping import CropAndFlip
+from netspec.graph.op import AcceptsOp, accepts_nothing
+from netspec.graph.ops.crop import CropAndFlip
 from netspec.graph.ops.elementwise import Cast
 from netspec.graph.ops.linear import Gather
 from netspec.graph.ops.source import Constant
 from netspec.graph.types import DType, Precision, TensorType
-from netspec.graph.value import Scope, ShapeMismatch, Value, explain, in_scope
+from netspec.graph.value import MAX_TENSOR_BYTES, Scope, ShapeMismatch, Value, in_scope, mismatch_problem
 from netspec.layers.base import Builder, arity
-from netspec.layers.judging import MetricSpec
-from netspec.schema.links import LayerLink, Links, LossLink, MetricLink, resolve_names
-from netspec.schema.net import InputSpec, NetSpec
+from netspec.layers.losses_and_metrics import MetricSpec
+from netspec.schema.specs.links import LayerLink, Links, LossLink, MetricLink, resolve_names
+from netspec.schema.specs.net import InputSpec, NetSpec
 
 LOSS = "loss"
 """Name of the total loss among the results of a program."""
@@ -28,17 +28,17 @@ REGULARIZATION = "regularization"
 
 
 @dataclass
-class Built:
+class NetGraph:
     """A net as graph values, before any pass."""
 
     builder: Builder
     values: dict[str, Value]
     """Every input and every layer's outputs, by the names by which layers read them."""
     masks: dict[str, Value] = field(default_factory=dict)
-    """Of those that have one, which of their places count: bool."""
+    """Which elements of a value count, as bool, by the names of the values that have a mask."""
     outputs: dict[str, Value] = field(default_factory=dict)
     losses: dict[str, Value] = field(default_factory=dict)
-    """Each weighted loss, and `regularization` where layers have penalties: their sum is what training makes small."""
+    """Each weighted loss, and `regularization` if layers have penalties: training minimizes their sum."""
     metrics: dict[str, tuple[MetricSpec, tuple[Value, ...]]] = field(default_factory=dict)
 
 
@@ -48,86 +48,130 @@ def build(
     *,
     training: bool,
     dtype: DType | Precision = DType.FLOAT32,
-    judged: bool = True,
-    standing: Mapping[str, str] = MappingProxyType({}),
+    with_losses: bool = True,
+    evaluated_as: Mapping[str, str] = MappingProxyType({}),
     workers: int = 1,
-    postponed: Mapping[str, Any] = MappingProxyType({}),
-    accepts: Accepts = nothing,
-) -> Built:
-    """The net as graph values. Raises `SpecError` with every shape error there is, not only the first.
+    uint8_inputs: Mapping[str, Any] = MappingProxyType({}),
+    accepts: AcceptsOp = accepts_nothing,
+) -> NetGraph:
+    """Build the net as graph values. Raises `SpecError` with all shape errors, not only the first.
 
-    What reads a layer that is wrong is passed over: nothing can be said of it. Without `judged` the losses and metrics
-    are left out, and with them the inputs that only they use. `standing` says which other state is read in place of a
-    parameter, `postponed` what is to be done with inputs that come as bytes, `accepts` which ops that could be written
-    out have kernels.
+    Layers that read a wrong layer are skipped. Without `with_losses` the losses and metrics are omitted, and the inputs
+    that only they use. `evaluated_as` names the state that is read instead of a parameter, `uint8_inputs` the decoding
+    of inputs that arrive as bytes, and `accepts` returns whether a composite op has a kernel.
     """
-    names = resolve_names(spec)
-    dtype = dtype.computed
-    builder = Builder(training, dtype, standing=standing, workers=workers, accepts=accepts)
-    values: dict[str, Value | None] = {
-        name: _input(builder, name, input_type(one, batch_size, dtype), postponed.get(name))
-        for name, one in spec.inputs.items()
-    }
-    taken = {*values, *(layer.name for layer in names.layers)}
-    masks: dict[str, Value | None] = {}
-    problems: list[Problem] = []
+    dtype = dtype.compute_dtype
+    _check_inputs(spec, batch_size, dtype)
+    builder = Builder(training, dtype, state_aliases=evaluated_as, workers=workers, accepts=accepts)
+    net = _NetBuilder(spec, builder)
+    for name, field_ in spec.inputs.items():
+        net.values[name] = _input(builder, name, input_type(field_, batch_size, dtype), uint8_inputs.get(name))
+    net.build_layers()
+    if with_losses:
+        net.build_losses()
+        net.build_metrics()
+    return net.finish()
 
-    def call(link: LayerLink | LossLink | MetricLink, what: str) -> Any:
-        """Build one layer, loss or metric; None if it, or what it reads, is wrong."""
-        thing: Any = link.fields
-        found = [values[source] for source in link.sources]
-        inputs = [value for value in found if value is not None]
-        weighed_by = None if isinstance(link, LayerLink) else link.fields.sample_weight
-        weight = values[weighed_by] if weighed_by is not None else None
-        if len(inputs) < len(found) or (weighed_by is not None and weight is None):
-            return None
-        masked = [masks.get(source) for source in link.sources]
-        with in_scope(builder.enter(thing, link.name, masked, weight)) as scope:
-            try:
-                _check_arity(thing, inputs, scope)
-                if isinstance(link, LayerLink):
-                    made, mask = thing.call(builder, *inputs), thing.mask(builder, *inputs)
-                    given = mask if isinstance(mask, tuple) else (mask,)
-                    masks.update({link.name: given[0], **dict(zip(link.outputs, given, strict=False))})
-                    return made
-                made = thing.build(builder, *inputs)
-                return made * thing.weight if isinstance(link, LossLink) and thing.weight != 1.0 else made
-            except ShapeMismatch as mismatch:
-                wrong = [explain(inputs, mismatch)]
-            except SpecError as error:
-                wrong = list(error.problems)
-        hint = _another_input(spec, names, link)
-        problems.extend(replace(one, path=f"{what}.{link.name}", hint=one.hint or hint) for one in wrong)
-        return None
 
-    for layer in names.layers:
-        made = call(layer, "layers")
-        results = made if isinstance(made, tuple) else (made,) * len(layer.outputs)
-        values[layer.name] = results[0]
-        values |= {name: one for name, one in zip(layer.outputs, results, strict=True) if name not in taken}
-        if made is not None:
-            problems += _multiplier_problems(layer, builder)
-    built = Built(builder, {name: value for name, value in values.items() if value is not None})
-    built.masks = {name: mask for name, mask in masks.items() if mask is not None}
-    built.outputs = {name: built.values[name] for name in names.outputs if name in built.values}
-    if judged:
-        for loss in names.losses:
-            problems += _reserved(loss, loss.name == REGULARIZATION, "loss", "the sum of all penalties is called so")
-            value = call(loss, "losses")
+class _NetBuilder:
+    """Builds layers, losses and metrics in order, and collects what is wrong with them."""
+
+    def __init__(self, spec: NetSpec, builder: Builder) -> None:
+        self._spec, self._builder, self._names = spec, builder, resolve_names(spec)
+        self.values: dict[str, Value | None] = {}
+        """Every input and output by its name; None if it could not be built."""
+        self._masks: dict[str, Value | None] = {}
+        self._losses: dict[str, Value] = {}
+        self._metrics: dict[str, tuple[MetricSpec, tuple[Value, ...]]] = {}
+        self._problems: list[Problem] = []
+
+    def build_layers(self) -> None:
+        """Build all layers."""
+        taken = {*self.values, *(layer.name for layer in self._names.layers)}
+        for layer in self._names.layers:
+            output = self._call(layer, "layers")
+            outputs = output if isinstance(output, tuple) else (output,) * len(layer.outputs)
+            self.values[layer.name] = outputs[0]
+            named = zip(layer.outputs, outputs, strict=True)
+            self.values |= {name: value for name, value in named if name not in taken}
+            if output is not None:
+                self._problems += _multiplier_problems(layer, self._builder)
+
+    def build_losses(self) -> None:
+        """Build all losses, weighted."""
+        for loss in self._names.losses:
+            clashes = loss.name == REGULARIZATION
+            self._problems += _reserved(loss, clashes, "loss", "the sum of all penalties is called so")
+            value = self._call(loss, "losses")
             if value is not None:
-                built.losses[loss.name] = value
-        for metric in names.metrics:
+                self._losses[loss.name] = value
+
+    def build_metrics(self) -> None:
+        """Build the totals of all metrics."""
+        for metric in self._names.metrics:
             clashes = metric.name.partition("/")[0] == LOSS
-            problems += _reserved(metric, clashes, "metric", "the sum of all losses is called so")
-            totals = call(metric, "metrics")
+            self._problems += _reserved(metric, clashes, "metric", "the sum of all losses is called so")
+            totals = self._call(metric, "metrics")
             if totals is not None:
                 assert isinstance(metric.fields, MetricSpec)
-                built.metrics[metric.name] = (metric.fields, totals)
+                self._metrics[metric.name] = (metric.fields, totals)
+
+    def finish(self) -> NetGraph:
+        """Return the net. Raises `SpecError` with all problems."""
+        if self._problems:
+            raise SpecError(self._problems)
+        if self._builder.penalties and self._losses:
+            self._losses[REGULARIZATION] = total(self._builder.penalties)
+        values = {name: value for name, value in self.values.items() if value is not None}
+        masks = {name: mask for name, mask in self._masks.items() if mask is not None}
+        outputs = {name: values[name] for name in self._names.outputs if name in values}
+        return NetGraph(self._builder, values, masks, outputs, self._losses, self._metrics)
+
+    def _call(self, link: LayerLink | LossLink | MetricLink, section: str) -> Any:
+        """Build one layer, loss or metric; None if it, or what it reads, is wrong."""
+        sources = [self.values[source] for source in link.sources]
+        inputs = [value for value in sources if value is not None]
+        weight_name = None if isinstance(link, LayerLink) else link.fields.sample_weight
+        weight = self.values[weight_name] if weight_name is not None else None
+        if len(inputs) < len(sources) or (weight_name is not None and weight is None):
+            return None
+        masks = [self._masks.get(source) for source in link.sources]
+        with in_scope(self._builder.enter(link.fields, link.name, masks, weight)) as scope:
+            try:
+                _check_arity(link.fields, inputs, scope)
+                return self._build(link, inputs)
+            except ShapeMismatch as mismatch:
+                wrong = [mismatch_problem(inputs, mismatch)]
+            except SpecError as error:
+                wrong = list(error.problems)
+        hint = _another_input(self._spec, self._names, link)
+        path = f"{section}.{link.name}"
+        self._problems.extend(replace(problem, path=path, hint=problem.hint or hint) for problem in wrong)
+        return None
+
+    def _build(self, link: LayerLink | LossLink | MetricLink, inputs: Sequence[Value]) -> Any:
+        fields: Any = link.fields
+        if not isinstance(link, LayerLink):
+            result = fields.build(self._builder, *inputs)
+            return result * fields.weight if isinstance(link, LossLink) and fields.weight != 1.0 else result
+        result, mask = fields.call(self._builder, *inputs), fields.mask(self._builder, *inputs)
+        masks = mask if isinstance(mask, tuple) else (mask,)
+        self._masks.update({link.name: masks[0], **dict(zip(link.outputs, masks, strict=False))})
+        return result
+
+
+def _check_inputs(spec: NetSpec, batch_size: int, dtype: DType) -> None:
+    """Raise `SpecError` if a batch of an input is larger than `MAX_TENSOR_BYTES`."""
+    types = {name: input_type(field, batch_size, dtype) for name, field in spec.inputs.items()}
+    problems = [
+        Problem(
+            f"the input `{name}` is too large", spec.inputs[name].where("shape"), f"inputs.{name}.shape",
+            expected=f"at most {MAX_TENSOR_BYTES:,} bytes in a batch", got=f"{type_}: {type_.nbytes:,} bytes",
+        )
+        for name, type_ in types.items() if type_.nbytes > MAX_TENSOR_BYTES
+    ]  # fmt: skip
     if problems:
         raise SpecError(problems)
-    if builder.penalties and built.losses:
-        built.losses[REGULARIZATION] = total(builder.penalties)
-    return built
 
 
 def _input(builder: Builder, name: str, kind: TensorType, late: Any | None) -> Value:
@@ -165,7 +209,7 @@ def _check_arity(thing: Any, inputs: list[Value], scope: Scope) -> None:
 def _multiplier_problems(link: LayerLink, builder: Builder) -> Iterator[Problem]:
     """Multipliers that would be without effect: of parameters that the layer does not have, or that it shares."""
     own = f"{link.fields.share or link.name}/"
-    inside = [(made, layer) for made, layer in builder.inner if made.startswith(own)]
+    inside = [(made, layer) for made, layer in builder.inner_layers if made.startswith(own)]
     for made, layer in ((own, link.fields), *inside):
         part = made.removeprefix(own).replace("/", ".")
         known = [name.removeprefix(made) for name in builder.states if name.startswith(made)]

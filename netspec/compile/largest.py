@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 MOST_SAMPLES = 1 << 20
 """No larger batch is looked for."""
 ATTEMPTS = 6
-"""How many batch sizes are planned, at most, to find the largest one that fits."""
+"""Largest number of batch sizes that are planned to find the largest one that fits."""
 
 
 def largest_batch(needs: Callable[[int], int], memory: int, start: int) -> int | None:
-    """The most samples for which no more than `memory` is needed; None where one sample is too many.
+    """Return the largest number of samples that fits into `memory` bytes; None if one sample does not fit.
 
-    What is needed grows about linearly: few sizes have to be planned.
+    Memory grows about linearly with the batch size, so few sizes have to be planned.
     """
     fits, too_many, samples = 0, MOST_SAMPLES + 1, start
     known: dict[int, int] = {}
@@ -29,7 +29,7 @@ def largest_batch(needs: Callable[[int], int], memory: int, start: int) -> int |
 
 
 def _guess(known: Mapping[int, int], memory: int) -> int:
-    """Where a line through the two sizes nearest to the memory reaches it."""
+    """Interpolate linearly between the two sizes nearest to the memory."""
     near = sorted(known, key=lambda samples: abs(known[samples] - memory))[:2]
     if len(near) < 2:
         return 2 * near[0]

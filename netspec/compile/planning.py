@@ -1,37 +1,36 @@
-"""From a graph to a plan: passes, layouts, order, kernels and memory."""
+"""Plan the execution of a graph: passes, layouts, order, kernels and memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 
-from netspec.backends.base import Device
+from netspec.backends.device import Device
 from netspec.errors import Problem, SpecError
+from netspec.graph.execution_plan import ExecutionPlan, layout_signature
 from netspec.graph.graph import Graph
-from netspec.graph.plan import Plan, signature
 from netspec.graph.types import DType, Precision
-from netspec.passes.absorb import Absorb
-from netspec.passes.base import run_passes
+from netspec.passes.base import Pass, run_passes
+from netspec.passes.communication_order import OrderCommunication
+from netspec.passes.constant_folding import FoldConstants
 from netspec.passes.cse import CommonSubexpressions
-from netspec.passes.data_parallel import DataParallel
-from netspec.passes.detach import Detach
-from netspec.passes.epilogue import FuseEpilogues
-from netspec.passes.fold import Fold
-from netspec.passes.fuse import FuseElementwise
-from netspec.passes.group import GroupAlike
-from netspec.passes.layout import Narrow, assign_layouts
+from netspec.passes.elementwise_fusion import FuseElementwise
+from netspec.passes.epilogue_fusion import FuseEpilogues
+from netspec.passes.layout import NarrowedValues, assign_layouts
 from netspec.passes.memory import plan_memory
-from netspec.passes.peak import lower_peak
-from netspec.passes.precision import narrowable
-from netspec.passes.prologue import FusePrologues
-from netspec.passes.recompute import Variant, recompute
+from netspec.passes.mixed_precision import narrowable_values
+from netspec.passes.multi_tensor import GroupMultiTensor
+from netspec.passes.peak_memory import lower_peak
+from netspec.passes.prologue_fusion import FusePrologues
+from netspec.passes.recompute import RecomputeVariant, recompute
 from netspec.passes.schedule import schedule
-from netspec.passes.sequence import InSequence
 from netspec.passes.simplify import Simplify
-from netspec.schema.train import LoopSpec
+from netspec.passes.state_aliasing import CopyAliasedStates
+from netspec.passes.weight_folding import FoldIntoWeights
+from netspec.schema.specs.train import LoopSpec
 
-PASSES = (Fold(), Simplify(), Absorb(), CommonSubexpressions(), Detach())
-BUCKETS = DataParallel()
+PASSES = (FoldConstants(), Simplify(), FoldIntoWeights(), CommonSubexpressions(), CopyAliasedStates())
 
 
 def plan_within(
@@ -40,11 +39,11 @@ def plan_within(
     device: Device,
     precision: DType | Precision,
     kept: int,
-    buckets: DataParallel = BUCKETS,
-) -> Plan:
-    """The plan of a training step within the memory that `loop` gives it, of which states take `kept` bytes.
+    passes: Sequence[Pass] = (),
+) -> ExecutionPlan:
+    """Plan a training step within the memory budget of `loop`, of which states take `kept` bytes.
 
-    Raises `SpecError` where it does not fit.
+    Raises `SpecError` if it does not fit.
     """
     budget, limit = loop.memory_budget, None
     if loop.recompute == "all":
@@ -52,7 +51,7 @@ def plan_within(
     elif loop.recompute == "auto":
         room = budget or device.free_bytes()
         limit = None if room is None else max(room - kept, 0)
-    plan = make_plan(graph, device, precision, limit=limit, buckets=buckets)
+    plan = make_plan(graph, device, precision, limit=limit, passes=passes)
     if budget is not None and kept + plan.memory.nbytes > budget:
         less = "`recompute: auto` may make it fit" if loop.recompute == "none" else "a smaller `batch_size` needs less"
         raise SpecError(Problem(
@@ -68,42 +67,48 @@ def make_plan(
     precision: DType | Precision = Precision.FLOAT32,
     *,
     limit: int | None = None,
-    buckets: DataParallel = BUCKETS,
-) -> Plan:
-    """Passes, layouts, order, kernels and memory for a graph on a device.
+    passes: Sequence[Pass] = (),
+) -> ExecutionPlan:
+    """Plan the execution of a graph on a device: passes, layouts, order, kernels and memory.
 
-    `precision` says what float32 values may be rounded to where they go to memory, and whether products may be (tf32).
-    Where more than `limit` bytes would be needed beside the states, results are computed a second time instead of kept:
-    as few as fit, or where nothing fits, those that let the step need least.
+    `precision` sets the type in which float32 values are stored, and whether products may be rounded (tf32). If the
+    program needs more than `limit` bytes in addition to the states, it recomputes values instead of keeping them: as
+    few as needed to fit, or, if nothing fits, those that minimize its memory.
     """
-    with device.planning():
-        return _made(graph, device, Precision(precision), limit, buckets)
+    with device.planning_context():
+        return _made(graph, device, Precision(precision), limit, passes)
 
 
-def _made(graph: Graph, device: Device, precision: Precision, limit: int | None, buckets: DataParallel) -> Plan:
-    stored = precision.stored
+def _made(
+    graph: Graph, device: Device, precision: Precision, limit: int | None, passes: Sequence[Pass]
+) -> ExecutionPlan:
+    stored = precision.storage_dtype
     accepts = partial(device.accepts, precision=precision)
-    fusing = FuseEpilogues(accepts), FusePrologues(accepts), FuseElementwise(accepts), GroupAlike(accepts)
-    graph = run_passes(graph, (InSequence(), *PASSES, buckets, *fusing))
-    narrow = None if stored == stored.computed else Narrow(narrowable(graph), stored)
+    fusing = FuseEpilogues(accepts), FusePrologues(accepts), FuseElementwise(accepts), GroupMultiTensor(accepts)
+    graph = run_passes(graph, (OrderCommunication(), *PASSES, *passes, *fusing))
+    narrow = None if stored == stored.compute_dtype else NarrowedValues(narrowable_values(graph), stored)
     assigned = assign_layouts(graph, device, narrow, precision)
-    plain = Variant(assigned.graph, assigned.layouts, assigned.choices)
-    planned = cache(partial(_planned, slots=device.slots))
+    plain = RecomputeVariant(assigned.graph, assigned.layouts, assigned.choices)
+    planned = cache(partial(_planned, slots=device.input_slots))
 
     chosen = plain if limit is None else recompute(plain, lambda one: planned(one).memory.nbytes, limit)
     spared = planned(plain).memory.arena_bytes - planned(chosen).memory.arena_bytes
-    return replace(planned(chosen), again=chosen.again, spared_bytes=spared)
+    return replace(planned(chosen), recomputed=chosen.recomputed, recompute_saved_bytes=spared)
 
 
-def _planned(variant: Variant, slots: int) -> Plan:
+def _planned(variant: RecomputeVariant, slots: int) -> ExecutionPlan:
     """Order and memory."""
     graph, layouts, kernels = variant.graph, variant.layouts, variant.choices
     scheduled = schedule(graph)
     chosen = {node: kernels[node].kernel for node in scheduled.order if node in kernels}
-    workspace = {node: kernel.workspace(node, signature(node, layouts)) for node, kernel in chosen.items()}
-    apart = frozenset(node for node, kernel in chosen.items() if not kernel.overwrites)
+    workspace = {node: kernel.workspace(node, layout_signature(node, layouts)) for node, kernel in chosen.items()}
+    apart = frozenset(node for node, kernel in chosen.items() if not kernel.supports_inplace)
     scheduled = lower_peak(graph, scheduled, workspace, layouts, apart)
-    order, steady, before_guard = scheduled.order, scheduled.steady, scheduled.before_guard
+    order, invariant_count, before_guard_count = (
+        scheduled.order,
+        scheduled.invariant_count,
+        scheduled.before_guard_count,
+    )
     choices = {node: kernels[node] for node in order if node in kernels}
-    memory = plan_memory(graph, order, workspace, before_guard, layouts, steady, slots, apart)
-    return Plan(graph, order, steady, before_guard, choices, layouts, memory)
+    memory = plan_memory(graph, order, workspace, before_guard_count, layouts, invariant_count, slots, apart)
+    return ExecutionPlan(graph, order, invariant_count, before_guard_count, choices, layouts, memory)

@@ -1,12 +1,12 @@
-"""What programs of a net are for, and what one of several processes does of the training steps."""
+"""Purposes of the programs of a net, and roles of processes in a training step."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 
-class Purpose(StrEnum):
-    """What a program is for: it decides what is computed, and in which form layers are built."""
+class ProgramKind(StrEnum):
+    """Purpose of a program: decides what it computes, and in which form layers are built."""
 
     TRAIN = "train"
     """One training step: losses, gradients, update."""
@@ -21,21 +21,21 @@ class Purpose(StrEnum):
     TEST = "test"
     """Losses and totals of the metrics, in the inference form, with the weights that are evaluated."""
     ADAPT = "adapt"
-    """What layers want to know of a batch before training (`Builder.adapt`), in the inference form."""
+    """Statistics that layers collect from a batch before training (`Builder.adapt`), in the inference form."""
     PREDICT = "predict"
     """The net's outputs, in the inference form, with the weights that are evaluated."""
 
 
-STEPS = (Purpose.TRAIN, Purpose.ACCUMULATE, Purpose.UPDATE)
+STEPS = (ProgramKind.TRAIN, ProgramKind.ACCUMULATE, ProgramKind.UPDATE)
 """The purposes of which training steps consist."""
 
 
-class Duty(StrEnum):
-    """What one of several processes does of the training steps."""
+class ProcessRole(StrEnum):
+    """Role of one of several processes in a training step."""
 
     ALL = "all"
     """Everything."""
     GRADIENTS = "gradients"
-    """It finds gradients, which are left in states, and others move the parameters."""
+    """Computes gradients and stores them in states; other processes update the parameters."""
     UPDATE = "update"
-    """It moves its pieces of the parameters by gradients that others find, and has nothing else of the net."""
+    """Updates its pieces of the parameters by gradients from other processes; holds nothing else of the net."""

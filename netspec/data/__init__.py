@@ -6,9 +6,9 @@ found by scan and imported once a spec names what is theirs. Arrays are touched 
 
 from __future__ import annotations
 
-from netspec.schema.data import COLUMNS, SOURCES, TOKENIZERS, TRANSFORMS
+from netspec.schema.specs.data import COLUMNS, SOURCES, TOKENIZERS, TRANSFORMS
 
 SOURCES.lives_in("netspec.data.sources")
 TRANSFORMS.lives_in("netspec.data.transforms")
-TOKENIZERS.lives_in("netspec.data.tokenizers")
-COLUMNS.lives_in("netspec.data.columns")
+TOKENIZERS.lives_in("netspec.data.text.tokenizers")
+COLUMNS.lives_in("netspec.data.tabular.columns")

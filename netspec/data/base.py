@@ -1,4 +1,4 @@
-"""The contracts of the data room: `Source` opens a `Dataset`; a `Transform` changes one field of its samples.
+"""Contracts of `netspec.data`: a `Source` opens a `Dataset`; a `Transform` changes one field of its samples.
 
 Nothing here imports NumPy, so that a spec that names sources and transforms is checked without it.
 """
@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import AfterValidator, Field
 
-from netspec.errors import InputError, Problem
-from netspec.schema.data import SplitFields
-from netspec.schema.spec import Spec, problem
+from netspec.errors import InputError, NetspecError, Problem
+from netspec.files.damage import refuse_damage
+from netspec.schema.specs.data import SplitFields
+from netspec.schema.specs.paths import files_named_in
+from netspec.schema.specs.spec import Spec, problem
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -53,28 +56,36 @@ class FieldType(NamedTuple):
 
 
 class Dataset:
-    """Samples that can be read in any order, by several threads at a time."""
+    """Samples that can be read in any order, by several threads at once.
+
+    Any exception of a subclass's `read` or `read_raw` that is not netspec's own becomes `DamagedSamples`.
+    """
 
     fields: Mapping[str, FieldType]
-    """What a sample consists of, by name."""
+    """The fields of a sample, by name."""
     classes: Mapping[str, tuple[str, ...]] = _NOTHING
     """The class names of each label field that has them: the label `i` means `classes[field][i]`."""
     digest: str
-    """A fingerprint of the samples: another one after the data has changed."""
+    """Fingerprint of the samples, which changes with the data."""
     learned: Mapping[str, Any] = _NOTHING
     """What the training split settles for all others (vocabularies, statistics of columns), as plain JSON data."""
     skipped: int = 0
     """How many damaged samples were left out at opening, as `on_error: skip` asks for."""
     damaged: Sequence[str] = ()
-    """What is wrong with the first few of these, and where they are."""
+    """Problems of the first few of these, with their locations."""
     unwhole: Mapping[str, Sequence[Problem]] = _NOTHING
-    """Of a label that is a whole number in most rows: where it is none, for a net that takes whole numbers alone."""
+    """For an integer label: the rows with other values, reported if the net only takes integers."""
     uneven: Mapping[str, str] = _NOTHING
-    """Of a field whose samples differ in size: two that do, in words."""
+    """For fields whose samples differ in size: a description of two such samples."""
     window: int | None = None
     """A stream's only: how many samples it can hold. Then it is read by one thread, in the order of its windows."""
     block: int = 1
     """How many neighbours are read as one, where that costs more than reading a few: a window keeps them together."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        for name in {"read", "read_raw"} & cls.__dict__.keys():
+            setattr(cls, name, _guarded_read(cls.__dict__[name]))
 
     def __len__(self) -> int:
         raise NotImplementedError(f"{type(self).__name__} does not say how many samples it has")
@@ -91,7 +102,7 @@ class Dataset:
         return self.read(indices)
 
     def describe(self, index: int) -> str:
-        """Where a sample comes from, for an error message: `train.csv, line 13`."""
+        """Return the origin of a sample for error messages: `train.csv, line 13`."""
         raise NotImplementedError(f"{type(self).__name__} does not say where a sample comes from")
 
 
@@ -100,8 +111,32 @@ class DamagedSamples(InputError):
 
     def __init__(self, rows: Mapping[int, Sequence[Problem]]) -> None:
         self.rows = dict(rows)
-        """What is wrong, by the row of the indices that were asked for."""
+        """The problems, by row of the requested indices."""
         super().__init__([found for problems in self.rows.values() for found in problems])
+
+
+def _guarded_read(read: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a method that reads samples: if it raises a foreign exception, find the samples that cause it."""
+
+    @wraps(read)
+    def guarded(dataset: Dataset, indices: Array, *arguments: Any) -> Any:
+        try:
+            return read(dataset, indices, *arguments)
+        except (NetspecError, ImportError):
+            raise
+        except Exception:
+            rows: dict[int, Sequence[Problem]] = {}
+            for row, index in enumerate(indices.tolist()):
+                try:
+                    with refuse_damage(dataset.describe(index), "a sample that can be read"):
+                        read(dataset, indices[row : row + 1], *arguments)
+                except InputError as error:
+                    rows[row] = error.problems
+            if not rows:  # no single sample fails: too little memory for all of them, or a bug
+                raise
+            raise DamagedSamples(rows) from None
+
+    return guarded
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -116,16 +151,25 @@ ClassNames = Annotated[list[str], Field(min_length=1), AfterValidator(_distinct)
 
 
 class Source(SplitFields):
-    """A source's fields in YAML, and how to open it."""
+    """A source's fields in YAML, and how to open it.
+
+    Any exception of a subclass's `open` that is not netspec's own becomes an `InputError` with the file's name.
+    """
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Fields as they may be written, for the reference and its tests; files need not be there."""
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **keywords: Any) -> None:
+        super().__pydantic_init_subclass__(**keywords)
+        if "open" in cls.__dict__:
+            cls.open = _guarded_open(cls.__dict__["open"])  # type: ignore[method-assign]  # the same, guarded
+
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """The samples. Raises InputError where a file is damaged.
 
-        `seed` is for sources that make samples up. `learned` is None for the training split, and for all others what
-        the training split's dataset gave as `Dataset.learned`.
+        `seed` is for sources that generate samples. `learned` is the `Dataset.learned` of the training split; the
+        training split itself gets None.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how it is opened")
 
@@ -137,13 +181,25 @@ class Source(SplitFields):
         return None
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
-        """What a sample consists of, where the spec alone says it: then it is checked before any file is opened."""
+        """Fields of a sample if the spec alone determines them: they are checked before any file is opened."""
         return None
+
+
+def _guarded_open(open_: Callable[..., Dataset]) -> Callable[..., Dataset]:
+    """Wrap a method that opens a source: a foreign exception becomes an `InputError` that names the source's files."""
+
+    @wraps(open_)
+    def guarded(source: Source, **arguments: Any) -> Dataset:
+        kind = f"data for the source {type(source).__name__}"
+        with refuse_damage(" or ".join(files_named_in(source)) or kind, kind):
+            return open_(source, **arguments)
+
+    return guarded
 
 
 @dataclass(frozen=True)
 class SampleKeys:
-    """What the randomness of a transform may depend on: seed, epoch and sample, never batch, worker or time."""
+    """Keys of a transform's randomness: seed, epoch and sample, never batch, worker or time."""
 
     seed: int
     epoch: int
@@ -154,7 +210,7 @@ class SampleKeys:
 
     def generator(self, row: int) -> Generator:
         """The random numbers of sample `row` of the batch, the same wherever and whenever it is drawn."""
-        from netspec.data.order import sample_generator
+        from netspec.data.random import sample_generator
 
         return sample_generator(self.seed, self.epoch, int(self.indices[row]), self.stage)
 
@@ -163,7 +219,7 @@ class SampleKeys:
 
         Where a sample needs whole arrays of noise, `generator` is faster; its numbers are others.
         """
-        from netspec.data.order import sample_uniform
+        from netspec.data.random import sample_uniform
 
         return sample_uniform(self.seed, self.epoch, self.indices, self.stage, count)
 
@@ -214,7 +270,7 @@ class Transform(Spec):
     floating values, which is `image` or `features`"""
 
     changes: ClassVar[str] = "a field of uint8 or floating values that is not a single number"
-    """What `takes` looks for, in words."""
+    """Description of the fields that `takes` accepts."""
 
     def takes(self, field: FieldType) -> bool:
         """Whether a field of the source is one to change where `apply_to` names none: the first such field is."""
@@ -268,7 +324,7 @@ def one_by_one(batch: Samples, change: Callable[[Array], Array]) -> Samples:
 
 @contextmanager
 def blamed_on(spec: Spec, *path: str | int) -> Iterator[None]:
-    """Give the problems raised inside the place in the spec that led to them, beside one of their own in a data file.
+    """Give the problems raised inside a location in the spec, in addition to their own in a data file.
 
     That place is the value at `path`, or at the problem's own path where it has one (`columns.2`).
     """

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from netspec.data.base import DamagedSamples, blamed_on
-from netspec.data.feeds import Feed
-from netspec.data.order import Order
+from netspec.data.input_binding import Feed
 from netspec.data.pipeline import Pipeline
 from netspec.data.prefetch import Pace
-from netspec.data.workers import Workers
+from netspec.data.random import Order
+from netspec.data.thread_pool import Workers
 from netspec.errors import InputError, Problem, counted
-from netspec.schema.data import SplitFields
+from netspec.schema.specs.data import SplitFields
 
 if TYPE_CHECKING:
     from netspec.data.base import Array, Raw, Samples
@@ -43,7 +43,7 @@ class Skipped:
     problems: tuple[Problem, ...]
 
     def __str__(self) -> str:
-        """What is wrong with it: "image a.jpg cannot be read: image file is truncated"."""
+        """Description of the problem: "image a.jpg cannot be read: image file is truncated"."""
         return "; ".join(one.brief for one in self.problems)
 
 
@@ -54,7 +54,7 @@ class Batch:
     inputs: dict[str, Array]
     """One array for each input of the net, (N, *shape)."""
     indices: Array
-    """Which samples of the dataset these are, (N,)."""
+    """Indices of the samples in the dataset, (N,)."""
     epoch: int
     """The pass over the data that the batch belongs to, counted from 0."""
     position: int
@@ -66,7 +66,7 @@ class Batch:
     skipped: tuple[Skipped, ...] = ()
     """The damaged samples between `position` and `end`."""
     offset: int = 0
-    """Of a worker's share: how many samples of the whole batch come before its own."""
+    """Number of samples of the full batch that come before this worker's share."""
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -79,14 +79,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The place of the next batch."""
+    """Position of the next batch."""
 
     epoch: int = 0
     position: int = 0
     step: int = 0
 
     def after(self, batch: Batch, samples: int) -> Cursor:
-        """The place after a batch."""
+        """Position after a batch."""
         ended = batch.end >= samples
         return Cursor(batch.epoch + ended, 0 if ended else batch.end, batch.step + 1)
 
@@ -150,7 +150,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Prepared samples, which lie in a block where none of them was damaged."""
+    """Prepared samples, stored as one block if none of them is damaged."""
 
     job: Job
     fields: Mapping[str, Samples]
@@ -238,7 +238,7 @@ class BatchMaker:
                 yield whole.rows(start, min(start + self._rows_of_part, rows))
 
     def _made(self, job: Job) -> Part:
-        """What a job comes to, without damaged samples where these are to be left out."""
+        """Prepare a job's samples, without damaged ones if these are left out."""
         try:
             while len((job := self._read(job)).places):
                 try:
@@ -247,7 +247,7 @@ class BatchMaker:
                     job = self._without(job, error)
         except DamagedSamples:
             if job.whole is not None:
-                self._made(replace(job.whole, block=None))  # tells of all samples of the batch
+                self._made(replace(job.whole, block=None))  # raises with all damaged samples of the batch
             raise
         return Part(job, {})
 
@@ -322,7 +322,7 @@ class _Supply:
         return self._all_came and not self._count
 
     def fill(self, count: int) -> None:
-        """Have so many ready, or all that is left of the epoch."""
+        """Prepare samples until `count` are ready, or the epoch ends."""
         while self._count < count and not self._all_came:
             part = next(self._parts)
             self._all_came = part.job.last

@@ -1,4 +1,4 @@
-"""The files that netspec ships: the model zoo, beside the package in a checkout and inside it in a wheel."""
+"""The files that netspec ships: the model zoo, next to the package in a checkout and inside it in a wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache folder of the data room: what was made of data once and is found there by what it was made of."""
+"""The cache folder of `netspec.data`: derived data, stored under a fingerprint of its origin."""
 
 from __future__ import annotations
 

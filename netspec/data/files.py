@@ -29,12 +29,14 @@ class Watched:
         try:
             now = _mark(path.stat())
         except OSError as error:
-            return Problem(f"{path} is gone while it is read", expected="the file found at opening", got=error.strerror)
+            return Problem(
+                f"{path} was removed while it was read", expected="the file found at opening", got=error.strerror
+            )
         if now == self._found[path]:
             return None
         size, changed = self._found[path][0], "its time of change" if now[0] == self._found[path][0] else "its size"
         return Problem(
-            f"{path} changed while it is read", expected=f"the file found at opening, of {size:,} bytes",
+            f"{path} changed while it was read", expected=f"the file found at opening, of {size:,} bytes",
             got=f"{now[0]:,} bytes; {changed} is another", hint="start again once nothing writes to it",
         )  # fmt: skip
 
@@ -61,7 +63,7 @@ def existing(path: Path, *, folder: bool = False) -> Path:
 
 
 def fingerprint_of(size: int, pieces: Iterable[bytes]) -> str:
-    """The `fingerprint` of one part of so many bytes that comes piece by piece."""
+    """Compute the `fingerprint` of one part of `size` bytes that arrives in pieces."""
     digest = sha256(size.to_bytes(8, "little"))
     for piece in pieces:
         digest.update(piece)

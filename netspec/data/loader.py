@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from netspec.data.base import Dataset, FieldType, Source, Transform
 from netspec.data.batches import Batch, BatchMaker, Cursor
-from netspec.data.feeds import Feed, ValueRange, match_feeds
-from netspec.data.order import Order, Shuffled, Straight, Windowed, order_digest
+from netspec.data.input_binding import Feed, ValueRange, match_feeds
 from netspec.data.pipeline import Learned, Pipeline
 from netspec.data.prefetch import Prefetcher
-from netspec.data.shares import ALONE, Share, SharedBatchMaker
-from netspec.data.tables import Late
-from netspec.data.workers import Workers, processors
+from netspec.data.random import Order, Shuffled, Straight, Windowed, order_digest
+from netspec.data.sharding import ALONE, Share, SharedBatchMaker
+from netspec.data.thread_pool import Workers, processors
+from netspec.data.uint8_lut import Late
 from netspec.errors import InputError, Problem
-from netspec.schema.data import ShuffleWindow, SplitFields
+from netspec.schema.specs.data import ShuffleWindow, SplitFields
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -67,7 +67,7 @@ class Loader:
             uneven=dataset.uneven,
         )
         self.postponed: dict[str, Late] = {}
-        """What is to be done with inputs that come as bytes; the places of parts are inputs of their own, numbered."""
+        """Remaining work on inputs that arrive as bytes; positions of crops are separate, numbered inputs."""
         if late:
             self._leave_late()
         self._split = split
@@ -87,13 +87,13 @@ class Loader:
         self.samples = self._pipeline.samples
         """How many samples an epoch has."""
         self.learned: Learned = self._pipeline.learned
-        """What was learned from this split, if it is that of training; else what was given."""
+        """Values learned from this split if it is the training split; else the given ones."""
         self.skips = split.on_error == "skip"
         """Whether damaged samples are left out."""
         self.skipped_at_opening: int = dataset.skipped
         """How many damaged samples the source left out when it was opened, as `on_error: skip` asks for."""
         self.damaged_at_opening: Sequence[str] = dataset.damaged
-        """What is wrong with the first few of these."""
+        """Problems of the first few of these."""
 
     def _leave_late(self) -> None:
         """Give bytes to those inputs that alone read a field of which they are all that is needed."""
@@ -144,7 +144,7 @@ class Loader:
     def one_pass(self, *, shared: bool = True) -> Iterator[Batch]:
         """Every sample once, in the order of the source; the cursor stays where it is.
 
-        On several workers each has every so many-th batch, unless all are to see all (not `shared`).
+        With several workers each takes every n-th batch, unless all see all batches (not `shared`).
         """
         return self._ahead(Cursor(), training=False, shared=shared)
 
@@ -203,7 +203,7 @@ class Loader:
         self._cursor = Cursor(epoch, position, step)
 
     def go_to(self, batches: int) -> None:
-        """Go on as if so many batches had been given out."""
+        """Continue as if `batches` batches had been returned."""
         epoch, done = divmod(batches, self.steps_per_epoch)
         self.go_on_from(epoch, done * self.batch_size, batches)
 

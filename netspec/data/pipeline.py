@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType, SampleKeys, Transform, blamed_on
-from netspec.data.tables import MOST_CUT, Late, table_of_bytes
+from netspec.data.uint8_lut import MOST_CUT, Late, table_of_bytes
 from netspec.errors import InputError, Problem, did_you_mean, listing
-from netspec.schema.data import SplitFields
+from netspec.schema.specs.data import SplitFields
 
 if TYPE_CHECKING:
     from netspec.data.base import Array, Raw, Samples
@@ -31,7 +31,7 @@ class Learned:
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The class names of each label field: a label must mean the same in every split."""
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Values of transforms that are computed from data, by `<type> <field> <number>`."""
+    """Values that transforms compute from data, by `<type> <field> <number>`."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """What the source itself learned: `Dataset.learned`."""
 
@@ -237,7 +237,7 @@ class Pipeline:
         return found
 
     def _inferred(self, name: str, steps: Sequence[_Step]) -> FieldType:
-        """What the first steps of a field make of it."""
+        """Apply the first steps of a field."""
         field = self._raw[name]
         for step in steps:
             field = step.transform.infer(field)

@@ -9,7 +9,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from netspec.data.workers import Workers
+from netspec.data.thread_pool import Workers
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 SLOW, IN_A_ROW = 1e-3, 3
 """Seconds that making a batch takes from which on a thread pays, and how many in a row must take as long.
 
-A thread beside the OpenMP threads of a step takes one of their cores and delays every kernel that waits for it: with
+A thread that runs in addition to a step's OpenMP threads takes one of their cores and delays every kernel: with
 MNIST's batches (0.2 ms) made in a thread, a step of LeNet took 7.3 ms on two cores, and 6.7 ms where they were not.
 """
 
@@ -29,7 +29,7 @@ class Pace:
         self._slow = 0
 
     def is_slow(self, seconds: float) -> bool:
-        """Note how long one took; whether so many in a row took long."""
+        """Record how long an item took; return whether enough items in a row were slow."""
         self._slow = self._slow + 1 if seconds > SLOW else 0
         return self._slow >= IN_A_ROW
 
@@ -61,7 +61,7 @@ class Prefetcher(Generic[T]):
         began = perf_counter()
         item = next(self._items)
         if self._pace.is_slow(perf_counter() - began) and self._depth:
-            # A daemon: an interpreter that is told to stop must not wait for a disk.
+            # A daemon: an interpreter that shuts down must not wait for a disk.
             self._thread = Thread(target=_fill, args=(self._shared, self._items), name="netspec-prefetch", daemon=True)
             self._thread.start()
         return item

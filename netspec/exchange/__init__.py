@@ -1,1 +1,1 @@
-"""Files other programs read and write; the only room that imports the format libraries."""
+"""Files other programs read and write; the only package that imports the format libraries."""

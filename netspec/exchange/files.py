@@ -1,4 +1,4 @@
-"""Files as every format here needs them: written whole or not at all, and told apart by content when read."""
+"""Files for all formats: written completely or not at all, and recognized by content when read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,22 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from io import BufferedReader
 from pathlib import Path
 
-from netspec.errors import InputError, RunError, is_pickle, kind_of_file, kind_of_path, near_path
+from netspec.errors import (
+    InputError,
+    Location,
+    NetspecError,
+    Problem,
+    RunError,
+    is_pickle,
+    kind_of_file,
+    kind_of_path,
+    near_path,
+)
+from netspec.files.damage import refuse_damage
 
 HEAD_BYTES = 512
 """How much of a file `sniff` wants to see."""
@@ -25,7 +37,7 @@ FORGOTTEN = 3600.0
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], None]) -> None:
-    """Have `write` fill a temporary file beside `path`, force it to disk, and rename it to `path`.
+    """Have `write` fill a temporary file next to `path`, force it to disk, and rename it to `path`.
 
     Whatever happens, `path` holds either what it held before or the whole new file; what killed processes left of
     earlier attempts is removed. A link stays: its target is written. Raises `InputError` where no file can be there,
@@ -36,7 +48,8 @@ def write_atomically(path: str | Path, write: Callable[[Path], None]) -> None:
     temporary = _temporary(target)
     _remove_forgotten(target)
     try:
-        write(temporary)
+        with renamed_in_errors(temporary, Path(path)):
+            write(temporary)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(target)
@@ -50,7 +63,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], None]) -> None:
 
 
 def _temporary(target: Path) -> Path:
-    """A name beside `target` that nobody has."""
+    """An unused name next to `target`."""
     return target.with_name(f"{_beginning(target)}{secrets.token_hex(6)}.tmp")
 
 
@@ -59,23 +72,81 @@ def _beginning(target: Path) -> str:
 
 
 @contextmanager
-def staging(target: Path) -> Iterator[Path]:
-    """A folder beside `target` for files that are not to be seen yet; it is gone afterwards.
+def staging(target: Path, shown: Path | None = None) -> Iterator[Path]:
+    """A folder next to `target` for files that are not to be seen yet; it is gone afterwards.
 
-    What killed processes left of earlier ones of this name is removed. Raises `OSError`.
+    Errors that leave the block name `shown` (default: `target`) in place of the folder. What killed processes left of
+    earlier folders of this name is removed. Raises `OSError`.
     """
+    shown = target if shown is None else shown
     target = target.absolute()
     _remove_forgotten(target)
     staged = _temporary(target)
     staged.mkdir(mode=0o700)
     try:
-        yield staged
+        with renamed_in_errors(staged, shown):
+            yield staged
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 
 
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder to fill, which becomes `target` if the block ends without an error.
+
+    Raises `InputError` if something other than an empty folder is at `target`, `RunError` if it cannot be written.
+    Errors raised in the block name files of `target`, which the user knows.
+    """
+    if target.is_symlink() or (target.exists() and not (target.is_dir() and not any(target.iterdir()))):
+        what = "a folder that is not empty" if target.is_dir() else "a file"
+        raise InputError(f"{target} is {what}", expected="a folder that is not there yet")
+    parent = target.absolute().parent
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        with staging(target) as staged:
+            yield from _filled(staged, target)
+    except OSError as error:
+        raise RunError(
+            f"cannot write {target}", got=error.strerror or str(error), hint="nothing of it is left"
+        ) from error
+
+
+def _filled(staged: Path, target: Path) -> Iterator[Path]:
+    """Yield the folder to fill, and rename it to `target` afterwards."""
+    yield staged
+    staged.chmod(0o755)  # a temporary folder is readable by its owner alone
+    if target.is_dir():
+        target.rmdir()
+    staged.rename(target)
+    sync_folder(target.absolute().parent)
+
+
+@contextmanager
+def renamed_in_errors(temporary: Path, shown: Path) -> Iterator[None]:
+    """Replace a temporary path by `shown`, which the user knows, in the errors of the block."""
+    try:
+        yield
+    except NetspecError as error:
+        kind = InputError if isinstance(error, InputError) else RunError  # other classes take more arguments
+        raise kind(_renamed(problem, str(temporary), str(shown)) for problem in error.problems) from error
+
+
+def _renamed(problem: Problem, temporary: str, shown: str) -> Problem:
+    texts = {name: getattr(problem, name) for name in ("message", "expected", "got", "hint")}
+    renamed = {name: text and text.replace(temporary, shown) for name, text in texts.items()}
+    notes = tuple(note.replace(temporary, shown) for note in problem.notes)
+    return replace(problem, **renamed, notes=notes, location=_relocated(problem.location, temporary, shown))
+
+
+def _relocated(location: Location | None, temporary: str, shown: str) -> Location | None:
+    if location is None:
+        return None
+    calls = tuple(replace(one, place=_relocated(one.place, temporary, shown) or one.place) for one in location.calls)
+    return replace(location, file=location.file.replace(temporary, shown), calls=calls)
+
+
 def _remove_forgotten(target: Path) -> None:
-    """Remove what processes that were killed while they wrote `target` left beside it."""
+    """Remove temporary files next to `target` that killed processes left."""
     for path in target.parent.glob(f"{glob.escape(_beginning(target))}*.tmp"):
         with suppress(OSError):
             newest = max(one.lstat().st_mtime for one in (path, *(path.iterdir() if path.is_dir() else ())))
@@ -91,7 +162,7 @@ def _remove(path: Path) -> None:
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise `InputError` where no file can be written: a folder, a pipe or a device is there, or the folder is not."""
+    """Raise `InputError` if no file can be written: `path` is a folder, pipe or device, or its folder is missing."""
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise InputError(f"cannot write {path}: there is no folder {target.parent}", hint="make the folder first")
@@ -125,26 +196,27 @@ def sync_folder(folder: Path) -> None:
 def reading(path: str | Path, what: str) -> Iterator[tuple[BufferedReader, int]]:
     """The file opened for reading, with its size in bytes; `what` says what it should be, for the message.
 
-    Raises `InputError` where it is missing, a folder, a pipe or a device, empty, or can't be read.
+    Raises `InputError` if it is missing, a folder, a pipe or a device, empty, or can't be read, and for whatever the
+    block raises on a damaged file.
     """
     path = Path(path)
     there = kind_of_path(path)
     if there is not None:
         raise InputError(f"{path} is {there}", expected=what)
-    try:
-        with path.open("rb") as file:
+    with refuse_damage(path, what):
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            raise InputError(f"there is no file {path}", expected=what, hint=near_path(path)) from None
+        with file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:
                 raise InputError(f"{path} is empty", expected=what, got="0 bytes")
             yield file, size
-    except FileNotFoundError:
-        raise InputError(f"there is no file {path}", expected=what, hint=near_path(path)) from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}", expected=what, got=error.strerror or str(error)) from error
 
 
 LFS_POINTER = b"version https://git-lfs"
-"""What a file of Git LFS begins with that stands in the place of another."""
+"""The beginning of a Git LFS pointer, which stands for the real file."""
 _SIGNATURES: tuple[tuple[bytes, str, str | None], ...] = (
     (
         LFS_POINTER,
@@ -157,15 +229,14 @@ _SIGNATURES: tuple[tuple[bytes, str, str | None], ...] = (
     (b"\x1f\x8b", "a gzip archive", "unpack it first"),
     (b"<!DOCTYPE", "a web page", "the download went wrong"),
     (b"<html", "a web page", "the download went wrong"),
-    (b"\x08", "probably a protobuf file, such as ONNX", "an ONNX model is read by `netspec import`"),
 )
 
 
-NO_PICKLES = "pickles (PyTorch's older .pt, joblib's files) run code when they are read: netspec reads none"
+NO_PICKLES = "pickles run code when they are read, so netspec reads none: save the arrays as .npz or safetensors"
 
 
 def sniff(head: bytes) -> tuple[str, str | None]:
-    """What a file is by its first bytes, and a hint where there is one to give."""
+    """The kind of a file by its first bytes, and a hint if there is one."""
     for signature, what, hint in _SIGNATURES:
         if head.startswith(signature):
             return what, hint

@@ -1,13 +1,17 @@
-"""Any file that netspec can import, told apart by content, not by name."""
+"""Import a file of any supported format: its content decides the format, not its name."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netspec.exchange.formats import format_of
-from netspec.exchange.imported import Imported, ImportOptions, Target, check_given
-from netspec.exchange.weight_files import without_net
+from netspec.errors import InputError
+from netspec.exchange.formats.native.weight_files import without_net
+from netspec.exchange.formats.registry import Format, format_of
+from netspec.exchange.interface import Imported, ImportOptions, Target, check_given
+from netspec.exchange.truncation import CutFailed, truncated
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,16 +20,33 @@ if TYPE_CHECKING:
 def import_model(path: str | Path, options: ImportOptions | None = None) -> Imported:
     """The net and the weights in a file of any format known here. Raises `InputError`."""
     found = format_of(path)
-    if not found.read:
+    if not (found.read or found.refuse):
         raise without_net(Path(path))
     options = options or ImportOptions()
-    check_given(options, found.given, Path(path), found.what)
-    return found.reads(Path(path), options)
+    if found.read:
+        check_given(options, found.given, Path(path), found.what)
+    return _cut(found, Path(path), options)
+
+
+def _cut(format_: Format, path: Path, options: ImportOptions) -> Imported:
+    """Import the net in a file, cut as the options say: before it is translated, if the format supports that.
+
+    If the file cannot be cut, the imported net is: the importer may create a layer of the name.
+    """
+    uncut = replace(options, until=())
+    if not format_.cuts or not options.until:
+        return truncated(format_.reads(path, uncut), options, str(path))
+    try:
+        return truncated(format_.reads(path, options), options, str(path), until=False)
+    except CutFailed as failed:
+        with suppress(InputError):
+            return truncated(format_.reads(path, uncut), options, str(path))
+        raise failed
 
 
 def import_weights(path: str | Path, target: Target) -> dict[str, NDArray[Any]]:
     """The weights in a file, by the names of the states of a net. Raises `InputError`."""
     found = format_of(path)
-    if found.weights:
+    if found.weights or found.refuse:
         return found.weights_for(Path(path), target)
     return target.renamed(found.reads(Path(path), ImportOptions()).arrays)

@@ -1,8 +1,30 @@
-"""Names that no two things of a file have."""
+"""Check the names of arrays in a file, and make names unique."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from netspec.errors import InputError, Problem
+
+
+def check_names(path: str | Path, names: Iterable[str], expected: str) -> None:
+    """Raise `InputError` for names of arrays that other formats cannot store.
+
+    A valid name is not empty, and contains no control characters and no lone surrogates.
+    """
+    wrong = [
+        name
+        for name in names
+        if not name
+        or any(ord(char) < 0x20 or char == "\x7f" for char in name)
+        or (not name.isascii() and name.encode("utf-8", "replace") != name.encode("utf-8", "surrogatepass"))
+    ]
+    if wrong:
+        raise InputError(
+            Problem(f"{path}: {name!r} cannot be the name of an array"[:300], expected=expected,
+                    hint="rename it in the program that wrote the file") for name in wrong
+        )  # fmt: skip
 
 
 class Names:

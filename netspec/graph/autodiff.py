@@ -1,17 +1,17 @@
-"""Reverse-mode differentiation: gradients are values of the same graph, made by each op's `vjp`."""
+"""Reverse-mode differentiation: each op's `vjp` adds the gradients to the same graph as values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from netspec.graph.graph import topological
+from netspec.graph.graph import topological_order
 from netspec.graph.ops.source import Fill
 from netspec.graph.value import Node, Value, in_scope
 
 
 def gradients(loss: Value, wrt: Sequence[Value]) -> list[Value]:
-    """Gradient of the scalar `loss` by each value of `wrt`; zeros where the loss does not depend on it."""
+    """Gradient of the scalar `loss` with respect to each value of `wrt`; zeros if the loss does not depend on it."""
     if loss.shape != ():
         raise ValueError(f"the loss must be a scalar, not {loss.type}")
     found = pullback((loss,), (Fill(1.0, loss.type)(),), wrt)
@@ -22,14 +22,14 @@ def gradients(loss: Value, wrt: Sequence[Value]) -> list[Value]:
 
 
 def pullback(ys: Sequence[Value], dys: Sequence[Value | None], wrt: Sequence[Value]) -> list[Value | None]:
-    """Gradients of `wrt` from the gradients `dys` of `ys`; None where none flows.
+    """Gradients of `wrt` given the gradients `dys` of `ys`; None for a value that receives no gradient.
 
-    Only nodes that lie between are visited: what nobody asked for is never computed. Nodes made here run in the
-    phase `backward` of the layer whose node they differentiate.
+    Visits only the nodes on a path from `wrt` to `ys`, so nothing unneeded is computed. The nodes that it adds run in
+    the phase `backward` of the layer whose node they differentiate.
     """
     targets = frozenset(wrt)
-    nodes = topological(ys, stop=targets)
-    needed = depending(nodes, targets)
+    nodes = topological_order(ys, stop=targets)
+    needed = dependent_values(nodes, targets)
     total: dict[Value, Value] = {}
 
     def accumulate(value: Value, gradient: Value) -> None:
@@ -51,8 +51,8 @@ def pullback(ys: Sequence[Value], dys: Sequence[Value | None], wrt: Sequence[Val
     return [total.get(value) for value in wrt]
 
 
-def depending(nodes: Sequence[Node], targets: frozenset[Value]) -> set[Value]:
-    """The values that depend on a target, targets included."""
+def dependent_values(nodes: Sequence[Node], targets: frozenset[Value]) -> set[Value]:
+    """The values that depend on a target, including the targets."""
     needed = set(targets)
     for node in nodes:
         if needed.intersection(node.inputs):

@@ -1,4 +1,4 @@
-"""`Graph`: what a program computes, as the values it ends in."""
+"""`Graph`: a computation, given by the values that it returns and the states that it updates."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Rewrite: TypeAlias = Callable[[Node, tuple[Value, ...]], Sequence[Value] | None]
 
 @dataclass(frozen=True)
 class Graph:
-    """Fetched values and new values of states; the nodes are whatever these are computed from.
+    """Fetched values and new values of states; the nodes are everything that these depend on.
 
-    `updates` maps the name of a state to the value it has after the step. `guard` is a fetched scalar that must be
-    finite before any state is written; a run stops there otherwise, with its state as it was before the step.
-    `named` is what a spec calls values that may or may not be among those computed: for who writes the graph down.
+    `updates` maps the name of a state to its value after the step. `guard` is a fetched scalar that must be finite
+    before any state is written; otherwise a run stops and leaves all states unchanged. `named` maps names of the spec
+    to values, which need not be part of the graph; exporters use it.
     """
 
     outputs: dict[str, Value] = field(default_factory=dict)
@@ -32,8 +32,8 @@ class Graph:
         return [*self.outputs.values(), *guard, *self.updates.values()]
 
     def nodes(self) -> list[Node]:
-        """All nodes in an order of execution: each after its operands."""
-        return topological(self.roots())
+        """All nodes in execution order: each after its operands."""
+        return topological_order(self.roots())
 
     def inputs(self) -> dict[str, Value]:
         """The inputs that the results depend on, by name."""
@@ -44,7 +44,7 @@ class Graph:
         return {node.op.label: node.outputs[0] for node in self.nodes() if isinstance(node.op, State)}
 
     def rewrite(self, change: Rewrite) -> Graph:
-        """A new graph in which `change(node, new operands)` replaces nodes; None keeps a node as it is."""
+        """A new graph with nodes replaced by `change(node, new_operands)`; None keeps a node."""
         new: dict[Value, Value] = {}
         for node in self.nodes():
             inputs = tuple(new[value] for value in node.inputs)
@@ -52,19 +52,19 @@ class Graph:
             if made is None:
                 made = node.outputs if inputs == node.inputs else rebuild(node, inputs)
             new.update(zip(node.outputs, made, strict=True))
-        return self.mapped(new)
+        return self.remap(new)
 
-    def undrawn(self) -> Graph:
-        """The graph in which ops that draw random numbers draw none, as far as they can do without."""
+    def deterministic_form(self) -> Graph:
+        """The graph with random ops such as dropout replaced by their deterministic form."""
 
         def quiet(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | None:
-            made = node.op.undrawn(inputs)
+            made = node.op.deterministic_form(inputs)
             return None if made is None else (made,)
 
         return self.rewrite(quiet)
 
-    def mapped(self, new: dict[Value, Value]) -> Graph:
-        """The graph that ends in the images of this graph's results."""
+    def remap(self, new: dict[Value, Value]) -> Graph:
+        """A graph that returns the images under `new` of this graph's results."""
         return replace(
             self,
             outputs={name: new[value] for name, value in self.outputs.items()},
@@ -75,15 +75,16 @@ class Graph:
 
 
 def rebuild(node: Node, inputs: Sequence[Value]) -> tuple[Value, ...]:
-    """The same op on other operands, in the same scope."""
+    """Apply a node's op to other operands, in the same scope."""
     with in_scope(node.scope):
         return apply(node.op, inputs)
 
 
-def topological(roots: Iterable[Value], stop: frozenset[Value] | None = None) -> list[Node]:
-    """Nodes that `roots` are computed from, each after its operands; not past the values in `stop`.
+def topological_order(roots: Iterable[Value], stop: frozenset[Value] | None = None) -> list[Node]:
+    """The nodes that `roots` depend on, each after its operands; the search stops at the values in `stop`.
 
-    The order is that of construction (`Node.serial`), which is valid since a node's operands are made before it.
+    The order is that of construction (`Node.serial`), which is valid since operands are created before the nodes that
+    read them.
     """
     seen: set[Node] = set()
     stack = [value.node for value in roots if not (stop and value in stop)]
@@ -96,7 +97,7 @@ def topological(roots: Iterable[Value], stop: frozenset[Value] | None = None) ->
 
 
 def users(nodes: Iterable[Node]) -> dict[Value, list[Node]]:
-    """For each value, the nodes that read it."""
+    """The nodes that read each value."""
     table: dict[Value, list[Node]] = {}
     for node in nodes:
         for value in node.inputs:
@@ -104,7 +105,7 @@ def users(nodes: Iterable[Node]) -> dict[Value, list[Node]]:
     return table
 
 
-def values(nodes: Iterable[Node]) -> Iterator[Value]:
+def results_of(nodes: Iterable[Node]) -> Iterator[Value]:
     """All results of the nodes."""
     for node in nodes:
         yield from node.outputs

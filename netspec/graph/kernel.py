@@ -1,8 +1,8 @@
-"""The kernel registry: which code can run an op, on which backend, and why a faster one declines.
+"""The kernel interface and registry: how backends run ops, and why a kernel rejects a node.
 
-Kernels live in `backends/`, keyed by op class; nothing above them knows that they exist. A kernel for a base class
-serves its subclasses. Among the kernels that accept a node the highest `rank` wins, unless the layouts that it wants
-cost more than it gains: the layout pass weighs the ways in which kernels offer to run a node.
+Kernels are defined in `backends/` and registered by op class; nothing above them names one. A kernel for a base class
+also serves its subclasses. Among the kernels that accept a node, the one with the highest `rank` is preferred, unless
+the layouts that it needs cost more than it gains: the layout pass compares the options of all kernels.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
+from netspec.graph.cost_model import MachineModel, machine_model
 from netspec.graph.fused import inner_traits
-from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.op import Op
-from netspec.graph.rates import Rates, rates
 from netspec.graph.types import DType, Precision, TensorType
 from netspec.graph.value import Node
 
 Thunk: TypeAlias = Callable[[], None]
-"""One bound kernel call of a step: reads and writes the buffers it was bound to."""
+"""A bound kernel call. It reads and writes the buffers that it was bound to."""
 
 Example: TypeAlias = tuple[Op, tuple[TensorType, ...]]
 """An op and the types of its operands."""
@@ -27,191 +27,205 @@ Example: TypeAlias = tuple[Op, tuple[TensorType, ...]]
 
 @dataclass(frozen=True)
 class Buffers:
-    """The memory a kernel is bound to: arrays of the operands, and of the results that anybody reads."""
+    """Memory that a kernel is bound to: arrays of the operands and of the results that are read."""
 
     inputs: tuple[Any, ...]
     outputs: tuple[Any | None, ...]
-    """None for a result that nobody reads: the kernel need not compute it."""
-    layouts: Signature
-    """How operands and results lie: what the kernel asked for."""
+    """None for a result that is not read: the kernel need not compute it."""
+    layouts: LayoutSignature
+    """Layouts of operands and results, as the kernel requested them."""
     workspace: Any | None = None
-    """As many bytes as `Kernel.workspace` asked for; their content does not outlive the call."""
+    """`Kernel.workspace` bytes. Their content does not outlive the call."""
 
 
 class Kernel:
-    """Base of kernels: one way to run one op on one backend."""
+    """Base class of kernels: one way to run an op on one backend."""
 
     backend: ClassVar[str]
     rank: ClassVar[int]
-    array_code: ClassVar[bool] = False
-    """Whether it runs code of the array library, which warns of overflow and may have threads of its own."""
-    hosted: ClassVar[bool] = False
-    """Whether the processor takes part in each call of a device's: it waits for what comes before, and then does it."""
+    uses_array_library: ClassVar[bool] = False
+    """Whether it runs array-library code, which warns of overflow and may use threads of its own."""
+    runs_on_host: ClassVar[bool] = False
+    """Whether each call on a device involves the processor, which waits for all earlier work of the device."""
     tf32: ClassVar[bool] = False
-    """Whether it rounds operands of float32 to ten bits of the mantissa before it multiplies them."""
-    elements: ClassVar[tuple[DType, ...]] = ()
-    """The element types that large operands must lie in; none where it takes them as they are."""
+    """Whether it rounds float32 operands to a mantissa of ten bits before it multiplies them."""
+    required_dtypes: ClassVar[tuple[DType, ...]] = ()
+    """Element types in which large operands must be stored; empty: any."""
+
+    max_elements: ClassVar[int | None] = None
+    """Maximum number of elements of an operand or result; None: unlimited."""
 
     deterministic: ClassVar[bool] = True
-    """Whether it finds the same numbers each time, to the last bit."""
+    """Whether repeated calls give bit-identical results."""
 
-    overwrites: ClassVar[bool] = True
-    """Whether its results may lie where operands do, of those that the op allows."""
+    supports_inplace: ClassVar[bool] = True
+    """Whether its results may overwrite the operands that the op allows to be overwritten."""
 
     @property
     def label(self) -> str:
-        """`backend:KernelClass`, as `netspec plan --kernels` prints it."""
+        """`backend:KernelClass`, as printed by `netspec plan --kernels`."""
         return f"{self.backend}:{type(self).__name__}"
 
-    def absent(self) -> str | None:
-        """Why it can take nothing on this machine, such as a processor without certain instructions; None if it can."""
+    def unavailable_reason(self) -> str | None:
+        """Why it can run nothing on this machine, e.g. a processor without certain instructions; None if it can."""
         return None
 
     def samples(self) -> Sequence[Example]:
-        """Calls that it takes, for the registry-wide tests: only where no sample of a layer or an op is one."""
+        """Calls that it accepts, for the registry-wide tests; needed only if no sample of a layer or op is one."""
         return ()
 
-    def why_not(self, op: Any, *types: TensorType) -> str | None:
-        """Why this kernel cannot take the op with operands of these types; None if it can."""
+    def reject_reason(self, op: Any, *types: TensorType) -> str | None:
+        """Why this kernel cannot run the op with operands of these types; None if it can."""
         return None
 
-    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
-        """The layouts it reads and writes, where the operands lie as `given`; by default plain ones.
+    def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
+        """The layouts that it reads and writes if the operands are stored as `offered`. Default: plain layouts.
 
-        An operand that lies otherwise than wanted is copied before the call.
+        An operand in another layout is copied before the call.
         """
-        return Signature((PLAIN,) * len(node.inputs), (PLAIN,) * len(node.outputs))
+        return LayoutSignature((PLAIN,) * len(node.inputs), (PLAIN,) * len(node.outputs))
 
-    def narrowed(self, node: Node, wanted: Signature) -> Signature | None:
-        """How it reads and writes where elements may lie in fewer bits; None where it does not take them so.
+    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature | None:
+        """The layouts with elements stored in 16 bits where the kernel supports it; None if it does not.
 
-        `wanted` is what `layouts` gave, with the element types that operands and results would best have in memory.
+        `preferred` is the result of `layouts` with the element types in which operands and results should be stored.
         """
         return None
 
-    def alternatives(self, node: Node, given: Sequence[Layout]) -> Sequence[Signature]:
-        """Other layouts that it could read and write: which cost less depends on the copies that they need."""
+    def alternatives(self, node: Node, offered: Sequence[Layout]) -> Sequence[LayoutSignature]:
+        """Other layouts that it could read and write. The layout pass chooses by the cost of the copies they need."""
         return ()
 
-    def variants(self, node: Node, lying: Signature) -> Sequence[Kernel]:
-        """Other ways to do the same, of which it cannot tell which is fastest: they are for races alone."""
+    def tuning_variants(self, node: Node, signature: LayoutSignature) -> Sequence[Kernel]:
+        """Variants of this kernel whose speed only a measurement can tell; they are used by autotuning alone."""
         return ()
 
-    def seconds(self, node: Node, lying: Signature) -> float:
-        """About what a call takes that reads and writes so, to be compared with other ways to run the node."""
-        if not inner_traits(node.op).contracts:
-            return roofline(node, lying)
-        return roofline(node, lying, rates().of_products(multiplied_in(node, lying, tf32=self.tf32)))
+    def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
+        """Estimated duration of a call with these layouts, to be compared with other ways to run the node."""
+        if not inner_traits(node.op).is_contraction:
+            return roofline_seconds(node, signature)
+        return roofline_seconds(
+            node, signature, machine_model().contraction_rate(multiply_precision(node, signature, tf32=self.tf32))
+        )
 
     def threads(self, node: Node) -> int | None:
-        """The number of threads that must be set when it is bound and called; None if that does not matter to it."""
+        """The number of threads that must be set when it is bound and called; None if it does not matter."""
         return None
 
-    def workspace(self, node: Node, layouts: Signature) -> int:
-        """Bytes of scratch memory a call needs."""
+    def workspace(self, node: Node, signature: LayoutSignature) -> int:
+        """Bytes of scratch memory that a call needs."""
         return 0
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """Prepare everything once; the returned thunk only runs. It must write into the given outputs."""
-        raise NotImplementedError  # abstract: subclasses say
+        """Prepare everything and return a call without arguments that writes into the given outputs."""
+        raise NotImplementedError  # abstract
 
 
-def multiplied_in(node: Node, lying: Signature, *, tf32: bool) -> Precision:
-    """The precision in which a node multiplies operands that lie so; float32 is rounded with `tf32`."""
-    stored = lying.inputs[0].stored(node.inputs[0].type)
+def multiply_precision(node: Node, signature: LayoutSignature, *, tf32: bool) -> Precision:
+    """The precision in which a node multiplies operands stored with this signature; float32 is rounded if `tf32`."""
+    stored = signature.inputs[0].stored_dtype(node.inputs[0].type)
     if not stored.is_float:
         return Precision.FLOAT32
     return Precision.TF32 if tf32 and stored == DType.FLOAT32 else Precision(stored)
 
 
-def traffic(node: Node, lying: Signature) -> int:
-    """Bytes that a node reads and writes where operands and results lie so."""
-    values, layouts = (*node.inputs, *node.outputs), (*lying.inputs, *lying.outputs)
+def bytes_moved(node: Node, signature: LayoutSignature) -> int:
+    """Bytes that a node reads and writes if operands and results have this signature."""
+    values, layouts = (*node.inputs, *node.outputs), (*signature.inputs, *signature.outputs)
     return sum(layout.nbytes(value.type) for value, layout in zip(values, layouts, strict=True))
 
 
-def roofline(node: Node, lying: Signature, flops_per_second: float | None = None) -> float:
-    """Seconds that the arithmetic of a node takes, or the memory that it reads and writes, whichever is more.
+def roofline_seconds(node: Node, signature: LayoutSignature, flops_per_second: float | None = None) -> float:
+    """Estimated seconds of a node: the larger of the time for arithmetic and the time for memory traffic.
 
-    Default: at the rate of float32 of the machine that is planned for.
+    `flops_per_second` defaults to the float32 rate of the machine that is planned for.
     """
     flops = node.op.flops(*(value.type for value in node.inputs))
-    return max(flops / (flops_per_second or rates().flops), moving(traffic(node, lying)))
+    return max(
+        flops / (flops_per_second or machine_model().flops_per_second), transfer_seconds(bytes_moved(node, signature))
+    )
 
 
-def moving(nbytes: int) -> float:
-    """Seconds that it takes to read or write so many bytes on the machine that is planned for."""
-    return rates().moving(nbytes)
+def transfer_seconds(nbytes: int) -> float:
+    """Seconds to read or write `nbytes` on the machine that is planned for."""
+    return machine_model().transfer_seconds(nbytes)
 
 
-def large_narrowed(node: Node, wanted: Signature) -> Signature:
-    """The signature with fewer bits for values of the first operand's shape alone: not for the vectors beside them."""
-    shape = node.inputs[0].shape
-    lying = [
-        layout if value.shape == shape else layout.as_stored(None)
-        for value, layout in zip((*node.inputs, *node.outputs), (*wanted.inputs, *wanted.outputs), strict=True)
-    ]
-    return Signature(tuple(lying[: len(node.inputs)]), tuple(lying[len(node.inputs) :]))
+def narrow_data_only(node: Node, preferred: LayoutSignature) -> LayoutSignature:
+    """The signature with low precision for data only: operands of the first one's shape, and narrowable results.
+
+    `wide_inputs` are excluded: factors and statistics have the shape of the data if rows have one element.
+    """
+    traits, shape = inner_traits(node.op), node.inputs[0].shape
+    inputs = (
+        layout if value.shape == shape and index not in traits.wide_inputs else layout.with_dtype(None)
+        for index, (value, layout) in enumerate(zip(node.inputs, preferred.inputs, strict=True))
+    )
+    outputs = (
+        layout if index in traits.narrowable_outputs else layout.with_dtype(None)
+        for index, layout in enumerate(preferred.outputs)
+    )
+    return LayoutSignature(tuple(inputs), tuple(outputs))
 
 
 @dataclass(frozen=True)
-class Offer:
-    """One way to run a node: a kernel, and how it reads and writes then."""
+class KernelOption:
+    """One way to run a node: a kernel and the layouts that it reads and writes."""
 
     kernel: Kernel
-    layouts: Signature
+    layouts: LayoutSignature
     seconds: float
-    """What a call takes, as the kernel rates itself, or as it was measured."""
-    raced: bool = False
-    """Whether it was measured, beside the others."""
+    """Duration of a call, as estimated by the kernel or as measured."""
+    was_measured: bool = False
+    """Whether `seconds` was measured together with the other options."""
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The kernel chosen for a node, and the others that were considered, with the reasons against them."""
+class KernelChoice:
+    """The kernel chosen for a node, and the rejected ones with the reasons."""
 
     kernel: Kernel
-    declined: tuple[tuple[str, str], ...] = ()
+    rejected: tuple[tuple[str, str], ...] = ()
     seconds: float | None = None
-    """What it took in a race, if there was one."""
+    """Measured duration of a call; None if it was not measured."""
 
     @property
     def label(self) -> str:
-        """The kernel's."""
+        """Label of the kernel."""
         return self.kernel.label
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """The kernels that take a node, the highest rank first, and those that do not, with their reasons."""
+class KernelCandidates:
+    """The kernels that accept a node, highest rank first, and those that reject it, with their reasons."""
 
     kernels: tuple[Kernel, ...]
-    declined: tuple[tuple[Kernel, str], ...]
+    rejected: tuple[tuple[Kernel, str], ...]
 
 
-class Kernels(Protocol):
-    """Who knows kernels, and how fast they are: a device."""
-
-    @property
-    def rates(self) -> Rates:
-        """What the machine does in a second."""
+class KernelProvider(Protocol):
+    """Provider of kernels and of their speed: a device."""
 
     @property
-    def races(self) -> bool:
-        """Whether somebody looks how long kernels take."""
+    def rates(self) -> MachineModel:
+        """Rates of the machine."""
 
-    def candidates(self, node: Node, precision: Precision = Precision.FLOAT32) -> Candidates:
-        """Those that take a node where values may be rounded so. Raises `NoKernelError` where none does."""
+    @property
+    def has_tuner(self) -> bool:
+        """Whether kernels are measured."""
 
-    def measured(self, node: Node, offers: Sequence[Offer]) -> Sequence[float] | None:
-        """Seconds that each takes, operands lying as it wants them; None where nobody looks or has looked."""
+    def candidates(self, node: Node, precision: Precision = Precision.FLOAT32) -> KernelCandidates:
+        """Kernels that accept a node at a precision. Raises `NoKernelError` if there is none."""
+
+    def measured_seconds(self, node: Node, offers: Sequence[KernelOption]) -> Sequence[float] | None:
+        """Measured seconds of each option with its operands in place; None if nothing was measured."""
 
 
 _kernels: dict[type[Op], list[Kernel]] = {}
 
 
 def kernel(*ops: type[Op], backend: str, rank: int) -> Callable[[type[Kernel]], type[Kernel]]:
-    """Class decorator: register a kernel for the op classes (and their subclasses)."""
+    """Class decorator that registers a kernel for op classes and their subclasses."""
 
     def register(cls: type[Kernel]) -> type[Kernel]:
         cls.backend, cls.rank = backend, rank
@@ -223,45 +237,52 @@ def kernel(*ops: type[Op], backend: str, rank: int) -> Callable[[type[Kernel]], 
     return register
 
 
-def registered(backends: Sequence[str]) -> list[Kernel]:
+def registered_kernels(backends: Sequence[str]) -> list[Kernel]:
     """All kernels of these backends."""
     return list(dict.fromkeys(one for several in _kernels.values() for one in several if one.backend in backends))
 
 
 def kernels_for(op: type[Op], backends: Iterable[str]) -> list[Kernel]:
-    """The registered kernels of these backends for an op class, the highest rank first."""
+    """The registered kernels of these backends for an op class, highest rank first."""
     allowed = set(backends)
     found = [one for base in op.__mro__ for one in _kernels.get(base, ()) if one.backend in allowed]
     return sorted(dict.fromkeys(found), key=lambda one: -one.rank)
 
 
 class NoKernelError(Exception):
-    """No kernel of the device takes a node."""
+    """No kernel of the device accepts a node."""
 
 
-def reason_against(
+def reject_reason(
     one: Kernel, op: Op, types: Sequence[TensorType], precision: Precision, *, deterministic: bool
 ) -> str | None:
-    """Why a kernel is not for an op on operands of these types; None where it is.
+    """Why a kernel cannot run an op on operands of these types; None if it can.
 
-    Values may be rounded as `precision` says; not `deterministic`: it may find other numbers each time, but for
-    rounding.
+    Values may be rounded as `precision` allows. Unless `deterministic`, results may vary between calls by rounding.
     """
     if one.tf32 and precision != Precision.TF32:
-        return "it rounds to tf32, and `precision` is not"
-    if one.elements and precision.stored not in one.elements:
-        return f"its operands lie as {' or '.join(one.elements)}, and `precision` is {precision}"
+        return "it rounds to tf32, which `precision` does not allow"
+    if one.required_dtypes and precision.storage_dtype not in one.required_dtypes:
+        return f"its operands are {' or '.join(one.required_dtypes)}, but `precision` is {precision}"
     if deterministic and not one.deterministic:
-        return "it adds up in another order each time, and `deterministic` is not false"
-    return one.why_not(op, *types)
+        return "it is not deterministic, and `deterministic` is not false"
+    if one.max_elements is not None and _most_elements(op, types) > one.max_elements:
+        return f"it supports tensors of up to {one.max_elements:,} elements"
+    return one.reject_reason(op, *types)
 
 
-def candidates(
+def _most_elements(op: Op, types: Sequence[TensorType]) -> int:
+    """Number of elements of the largest operand or result."""
+    results = op.infer(*types)
+    return max(kind.size for kind in (*types, *(results if isinstance(results, tuple) else (results,))))
+
+
+def kernel_candidates(
     node: Node, backends: Sequence[str], precision: Precision = Precision.FLOAT32, *, deterministic: bool = True
-) -> Candidates:
-    """The kernels of these backends that take the node; the reference's alone where there is no other.
+) -> KernelCandidates:
+    """The kernels of these backends that accept the node. The reference kernel is included only if there is no other.
 
-    `precision` and `deterministic` as in `reason_against`. Raises `NoKernelError` with all reasons.
+    `precision` and `deterministic` as in `reject_reason`. Raises `NoKernelError` with all reasons.
     """
     types = [value.type for value in node.inputs]
     accepting: list[Kernel] = []
@@ -269,7 +290,7 @@ def candidates(
     for one in kernels_for(type(node.op), backends):
         if accepting and one.rank <= 0:
             break
-        reason = reason_against(one, node.op, types, precision, deterministic=deterministic)
+        reason = reject_reason(one, node.op, types, precision, deterministic=deterministic)
         if reason is None:
             accepting.append(one)
         else:
@@ -277,4 +298,4 @@ def candidates(
     if not accepting:
         reasons = "; ".join(f"{one.label}: {reason}" for one, reason in declined) or "none is registered"
         raise NoKernelError(f"no kernel of {', '.join(backends)} runs {node.op.name}: {reasons}")
-    return Candidates(tuple(accepting), tuple(declined))
+    return KernelCandidates(tuple(accepting), tuple(declined))

@@ -1,4 +1,4 @@
-"""`Layout`: how the elements of a value lie in memory."""
+"""`Layout`: how the elements of a value are stored in memory."""
 
 from __future__ import annotations
 
@@ -9,73 +9,73 @@ from typing import Any, Protocol
 from netspec.graph.types import DType, TensorType
 
 
-class Form(Hashable, Protocol):
-    """What a backend knows of a layout of its own. Equal forms are equal memory; its text is shown to users."""
+class OpaqueLayout(Hashable, Protocol):
+    """A backend's own memory layout. Equal layouts store elements equally; `str` is shown to users."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes that a value takes so, padding included: a multiple of an element's size."""
+        """Bytes that a value takes, including padding: a multiple of an element's size."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A dense order of axes, from the outermost to the innermost; None is that of the shape itself (C order).
+    """A dense order of axes, from the outermost to the innermost; None is the order of the shape (C order).
 
-    The shape of a value is the same in every layout: only strides differ, and the bits of an element. A value that lies
-    in fewer bits than its type has is rounded when it is written; who reads it computes with the value's own type.
+    The shape of a value is the same in every layout; only strides and the stored element type differ. A value stored in
+    fewer bits than its type has is rounded when it is written, and read back as its own type.
 
-    A layout with a `form` is opaque: only the backend that made it understands the memory, which to everybody else is a
-    row of elements. It is made of the plain layout, and made plain again, by `Reorder`.
+    If `opaque` is set, only the backend that defined the layout understands the memory; to all others it is an array of
+    elements without structure. `Reorder` converts between opaque and plain layouts.
     """
 
     order: tuple[int, ...] | None = None
-    form: Form | None = None
+    opaque: OpaqueLayout | None = None
     dtype: DType | None = None
-    """Element type in memory, where it is not the value's."""
+    """Element type in memory, if it differs from the value's."""
 
     @classmethod
     def channels_last(cls, rank: int) -> Layout:
         """(N, C, sizes…) stored as (N, sizes…, C)."""
         return cls((0, *range(2, rank), 1))
 
-    def stored(self, kind: TensorType) -> DType:
-        """The element type in memory of a value of this type."""
-        return self.dtype or kind.dtype
+    def stored_dtype(self, tensor_type: TensorType) -> DType:
+        """The element type in which a value of this type is stored."""
+        return self.dtype or tensor_type.dtype
 
-    def as_stored(self, dtype: DType | None) -> Layout:
-        """The same order of elements of another type; None for the value's own."""
+    def with_dtype(self, dtype: DType | None) -> Layout:
+        """The same element order with another stored type; None is the value's own type."""
         return replace(self, dtype=dtype)
 
-    def nbytes(self, kind: TensorType) -> int:
+    def nbytes(self, tensor_type: TensorType) -> int:
         """Bytes that a value of this type takes."""
-        return kind.size * self.stored(kind).itemsize if self.form is None else self.form.nbytes
+        return tensor_type.size * self.stored_dtype(tensor_type).itemsize if self.opaque is None else self.opaque.nbytes
 
-    def strides(self, kind: TensorType) -> tuple[int, ...]:
-        """Steps along each axis, in elements."""
-        steps = [0] * kind.rank
+    def strides(self, tensor_type: TensorType) -> tuple[int, ...]:
+        """Strides of each axis, in elements."""
+        steps = [0] * tensor_type.rank
         step = 1
-        for axis in reversed(self.order or range(kind.rank)):
+        for axis in reversed(self.order or range(tensor_type.rank)):
             steps[axis] = step
-            step *= kind.shape[axis]
+            step *= tensor_type.shape[axis]
         return tuple(steps)
 
-    def arranged(self, flat: Any, kind: TensorType) -> Any:
-        """A row of elements that lie so as an array of the type's shape: a view of it."""
+    def view_elements(self, flat: Any, tensor_type: TensorType) -> Any:
+        """View a flat array of elements stored in this layout as an array of the type's shape."""
         if self.order is None:
-            return flat.reshape(kind.shape)
-        lying = flat.reshape([kind.shape[axis] for axis in self.order])
-        return lying.transpose(sorted(range(kind.rank), key=self.order.__getitem__))
+            return flat.reshape(tensor_type.shape)
+        lying = flat.reshape([tensor_type.shape[axis] for axis in self.order])
+        return lying.transpose(sorted(range(tensor_type.rank), key=self.order.__getitem__))
 
-    def is_plain(self, kind: TensorType) -> bool:
-        """Whether the elements lie as in C order; axes of size 1 do not matter."""
-        if self.form is not None:
+    def is_plain(self, tensor_type: TensorType) -> bool:
+        """Whether elements are stored in C order, disregarding axes of size 1."""
+        if self.opaque is not None:
             return False
-        order = [axis for axis in self.order or () if kind.shape[axis] != 1]
+        order = [axis for axis in self.order or () if tensor_type.shape[axis] != 1]
         return order == sorted(order)
 
     def __str__(self) -> str:
-        if self.form is not None:
-            return str(self.form)
+        if self.opaque is not None:
+            return str(self.opaque)
         order = "plain" if self.order is None else "-".join(map(str, self.order))
         return order if self.dtype is None else f"{order} {self.dtype}"
 
@@ -84,7 +84,7 @@ PLAIN = Layout()
 
 
 @dataclass(frozen=True)
-class Signature:
+class LayoutSignature:
     """The layouts that a kernel reads and writes."""
 
     inputs: tuple[Layout, ...]

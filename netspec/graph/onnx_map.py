@@ -1,34 +1,39 @@
-"""How an op is written in ONNX, as plain data: no ONNX library is needed to say it.
+"""The ONNX form of an op as plain data, without the ONNX library.
 
-`OnnxMap` is for an op that is one ONNX node with the same operands; its attributes go through small typed codecs that
-work both ways. `OnnxExpansion` writes several nodes through an `Emitter`; `Decomposed` leaves it to simpler ops.
-`NoOnnx` says why there is no form.
+`OnnxMap` is for an op that is one ONNX node with the same operands; typed codecs convert its attributes in both
+directions. `OnnxExpansion` writes several nodes through an `Emitter`; `Decomposed` exports the ops that an op
+decomposes into. `NoOnnxForm` holds the reason why an op cannot be exported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, get_type_hints
+
+if TYPE_CHECKING:
+    from netspec.graph.value import Value
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Codec:
-    """One ONNX attribute ↔ one attribute of the op, at a dotted path."""
+    """Converts between an ONNX attribute and an attribute of the op at a dotted path."""
 
     path: str
     encode_value: Callable[[Any], Any]
     decode_value: Callable[[Any], Any]
 
     def encode(self, op: object) -> Any:
-        """The ONNX attribute's value, read from the op."""
+        """The value of the ONNX attribute, read from the op."""
         value = op
         for part in self.path.split("."):
             value = getattr(value, part)
         return self.encode_value(value)
 
     def decode(self, value: Any) -> tuple[str, Any]:
-        """The op attribute's path and value, from the ONNX attribute's value."""
+        """The path and value of the op's attribute for a value of the ONNX attribute."""
         return self.path, self.decode_value(value)
 
 
@@ -38,17 +43,17 @@ def ints(path: str) -> Codec:
 
 
 def integer(path: str) -> Codec:
-    """An integer; a truth value is 0 or 1."""
+    """An integer; a bool becomes 0 or 1."""
     return Codec(path, int, int)
 
 
 def floating(path: str) -> Codec:
-    """A number."""
+    """A float."""
     return Codec(path, float, float)
 
 
 def pads(path: str) -> Codec:
-    """Padding: ((begin, end), …) per axis here, [begins…, ends…] in ONNX."""
+    """Padding: ((begin, end), …) by axis in the op, [begins…, ends…] in ONNX."""
 
     def encode(value: Sequence[tuple[int, int]]) -> list[int]:
         return [begin for begin, _ in value] + [end for _, end in value]
@@ -61,7 +66,7 @@ def pads(path: str) -> Codec:
 
 
 class OnnxMap:
-    """One ONNX node with the op's operands in the same order; `fixed` attributes always have the same value."""
+    """One ONNX node with the op's operands in the same order; attributes in `fixed` are constant."""
 
     def __init__(self, op_type: str, fixed: dict[str, Any] | None = None, **attributes: Codec) -> None:
         self.op_type = op_type
@@ -72,41 +77,67 @@ class OnnxMap:
         """All attributes of the ONNX node for `op`."""
         return {**self.fixed, **{name: codec.encode(op) for name, codec in self.attributes.items()}}
 
+    def decode(self, op_class: type[T], attributes: Mapping[str, Any]) -> T | None:
+        """The op of `op_class` for an ONNX node with these attributes; None if a fixed attribute is another one.
+
+        The class must have no attributes but those in the map.
+        """
+        if any(attributes.get(name) != value for name, value in self.fixed.items()):
+            return None
+        values = dict(codec.decode(attributes[name]) for name, codec in self.attributes.items())
+        return _with_attributes(op_class, values)
+
+
+def _with_attributes(cls: type[T], values: Mapping[str, Any]) -> T:
+    """An instance of a dataclass with these attributes, which dotted paths set within others."""
+    own = {path: value for path, value in values.items() if "." not in path}
+    inner: dict[str, dict[str, Any]] = {}
+    for path, value in values.items():
+        name, dot, rest = path.partition(".")
+        if dot:
+            inner.setdefault(name, {})[rest] = value
+    kinds = get_type_hints(cls) if inner else {}
+    return cls(**own, **{name: _with_attributes(kinds[name], part) for name, part in inner.items()})
+
 
 class Emitter(Protocol):
-    """What an expansion writes to. Values go by their names in the ONNX graph."""
+    """The interface that an expansion writes nodes to. Values are given by their names in the ONNX graph."""
 
     def node(self, op_type: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
-        """Add a node and return the name of its first output; others are that name with `:1`, `:2` … appended."""
+        """Add a node and return the name of its first output; the others append `:1`, `:2` and so on."""
         ...
 
     def constant(self, values: Any, dtype: str) -> str:
         """Add a constant (number, nested list or array) and return its name."""
         ...
 
+    def is_read(self, value: Value) -> bool:
+        """Whether a node or a graph output reads `value`, a result of the op that is being exported."""
+        ...
+
 
 @dataclass(frozen=True)
 class OnnxExpansion:
-    """Several ONNX nodes: `write(emitter, value, *operand names) → names of the results`.
+    """Several ONNX nodes: `write(emitter, value, *operand_names)` returns the names of the results.
 
-    An op that it does not take is written as what it decomposes into.
+    An op for which `accepts` is false is exported as what it decomposes into.
     """
 
     write: Callable[..., str | tuple[str, ...]]
-    takes: Callable[[Any], bool] = lambda _: True
+    accepts: Callable[[Any], bool] = lambda _: True
 
 
 @dataclass(frozen=True)
 class Decomposed:
-    """Written as what the op decomposes into."""
+    """Exported as the ops that the op decomposes into."""
 
 
 @dataclass(frozen=True)
-class NoOnnx:
-    """There is no ONNX form, and this is why."""
+class NoOnnxForm:
+    """The op cannot be exported, for this reason."""
 
     reason: str = field(default="")
 
 
-OnnxForm: TypeAlias = OnnxMap | OnnxExpansion | Decomposed | NoOnnx
-GRADIENT = NoOnnx("only training graphs have it, and ONNX has no operator for it")
+OnnxForm: TypeAlias = OnnxMap | OnnxExpansion | Decomposed | NoOnnxForm
+GRADIENT = NoOnnxForm("it only occurs in training graphs, and ONNX has no operator for it")

@@ -1,8 +1,8 @@
-"""`Op`: what the compiler sees of a computation.
+"""`Op`: a computation as the compiler sees it.
 
-An op is an immutable dataclass of its attributes. To it are attached the shape rule (`infer`), the reference kernel in
-plain array code (`forward`, the oracle for all other kernels), the gradient as graph values (`vjp`), the arithmetic it
-costs (`flops`), its `traits` and its ONNX form. Passes decide by traits, never by lists of ops.
+An op is an immutable dataclass of its attributes. Attached to it are the shape rule (`infer`), the reference kernel in
+plain array code (`forward`, the oracle for all other kernels), the gradient as graph values (`vjp`), its cost in
+operations (`flops`), its `traits` and its ONNX form. Passes decide by traits, never by lists of ops.
 """
 
 from __future__ import annotations
@@ -16,60 +16,62 @@ from netspec.graph.types import TensorType
 from netspec.graph.value import ShapeMismatch, Value, apply, in_scope
 
 Array: TypeAlias = Any
-"""An array of whatever namespace `xp` is: NumPy or CuPy."""
+"""An array of the namespace `xp`: NumPy's or CuPy's."""
 Xp: TypeAlias = Any
 """An array namespace: the module `numpy` or `cupy`."""
-Infer: TypeAlias = TensorType | tuple[TensorType, ...]
+ResultTypes: TypeAlias = TensorType | tuple[TensorType, ...]
 Grads: TypeAlias = Sequence[Value | None]
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What passes may assume of an op."""
+    """What passes may assume about an op."""
 
     pure: bool = True
-    """Same operands, same results: may be merged with an equal node, folded, or dropped when unused."""
+    """Same operands, same results: the op may be merged with an equal node, folded, or dropped when unused."""
     elementwise: bool = False
-    """Each element of the result depends on the elements at the same (broadcast) place alone; `forward` is written
-    with operators and functions of `xp` only, so that a code generator can trace it."""
+    """Each element of the result depends only on the operands' elements at the same (broadcast) index. `forward` uses
+    operators and functions of `xp` only, so that a code generator can trace it."""
     inplace: bool = False
-    """The result may be written over a dead operand of the same type."""
+    """The result may overwrite an operand of the same type that is not read afterwards."""
     view: bool = False
-    """The result is the first operand's memory under another shape; nothing is computed."""
+    """The result is the first operand's memory with another shape; nothing is computed."""
     anchor: bool = False
-    """A heavy op whose first result kernels can pass through elementwise ops before it goes to memory."""
-    feeds: tuple[int, ...] = ()
-    """Operands that kernels can make by elementwise ops while they read them."""
-    contracts: bool = False
-    """Sums of products of its operands: these may be rounded to fewer bits where the sums are kept in more."""
-    rounds: tuple[int, ...] = ()
-    """Results that may be kept in as few bits as operands are: what is moved, compared or scaled element by element, or
-    sums of a few. (Those of elementwise ops and views may, without saying it.)"""
+    """A heavy op whose first result can pass through an elementwise epilogue before it is written."""
+    fusable_inputs: tuple[int, ...] = ()
+    """Indices of operands that an elementwise prologue can compute while they are read."""
+    is_contraction: bool = False
+    """The op sums products of its operands; these may be rounded to fewer bits if the sums are kept in more."""
+    narrowable_outputs: tuple[int, ...] = ()
+    """Indices of results that may be stored in as few bits as the operands: elements that are moved, compared or
+    scaled, or sums of a few. Elementwise ops and views need not list them."""
+    wide_inputs: tuple[int, ...] = ()
+    """Indices of operands that keep full precision if data is stored in fewer bits: factors and statistics."""
     clamp: bool = False
-    """Of one operand: each element comes out unchanged or, beyond a bound, as that bound, with a gradient of 0."""
-    group: bool = False
-    """Several computations in one: no operand is needed before all of them are."""
+    """An op of one operand that keeps each element or replaces it by a bound, with gradient 0 beyond the bound."""
+    multi_tensor: bool = False
+    """Several computations in one op: no operand is needed until all of them are available."""
     source: bool = False
-    """Has no operands to be computed from: an input, a state, a constant."""
-    starts: bool = False
-    """Sets something going that takes its time: it runs as soon as its operands are there, and before the guard."""
+    """The op has no operands: an input, a state or a constant."""
+    async_start: bool = False
+    """The op starts an asynchronous operation: it runs as soon as its operands exist, and before the guard."""
 
 
-class Known(Protocol):
-    """What is known of the values of a graph."""
+class ValueFacts(Protocol):
+    """Facts about the values of a graph that `fold_into_weights` asks for."""
 
-    def steady(self, value: Value) -> bool:
-        """Whether it depends on constants alone, and on states that the graph does not write."""
+    def is_invariant(self, value: Value) -> bool:
+        """Whether the value depends only on constants and on states that the graph does not write."""
 
-    def alone(self, value: Value) -> bool:
-        """Whether it has one reader and is no result: who replaces its reader replaces it too."""
+    def has_one_reader(self, value: Value) -> bool:
+        """Whether the value has one reader and is not a result: replacing the reader removes it."""
 
 
 @dataclass(frozen=True)
 class Op:
     """Base of all ops, compared and hashed by class and attributes.
 
-    A subclass with attributes of its own is a frozen dataclass too; one without needs no decorator.
+    A subclass with attributes is a frozen dataclass too; a subclass without needs no decorator.
     """
 
     traits: ClassVar[Traits] = Traits()
@@ -77,7 +79,7 @@ class Op:
 
     @property
     def name(self) -> str:
-        """The op's name: its class."""
+        """Name of the op: that of its class."""
         return type(self).__name__
 
     def __call__(self, *inputs: Value) -> Value:
@@ -85,20 +87,20 @@ class Op:
         (result,) = apply(self, inputs)
         return result
 
-    def many(self, *inputs: Value) -> tuple[Value, ...]:
+    def call_multi(self, *inputs: Value) -> tuple[Value, ...]:
         """Apply the op and return all of its results."""
         return apply(self, inputs)
 
-    def infer(self, *types: Any, **_: Any) -> Infer:
-        """Types of the results from the types of the operands; `check` raises what does not fit."""
+    def infer(self, *types: Any, **_: Any) -> ResultTypes:
+        """Types of the results for operands of these types; raises through `check` if they do not fit."""
         raise NotImplementedError(f"{self.name} has no shape rule")
 
     def forward(self, xp: Xp, *arrays: Any, **_: Any) -> Any:
-        """The results from the operands' arrays, in plain array code: an array, or a tuple of them."""
+        """The results for arrays of the operands, in plain array code: an array, or a tuple of several."""
         raise NotImplementedError(f"{self.name} has no reference kernel")
 
     def vjp(self, y: Value, dy: Value) -> Grads:
-        """Gradients of the operands from the gradient `dy` of the result `y`; None where none flows."""
+        """Gradients of the operands given the gradient `dy` of the result `y`; None for an operand that has none."""
         return self.vjp_outputs(y.node.outputs, (dy,))
 
     def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
@@ -112,95 +114,98 @@ class Op:
         from netspec.graph.autodiff import pullback
 
         inputs = ys[0].inputs
-        with in_scope(ys[0].node.scope):  # where it is the form that the op is simplified to, it is computed once
+        with in_scope(ys[0].node.scope):  # in the op's scope, so that a node equal to a simplified one is computed once
             made = self.decompose(*inputs)
         return pullback(made if isinstance(made, tuple) else (made,), dys, inputs)
 
     def decompose(self, *inputs: Any, **_: Any) -> Value | tuple[Value, ...]:
-        """The same computation by simpler ops: the gradient of an op without `vjp` goes through it."""
-        raise NotImplementedError(f"{self.name} is not made of others")
+        """The same computation by simpler ops. The gradient of an op without `vjp` is derived from it."""
+        raise NotImplementedError(f"{self.name} has no decomposition")
 
-    def simplified(self, *inputs: Any, **_: Any) -> Value | tuple[Value, ...] | None:
-        """A value of the same type that is cheaper and equal, or None: x + 0 is x. The pass `simplify` asks for it.
+    def simplify(self, *inputs: Any, **_: Any) -> Value | tuple[Value, ...] | None:
+        """An equal value of the same type that is cheaper to compute (x for x + 0), or None.
 
-        Of an op with several results, a tuple of them.
+        Called by the pass `simplify`. An op with several results returns a tuple.
         """
         return None
 
-    def undrawn(self, inputs: Sequence[Value]) -> Value | None:
-        """Of an op that draws random numbers, the result as if it drew none; None for all others."""
+    def deterministic_form(self, inputs: Sequence[Value]) -> Value | None:
+        """The result without randomness, for an op that draws random numbers; None for all other ops."""
         return None
 
-    def overwritable(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
-        """The operands that a result may be written over if they are of its type and nobody reads them afterwards."""
+    def inplace_operands(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
+        """The operands that a result may overwrite if they have its type and nobody reads them afterwards."""
         return inputs if self.traits.inplace else ()
 
-    def row(self, inputs: Sequence[Value]) -> Sequence[Value]:
-        """The operands that best lie side by side in memory, in this order, so that they can be taken as one."""
+    def contiguous_operands(self, inputs: Sequence[Value]) -> Sequence[Value]:
+        """The operands that should be stored next to each other in memory, in this order."""
         return ()
 
-    def again(self, inputs: Sequence[Value], results: Sequence[Value]) -> Value | None:
-        """The first result made anew by elementwise ops on `inputs` and the other results, to the last bit; or None."""
+    def recompute(self, inputs: Sequence[Value], results: Sequence[Value]) -> Value | None:
+        """The first result, bit-identical, by elementwise ops on `inputs` and other results; or None."""
         return None
 
-    def selects(self, x: TensorType) -> bool:
-        """Whether each element of the first result is the largest of some of the only operand's, one or more.
+    def is_window_max(self, x: TensorType) -> bool:
+        """Whether each element of the first result is the maximum of one or more elements of the only operand.
 
-        Further results are places, which the gradient needs and nothing else tells of.
+        Further results are indices of the maxima, which only the gradient reads.
         """
         return False
 
-    def absorbed(self, known: Known, *inputs: Any) -> Value | None:
-        """A value of the same type, equal but for rounding, of which more is steady; the pass `absorb` asks for it."""
+    def fold_into_weights(self, known: ValueFacts, *inputs: Any) -> Value | None:
+        """A value of the same type, equal up to rounding, with more of its computation loop-invariant; or None.
+
+        Called by the pass `weight_folding`.
+        """
         return None
 
-    def scaled(self, factor: Value, *inputs: Any) -> Sequence[Value] | None:
-        """Operands of which the result is `factor` times that of `inputs`, where weights can take up the factor."""
+    def fold_scale(self, factor: Value, *inputs: Any) -> Sequence[Value] | None:
+        """Operands that scale the result by `factor`; None if no operand can take up the factor."""
         return None
 
     def flops(self, *types: Any, **_: Any) -> int:
-        """Floating-point operations of one call; by default one for each element of the first result."""
+        """Floating-point operations of one call; by default one per element of the first result."""
         inferred = self.infer(*types)
         return (inferred[0] if isinstance(inferred, tuple) else inferred).size
 
     def check(
         self, fits: bool, message: str, *, expected: str | None = None, got: object = None, hint: str | None = None
     ) -> None:
-        """Raise a located error unless the operands fit."""
+        """Raise `ShapeMismatch`, which becomes a located error, unless `fits`."""
         if not fits:
             raise ShapeMismatch(message, expected, None if got is None else str(got), hint)
 
 
 class NoGradientError(Exception):
-    """A gradient was asked through an op that has none. A defect of a layer, or an integer used as a weight."""
+    """A gradient was requested through an op that has none: a defect of a layer, or an integer used as a weight."""
 
 
-def simplest(op: Op, *inputs: Value) -> Value:
-    """The op, which has one result, applied, or what its result equals, as the pass `simplify` would have it."""
-    return simpler(op(*inputs))
+def call_simplified(op: Op, *inputs: Value) -> Value:
+    """Apply an op that has one result, and simplify the result as the pass `simplify` does."""
+    return simplify_value(op(*inputs))
 
 
-def simpler(value: Value) -> Value:
-    """What a value equals, down to what no rule simplifies."""
-    while len(value.node.outputs) == 1 and (made := value.op.simplified(*value.inputs)) is not None:
-        assert isinstance(made, Value), "one result is one value"
+def simplify_value(value: Value) -> Value:
+    """An equal value that no rule simplifies further."""
+    while len(value.node.outputs) == 1 and (made := value.op.simplify(*value.inputs)) is not None:
+        assert isinstance(made, Value), "an op with one result simplifies to one value"
         value = made
     return value
 
 
-Accepts: TypeAlias = Callable[[Op, Sequence[TensorType]], bool]
-"""Whether a fast kernel takes an op on operands of these types."""
+AcceptsOp: TypeAlias = Callable[[Op, Sequence[TensorType]], bool]
+"""Whether a fast kernel accepts an op with operands of these types."""
 
 
-def nothing(op: Op, types: Sequence[TensorType]) -> bool:
-    """There is none."""
+def accepts_nothing(op: Op, types: Sequence[TensorType]) -> bool:
+    """Accept no op."""
     return False
 
 
 @dataclass(frozen=True)
 class NoGradient(Op):
-    """Base of ops whose gradient is zero or undefined everywhere (comparisons, arg-max, random bits)."""
+    """Base of ops whose gradient is zero or undefined everywhere: comparisons, arg-max, random bits."""
 
     def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
-        """No gradient flows to any operand."""
+        """None for each operand."""
         return [None] * len(ys[0].inputs)

@@ -1,4 +1,4 @@
-"""`DType`, `Precision` and `TensorType`: what is known of a value before anything runs."""
+"""`DType`, `Precision` and `TensorType`: the static types of values."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from math import prod
 
 
 class DType(StrEnum):
-    """Element types. The text is NumPy's name of the type (of bfloat16, the package ml_dtypes')."""
+    """Element types. The text is NumPy's name of the type (for bfloat16, that of the package ml_dtypes)."""
 
     FLOAT64 = "float64"
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
-    """float32 without its lower 16 bits. No value of a graph is of this type: it is how float32 may lie in memory."""
+    """The upper 16 bits of float32. A storage type for float32 values; no value of a graph has this type."""
     FLOAT16 = "float16"
-    """Five exponent bits, ten of the mantissa: as bfloat16 a way in which float32 may lie in memory, and no value's."""
+    """Five exponent bits and ten mantissa bits. A storage type for float32 values, like bfloat16."""
     INT64 = "int64"
     INT32 = "int32"
     INT16 = "int16"
@@ -33,12 +33,12 @@ class DType(StrEnum):
 
     @property
     def is_float(self) -> bool:
-        """True for the types that gradients flow through."""
+        """Whether gradients flow through values of this type."""
         return "float" in self.value
 
     @property
-    def computed(self) -> DType:
-        """The type that values are computed in that lie so: float32 for those of 16 bits, else the type itself."""
+    def compute_dtype(self) -> DType:
+        """The type in which values stored so are computed: float32 for 16-bit types, else the type itself."""
         return DType.FLOAT32 if self in (DType.BFLOAT16, DType.FLOAT16) else self
 
 
@@ -60,24 +60,24 @@ _ITEMSIZE = {
 
 
 class Precision(StrEnum):
-    """What a net is computed in: an element type, or for `tf32` float32 whose products may be rounded."""
+    """The precision of a net: an element type, or `tf32` for float32 with products that may be rounded."""
 
     FLOAT64 = "float64"
     FLOAT32 = "float32"
     TF32 = "tf32"
-    """Products of float32 may round their operands to ten bits of the mantissa; in memory all is float32."""
+    """Matrix products may round float32 operands to ten mantissa bits; values are stored as float32."""
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
 
     @property
-    def stored(self) -> DType:
-        """The type that values may be rounded to where they go to memory."""
+    def storage_dtype(self) -> DType:
+        """The type to which values may be rounded when they are stored."""
         return DType.FLOAT32 if self == Precision.TF32 else DType(self.value)
 
     @property
-    def computed(self) -> DType:
-        """The type that values are computed in."""
-        return self.stored.computed
+    def compute_dtype(self) -> DType:
+        """The type in which values are computed."""
+        return self.storage_dtype.compute_dtype
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class TensorType:
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The common shape by NumPy's rules, or None where there is none."""
+    """The common shape by NumPy's broadcasting rules; None if there is none."""
     rank = max(map(len, shapes), default=0)
     result = []
     for axis in range(-rank, 0):
@@ -124,3 +124,14 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
             return None
         result.append(sizes.pop() if sizes else 1)
     return tuple(result)
+
+
+def factored_axes(shape: tuple[int, ...]) -> tuple[int, int] | None:
+    """The two largest axes of a parameter, in order; among axes of equal size the later ones. None for a vector.
+
+    Factored second moments (Adafactor, Shazeer and Stern 2018, arXiv:1804.04235) are sums along these axes.
+    """
+    if len(shape) < 2:
+        return None
+    column, row = sorted(range(len(shape)), key=lambda axis: (shape[axis], axis))[:-3:-1]
+    return min(row, column), max(row, column)

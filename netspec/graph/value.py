@@ -1,8 +1,8 @@
-"""`Value`, `Node` and `Scope`: the static graph itself.
+"""`Value`, `Node` and `Scope`: the nodes and edges of the static graph.
 
-A graph is made by calling ops on values: each call infers the result's type at once and adds a `Node`. Nodes never
-change; passes build new ones. A node remembers the layer it stems from (`Scope`), so that an error in any later stage
-can name the layer and its line.
+A graph is built by calling ops on values: each call infers the result's type at once and adds a `Node`. Nodes never
+change; passes build new ones. A node records the layer it belongs to (`Scope`), so that an error in any later stage can
+name the layer and its line.
 """
 
 from __future__ import annotations
@@ -25,37 +25,40 @@ _serial = count()
 
 @dataclass(frozen=True)
 class Scope:
-    """Where in the user's spec a node stems from, and in which phase of the step it runs."""
+    """The layer that a node belongs to, its place in the user's spec, and the phase of the step in which it runs."""
 
     layer: str = ""
     kind: str = ""
     location: Location | None = None
     phase: str = "forward"
-    what: str = "layer"
-    """What a message calls it: a layer, a loss, a metric."""
+    noun: str = "layer"
+    """The word for it in messages: layer, loss or metric."""
 
 
-NOWHERE = Scope()
-_scope: ContextVar[Scope] = ContextVar("scope", default=NOWHERE)
+NO_SCOPE = Scope()
+_scope: ContextVar[Scope] = ContextVar("scope", default=NO_SCOPE)
+_node_counter: ContextVar[Iterator[int] | None] = ContextVar("made", default=None)
+"""Counts the nodes created in the current scope; None outside of all scopes."""
 
 
 @contextmanager
 def in_scope(scope: Scope) -> Iterator[Scope]:
-    """Nodes made inside the block belong to `scope`."""
-    token = _scope.set(scope)
+    """Nodes created inside the block belong to `scope`."""
+    token, made = _scope.set(scope), _node_counter.set(count())
     try:
         yield scope
     finally:
         _scope.reset(token)
+        _node_counter.reset(made)
 
 
 def current_scope() -> Scope:
-    """The scope that a node made now belongs to."""
+    """The scope of nodes that are created now."""
     return _scope.get()
 
 
 class ShapeMismatch(Exception):
-    """An op cannot take operands of these types; `Op.check` raises it and `apply` adds where and what led there."""
+    """An op cannot take operands of these types. Raised by `Op.check`; `apply` adds the location and the layers."""
 
     def __init__(
         self, message: str, expected: str | None = None, got: str | None = None, hint: str | None = None
@@ -65,7 +68,7 @@ class ShapeMismatch(Exception):
 
 
 class Node:
-    """One call of an op: its operands, its results' types, and the layer it belongs to."""
+    """One call of an op: its operands, the types of its results, and the layer it belongs to."""
 
     __slots__ = ("inputs", "op", "outputs", "scope", "serial", "types")
 
@@ -75,7 +78,7 @@ class Node:
         self.types = types
         self.scope = scope
         self.serial = next(_serial)
-        """Rises with every node made: the order of construction, which is a valid order of execution."""
+        """Creation order, which is a valid execution order."""
         self.outputs = tuple(Value(self, index, type_) for index, type_ in enumerate(types))
 
     def __repr__(self) -> str:
@@ -83,7 +86,7 @@ class Node:
 
 
 class Value:
-    """One result of a node. Compared by identity; arithmetic operators make new nodes."""
+    """One result of a node. Compared by identity; arithmetic operators create new nodes."""
 
     __slots__ = ("index", "node", "type")
 
@@ -94,17 +97,17 @@ class Value:
 
     @property
     def op(self) -> Op:
-        """The op that makes this value."""
+        """The op that computes this value."""
         return self.node.op
 
     @property
     def inputs(self) -> tuple[Value, ...]:
-        """The operands of the op that makes this value."""
+        """The operands of the op that computes this value."""
         return self.node.inputs
 
     @property
     def base(self) -> Value:
-        """What the value is a view of, by however many views: itself if it is none."""
+        """The value that this one is a view of, through any number of views; the value itself if it is not a view."""
         value = self
         while value.op.traits.view:
             value = value.inputs[0]
@@ -162,22 +165,66 @@ def _binary(name: str, left: Operand, right: Operand) -> Value:
     return elementwise.binary(name, left, right)
 
 
+MAX_TENSOR_BYTES = 2**40
+"""Largest size of a tensor: no machine has as much memory, so a larger one is reported as a mistake."""
+MAX_PRECOMPUTED_ELEMENTS = 2**26
+"""Largest number of elements of an array that is computed while a net is built."""
+MAX_LISTED_INDICES = 2**24
+"""Largest number of indices that are listed while a net is built."""
+MAX_LAYER_NODES = 2**18
+"""Largest number of operations that one layer expands to; a recurrent convolution expands to every time step."""
+
+
+def require_precomputable(count: int, what: str) -> None:
+    """Raise `ShapeMismatch` if an array of `count` elements is too large to compute; `what` names the elements."""
+    _require(count, what, MAX_PRECOMPUTED_ELEMENTS)
+
+
+def require_listable(count: int, what: str) -> None:
+    """Raise `ShapeMismatch` if `count` indices are too many to list; `what` names them."""
+    _require(count, what, MAX_LISTED_INDICES)
+
+
+def _require(count: int, what: str, most: int) -> None:
+    if count > most:
+        raise ShapeMismatch(f"there are too many {what}", f"up to {most:,}", f"{count:,}")
+
+
+def _check_sizes(results: Sequence[TensorType]) -> None:
+    """Raise `ShapeMismatch` if a tensor is too large, or if a layer has expanded to too many nodes."""
+    for result in results:
+        if result.nbytes > MAX_TENSOR_BYTES:
+            expected, got = f"at most {MAX_TENSOR_BYTES:,} bytes", f"{result}: {result.nbytes:,} bytes"
+            raise ShapeMismatch("a tensor is too large for any machine", expected, got)
+    made = _node_counter.get()
+    if made is not None and next(made) >= MAX_LAYER_NODES:
+        raise ShapeMismatch(
+            "the layer expands to too many operations", f"at most {MAX_LAYER_NODES:,}",
+            hint="a shorter sequence needs fewer operations",
+        )  # fmt: skip
+
+
 def apply(op: Op, inputs: Sequence[Value]) -> tuple[Value, ...]:
-    """Call `op`: infer the types of its results and make the node. A mismatch becomes a `SpecError` with its place."""
+    """Call `op`: infer the types of its results and create the node.
+
+    Raises `SpecError` with its location on a mismatch.
+    """
     types = [value.type for value in inputs]
     try:
         inferred = op.infer(*types)
+        results = inferred if isinstance(inferred, tuple) else (inferred,)
+        _check_sizes(results)
     except ShapeMismatch as mismatch:
-        raise SpecError(explain(inputs, mismatch)) from None
-    return Node(op, tuple(inputs), inferred if isinstance(inferred, tuple) else (inferred,), current_scope()).outputs
+        raise SpecError(mismatch_problem(inputs, mismatch)) from None
+    return Node(op, tuple(inputs), results, current_scope()).outputs
 
 
-def explain(inputs: Sequence[Value], mismatch: ShapeMismatch) -> Problem:
+def mismatch_problem(inputs: Sequence[Value], mismatch: ShapeMismatch) -> Problem:
     """The mismatch as a user reads it: the layer and its line, the operands, and the layers that led to them."""
     scope = current_scope()
-    where = f"{scope.what} `{scope.layer}` ({scope.kind}): " if scope.layer else ""
+    where = f"{scope.noun} `{scope.layer}` ({scope.kind}): " if scope.layer else ""
     notes = [f"operands: {', '.join(str(value.type) for value in inputs)}"] if inputs else []
-    chains = dict.fromkeys(chain(value) for value in inputs)
+    chains = dict.fromkeys(layer_chain(value) for value in inputs)
     notes += [f"came from: {text}" for text in chains if text]
     got = mismatch.got or (", ".join(str(value.type) for value in inputs) or None)
     return Problem(
@@ -191,8 +238,8 @@ def explain(inputs: Sequence[Value], mismatch: ShapeMismatch) -> Problem:
     )
 
 
-def chain(value: Value, most: int = 8) -> str:
-    """The layers that led to a value, oldest first: `image [64, 1, 28, 28] → conv1 [64, 20, 24, 24]`."""
+def layer_chain(value: Value, most: int = 8) -> str:
+    """The layers that led to a value, the first one first: `image [64, 1, 28, 28] → conv1 [64, 20, 24, 24]`."""
     here = current_scope().layer
     steps: list[str] = []
     layer = None
@@ -211,7 +258,7 @@ def chain(value: Value, most: int = 8) -> str:
 
 
 def _is_weight(value: Value) -> bool:
-    """True for a parameter, a constant, or one of them reshaped: not what the layers before have made."""
+    """Whether a value is a parameter or a constant, or a reshaped one: not computed by preceding layers."""
     while len(value.inputs) == 1:
         (value,) = value.inputs
     return not value.inputs and value.node.scope.kind != "input"

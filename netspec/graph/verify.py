@@ -1,4 +1,4 @@
-"""The verifier: what must hold of every graph, checked after each pass in tests."""
+"""The verifier: checks the invariants of a graph; tests run it after each pass."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from netspec.graph.value import Value
 
 
 class InvalidGraphError(Exception):
-    """A graph breaks one of its own rules: a defect of a pass or an op, never of a user."""
+    """A graph breaks an invariant: a defect of a pass or an op, never of the user's spec."""
 
 
 def verify(graph: Graph) -> Graph:
-    """Return `graph` if it is valid, else raise `InvalidGraphError` with everything that is wrong.
+    """Return `graph` if it is valid, else raise `InvalidGraphError` with all problems.
 
-    Checked: operands come before their users; inferred types are the recorded ones; inputs and states have one node
-    per name; an update has the type of its state; the guard is a float scalar.
+    Checks that operands precede their users, that recorded types are the inferred ones, that each input and state has
+    one node, that an update has the type of its state, and that the guard is a float scalar.
     """
     wrong: list[str] = []
     nodes = graph.nodes()
@@ -31,46 +31,46 @@ def verify(graph: Graph) -> Graph:
             if place.get(value.node, len(nodes)) >= place[node]:
                 wrong.append(f"{node} comes before its operand {value}")
             if value not in value.node.outputs:
-                wrong.append(f"{node} reads {value}, which its node does not make")
+                wrong.append(f"{node} reads {value}, which is not a result of its node")
         inferred = node.op.infer(*(value.type for value in node.inputs))
         types = inferred if isinstance(inferred, tuple) else (inferred,)
         if types != node.types:
-            wrong.append(f"{node} has types {list(map(str, node.types))}, its rule says {list(map(str, types))}")
+            wrong.append(f"{node} has types {list(map(str, node.types))}, but infers {list(map(str, types))}")
         if isinstance(node.op, (Input, State)) and labels.setdefault(node.op.label, node) is not node:
-            wrong.append(f"two nodes are called {node.op.label!r}")
+            wrong.append(f"two nodes have the name {node.op.label!r}")
     states = graph.states()
     for name, value in graph.updates.items():
         if name in states and states[name].type != value.type:
-            wrong.append(f"the update of {name!r} is {value.type}, the state is {states[name].type}")
+            wrong.append(f"the update of {name!r} is {value.type}, but the state is {states[name].type}")
     if graph.guard is not None and (graph.guard.shape != () or graph.guard.dtype not in (DType.FLOAT32, DType.FLOAT64)):
-        wrong.append(f"the guard is {graph.guard.type}, not a float scalar")
+        wrong.append(f"the guard must be a float scalar, got {graph.guard.type}")
     if wrong:
         raise InvalidGraphError("\n".join(wrong))
     return graph
 
 
 def verify_layouts(graph: Graph, layouts: Mapping[Value, Layout]) -> Graph:
-    """Return `graph` if its values can lie as they are said to, else raise `InvalidGraphError` as `verify` does.
+    """Return `graph` if its layouts are valid, else raise `InvalidGraphError` with all problems.
 
-    Checked: a `Reorder` reads and makes the layouts it names, one of which is plain where the other is opaque; sources,
-    views, elementwise ops and whoever runs the program meet no opaque layout; an updated state is plain.
+    Checks that a `Reorder` reads and writes the layouts that it names, one of which is plain if the other is opaque;
+    that sources, views, elementwise ops and results have no opaque layout; and that an updated state is plain.
     """
     wrong: list[str] = []
     for node in graph.nodes():
         met = [layouts[value] for value in (*node.inputs, *node.outputs)]
-        opaque = any(one.form is not None for one in met)
+        opaque = any(one.opaque is not None for one in met)
         if isinstance(node.op, Reorder):
             if met != [node.op.source, node.op.target]:
-                wrong.append(f"{node} goes from {met[0]} to {met[1]}, it says {node.op.source} to {node.op.target}")
+                wrong.append(f"{node} goes from {met[0]} to {met[1]}, but names {node.op.source} and {node.op.target}")
             if opaque and not any(one.is_plain(node.types[0]) for one in met):
                 wrong.append(f"{node} goes from {met[0]} to {met[1]}: one of them must be plain")
         elif opaque and (node.op.traits.source or node.op.traits.view or node.op.traits.elementwise):
-            wrong.append(f"{node} meets an opaque layout")
-    opaque_roots = [value for value in graph.roots() if layouts[value].form is not None]
-    wrong += [f"{value!r} is a result in an opaque layout" for value in opaque_roots]
+            wrong.append(f"{node} has an operand or result in an opaque layout")
+    opaque_roots = [value for value in graph.roots() if layouts[value].opaque is not None]
+    wrong += [f"the result {value!r} has an opaque layout" for value in opaque_roots]
     for name, value in graph.updates.items():
         if not layouts[value].is_plain(value.type):
-            wrong.append(f"the update of {name!r} lies as {layouts[value]}")
+            wrong.append(f"the update of {name!r} has the layout {layouts[value]}, which is not plain")
     if wrong:
         raise InvalidGraphError("\n".join(wrong))
     return graph

@@ -5,7 +5,16 @@ Modules are found by scan: a file put here is known to the spec language, the re
 
 from __future__ import annotations
 
-from netspec.schema.kinds import ACTIVATIONS, CELLS, CONSTRAINTS, INITIALIZERS, LAYERS, LOSSES, METRICS, REGULARIZERS
+from netspec.schema.specs.kinds import (
+    ACTIVATIONS,
+    CELLS,
+    CONSTRAINTS,
+    INITIALIZERS,
+    LAYERS,
+    LOSSES,
+    METRICS,
+    REGULARIZERS,
+)
 
 for _registry in (LAYERS, LOSSES, METRICS, ACTIVATIONS, CELLS, CONSTRAINTS, INITIALIZERS, REGULARIZERS):
     _registry.lives_in(__name__)

@@ -1,16 +1,21 @@
-"""Constraints: what a parameter is projected on after each step. Keras's names and formulas.
+"""Constraints: projections of a parameter after each step. Keras's names and formulas.
 
-The projection is part of the update in the graph, after the solver's rule; the solver's slots know nothing of it.
+The projection is part of the update in the graph, after the solver's rule; the solver's slots are not projected.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from netspec.graph.ops.functions import Relu
+from pydantic import Field, model_validator
+
+from netspec.graph.ops.elementwise import Maximum, Minimum, call_elementwise
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.unary import Relu, Sqrt
 from netspec.graph.value import Value
-from netspec.schema.kinds import CONSTRAINTS
-from netspec.schema.spec import Member, Spec
+from netspec.layers.checks import Axes
+from netspec.schema.specs.kinds import CONSTRAINTS
+from netspec.schema.specs.spec import Member, Spec, problem
 
 
 class ConstraintSpec(Spec):
@@ -22,8 +27,8 @@ class ConstraintSpec(Spec):
         """The nearest allowed value to `weight`, of its type."""
         raise NotImplementedError  # abstract: subclasses say
 
-    def why_not(self, shape: tuple[int, ...]) -> str | None:
-        """Why a parameter of this shape cannot be constrained so, where it cannot."""
+    def reject_reason(self, shape: tuple[int, ...]) -> str | None:
+        """Why a parameter of this shape cannot have the constraint; None if it can."""
         return None
 
 
@@ -37,5 +42,90 @@ class NonNeg(ConstraintSpec):
     type: Literal["NonNeg"] = "NonNeg"
 
     def project(self, weight: Value) -> Value:
-        """What is negative becomes 0."""
+        """Negative elements become 0."""
         return Relu()(weight)
+
+
+EPSILON = 1e-7
+"""Keras's constant, added to divisors: a vector of zeros stays zero."""
+
+
+class NormConstraint(ConstraintSpec):
+    """Base of constraints on the lengths of vectors in a parameter."""
+
+    axis: Axes | None = None
+    """the axis or axes along which a vector lies; default: the weights of one output, which is axis 0 of a dense kernel
+    (in, out), and all axes but 0 of a convolution kernel (out, in, window…). (Keras's default is 0 for all kernels,
+    which are (window…, in, out))"""
+
+    def reject_reason(self, shape: tuple[int, ...]) -> str | None:
+        """The axes must be there."""
+        wrong = [axis for axis in self.axis or () if not -len(shape) <= axis < len(shape)]
+        return f"there is no axis {wrong[0]} to measure along" if wrong else None
+
+    def rescale(self, weight: Value, wanted: Value, norms: Value) -> Value:
+        """Rescale vectors with lengths `norms` to the wanted lengths."""
+        return weight * (wanted / (norms + EPSILON))
+
+    def norms(self, weight: Value) -> Value:
+        """The lengths of the vectors, which stay broadcastable."""
+        rank = len(weight.shape)
+        axes = self.axis if self.axis is not None else tuple(range(1, rank)) if rank > 2 else tuple(range(rank))[:1]
+        return Sqrt()(ReduceSum(axes, keepdims=True)(weight * weight))
+
+
+@CONSTRAINTS.register
+class MaxNorm(NormConstraint):
+    """Vectors longer than `max_value` are shrunk to it. Srivastava et al. 2014, JMLR 15"""
+
+    type: Literal["MaxNorm"] = "MaxNorm"
+    max_value: float = Field(default=2.0, ge=0)
+    """the greatest length"""
+    samples: ClassVar = ({}, {"max_value": 0.5, "axis": [0, 1]})
+
+    def project(self, weight: Value) -> Value:
+        """w · min(|w|, max) / (|w| + ε)"""
+        norms = self.norms(weight)
+        return self.rescale(weight, call_elementwise(Minimum(), norms, self.max_value), norms)
+
+
+@CONSTRAINTS.register
+class UnitNorm(NormConstraint):
+    """Vectors are stretched or shrunk to length 1"""
+
+    type: Literal["UnitNorm"] = "UnitNorm"
+    samples: ClassVar = ({}, {"axis": -1})
+
+    def project(self, weight: Value) -> Value:
+        """w / (|w| + ε)"""
+        return weight / (self.norms(weight) + EPSILON)
+
+
+@CONSTRAINTS.register
+class MinMaxNorm(NormConstraint):
+    """Vectors shorter than `min_value` or longer than `max_value` move towards that length by the share `rate`"""
+
+    type: Literal["MinMaxNorm"] = "MinMaxNorm"
+    min_value: float = Field(default=0.0, ge=0)
+    """the least length"""
+    max_value: float = Field(default=1.0, ge=0)
+    """the greatest length"""
+    rate: float = Field(default=1.0, ge=0, le=1)
+    """share of the distance to the allowed length that one step covers"""
+    samples: ClassVar = ({}, {"min_value": 0.7, "max_value": 0.8, "rate": 0.5})
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_value > self.max_value:
+            raise problem(
+                "the least length is larger than the greatest", field="min_value",
+                expected=f"{self.max_value:g} or less", got=f"{self.min_value:g}",
+            )  # fmt: skip
+        return self
+
+    def project(self, weight: Value) -> Value:
+        """w · (rate · clip(|w|, min, max) + (1 - rate) · |w|) / (|w| + ε)"""
+        norms = self.norms(weight)
+        allowed = call_elementwise(Minimum(), call_elementwise(Maximum(), norms, self.min_value), self.max_value)
+        wanted = allowed if self.rate == 1 else allowed * self.rate + norms * (1 - self.rate)
+        return self.rescale(weight, wanted, norms)

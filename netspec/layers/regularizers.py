@@ -6,22 +6,22 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.ops.elementwise import Maximum, Pow, elementwise
-from netspec.graph.ops.functions import Abs
+from netspec.graph.ops.elementwise import Maximum, Pow, call_elementwise
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.source import constant
+from netspec.graph.ops.unary import Abs
 from netspec.graph.types import DType
-from netspec.graph.value import Value
-from netspec.layers.checks import need
-from netspec.schema.kinds import REGULARIZERS
-from netspec.schema.spec import Member, Spec
+from netspec.graph.value import Value, require_precomputable
+from netspec.layers.checks import require
+from netspec.schema.specs.kinds import REGULARIZERS
+from netspec.schema.specs.spec import Member, Spec
 
 EPSILON = 1e-7
 """Keras's: a row that is shorter is not made longer."""
 
 
-class RegularizerFields(Spec):
+class RegularizerSpec(Spec):
     """Base of regularizers."""
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = ({},)
@@ -31,11 +31,11 @@ class RegularizerFields(Spec):
         raise NotImplementedError  # abstract: subclasses say
 
 
-Regularizer = Annotated[RegularizerFields, Member(REGULARIZERS)]
+Regularizer = Annotated[RegularizerSpec, Member(REGULARIZERS)]
 
 
 @REGULARIZERS.register
-class L1(RegularizerFields):
+class L1(RegularizerSpec):
     """l1 · Σ|w|"""
 
     type: Literal["L1"] = "L1"
@@ -48,7 +48,7 @@ class L1(RegularizerFields):
 
 
 @REGULARIZERS.register
-class L2(RegularizerFields):
+class L2(RegularizerSpec):
     """l2 · Σw²  (no factor ½: its gradient is 2 · l2 · w, unlike weight decay's)"""
 
     type: Literal["L2"] = "L2"
@@ -61,7 +61,7 @@ class L2(RegularizerFields):
 
 
 @REGULARIZERS.register
-class L1L2(RegularizerFields):
+class L1L2(RegularizerSpec):
     """l1 · Σ|w| + l2 · Σw²"""
 
     type: Literal["L1L2"] = "L1L2"
@@ -77,23 +77,28 @@ class L1L2(RegularizerFields):
 
 
 @REGULARIZERS.register
-class OrthogonalRegularizer(RegularizerFields):
-    """factor · mean of |cos| of the angles between rows, or columns, of a matrix: 0 where all are at right angles."""
+class OrthogonalRegularizer(RegularizerSpec):
+    """factor · mean of |cos| of the angles between rows, or columns, of a matrix: 0 if all are orthogonal."""
 
     type: Literal["OrthogonalRegularizer"] = "OrthogonalRegularizer"
     factor: float = Field(default=0.01, ge=0)
     """factor"""
     mode: Literal["rows", "columns"] = "rows"
-    """what is to be at right angles; of a dense kernel (in, out), the columns are the outputs"""
+    """the vectors to make orthogonal; of a dense kernel (in, out), the columns are the outputs"""
     samples: ClassVar = ({}, {"mode": "columns"})
 
     def penalty(self, weight: Value) -> Value:
         """Σ|cos| over all pairs of different rows / number of such pairs · factor."""
-        need(len(weight.shape) == 2, "`OrthogonalRegularizer` is for matrices", expected="2 axes", got=weight.type)
+        require(len(weight.shape) == 2, "`OrthogonalRegularizer` is for matrices", expected="2 axes", got=weight.type)
         along, count = (1, weight.shape[0]) if self.mode == "rows" else (0, weight.shape[1])
-        need(count > 1, f"one of {self.mode} alone makes no angle", expected=f"2 or more {self.mode}", got=weight.type)
+        require(
+            count > 1,
+            f"one of {self.mode} is not enough for an angle",
+            expected=f"2 or more {self.mode}",
+            got=weight.type,
+        )
         squares = ReduceSum((along,), keepdims=True)(weight * weight)
-        unit = weight * Pow(-0.5)(elementwise(Maximum(), squares, EPSILON**2))
+        unit = weight * Pow(-0.5)(call_elementwise(Maximum(), squares, EPSILON**2))
         cosines = MatMul(transpose_a=along == 0, transpose_b=along == 1)(unit, unit)
         total = ReduceSum()(Abs()(cosines * _off_diagonal(count, weight.dtype)))
         return total * (self.factor / (count * (count - 1)))
@@ -103,4 +108,5 @@ def _off_diagonal(count: int, dtype: DType) -> Value:
     """A matrix of ones with zeros on its diagonal."""
     import numpy as np
 
+    require_precomputable(count * count, "pairs")
     return constant(1 - np.eye(count, dtype=str(dtype)))

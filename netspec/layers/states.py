@@ -1,4 +1,4 @@
-"""What is known of the states that layers make: how they start, what may become of them, what an input must hold."""
+"""States that layers create: their first values, what training may do to them, and ranges of inputs."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from netspec.graph.value import Value
 
 
 class Initial(Protocol):
-    """How a state gets its first value. Initializer specs are such; so is a constant."""
+    """Gives the first value of a state. Initializer specs implement it; so does `ConstantInitial`."""
 
     def sample(self, seed: int, name: str, shape: tuple[int, ...], dtype: str) -> Any:
         """A NumPy array, the same for the same (seed, name, shape)."""
         ...
 
-    def why_not(self, shape: tuple[int, ...]) -> str | None:
-        """Why there are no values of this shape, where there are none."""
+    def reject_reason(self, shape: tuple[int, ...]) -> str | None:
+        """Why there are no values of this shape; None if there are."""
         return None
 
 
 @dataclass(frozen=True)
-class Constant(Initial):
-    """A state that starts as one repeated number."""
+class ConstantInitial(Initial):
+    """A state that starts with one repeated value."""
 
     value: float = 0.0
 
     def sample(self, seed: int, name: str, shape: tuple[int, ...], dtype: str) -> Any:
-        """An array filled with the number."""
+        """An array filled with the value."""
         import numpy as np
 
         return np.full(shape, self.value, dtype)
@@ -40,7 +40,7 @@ class Piece:
     """The part of a state that one of several workers has."""
 
     shape: tuple[int, ...]
-    """Of the whole."""
+    """Shape of the full array."""
     axis: int | None
     """The axis that is cut; None: the array laid flat, row by row."""
     cuts: tuple[int, ...]
@@ -102,28 +102,28 @@ class Piece:
 
 @dataclass(frozen=True)
 class StateInfo:
-    """What is known of a state besides its type: how it starts, and whether and how training changes it."""
+    """A state's first value, and whether and how training changes it."""
 
     value: Value
     initial: Initial
     role: str
     """`parameter` (given by the user's layers), `statistic` (a moving average), `slot` (of a solver), `gradient` (a
-    sum), `residual` (what a worker has not sent yet of a gradient), `center` (what workers have in common), `gathered`
-    (the whole of a state of which each worker has a piece)."""
+    sum), `residual` (the part of a gradient not sent yet), `center` (shared by all workers), `gathered` (the full
+    array of a state of which each worker has a shard)."""
     trainable: bool = False
     learning_rate_multiplier: float = 1.0
     weight_decay_multiplier: float = 1.0
-    constraint: ConstraintSpec | None = None
-    follows: str | None = None
-    """The state whose first value is its own too."""
+    constraint: Projection | None = None
+    initialized_from: str | None = None
+    """The state whose first value this one copies."""
     piece: Piece | None = None
     """The part of the state that this worker has, which `value` is of the type of; None: it has the whole."""
     gathers: str | None = None
-    """The state whose whole this one is, as it was when all workers last met to look at it (`Crew.looking`)."""
+    """The sharded state that this one is the full copy of, as of the last `WorkerSession.synchronized_view`."""
 
 
 class Totals(Protocol):
-    """What is known of the samples seen so far, in NumPy; its size does not depend on how many they are."""
+    """Statistics of the samples seen so far, in NumPy; their size does not depend on the number of samples."""
 
     def merged(self, other: Self) -> Self:
         """That of both sets of samples together."""
@@ -136,38 +136,38 @@ class Totals(Protocol):
 
 @dataclass(frozen=True)
 class Adapted:
-    """States that one pass over the training data gives their values, before the first step."""
+    """States whose values one pass over the training data computes, before the first step."""
 
     states: tuple[str, ...]
     """Their names in the net."""
     results: tuple[Value, ...]
-    """What is computed of each batch, in the inference form."""
+    """Values computed for each batch, in the inference form."""
     totals: Callable[..., Totals]
     """Makes totals of the arrays of these results."""
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Whole numbers that a layer can take from an input; the loader checks every sample against it."""
+    """Integers that a layer accepts from an input; the loader checks every sample against it."""
 
     low: int
     high: int
-    """The first number above."""
+    """The first integer above the range."""
     why: str
     also: frozenset[int] = frozenset()
-    """Numbers outside of that range that are taken too."""
+    """Integers outside of the range that are also accepted."""
 
     def within(self, other: Domain) -> Domain:
-        """The numbers that are in both."""
+        """The integers in both."""
         also = {one for one in self.also | other.also if self.takes(one) and other.takes(one)}
         return Domain(max(self.low, other.low), min(self.high, other.high), self.why, frozenset(also))
 
     def takes(self, number: int) -> bool:
-        """Whether the number is one of them."""
+        """Whether the integer is accepted."""
         return self.low <= number < self.high or number in self.also
 
 
-class RegularizerSpec(Protocol):
+class Penalty(Protocol):
     """A penalty on a parameter, added to the loss."""
 
     def penalty(self, weight: Value) -> Value:
@@ -175,13 +175,13 @@ class RegularizerSpec(Protocol):
         ...
 
 
-class ConstraintSpec(Protocol):
-    """What a parameter is projected on after each step."""
+class Projection(Protocol):
+    """A projection of a parameter after each step."""
 
     def project(self, weight: Value) -> Value:
         """The nearest allowed value, of the same type."""
         ...
 
-    def why_not(self, shape: tuple[int, ...]) -> str | None:
-        """Why a parameter of this shape cannot be constrained so, where it cannot."""
+    def reject_reason(self, shape: tuple[int, ...]) -> str | None:
+        """Why a parameter of this shape cannot have the constraint; None if it can."""
         ...

@@ -1,4 +1,4 @@
-"""Graph → graph, one pass a file, and the two plans made of the finished graph: order of execution and memory.
+"""Graph-to-graph passes, one per module, and the planners of execution order and memory.
 
-Code that no result depends on needs no pass: a graph consists of what its results are computed from.
+Dead code elimination needs no pass: a graph consists of the nodes that its results depend on.
 """

@@ -1,4 +1,4 @@
-"""`Pass` and the function that runs a sequence of them."""
+"""`Pass`, the base of graph transformations, and `run_passes`."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from netspec.graph.verify import verify
 
 
 class Pass:
-    """One rewriting of the graph. It keeps the names of results and updates, and what they are.
+    """A graph transformation that keeps the names and meanings of results and updates.
 
-    A pass may rely on nothing but what the verifier checks and what the passes in `needs` leave behind. It decides by
-    the traits of ops.
+    A pass may rely on what the verifier checks and on the passes in `requires`, and decides by op traits.
     """
 
     name: ClassVar[str]
-    needs: ClassVar[frozenset[str]] = frozenset()
-    """Names of passes that must have run before."""
+    requires: ClassVar[frozenset[str]] = frozenset()
+    """Names of passes that must run before."""
     exact: ClassVar[bool] = True
-    """True if every result is bitwise the same as without the pass, where the reference kernels compute it."""
+    """Whether results of the reference kernels are bit-identical with and without the pass."""
 
     def run(self, graph: Graph) -> Graph:
-        """The rewritten graph."""
-        raise NotImplementedError  # abstract: subclasses say
+        """The transformed graph."""
+        raise NotImplementedError  # abstract
 
 
 def run_passes(graph: Graph, passes: Iterable[Pass], *, check: bool = False) -> Graph:
-    """Run the passes in order; with `check`, the verifier runs after each."""
+    """Run the passes in order; with `check`, verify the graph after each."""
     done: set[str] = set()
     for one in passes:
-        missing = one.needs - done
+        missing = one.requires - done
         if missing:
             raise ValueError(f"pass {one.name} needs {', '.join(sorted(missing))} before it")
         graph = one.run(graph)

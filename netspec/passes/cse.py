@@ -1,4 +1,4 @@
-"""Common subexpressions: equal pure ops on the same operands are computed once."""
+"""Common subexpression elimination: equal pure ops on the same operands are computed once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netspec.passes.base import Pass
 
 
 class CommonSubexpressions(Pass):
-    """Merge nodes that compute the same."""
+    """Merge nodes that compute the same value."""
 
     name: ClassVar[str] = "cse"
 
@@ -32,12 +32,12 @@ class CommonSubexpressions(Pass):
 
 
 def exactly(attribute: object) -> Hashable:
-    """A key that is equal for attributes equal to the last bit alone: 0.0 and -0.0 differ, NaN is equal to itself."""
+    """A key that is equal only for bit-identical attributes: 0.0 and -0.0 differ, NaN equals itself."""
     if isinstance(attribute, float):
         return attribute.hex()
     if isinstance(attribute, tuple):
         return tuple(map(exactly, attribute))
     if is_dataclass(attribute):
         return (type(attribute), *(exactly(getattr(attribute, one.name)) for one in fields(attribute)))
-    assert isinstance(attribute, Hashable), "ops are made of values"
+    assert isinstance(attribute, Hashable), "attributes of ops are hashable"
     return attribute

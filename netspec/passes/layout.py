@@ -1,15 +1,15 @@
-"""Layout assignment, and with it the choice of kernels: by cost over the whole graph.
+"""Layout assignment and kernel choice, by estimated cost over the whole graph.
 
-Kernels offer ways to run a node: what they read and write, and about how long a call takes then. A value that lies
-otherwise than its reader wants is copied, once for all readers that want the same, which takes the time of its bytes;
-of what is steady a copy costs nothing. Each node in turn takes the offer that costs least together with its copies, the
-kernel of the highest rank where none is clearly cheaper. What only some kernels want, an order of axes or forms of
-their own, may gain at a node and lose elsewhere (at its borders; where another reader would have shared a copy): for
-each such wish the whole graph is assigned once more without it, and the cheaper assignment stays.
+Kernels offer ways to run a node: the layouts that they read and write, and an estimated time. A value that is stored
+otherwise than its reader needs is copied, once for all readers that need the same layout; the copy costs the time to
+move its bytes, or nothing for an invariant value. Each node in turn takes the offer that is cheapest together with its
+copies, or the kernel of the highest rank if none is clearly cheaper. A requirement of only some kernels (an order of
+axes, or a kernel's own layout) may gain at one node and lose elsewhere, for example at graph borders. For each such
+requirement the whole graph is assigned again without it, and the cheaper assignment is kept.
 
-Elementwise ops take any order, and so want that of an operand. An opaque layout is for the kernel that asked for it: to
-everybody else the value is a plain one. Inputs, states and results are never opaque. What may lie in fewer bits does so
-where the kernel that makes it, or the product that reads it, takes it so.
+Elementwise ops accept any order, and so take that of an operand. Only the kernel that asked for an opaque layout sees
+it; to all others the value is plain. Inputs, states and results are never opaque. A value that may be stored in fewer
+bits is, if the kernel that computes it or a contraction that reads it accepts that.
 """
 
 from __future__ import annotations
@@ -18,48 +18,51 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from netspec.graph.cost_model import machine_model, use_machine_model
 from netspec.graph.graph import Graph, rebuild, users
-from netspec.graph.kernel import Candidates, Choice, Kernel, Kernels, Offer, moving
-from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.kernel import Kernel, KernelCandidates, KernelChoice, KernelOption, KernelProvider, transfer_seconds
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.ops.shape import Reorder
 from netspec.graph.ops.source import Input
-from netspec.graph.rates import rated, rates
 from netspec.graph.types import DType, Precision
 from netspec.graph.value import Node, Scope, Value, in_scope
-from netspec.passes.precision import contracted
-from netspec.passes.steady import steady_nodes
+from netspec.passes.invariant import invariant_nodes
+from netspec.passes.mixed_precision import contracted_operand_count
 
 MARGIN = 0.95
-"""What an offer must cost at most, as a share of what the usual kernel's costs, to be taken instead."""
+"""An offer replaces the usual kernel's only if its cost is below this share of that offer's cost."""
 
 
 @dataclass(frozen=True)
-class Narrow:
-    """The values that may lie in fewer bits, and the type they have then."""
+class NarrowedValues:
+    """The values that may be stored in fewer bits, and the type in which they are stored."""
 
     values: frozenset[Value]
     dtype: DType
 
 
 @dataclass(frozen=True, eq=False)
-class Assigned:
-    """A graph with copies where layouts change, the layout of every value, and the kernel of every node."""
+class LayoutAssignment:
+    """A graph with copies where layouts change, the layout of each value, and the kernel of each node."""
 
     graph: Graph
     layouts: dict[Value, Layout]
-    choices: dict[Node, Choice]
+    choices: dict[Node, KernelChoice]
     seconds: float
-    """What a run costs by the ratings of kernels, copies included; of use in comparison alone."""
+    """Estimated duration of a run, including copies; only meaningful in comparisons."""
     avoidable: frozenset[str]
-    """Wishes that some kernel was granted, and that the node could do without: orders of axes, a kernel's own forms."""
+    """Requirements that were met but could be refused: orders of axes, and kernels' own layouts."""
 
 
 def assign_layouts(
-    graph: Graph, kernels: Kernels, narrow: Narrow | None = None, precision: Precision = Precision.FLOAT32
-) -> Assigned:
-    """The cheapest assignment of those that were tried, by kernels that may round as `precision` says."""
-    chooser = _Chooser(graph, kernels, narrow, precision)
-    with rated(kernels.rates):
+    graph: Graph,
+    kernels: KernelProvider,
+    narrow: NarrowedValues | None = None,
+    precision: Precision = Precision.FLOAT32,
+) -> LayoutAssignment:
+    """The cheapest of the assignments that were tried, with kernels that may round to `precision`."""
+    chooser = _KernelOffers(graph, kernels, narrow, precision)
+    with use_machine_model(kernels.rates):
         first = best = _Assignment(chooser).run()
         refused: frozenset[str] = frozenset()
         for wish in sorted(first.avoidable):
@@ -69,106 +72,112 @@ def assign_layouts(
     return best
 
 
-def alike(value: Value, one: Layout, other: Layout) -> bool:
-    """Whether the elements of a value lie the same way in two layouts."""
+def same_storage(value: Value, one: Layout, other: Layout) -> bool:
+    """Whether a value's elements are stored in the same order in two layouts."""
     if one.dtype != other.dtype:
         return False
     return one == other or (one.is_plain(value.type) and other.is_plain(value.type))
 
 
-class _Chooser:
-    """What kernels offer for the nodes of a graph."""
+class _KernelOffers:
+    """The ways in which kernels offer to run the nodes of a graph."""
 
-    def __init__(self, graph: Graph, kernels: Kernels, narrow: Narrow | None, precision: Precision) -> None:
+    def __init__(
+        self, graph: Graph, kernels: KernelProvider, narrow: NarrowedValues | None, precision: Precision
+    ) -> None:
         self.graph, self.kernels, self.narrow, self._precision = graph, kernels, narrow, precision
-        self.steady, self.read = steady_nodes(graph), users(graph.nodes())
-        self._candidates: dict[Node, Candidates] = {}
-        self._offers: dict[tuple[Node, tuple[Layout, ...]], list[Offer]] = {}
+        self.invariant, self.read = invariant_nodes(graph), users(graph.nodes())
+        self._candidates: dict[Node, KernelCandidates] = {}
+        self._offers: dict[tuple[Node, tuple[Layout, ...]], list[KernelOption]] = {}
 
-    def candidates(self, node: Node) -> Candidates:
-        """The kernels that take a node."""
+    def candidates(self, node: Node) -> KernelCandidates:
+        """The kernels that accept a node."""
         if node not in self._candidates:
             self._candidates[node] = self.kernels.candidates(node, self._precision)
         return self._candidates[node]
 
-    def offers(self, node: Node, given: Sequence[Layout]) -> list[Offer]:
-        """Ways to run a node whose operands lie as `given`, the usual one first."""
+    def offers(self, node: Node, given: Sequence[Layout]) -> list[KernelOption]:
+        """Ways to run a node whose operands have the layouts `given`, the usual one first."""
         key = node, tuple(given)
         if key not in self._offers:
-            self._offers[key] = self._asked(node, given)
+            self._offers[key] = self._query_offers(node, given)
         return self._offers[key]
 
-    def _asked(self, node: Node, given: Sequence[Layout]) -> list[Offer]:
-        wide = [one.as_stored(None) for one in given]
-        found: dict[tuple[Kernel, Signature], None] = {}
+    def _query_offers(self, node: Node, given: Sequence[Layout]) -> list[KernelOption]:
+        wide = [one.with_dtype(None) for one in given]
+        found: dict[tuple[Kernel, LayoutSignature], None] = {}
         for kernel in self.candidates(node).kernels:
             for order in self._orders(kernel, node, wide):
                 wanted = self._stored(node, given, order)
-                found[kernel, order if wanted == order else kernel.narrowed(node, wanted) or order] = None
-        offers = [Offer(kernel, lying, kernel.seconds(node, lying)) for kernel, lying in found]
-        raced = [*offers, *self._varied(node, offers)] if self.kernels.races else offers
-        measured = self.kernels.measured(node, raced) if len(raced) > 1 else None
+                found[kernel, order if wanted == order else kernel.low_precision_signature(node, wanted) or order] = (
+                    None
+                )
+        offers = [
+            KernelOption(kernel, signature, kernel.estimated_seconds(node, signature)) for kernel, signature in found
+        ]
+        raced = [*offers, *self._tuning_offers(node, offers)] if self.kernels.has_tuner else offers
+        measured = self.kernels.measured_seconds(node, raced) if len(raced) > 1 else None
         if measured is None:
             return offers
-        return [replace(one, seconds=seconds, raced=True) for one, seconds in zip(raced, measured, strict=True)]
+        return [replace(one, seconds=seconds, was_measured=True) for one, seconds in zip(raced, measured, strict=True)]
 
     @staticmethod
-    def _varied(node: Node, offers: Sequence[Offer]) -> Iterator[Offer]:
-        """What the kernels of the offers could do in other ways."""
+    def _tuning_offers(node: Node, offers: Sequence[KernelOption]) -> Iterator[KernelOption]:
+        """Tuning variants of the kernels in `offers`."""
         for offer in offers:
-            for kernel in offer.kernel.variants(node, offer.layouts):
+            for kernel in offer.kernel.tuning_variants(node, offer.layouts):
                 yield replace(offer, kernel=kernel)
 
-    def wanted(self, value: Value, layout: Layout) -> set[Layout]:
-        """The layouts that readers want a value copied into that lies so, if all else lies plainly."""
+    def reader_layouts(self, value: Value, layout: Layout) -> set[Layout]:
+        """Layouts into which readers want a value in `layout` copied if all other values are plain."""
         found = set()
         for node in self.read.get(value, ()):
             if node.op.traits.elementwise:
-                continue  # takes it as it is
+                continue  # the reader accepts it as it is
             taken = PLAIN
             if not node.op.traits.view:
-                given = [_strided(layout) if one is value else PLAIN for one in node.inputs]
+                given = [_without_opaque(layout) if one is value else PLAIN for one in node.inputs]
                 taken = self.offers(node, given)[0].layouts.inputs[node.inputs.index(value)]
-            if not alike(value, layout.as_stored(None), taken.as_stored(None)):
+            if not same_storage(value, layout.with_dtype(None), taken.with_dtype(None)):
                 found.add(taken)
         return found
 
-    def _orders(self, kernel: Kernel, node: Node, given: Sequence[Layout]) -> Iterator[Signature]:
-        """The layouts that a kernel could read and write, as to the order of elements."""
+    def _orders(self, kernel: Kernel, node: Node, given: Sequence[Layout]) -> Iterator[LayoutSignature]:
+        """The element orders that a kernel could read and write."""
         if isinstance(node.op, Reorder):
-            yield Signature((node.op.source,), (node.op.target,))
+            yield LayoutSignature((node.op.source,), (node.op.target,))
         elif node.op.traits.elementwise:
             shape = node.types[0].shape
             whole = [value.shape == shape for value in node.inputs]
-            lying = dict.fromkeys(layout for layout, fits in zip(given, whole, strict=True) if fits)
-            for chosen in sorted(lying or [PLAIN], key=lambda layout: layout == PLAIN):
+            signature = dict.fromkeys(layout for layout, fits in zip(given, whole, strict=True) if fits)
+            for chosen in sorted(signature or [PLAIN], key=lambda layout: layout == PLAIN):
                 wanted = [chosen if fits else layout for layout, fits in zip(given, whole, strict=True)]
-                yield Signature(tuple(wanted), (chosen,) * len(node.outputs))
+                yield LayoutSignature(tuple(wanted), (chosen,) * len(node.outputs))
         else:
             yield kernel.layouts(node, given)
             yield from kernel.alternatives(node, given)
 
-    def _stored(self, node: Node, given: Sequence[Layout], wide: Signature) -> Signature:
-        """The layouts with element types: as operands lie, and fewer bits for what products read and for results."""
+    def _stored(self, node: Node, given: Sequence[Layout], wide: LayoutSignature) -> LayoutSignature:
+        """The layouts with stored types: fewer bits for results and for operands of contractions."""
         if self.narrow is None or isinstance(node.op, Reorder):
             return wide
-        narrow, rounded = self.narrow, contracted(node)
+        narrow, rounded = self.narrow, contracted_operand_count(node)
         inputs = [
-            order.as_stored(narrow.dtype if index < rounded and value.dtype == DType.FLOAT32 else lies.dtype)
+            order.with_dtype(narrow.dtype if index < rounded and value.dtype == DType.FLOAT32 else lies.dtype)
             for index, (value, order, lies) in enumerate(zip(node.inputs, wide.inputs, given, strict=True))
         ]
         outputs = [
-            order.as_stored(narrow.dtype if value in narrow.values else None)
+            order.with_dtype(narrow.dtype if value in narrow.values else None)
             for value, order in zip(node.outputs, wide.outputs, strict=True)
         ]
-        return Signature(tuple(inputs), tuple(outputs))
+        return LayoutSignature(tuple(inputs), tuple(outputs))
 
 
 @dataclass(frozen=True)
-class _Costed:
-    """An offer, and what it costs with the copies that it wants."""
+class _CostedOffer:
+    """An offer and the cost of the copies that it needs."""
 
-    offer: Offer
+    offer: KernelOption
     copies: float
 
     @property
@@ -181,133 +190,142 @@ class _Costed:
 
 
 class _Assignment:
-    """One way to assign layouts, as it comes to be: nodes are taken in the order of execution."""
+    """One assignment under construction: nodes are decided in execution order."""
 
-    def __init__(self, chooser: _Chooser, refused: frozenset[str] = frozenset()) -> None:
-        """Offers with a wish that is `refused` are passed over where there are others."""
+    def __init__(self, chooser: _KernelOffers, refused: frozenset[str] = frozenset()) -> None:
+        """Skip offers with a requirement in `refused` if there are others."""
         self._chooser, self._refused = chooser, refused
         self._new: dict[Value, Value] = {}
         self._layouts: dict[Value, Layout] = {}
-        self._choices: dict[Node, Choice] = {}
+        self._choices: dict[Node, KernelChoice] = {}
         self._copies: dict[tuple[Value, Layout], Value] = {}
-        self._steady = set(chooser.steady)
+        self._invariant = set(chooser.invariant)
         self._seconds = 0.0
         self._avoidable: set[str] = set()
 
-    def run(self) -> Assigned:
-        """Assign all."""
+    def run(self) -> LayoutAssignment:
+        """Decide all nodes and return the assignment."""
         graph, new = self._chooser.graph, self._new
         for node in graph.nodes():
             operands = [new[value] for value in node.inputs]
-            signature, choice = self._decided(node, operands)
+            signature, choice = self._decide(node, operands)
             wanted = zip(operands, signature.inputs, strict=True)
-            operands = [self._lying(value, layout, node.scope) for value, layout in wanted]
+            operands = [self._in_layout(value, layout, node.scope) for value, layout in wanted]
             made = node.outputs if tuple(operands) == node.inputs else rebuild(node, operands)
             new.update(zip(node.outputs, made, strict=True))
-            self._add(made, signature.outputs, choice, steady=node in self._steady)
-        ends = graph.mapped(new)
+            self._add(made, signature.outputs, choice, invariant=node in self._invariant)
+        ends = graph.remap(new)
         outputs = {name: self._readable(value) for name, value in ends.outputs.items()}
-        updates = {name: self._lying(value, PLAIN, value.node.scope) for name, value in ends.updates.items()}
+        updates = {name: self._in_layout(value, PLAIN, value.node.scope) for name, value in ends.updates.items()}
         guard = None if ends.guard is None else self._readable(ends.guard)
         made_of = Graph(outputs, updates, guard)
-        return Assigned(made_of, self._layouts, self._choices, self._seconds, frozenset(self._avoidable))
+        return LayoutAssignment(made_of, self._layouts, self._choices, self._seconds, frozenset(self._avoidable))
 
-    def _add(self, made: Sequence[Value], layouts: Sequence[Layout], choice: Choice | None, *, steady: bool) -> None:
+    def _add(
+        self, made: Sequence[Value], layouts: Sequence[Layout], choice: KernelChoice | None, *, invariant: bool
+    ) -> None:
         self._layouts.update(zip(made, layouts, strict=True))
         if choice is not None:
             self._choices[made[0].node] = choice
-        if steady:
-            self._steady.add(made[0].node)
+        if invariant:
+            self._invariant.add(made[0].node)
 
-    def _lying(self, value: Value, layout: Layout, scope: Scope) -> Value:
-        """`value`, or a copy that lies as wanted; an opaque one belongs to the `scope` of the one who wants it."""
+    def _in_layout(self, value: Value, layout: Layout, scope: Scope) -> Value:
+        """`value`, or a copy of it in the layout; a copy in an opaque layout belongs to the reader's `scope`."""
         lies = self._layouts[value]
-        if alike(value, lies, layout):
+        if same_storage(value, lies, layout):
             return value
-        if (lies.form or layout.form) and PLAIN not in (lies, layout) and not alike(value, lies, PLAIN):
-            return self._lying(self._lying(value, PLAIN, scope), layout, scope)
+        if (lies.opaque or layout.opaque) and PLAIN not in (lies, layout) and not same_storage(value, lies, PLAIN):
+            return self._in_layout(self._in_layout(value, PLAIN, scope), layout, scope)
         key = value, layout
         if key not in self._copies:
-            self._seconds += self._copying(value, layout)
-            with in_scope(scope if layout.form else value.node.scope):
+            self._seconds += self._copy_seconds(value, layout)
+            with in_scope(scope if layout.opaque else value.node.scope):
                 copy = self._copies[key] = Reorder(lies, layout)(value)
-            _, choice = self._chosen(copy.node, [value], [lies])
-            self._add([copy], [layout], choice, steady=value.node in self._steady)
+            _, choice = self._choose_offer(copy.node, [value], [lies])
+            self._add([copy], [layout], choice, invariant=value.node in self._invariant)
         return self._copies[key]
 
     def _readable(self, value: Value) -> Value:
-        """`value` for whoever runs the program."""
-        return value if self._layouts[value].form is None else self._lying(value, PLAIN, value.node.scope)
+        """`value` in a layout that the caller of the program can read."""
+        return value if self._layouts[value].opaque is None else self._in_layout(value, PLAIN, value.node.scope)
 
-    def _copying(self, value: Value, layout: Layout) -> float:
-        """What a copy of a value costs that is not there yet."""
+    def _copy_seconds(self, value: Value, layout: Layout) -> float:
+        """Cost of a copy of a value, or 0 if the copy exists."""
         lies = self._layouts[value]
-        if alike(value, lies, layout) or (value, layout) in self._copies or value.node in self._steady:
+        if same_storage(value, lies, layout) or (value, layout) in self._copies or value.node in self._invariant:
             return 0.0
-        return rates().call + moving(lies.nbytes(value.type) + layout.nbytes(value.type))
+        return machine_model().call_seconds + transfer_seconds(lies.nbytes(value.type) + layout.nbytes(value.type))
 
-    def _decided(self, node: Node, operands: Sequence[Value]) -> tuple[Signature, Choice | None]:
+    def _decide(self, node: Node, operands: Sequence[Value]) -> tuple[LayoutSignature, KernelChoice | None]:
         """The layouts of a node, and its kernel if it needs one."""
-        given = [_strided(self._layouts[value]) for value in operands]
+        given = [_without_opaque(self._layouts[value]) for value in operands]
         if node.op.traits.source:
-            return Signature((), (self._inputs.get(node, PLAIN),)), None
+            return LayoutSignature((), (self._inputs.get(node, PLAIN),)), None
         if node.op.traits.view:
-            flat = PLAIN.as_stored(given[0].dtype)
-            return Signature((flat, *(PLAIN for _ in given[1:])), (flat,)), None
-        chosen, choice = self._chosen(node, operands, given)
-        if node not in self._steady:
+            flat = PLAIN.with_dtype(given[0].dtype)
+            return LayoutSignature((flat, *(PLAIN for _ in given[1:])), (flat,)), None
+        chosen, choice = self._choose_offer(node, operands, given)
+        if node not in self._invariant:
             self._seconds += chosen.seconds
         return chosen.layouts, choice
 
-    def _chosen(self, node: Node, operands: Sequence[Value], given: Sequence[Layout]) -> tuple[Offer, Choice]:
-        """The offer that costs least, and what is told of the others."""
-        offers, declined = self._chooser.offers(node, given), self._chooser.candidates(node).declined
+    def _choose_offer(
+        self, node: Node, operands: Sequence[Value], given: Sequence[Layout]
+    ) -> tuple[KernelOption, KernelChoice]:
+        """The cheapest offer, and the choice with the reasons against the others."""
+        offers, declined = self._chooser.offers(node, given), self._chooser.candidates(node).rejected
         if len(offers) == 1:
-            return offers[0], _choice(_Costed(offers[0], 0.0), (), declined)
+            return offers[0], _kernel_choice(_CostedOffer(offers[0], 0.0), (), declined)
         offers = self._allowed(offers, operands)
         varied = len({one.layouts.outputs for one in offers}) > 1
         costed = [
-            _Costed(
+            _CostedOffer(
                 one,
-                sum(map(self._copying, operands, one.layouts.inputs))
-                + (self._onward(node, one.layouts) if varied else 0.0),
+                sum(map(self._copy_seconds, operands, one.layouts.inputs))
+                + (self._reader_copy_seconds(node, one.layouts) if varied else 0.0),
             )
             for one in offers
         ]
         best = _cheapest(costed)
         if not node.op.traits.elementwise:
-            granted = self._wishes(best.offer, operands)
+            granted = self._requirements(best.offer, operands)
             for one in offers:
-                spared = granted - self._wishes(one, operands)
-                # Forms are no wish where a kernel has nothing else to offer: another kernel is weighed as it is.
-                self._avoidable |= spared if one.kernel is best.offer.kernel else spared - {_forms(best.offer)}
-        return best.offer, _choice(best, costed, declined)
+                spared = granted - self._requirements(one, operands)
+                # A kernel's own layouts cannot be refused if the kernel has no other offer; another kernel is compared
+                # with them included.
+                self._avoidable |= (
+                    spared if one.kernel is best.offer.kernel else spared - {_own_layout_requirement(best.offer)}
+                )
+        return best.offer, _kernel_choice(best, costed, declined)
 
-    def _allowed(self, offers: list[Offer], operands: Sequence[Value]) -> list[Offer]:
-        return [one for one in offers if self._refused.isdisjoint(self._wishes(one, operands))] or offers
+    def _allowed(self, offers: list[KernelOption], operands: Sequence[Value]) -> list[KernelOption]:
+        return [one for one in offers if self._refused.isdisjoint(self._requirements(one, operands))] or offers
 
-    def _wishes(self, offer: Offer, operands: Sequence[Value]) -> set[str]:
-        """What an offer asks for: orders of axes other than that of the shape, its own forms of what is not steady."""
-        lying = {one.as_stored(None) for one in (*offer.layouts.inputs, *offer.layouts.outputs) if one.form is None}
+    def _requirements(self, offer: KernelOption, operands: Sequence[Value]) -> set[str]:
+        """Requirements of an offer: other orders of axes, and own layouts of values that vary."""
+        signature = {
+            one.with_dtype(None) for one in (*offer.layouts.inputs, *offer.layouts.outputs) if one.opaque is None
+        }
         own = any(
-            layout.form is not None and value.node not in self._steady
+            layout.opaque is not None and value.node not in self._invariant
             for value, layout in zip(operands, offer.layouts.inputs, strict=True)
         )
-        return {*map(str, lying - {PLAIN}), *([_forms(offer)] if own else [])}
+        return {*map(str, signature - {PLAIN}), *([_own_layout_requirement(offer)] if own else [])}
 
-    def _onward(self, node: Node, lying: Signature) -> float:
-        """What copies cost that the readers of a node's results want at once."""
+    def _reader_copy_seconds(self, node: Node, signature: LayoutSignature) -> float:
+        """Cost of the copies that readers of the node's results need at once."""
         return sum(
-            rates().call + moving(layout.nbytes(value.type) + wanted.nbytes(value.type))
-            for value, layout in zip(node.outputs, lying.outputs, strict=True)
-            for wanted in self._chooser.wanted(value, layout)
+            machine_model().call_seconds + transfer_seconds(layout.nbytes(value.type) + wanted.nbytes(value.type))
+            for value, layout in zip(node.outputs, signature.outputs, strict=True)
+            for wanted in self._chooser.reader_layouts(value, layout)
         )
 
     @cached_property
     def _inputs(self) -> dict[Node, Layout]:
-        """Inputs are copied in anyway: each lies as its first reader wants it.
+        """The layout of each input, which is that of its first reader: inputs are copied to the device in any case.
 
-        One that is to lie in another order and in fewer bits is copied in as it is: a kernel does both faster.
+        An input that needs another order as well as fewer bits is copied as it is: a kernel does both faster.
         """
         found: dict[Node, Layout] = {}
         chooser = self._chooser
@@ -317,30 +335,32 @@ class _Assignment:
             for index, value in enumerate(node.inputs):
                 if isinstance(value.op, Input) and value.node not in found:
                     offers = self._allowed(chooser.offers(node, (PLAIN,) * len(node.inputs)), node.inputs)
-                    wanted = _cheapest([_Costed(one, 0.0) for one in offers]).offer.layouts.inputs[index]
-                    found[value.node] = _strided(wanted).as_stored(None)
+                    wanted = _cheapest([_CostedOffer(one, 0.0) for one in offers]).offer.layouts.inputs[index]
+                    found[value.node] = _without_opaque(wanted).with_dtype(None)
         if chooser.narrow is None:
             return found
-        flat = PLAIN.as_stored(chooser.narrow.dtype)
+        flat = PLAIN.with_dtype(chooser.narrow.dtype)
         rounded = {value.node: value.type for value in chooser.narrow.values if isinstance(value.op, Input)}
         return found | {
             node: flat if found.get(node, PLAIN).is_plain(kind) else PLAIN for node, kind in rounded.items()
         }
 
 
-def _forms(offer: Offer) -> str:
-    """The wish for forms of a kernel's own."""
-    return f"forms of {offer.kernel.label}"
+def _own_layout_requirement(offer: KernelOption) -> str:
+    """The requirement of a kernel's own layouts."""
+    return f"own layouts of {offer.kernel.label}"
 
 
-def _cheapest(costed: Sequence[_Costed]) -> _Costed:
-    """The first one, unless another is clearly cheaper."""
+def _cheapest(costed: Sequence[_CostedOffer]) -> _CostedOffer:
+    """The first offer, unless another is clearly cheaper."""
     usual, best = costed[0], min(costed, key=lambda one: one.seconds)
     return best if best.seconds < MARGIN * usual.seconds else usual
 
 
-def _choice(best: _Costed, costed: Sequence[_Costed], declined: Sequence[tuple[Kernel, str]]) -> Choice:
-    """The kernel, and why it is not one that ranks higher, was raced against it, or reads and writes otherwise."""
+def _kernel_choice(
+    best: _CostedOffer, costed: Sequence[_CostedOffer], declined: Sequence[tuple[Kernel, str]]
+) -> KernelChoice:
+    """The chosen kernel, and why not one with a higher rank, a tuning variant, or one with other layouts."""
     chosen, told = best.offer, []
     for kernel, reason in declined:
         if kernel.rank > chosen.kernel.rank:
@@ -348,14 +368,14 @@ def _choice(best: _Costed, costed: Sequence[_Costed], declined: Sequence[tuple[K
     for one in costed:
         offer = one.offer
         lower = offer.kernel.rank <= chosen.kernel.rank
-        if one is best or (offer.layouts == chosen.layouts and lower and not offer.raced):
+        if one is best or (offer.layouts == chosen.layouts and lower and not offer.was_measured):
             continue
-        lying = "" if offer.layouts == chosen.layouts else f" on {', '.join(map(str, offer.layouts.inputs))}"
-        verb = "lost the race" if offer.raced else "is rated slower"
-        told.append((f"{offer.kernel.label}{lying}", f"{verb}: {one} to {best}"))
-    return Choice(chosen.kernel, tuple(told), chosen.seconds if chosen.raced else None)
+        signature = "" if offer.layouts == chosen.layouts else f" on {', '.join(map(str, offer.layouts.inputs))}"
+        verb = "lost the race" if offer.was_measured else "is rated slower"
+        told.append((f"{offer.kernel.label}{signature}", f"{verb}: {one} to {best}"))
+    return KernelChoice(chosen.kernel, tuple(told), chosen.seconds if chosen.was_measured else None)
 
 
-def _strided(layout: Layout) -> Layout:
-    """The layout, or the plain one for an opaque one."""
-    return PLAIN if layout.form is not None else layout
+def _without_opaque(layout: Layout) -> Layout:
+    """The layout, or the plain one if it is opaque."""
+    return PLAIN if layout.opaque is not None else layout

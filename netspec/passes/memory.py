@@ -1,82 +1,84 @@
-"""The memory plan: where each value lives, in one arena, so that what is dead makes room for what comes.
+"""Memory planning: assigns each value a storage, so that values which are not alive together share memory.
 
-Values that live at the same time never overlap; a view lives where its operand lives; an op with the trait `inplace`
-may write over an operand that dies with it; a new value of a state is written where the state lives if nobody reads
-the old value afterwards, and never before the guard was looked at. What could not be written in place is copied at
-the end of the step. What steady nodes leave to others has memory of its own, since it stays from run to run. Operands
-that an op wants side by side (`Op.row`) are parts of one piece.
+Values that are alive at the same time never overlap. A view shares the storage of its operand. An op with the trait
+`inplace` may write over an operand that is not read afterwards. The new value of a state is written to the state's
+memory if nobody reads the old value later, and never before the guard is checked; otherwise it is copied at the end of
+the step. Results of invariant nodes that other nodes read have memory of their own, since they persist between runs.
+Operands that an op wants contiguous (`Op.contiguous_operands`) are parts of one storage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
+from netspec.graph.execution_plan import MemoryPlan, Storage, align_up
 from netspec.graph.graph import Graph
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.ops.source import Input, State
-from netspec.graph.plan import MemoryPlan, Storage, aligned
 from netspec.graph.value import Node, Value
-from netspec.passes.place import place
+from netspec.passes.arena import assign_offsets
 
 
 def plan_memory(
     graph: Graph,
     order: Sequence[Node],
     workspace: Mapping[Node, int],
-    before_guard: int = 0,
+    before_guard_count: int = 0,
     layouts: Mapping[Value, Layout] | None = None,
-    steady: int = 0,
-    slots: int = 0,
-    apart: Container[Node] = (),
+    invariant_count: int = 0,
+    input_slots: int = 0,
+    out_of_place: Container[Node] = (),
 ) -> MemoryPlan:
-    """Plan the memory of the nodes run in `order`; `workspace` is the scratch memory each kernel wants, in bytes.
+    """Plan the memory of the nodes run in `order`; `workspace` maps nodes to the bytes of scratch memory they need.
 
-    Inputs on their way have so many `slots`. The first `steady` nodes run only when states have changed. The first
-    `before_guard` nodes run before the guard: they write no state, and find their inputs whole until its end, so that
-    they can be run again to look for what is not finite. The nodes `apart` write over no operand. An updated state must
-    not be fetched, nor be the new value of another state, by itself or as a view: see the pass `detach`.
+    Inputs in transfer have `input_slots` slots. The first `invariant_count` nodes run only when states have changed.
+    The first `before_guard_count` nodes run before the guard: they write no state, and inputs stay intact until the
+    guard is checked, so that these nodes can run again to find the source of a non-finite value. The nodes
+    `out_of_place` do not overwrite operands. An updated state must not be fetched, nor be the new value of another
+    state, directly or through a view: see the pass `state_aliasing`.
     """
-    planner = _Planner(graph, order, before_guard, layouts or {}, steady, apart)
+    planner = _Planner(graph, order, before_guard_count, layouts or {}, invariant_count, out_of_place)
     planner.assign()
-    storages = {id(one): one for one in map(_whole, planner.storage.values())}.values()
+    storages = {id(one): one for one in map(_outer_storage, planner.storage.values())}.values()
     scratch = {
-        node: Storage(aligned(size), index, index, "arena")
+        node: Storage(align_up(size), index, index, "arena")
         for index, node in enumerate(order)
         if (size := workspace.get(node, 0))
     }
     arena = [one for one in storages if one.kind == "arena"] + list(scratch.values())
-    live, arena_bytes = _live_bytes(arena, len(order)), place(arena)
+    live, arena_bytes = _live_bytes(arena, len(order)), assign_offsets(arena)
     for part in planner.storage.values():
-        if part.row is not None:
-            part.offset = part.row.offset + part.within
+        if part.parent is not None:
+            part.offset = part.parent.offset + part.parent_offset
     return MemoryPlan(
         storage=planner.storage,
         workspace=scratch,
         copies=tuple(planner.copies),
         arena_bytes=arena_bytes,
         lower_bound=max(live, default=0),
-        constant_bytes=_in_a_row(one for one in storages if one.kind == "constant"),
-        steady_bytes=_in_a_row(one for one in storages if one.kind == "steady"),
-        staged_bytes=slots * sum(one.size for value, one in planner.storage.items() if isinstance(value.op, Input)),
+        constant_bytes=_assign_consecutive(one for one in storages if one.kind == "constant"),
+        invariant_bytes=_assign_consecutive(one for one in storages if one.kind == "invariant"),
+        staged_bytes=input_slots
+        * sum(one.size for value, one in planner.storage.items() if isinstance(value.op, Input)),
         live_bytes=live[: len(order)],
     )
 
 
-def _whole(piece: Storage) -> Storage:
-    """The piece, or the row that it is a part of, which lives as long as any of its parts."""
-    row = piece.row
+def _outer_storage(piece: Storage) -> Storage:
+    """The storage, or its parent, whose lifetime is extended to cover this part."""
+    row = piece.parent
     if row is None:
         return piece
-    row.first, row.last = min(row.first, piece.first), max(row.last, piece.last)
+    row.first_use, row.last_use = min(row.first_use, piece.first_use), max(row.last_use, piece.last_use)
     return row
 
 
 def _live_bytes(pieces: Iterable[Storage], steps: int) -> list[int]:
-    """Bytes alive while each node runs; the last entry is the end of the step."""
+    """Bytes alive during each node; the last entry is the end of the step."""
     change = [0] * (steps + 2)
     for piece in pieces:
-        change[max(piece.first, 0)] += piece.size
-        change[piece.last + 1] -= piece.size
+        change[max(piece.first_use, 0)] += piece.size
+        change[piece.last_use + 1] -= piece.size
     live, total = [], 0
     for bytes_ in change[: steps + 1]:
         total += bytes_
@@ -84,8 +86,8 @@ def _live_bytes(pieces: Iterable[Storage], steps: int) -> list[int]:
     return live
 
 
-def _in_a_row(pieces: Iterable[Storage]) -> int:
-    """Give each piece a place of its own; the bytes of all."""
+def _assign_consecutive(pieces: Iterable[Storage]) -> int:
+    """Assign consecutive offsets to the storages; return the total size."""
     size = 0
     for piece in pieces:
         piece.offset, size = size, size + piece.size
@@ -96,20 +98,20 @@ class _Planner:
     """Decides which values share a storage."""
 
     def __init__(
-        self, graph: Graph, order: Sequence[Node], before_guard: int, layouts: Mapping[Value, Layout], steady: int,
-        apart: Container[Node],
+        self, graph: Graph, order: Sequence[Node], before_guard_count: int, layouts: Mapping[Value, Layout],
+        invariant_count: int, out_of_place: Container[Node],
     ) -> None:  # fmt: skip
-        self.graph, self.order, self.before_guard, self.layouts = graph, order, before_guard, layouts
-        self.apart, self.kept = apart, self._kept(steady)
+        self.graph, self.order, self.before_guard_count, self.layouts = graph, order, before_guard_count, layouts
+        self.out_of_place, self.kept = out_of_place, self._invariant_results(invariant_count)
         self.end = len(order)
         self.storage: dict[Value, Storage] = {}
         self.copies: list[tuple[Value, str]] = []
         self.targets = self._updates_in_place()
         self.last_use = self._last_uses()
-        self.rows = self._rows()
+        self.rows = self._contiguous_groups()
 
     def assign(self) -> None:
-        """Give every value that anybody reads a storage, and note what must be copied at the end."""
+        """Assign a storage to each value that is read, and record what is copied at the end of the step."""
         for index, node in enumerate(self.order):
             for value in node.outputs:
                 if value in self.last_use:
@@ -119,39 +121,42 @@ class _Planner:
                 self.copies.append((value, name))
 
     def _last_uses(self) -> dict[Value, int]:
-        """For each value that anybody reads, the position of the last node that does, or the end of the step."""
+        """For each value that is read, the index of its last reader, or the end of the step."""
         last: dict[Value, int] = {}
         for index, node in enumerate(self.order):
             for value in node.inputs:
                 last[value] = index
                 if isinstance(value.op, Input):
-                    last[value] = max(index, self.before_guard - 1)
+                    last[value] = max(index, self.before_guard_count - 1)
         last.update(dict.fromkeys(self.graph.roots(), self.end))
         return last
 
-    def _kept(self, steady: int) -> set[Value]:
-        """The results of the first nodes that later ones or the caller read, and what those are views of."""
-        read = [value for node in self.order[steady:] for value in node.inputs]
-        first = set(self.order[:steady])
+    def _invariant_results(self, invariant_count: int) -> set[Value]:
+        """The invariant results that later nodes or the caller read, and the values that these are views of."""
+        read = [value for node in self.order[invariant_count:] for value in node.inputs]
+        first = set(self.order[:invariant_count])
         kept = {value for value in (*read, *self.graph.roots()) if value.node in first}
-        for node in reversed(self.order[:steady]):
+        for node in reversed(self.order[:invariant_count]):
             if node.op.traits.view and node.outputs[0] in kept:
                 kept.add(node.inputs[0])
         return kept
 
-    def _rows(self) -> dict[Value, tuple[Storage, int]]:
-        """For each value that lies in a row, the row and where in it; whoever asked for it copies what does not."""
+    def _contiguous_groups(self) -> dict[Value, tuple[Storage, int]]:
+        """For each value of a contiguous group, the parent storage and the offset in it.
+
+        Operands that cannot be placed there are copied by the kernel that asked for them.
+        """
         found: dict[Value, tuple[Storage, int]] = {}
         for index, node in enumerate(self.order):
             row = Storage(0, index, index, "arena")
-            for value in (one.base for one in node.op.row(node.inputs)):
+            for value in (one.base for one in node.op.contiguous_operands(node.inputs)):
                 if not (value in found or value in self.kept or value in self.targets or value.op.traits.source):
                     found[value] = row, row.size
                     row.size += self._size(value)
         return found
 
     def _size(self, value: Value) -> int:
-        return aligned(self.layouts.get(value, PLAIN).nbytes(value.type))
+        return align_up(self.layouts.get(value, PLAIN).nbytes(value.type))
 
     def _storage(self, value: Value, index: int) -> Storage:
         node, last = value.node, self.last_use[value]
@@ -162,53 +167,53 @@ class _Planner:
         if node.op.traits.source and node.op.traits.pure:
             return Storage(self._size(value), index, last, "constant")
         if value in self.kept and not node.op.traits.view:
-            return Storage(self._size(value), index, last, "steady")
+            return Storage(self._size(value), index, last, "invariant")
         if value in self.rows:
             row, within = self.rows[value]
-            return Storage(self._size(value), index, last, "arena", row=row, within=within)
-        shared = self._taken_over(value, index)
+            return Storage(self._size(value), index, last, "arena", parent=row, parent_offset=within)
+        shared = self._reused_storage(value, index)
         if shared is not None:
-            shared.last = max(shared.last, last)
+            shared.last_use = max(shared.last_use, last)
             return shared
-        first = -1 if node.op.traits.source else index  # an input is there before the first node runs
+        first = -1 if node.op.traits.source else index  # an input exists before the first node runs
         return Storage(self._size(value), first, last, "arena")
 
-    def _taken_over(self, value: Value, index: int) -> Storage | None:
-        """The storage of an operand that the value can live in."""
+    def _reused_storage(self, value: Value, index: int) -> Storage | None:
+        """The storage of an operand that the value can reuse."""
         node = value.node
         if node.op.traits.view:
             return self.storage[node.inputs[0]]
-        for operand in self._overwritable(value):
+        for operand in self._inplace_operands(value):
             storage = self.storage[operand]
             alike = operand.type == value.type and self.layouts.get(operand) == self.layouts.get(value)
-            fits = alike and storage.kind == "arena" and storage.first >= 0
-            if fits and storage.last <= index:
+            fits = alike and storage.kind == "arena" and storage.first_use >= 0
+            if fits and storage.last_use <= index:
                 return storage
         return None
 
-    def _overwritable(self, value: Value) -> Sequence[Value]:
-        """The operands that a value may be written over."""
+    def _inplace_operands(self, value: Value) -> Sequence[Value]:
+        """The operands that the value may overwrite."""
         node = value.node
-        return () if node in self.apart else node.op.overwritable(value.index, node.inputs)
+        return () if node in self.out_of_place else node.op.inplace_operands(value.index, node.inputs)
 
     def _updates_in_place(self) -> dict[Value, str]:
-        """New values of states that can be written where the state lives, with the state's name."""
+        """New values that can be written to the memory of their state, with the state's name."""
         position = {node: index for index, node in enumerate(self.order)}
         states, readers = self.graph.states(), self._readers_of_states()
         targets: dict[Value, str] = {}
         for name, value in self.graph.updates.items():
             node, read = value.node, readers.get(name, [])
             index = position[node]
-            if node.op.traits.source or node.op.traits.view or value in targets or index < self.before_guard:
+            if node.op.traits.source or node.op.traits.view or value in targets or index < self.before_guard_count:
                 continue
-            # A node that reads the state it writes must be able to write over an operand, and see it as such.
-            safe = index not in read or states[name] in self._overwritable(value)
+            # A node that reads the state it writes must be able to overwrite that operand.
+            safe = index not in read or states[name] in self._inplace_operands(value)
             if safe and all(reader <= index for reader in read):
                 targets[value] = name
         return targets
 
     def _readers_of_states(self) -> dict[str, list[int]]:
-        """Positions of the nodes that read each state, also through views of it."""
+        """Indices of the nodes that read each state, directly or through views."""
         name_of: dict[Value, str] = {}
         readers: dict[str, list[int]] = {}
         for index, node in enumerate(self.order):

@@ -1,12 +1,12 @@
-"""Recomputation: what the gradients need is not kept but made once more, out of what is kept.
+"""Recomputation (activation checkpointing): values for the gradients are computed again instead of being kept.
 
-A result of the forward half that a gradient reads lives until then. Here some of them get a second node, of the same op
-on the same operands in the same layouts, which the same kernel computes: the same bits. Random ops are pure functions
-of a counter (ADR 0008), so that they too can run twice.
+A result of the forward half that a gradient reads stays alive until then. This pass gives some of them a second node
+with the same op, operands and layouts, which the same kernel computes bit-identically. Random ops are pure functions of
+a counter (ADR 0008) and can run twice as well.
 
-Which results: first those that take no longer than to read and write them (normalizations, activations, poolings,
-depthwise convolutions: up to `CHEAP` operations a byte); where that does not do, all but some checkpoints, between
-which the forward half runs once more (Chen et al. 2016, arXiv:1604.06174).
+Results that are cheap to compute come first: those that take no longer than reading and writing them, up to `CHEAP`
+operations a byte (normalizations, activations, poolings, depthwise convolutions). If that is not enough, all results
+except some checkpoints are recomputed, segment by segment (Chen et al. 2016, arXiv:1604.06174).
 """
 
 from __future__ import annotations
@@ -14,59 +14,61 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netspec.graph.graph import Graph, rebuild, topological
-from netspec.graph.kernel import Choice
+from netspec.graph.graph import Graph, rebuild, topological_order
+from netspec.graph.kernel import KernelChoice
 from netspec.graph.layout import Layout
 from netspec.graph.value import Node, Value, apply, in_scope
-from netspec.passes.steady import steady_nodes
+from netspec.passes.invariant import invariant_nodes
 
 CHEAP = 8.0
-"""FLOP for each byte read or written; up to there a node takes the time of its memory traffic."""
-LEAST_BYTES = 1 << 12
+"""Floating-point operations per byte read or written up to which memory traffic determines a node's time."""
+MIN_BYTES = 1 << 12
 """Smaller results are kept."""
 WORTH = 0.98
-"""A variant that saves less than 2 % more is not worth its arithmetic."""
-STRETCHES = (2, 3, 4, 6, 8, 12, 16, 24)
-"""Numbers of stretches between checkpoints that are tried."""
+"""A variant is worth its additional arithmetic only if its peak is below this share of the other's."""
+MAX_CHECKPOINTS = (2, 3, 4, 6, 8, 12, 16, 24)
+"""Numbers of segments between checkpoints that are tried."""
 
 Layouts = Mapping[Value, Layout]
-Choices = Mapping[Node, Choice]
+Choices = Mapping[Node, KernelChoice]
 
 
 @dataclass(frozen=True, eq=False)
-class Variant:
-    """A graph in which some results are made twice."""
+class RecomputeVariant:
+    """A graph in which some results are computed twice."""
 
     graph: Graph
     layouts: Layouts
     choices: Choices
-    """The kernel of every node that needs one."""
-    again: tuple[Node, ...] = ()
-    """The nodes that make them for the second time."""
+    """The kernel of each node that needs one."""
+    recomputed: tuple[Node, ...] = ()
+    """The nodes that compute results for the second time."""
 
     @property
     def flops(self) -> int:
-        """What these cost."""
-        return sum(map(_flops, self.again))
+        """Floating-point operations of the recomputed nodes."""
+        return sum(map(_flops, self.recomputed))
 
 
-def recompute(plain: Variant, peak_of: Callable[[Variant], int], limit: int) -> Variant:
-    """The graph of `plain` with as little computed twice as keeps its peak within the limit.
+def recompute(plain: RecomputeVariant, peak_of: Callable[[RecomputeVariant], int], limit: int) -> RecomputeVariant:
+    """Recompute as little as keeps the peak of `variant` within the limit.
 
-    Where nothing is as low as the limit, the variant with the lowest peak. `peak_of` plans a variant and says how many
-    bytes it needs.
+    Returns the variant with the lowest peak if none reaches the limit. `peak_of` plans a variant and returns the bytes
+    that it needs.
     """
     best, lowest = plain, peak_of(plain)
     if lowest <= limit:
         return best
     halves = _Halves(plain)
     cheap = halves.cheap()
-    families = halves.apart(cheap), cheap
+    families = halves.independent(cheap), cheap
     for family in families:
-        if peak_of(halves.without(family)) <= limit:
-            return halves.without(_shortest(family, lambda some: peak_of(halves.without(some)) <= limit))
+        if peak_of(halves.recompute_values(family)) <= limit:
+            return halves.recompute_values(
+                _shortest_prefix(family, lambda some: peak_of(halves.recompute_values(some)) <= limit)
+            )
     for dropped in (*families, *halves.between_checkpoints()):
-        variant = halves.without(dropped)
+        variant = halves.recompute_values(dropped)
         peak = peak_of(variant)
         better = variant.flops < best.flops if max(peak, lowest) <= limit else peak < WORTH * lowest
         if better:
@@ -74,8 +76,8 @@ def recompute(plain: Variant, peak_of: Callable[[Variant], int], limit: int) -> 
     return best
 
 
-def _shortest(values: list[Value], fits: Callable[[list[Value]], bool]) -> list[Value]:
-    """The first few of the values, as few as fit; all of them do, none of them does not."""
+def _shortest_prefix(values: list[Value], fits: Callable[[list[Value]], bool]) -> list[Value]:
+    """The shortest prefix of the values that fits, given that all of them fit and none of them does not."""
     few, enough = 0, len(values)
     while enough - few > 1:
         middle = (few + enough) // 2
@@ -84,31 +86,31 @@ def _shortest(values: list[Value], fits: Callable[[list[Value]], bool]) -> list[
 
 
 class _Halves:
-    """The half of a graph that runs before the guard, the half after it, and what lives from one into the other."""
+    """The nodes before the guard, the nodes after it, and the values that live from one half into the other."""
 
-    def __init__(self, plain: Variant) -> None:
+    def __init__(self, plain: RecomputeVariant) -> None:
         self.plain, self.layouts = plain, plain.layouts
         graph = plain.graph
-        self.early = topological([graph.guard]) if graph.guard is not None else []
+        self.early = topological_order([graph.guard]) if graph.guard is not None else []
         known = set(self.early)
         self.late = [node for node in graph.nodes() if node not in known]
         read = {value.base for node in self.late for value in node.inputs}
         made = (node for node in self.early if not (node.op.traits.source or node.op.traits.view))
         self.kept = dict.fromkeys(value for node in made for value in node.outputs if value in read)
-        """Results of the first half that the second reads, in the order in which they are made."""
-        self.steady = steady_nodes(graph)
+        """Results of the first half that the second half reads, in execution order."""
+        self.invariant = invariant_nodes(graph)
         fetched = {value.base for value in graph.roots()}
         self.candidates = [
             value
             for value in self.kept
             if value not in fetched
-            and value.node not in self.steady
-            and self._bytes(value) >= LEAST_BYTES
+            and value.node not in self.invariant
+            and self._bytes(value) >= MIN_BYTES
             and self._chain({value}) is not None
         ]
 
     def cheap(self) -> list[Value]:
-        """Candidates that cost little, those first that free the most for it."""
+        """Candidates that are cheap to recompute, those first that free the most memory for their cost."""
         found = []
         for place, value in enumerate(self.candidates):
             chain = self._chain({value}) or set()
@@ -118,10 +120,10 @@ class _Halves:
                 found.append((sum(traffic.values()) / size, -size, place))
         return [self.candidates[place] for *_, place in sorted(found)]
 
-    def apart(self, values: Sequence[Value]) -> list[Value]:
-        """Those of the values that can be made from what is kept, one by one: none of them waits for another.
+    def independent(self, values: Sequence[Value]) -> list[Value]:
+        """Those of the values that can be recomputed independently, because none depends on another dropped one.
 
-        In a residual net, where each sum reads the one before, every other sum is.
+        In a residual net, in which each sum reads the preceding one, this is every second sum.
         """
         found: dict[Value, None] = {}
         needed: set[Value] = set()
@@ -133,9 +135,9 @@ class _Halves:
         return list(found)
 
     def between_checkpoints(self) -> Iterator[list[Value]]:
-        """All candidates but the last of each stretch, of about equal bytes, and those after the last checkpoint."""
+        """All candidates except the last one of each segment; segments have about equal bytes."""
         total = sum(map(self._bytes, self.candidates))
-        for count in STRETCHES:
+        for count in MAX_CHECKPOINTS:
             dropped: list[Value] = []
             waiting: list[Value] = []
             stretch = 0
@@ -148,8 +150,8 @@ class _Halves:
                     waiting, stretch = [], 0
             yield dropped
 
-    def without(self, dropped: Collection[Value]) -> Variant:
-        """The graph whose second half makes the values itself."""
+    def recompute_values(self, dropped: Collection[Value]) -> RecomputeVariant:
+        """The graph whose second half recomputes the dropped values."""
         chain = self._chain(dropped)
         if not chain:
             return self.plain
@@ -170,14 +172,16 @@ class _Halves:
                     image(node, apply(node.op, inputs))
                 again += [new[node.outputs[0]].node] if node in chain else []
         gone = set(dropped)
-        new = {value: made for value, made in new.items() if value.base in gone}  # what is kept is read where it is
+        new = {
+            value: made for value, made in new.items() if value.base in gone
+        }  # values that are kept are read directly
         ends: dict[Value, Value] = {value: value for value in graph.roots()}
         for node in self.late:
             inputs = tuple(new.get(value, value) for value in node.inputs)
             if inputs != node.inputs:
                 image(node, rebuild(node, inputs))
                 ends.update((value, new[value]) for value in node.outputs)
-        return Variant(graph.mapped(ends), layouts, choices, tuple(again))
+        return RecomputeVariant(graph.remap(ends), layouts, choices, tuple(again))
 
     def _chain(self, dropped: Collection[Value]) -> set[Node] | None:
         """The nodes that run again if these values are dropped; None if one of them must not."""
@@ -193,7 +197,7 @@ class _Halves:
             chain.add(node)
             for value in (value.base for value in node.inputs):
                 there = (
-                    value.op.traits.source or value.node in self.steady or (value in self.kept and value not in gone)
+                    value.op.traits.source or value.node in self.invariant or (value in self.kept and value not in gone)
                 )
                 waiting += [] if there else [value.node]
         return chain

@@ -1,12 +1,12 @@
-"""The order of execution: what is steady, what the guard needs, then the rest, each value shortly before it is used.
+"""The execution order: invariant nodes, then those that the guard needs, then the rest, close to their readers.
 
-What sets something going that takes its time (a sum over workers) runs before the guard, in the order in which its
-operands come to be: the guard is looked at when the rest of the step has nothing else to do but wait.
+Nodes that start an asynchronous operation, such as a sum over workers, run before the guard, in the order in which
+their operands are available: the guard is checked when the rest of the step can only wait.
 
-Nodes are visited depth first from what the graph ends in; of several operands the one with the longest way behind it
-comes first, while nothing else is alive. Updates are taken in the order in which their gradients come to be, the last
-layer's first: each gradient is used up before the next one is made. And whoever reads a state comes before its update
-where that is possible, so that the update can be written in place.
+Nodes are visited depth first from the results of the graph; of several operands, the one with the longest path to a
+source comes first, while nothing else is alive. Updates are visited in the order in which their gradients are
+available, that of the last layer first, so that each gradient is consumed before the next one is computed. Readers of a
+state run before its update if possible, so that the update can be written in place.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from dataclasses import dataclass
 from netspec.graph.graph import Graph, users
 from netspec.graph.ops.source import State
 from netspec.graph.value import Node
-from netspec.passes.steady import steady_nodes
+from netspec.passes.invariant import invariant_nodes
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """An order of execution in three parts."""
+    """An execution order in three parts."""
 
     order: list[Node]
-    steady: int
-    """How many nodes come first and run only when states have changed."""
-    before_guard: int
-    """How many nodes come before the guard is looked at, the steady ones included."""
+    invariant_count: int
+    """Number of leading nodes that run only when states have changed."""
+    before_guard_count: int
+    """Number of nodes that run before the guard is checked, including the invariant ones."""
 
 
 def schedule(graph: Graph) -> Schedule:
-    """All nodes in the order they run.
+    """All nodes in execution order.
 
-    Beside the steady nodes only what the guard is computed from runs before it, and what sets something going. No state
-    is written there: a step whose loss is not finite leaves everything as it was.
+    Before the guard run only invariant nodes, nodes that the guard depends on, and those that start an asynchronous
+    operation. None of them writes a state, so a step with a non-finite loss leaves all states unchanged.
     """
     nodes = graph.nodes()
     depth = _depths(nodes)
@@ -43,25 +43,25 @@ def schedule(graph: Graph) -> Schedule:
         node: sorted({value.node for value in node.inputs}, key=lambda one: (depth[one], -one.serial)) for node in nodes
     }
     order: dict[Node, None] = {}
-    steady = steady_nodes(graph)
-    _visit([node for node in nodes if node in steady and not node.op.traits.source], operands, order)
+    invariant = invariant_nodes(graph)
+    _visit([node for node in nodes if node in invariant and not node.op.traits.source], operands, order)
     first = len(order)
-    early = sorted((node for node in nodes if node.op.traits.starts), key=lambda node: (depth[node], node.serial))
+    early = sorted((node for node in nodes if node.op.traits.async_start), key=lambda node: (depth[node], node.serial))
     guard = [] if graph.guard is None else [graph.guard.node]
     _visit((*early, *guard), operands, order)
     before_guard = len(order) if guard else first
-    for update, readers in _readers_before_updates(graph, nodes, frozenset(order)).items():
+    for update, readers in _readers_to_run_first(graph, nodes, frozenset(order)).items():
         operands[update] = [*readers, *operands[update]]
     ends = {value.node for value in graph.roots()}
-    # What a group waits for is made when its turn comes, not when the group's does: else each gradient of a weight
-    # would keep the gradient of a layer's result alive until the end.
-    ends |= {value.node for node in ends if node.op.traits.group for value in node.inputs}
+    # Operands of a multi-tensor group are visited one by one, not with the group: else each weight gradient would keep
+    # the gradient of a layer's result alive until the end.
+    ends |= {value.node for node in ends if node.op.traits.multi_tensor for value in node.inputs}
     _visit(sorted(ends, key=lambda node: (depth[node], node.serial)), operands, order)
     return Schedule(list(order), first, before_guard)
 
 
 def _depths(nodes: Sequence[Node]) -> dict[Node, int]:
-    """How many nodes that compute something the longest way from a source to each node has."""
+    """The number of computing nodes on the longest path from a source to each node."""
     depth: dict[Node, int] = {}
     for node in nodes:
         computes = not (node.op.traits.source or node.op.traits.view)
@@ -70,7 +70,7 @@ def _depths(nodes: Sequence[Node]) -> dict[Node, int]:
 
 
 def _visit(ends: Iterable[Node], before: Mapping[Node, Sequence[Node]], order: dict[Node, None]) -> None:
-    """Add the ends to `order`, each after all that must come `before` it; of those, the last one is visited first."""
+    """Append `ends` to `order`, each after its predecessors in `before`, of which the last one is visited first."""
     for end in ends:
         stack = [end]
         while stack:
@@ -81,11 +81,11 @@ def _visit(ends: Iterable[Node], before: Mapping[Node, Sequence[Node]], order: d
                 order.setdefault(stack.pop())
 
 
-def _readers_before_updates(graph: Graph, nodes: Sequence[Node], guarded: frozenset[Node]) -> dict[Node, list[Node]]:
-    """For the node that makes each update, the readers of the old value that can run before it.
+def _readers_to_run_first(graph: Graph, nodes: Sequence[Node], guarded: frozenset[Node]) -> dict[Node, list[Node]]:
+    """For the node of each update, the readers of the old value that can run before it.
 
-    A reader that needs the update, or that another update waits for in a circle (a, b ← b, a), is left out: it finds
-    the old value where it was, and the update is copied. What runs before the guard writes no state anyway.
+    A reader that needs the update, directly or in a cycle of updates (a, b ← b, a), is left out: it reads the old value
+    from the state, and the update is copied later. Nodes before the guard write no state anyway.
     """
     readers = _readers_of_states(nodes)
     following: dict[Node, list[Node]] = {}
@@ -106,7 +106,7 @@ def _readers_before_updates(graph: Graph, nodes: Sequence[Node], guarded: frozen
 
 
 def _readers_of_states(nodes: Sequence[Node]) -> dict[str, list[Node]]:
-    """The nodes that read each state, also through views of it."""
+    """The nodes that read each state, directly or through views."""
     readers: dict[str, list[Node]] = {}
     reading = users(nodes)
     for node in nodes:
@@ -121,7 +121,7 @@ def _readers_of_states(nodes: Sequence[Node]) -> dict[str, list[Node]]:
 
 
 def _reachable(start: Node, following: Mapping[Node, Sequence[Node]]) -> set[Node]:
-    """`start` and every node that comes after it."""
+    """`start` and all nodes that depend on it."""
     seen, stack = {start}, [start]
     while stack:
         new = [node for node in following.get(stack.pop(), ()) if node not in seen]

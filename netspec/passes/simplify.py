@@ -1,21 +1,21 @@
-"""Algebraic simplification: each op says what it equals when its operands are special (`Op.simplified`)."""
+"""Algebraic simplification: replaces nodes by cheaper equal values (`Op.simplify`)."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from netspec.graph.fused import several
+from netspec.graph.fused import as_tuple
 from netspec.graph.graph import Graph
-from netspec.graph.op import simpler
+from netspec.graph.op import simplify_value
 from netspec.graph.value import Node, Value, in_scope
 from netspec.passes.base import Pass
 
 
 class Simplify(Pass):
-    """Replace nodes by what they equal, down to what no rule simplifies."""
+    """Replace nodes by equal values until no rule applies."""
 
     name: ClassVar[str] = "simplify"
-    exact: ClassVar[bool] = False  # a zero may change its sign; x · scale + shift rounds otherwise
+    exact: ClassVar[bool] = False  # a zero may change its sign, and x · scale + shift rounds differently
 
     def run(self, graph: Graph) -> Graph:
         """The simplified graph."""
@@ -26,5 +26,5 @@ def _simplified(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | No
     if not node.op.traits.pure:
         return None
     with in_scope(node.scope):
-        found = node.op.simplified(*inputs)
-        return None if found is None else tuple(map(simpler, several(found)))
+        found = node.op.simplify(*inputs)
+        return None if found is None else tuple(map(simplify_value, as_tuple(found)))

@@ -11,27 +11,27 @@ from typing import Any, Literal, TypeVar
 from pydantic import ValidationError
 
 from netspec.errors import InputError, Location, Problem, SpecError, by_place, did_you_mean, listing
-from netspec.schema.annotations import optional_blocks
-from netspec.schema.expand import Expander, is_plain
-from netspec.schema.expressions import Unknown
-from netspec.schema.freeze import freeze
-from netspec.schema.include import Includes
-from netspec.schema.interpolation import Evaluator, Scope, escaped
-from netspec.schema.links import link_problems
-from netspec.schema.net import NetSpec
-from netspec.schema.overrides import (
+from netspec.schema.language.expand import Expander, is_plain
+from netspec.schema.language.expressions import Unknown
+from netspec.schema.language.include import Includes
+from netspec.schema.language.interpolation import Evaluator, Scope, escaped
+from netspec.schema.language.overrides import (
     Override,
     apply_overrides,
     is_of_none,
     overrides_from_mapping,
     parse_overrides,
 )
-from netspec.schema.problems import problems_of
-from netspec.schema.python_data import from_python
-from netspec.schema.reader import read_yaml
-from netspec.schema.spec import Spec
-from netspec.schema.train import TrainSpec
-from netspec.schema.tree import Map
+from netspec.schema.messages.problems import problems_of
+from netspec.schema.specs.annotations import optional_blocks
+from netspec.schema.specs.freeze import freeze
+from netspec.schema.specs.links import link_problems
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.spec import Spec
+from netspec.schema.specs.train import TrainSpec
+from netspec.schema.yaml.python_data import from_python
+from netspec.schema.yaml.reader import read_yaml
+from netspec.schema.yaml.tree import Map
 
 Source = str | PathLike[str] | Mapping[str, Any]
 """A path of a YAML file, or the same as Python data."""
@@ -50,7 +50,7 @@ _TRAIN_KEYS = frozenset({"net", "data", "solver", "train"})
 
 
 def load_net(source: Source, overrides: Overrides = ()) -> NetSpec:
-    """The net in a net file. Raises `SpecError` with every problem found, `InputError` where there is no such file."""
+    """The net in a net file. Raises `SpecError` with every problem found, `InputError` if the file does not exist."""
     spec = _load(source, overrides, "net")
     assert isinstance(spec, NetSpec)
     return spec
@@ -120,7 +120,7 @@ def _kind(tree: Map, wanted: Kind | None) -> Kind:
 
 
 def _told_once(problems: Sequence[Problem]) -> list[Problem]:
-    """Problems by file and line; what an alias repeats (the same words about the same place) is told once."""
+    """Sort problems by file and line, and drop duplicates, which aliases cause."""
     unique: dict[tuple[object, str], Problem] = {}
     for problem in problems:
         unique.setdefault((problem.location or problem.path, problem.message), problem)
@@ -135,7 +135,7 @@ class _Loading:
     evaluator: Evaluator = field(default_factory=Evaluator)
 
     def overrides(self, given: Overrides) -> list[Override]:
-        """The changes asked for; what is none is noted."""
+        """Parse the requested changes; invalid ones become problems."""
         if isinstance(given, Mapping):
             return overrides_from_mapping(given)
         changes: list[Override] = []
@@ -214,7 +214,7 @@ class _Loading:
         return made
 
     def _net_of(self, tree: Map, scope: Scope) -> Map | None:
-        """The document of the training's net, put in place of its path; None where it is none."""
+        """Replace the path of the training's net by its document; None if it is not a net."""
         named = tree.get("net")
         if isinstance(named, Map):
             return self._whole(tree, named, tree.value_at["net"])

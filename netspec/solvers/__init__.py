@@ -6,7 +6,7 @@ and the docs.
 
 from __future__ import annotations
 
-from netspec.schema.kinds import SCHEDULES, SOLVERS
+from netspec.schema.specs.kinds import SCHEDULES, SOLVERS
 
 for _registry in (SOLVERS, SCHEDULES):
     _registry.lives_in(__name__)

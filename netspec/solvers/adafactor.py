@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.factoring import factored
 from netspec.graph.ops.elementwise import Maximum, Minimum, cast, scalar
-from netspec.graph.ops.functions import Exp, Log, Sqrt
 from netspec.graph.ops.reduce import ReduceMean
+from netspec.graph.ops.unary import Exp, Log, Sqrt
+from netspec.graph.types import factored_axes
 from netspec.graph.value import Value
-from netspec.schema.kinds import SOLVERS
+from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.clipping import sum_of_squares
 from netspec.solvers.rules import DecoupledSolver
 from netspec.solvers.schedules.constant import Constant, Schedule
@@ -39,7 +39,7 @@ class ScaleByFactors(Transform):
 
     def init(self, param: Param) -> Declared:
         shape = param.value.shape
-        axes = factored(shape)
+        axes = factored_axes(shape)
         if axes is None:
             return {"second_moment": 0.0}
         rows, columns = (tuple(1 if axis == gone else size for axis, size in enumerate(shape)) for gone in axes[::-1])
@@ -51,7 +51,7 @@ class ScaleByFactors(Transform):
         def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             share = cast(fresh, update.dtype)
             square = update * update + self.epsilon
-            axes = factored(update.shape)
+            axes = factored_axes(update.shape)
             if axes is None:
                 second = own["second_moment"] + (square - own["second_moment"]) * share
                 return self._clipped(update / Sqrt()(second)), {"second_moment": second}

@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.ops.functions import Sqrt
+from netspec.graph.ops.unary import Sqrt
 from netspec.graph.value import Value
-from netspec.schema.kinds import SOLVERS
+from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.rules import ScalingSolver, average, root
 from netspec.solvers.schedules.constant import Constant, Schedule
 from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each

@@ -9,13 +9,14 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from netspec.graph.ops.elementwise import Maximum, cast
-from netspec.graph.ops.functions import Sqrt
+from netspec.graph.ops.unary import Sqrt
 from netspec.graph.value import Value
-from netspec.schema.kinds import SOLVERS
+from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.rules import DecoupledSolver, ScalingSolver, average, debias
 from netspec.solvers.scaling import Descend
-from netspec.solvers.schedules.constant import Constant, Schedule
+from netspec.solvers.schedules.base import ScheduleSpec
+from netspec.solvers.schedules.constant import Coefficient, Constant, Schedule
 from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
 
 
@@ -23,29 +24,34 @@ from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, U
 class ScaleByAdam(Transform):
     """u ← α · m / (√v + epsilon), with moving averages m of u and v of u², and α = √(1 - β₂ᵗ) / (1 - β₁ᵗ)
 
-    With `amsgrad` the largest v so far stands for v.
+    With `amsgrad`, the largest v so far replaces v. With `corrected`, epsilon · √(1 - β₂ᵗ) replaces epsilon, so that
+    epsilon is added to the root of the bias-corrected v.
     """
 
-    beta_1: float
+    beta_1: float | ScheduleSpec
     beta_2: float
     epsilon: float
     amsgrad: bool = False
+    corrected: bool = False
 
     def init(self, param: Param) -> Declared:
         slots = {"first_moment": 0.0, "second_moment": 0.0}
         return {**slots, "largest_second_moment": 0.0} if self.amsgrad else slots
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        alpha = Sqrt()(debias(self.beta_2, step.count)) / debias(self.beta_1, step.count)
+        correction = Sqrt()(debias(self.beta_2, step.count))
+        beta_1 = step.now(self.beta_1, step.count.dtype)
+        alpha, scaled = correction / debias(beta_1, step.count), correction * self.epsilon
 
         def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            first = average(own["first_moment"], update, self.beta_1)
+            first = average(own["first_moment"], update, step.now(self.beta_1, update.dtype))
             second = average(own["second_moment"], update * update, self.beta_2)
             following = {"first_moment": first, "second_moment": second}
             if self.amsgrad:
                 second = Maximum()(own["largest_second_moment"], second)
                 following["largest_second_moment"] = second
-            return cast(alpha, update.dtype) * first / (Sqrt()(second) + self.epsilon), following
+            root = Sqrt()(second) + (cast(scaled, update.dtype) if self.corrected else self.epsilon)
+            return cast(alpha, update.dtype) * first / root, following
 
         return for_each(updates, slots, step, rule)
 
@@ -60,8 +66,8 @@ class MomentsSpec(SolverSpec):
 
     learning_rate: Schedule = Constant(initial=0.001)
     """factor of a step: a number, or a schedule such as `{type: CosineDecay, initial: 0.001}`"""
-    beta_1: float = Field(default=0.9, ge=0, lt=1)
-    """share of the past in the moving average of the gradients"""
+    beta_1: Coefficient = 0.9
+    """share of the past in the moving average of the gradients: a number, or a schedule"""
     beta_2: float = Field(default=0.999, ge=0, lt=1)
     """share of the past in the moving average of the squared gradients"""
     epsilon: float = Field(default=1e-7, gt=0)
@@ -72,13 +78,17 @@ class AdamBase(MomentsSpec):
     """Base of solvers that follow Adam's rule."""
 
     epsilon: float = Field(default=1e-7, gt=0)
-    """added to the root of the (uncorrected) average square, so that nothing is divided by 0"""
+    """added to the root of the average square, so that nothing is divided by 0"""
+    epsilon_mode: Literal["uncorrected", "bias_corrected"] = "uncorrected"
+    """to which root epsilon is added: `uncorrected`: √v, as in Keras and Caffe; `bias_corrected`: √(v / (1 - β₂ᵗ)), as
+    in PyTorch and the paper's algorithm 1"""
     amsgrad: bool = False
     """divide by the largest average square so far: Reddi et al. 2018, arXiv:1904.09237"""
 
     def rule(self) -> Transform:
         """Adam's rule with these settings."""
-        return ScaleByAdam(self.beta_1, self.beta_2, self.epsilon, self.amsgrad)
+        corrected = self.epsilon_mode == "bias_corrected"
+        return ScaleByAdam(self.beta_1, self.beta_2, self.epsilon, self.amsgrad, corrected)
 
 
 @SOLVERS.register
@@ -87,8 +97,9 @@ class Adam(AdamBase, ScalingSolver):
 
     g ← ∂loss/∂w + weight_decay · w; m ← β₁ · m + (1 - β₁) · g; v ← β₂ · v + (1 - β₂) · g²;
     w ← w - lr · √(1 - β₂ᵗ) / (1 - β₁ᵗ) · m / (√v + epsilon), t = 1 at the first update. Kingma and Ba 2015,
-    arXiv:1412.6980, the form at the end of its section 2, as in Keras and Caffe; PyTorch corrects v before it adds
-    epsilon. The weight decay is coupled, as in PyTorch's Adam.
+    arXiv:1412.6980, the form at the end of its section 2, as in Keras and Caffe. With `epsilon_mode: bias_corrected`
+    it is PyTorch's: w ← w - lr · m / (1 - β₁ᵗ) / (√(v / (1 - β₂ᵗ)) + epsilon). The weight decay is coupled, as in
+    PyTorch's Adam.
     """
 
     type: Literal["Adam"] = "Adam"
@@ -96,7 +107,9 @@ class Adam(AdamBase, ScalingSolver):
         {},
         {"learning_rate": 0.01, "beta_1": 0.8, "beta_2": 0.9, "epsilon": 1e-3, "weight_decay": 0.01},
         {"learning_rate": 0.1, "amsgrad": True, "beta_2": 0.5},
+        {"learning_rate": 0.1, "amsgrad": True, "beta_2": 0.5, "epsilon": 1e-3, "epsilon_mode": "bias_corrected"},
         {"beta_1": 0.0},
+        {"beta_1": {"type": "Warmup", "steps": 4, "then": 0.9}},
     )
 
 
@@ -104,13 +117,19 @@ class Adam(AdamBase, ScalingSolver):
 class AdamW(AdamBase, DecoupledSolver):
     """Adam with decoupled weight decay: the decay is not a part of the gradient, so Adam does not scale it.
 
-    w ← w - lr · weight_decay · w, then Adam's step. Loshchilov and Hutter 2019, arXiv:1711.05101; Keras's AdamW.
+    w ← w - lr · weight_decay · w, then Adam's step. Loshchilov and Hutter 2019, arXiv:1711.05101; Keras's AdamW, and
+    with `epsilon_mode: bias_corrected` PyTorch's.
     """
 
     type: Literal["AdamW"] = "AdamW"
     weight_decay: float = Field(default=0.004, ge=0)
     """decoupled weight decay: each step takes lr · weight_decay · w off the weights first"""
-    samples: ClassVar = ({}, {"learning_rate": 0.05, "weight_decay": 0.1, "amsgrad": True})
+    samples: ClassVar = (
+        {},
+        {"learning_rate": 0.05, "weight_decay": 0.1, "amsgrad": True},
+        {"learning_rate": 0.05, "weight_decay": 0.1, "epsilon": 1e-2, "epsilon_mode": "bias_corrected"},
+        {"beta_1": {"type": "OneCycle", "initial": 0.95, "peak": 0.85, "end": 0.95}, "learning_rate": 0.05},
+    )
 
     def transforms(self) -> Sequence[Transform]:
         return [self.rule(), Descend()]

@@ -8,32 +8,38 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from netspec.graph.ops.elementwise import Maximum, cast
-from netspec.graph.ops.functions import Abs
+from netspec.graph.ops.unary import Abs
 from netspec.graph.value import Value
-from netspec.schema.kinds import SOLVERS
+from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.adam import MomentsSpec
 from netspec.solvers.rules import ScalingSolver, average, debias
+from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
 
 
 @dataclass(frozen=True)
 class ScaleByAdamax(Transform):
-    """u ← m / ((1 - β₁ᵗ) · (norm + epsilon)), with a moving average m of u, and norm ← max(β₂ · norm, |u|)"""
+    """u ← m / ((1 - β₁ᵗ) · (norm + epsilon)), with a moving average m of u, and norm ← max(β₂ · norm, |u|)
 
-    beta_1: float
+    With epsilon `inside` the maximum: u ← m / ((1 - β₁ᵗ) · norm), norm ← max(β₂ · norm, |u| + epsilon).
+    """
+
+    beta_1: float | ScheduleSpec
     beta_2: float
     epsilon: float
+    inside: bool = False
 
     def init(self, param: Param) -> Declared:
         return {"first_moment": 0.0, "norm": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        corrected = 1.0 / debias(self.beta_1, step.count)
+        corrected = 1.0 / debias(step.now(self.beta_1, step.count.dtype), step.count)
 
         def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            first = average(own["first_moment"], update, self.beta_1)
-            norm = Maximum()(self.beta_2 * own["norm"], Abs()(update))
-            scaled = cast(corrected, update.dtype) * first / (norm + self.epsilon)
+            first = average(own["first_moment"], update, step.now(self.beta_1, update.dtype))
+            size = Abs()(update)
+            norm = Maximum()(self.beta_2 * own["norm"], size + self.epsilon if self.inside else size)
+            scaled = cast(corrected, update.dtype) * first / (norm if self.inside else norm + self.epsilon)
             return scaled, {"first_moment": first, "norm": norm}
 
         return for_each(updates, slots, step, rule)
@@ -45,7 +51,7 @@ class Adamax(MomentsSpec, ScalingSolver):
 
     g ← ∂loss/∂w + weight_decay · w; m ← β₁ · m + (1 - β₁) · g; u ← max(β₂ · u, |g|);
     w ← w - lr / (1 - β₁ᵗ) · m / (u + epsilon). Kingma and Ba 2015, arXiv:1412.6980, section 7.1, as in Keras; PyTorch
-    adds epsilon to |g| before it takes the maximum.
+    adds epsilon to |g| before taking the maximum: `epsilon_in_maximum: true`.
     """
 
     type: Literal["Adamax"] = "Adamax"
@@ -53,7 +59,14 @@ class Adamax(MomentsSpec, ScalingSolver):
     """share that the largest gradient keeps from step to step"""
     epsilon: float = Field(default=1e-7, gt=0)
     """added to the largest gradient, so that nothing is divided by 0"""
-    samples: ClassVar = ({}, {"learning_rate": 0.02, "beta_1": 0.7, "beta_2": 0.9, "weight_decay": 0.01})
+    epsilon_in_maximum: bool = False
+    """true: epsilon is added to |g| before the maximum instead of to the maximum, as in PyTorch"""
+    samples: ClassVar = (
+        {},
+        {"learning_rate": 0.02, "beta_1": 0.7, "beta_2": 0.9, "weight_decay": 0.01},
+        {"learning_rate": 0.02, "beta_2": 0.5, "epsilon": 0.1, "epsilon_in_maximum": True},
+        {"learning_rate": 0.02, "beta_1": {"type": "OneCycle", "initial": 0.95, "peak": 0.85, "end": 0.9}},
+    )
 
     def rule(self) -> Transform:
-        return ScaleByAdamax(self.beta_1, self.beta_2, self.epsilon)
+        return ScaleByAdamax(self.beta_1, self.beta_2, self.epsilon, self.epsilon_in_maximum)

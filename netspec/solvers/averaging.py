@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, PositiveInt
 from netspec.graph.ops.elementwise import Equal, Greater, Minimum, Where, cast, scalar
 from netspec.graph.types import DType
 from netspec.graph.value import Value
-from netspec.schema.spec import Spec
+from netspec.schema.specs.spec import Spec
 
 AVERAGE = "average"
 """Name of the slot."""

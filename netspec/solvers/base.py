@@ -12,8 +12,8 @@ from netspec.errors import SpecError
 from netspec.graph.ops.source import State
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, Value, in_scope
-from netspec.schema.named import Names
-from netspec.schema.spec import Spec, problem
+from netspec.schema.specs.field_types import Names
+from netspec.schema.specs.spec import Spec, problem
 from netspec.solvers.averaging import AVERAGE, EMA, follow
 from netspec.solvers.clipping import ClipByGlobalNorm, ClipByNorm, ClipByValue
 from netspec.solvers.groups import GroupSpec, group_of, group_problems, of_nothing
@@ -21,7 +21,7 @@ from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Constant, Schedule
 from netspec.solvers.transform import Chain, Kept, Param, Step, Transform
 
-__all__ = ["Param", "Slot", "Solution", "SolverSpec", "Together"]
+__all__ = ["CrossWorkerSums", "Param", "Slot", "Solution", "SolverSpec"]
 
 Limit = Annotated[float, Field(gt=0)]
 CLIPPING = {"clipnorm": ClipByNorm, "clipvalue": ClipByValue, "global_clipnorm": ClipByGlobalNorm}
@@ -63,7 +63,7 @@ class Solution:
 
 
 @dataclass(frozen=True)
-class Together:
+class CrossWorkerSums:
     """What workers who move pieces of the parameters have to know of each other."""
 
     names: Sequence[str]
@@ -78,7 +78,7 @@ class SolverSpec(Spec):
     """Base of solvers: clipping, then the solver's own `transforms`, then the sum with the parameter."""
 
     whole: ClassVar[bool] = False
-    """Whether a step reads the whole training set, as often as it likes, and is no chain of transforms."""
+    """Whether a step reads the whole training set any number of times, instead of being a chain of transforms."""
     samples: ClassVar[tuple[dict[str, Any], ...]] = ({},)
     """Small configurations for the registry-wide tests."""
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -167,17 +167,19 @@ class SolverSpec(Spec):
         own = [(f"groups.{index}.solver.", self._of_group(group)) for index, group in enumerate(self.groups)]
         for path, solver in {id(solver): (path, solver) for path, solver in [*own, ("", self)]}.values():
             for field_, texts in solver.patterns().items():
-                if texts != type(solver).model_fields[field_].default:  # which may be of layers that the net has not
+                if (
+                    texts != type(solver).model_fields[field_].default
+                ):  # which may name layers that the net does not have
                     problems += of_nothing(solver, field_, texts, f"solver.{path}{field_}", names)
         if problems:
             raise SpecError(problems)
 
     def kept(self, size: int, dtype: DType) -> dict[str, TensorType]:
-        """What a solver of the `whole` keeps for parameters of so many numbers in all, by the names of the states."""
+        """Types of the states of a `whole` solver, by name, for parameters with `count` elements in total."""
         return {}
 
     def schedules(self) -> tuple[ScheduleSpec, ...]:
-        """The different schedules of the solver and its groups, its own first: each has a value at every step."""
+        """The different learning rates of the solver and its groups, its own first: each has a value at every step."""
         found: list[ScheduleSpec] = [self.learning_rate]
         for group in self.groups:
             one = self._of_group(group).learning_rate if group.learning_rate is None else group.learning_rate
@@ -185,16 +187,29 @@ class SolverSpec(Spec):
                 found.append(one)
         return tuple(found)
 
+    def momenta(self) -> tuple[ScheduleSpec, ...]:
+        """The different schedules of momenta of the solver and its groups, its own first."""
+        solvers = [self, *(self._of_group(group) for group in self.groups)]
+        scheduled = [one for solver in solvers for one in solver.scheduled_momenta().values()]
+        return tuple({one.key: one for one in scheduled}.values())
+
+    def scheduled_momenta(self) -> dict[str, ScheduleSpec]:
+        """The solver's own fields other than the rate that are schedules, by their names."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields if name != "learning_rate"}
+        return {name: value for name, value in fields.items() if isinstance(value, ScheduleSpec)}
+
     def build(
-        self, params: Sequence[Param], rates: Sequence[Value], step: Value, together: Together | None = None
+        self, params: Sequence[Param], rates: Sequence[Value], step: Value, together: CrossWorkerSums | None = None
     ) -> Solution:
         """The update of all `params`, in the phase `update` of the layers they belong to.
 
-        `rates` are the values of the `schedules`, `step` is the number of the update, from 1: float scalars of one
-        type. The new values of the parameters have the parameters' types, those of slots the slots'. With `together`
-        the `params` are those of this worker, pieces of parameters among them.
+        `rates` are the values of the `schedules` and then of the `momenta`, `step` is the number of the update, from 1:
+        float scalars of one type. The new values of the parameters have the parameters' types, those of slots the
+        slots'. With `together` the `params` are those of this worker, pieces of parameters among them.
         """
-        scheduled = dict(zip(map(_key, self.schedules()), rates, strict=True))
+        schedules = self.schedules()
+        scheduled = {one.key: value for one, value in zip(schedules, rates, strict=False)}
+        momenta = {one.key: value for one, value in zip(self.momenta(), rates[len(schedules) :], strict=True)}
         known = {param.name: param for param in params}
         parts: dict[int | None, list[Param]] = {}
         for name in known if together is None else together.names:
@@ -207,7 +222,7 @@ class SolverSpec(Spec):
         solution = Solution()
         for own, several in parts.items():
             solver = self if own is None else self._of_group(self.groups[own])
-            given = Step(tuple(several), scheduled[_key(solver.learning_rate)], step)
+            given = Step(tuple(several), scheduled[solver.learning_rate.key], step, momenta)
             given = given if together is None else replace(given, total=together.total, pieces=together.pieces)
             solver._move(several, given, solution)
         if self.ema is not None:
@@ -230,8 +245,8 @@ class SolverSpec(Spec):
             param,
             learning_rate_multiplier=param.learning_rate_multiplier * group.learning_rate_multiplier,
             weight_decay=group.weight_decay,
-            learning_rate=None if rate is None else scheduled[_key(rate)],
-            family=family if rate is None else f"{family}-{list(scheduled).index(_key(rate))}",
+            learning_rate=None if rate is None else scheduled[rate.key],
+            family=family if rate is None else f"{family}-{list(scheduled).index(rate.key)}",
         )
 
     def _move(self, params: Sequence[Param], given: Step, solution: Solution) -> None:
@@ -276,11 +291,6 @@ def _shrunk(param: Param, given: Step, usual: float) -> Param:
         return param
     with in_scope(param.scope):
         return replace(param, value=param.value * (1.0 - given.rate(param) * decay))
-
-
-def _key(schedule: ScheduleSpec) -> str:
-    """Equal for equal schedules."""
-    return f"{type(schedule).__qualname__} {schedule.model_dump_json()}"
 
 
 def _slots(param: Param, transform: Transform, known: dict[str, Slot]) -> dict[str, Slot]:

@@ -12,8 +12,8 @@ from functools import reduce
 from operator import add
 
 from netspec.graph.ops.elementwise import Maximum, Minimum, cast, scalar
-from netspec.graph.ops.functions import Sqrt
 from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.unary import Sqrt
 from netspec.graph.value import Value, in_scope
 from netspec.solvers.transform import Param, Slots, Step, Transform, Updates, for_each
 

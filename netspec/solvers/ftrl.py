@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from netspec.graph.ops.elementwise import Maximum, Minimum, scalar
 from netspec.graph.value import Value
-from netspec.schema.kinds import SOLVERS
-from netspec.schema.spec import problem
+from netspec.schema.specs.kinds import SOLVERS
+from netspec.schema.specs.spec import problem
 from netspec.solvers.rules import DecayingSolver, power
 from netspec.solvers.schedules.constant import Constant, Schedule
 from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each

@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from netspec.errors import Location, Problem, did_you_mean, listing
-from netspec.schema.kinds import AnySolver
-from netspec.schema.named import Names
-from netspec.schema.patterns import Pattern, matches
-from netspec.schema.spec import Spec, problem
+from netspec.schema.specs.field_types import Names
+from netspec.schema.specs.kinds import AnySolver
+from netspec.schema.specs.patterns import Pattern, matches
+from netspec.schema.specs.spec import Spec, problem
 from netspec.solvers.schedules.constant import Constant, Schedule
 
 OF_THE_WHOLE = ("groups", "ema")
@@ -37,7 +37,7 @@ class GroupSpec(Spec):
     learning_rate: Schedule | None = None
     """their learning rate: a number or a schedule; default: the solver's"""
     learning_rate_multiplier: float = Field(default=1.0, gt=0)
-    """factor of their learning rate, beside that of their layer"""
+    """factor of their learning rate, in addition to the factor of their layer"""
     weight_decay: Annotated[float, Field(ge=0)] | None = None
     """their weight decay; default: the solver's"""
     solver: AnySolver | None = None

@@ -9,17 +9,18 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from netspec.graph.ops.elementwise import Greater, Where, cast, scalar
-from netspec.graph.ops.functions import Sqrt
+from netspec.graph.ops.unary import Sqrt
 from netspec.graph.value import Value
-from netspec.schema.kinds import SOLVERS
-from netspec.schema.named import Names, NamesOrNone
-from netspec.schema.patterns import matches
-from netspec.schema.spec import problem
+from netspec.schema.specs.field_types import Names, NamesOrNone
+from netspec.schema.specs.kinds import SOLVERS
+from netspec.schema.specs.patterns import matches
+from netspec.schema.specs.spec import problem
 from netspec.solvers.adam import MomentsSpec
 from netspec.solvers.clipping import sum_of_squares
 from netspec.solvers.rules import DecayingSolver, average, debias
 from netspec.solvers.scaling import Descend
-from netspec.solvers.schedules.constant import Constant, Schedule
+from netspec.solvers.schedules.base import ScheduleSpec
+from netspec.solvers.schedules.constant import Coefficient, Constant, Schedule
 from netspec.solvers.sgd import Momentum, refuse_nesterov_alone
 from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
 
@@ -66,7 +67,7 @@ class ScaleByTrust(Transform):
 class ScaleByMoments(Transform):
     """u ← (m / (1 - β₁ᵗ)) / (√(v / (1 - β₂ᵗ)) + epsilon), with moving averages m of u and v of u²"""
 
-    beta_1: float
+    beta_1: float | ScheduleSpec
     beta_2: float
     epsilon: float
 
@@ -74,11 +75,11 @@ class ScaleByMoments(Transform):
         return {"first_moment": 0.0, "second_moment": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        one, two = (1.0 / debias(beta, step.count) for beta in (self.beta_1, self.beta_2))
+        one, two = (1.0 / debias(step.now(beta, step.count.dtype), step.count) for beta in (self.beta_1, self.beta_2))
 
         def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             dtype = update.dtype
-            first = average(own["first_moment"], update, self.beta_1)
+            first = average(own["first_moment"], update, step.now(self.beta_1, dtype))
             second = average(own["second_moment"], update * update, self.beta_2)
             scaled = first * cast(one, dtype) / (Sqrt()(second * cast(two, dtype)) + self.epsilon)
             return scaled, {"first_moment": first, "second_moment": second}
@@ -110,9 +111,9 @@ class LARS(LayerwiseSolver):
     type: Literal["LARS"] = "LARS"
     foreign_fields: ClassVar[dict[str, str]] = {"eeta": "here it is `trust_coefficient`"}
     learning_rate: Schedule = Constant(initial=1.0)
-    """factor of a step, beside the trust ratio: a number, or a schedule such as `{type: PolynomialDecay, …}`"""
-    momentum: float = Field(default=0.9, ge=0, lt=1)
-    """share of the last step that goes into this one"""
+    """factor of a step, in addition to the trust ratio: a number, or a schedule such as `{type: PolynomialDecay, …}`"""
+    momentum: Coefficient = 0.9
+    """share of the last step that goes into this one: a number, or a schedule"""
     nesterov: bool = False
     """Nesterov's momentum: step as if the gradient were taken where the velocity leads"""
     trust_coefficient: float = Field(default=0.001, gt=0)
@@ -121,6 +122,7 @@ class LARS(LayerwiseSolver):
         {},
         {"learning_rate": 2.0, "momentum": 0.5, "nesterov": True, "trust_coefficient": 0.02, "weight_decay": 0.01},
         {"momentum": 0.0, "exclude": "*/bias", "weight_decay": 0.01},
+        {"momentum": {"type": "CyclicLR", "initial": 0.9, "peak": 0.8, "step_size_up": 3}},
     )
 
     @model_validator(mode="after")
@@ -159,6 +161,7 @@ class Lamb(MomentsSpec, LayerwiseSolver):
     samples: ClassVar = (
         {},
         {"learning_rate": 0.02, "beta_1": 0.7, "beta_2": 0.9, "weight_decay": 0.05, "exclude": "*/bias"},
+        {"learning_rate": 0.02, "beta_1": {"type": "OneCycle", "initial": 0.95, "peak": 0.85, "end": 0.9}},
     )
 
     def transforms(self) -> Sequence[Transform]:

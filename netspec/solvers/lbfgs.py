@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt
 
 from netspec.errors import Problem
 from netspec.graph.types import DType, TensorType
-from netspec.schema.kinds import SOLVERS
+from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.base import CLIPPING, SolverSpec
 from netspec.solvers.schedules.constant import Constant, Schedule
 
@@ -80,10 +80,10 @@ class LBFGS(SolverSpec):
             yield Problem("LBFGS has no `loss_scale`", loop.where(name, key=True), hint=hint)
 
     def kept(self, size: int, dtype: DType) -> dict[str, TensorType]:
-        """The states that are kept for parameters of so many numbers in all."""
+        """Types of the states for parameters with `count` elements in total."""
         vector, several = TensorType((size,), dtype), TensorType((self.history_size, size), dtype)
         numbers = TensorType((4,), DType.FLOAT64)
         return {DIRECTION: vector, GRADIENT: vector, MOVES: several, CHANGES: several, NUMBERS: numbers}
 
     def transforms(self) -> Sequence[Any]:
-        raise TypeError("the update of LBFGS is no chain of transforms: `train/lbfgs.py` runs it")
+        raise TypeError("the update of LBFGS is not a chain of transforms: `training/lbfgs.py` runs it")

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.ops.functions import Sign
+from netspec.graph.ops.unary import Sign
 from netspec.graph.value import Value
-from netspec.schema.kinds import SOLVERS
+from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.rules import DecoupledSolver, average
 from netspec.solvers.scaling import Descend
 from netspec.solvers.schedules.constant import Constant, Schedule

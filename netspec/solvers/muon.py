@@ -12,9 +12,9 @@ from pydantic import Field, PositiveInt
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.value import Value
-from netspec.schema.kinds import SOLVERS
-from netspec.schema.named import Names, NamesOrNone
-from netspec.schema.patterns import matches
+from netspec.schema.specs.field_types import Names, NamesOrNone
+from netspec.schema.specs.kinds import SOLVERS
+from netspec.schema.specs.patterns import matches
 from netspec.solvers.adam import ScaleByAdam
 from netspec.solvers.layerwise import norm
 from netspec.solvers.rules import DecoupledSolver
@@ -66,14 +66,14 @@ class Orthogonalize(Transform):
 
 @SOLVERS.register
 class Muon(DecoupledSolver):
-    """Momentum made orthogonal, so that all directions of a matrix learn alike; AdamW for all that is no matrix.
+    """Orthogonalized momentum, so that all directions of a matrix learn at one rate; AdamW for other parameters.
 
     w ← w - lr · weight_decay · w; m ← momentum · m + g; u = g + momentum · m, or m without `nesterov`;
     w ← w - lr · rms_rate · √(larger side) · O, where O is nearly U Vᵀ of u = U S Vᵀ, found by `ns_steps` steps of
     Newton and Schulz: X ← a · X + (b · A + c · A²) · X with A = X Xᵀ, from X = u / (‖u‖ + 1e-7). Jordan et al. 2024,
     "Muon: An optimizer for hidden layers in neural networks", https://kellerjordan.github.io/posts/muon/; the factor is
-    that of Liu et al. 2025, arXiv:2502.16982. As in Keras; PyTorch's averages m (lerp) and iterates in bfloat16. What
-    has not two axes, or is excluded (embeddings, and what `exclude` says: often the last layer), moves as by AdamW.
+    that of Liu et al. 2025, arXiv:2502.16982. As in Keras; PyTorch's averages m (lerp) and iterates in bfloat16. AdamW
+    updates parameters without exactly two axes and excluded ones (embeddings, and `exclude`: often the last layer).
     """
 
     type: Literal["Muon"] = "Muon"

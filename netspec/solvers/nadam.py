@@ -8,11 +8,12 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from netspec.graph.ops.elementwise import cast
-from netspec.graph.ops.functions import Sqrt
+from netspec.graph.ops.unary import Sqrt
 from netspec.graph.value import Value
-from netspec.schema.kinds import SOLVERS
+from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.adam import MomentsSpec
 from netspec.solvers.rules import ScalingSolver, average, debias, to_power
+from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Transform, Updates, for_each
 
 
@@ -24,7 +25,7 @@ class ScaleByNadam(Transform):
     far is kept once for all parameters.
     """
 
-    beta_1: float
+    beta_1: float | ScheduleSpec
     beta_2: float
     epsilon: float
     momentum_decay: float
@@ -33,12 +34,13 @@ class ScaleByNadam(Transform):
         return {"first_moment": 0.0, "second_moment": 0.0, "momentum_product": Kept(1.0, (), shared=True)}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        now, following = self._momentum(step.count), self._momentum(step.count + 1.0)
+        beta_1 = step.now(self.beta_1, step.count.dtype)
+        now, following = self._momentum(beta_1, step.count), self._momentum(beta_1, step.count + 1.0)
         corrected = debias(self.beta_2, step.count)
 
         def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             dtype = update.dtype
-            first = average(own["first_moment"], update, self.beta_1)
+            first = average(own["first_moment"], update, step.now(self.beta_1, dtype))
             second = average(own["second_moment"], update * update, self.beta_2)
             product = own["momentum_product"] * cast(now, dtype)
             ahead = cast(following, dtype) / (1.0 - product * cast(following, dtype))
@@ -48,9 +50,9 @@ class ScaleByNadam(Transform):
 
         return for_each(updates, slots, step, rule)
 
-    def _momentum(self, count: Value) -> Value:
+    def _momentum(self, beta_1: float | Value, count: Value) -> Value:
         """μ of an update, a scalar."""
-        return self.beta_1 * (1.0 - 0.5 * to_power(0.96**self.momentum_decay, count))
+        return beta_1 * (1.0 - 0.5 * to_power(0.96**self.momentum_decay, count))
 
 
 @SOLVERS.register
@@ -70,6 +72,7 @@ class Nadam(MomentsSpec, ScalingSolver):
     samples: ClassVar = (
         {},
         {"learning_rate": 0.02, "beta_1": 0.7, "beta_2": 0.9, "momentum_decay": 0.004, "weight_decay": 0.01},
+        {"learning_rate": 0.02, "beta_1": {"type": "OneCycle", "initial": 0.95, "peak": 0.85, "end": 0.9}},
     )
 
     def rule(self) -> Transform:

@@ -8,11 +8,12 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from netspec.graph.ops.elementwise import Greater, Maximum, Where, cast, scalar
-from netspec.graph.ops.functions import Sqrt
+from netspec.graph.ops.unary import Sqrt
 from netspec.graph.value import Value
-from netspec.schema.kinds import SOLVERS
+from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.adam import MomentsSpec
 from netspec.solvers.rules import ScalingSolver, average, debias, to_power
+from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
 
 ENOUGH = 5.0
@@ -27,7 +28,7 @@ class ScaleByRAdam(Transform):
     r = √((ρₜ - 4)(ρₜ - 2)ρ / ((ρ - 4)(ρ - 2)ρₜ)).
     """
 
-    beta_1: float
+    beta_1: float | ScheduleSpec
     beta_2: float
     epsilon: float
 
@@ -36,11 +37,11 @@ class ScaleByRAdam(Transform):
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         known, factor = self._rectified(step.count)
-        corrected = 1.0 / debias(self.beta_1, step.count)
+        corrected = 1.0 / debias(step.now(self.beta_1, step.count.dtype), step.count)
 
         def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             dtype = update.dtype
-            first = average(own["first_moment"], update, self.beta_1)
+            first = average(own["first_moment"], update, step.now(self.beta_1, update.dtype))
             second = average(own["second_moment"], update * update, self.beta_2)
             scale = cast(factor, dtype) / (Sqrt()(second) + self.epsilon)
             scaled = cast(corrected, dtype) * first * Where()(known, scale, scalar(1.0, dtype))
@@ -78,6 +79,7 @@ class RAdam(MomentsSpec, ScalingSolver):
         {},
         {"learning_rate": 0.02, "beta_1": 0.7, "beta_2": 0.9, "weight_decay": 0.01},
         {"learning_rate": 0.02, "beta_2": 0.5},
+        {"learning_rate": 0.02, "beta_1": {"type": "OneCycle", "initial": 0.95, "peak": 0.85, "end": 0.9}},
     )
 
     def rule(self) -> Transform:

@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from netspec.graph.value import Value
-from netspec.schema.kinds import SOLVERS
-from netspec.solvers.rules import ScalingSolver, average, root
+from netspec.schema.specs.kinds import SOLVERS
+from netspec.solvers.rules import average, root
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.sgd import Momentum
+from netspec.solvers.sgd import Momentum, MomentumSolver, descend_with
 from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
 
 
@@ -45,14 +45,15 @@ class ScaleByRMS(Transform):
 
 
 @SOLVERS.register
-class RMSprop(ScalingSolver):
+class RMSprop(MomentumSolver):
     """Steps scaled, for each element, by a moving average of the squared gradient.
 
     g ← ∂loss/∂w + weight_decay · w; v ← rho · v + (1 - rho) · g²; s = lr · g / √(v + epsilon), where with `centered`
     v - m² stands for v, m ← rho · m + (1 - rho) · g; w ← w - s, or with a momentum
     velocity ← momentum · velocity - s; w ← w + velocity. Tieleman and Hinton 2012, lecture 6.5 of "Neural Networks for
     Machine Learning"; centered: Graves 2013, arXiv:1308.0850. As in Keras; PyTorch and Caffe add epsilon to the root
-    (`epsilon_in_root: false`), and PyTorch's velocity has no rate in it.
+    (`epsilon_in_root: false`), and PyTorch's momentum does not contain the rate (`rate_in_velocity: false`):
+    m ← momentum · m + g / (√v + epsilon); w ← w - lr · m.
     """
 
     type: Literal["RMSprop"] = "RMSprop"
@@ -64,8 +65,6 @@ class RMSprop(ScalingSolver):
     """factor of a step: a number, or a schedule such as `{type: CosineDecay, initial: 0.001}`"""
     rho: float = Field(default=0.9, ge=0, lt=1)
     """share of the past in the moving averages"""
-    momentum: float = Field(default=0.0, ge=0, lt=1)
-    """share of the last step that goes into this one"""
     epsilon: float = Field(default=1e-7, gt=0)
     """added to the average square, under the root"""
     epsilon_in_root: bool = True
@@ -83,10 +82,11 @@ class RMSprop(ScalingSolver):
             "weight_decay_norm": "L1",
             "weight_decay": 0.02,
         },
+        {"learning_rate": 0.02, "momentum": 0.9, "rate_in_velocity": False, "epsilon": 1e-3, "epsilon_in_root": False},
+        {"learning_rate": 0.02, "momentum": {"type": "CyclicLR", "initial": 0.9, "peak": 0.8, "step_size_up": 3}},
     )
 
-    def rule(self) -> Transform:
-        return ScaleByRMS(self.rho, self.epsilon, self.centered, self.epsilon_in_root)
-
     def transforms(self) -> Sequence[Transform]:
-        return [*super().transforms(), *([Momentum(self.momentum)] if self.momentum else [])]
+        rule = ScaleByRMS(self.rho, self.epsilon, self.centered, self.epsilon_in_root)
+        momentum = Momentum(self.momentum, of_gradients=not self.rate_in_velocity)
+        return [*self.coupled(), rule, *descend_with(momentum)]

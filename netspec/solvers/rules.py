@@ -11,10 +11,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from netspec.graph.ops.elementwise import Pow, scalar
-from netspec.graph.ops.functions import Exp, Expm1, Sqrt
+from netspec.graph.ops.elementwise import Maximum, Pow, scalar
+from netspec.graph.ops.unary import Exp, Expm1, Log, Sqrt
 from netspec.graph.value import Value
-from netspec.schema.spec import problem
+from netspec.schema.specs.spec import problem
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.scaling import AddDecayedWeights, Descend
 from netspec.solvers.transform import Transform
@@ -24,7 +24,7 @@ class DecayingSolver(SolverSpec):
     """Base of solvers whose decay is a part of the gradient, or apart from it, as the user says."""
 
     decoupled_weight_decay: bool = False
-    """the decay is no part of the gradient: w ← w - lr · weight_decay · w, and then the rule, as in Keras"""
+    """the decay is not part of the gradient: w ← w - lr · weight_decay · w, and then the rule, as in Keras"""
     weight_decay_norm: Literal["L2", "L1"] = "L2"
     """`L1`: the coupled decay is `weight_decay · sign(w)`, Caffe's `regularization_type`"""
 
@@ -70,11 +70,18 @@ class DecoupledSolver(SolverSpec):
         return True
 
 
-def debias(beta: float, count: Value) -> Value:
+LEAST_SHARE = 1e-30
+"""Replaces a scheduled share of 0, whose logarithm is infinite."""
+
+
+def debias(beta: float | Value, count: Value) -> Value:
     """1 - beta^count, a scalar: the weights that a moving average started at 0 has given by its `count`-th value.
 
-    As -expm1(count · ln beta), which float32 has to all its digits where beta is near 1.
+    As -expm1(count · ln beta), which float32 has to all its digits where beta is near 1. A scheduled beta is that of
+    the step, as in PyTorch: the weights of a beta that was the same at all steps before.
     """
+    if isinstance(beta, Value):
+        return -Expm1()(count * Log()(Maximum()(beta, scalar(LEAST_SHARE, beta.dtype))))
     return -Expm1()(count * log(beta)) if beta else scalar(1.0, count.dtype)
 
 
@@ -83,7 +90,7 @@ def to_power(base: float, count: Value) -> Value:
     return Exp()(count * log(base))
 
 
-def average(old: Value, new: Value, share: float) -> Value:
+def average(old: Value, new: Value, share: float | Value) -> Value:
     """A moving average's next value: share · old + (1 - share) · new."""
     return old + (new - old) * (1 - share)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from netspec.graph.ops.functions import Sign
+from netspec.graph.ops.unary import Sign
 from netspec.graph.value import Value
 from netspec.solvers.transform import Param, Slots, Step, Transform, Updates, for_each
 

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from netspec.graph.ops.elementwise import Maximum, cast, scalar
-from netspec.graph.ops.functions import Exp, Log, Sqrt
+from netspec.graph.ops.unary import Exp, Log, Sqrt
 from netspec.graph.value import Value
-from netspec.schema.kinds import SOLVERS
+from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.adam import MomentsSpec
 from netspec.solvers.rules import average, debias, power
 from netspec.solvers.scaling import AddDecayedWeights

@@ -8,37 +8,71 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from netspec.graph.ops.elementwise import Equal, Where, cast, scalar
 from netspec.graph.value import Value
-from netspec.schema.kinds import SOLVERS
-from netspec.schema.spec import problem
+from netspec.schema.specs.kinds import SOLVERS
+from netspec.schema.specs.spec import problem
 from netspec.solvers.rules import DecayingSolver
 from netspec.solvers.scaling import Descend
+from netspec.solvers.schedules.base import ScheduleSpec
+from netspec.solvers.schedules.constant import Coefficient
 from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
 
 
 @dataclass(frozen=True)
 class Momentum(Transform):
-    """velocity ← momentum · velocity + u; u ← velocity, or with `nesterov` momentum · velocity + u
+    """m ← momentum · m + (1 - dampening) · u; u ← m, or with `nesterov` momentum · m + u
 
-    Its operands are steps, not gradients: a change of the learning rate leaves the velocity as it is.
+    The first update is not dampened. The slot of m is `velocity` if the updates are steps, as they are after `Descend`,
+    and `momentum` if they are gradients. The names differ because a checkpoint of one rule does not fit the other.
     """
 
-    momentum: float
+    momentum: float | ScheduleSpec
     nesterov: bool = False
+    dampening: float = 0.0
+    of_gradients: bool = False
+
+    @property
+    def slot(self) -> str:
+        """Name of the slot."""
+        return "momentum" if self.of_gradients else "velocity"
 
     def init(self, param: Param) -> Declared:
-        return {"velocity": 0.0}
+        return {self.slot: 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        one = scalar(1.0, step.count.dtype)
+        share = Where()(Equal()(step.count, one), one, scalar(1 - self.dampening, step.count.dtype))
+
         def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            velocity = self.momentum * own["velocity"] + update
-            return (self.momentum * velocity + update if self.nesterov else velocity), {"velocity": velocity}
+            added = cast(share, update.dtype) * update if self.dampening else update
+            momentum = step.now(self.momentum, update.dtype)
+            kept = momentum * own[self.slot] + added
+            return (momentum * kept + update if self.nesterov else kept), {self.slot: kept}
 
         return for_each(updates, slots, step, rule)
 
 
-def refuse_nesterov_alone(momentum: float, *, nesterov: bool) -> None:
-    """Raises a problem where Nesterov's momentum is asked for and there is none."""
+def descend_with(momentum: Momentum) -> list[Transform]:
+    """The rate and the momentum, in the order that the momentum requires; only the rate if the momentum is 0."""
+    if not momentum.momentum:
+        return [Descend()]
+    return [momentum, Descend()] if momentum.of_gradients else [Descend(), momentum]
+
+
+class MomentumSolver(DecayingSolver):
+    """Base of solvers with an optional momentum of their steps, or of the gradients that the rate multiplies."""
+
+    momentum: Coefficient = 0.0
+    """share of the last step that goes into this one: a number, or a schedule such as `{type: CyclicLR, initial: 0.9,
+    peak: 0.8}`"""
+    rate_in_velocity: bool = True
+    """false: the momentum sums gradients, and the sum is multiplied by the current rate, as in PyTorch. Both rules are
+    the same if the rate is constant"""
+
+
+def refuse_nesterov_alone(momentum: float | ScheduleSpec, *, nesterov: bool) -> None:
+    """Raise a problem if `nesterov` is set without momentum."""
     if nesterov and not momentum:
         raise problem(
             "Nesterov's momentum needs a momentum",
@@ -50,32 +84,50 @@ def refuse_nesterov_alone(momentum: float, *, nesterov: bool) -> None:
 
 
 @SOLVERS.register
-class SGD(DecayingSolver):
+class SGD(MomentumSolver):
     """Stochastic gradient descent, with momentum.
 
-    g ← ∂loss/∂w + weight_decay · w; velocity ← momentum · velocity - lr · g; w ← w + velocity, or with `nesterov`
-    w ← w + momentum · velocity - lr · g. Keras's SGD and Caffe's; PyTorch's velocity holds gradients, without lr.
-    Sutskever et al. 2013, "On the importance of initialization and momentum in deep learning".
+    g ← ∂loss/∂w + weight_decay · w; velocity ← momentum · velocity - lr · (1 - dampening) · g; w ← w + velocity, or
+    with `nesterov` w ← w + momentum · velocity - lr · g, as in Keras and Caffe. With `rate_in_velocity: false`, as in
+    PyTorch: m ← momentum · m + (1 - dampening) · g; w ← w - lr · m, or with `nesterov` w ← w - lr · (momentum · m + g).
+    The first update is not dampened. Sutskever et al. 2013, "On the importance of initialization and momentum in deep
+    learning".
     """
 
     type: Literal["SGD"] = "SGD"
-    momentum: float = Field(default=0.0, ge=0, lt=1)
-    """share of the last step that goes into this one"""
     nesterov: bool = False
     """Nesterov's momentum: step as if the gradient were taken where the velocity leads"""
+    dampening: float = Field(default=0.0, ge=0, lt=1)
+    """with a momentum: share of each gradient, except the first, that is not added to it, as in PyTorch"""
     samples: ClassVar = (
         {},
         {"learning_rate": 0.1, "weight_decay": 0.01},
         {"momentum": 0.9},
         {"momentum": 0.9, "nesterov": True, "weight_decay": 5e-4},
         {"momentum": 0.5, "weight_decay": 0.01, "weight_decay_norm": "L1"},
+        {"momentum": 0.9, "dampening": 0.5},
+        {"momentum": 0.9, "dampening": 0.25, "rate_in_velocity": False, "weight_decay": 0.01},
+        {"momentum": 0.9, "nesterov": True, "rate_in_velocity": False},
+        {"momentum": {"type": "OneCycle", "initial": 0.95, "peak": 0.85, "end": 0.9}},
+        {
+            "momentum": {"type": "CyclicLR", "initial": 0.9, "peak": 0.8, "step_size_up": 3},
+            "nesterov": True,
+            "rate_in_velocity": False,
+        },
     )
 
     @model_validator(mode="after")
-    def _nesterov_has_momentum(self) -> Self:
+    def _momentum_is_there(self) -> Self:
         refuse_nesterov_alone(self.momentum, nesterov=self.nesterov)
+        if self.dampening and (self.nesterov or not self.momentum):
+            raise problem(
+                "`dampening` needs a plain momentum",
+                field="dampening",
+                expected="`momentum` above 0 and `nesterov: false`, or `dampening: 0`",
+                got="`nesterov: true`" if self.nesterov else "momentum 0",
+            )
         return self
 
     def transforms(self) -> Sequence[Transform]:
-        links: list[Transform] = [*self.coupled(), Descend()]
-        return [*links, Momentum(self.momentum, self.nesterov)] if self.momentum else links
+        momentum = Momentum(self.momentum, self.nesterov, self.dampening, not self.rate_in_velocity)
+        return [*self.coupled(), *descend_with(momentum)]

@@ -8,12 +8,13 @@ update is added to the parameter. The design is optax's (https://optax.readthedo
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from netspec.graph.ops.elementwise import cast
 from netspec.graph.types import DType
 from netspec.graph.value import Scope, Value, in_scope
+from netspec.solvers.schedules.base import ScheduleSpec
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Step:
     """A float scalar: the solver's scheduled rate, before any parameter's multiplier."""
     count: Value
     """A float scalar of the same type: 1 at the first update."""
+    momenta: Mapping[str, Value] = field(default_factory=dict)
+    """Values of the scheduled momenta by `ScheduleSpec.key`: float scalars of the same type."""
     total: Callable[[Value], Value] = lambda value: value
     """Makes of a sum over `params` the sum over those of all workers, where each moves pieces of the parameters. All
     come here the same number of times, one without any piece too."""
@@ -63,6 +66,12 @@ class Step:
         """The learning rate of `param`, in its element type."""
         factor, scheduled = param.learning_rate_multiplier, self.scheduled(param)
         return cast(scheduled if factor == 1 else scheduled * factor, param.value.dtype)
+
+    def now(self, coefficient: float | ScheduleSpec, dtype: DType) -> float | Value:
+        """The value of a momentum at this step: a number, or a scalar of type `dtype` if it is scheduled."""
+        if isinstance(coefficient, ScheduleSpec):
+            return cast(self.momenta[coefficient.key], dtype)
+        return coefficient
 
     def scheduled(self, param: Param) -> Value:
         """The scheduled rate of `param`, before its multiplier."""

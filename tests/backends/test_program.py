@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from netspec.backends.device import open_device
+from netspec.backends.device_registry import open_device
 from netspec.backends.failures import first_inside
 from netspec.backends.program import NonFiniteLoss, Program
 from netspec.backends.states import States
 from netspec.compile import make_plan
 from netspec.errors import InputError, Location, RunError
-from netspec.graph.fused import fused, scopes
+from netspec.graph.fused import fuse_between, node_scopes
 from netspec.graph.graph import Graph
 from netspec.graph.op import Op
-from netspec.graph.ops.functions import Exp, Log, Relu
 from netspec.graph.ops.linear import Gather
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.shape import Reshape
 from netspec.graph.ops.source import Input, State
+from netspec.graph.ops.unary import Exp, Log, Relu
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, in_scope
 from tests.interpret import Arrays, run
@@ -388,7 +388,7 @@ def test_a_value_that_is_not_finite_is_laid_to_the_layer_inside_of_a_fused_node(
     with in_scope(Scope("square", "B")):
         result = twice * twice
     with in_scope(Scope("both", "C")):
-        node = fused([x], [result]).many(x)[0].node
-    assert [one.layer for one in scopes(node)] == ["double", "square"]
+        node = fuse_between([x], [result]).call_multi(x)[0].node
+    assert [one.layer for one in node_scopes(node)] == ["double", "square"]
     # Where the reference finds nothing, it is the node itself.
     assert first_inside(node, [np.full(4, value, np.float32)]).scope.layer == layer

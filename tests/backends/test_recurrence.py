@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netspec.cli.specs import load_spec
-from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
-from netspec.schema.net import NetSpec
+from netspec.compile import LEARNING_RATE, STEP, Compiler, ProgramKind
+from netspec.schema.specs.net import NetSpec
 from netspec.solvers.sgd import SGD
+from netspec.tools.specs import load_spec
 from tests.interpret import run
 
 BATCH, STEPS, VOCABULARY = 3, 5, 7
@@ -49,7 +49,7 @@ LAYERS: dict[str, dict[str, Any]] = {
 
 
 def losses(made: Compiler, steps: int = 5) -> list[float]:
-    program, random = made.program(Purpose.TRAIN, BATCH), np.random.default_rng(3)
+    program, random = made.program(ProgramKind.TRAIN, BATCH), np.random.default_rng(3)
     text = random.integers(0, VOCABULARY, (2, BATCH, STEPS)).astype(np.int32)
     found = []
     for step in range(steps):
@@ -93,7 +93,7 @@ def test_all_kernels_train_alike_with_masks_and_states(name: str, monkeypatch: p
         monkeypatch.setenv("NETSPEC_KERNELS", kernels)
         made = compiler(*layers, mask_zero=True)
         found[kernels] = losses(made)
-        choices = made.plan(Purpose.TRAIN, BATCH).choices
+        choices = made.plan(ProgramKind.TRAIN, BATCH).choices
         recurrent = [choice for node, choice in choices.items() if node.op.name.startswith("Recurrence")]
         assert len(recurrent) == 2 * len(layers)
         assert {choice.kernel.backend for choice in recurrent} == {kernels.rpartition(",")[2]}
@@ -109,10 +109,10 @@ def test_gradients_are_those_of_the_graph_before_the_passes(name: str) -> None:
     random = np.random.default_rng(3)
     feeds: dict[str, Any] = {one: random.integers(0, VOCABULARY, (BATCH, STEPS)) for one in ("text", "next")}
     feeds = {one: array.astype(np.int32) for one, array in feeds.items()}
-    program = made.program(Purpose.GRADIENTS, BATCH)
+    program = made.program(ProgramKind.GRADIENTS, BATCH)
     got = program(feeds)
     states = {one: made.states[one] for one in made.names("parameter")}
-    expected, _ = run(made.graph(Purpose.GRADIENTS, BATCH), feeds, states)
+    expected, _ = run(made.graph(ProgramKind.GRADIENTS, BATCH), feeds, states)
     assert got.keys() == expected.keys()
     for one, array in expected.items():
         assert np.any(array)
@@ -121,7 +121,7 @@ def test_gradients_are_those_of_the_graph_before_the_passes(name: str) -> None:
 
 def test_forward_is_computed_once_and_steps_are_not_unrolled() -> None:
     two = [{"name": f"memory{i}", "type": "LSTM", "units": 6, "return_sequences": True} for i in range(2)]
-    names = [node.op.name for node in compiler(*two).plan(Purpose.TRAIN, BATCH).choices]
+    names = [node.op.name for node in compiler(*two).plan(ProgramKind.TRAIN, BATCH).choices]
     assert names.count("Recurrence") == names.count("RecurrenceGrad") == 2
     assert "LSTM" not in names
     assert sum("MatMul" in name for name in names) == 3 + 2 * 3 + 2  # forward; dW, dU and dx of each; the dense layer's
@@ -129,7 +129,7 @@ def test_forward_is_computed_once_and_steps_are_not_unrolled() -> None:
 
 def test_nothing_is_kept_where_no_gradient_is_wanted() -> None:
     plan = compiler({"name": "memory", "type": "LSTM", "units": 6, "return_sequences": True}).plan(
-        Purpose.PREDICT, BATCH
+        ProgramKind.PREDICT, BATCH
     )
     (node,) = (node for node in plan.choices if node.op.name == "Recurrence")
     assert [value in plan.memory.storage for value in node.outputs] == [True] + [False] * (len(node.outputs) - 1)

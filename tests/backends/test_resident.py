@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from netspec.backends.base import missing_backends
+from netspec.backends.backend import unavailable_reasons
 
 ROOT = Path(__file__).parents[2]
 STATUS = Path("/proc/self/status")
@@ -30,8 +30,11 @@ print(json.dumps({**host.memory(), **host.ready()}))
 
 
 @pytest.mark.skipif(not STATUS.is_file(), reason="only Linux tells the peak of a process by itself")
-@pytest.mark.skipif("onednn" in missing_backends(("onednn",)), reason="reference convolutions allocate beside the plan")
+@pytest.mark.skipif(
+    "onednn" in unavailable_reasons(("onednn",)), reason="reference convolutions allocate beside the plan"
+)
 @pytest.mark.parametrize("net", ["lenet", "cifar10_quick", "resnet20"])
+@pytest.mark.slow
 def test_peak_of_two_steps_is_within_15_percent_of_the_plan(net: str) -> None:
     for _ in range(2):  # the first process may have to compile kernels, which takes memory too; the second finds them
         done = subprocess.run([sys.executable, "-c", SCRIPT, net], cwd=ROOT, capture_output=True, text=True, check=True)

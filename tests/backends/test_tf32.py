@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from netspec.backends.base import Device
-from netspec.backends.device import ReferenceDevice
+from netspec.backends.device import Device
+from netspec.backends.device_registry import ReferenceDevice
 from netspec.compile import make_plan
 from netspec.graph import kernel as registry
 from netspec.graph.graph import Graph
@@ -42,7 +42,7 @@ def test_who_rounds_is_chosen_where_the_precision_allows_it(device: Device, prec
     plan = make_plan(Graph({"y": product}), device, precision)
     (choice,) = plan.choices.values()
     assert choice.label == label
-    reasons = dict(choice.declined)
+    reasons = dict(choice.rejected)
     assert (precision == Precision.TF32) == (reasons.get("rounding:Rounded") is None)
     assert device.has_tf32
     assert device.accepts(product.op, [one.type for one in product.inputs], Precision.TF32)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netspec.backends.calls import Calls
-from netspec.backends.device import CpuDevice, open_device
+from netspec.backends.device_registry import CpuDevice, open_device
+from netspec.backends.executor import CallSequence
 from netspec.backends.numba import threads
 from netspec.backends.openmp import openmp, thread_count, using_threads
 from netspec.backends.program import Program
@@ -18,9 +18,9 @@ from netspec.backends.states import States
 from netspec.compile import make_plan
 from netspec.graph.graph import Graph
 from netspec.graph.kernel import Thunk
-from netspec.graph.ops.functions import Tanh
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.source import Input
+from netspec.graph.ops.unary import Tanh
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node, Value
 
@@ -49,9 +49,9 @@ def run(device: CpuDevice, **outputs: Value) -> None:
 
 def test_a_call_of_onednn_finds_one_thread_or_all(monkeypatch: pytest.MonkeyPatch) -> None:
     device, found = device_with("onednn"), {}
-    add = Calls.add
+    add = CallSequence.add
 
-    def watched(self: Calls, thunk: Thunk, node: Node | None = None, count: int | None = None) -> None:
+    def watched(self: CallSequence, thunk: Thunk, node: Node | None = None, count: int | None = None) -> None:
         def call() -> None:
             assert node is not None
             found[node.types[0].shape] = thread_count()
@@ -59,7 +59,7 @@ def test_a_call_of_onednn_finds_one_thread_or_all(monkeypatch: pytest.MonkeyPatc
 
         add(self, call, node, count)
 
-    monkeypatch.setattr(Calls, "add", watched)
+    monkeypatch.setattr(CallSequence, "add", watched)
     small, large = MatMul()(x(4, 8), x(8, 6)), MatMul()(x(256, 512), x(512, 384))
     run(device, small=small, large=large, last=MatMul()(x(5, 8), x(8, 7)))
     assert found == {(4, 6): 1, (256, 384): ALL, (5, 7): 1}

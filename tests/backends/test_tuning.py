@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 from netspec.backends import tuning
-from netspec.backends.base import Device
-from netspec.backends.device import CpuDevice, NullDevice, open_device
+from netspec.backends.device import Device
+from netspec.backends.device_registry import CpuDevice, NullDevice, open_device
 from netspec.backends.tuning import Tuner
-from netspec.cli.specs import load_spec
-from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose, make_plan
+from netspec.compile import LEARNING_RATE, STEP, Compiler, ProgramKind, make_plan
 from netspec.errors import InputError
 from netspec.graph.graph import Graph
-from netspec.graph.kernel import Buffers, Choice, Kernel, Offer, Thunk, kernel
-from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.kernel import Buffers, Kernel, KernelChoice, KernelOption, Thunk, kernel
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.op import Array, Op, Xp
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
-from netspec.schema.train import TrainSpec
+from netspec.schema.specs.train import TrainSpec
+from netspec.tools.specs import load_spec
 from tests.compile.nets import CLASSIFIER, net, solver
 
 
@@ -73,7 +73,7 @@ class Awake(Doubling):
 
 @kernel(Double, backend="numba", rank=30)
 class Choosy(Doubling):
-    def why_not(self, op: Double, *types: TensorType) -> str | None:
+    def reject_reason(self, op: Double, *types: TensorType) -> str | None:
         return "only threefold" if op.times == 2 else None
 
 
@@ -90,7 +90,7 @@ def tuned(kind: type[Device] = CpuDevice, level: str = "quick") -> Device:
     return device
 
 
-def chosen(device: Device, *shape: int) -> Choice:
+def chosen(device: Device, *shape: int) -> KernelChoice:
     """The kernel that doubles an array."""
     y = Double()(Input("x", TensorType(shape, DType.FLOAT32))())
     return make_plan(Graph({"y": y}), device).choices[y.node]
@@ -101,7 +101,7 @@ def test_the_faster_kernel_wins_and_the_loser_is_told_with_its_time() -> None:
     assert choice.label == "numba:Awake"
     assert choice.seconds is not None
     assert choice.seconds < 0.001
-    reasons = dict(choice.declined)
+    reasons = dict(choice.rejected)
     assert reasons["numba:Choosy"] == "only threefold"
     assert reasons["numba:Sleepy"].startswith("lost the race: ")
     assert chosen(open_device("cpu"), 3, 4).label == "numba:Sleepy"  # by rank, where nobody asked for a race
@@ -142,14 +142,17 @@ def test_quick_stops_when_its_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -
 def test_kernels_race_on_operands_that_lie_as_they_will_and_each_way_has_a_time_of_its_own() -> None:
     """The winner for plain float32 is none for other orders or element types: these are raced when they occur."""
     device, node = tuned(), Double()(Input("x", TensorType((2, 3, 4, 5), DType.FLOAT32))()).node
-    last, narrow = Layout.channels_last(4), PLAIN.as_stored(DType.BFLOAT16)
-    for lying in (PLAIN, last, narrow):
+    last, narrow = Layout.channels_last(4), PLAIN.with_dtype(DType.BFLOAT16)
+    for signature in (PLAIN, last, narrow):
         SEEN.clear()
-        offers = [Offer(one, Signature((lying,), (lying,)), 1.0) for one in device.candidates(node).kernels]
-        times = device.measured(node, offers)
+        offers = [
+            KernelOption(one, LayoutSignature((signature,), (signature,)), 1.0)
+            for one in device.candidates(node).kernels
+        ]
+        times = device.measured_seconds(node, offers)
         assert times is not None
-        assert {(lying.strides(node.types[0]), str(lying.stored(node.types[0])))} == SEEN
-        assert tuned(NullDevice).measured(node, offers) == times
+        assert {(signature.strides(node.types[0]), str(signature.stored_dtype(node.types[0])))} == SEEN
+        assert tuned(NullDevice).measured_seconds(node, offers) == times
     assert device.tuner is not None
     content = device.tuner._store.read(device.tuner._file)
     assert content is not None
@@ -162,7 +165,7 @@ def test_a_net_trains_the_same_with_winners_remembered(tmp_path: Path) -> None:
     results = []
     for _ in range(2):
         compiler = Compiler(spec, solver=solver(), device=open_device("cpu", "full"))
-        program = compiler.program(Purpose.TRAIN, 4)
+        program = compiler.program(ProgramKind.TRAIN, 4)
         inputs = {name: np.ones(value.shape, str(value.dtype)) for name, value in program.inputs.items()}
         program({**inputs, LEARNING_RATE: np.array(0.1), STEP: np.array(1.0)})
         results.append({name: compiler.states[name] for name in compiler.states})

@@ -1,8 +1,9 @@
-"""Print what netspec says of a file of the corpus now, as the comments that a case begins with.
+"""Print the problems that netspec reports for cases of the corpus now, as the comments above a case.
 
-    python -m tests.bad_specs.show tests/bad_specs/fields/unknown_in_layer.yaml
+    python -m tests.bad_specs.show fields/unknown_in_layer       # one case, or all cases of a topic: `fields`
+    python -m tests.bad_specs.show --write fields shapes         # rewrite the comments that no longer fit
 
-Read it before it goes into the file: would a user know at once what to do?
+Read the result before it is committed: would a user know at once what to do?
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from itertools import zip_longest
 from typing import Any
 
-from tests.bad_specs.case import FACTS, read_case
-from tests.bad_specs.said import check
+from tests.bad_specs.case import CORPUS, FACTS, Case, read_cases, read_topic, write_topic
 
 LONGEST_TEXT = 40
 LONGEST_LIST = 10
@@ -23,30 +23,59 @@ WORDS = {"name", "from"}
 """Names of fields that are words of a sentence too."""
 
 
-def shortened(found: Mapping[str, Any]) -> str | None:
-    """What is expected; of names that grow in number with every layer and field only those that the hint gives."""
-    expected: str | None = found["expected"]
+def shortened(problem: Mapping[str, Any]) -> str | None:
+    """Return the expectation; of a list that grows with every layer and field only the names in the hint."""
+    expected: str | None = problem["expected"]
     before, sign, names = (expected or "").partition("one of ")
     listed = names.split(", ")
-    if not sign or (len(listed) <= LONGEST_LIST and not GROWING.search(found["message"])):
+    if not sign or (len(listed) <= LONGEST_LIST and not GROWING.search(problem["message"])):
         return expected
-    hinted = set(re.findall(r"\w+", found["hint"] or ""))
+    hinted = set(re.findall(r"\w+", problem["hint"] or ""))
     return f"{before}{sign}…{''.join(f'{name}…' for name in listed if name in hinted and name not in WORDS)}"
 
 
-def comments(path: Path) -> Iterator[str]:
-    """The lines, without the title."""
-    case = read_case(path)
-    for found in check(case).problems:
-        file, line, column = found["file"], found["line"], found["column"]
-        place = f"{line}:{column}" if file == path.name else f"{file}:{line}:{column}"
+def differences(case: Case) -> list[str]:
+    """Return how the problems that netspec reports differ from the expected ones."""
+    wrong: list[str] = []
+    for expected, reported in zip_longest(case.problems, case.check().problems):
+        if reported is None:
+            wrong.append(f"not reported: {expected}")
+        elif expected is None:
+            wrong.append(f"not expected: {reported}")
+        else:
+            wrong += expected.differences(reported, case)
+    return wrong
+
+
+def comments(case: Case) -> Iterator[str]:
+    """Yield the lines of comments: the title and changes as they are, the problems as reported."""
+    yield f"# {case.title}"
+    yield from (line for line in case.comments.splitlines() if line.startswith("# with: "))
+    for problem in case.check().problems:
+        file, line, column = problem["file"], problem["line"], problem["column"]
+        location = f"{line}:{column}" if file == case.file else f"{file}:{line}:{column}"
         yield "#"
-        yield f"# {place} {case.text_at(file, line or 0, column or 0)[:LONGEST_TEXT]}".rstrip()
-        facts = {**found, "expected": shortened(found)}
+        yield f"# {location} {case.text_at(file, line or 0, column or 0)[:LONGEST_TEXT]}".rstrip()
+        facts = {**problem, "expected": shortened(problem)}
         yield from (f"#   {fact}: {facts[fact]}" for fact in FACTS if facts[fact] is not None)
-        yield from (f"#   note: {note}" for note in found["notes"])
+        yield from (f"#   note: {note}" for note in problem["notes"])
+
+
+def _rewrite(topic: str) -> None:
+    path = CORPUS / f"{topic}.yaml"
+    cases = read_topic(path)
+    for case in cases:
+        if differences(case):
+            case.comments = "".join(f"{line}\n" for line in comments(case))
+            print(f"{case.name}: rewritten")
+    write_topic(path, cases)
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        print(f"# {argument}", *comments(Path(argument).absolute()), sep="\n")
+    if sys.argv[1:2] == ["--write"]:
+        for argument in sys.argv[2:]:
+            _rewrite(argument)
+    else:
+        for one in read_cases():
+            if {one.name, one.topic} & set(sys.argv[1:]):
+                print(f"--- # {one.stem}", *comments(one), one.text, sep="\n")

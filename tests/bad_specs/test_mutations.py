@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netspec.cli.preflight import preflight
 from netspec.errors import InputError, Problem
+from netspec.tools.check import check as check_spec
 from tests.bad_specs.mutations import changed_text, changed_tree
 
 ZOO = Path(__file__).parents[2] / "model_zoo" / "lenet_mnist"
@@ -58,7 +58,7 @@ def check(folder: Path, files: dict[str, str]) -> None:
 
 def _problems(file: Path) -> tuple[Problem, ...]:
     try:
-        preflight(file)
+        check_spec(file)
     except InputError as error:
         return error.problems
     return ()

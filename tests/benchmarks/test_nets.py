@@ -7,11 +7,11 @@ import pytest
 from benchmarks.bench_mnist import _accuracy
 from benchmarks.catalogue import NETS, made_up_batch, made_up_weights
 from benchmarks.render import geometric_mean
-from netspec.cli.specs import load_spec
-from netspec.compile import Compiler, Purpose, build
+from netspec.compile import Compiler, ProgramKind, build
 from netspec.graph.verify import verify, verify_layouts
-from netspec.schema.net import NetSpec
+from netspec.schema.specs.net import NetSpec
 from netspec.solvers.sgd import SGD
+from netspec.tools.specs import load_spec
 
 PARAMETERS = {
     "mlp": 235_146,
@@ -64,12 +64,13 @@ def test_figures():
 
 
 @pytest.mark.parametrize("name", NETS)
+@pytest.mark.slow
 def test_every_program_can_be_planned(name):
     solver = SGD.model_validate({"type": "SGD", "momentum": 0.9})
     spec = load_spec(NETS[name].file, ["vars.dropout=0.25"] if NETS[name].dropout else [])
     assert isinstance(spec, NetSpec)
     compiler = Compiler(spec, solver=solver, device="null")
-    for purpose in (Purpose.TRAIN, Purpose.TEST, Purpose.PREDICT):
+    for purpose in (ProgramKind.TRAIN, ProgramKind.TEST, ProgramKind.PREDICT):
         plan = compiler.plan(purpose, 2)
         verify_layouts(verify(plan.graph), plan.layouts)
         assert plan.memory.arena_bytes >= plan.memory.lower_bound > 0

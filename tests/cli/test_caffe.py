@@ -8,8 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
-from netspec.exchange.hdf5 import read_checkpoint, read_weights
-from tests.exchange.caffe.solver_formulas import Caffe
+from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
+from tests.exchange.formats.caffe.solver_formulas import Caffe
 
 NET = """
 name: "line"
@@ -53,17 +53,17 @@ def files(tmp_path, monkeypatch):
     return tmp_path, x, y
 
 
-def test_what_an_import_without_weights_is_for_goes_without_them(netspec, files):
+def test_an_import_without_weights_has_no_weights(netspec, files):
     """What is named as next runs as it stands: an export wants weights."""
     found = netspec("import", "net.prototxt", "--output", "made", "--shape", "x=3")
     assert found.status == 0, found.err
-    assert "no weights were given" in found.out
+    assert "the net has no weights" in found.out
     assert "plan made/net.yaml" in found.out
     assert "export" not in found.out
 
 
 @pytest.mark.parametrize("type_", RULES)
-def test_a_training_of_caffe_goes_on(netspec, files, type_):
+def test_a_training_of_caffe_resumes(netspec, files, type_):
     folder, x, y = files
     caffe = Caffe(fields_of(type_), {"fc/0": (1, 1), "fc/1": (2, 0)})
     random = np.random.default_rng(6)
@@ -120,7 +120,7 @@ def test_a_training_is_written_and_read_again(netspec, files):
 
 
 @pytest.mark.parametrize(("type_", "kind"), [*((one, "") for one in RULES), ("Adam", ".h5")])
-def test_a_checkpoint_is_written_with_its_solver_and_goes_on(netspec, files, type_, kind):
+def test_a_checkpoint_is_written_with_its_solver_and_resumes(netspec, files, type_, kind):
     folder, *_ = files
     (folder / "solver.prototxt").write_text(f'net: "net.prototxt"\n{RATE}{RULES[type_]}')
     assert netspec("import", "solver.prototxt", "--output", "line").status == 0
@@ -144,11 +144,11 @@ def test_a_checkpoint_is_written_with_its_solver_and_goes_on(netspec, files, typ
         np.testing.assert_array_equal(rest[name], array)
 
 
-def test_what_caffe_has_no_form_of_is_known_before_training(netspec, files):
+def test_layers_that_caffe_lacks_are_reported_before_training(netspec, files):
     folder, *_ = files
     (folder / "net.yaml").write_text(
         "netspec: 1\ninputs: {x: {shape: [3, 4]}}\nlayers:\n  - {name: turned, type: Permute, dims: [2, 1]}\n"
     )
     found = netspec("check", "net.yaml", "--export", "caffe")
     assert found.status == 2
-    assert "`turned` (Permute) has no form in Caffe: BVLC's Caffe has no Permute" in found.err
+    assert "`turned` (Permute) cannot be written for Caffe: Caffe has no layer of type Permute" in found.err

@@ -8,7 +8,7 @@ import pytest
 
 from netspec.cli.options import FORMATS
 from netspec.data.bundled import zoo_root
-from netspec.exchange.formats import FORMATS as ALL
+from netspec.exchange.formats.registry import FORMATS as ALL
 
 
 def change(file: Path, old: str, new: str) -> None:
@@ -26,10 +26,7 @@ def place(file: Path, word: str) -> tuple[int, int]:
 def test_what_is_right_is_said_so(netspec, work):
     found = netspec("check", "net.yaml", "train.yaml")
     assert (found.status, found.err) == (0, "")
-    assert found.out == (
-        "net.yaml: the net `blobs` is right: 2 layers, 26 parameters\n"
-        "train.yaml: the training `blobs` is right: 2 layers, 26 parameters\n"
-    )
+    assert found.out == ("OK: net.yaml (2 layers, 26 parameters)\nOK: train.yaml (2 layers, 26 parameters)\n")
 
 
 def test_right_is_an_empty_list(netspec, work):
@@ -52,9 +49,7 @@ def test_a_mistake_is_told_once_though_training_has_layers_of_its_own(netspec, w
 
 
 def test_what_an_export_could_not_say_is_known_before_training(netspec, work):
-    assert netspec("check", "train.yaml", "--export", "onnx").out.endswith(
-        "parameters; onnx has a form for all of it\n"
-    )
+    assert netspec("check", "train.yaml", "--export", "onnx").out.endswith("parameters; exports to onnx)\n")
     most = "{name: %s, type: Maximum, from: [label, label]}\n"
     change(work / "net.yaml", "losses:", f"  - {most % 'one'}  - {most % 'two'}outputs: [logits, one, two]\nlosses:")
     found = netspec("check", "train.yaml", "--export", "onnx", "--opset", "11", "--json")
@@ -81,17 +76,17 @@ def test_an_export_that_there_is_not(netspec, work):
 
 def test_what_an_export_would_leave_out_is_told(netspec, work):
     found = netspec("check", "train.yaml", "--export", "keras", "solver.weight_decay=0.1")
-    assert (found.status, found.out.endswith("; keras has a form for the net\n")) == (0, True)
-    assert found.err == "train.yaml: note: `weight_decay` of the solver was left out: Keras's is decoupled\n"
+    assert (found.status, found.out.endswith("; exports to keras with notes)\n")) == (0, True)
+    assert found.err == "train.yaml: note: `weight_decay` of the solver is left out: Keras's is decoupled\n"
     change(work / "train.yaml", "type: SGD", "type: LBFGS")
     found = netspec("check", "train.yaml", "~solver.momentum", "--export", "keras", "--json")
-    assert (found.json, "note: the training was left out: LBFGS" in found.err) == ([], True)
+    assert (found.json, "note: the training is left out: LBFGS" in found.err) == ([], True)
 
 
 def test_every_format_that_is_written_is_named(netspec, work):
     assert FORMATS.split(", ") == sorted((one.name for one in ALL if one.write), key=FORMATS.split(", ").index)
     for name in FORMATS.split(", "):
-        assert f"{name} has a form" in netspec("check", "net.yaml", "--export", name).out
+        assert f"exports to {name}" in netspec("check", "net.yaml", "--export", name).out
 
 
 def test_overrides_change_every_file(netspec, work):

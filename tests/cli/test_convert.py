@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netspec.cli import writing
-from netspec.exchange.formats import FORMATS
-from netspec.exchange.gaps import Comparison, Gap
-from netspec.exchange.hdf5 import read_checkpoint
-from netspec.train.model import load
+from netspec.exchange.formats.native.hdf5 import read_checkpoint
+from netspec.exchange.formats.registry import FORMATS
+from netspec.exchange.numeric_diff import Comparison, Gap
+from netspec.tools import export
+from netspec.training.model import load
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "model.npz", "model.safetensors", "other.h5"])
@@ -52,7 +52,7 @@ def test_what_is_read_again_otherwise_is_not_written(netspec, trained, monkeypat
     Path("model.npz").write_text("what was there")
 
     other = Comparison({"logits": Gap(2, 3.0, 3.0)})
-    monkeypatch.setattr(writing, "compare_models", lambda one, two: (other, ""))
+    monkeypatch.setattr(export, "compare_models", lambda one, two: (other, ""))
     found = netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", "model.npz")
     assert found.status == 1
     assert "does not compute what the net computes" in found.err
@@ -62,7 +62,7 @@ def test_what_is_read_again_otherwise_is_not_written(netspec, trained, monkeypat
 
 def test_weights_must_be_known(netspec, trained):
     found = netspec("convert", "net.yaml", "model.onnx")
-    assert (found.status, "comes without weights" in found.err) == (2, True)
+    assert (found.status, "has no weights" in found.err) == (2, True)
     found = netspec("convert", "run", "model.keras2")
     assert (found.status, "its name says no format that is written" in found.err) == (2, True)
 

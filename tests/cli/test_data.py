@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from netspec.cli.dataset import Shown
+from netspec.tools.data_report import Shown
 
 NET = """\
 netspec: 1

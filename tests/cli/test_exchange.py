@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 
-from netspec.exchange.safetensors import write_safetensors
-from netspec.exchange.state_dicts import to_state_dict
-from netspec.train.model import load
-from tests.exchange.keras.recorded import FILES
+from netspec.exchange.formats.native.safetensors import write_safetensors
+from netspec.exchange.formats.pytorch.state_dicts import to_state_dict
+from netspec.training.model import load
+from tests.exchange.formats.keras.recorded import FILES
 from tests.peers.keras_nets import batch
 
 WEIGHTS = ("--weights", "run/weights.h5")
@@ -87,7 +87,7 @@ def test_the_transforms_of_the_training_are_told_and_recorded(netspec, work):
     np.testing.assert_allclose(second["mean"], features.mean(0), rtol=1e-6)  # of float32 products, summed in float64
     # What an import copies keeps what it knows.
     assert netspec("import", "run/weights.h5", "--output", "new").status == 0
-    assert load("new/net.yaml", "new/weights.h5").preparation == load("net.yaml", "run/weights.h5").preparation
+    assert load("new/net.yaml", "new/weights.h5").preprocessing == load("net.yaml", "run/weights.h5").preprocessing
 
 
 def test_the_training_form_says_what_is_trained(netspec, trained):
@@ -99,7 +99,7 @@ def test_the_training_form_says_what_is_trained(netspec, trained):
     assert netspec("check", "norm.yaml", "--export", "onnx", "--form", "training").status == 0
     found = netspec(*words, "--inputs", "blobs.npz")
     assert found.status == 0
-    assert found.err == "note: what Dropout draws was left out where results were compared\n"
+    assert found.err == "note: what Dropout draws is left out of the comparison\n"
     assert "features [N, 3], label [N] → logits [N, 2], loss [], " in found.out
     told = {one.key: one.value for one in onnx.load("norm.onnx").metadata_props}
     assert told["netspec_form"] == "training"
@@ -110,7 +110,7 @@ def test_the_training_form_says_what_is_trained(netspec, trained):
         f"norm/moving_{one}": f"norm/moving_{one}/new" for one in ("mean", "variance")
     }
     found = netspec(*words[:-1], "other")
-    assert (found.status, "--form is none" in found.err) == (2, True)
+    assert (found.status, "--form is unknown" in found.err) == (2, True)
 
 
 def test_an_opset_that_is_none(netspec, trained):
@@ -142,9 +142,9 @@ def test_what_is_imported_computes_the_same(netspec, exported, file):
     ("file", "words", "says"),
     [
         ("model.onnx", ("--phase", "train", "--level", "2"),
-         "is an ONNX model (.onnx), which takes no --level, --phase\n  expected: --shape, --value, or none"),
+         "is an ONNX model (.onnx), which takes no --level, --phase\n  expected: --drop-head, --shape, "),
         ("run/weights.h5", ("--stage", "deploy"), "is weights or a checkpoint that netspec wrote (.h5), which takes"),
-        ("run/weights.h5", ("--shape", "x=3", "--net", "net.yaml"), "is laid onto a net (--net), which takes no"),
+        ("run/weights.h5", ("--shape", "x=3", "--net", "net.yaml"), "is read for a net (--net), which takes no"),
     ],
 )  # fmt: skip
 def test_what_says_nothing_of_such_a_file_is_refused(netspec, exported, file, words, says):
@@ -174,7 +174,7 @@ def test_nothing_is_left_of_an_import_that_fails(netspec, exported):
 def test_a_shape_that_is_none(netspec, exported, shape):
     found = netspec("import", "model.onnx", "--output", "new", "--shape", shape)
     assert found.status == 2
-    assert "no shape" in found.err
+    assert "is not an input's shape" in found.err
 
 
 def test_samples_and_tolerance_of_the_comparison(netspec, trained):
@@ -208,11 +208,11 @@ def test_weights_of_another_program_are_laid_onto_a_net(netspec, trained):
 def test_a_map_must_fit_something(netspec, trained):
     np.savez("theirs.npz", a=np.zeros(2, "float32"))
     found = netspec("import", "theirs.npz", "--net", "net.yaml", "--map", "b*=c", "--map", "=x", "--output", "mine")
-    assert (found.status, "`=x` is no new name" in found.err) == (2, True)
+    assert (found.status, "`=x` is not a renaming" in found.err) == (2, True)
     found = netspec("import", "theirs.npz", "--net", "net.yaml", "--map", "b*=c", "--output", "mine")
     assert (found.status, "`b*` fits no name in the file" in found.err) == (2, True)
     found = netspec("import", "theirs.npz", "--map", "b*=c", "--output", "mine")
-    assert (found.status, "--map is for weights that are laid onto a net" in found.err) == (2, True)
+    assert (found.status, "--map renames weights for a net that is given" in found.err) == (2, True)
     found = netspec("import", "theirs.npz", "--output", "mine")
     assert (found.status, "holds weights without the net" in found.err) == (2, True)
 
@@ -230,10 +230,11 @@ def test_a_model_and_weights_for_keras(netspec, trained):
     ("words", "why"),
     [
         (("--output", "model.foo"), "its name says no format that is written"),
+        (("--output", "model.pt"), "hint: PyTorch loads .safetensors: "),
         (("--output", "model.keras", "--opset", "13"), "has no opset to choose"),
         (("--output", "model.keras", "--batch-size", "1"), "has no batch to choose"),
         (("--output", "model.keras", "--form", "training"), "has no form to choose"),
-        (("--output", "model.keras", "--inputs", "blobs.npz"), "of the comparison in onnxruntime"),
+        (("--output", "model.keras", "--inputs", "blobs.npz"), "--inputs is only used for a comparison in onnxruntime"),
     ],
 )
 def test_an_export_that_can_not_be(netspec, trained, words, why):
@@ -248,7 +249,7 @@ def test_what_is_not_read_again_is_written_and_told(netspec, work):
     found = netspec("export", "net.yaml", "--weights", "weights.h5", "--output", "net.keras")
     assert found.status == 0, found.err
     assert Path("net.keras").is_file()
-    assert "the results were not compared: it can't be read again: " in found.err
+    assert "the results were not compared: the written file can't be read back: " in found.err
 
 
 def test_what_an_imported_net_has_no_form_for_is_told_at_its_line(netspec, trained):
@@ -257,7 +258,7 @@ def test_what_an_imported_net_has_no_form_for_is_told_at_its_line(netspec, train
     assert netspec("export", "gelu.yaml", "--weights", "run/best.h5", "--output", "gelu.npz").status == 0
     found = netspec("convert", "gelu.npz", "gelu.caffemodel")
     assert found.status == 2
-    assert "has no form in Caffe" in found.err
+    assert "cannot be written for Caffe" in found.err
     assert found.err.startswith("gelu.npz (its net):")
 
 
@@ -300,7 +301,7 @@ def test_a_training_of_keras_goes_on_once_its_data_is_said(netspec, work):
     """Three steps were taken there: the fourth, on the same samples, leaves the same weights as there."""
     found = netspec("import", FILES / "trained_adam.keras", "--output", "taken")
     again = "netspec train taken/train.yaml --resume taken/checkpoint.h5"
-    assert found.out.endswith(f"once taken/train.yaml says its data in the place of `source: python`:\n  {again}\n")
+    assert found.out.endswith(f"after replacing `source: python` in taken/train.yaml by your data:\n  {again}\n")
     refused = netspec("train", "taken/train.yaml", "--resume", "taken/checkpoint.h5")
     assert refused.status == 2
     assert "python" in refused.err
@@ -317,3 +318,88 @@ def test_a_training_of_keras_goes_on_once_its_data_is_said(netspec, work):
     (run,) = Path().rglob("runs/*")
     got = load(run / "spec.yaml", run / "weights.h5").parameters["classes/bias"]
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
+
+
+AMBIGUOUS = """
+netspec: 1
+inputs: {x: {shape: [4]}}
+layers:
+  - {name: one, type: Dense, units: 4}
+  - {name: two, type: Dense, units: 4}
+  - {name: head/out, type: Dense, units: 2}
+"""
+
+
+def test_an_ambiguous_state_dict_names_the_options_that_resolve_it(netspec, tmp_path, monkeypatch) -> None:
+    """Two modules fit each of two layers, and their names do not help."""
+    monkeypatch.chdir(tmp_path)
+    Path("net.yaml").write_text(AMBIGUOUS)
+    theirs = {f"fc.{n}.{name}": np.full(shape, n, "float32") for n in (0, 2) for name, shape in
+              (("weight", (4, 4)), ("bias", (4,)))}  # fmt: skip
+    theirs |= {"fc.4.weight": np.ones((2, 4), "float32"), "fc.4.bias": np.ones(2, "float32")}
+    write_safetensors("net.safetensors", theirs, {})
+    words = ["import", "net.safetensors", "--net", "net.yaml", "--output", "new"]
+    refused = netspec(*words)
+    assert refused.status == 2
+    assert (
+        "`one/kernel` is missing\n  expected: [4, 4]\n  hint: `fc.0.weight`, `fc.2.weight` of the file fit; name the "
+        "module of the layer: `netspec import … --net … --map 'fc.0.*=one.*'`\n"
+    ) in refused.err
+    assert "--map 'fc.4.*=head.out.*'" in refused.err
+    named = netspec(*words, "--map", "fc.0.*=two.*", "--map", "fc.2.*=one.*", "--map", "fc.4.*=head.out.*")
+    assert (named.status, named.err) == (0, "")
+    assert (load("new/net.yaml", "new/weights.h5").parameters["one/kernel"] == 2).all()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "--until", "hidden"), ("run", "--drop-head", "1"), ("net.yaml", *WEIGHTS, "--until", "hidden"),
+        ("run/weights.h5", "--net", "net.yaml", "--drop-head", "1"), ("run/weights.h5", "--drop-head", "1"),
+    ],
+)  # fmt: skip
+def test_a_part_of_a_net_of_netspec(netspec, trained, words):
+    found = netspec("import", *words, "--output", "part")
+    assert (found.status, found.err) == (0, "")
+    assert "note: the net is cut at hidden; dropped: logits\n" in found.out
+    assert "note: 2 losses and metrics are left out, since their inputs are dropped: `" in found.out
+    part = load("part/net.yaml", "part/weights.h5")
+    whole = load("net.yaml", "run/weights.h5")
+    assert list(part.parameters) == ["hidden/kernel", "hidden/bias"]
+    for name in part.parameters:
+        np.testing.assert_array_equal(part.parameters[name], whole.parameters[name])
+    if "--net" not in words:  # which lays arrays alone onto a net
+        assert part.preprocessing == whole.preprocessing
+    assert netspec("check", "part/net.yaml").status == 0
+
+
+def test_a_cut_that_can_not_be(netspec, trained):
+    found = netspec("import", "run", "--until", "hiden", "--output", "part")
+    assert (found.status, "hint: did you mean `hidden`?" in found.err) == (2, True)
+    found = netspec("import", "run", "--drop-head", "2", "--output", "part")
+    assert (found.status, "run has 2 layers with parameters" in found.err) == (2, True)
+    assert not Path("part").exists()
+
+
+def test_notes_of_one_kind_are_one_line_and_json_has_all(netspec, tmp_path, monkeypatch):
+    """Twelve layers with names that Keras does not allow, and twelve inputs that are channels-last in Keras."""
+    monkeypatch.chdir(tmp_path)
+    numbers = range(12)
+    inputs = ", ".join(f"x{n}: {{shape: [3, 4, 4]}}" for n in numbers)
+    layers = "".join(f"  - {{name: b.{n}/c, type: Conv2D, filters: 3, kernel_size: 1, from: x{n}}}\n" for n in numbers)
+    outputs = ", ".join(f"b.{n}/c" for n in numbers)
+    Path("net.yaml").write_text(f"netspec: 1\ninputs: {{{inputs}}}\nlayers:\n{layers}outputs: [{outputs}]\n")
+    load("net.yaml").save_weights("w.h5")
+    export = ("export", "net.yaml", "--weights", "w.h5", "--output", "net.keras")
+    said = netspec(*export).err
+    assert "note: 12 layers have other names in Keras: `b.0/c` → `b_0_c`, " in said
+    assert said.count("note: ") == 2
+    assert len(netspec(*export, "--json").json["notes"]) == 24
+    assert netspec("check", "net.yaml", "--export", "keras").err.count("other names") == 1
+    words = ("import", "net.keras", "--output")
+    found = netspec(*words, "new").out
+    assert "note: 12 inputs are channels first here, and channels last in Keras: `x0` [3, 4, 4], " in found
+    assert found.count("note: ") == 2
+    told = netspec(*words, "other", "--json").json
+    assert (told["path"], told["layers"], len(told["notes"])) == ("other", 12, 24)
+    assert told["files"] == ["other/net.yaml", "other/weights.h5"]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from netspec.data.known import CIFAR10, KNOWN_SETS, Download, KnownSet, Part
+from netspec.data.known_datasets import CIFAR10, KNOWN_SETS, Download, KnownSet, Part
 from netspec.data.loader import open_loader
-from netspec.schema.data import SOURCES
+from netspec.schema.specs.data import SOURCES
 
 
 @pytest.fixture

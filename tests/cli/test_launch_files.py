@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from netspec.cli import main
-from netspec.schema.reader import parse_yaml
+from netspec.schema.yaml.reader import parse_yaml
 from tests.docs.examples import ROOT
 
 LAUNCH = ROOT / "docs" / "guide" / "launch"

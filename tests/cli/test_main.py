@@ -45,7 +45,8 @@ MISTAKES = [
     ("export", "net.yaml", "--weights", "w.h5", "--output", "."),
     ("import", "nosuch.onnx", "--output", "new"),
     ("import", "blobs.npz", "--output", "new"),
-    ("import", "net.yaml", "--output", "new"),
+    ("import", "net.yaml", "--output", "new", "--until", "nosuch"),
+    ("import", "net.yaml", "--output", "new", "--drop-head", "9"),
     ("check",),
     ("check", "vars.width=3"),
     ("check", "nosuch.yaml"),
@@ -121,12 +122,20 @@ def test_settings_given_as_options_are_told_how_they_are_given(netspec, work):
     assert "as in `train.max_epochs=3`" in netspec("train", "train.yaml", "--epochs", "3").err
 
 
+def test_a_run_that_does_not_exist_is_reported_with_the_nearest_name(netspec, work):
+    (work / "first").mkdir()
+    assert netspec("test", "frist").err == (
+        "error: there is no file or folder frist\n"
+        "  expected: a run directory, or a spec\n"
+        "  hint: did you mean `first`?\n"
+    )
+
+
 def test_missing_weights_are_told_where_they_may_be(netspec, work):
     assert netspec("test", "train.yaml").err == (
         "error: --weights is missing\n"
         "  expected: a weights file, or a checkpoint\n"
-        "  hint: a folder in place of train.yaml that has best.h5 or weights.h5 beside a spec, such as that of a run, "
-        "needs none\n"
+        "  hint: a run directory, or a folder with a spec and best.h5 or weights.h5, needs none\n"
     )
 
 
@@ -249,12 +258,12 @@ def test_help_loads_nothing_that_takes_long():
 def test_a_command_loads_no_other(work):
     code = "import sys; from netspec.cli import main; main(['check', 'net.yaml']); print(*sorted(sys.modules))"
     loaded = set(python("-c", code, cwd=work).stdout.split())
-    assert "netspec.cli.preflight" in loaded
-    assert not loaded & {"netspec.cli.train", "netspec.train", "numpy", "rich", "h5py", "onnx", "onnxruntime"}
+    assert "netspec.tools.check" in loaded
+    assert not loaded & {"netspec.cli.train", "netspec.training", "numpy", "rich", "h5py", "onnx", "onnxruntime"}
     behind = {
         "netspec.compile.compiler",
         "netspec.passes",
-        "netspec.backends",
+        "netspec.backends.device_registry",
         "netspec.solvers.base",
         "netspec.exchange",
     }

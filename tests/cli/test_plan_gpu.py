@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from netspec.backends.cuda.gpus import GPUS
-from netspec.backends.device import open_device
-from netspec.cli.costs import costs
-from netspec.cli.specs import load_spec, precision_of
+from netspec.backends.device_registry import open_device
 from netspec.compile.largest import largest_batch
-from netspec.graph.rates import CORE, rates
+from netspec.graph.cost_model import DEFAULT_CORE, machine_model
 from netspec.graph.types import DType, Precision
-from netspec.schema.train import TrainSpec
+from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
+from netspec.tools.plan import costs
+from netspec.tools.specs import load_spec, precision_of
 from tests.cli.conftest import Netspec
 
 ZOO = Path(__file__).parents[2] / "model_zoo"
@@ -147,9 +147,13 @@ def test_what_it_is_not_for(words: list[str], told: str, netspec: Netspec, work:
 
 def test_products_are_rated_by_the_units_that_a_gpu_has() -> None:
     turing, hopper = GPUS["t4"].rates, GPUS["h200"].rates
-    assert turing.of_products(Precision.BFLOAT16) == turing.of_products(Precision.FLOAT32) == turing.flops
-    assert hopper.of_products(Precision.TF32) > 5 * hopper.flops
-    assert rates() is CORE  # outside of a plan
+    assert (
+        turing.contraction_rate(Precision.BFLOAT16)
+        == turing.contraction_rate(Precision.FLOAT32)
+        == turing.flops_per_second
+    )
+    assert hopper.contraction_rate(Precision.TF32) > 5 * hopper.flops_per_second
+    assert machine_model() is DEFAULT_CORE  # outside of a plan
     assert open_device("h200").rates is hopper
-    assert open_device("h200").narrow == (DType.BFLOAT16, DType.FLOAT16)
-    assert open_device("t4").narrow == (DType.FLOAT16,)
+    assert open_device("h200").low_precision_dtypes == (DType.BFLOAT16, DType.FLOAT16)
+    assert open_device("t4").low_precision_dtypes == (DType.FLOAT16,)

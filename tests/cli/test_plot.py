@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from netspec.cli.charts import Chart, Curve, Scale, as_svg, as_text, number, ticks
+from netspec.tools.charts import Chart, Curve, Scale, as_svg, as_text, number, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 COSINE = "solver.learning_rate={type: CosineDecay, initial: 0.1}"
@@ -45,6 +45,18 @@ def test_groups_and_plateaus_have_curves_of_their_own(netspec, work):
     assert set(second["y"]) == {0.2}
     assert "it watches `loss`" in second["note"]
     assert "*/bias (before any reduction" in netspec(*words).out
+
+
+def test_a_scheduled_momentum_has_a_chart_of_its_own(netspec, work):
+    momentum = "solver={type: SGD, momentum: {type: OneCycle, initial: 0.95, peak: 0.85, end: 0.9}}"
+    rate, chart = netspec("plot", "train.yaml", momentum, "--schedule", "--json").json
+    assert (rate["title"], chart["title"]) == ("learning rate", "momentum")
+    (curve,) = chart["curves"]
+    assert (curve["name"], curve["y"][0], curve["y"][-1]) == ("momentum", 0.95, 0.9)
+    assert netspec("train", "train.yaml", momentum, "train.log_every=1", "--run-dir", "run").status == 0
+    logged = netspec("plot", "run", "--schedule", "--json").json
+    assert [one["title"] for one in logged] == ["learning rate", "momentum"]
+    assert logged[1]["curves"][0]["y"] == curve["y"]
 
 
 def test_what_the_training_ends_before_is_told(netspec, work):

@@ -6,7 +6,7 @@ from json import loads
 
 import numpy as np
 
-from netspec.exchange.hdf5 import read_weights
+from netspec.exchange.formats.native.hdf5 import read_weights
 
 
 def test_a_training_in_bfloat16_keeps_float32_and_goes_on(netspec, work):

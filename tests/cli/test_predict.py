@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from netspec.exchange.npz import write_npz
-from netspec.train.model import load
+from netspec.exchange.formats.native.npz import write_npz
+from netspec.training.model import load
 
 
 def predict(
@@ -105,7 +105,7 @@ def test_transforms_that_are_not_applied_are_told(netspec, trained):
     load("net.yaml").save_weights("fresh.h5")
     assert predict(netspec, weights="fresh.h5").err == ""
     found = predict(netspec, spec="scaled.yaml", weights="fresh.h5")
-    assert found.err == told.replace("`features`", "the first input that is no label")
+    assert found.err == told.replace("`features`", "the first input that is not a label")
 
 
 def test_results_that_are_not_finite_are_told(netspec, trained):

@@ -41,7 +41,7 @@ def test_memory_is_that_of_the_strategy(netspec, work):
         ("3", "{strategy: model, layers: {hidden: columns}}", "parts of one size on 3 workers"),
         ("2", "{strategy: model, layers: {hidden: rows}}", "parts of one size on 2 workers"),
         ("2", "{strategy: model, layers: {hidden: whole, logits: whole}}", "a net to divide on 2 workers"),
-        ("2", "{strategy: sufficient_factors, layers: [act]}", "act: the gradient is no product over samples"),
+        ("2", "{strategy: sufficient_factors, layers: [act]}", "act: the gradient is not a product over samples"),
     ],
 )
 def test_what_a_strategy_cannot_do_with_the_net_is_told(netspec, work, workers, way, told):

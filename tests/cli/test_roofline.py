@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from netspec.backends.device import CpuDevice
-from netspec.cli.roofline import _copy
+from netspec.backends.device_registry import CpuDevice
 from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
+from netspec.tools.roofline import _copy
 
 
 class OfAStream(CpuDevice):

@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from netspec.cli import roofline, scaling, timing
-from netspec.parallel.costs.strategies import STRATEGIES
+from netspec.distributed.cost_model.strategies import STRATEGIES
+from netspec.tools import roofline, scale, timing
 
 GIVEN = "--step-time", "80ms", "--network", "ethernet-10g"
 
@@ -73,7 +73,7 @@ def test_a_step_is_measured_where_none_is_given(netspec, work, monkeypatch):
     monkeypatch.setattr(roofline, "MATRICES", (32,))
     monkeypatch.setattr(roofline, "COPIED", 2**12)
     monkeypatch.setattr(roofline, "BUDGET", 0.0)
-    monkeypatch.setattr(scaling, "ADDED", 2**12)
+    monkeypatch.setattr(scale, "ADDED", 2**12)
     found = netspec("scale", "train.yaml", "--workers", "1..8", "--strategy", "all_reduce", "--json").json
     steps = found["one_worker"]["steps"]
     assert [one["samples"] for one in steps] == [1, 2, 8]
@@ -114,7 +114,7 @@ def test_by_default_there_are_as_many_workers_as_samples(netspec, work):
 
 
 def test_sizes_that_are_measured():
-    sizes = scaling.sizes_to_measure
+    sizes = scale.sizes_to_measure
     assert sizes(64, [8, 16, 32, 64], per_worker=False) == [1, 8, 64]
     assert sizes(8192, [64, 128, 256], per_worker=False) == [32, 64, 128]
     assert sizes(8192, [1, 2], per_worker=False) == [128, 256]
@@ -132,7 +132,7 @@ def test_times_below_a_millisecond_are_told_apart(netspec, work):
 def test_text_and_a_picture(netspec, work):
     found = netspec("scale", "train.yaml", *GIVEN, "--workers", "2..8", "--out", "scale.svg")
     assert found.status == 0
-    assert found.out.startswith("blobs: a batch of 8 in all, 104 B of gradients\n")
+    assert found.out.startswith("blobs: a batch of 8 in total, 104 B of gradients\n")
     assert "network     ethernet-10g: α 25 µs, 1.18 GB/s" in found.out
     for title in ("step, ms", "not hidden, ms", "speedup", "efficiency, %", "sent by each worker in a step"):
         assert f"\n{title}\n" in found.out

@@ -7,7 +7,7 @@ from importlib import metadata
 
 import pytest
 
-from netspec.backends.device import DEVICES
+from netspec.backends.device_registry import DEVICES
 from tests.backends.cuda.fake import Machine
 from tests.backends.cuda.nccl import install
 

@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from netspec.cli import progress
-from netspec.train.events import Event
-from netspec.train.model import load
-from netspec.train.run import Interrupted
+from netspec.training.events import Event
+from netspec.training.model import load
+from netspec.training.run import Interrupted
 
 
 def test_json_lines_end_in_done(netspec, work):
@@ -135,7 +135,7 @@ def test_a_second_ctrl_c_says_in_one_line_where_to_go_on(netspec, work, monkeypa
     def run(*given: Any, **options: Any) -> Any:
         raise Interrupted(Path("a"), step, at_once=True)
 
-    monkeypatch.setattr("netspec.train.run.run", run)
+    monkeypatch.setattr("netspec.training.run.run", run)
     found = netspec("train", "train.yaml")
     assert (found.status, found.out, found.err) == (130, "", line + "\n")
 

@@ -7,11 +7,11 @@ from textwrap import dedent
 
 import numpy as np
 
-from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.compile import LEARNING_RATE, STEP, Compiler, ProgramKind
 from netspec.graph.ops.random import RNG_INPUT
-from netspec.schema.kinds import SOLVERS
 from netspec.schema.load import load_net
-from netspec.schema.net import NetSpec
+from netspec.schema.specs.kinds import SOLVERS
+from netspec.schema.specs.net import NetSpec
 from netspec.solvers.base import SolverSpec
 from tests.interpret import Arrays
 
@@ -48,7 +48,7 @@ def solver(type_: str = "SGD", **fields: object) -> SolverSpec:
     return made
 
 
-def batch(compiler: Compiler, size: int, step: int = 0, purpose: Purpose = Purpose.TRAIN) -> Arrays:
+def batch(compiler: Compiler, size: int, step: int = 0, purpose: ProgramKind = ProgramKind.TRAIN) -> Arrays:
     """Numbers for every input of a program; whole numbers are 0, 1 or 2."""
     random = np.random.default_rng([size, step])
     found: Arrays = {}

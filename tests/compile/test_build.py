@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netspec.compile import LOSS, REGULARIZATION, Compiler, Purpose, build
+from netspec.compile import LOSS, REGULARIZATION, Compiler, ProgramKind, build
 from netspec.errors import SpecError
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType
@@ -192,20 +192,20 @@ def test_a_training_without_losses_or_parameters(tmp_path: Path) -> None:
 
 def test_inputs_that_only_the_judges_read_are_left_out(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path))
-    inputs = {purpose: set(compiler.graph(purpose, 2).inputs()) for purpose in (Purpose.PREDICT, Purpose.TEST)}
-    assert inputs == {Purpose.PREDICT: {"image"}, Purpose.TEST: {"image", "label"}}
-    assert set(compiler.graph(Purpose.GRADIENTS, 2).inputs()) == {"image", "label", "$rng"}
+    inputs = {purpose: set(compiler.graph(purpose, 2).inputs()) for purpose in (ProgramKind.PREDICT, ProgramKind.TEST)}
+    assert inputs == {ProgramKind.PREDICT: {"image"}, ProgramKind.TEST: {"image", "label"}}
+    assert set(compiler.graph(ProgramKind.GRADIENTS, 2).inputs()) == {"image", "label", "$rng"}
 
 
 def test_every_value_has_the_precision_asked_for(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path), solver=solver("Adam"), dtype=DType.FLOAT64)
-    for purpose in Purpose:
+    for purpose in ProgramKind:
         floats = {value.dtype for node in compiler.graph(purpose, 2).nodes() for value in node.outputs} - {
             DType.BOOL, DType.INT32, DType.INT64,
         }  # fmt: skip
-        nothing = purpose is Purpose.ADAPT  # this net has no layer to be adapted
+        nothing = purpose is ProgramKind.ADAPT  # this net has no layer to be adapted
         assert floats == (set() if nothing else {DType.FLOAT64})
-    results = compiler.program(Purpose.TRAIN, 2)(batch(compiler, 2))
+    results = compiler.program(ProgramKind.TRAIN, 2)(batch(compiler, 2))
     assert results[LOSS].dtype == np.float64
     assert all(compiler.states[name].dtype == np.float64 for name in compiler.states)
 
@@ -224,12 +224,12 @@ losses:
 
 def gradients(text: str, folder: Path) -> tuple[Compiler, dict[str, np.ndarray]]:
     compiler = Compiler(net(text, folder), dtype=DType.FLOAT64)
-    return compiler, compiler.program(Purpose.GRADIENTS, 5)(batch(compiler, 5, purpose=Purpose.GRADIENTS))
+    return compiler, compiler.program(ProgramKind.GRADIENTS, 5)(batch(compiler, 5, purpose=ProgramKind.GRADIENTS))
 
 
 def test_losses_are_weighted_and_penalties_are_one_of_them(tmp_path: Path) -> None:
     compiler, found = gradients(LINEAR % "", tmp_path)
-    data = batch(compiler, 5, purpose=Purpose.GRADIENTS)
+    data = batch(compiler, 5, purpose=ProgramKind.GRADIENTS)
     w, v = compiler.states["a/kernel"], compiler.states["b/kernel"]
     a = data["x"] @ w + 1
     first, second = (np.mean((value - data["y"]) ** 2) for value in (a, a @ v))
@@ -237,7 +237,7 @@ def test_losses_are_weighted_and_penalties_are_one_of_them(tmp_path: Path) -> No
     assert found["loss/second"] == pytest.approx(0.25 * second, rel=1e-12)
     assert found[f"loss/{REGULARIZATION}"] == pytest.approx(0.1 * np.abs(w).sum(), rel=1e-12)
     assert found[LOSS] == pytest.approx(first + 0.25 * second + 0.1 * np.abs(w).sum(), rel=1e-12)
-    tested = compiler.program(Purpose.TEST, 5)(data)
+    tested = compiler.program(ProgramKind.TEST, 5)(data)
     assert set(tested) == {LOSS, "loss/first", "loss/second"}, "penalties are a matter of training"
 
 
@@ -246,12 +246,12 @@ def test_gradients_of_shared_parameters_add_up(tmp_path: Path) -> None:
     compiler, shared = gradients(LINEAR % ", share: a", tmp_path)
     assert sorted(compiler.info) == ["a/bias", "a/kernel"]
     assert set(shared) == set(apart) - {"gradient/b/kernel", "gradient/b/bias"}
-    data = batch(compiler, 5, purpose=Purpose.GRADIENTS)
+    data = batch(compiler, 5, purpose=ProgramKind.GRADIENTS)
     w, one = compiler.states["a/kernel"], 1e-6
 
     def loss(kernel: np.ndarray) -> float:
         compiler.states.assign("a/kernel", kernel)
-        return float(compiler.program(Purpose.GRADIENTS, 5)(data)[LOSS])
+        return float(compiler.program(ProgramKind.GRADIENTS, 5)(data)[LOSS])
 
     for place in np.ndindex(*w.shape):
         step = np.zeros_like(w)
@@ -264,7 +264,7 @@ def test_a_frozen_layer_keeps_its_values_and_a_multiplier_scales_the_step(tmp_pa
     def change(fields: str) -> dict[str, np.ndarray]:
         compiler = Compiler(net(LINEAR % fields, tmp_path), solver=solver(), dtype=DType.FLOAT64)
         before = dict(compiler.states)
-        compiler.program(Purpose.TRAIN, 5)(batch(compiler, 5))
+        compiler.program(ProgramKind.TRAIN, 5)(batch(compiler, 5))
         return {name: compiler.states[name] - array for name, array in before.items()}
 
     plain = change("")
@@ -282,7 +282,7 @@ def test_a_frozen_layer_keeps_its_values_and_a_multiplier_scales_the_step(tmp_pa
 
 def test_nodes_know_their_layer_and_phase(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path), solver=solver("Adam", global_clipnorm=1.0))
-    nodes = compiler.plan(Purpose.TRAIN, 2).order
+    nodes = compiler.plan(ProgramKind.TRAIN, 2).order
     assert {node.scope.phase for node in nodes} == {"forward", "backward", "update"}
     layers = {link for node in nodes if not isinstance(node.op, Input) if (link := node.scope.layer)}
     assert {"conv", "norm", "act", "pool", "hidden", "drop", "logits"} <= layers
@@ -330,10 +330,10 @@ def test_a_layer_with_several_outputs_trains_through_the_one_that_is_read(tmp_pa
     """
     compiler = Compiler(net(text, tmp_path), solver=solver())
     before = compiler.states["dense/kernel"].copy()
-    compiler.program(Purpose.TRAIN, 4)(batch(compiler, 4))
+    compiler.program(ProgramKind.TRAIN, 4)(batch(compiler, 4))
     moved = (compiler.states["dense/kernel"] != before).any(axis=0)
     assert moved.tolist() == [False, False, False, False, True, True]
-    fed = batch(compiler, 4, purpose=Purpose.PREDICT)
-    found = compiler.program(Purpose.PREDICT, 4)(fed)["parts.2"]
+    fed = batch(compiler, 4, purpose=ProgramKind.PREDICT)
+    found = compiler.program(ProgramKind.PREDICT, 4)(fed)["parts.2"]
     expected = fed["x"] @ compiler.states["dense/kernel"] + compiler.states["dense/bias"]
     np.testing.assert_allclose(found, expected[:, 4:], rtol=1e-5, atol=1e-6)

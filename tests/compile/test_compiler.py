@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from netspec.backends.program import NonFiniteLoss
-from netspec.compile import KEPT_FORMS, LOSS, PASSES, Compiler, Purpose
+from netspec.compile import KEPT_VARIANTS, LOSS, PASSES, Compiler, ProgramKind
 from netspec.errors import InputError
 from netspec.graph.types import DType
 from netspec.graph.verify import verify
@@ -45,10 +45,10 @@ def test_training_is_that_of_the_interpreter_bit_by_bit(name: str, dtype: DType,
     for step in range(4):
         size = 5 if step % 2 else 3
         data = batch(compiler, size, step)
-        outputs, states = run(compiler.graph(Purpose.TRAIN, size), data, states)
-        same_bits(compiler.program(Purpose.TRAIN, size)(data), outputs)
+        outputs, states = run(compiler.graph(ProgramKind.TRAIN, size), data, states)
+        same_bits(compiler.program(ProgramKind.TRAIN, size)(data), outputs)
         same_bits(dict(compiler.states), states)
-    for purpose in (Purpose.TEST, Purpose.PREDICT, Purpose.GRADIENTS):
+    for purpose in (ProgramKind.TEST, ProgramKind.PREDICT, ProgramKind.GRADIENTS):
         data = batch(compiler, 4, 9, purpose)
         outputs, after = run(compiler.graph(purpose, 4), data, states)
         got = compiler.program(purpose, 4)(data)
@@ -60,8 +60,8 @@ def test_training_is_that_of_the_interpreter_bit_by_bit(name: str, dtype: DType,
         same_bits(after, states)
 
 
-@pytest.mark.parametrize("purpose", Purpose)
-def test_plans_are_sound(purpose: Purpose, tmp_path: Path) -> None:
+@pytest.mark.parametrize("purpose", ProgramKind)
+def test_plans_are_sound(purpose: ProgramKind, tmp_path: Path) -> None:
     for spec in (net(CLASSIFIER, tmp_path), load_net(LENET)):
         compiler = Compiler(spec, solver=SOLVERS["adam"], device="null")
         verify(compiler.graph(purpose, 8))
@@ -72,7 +72,7 @@ def test_plans_are_sound(purpose: Purpose, tmp_path: Path) -> None:
 
 
 def test_constants_of_lenet_are_folded_and_kept_once() -> None:
-    plan = Compiler(load_net(LENET), solver=SOLVERS["sgd"], device="null").plan(Purpose.TRAIN, 64)
+    plan = Compiler(load_net(LENET), solver=SOLVERS["sgd"], device="null").plan(ProgramKind.TRAIN, 64)
     constants = {
         value for node in plan.order if node.op.traits.source and node.op.traits.pure for value in node.outputs
     }
@@ -82,7 +82,7 @@ def test_constants_of_lenet_are_folded_and_kept_once() -> None:
 
 def test_peak_memory_of_lenet_is_a_few_activations() -> None:
     """Gradients are used up as they come: they do not pile up, as in the order of construction."""
-    plan = Compiler(load_net(LENET), solver=SOLVERS["sgd"], device="null").plan(Purpose.TRAIN, 64)
+    plan = Compiler(load_net(LENET), solver=SOLVERS["sgd"], device="null").plan(ProgramKind.TRAIN, 64)
     convolved, images = 64 * 20 * 24 * 24 * 4, 64 * 28 * 28 * 4
     assert convolved + images < plan.memory.lower_bound <= plan.memory.arena_bytes <= 1.15 * plan.memory.lower_bound
     constructed = plan_memory(plan.graph, plan.graph.nodes(), {}, 0)
@@ -91,12 +91,12 @@ def test_peak_memory_of_lenet_is_a_few_activations() -> None:
 
 def test_losses_that_are_not_finite_name_the_layer_and_change_nothing(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path), solver=SOLVERS["adam"])
-    compiler.program(Purpose.TRAIN, 3)(batch(compiler, 3))
+    compiler.program(ProgramKind.TRAIN, 3)(batch(compiler, 3))
     compiler.states.assign("hidden/bias", np.full(6, 1000.0))  # tanh gives 1, dropout 0 or 2
     compiler.states.assign("logits/kernel", np.full((6, 3), 3e38))  # 2 · 3e38 is beyond float32
     before = dict(compiler.states)
     with pytest.raises(NonFiniteLoss) as caught:
-        compiler.program(Purpose.TRAIN, 3)(batch(compiler, 3))
+        compiler.program(ProgramKind.TRAIN, 3)(batch(compiler, 3))
     node = caught.value.node
     assert node is not None
     assert (node.scope.layer, node.scope.kind) == ("logits", "Dense")
@@ -107,12 +107,12 @@ def test_losses_that_are_not_finite_name_the_layer_and_change_nothing(tmp_path: 
 
 def test_programs_of_all_sizes_share_the_states(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path), solver=SOLVERS["sgd"])
-    data = batch(compiler, 6, purpose=Purpose.PREDICT)
-    before = compiler.program(Purpose.PREDICT, 6)(data)["logits"]
-    compiler.program(Purpose.TRAIN, 3)(batch(compiler, 3))
-    after = compiler.program(Purpose.PREDICT, 6)(data)["logits"]
+    data = batch(compiler, 6, purpose=ProgramKind.PREDICT)
+    before = compiler.program(ProgramKind.PREDICT, 6)(data)["logits"]
+    compiler.program(ProgramKind.TRAIN, 3)(batch(compiler, 3))
+    after = compiler.program(ProgramKind.PREDICT, 6)(data)["logits"]
     assert not np.array_equal(before, after)
-    halves = [compiler.program(Purpose.PREDICT, 3)({"image": data["image"][i : i + 3]})["logits"] for i in (0, 3)]
+    halves = [compiler.program(ProgramKind.PREDICT, 3)({"image": data["image"][i : i + 3]})["logits"] for i in (0, 3)]
     # BLAS may sum other sizes in another order: a few units in the last place of numbers about 1.
     np.testing.assert_allclose(np.concatenate(halves), after, rtol=1e-5, atol=1e-6)
 
@@ -120,13 +120,13 @@ def test_programs_of_all_sizes_share_the_states(tmp_path: Path) -> None:
 def test_evaluation_between_steps_sees_the_weights_of_now(tmp_path: Path) -> None:
     """Weights in the kernels' own forms and folded vectors are made anew after steps and assignments."""
     compiler = Compiler(net(CLASSIFIER, tmp_path), solver=SOLVERS["sgd"])
-    data = batch(compiler, 4, purpose=Purpose.TEST)
+    data = batch(compiler, 4, purpose=ProgramKind.TEST)
     for step in range(3):
         for _ in range(2):
-            compiler.program(Purpose.TRAIN, 3)(batch(compiler, 3, step))
+            compiler.program(ProgramKind.TRAIN, 3)(batch(compiler, 3, step))
         for _ in range(2):  # the second run makes nothing anew
-            got = compiler.program(Purpose.TEST, 4)(data)
-            expected, _ = run(compiler.graph(Purpose.TEST, 4), data, dict(compiler.states))
+            got = compiler.program(ProgramKind.TEST, 4)(data)
+            expected, _ = run(compiler.graph(ProgramKind.TEST, 4), data, dict(compiler.states))
             for name, right in expected.items():
                 np.testing.assert_allclose(got[name], right, rtol=1e-5, atol=1e-5)
         for name in compiler.names("parameter"):
@@ -135,18 +135,18 @@ def test_evaluation_between_steps_sees_the_weights_of_now(tmp_path: Path) -> Non
 
 def test_only_the_last_few_programs_are_kept(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path))
-    first = weakref.ref(compiler.program(Purpose.PREDICT, 1))
-    for size in range(2, KEPT_FORMS + 1):
-        compiler.program(Purpose.PREDICT, size)
-    for size in range(1, KEPT_FORMS):  # what is used stays, in the order of use
-        compiler.program(Purpose.PREDICT, size)
-    kept = compiler.program(Purpose.PREDICT, KEPT_FORMS)
-    for size in range(50, 50 + KEPT_FORMS - 1):
-        compiler.program(Purpose.PREDICT, size)
+    first = weakref.ref(compiler.program(ProgramKind.PREDICT, 1))
+    for size in range(2, KEPT_VARIANTS + 1):
+        compiler.program(ProgramKind.PREDICT, size)
+    for size in range(1, KEPT_VARIANTS):  # what is used stays, in the order of use
+        compiler.program(ProgramKind.PREDICT, size)
+    kept = compiler.program(ProgramKind.PREDICT, KEPT_VARIANTS)
+    for size in range(50, 50 + KEPT_VARIANTS - 1):
+        compiler.program(ProgramKind.PREDICT, size)
     gc.collect()
     assert first() is None
-    assert compiler.program(Purpose.PREDICT, KEPT_FORMS) is kept
-    assert len(compiler._forms) == KEPT_FORMS
+    assert compiler.program(ProgramKind.PREDICT, KEPT_VARIANTS) is kept
+    assert len(compiler._variants) == KEPT_VARIANTS
 
 
 def test_first_values_depend_on_the_seed_alone(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_first_values_depend_on_the_seed_alone(tmp_path: Path) -> None:
     one, again, other = (Compiler(spec, seed=seed, solver=solver()) for seed in (3, 3, 4))
     same_bits(dict(one.states), dict(again.states))
     assert not np.array_equal(one.states["conv/kernel"], other.states["conv/kernel"])
-    one.program(Purpose.TRAIN, 3)(batch(one, 3))
+    one.program(ProgramKind.TRAIN, 3)(batch(one, 3))
     one.reset()
     same_bits(dict(one.states), dict(again.states))
 
@@ -171,22 +171,22 @@ def test_roles_of_states(tmp_path: Path) -> None:
 
 def test_the_null_device_compiles_and_does_not_run(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path), solver=solver(), device="null")
-    assert compiler.plan(Purpose.TRAIN, 1 << 20).memory.arena_bytes > 1 << 30
+    assert compiler.plan(ProgramKind.TRAIN, 1 << 20).memory.arena_bytes > 1 << 30
     with pytest.raises(InputError, match="only plans"):
-        compiler.program(Purpose.TRAIN, 2)
+        compiler.program(ProgramKind.TRAIN, 2)
 
 
 STEPS = """
 import hashlib
 from pathlib import Path
-from netspec.compile import Compiler, Purpose
+from netspec.compile import Compiler, ProgramKind
 from netspec.schema.load import load_net
 from tests.compile.nets import batch, solver
 
 compiler = Compiler(load_net(Path("model_zoo/lenet_mnist/net.yaml")), solver=solver(momentum=0.9))
 for step in range(3):
     data = batch(compiler, 64, step)
-    compiler.program(Purpose.TRAIN, 64)(data)
+    compiler.program(ProgramKind.TRAIN, 64)(data)
 print(hashlib.sha256(b"".join(array.tobytes() for array in compiler.states.values())).hexdigest())
 """
 
@@ -210,6 +210,15 @@ def test_two_processes_with_as_many_threads_compute_the_same_bits() -> None:
 
 def test_the_guard_is_the_loss(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path), solver=solver())
-    program = compiler.program(Purpose.TRAIN, 3)
+    program = compiler.program(ProgramKind.TRAIN, 3)
     results = program(batch(compiler, 3))
     assert program.guard == float(results[LOSS])
+
+
+def test_building_graphs_registers_no_states(tmp_path: Path) -> None:
+    compiler = Compiler(net(CLASSIFIER, tmp_path), solver=SOLVERS["adam"], device="null")
+    known = list(compiler.info)
+    assert known == list(compiler.states)
+    for purpose in (ProgramKind.TRAIN, ProgramKind.ACCUMULATE):  # the latter has sums of gradients
+        compiler.graph(purpose, 2)
+    assert list(compiler.info) == known

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from netspec.backends import onednn
-from netspec.compile import Compiler, Purpose
-from netspec.exchange.hdf5 import read_checkpoint, write_checkpoint
+from netspec.compile import Compiler, ProgramKind
+from netspec.exchange.formats.native.hdf5 import read_checkpoint, write_checkpoint
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.types import DType
-from netspec.schema.kinds import SOLVERS
+from netspec.schema.specs.kinds import SOLVERS
 from tests.compile.nets import CLASSIFIER, batch, net, solver
 from tests.solvers.problem import samples
 
@@ -47,7 +47,7 @@ def compiler(
 def train(one: Compiler, steps: range) -> dict[str, bytes]:
     """Every state after these steps."""
     for step in steps:
-        one.program(Purpose.TRAIN, 5)(batch(one, 5, step))
+        one.program(ProgramKind.TRAIN, 5)(batch(one, 5, step))
     return {name: one.states[name].tobytes() for name in one.info}
 
 
@@ -66,12 +66,14 @@ def test_a_checkpoint_has_all_that_the_next_step_depends_on(type_, fields, tmp_p
 
 @pytest.mark.parametrize(("type_", "fields"), [*SAMPLES, *AVERAGED], ids=str)
 def test_fast_kernels_take_its_whole_update(type_, fields, tmp_path):
-    choices = compiler(tmp_path, type_, fields, "cpu", DType.FLOAT32).plan(Purpose.TRAIN, 5).choices
+    choices = compiler(tmp_path, type_, fields, "cpu", DType.FLOAT32).plan(ProgramKind.TRAIN, 5).choices
     update = {node: choice.kernel for node, choice in choices.items() if node.scope.phase == "update"}
     assert update
     # Products of matrices are oneDNN's alone: where it is missing, NumPy's BLAS multiplies.
-    without = (MatMul,) if onednn.missing() else ()
-    assert not [node for node, kernel in update.items() if kernel.array_code and not isinstance(node.op, without)]
+    without = (MatMul,) if onednn.unavailable_reason() else ()
+    assert not [
+        node for node, kernel in update.items() if kernel.uses_array_library and not isinstance(node.op, without)
+    ]
 
 
 OF_EVERY_KIND = ("Adafactor", "Muon", "RAdam", "ScheduleFreeAdamW")
@@ -83,7 +85,7 @@ def test_fast_kernels_agree_with_the_reference(type_, fields, tmp_path):
     fast, plain = (compiler(tmp_path, type_, fields, device, DType.FLOAT32, PLAIN) for device in ("cpu", "reference"))
     for step in range(3):
         for one in (fast, plain):
-            one.program(Purpose.TRAIN, 5)(batch(one, 5, step))
+            one.program(ProgramKind.TRAIN, 5)(batch(one, 5, step))
     for name in fast.info:
         # Rounding of float32 (6e-8) in three steps forward and back, relative to the largest element.
         assert np.abs(fast.states[name] - plain.states[name]).max() <= 2e-5 * np.abs(plain.states[name]).max(), name
@@ -98,8 +100,8 @@ def test_what_is_evaluated_is_what_the_solver_says(type_, tmp_path):
     for name, array in weights.items():
         np.testing.assert_array_equal(array, made.states[made.evaluated.get(name, name)])
         plain.states.assign(name, array)
-    given = batch(made, 4, purpose=Purpose.TEST)
-    found, expected = (one.program(Purpose.TEST, 4)(given) for one in (made, plain))
+    given = batch(made, 4, purpose=ProgramKind.TEST)
+    found, expected = (one.program(ProgramKind.TEST, 4)(given) for one in (made, plain))
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value)

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netspec.backends.device import open_device
+from netspec.backends.device_registry import open_device
 from netspec.backends.reference.kernels import Forward
-from netspec.compile import LOSS, Compiler, Purpose
+from netspec.compile import LOSS, Compiler, ProgramKind
 from tests.compile.nets import net, solver
 
 WEIGHTED = """\
@@ -40,7 +40,7 @@ def test_an_input_weighs_the_samples_of_losses_and_metrics(tmp_path: Path) -> No
         "label": np.array([0, 1, 2, 0, 2], "int32"),
         "importance": np.array([1.0, 0.0, 2.0, 0.5, 1.5], "float32"),
     }
-    found = compiler.program(Purpose.TEST, 5)(feeds)
+    found = compiler.program(ProgramKind.TEST, 5)(feeds)
     scores = feeds["x"] @ compiler.states["logits/kernel"] + compiler.states["logits/bias"]
     losses = np.log(np.exp(scores).sum(axis=1)) - scores[range(5), feeds["label"]]
     weights = feeds["importance"] * np.array([2.0, 1.0, 0.5])[feeds["label"]]
@@ -66,6 +66,6 @@ def test_steps_of_common_losses_run_on_fast_kernels_alone(tmp_path: Path, loss: 
     losses: [{{type: {loss}, from: [p, y], sample_weight: w, reduction: mean_with_sample_weight}}]
     """
     compiler = Compiler(net(text, tmp_path), solver=solver(), device=open_device("null"))
-    choices = compiler.plan(Purpose.TRAIN, 8).choices
+    choices = compiler.plan(ProgramKind.TRAIN, 8).choices
     slow = [node.op for node, one in choices.items() if isinstance(one.kernel, Forward)]
-    assert [op.name for op in slow if not op.traits.contracts] == []  # products are the layer's, and oneDNN's work
+    assert [op.name for op in slow if not op.traits.is_contraction] == []  # products are the layer's, and oneDNN's work

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netspec.compile import FIRST, LEARNING_RATE, SCALE, SHARE, SKIPPED, STEP, WEIGHT, Compiler, Purpose
+from netspec.compile import FIRST, LEARNING_RATE, SCALE, SHARE, SKIPPED, STEP, WEIGHT, Compiler, ProgramKind
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.types import DType
 from netspec.graph.verify import verify
-from netspec.schema.train import LoopSpec
+from netspec.schema.specs.train import LoopSpec
 from netspec.solvers.base import SolverSpec
 from tests.compile.nets import net, solver
 
@@ -48,7 +48,7 @@ def common(step: int) -> dict[str, np.ndarray]:
 
 
 def whole(compiler: Compiler, data: dict[str, np.ndarray], step: int) -> float:
-    program = compiler.program(Purpose.TRAIN, len(data["x"]))
+    program = compiler.program(ProgramKind.TRAIN, len(data["x"]))
     program({**data, **common(step), RNG_INPUT: np.array([7, step, 0])})
     return program.guard
 
@@ -58,11 +58,11 @@ def in_parts(compiler: Compiler, data: dict[str, np.ndarray], step: int, size: i
     for start in range(0, count, size):
         part = {name: array[start : start + size] for name, array in data.items()}
         here = len(part["x"])
-        program = compiler.program(Purpose.ACCUMULATE, here)
+        program = compiler.program(ProgramKind.ACCUMULATE, here)
         weight = {WEIGHT: np.array(here / size), FIRST: np.array(start == 0)}
         program({**part, **weight, RNG_INPUT: np.array([7, step, start])})
         total += program.guard * here
-    compiler.program(Purpose.UPDATE, 1)({**common(step), SHARE: np.array(size / count)})
+    compiler.program(ProgramKind.UPDATE, 1)({**common(step), SHARE: np.array(size / count)})
     return total / count
 
 
@@ -88,13 +88,13 @@ def test_several_batches_are_as_one_of_all_their_samples(rule, dtype, rtol, tmp_
 
 def test_the_graphs_of_several_batches_are_sound_and_planned(tmp_path):
     compiler = compiled(tmp_path, SOLVERS["Adam, average"], accumulate=2)
-    for purpose, size in ((Purpose.ACCUMULATE, 3), (Purpose.UPDATE, 1)):
+    for purpose, size in ((ProgramKind.ACCUMULATE, 3), (ProgramKind.UPDATE, 1)):
         verify(compiler.graph(purpose, size))
         assert compiler.plan(purpose, size).memory.nbytes > 0
-    assert not set(compiler.graph(Purpose.UPDATE, 1).inputs()) & {"x", "y", RNG_INPUT}
+    assert not set(compiler.graph(ProgramKind.UPDATE, 1).inputs()) & {"x", "y", RNG_INPUT}
     trained = compiler.names("parameter")
     assert compiler.names("gradient") == [f"gradient/{name}" for name in trained]
-    assert set(compiler.graph(Purpose.ACCUMULATE, 3).updates) == set(compiler.names("gradient"))
+    assert set(compiler.graph(ProgramKind.ACCUMULATE, 3).updates) == set(compiler.names("gradient"))
 
 
 @pytest.mark.parametrize("scaling", [{"loss_scale": "dynamic"}, {"loss_scale": 1024.0}])
@@ -133,7 +133,9 @@ def test_a_step_whose_gradients_overflow_is_skipped(device, tmp_path):
             np.testing.assert_array_equal(compiler.states[name], array, err_msg=name)
     assert 0 < skipped < 40
     data = data | {RNG_INPUT: np.array([7, skipped, 0])}
-    plain.program(Purpose.TRAIN, 6)({**data, **common(0)})  # a skipped step is none: this is the first to the rule, too
+    plain.program(ProgramKind.TRAIN, 6)(
+        {**data, **common(0)}
+    )  # a skipped step is none: this is the first to the rule, too
     alike(plain, compiler, 0.0)
     for step in range(2):
         assert compiler.states["loss_scale/good_steps"] == 1 + step

@@ -15,8 +15,8 @@ import netspec.data  # noqa: F401  # the sources and transforms are found throug
 from netspec.data.base import Dataset, FieldType, Source
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.errors import InputError, Location
-from netspec.schema.data import SOURCES
-from netspec.schema.tree import Map, Seq
+from netspec.schema.specs.data import SOURCES
+from netspec.schema.yaml.tree import Map, Seq
 
 CODES = {"uint8": 0x08, "int8": 0x09, "int16": 0x0B, "int32": 0x0C, "float32": 0x0D, "float64": 0x0E}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import h5py
 import numpy as np
@@ -70,6 +71,31 @@ def test_npy_files_that_do_not_match_are_all_told(tmp_path):
         opened(tmp_path, source="npy", files={"a": ["a.npy", "a.npy"], "b": "a.npy"})
     with pytest.raises(InputError, match=r"b\.npy has other fields"):
         opened(tmp_path, source="npy", files={"a": ["a.npy", "b.npy"]})
+
+
+@pytest.mark.parametrize("source", ["npy", "npz"])
+def test_a_header_that_is_cut_short_is_refused(tmp_path: Path, source: str) -> None:
+    """NumPy passes the text after an unclosed brace to Python's tokenizer."""
+    text = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2"
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+    with ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.write(tmp_path / "x.npy", "x.npy")
+    fields: dict[str, Any] = {"files": {"x": "x.npy"}} if source == "npy" else {"path": "x.npz"}
+    with pytest.raises(InputError, match=rf"cannot read .*x\.{source}"):
+        opened(tmp_path, source=source, **fields)
+
+
+def test_an_hdf5_array_whose_samples_claim_more_than_is_stored_is_refused(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", (10, 2**28), "f4", chunks=(1, 2**20))
+    with pytest.raises(InputError, match="claims more bytes than are stored"):
+        opened(tmp_path, source="hdf5", path="a.h5")
+
+
+def test_hdf5_samples_that_were_never_written_are_zeros(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", (2**40, 4), "f4", chunks=(1, 4))
+    assert not arrays_of(opened(tmp_path, source="hdf5", path="a.h5"), np.array([0, 2**40 - 1]))["x"].any()
 
 
 def test_several_npz_files_and_some_of_their_arrays(tmp_path):
@@ -146,7 +172,7 @@ def test_values_that_another_type_does_not_hold_are_damaged_samples(tmp_path):
         data.read(np.arange(5))
     assert sorted(error.value.rows) == [1, 2, 3, 4]
     assert error.value.problems[0].render() == (
-        "error: a value of `y` is no uint8\n  expected: uint8\n  got: 2.5 in a.npz, sample 1"
+        "error: a value of `y` does not fit in uint8\n  expected: uint8\n  got: 2.5 in a.npz, sample 1"
     )
 
 
@@ -219,7 +245,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, source):
     data = opened(tmp_path, source=source, **fields)
     path = tmp_path / ("a.npy" if source == "npy" else "a.h5")
     path.write_bytes(path.read_bytes() + b"more")
-    with pytest.raises(InputError, match="changed while it is read"):
+    with pytest.raises(InputError, match="changed while it was read"):
         data.read(ROWS)
 
 
@@ -291,8 +317,8 @@ def test_a_virtual_array_needs_the_files_that_it_is_made_of(tmp_path):
     data = opened(tmp_path, source="hdf5", path="a.h5")
     assert np.array_equal(arrays_of(data, ROWS)["x"], X[ROWS])
     (tmp_path / "part1.h5").unlink()  # HDF5 itself would give zeros
-    with pytest.raises(InputError, match=r"part1\.h5 is gone while it is read"):
+    with pytest.raises(InputError, match=r"part1\.h5 was removed while it was read"):
         data.read(ROWS)
-    with pytest.raises(InputError, match="lies in other files") as error:
+    with pytest.raises(InputError, match="is stored in other files") as error:
         opened(tmp_path, source="hdf5", path="a.h5")
     assert error.value.problems[0].got == f"no {tmp_path / 'part1.h5'}"

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from netspec.data.audio.resampling import resampled
 from netspec.data.base import DamagedSamples, Dataset, FieldType
 from netspec.data.loader import open_loader
-from netspec.data.readers.resampling import resampled
 from netspec.errors import InputError
 from tests.data.conftest import problems_of, split_of
 from tests.data.test_riff import encoded, form, wav
@@ -80,7 +80,7 @@ def test_another_rate_is_an_error_or_resampled(folder):
         everything(sounds(folder))
     assert list(error.value.rows) == [0]
     assert problems_of(error, folder) == (
-        "error: sound ./words/no/x.wave has another sampling rate\n"
+        "error: sound ./words/no/x.wave has the wrong sampling rate\n"
         "  expected: 8,000 samples a second, as `sampling_rate` says\n"
         "  got: 44,100\n"
         "  hint: `resample: true` brings every sound to that rate"
@@ -114,7 +114,7 @@ def test_sounds_of_several_lengths_need_one_before_the_net(folder):
 def test_a_sound_that_changes_is_told(folder):
     data = sounds(folder)
     write(folder / "words" / "no" / "x.wave", np.zeros((1, 7), np.float32))
-    with pytest.raises(DamagedSamples, match=r"x\.wave changed while it is read"):
+    with pytest.raises(DamagedSamples, match=r"x\.wave changed while it was read"):
         everything(data)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from netspec.data.base import DamagedSamples, FieldType
-from netspec.data.known import CIFAR10, CIFAR100, Download, Part
+from netspec.data.known_datasets import CIFAR10, CIFAR100, Download, Part
 from netspec.data.loader import open_loader
 from netspec.errors import InputError
 from tests.data.conftest import arrays_of, problems_of, split_of
@@ -129,7 +129,7 @@ def test_damaged_records_may_be_skipped(tmp_path):
 )
 def test_files_that_are_not_of_the_binary_version(tmp_path, content, got):
     (tmp_path / "a.bin").write_bytes(content)
-    with pytest.raises(InputError, match=r"a\.bin is no file of CIFAR's binary version") as error:
+    with pytest.raises(InputError, match=r"a\.bin is not a file of CIFAR's binary version") as error:
         split_of(str(tmp_path / "train.yaml"), source="cifar_binary", path="a.bin").open()
     (problem,) = error.value.problems
     assert (problem.expected, problem.got) == ("whole records of 3,073 bytes", got)
@@ -140,7 +140,7 @@ def test_paths_that_lead_to_no_files(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match="is a folder") as error:
         split_of(file, source="cifar_binary", path="folder").open()
-    assert error.value.problems[0].expected == "`split: train` or `split: test` beside it, or files"
+    assert error.value.problems[0].expected == "files, or also `split: train` or `split: test`"
     with pytest.raises(InputError) as error:
         split_of(file, source="cifar_binary", path="folder", split="train").open()
     names = [f"there is no file ./folder/data_batch_{number}.bin" for number in range(1, 6)]
@@ -157,7 +157,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
     data.read(np.arange(RECORDS))
     with (tmp_path / "a.bin").open("r+b") as file:
         file.truncate(5000)
-    with pytest.raises(InputError, match="changed while it is read"):
+    with pytest.raises(InputError, match="changed while it was read"):
         data.read(np.array([6]))
     (tmp_path / "a.bin").unlink()
     with pytest.raises(InputError, match=r"cannot read .*a\.bin"):

@@ -13,8 +13,8 @@ import pytest
 
 from netspec.data.base import Dataset, FieldType
 from netspec.data.loader import open_loader
-from netspec.data.readers.tables.dataset import PagedDataset
-from netspec.data.readers.tables.text import TextFile
+from netspec.data.tabular.csv import TextFile
+from netspec.data.tabular.dataset import PagedDataset
 from netspec.errors import InputError
 from tests.data.conftest import problems_of, split_of
 
@@ -297,10 +297,10 @@ def test_a_table_that_changes_while_it_is_read(tmp_path):
     paged.read(np.array([0]))
     with (tmp_path / "people.csv").open("a") as file:
         file.write("1,2,3\n")
-    with pytest.raises(InputError, match="changed while it is read"):
+    with pytest.raises(InputError, match="changed while it was read"):
         paged.read(np.array([2500]))
     (tmp_path / "people.csv").unlink()
-    with pytest.raises(InputError, match="is gone while it is read"):
+    with pytest.raises(InputError, match="was removed while it was read"):
         paged.read(np.array([2500]))
 
 

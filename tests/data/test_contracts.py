@@ -101,12 +101,12 @@ def test_a_file_that_changes_is_found_out(tmp_path: Path):
     watched.check()
     other.write_bytes(b"1234")
     watched.check(one)
-    with pytest.raises(InputError, match="other changed while it is read") as error:
+    with pytest.raises(InputError, match="other changed while it was read") as error:
         watched.check()
     assert error.value.problems[0].got == "4 bytes; its size is another"
     os.utime(one, ns=(0, 0))
     with pytest.raises(InputError, match="its time of change is another"):
         watched.check(one)
     one.unlink()
-    with pytest.raises(InputError, match="one is gone while it is read"):
+    with pytest.raises(InputError, match="one was removed while it was read"):
         watched.check(one)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from netspec.data.base import Dataset, FieldType
 from netspec.data.loader import Loader
 from netspec.errors import InputError
-from netspec.schema.data import SOURCES
+from netspec.schema.specs.data import SOURCES
 from tests.data.conftest import arrays_of, problems_of, split_of
 
 IRIS = """\
@@ -347,7 +347,7 @@ def test_where_all_rows_are_left_out_some_are_told(tmp_path):
 
 
 def test_cells_may_hold_whole_documents(tmp_path, monkeypatch):
-    monkeypatch.setattr("netspec.data.readers.tables.text.BLOCK_BYTES", 2**18)
+    monkeypatch.setattr("netspec.data.tabular.csv.BLOCK_BYTES", 2**18)
     rows = [f"{'word ' * 30_000},{number}" for number in range(7)]
     columns = {"t": {"type": "text", "tokenizer": {"type": "words", "padding": True}, "length": 3}, "n": "numeric"}
     data = table(tmp_path, "\n".join(["t,n", *rows]), header=True, columns=columns)
@@ -376,7 +376,7 @@ def test_the_label_is_no_input(tmp_path, columns, label):
 
 @pytest.mark.parametrize(
     ("content", "got"),
-    [(gzip.compress(b"a,b\n1,2\n"), "gzipped data"), ("a,b\n1,2\n".encode("utf-16"), "text in UTF-16")],
+    [(gzip.compress(b"a,b\n1,2\n", mtime=0), "gzipped data"), ("a,b\n1,2\n".encode("utf-16"), "text in UTF-16")],
 )
 def test_what_is_no_plain_text_is_told_as_what_it_is(tmp_path, content, got):
     with pytest.raises(InputError, match=f"got: {got}"):
@@ -398,7 +398,7 @@ def test_columns_of_another_split_go_by_the_names_of_training(tmp_path):
     assert (problem.expected, problem.got) == ("a, b, c", "lacks b; has also d")
 
 
-@pytest.mark.parametrize(("odd", "said"), [("0.5", "no whole number"), ("99999999999", "out of range")])
+@pytest.mark.parametrize(("odd", "said"), [("0.5", "not an integer"), ("99999999999", "out of range")])
 def test_a_label_that_is_no_whole_number_among_others(tmp_path, odd, said):
     text = f"a,y\n1,0\n2,1\n3,{odd}\n4,1\n"
     split: dict[str, Any] = {"path": "unused", "source": "npz", "batch_size": 4}

@@ -96,7 +96,7 @@ def test_what_is_unknown_is_told_with_its_place_or_left_out(folder, kind):
     [
         ({"path": ["train"]}, "`documents: files` reads one folder"),
         ({"path": "nowhere"}, "there is no folder"),
-        ({"documents": "lines", "path": "pos.txt", "classes": ["a", "b"]}, "`classes` has not a name for each file"),
+        ({"documents": "lines", "path": "pos.txt", "classes": ["a", "b"]}, "`classes` must have a name for each file"),
         ({"documents": "lines", "path": "blank.txt"}, "holds nothing but blanks"),
         ({"documents": "lines", "path": "empty.txt"}, "is empty"),
     ],
@@ -109,7 +109,7 @@ def test_documents_that_are_not_there(folder, fields, message):
 
 
 def test_lines_and_files_have_a_bound(folder, monkeypatch):
-    monkeypatch.setattr("netspec.data.readers.documents.MOST_BYTES", 5)
+    monkeypatch.setattr("netspec.data.text.documents.MOST_BYTES", 5)
     with pytest.raises(InputError, match="is too long"):
         opened(folder)
     with pytest.raises(InputError, match="this line is too long"):
@@ -119,5 +119,5 @@ def test_lines_and_files_have_a_bound(folder, monkeypatch):
 def test_a_file_of_lines_that_changes_is_told(folder):
     data = opened(folder, documents="lines", path="neg.txt")
     (folder / "neg.txt").write_text("bad", encoding="utf-8")
-    with pytest.raises(InputError, match="changed while it is read"):
+    with pytest.raises(InputError, match="changed while it was read"):
         texts(data)

@@ -15,7 +15,7 @@ from netspec.data.base import FieldType, SampleKeys
 from netspec.data.imaging.arrays import Picture
 from netspec.data.imaging.base import ColourTransform, ImageTransform
 from netspec.errors import InputError
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 
 Array: TypeAlias = np.ndarray
 Samples: TypeAlias = Array | list[Array]

@@ -16,10 +16,10 @@ from time import sleep
 
 import pytest
 
-from netspec.data import fetch
-from netspec.data.fetch import ensure
-from netspec.data.known import KNOWN_SETS, Download, KnownSet, Part, home
-from netspec.data.parts import REMEMBERED, checked, wrong_parts
+from netspec.data import downloads
+from netspec.data.dataset_files import REMEMBERED, checked, wrong_parts
+from netspec.data.downloads import ensure
+from netspec.data.known_datasets import KNOWN_SETS, Download, KnownSet, Part, home
 from netspec.errors import InputError, NetspecError, RunError
 
 CONTENT = {"a.bin": bytes(range(256)) * 40, "b.bin": b"hello" * 99}
@@ -163,7 +163,7 @@ def test_a_beginning_of_another_file_is_thrown_away(tmp_path, server):
 def test_all_that_was_tried_is_told_and_how_to_do_it_by_hand(tmp_path, server, monkeypatch):
     server.files |= {"/longer/set.tar.gz": ARCHIVE + b"!", "/other/set.tar.gz": bytes(len(ARCHIVE))}
     server.files["/slow/set.tar.gz"] = ARCHIVE
-    monkeypatch.setattr(fetch, "TIMEOUT", 0.3)
+    monkeypatch.setattr(downloads, "TIMEOUT", 0.3)
     tiny = known(
         *(f"{server.address}/{name}/" for name in ("none", "longer", "other")), "http://127.0.0.1:1/", "file:///"
     )
@@ -189,7 +189,7 @@ def test_all_that_was_tried_is_told_and_how_to_do_it_by_hand(tmp_path, server, m
 
 def test_a_mirror_that_trickles_is_given_up(tmp_path, server, monkeypatch):
     server.files["/set.tar.gz"] = ARCHIVE
-    monkeypatch.setattr(fetch, "PATIENCE", -1.0)
+    monkeypatch.setattr(downloads, "PATIENCE", -1.0)
     with pytest.raises(RunError) as error:
         ensure(known(f"{server.address}/"), tmp_path)
     assert "too slow: " in error.value.problems[0].notes[0]
@@ -287,7 +287,7 @@ def test_files_count_once_their_content_is_right(tmp_path, monkeypatch):
     found = [folder / "set" / "a.bin", folder / "b.bin.gz"]
     assert checked(tiny, folder, CONTENT) == found
     with monkeypatch.context() as patched:  # what was checked is not read again
-        patched.setattr("netspec.data.parts.content_digest", lambda *_: pytest.fail("read twice"))
+        patched.setattr("netspec.data.dataset_files.content_digest", lambda *_: pytest.fail("read twice"))
         assert checked(tiny, folder, CONTENT) == found
     found[0].write_bytes(b"!" + CONTENT["a.bin"][1:])
     with pytest.raises(InputError, match=r"a\.bin is not the file of that name"):

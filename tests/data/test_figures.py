@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from netspec.data.base import FieldType
-from netspec.data.figures import Figures
-from netspec.data.sheet import Strip, contact_sheet, picture, span_of
+from netspec.data.contact_sheet import Strip, contact_sheet, picture, span_of
+from netspec.data.statistics import Figures
 
 RNG = np.random.default_rng(8)
 

@@ -126,7 +126,7 @@ def test_lines_with_wrong_labels_may_be_skipped(photos):
     data = listed(photos, "d.png 2\nd.png -1\na b.png 10\nd.png\n", "list.txt", on_error="skip")
     assert (data.skipped, seen(data), data.classes) == (2, [(2, 2), (0, 10)], {})
     assert list(data.damaged) == [
-        "list.txt, line 2: the label `-1` is no whole number from 0 on",
+        "list.txt, line 2: the label `-1` is not an integer ≥ 0",
         "list.txt, line 4 has no label",
     ]
 
@@ -146,7 +146,7 @@ def test_labels_mean_what_they_mean_in_training(photos):
     with pytest.raises(InputError, match="there is no class `owl`"):
         other("path,label\nd.png,cat\nd.png,owl\n", names)
     numbers = learned("path,label\nd.png,0\nd.png,3\n")
-    with pytest.raises(InputError, match="the label `cat` is no whole number"):
+    with pytest.raises(InputError, match="the label `cat` is not an integer"):
         other("path,label\nd.png,cat\n", numbers)
     beside = learned("path,label,class\nd.png,0,cat\nd.png,1,ant\n")
     assert other("path,label,class\nd.png,1,ant\n", beside).classes == {"label": ("cat", "ant")}
@@ -180,7 +180,7 @@ def test_damaged_headers_are_left_for_skipping(photos):
 def test_an_image_that_changes_while_it_is_read(photos):
     data = listed(photos, "path,label\nd.png,0\na b.png,1\n")
     Image.fromarray(np.full((2, 2), 99, np.uint8)).save(photos / "photos" / "d.png", compress_level=0)
-    with pytest.raises(InputError, match="changed while it is read") as error:
+    with pytest.raises(InputError, match="changed while it was read") as error:
         data.read(np.arange(2))
     assert len(error.value.problems) == 1
 
@@ -195,17 +195,17 @@ ERRORS = {
   expected: a label in each line
 2 errors""",
     "ODD": """\
-./train.yaml:4:7: error: list.txt, line 2: the label `1O` is no whole number from 0 on
+./train.yaml:4:7: error: list.txt, line 2: the label `1O` is not an integer ≥ 0
   at: list
   expected: a number, as in other lines
   hint: if the labels are names, declare them in `classes`
-./train.yaml:4:7: error: list.txt, line 4: the label `-1` is no whole number from 0 on
+./train.yaml:4:7: error: list.txt, line 4: the label `-1` is not an integer ≥ 0
   at: list
   expected: a number, as in other lines
   hint: if the labels are names, declare them in `classes`
 2 errors""",
     "FLOATS": """\
-./train.yaml:4:7: error: list.csv, line 2: the label `1.0` is no whole number from 0 on
+./train.yaml:4:7: error: list.csv, line 2: the label `1.0` is not an integer ≥ 0
   at: list
   expected: a number, as in other lines
   hint: if the labels are names, declare them in `classes`""",

@@ -284,7 +284,7 @@ def test_an_image_that_vanishes_while_it_is_read_is_a_damaged_sample(tmp_path, m
         return found
 
     monkeypatch.setattr(ImageFiles, "read_one", vanish)
-    with pytest.raises(DamagedSamples, match="is gone while it is read"):
+    with pytest.raises(DamagedSamples, match="was removed while it was read"):
         data.read(np.arange(1))
 
 

@@ -18,7 +18,7 @@ from netspec.data.readers.arrays import ArrayDataset
 from netspec.data.transforms.cropping import RandomResizedCrop
 from netspec.data.transforms.rand_augment import RandAugment
 from netspec.errors import InputError
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 from tests.data.conftest import located, problems_of, split_of
 
 MANY = 4000
@@ -338,7 +338,7 @@ def test_files_that_hold_no_mean_image(tmp_path: Path):
     assert "values that are not finite" in fault(tmp_path, "nan.npy")
     assert "expected: one array\n  got: 2 arrays" in fault(tmp_path, "two.npz")
     for name in ("objects.npy", "cut.npy", "text.npy"):
-        assert f"error: ./{name} cannot be read as a mean image" in fault(tmp_path, name)
+        assert f"error: cannot read ./{name}" in fault(tmp_path, name)
     assert "./folder.npy is not a file" in fault(tmp_path, "folder.npy")
     assert "there is no file ./missing.npy" in fault(tmp_path, "missing.npy")
     assert all("t.yaml:2:" in fault(tmp_path, name) for name in ("nan.npy", "missing.npy", "text.npy"))

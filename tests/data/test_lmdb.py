@@ -20,7 +20,7 @@ from netspec.data.base import DamagedSamples, Dataset, FieldType
 from netspec.data.files import Watched
 from netspec.data.readers.datum import parse_datum
 from netspec.data.readers.lmdb_datums import DatumDataset
-from netspec.data.wire import NoMessage
+from netspec.data.readers.protobuf_wire import NoMessage
 from netspec.errors import InputError
 from tests.data.conftest import arrays_of, problems_of, split_of
 
@@ -137,7 +137,7 @@ def test_damaged_datums_are_told_with_their_keys(tmp_path):
         data.read(np.arange(5))
     assert sorted(error.value.rows) == [1, 2, 3]
     assert [problem.message for problem in error.value.problems] == [
-        "set, key b is no Datum of Caffe",
+        "set, key b is not a Datum of Caffe",
         "set, key c is damaged",
         "image set, key d cannot be read",
     ]
@@ -160,7 +160,7 @@ def test_what_is_no_lmdb(tmp_path):
         (tmp_path / "set" / name).touch()
     with pytest.raises(InputError, match="is a LevelDB, which is not read") as error:
         opened(tmp_path)
-    assert error.value.problems[0].hint == "write it anew with Caffe: `convert_imageset -backend lmdb …`"
+    assert error.value.problems[0].hint == "write it again with Caffe: `convert_imageset -backend lmdb …`"
     for content in (b"", b"hello" * 2000):
         (tmp_path / "set" / "data.mdb").write_bytes(content)
         with pytest.raises(InputError, match="is not an LMDB"):
@@ -179,7 +179,7 @@ def test_a_file_cut_short_or_changed(tmp_path):
     content = path.read_bytes()
     path.unlink()  # what is mapped stays as it is
     path.write_bytes(content[:-5000])
-    with pytest.raises(InputError, match="changed while it is read"):
+    with pytest.raises(InputError, match="changed while it was read"):
         data.read(np.arange(20))
     with pytest.raises(InputError, match="is cut short"):
         opened(tmp_path)
@@ -224,7 +224,7 @@ def test_an_lmdb_that_is_cut_off_while_it_is_read_is_told(tmp_path, monkeypatch)
     data.read(np.arange(64))
     with (tmp_path / "set" / "data.mdb").open("r+b") as file:
         file.truncate(file.seek(0, io.SEEK_END) // 2)
-    with pytest.raises(InputError, match="changed while it is read"):
+    with pytest.raises(InputError, match="changed while it was read"):
         data.read(np.arange(64))
     # As if it were cut off between that look and the reading: the process that touches it is another one.
     monkeypatch.setattr(Watched, "check", lambda self: None)
@@ -232,6 +232,18 @@ def test_an_lmdb_that_is_cut_off_while_it_is_read_is_told(tmp_path, monkeypatch)
         with pytest.raises(InputError, match="is damaged, or changed while it was read") as error:
             data.read(np.arange(64))
         assert error.value.problems[0].got == "the process that reads it ended (SIGBUS)"
+
+
+def test_pages_with_more_keys_than_there_are_end_the_search(tmp_path):
+    """Damaged pages can form a cycle: the number of entries in the meta pages bounds the search."""
+    write(tmp_path / "set", {f"{index}".encode(): datum(noise(3, 2, 2), 0) for index in range(5)}, subdir=False)
+    data = bytearray((tmp_path / "set").read_bytes())
+    for meta in (0, 4096):  # the number of entries of the main database
+        data[meta + 120 : meta + 128] = (4).to_bytes(8, "little")
+    (tmp_path / "set").write_bytes(data)
+    with pytest.raises(InputError, match="is damaged") as error:
+        opened(tmp_path)
+    assert "more keys than the 4" in str(error.value.problems[0].got)
 
 
 def test_several_threads_read_one_lmdb(tmp_path):

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from netspec.data import prefetch as prefetching
 from netspec.data.base import FieldType, SampleKeys
 from netspec.data.batches import Batch
-from netspec.data.feeds import ValueRange
+from netspec.data.input_binding import ValueRange
 from netspec.data.loader import Loader, open_loader
-from netspec.data.order import epoch_order, sample_generator
+from netspec.data.random import epoch_order, sample_generator
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.errors import InputError
 from tests.data.conftest import PLAIN, plain_dataset, problems_of, split_of

@@ -13,7 +13,7 @@ from netspec.data.base import SampleKeys
 from netspec.data.loader import Loader
 from netspec.data.transforms.mixing import symmetric_beta
 from netspec.errors import InputError
-from netspec.schema.data import SplitFields
+from netspec.schema.specs.data import SplitFields
 from tests.data.conftest import split_of
 from tests.data.test_transforms import dataset
 
@@ -150,9 +150,9 @@ def test_labels_out_of_range(step):
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        ({"type": "MixUp"}, "how many classes there are is not said"),
+        ({"type": "MixUp"}, "the number of classes is missing"),
         ({"type": "MixUp", "num_classes": 3, "label": "lable"}, "the source has no field `lable`"),
-        ({"type": "CutMix", "num_classes": 3, "label": "image"}, "`image` is no label that can be mixed"),
+        ({"type": "CutMix", "num_classes": 3, "label": "image"}, "`image` cannot be mixed as a label"),
         ({"type": "CutMix", "num_classes": 3, "apply_to": "label"}, "rectangles are cut from images"),
         ({"type": "CategoryEncoding", "num_tokens": 3, "apply_to": "image"}, "only class numbers can be encoded"),
     ],
@@ -189,5 +189,5 @@ def test_classes_of_the_source_do_not_count_where_labels_are_vectors_already():
 
 @pytest.mark.parametrize("transform", ["MixUp", "CategoryEncoding"])
 def test_nobody_says_how_many_classes_there_are(transform):
-    with pytest.raises(InputError, match="how many classes there are is not said"):
+    with pytest.raises(InputError, match="the number of classes is missing"):
         found({"type": transform})

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netspec.data.loader import Loader
-from netspec.data.order import Shuffled, Straight, Windowed, order_digest
+from netspec.data.random import Shuffled, Straight, Windowed, order_digest
 from netspec.errors import InputError
-from netspec.schema.data import ShuffleWindow
+from netspec.schema.specs.data import ShuffleWindow
 from tests.data.conftest import plain_dataset, split_of
 
 
@@ -56,7 +56,7 @@ def test_windowed_orders_differ_by_seed_and_epoch_and_are_frozen():
 def test_a_digest_of_a_short_order_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch):
     whole = order_digest(Shuffled(100, 1, 0), 100)
     assert whole != order_digest(Straight(), 100)
-    monkeypatch.setattr("netspec.data.order._PIECE", 50)
+    monkeypatch.setattr("netspec.data.random._PIECE", 50)
     assert order_digest(Shuffled(100, 1, 0), 100) == whole
 
 

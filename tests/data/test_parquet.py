@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from netspec.data.base import Dataset, FieldType
-from netspec.data.readers.tables.dataset import PagedDataset
+from netspec.data.tabular.dataset import PagedDataset
 from netspec.errors import InputError
 from tests.data.conftest import problems_of, split_of
 
@@ -112,7 +112,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
     data = table(tmp_path, ["pay"], cache=0)
     data.read(np.array([0]))
     pq.write_table(pa.table(ROWS).slice(1), tmp_path / "some.parquet")
-    with pytest.raises(InputError, match="changed while it is read"):
+    with pytest.raises(InputError, match="changed while it was read"):
         data.read(np.array([3]))
 
 

@@ -12,11 +12,11 @@ import pytest
 import netspec
 from netspec.data.base import Dataset
 from netspec.data.loader import Loader
-from netspec.data.order import Windowed
+from netspec.data.random import Windowed
 from netspec.data.readers.python import StreamDataset
 from netspec.data.sources.python import Python
 from netspec.errors import InputError
-from netspec.train.evaluation import test as evaluated
+from netspec.training.evaluation import test as evaluated
 from tests.data.conftest import split_of
 
 COUNT = 50
@@ -139,16 +139,16 @@ ONE = {"x": [1.0, 2.0]}
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (3, "these are no samples"),
-        ({"x": [[1, 2], [3]]}, "`x` is no array"),
+        (3, "the object does not hold samples"),
+        ({"x": [[1, 2], [3]]}, "`x` is not an array"),
         ({"x": np.zeros((3, 2)), "label": [1, 2]}, "the arrays differ in their number of samples"),
         ({"x": ["a", "b"]}, "`x` holds no samples"),
         ({}, "there are no arrays"),
         ([], "there are no samples"),
         (lambda: iter([]), "there are no samples"),
-        (lambda: 3, "the function makes no iterator"),
-        (stream(), "a generator can be gone through only once"),
-        ([3], "this is no sample"),
+        (lambda: 3, "the function must return an iterator"),
+        (stream(), "a generator can be iterated only once"),
+        ([3], "not a sample"),
         ([(1, 2)], "a sample is a tuple, whose parts have no names"),
         (lambda: iter([ONE, {"y": [1.0, 2.0]}]), "a sample has other fields than the first one"),
         (lambda: iter([ONE, {"x": [1.0]}]), "`x` is not as in the first sample"),
@@ -167,7 +167,7 @@ def test_what_is_wrong_is_told_before_the_first_batch(given, message):
 def test_another_number_of_samples_the_second_time(second, got):
     with loader_of(changing([[ONE] * 3, second]), shuffle=False) as loader, pytest.raises(InputError) as error:
         list(loader.one_pass())
-    assert "another number of samples" in error.value.problems[0].message
+    assert "a different number of samples" in error.value.problems[0].message
     assert error.value.problems[0].got == got
 
 
@@ -233,7 +233,7 @@ def test_a_training_on_given_samples_resumes_and_is_evaluated(tmp_path):
     assert longer.weights.read_bytes() == whole.weights.read_bytes()
     assert evaluated(spec(), longer.weights, samples=given) == longer.test
     assert netspec.load(NET, longer.weights).evaluate(spec(), samples={"test": list(halves())}) == longer.test
-    with pytest.raises(InputError, match="the samples of this split are not given") as error:
+    with pytest.raises(InputError, match="the samples of this split are missing") as error:
         netspec.train(run.run_dir / "spec.yaml", run_dir=tmp_path / "other")
     assert error.value.problems[0].location is not None
 

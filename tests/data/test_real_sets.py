@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from netspec.data.base import Source
-from netspec.data.known import CIFAR10, CIFAR100, FASHION_MNIST
+from netspec.data.dataset_files import wrong_parts
+from netspec.data.known_datasets import CIFAR10, CIFAR100, FASHION_MNIST
 from netspec.data.loader import open_loader
-from netspec.data.order import epoch_order
-from netspec.data.parts import wrong_parts
+from netspec.data.random import epoch_order
 from tests.data.conftest import arrays_of, split_of
 
 ROOT = os.environ.get("NETSPEC_DATASETS")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netspec.data.readers import riff
-from netspec.data.readers.resampling import BETA, ZEROS, resampled
-from netspec.data.readers.riff import read_sound
+from netspec.data.audio import riff
+from netspec.data.audio.resampling import BETA, ZEROS, resampled
+from netspec.data.audio.riff import read_sound
 from netspec.errors import InputError
 from tests.data.conftest import problems_of
 
@@ -85,12 +85,12 @@ GOOD = wav(MONO, bytes(8))
         (GOOD[:-1], "is cut short", "7"),
         (wav(MONO, b"abc"), "ends within a sample", "3"),
         (wav(MONO, b""), "holds no sound", None),
-        (wav(form(85, 16, 1), bytes(8)), "is compressed in a way that is not read here", "MP3"),
-        (wav(form(0x1234, 16, 1), bytes(8)), "is compressed in a way that is not read here", "format 0x1234"),
-        (wav(form(1, 12, 1), bytes(8)), "has a header that makes no sense", "1 channel of 12 bits, 8,000 a second"),
-        (wav(form(1, 16, 0), bytes(8)), "has a header that makes no sense", "0 channels of 16 bits, 8,000 a second"),
-        (wav(form(1, 16, 65), bytes(8)), "has a header that makes no sense", "65 channels of 16 bits, 8,000 a second"),
-        (wav(form(1, 16, 1, 0), bytes(8)), "has a header that makes no sense", "1 channel of 16 bits, 0 a second"),
+        (wav(form(85, 16, 1), bytes(8)), "has an unsupported compression", "MP3"),
+        (wav(form(0x1234, 16, 1), bytes(8)), "has an unsupported compression", "format 0x1234"),
+        (wav(form(1, 12, 1), bytes(8)), "has an invalid header", "1 channel of 12 bits, 8,000 a second"),
+        (wav(form(1, 16, 0), bytes(8)), "has an invalid header", "0 channels of 16 bits, 8,000 a second"),
+        (wav(form(1, 16, 65), bytes(8)), "has an invalid header", "65 channels of 16 bits, 8,000 a second"),
+        (wav(form(1, 16, 1, 0), bytes(8)), "has an invalid header", "1 channel of 16 bits, 0 a second"),
         (wav(MONO[:12] + struct.pack("<HH", 4, 16), bytes(8)), "has a header that contradicts itself", "4"),
         (b"RIFF\0\0\0\0WAVE" + chunk(b"data", bytes(8)), "has samples before their header", None),
         (b"RIFF\0\0\0\0WAVE" + chunk(b"JUNK", b"") * 4097, "is damaged", None),

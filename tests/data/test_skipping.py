@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from netspec.data import prefetch as prefetching
 from netspec.data.base import DamagedSamples, Dataset, FieldType
 from netspec.data.batches import Batch
-from netspec.data.feeds import ValueRange
+from netspec.data.input_binding import ValueRange
 from netspec.data.loader import Loader
-from netspec.data.workers import Workers
+from netspec.data.thread_pool import Workers
 from netspec.errors import InputError, Problem
 from tests.data.conftest import split_of
 
@@ -159,7 +159,7 @@ def test_an_error_of_a_thread_comes_after_the_batches_before_it():
     with loader_of(data, batch_size=20, prefetch=2, on_error="error", shuffle=False) as loader:
         batches = loader.one_pass()
         assert [next(batches).indices[0] for _ in range(3)] == [0, 20, 40]
-        with pytest.raises(OSError, match="the disk is gone"):
+        with pytest.raises(InputError, match="the disk is gone"):
             next(batches)
     assert threads() == []
 

@@ -20,9 +20,9 @@ from netspec.data.bundled import zoo_root
 from netspec.data.readers.idx import open_idx, read_idx
 from netspec.data.readers.npz import open_npz
 from netspec.errors import InputError
-from netspec.schema.annotations import fields_by_name
-from netspec.schema.data import SOURCES
-from netspec.schema.docs import field_docs
+from netspec.schema.specs.annotations import fields_by_name
+from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.docs import field_docs
 from tests.data.conftest import CODES, arrays_of, complaint, problems_of, split_of, write_idx
 
 # The digests are those of the original files, unpacked, as published with other copies of the set.
@@ -75,7 +75,7 @@ def test_the_zoo_is_found():
 
 def test_naming_a_source_loads_no_array_library():
     code = (
-        "import sys, netspec.data; from netspec.schema.data import SOURCES, TRANSFORMS; "
+        "import sys, netspec.data; from netspec.schema.specs.data import SOURCES, TRANSFORMS; "
         "SOURCES.parse({'source': 'mnist', 'split': 'train', 'batch_size': 1, "
         "'transforms': [{'type': 'Normalization', 'adapt': True}]}); "
         "sys.exit(sum(name in sys.modules for name in ('numpy', 'PIL')))"
@@ -163,7 +163,7 @@ def test_images_are_read_by_place_or_whole(tmp_path, suffix):
     if suffix:  # it was read whole
         data.read(rows)
     else:
-        with pytest.raises(InputError, match="images changed while it is read"):
+        with pytest.raises(InputError, match="images changed while it was read"):
             data.read(rows)
 
 
@@ -276,6 +276,22 @@ def test_any_damage_to_an_npz_file_is_read_or_told(tmp_path_factory, position, b
     assert str(path) in complaint(open_npz, path)
 
 
+def test_an_npz_source_recognizes_files_of_pytorch_and_hdf5(tmp_path):
+    path = tmp_path / "tensors.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("tensors/data.pkl", "tensors/version", "tensors/data/0"):
+            archive.writestr(name, b"3")
+    with pytest.raises(InputError) as caught:
+        open_npz(path)
+    (problem,) = caught.value.problems
+    assert problem.message == f"{path} is a PyTorch file (.pt, .pth): a pickle, which runs code when it is read"
+    path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    with pytest.raises(InputError) as caught:
+        open_npz(path)
+    assert caught.value.problems[0].got == "an HDF5 file"
+    assert caught.value.problems[0].hint == "read an HDF5 file by `source: hdf5`"
+
+
 IDX_ERRORS = {
     "NOT_IDX_EMPTY": """\
 error: ./labels is not an idx file
@@ -359,7 +375,7 @@ def bomb(path: Path, header: str, content: bytes = b"") -> Path:
 def test_an_array_that_claims_more_than_is_stored_is_refused_before_memory_is_taken(tmp_path, monkeypatch, shape):
     path = bomb(tmp_path / "x.npz", f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}", b"\0" * 8)
     monkeypatch.setattr(np, "ndarray", None)  # nothing may be allocated
-    with pytest.raises(InputError, match="claims to be larger than what is stored of it"):
+    with pytest.raises(InputError, match="claims more bytes than are stored"):
         open_npz(path)
 
 

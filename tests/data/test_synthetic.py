@@ -13,7 +13,7 @@ from pydantic import ValidationError
 import netspec.data  # noqa: F401  # the sources are found through it
 from netspec.data.base import Dataset, FieldType
 from netspec.errors import InputError
-from netspec.schema.data import SOURCES
+from netspec.schema.specs.data import SOURCES
 from tests.data.conftest import split_of
 
 IMAGE = {"image": {"shape": [1, 12, 12]}, "label": {"classes": 3}}
@@ -43,7 +43,7 @@ def test_samples_follow_from_the_seed_and_the_number():
     other = made(seed=2, fields=IMAGE, task="classification")
     assert not np.array_equal(image, everything(other)["image"])
     assert len({data.digest, later.digest, other.digest}) == 3
-    assert later.describe(0) == "made-up sample 5"
+    assert later.describe(0) == "synthetic sample 5"
 
 
 def test_types_and_values_are_those_asked_for():
@@ -109,14 +109,20 @@ def test_spirals_turn():
     ("fields", "message"),
     [
         ({"fields": {}}, "at least 1 item"),
-        ({"fields": {"x": {"classes": 3, "low": 0, "high": 1}}}, "the numbers are said twice"),
-        ({"fields": {"x": {"low": 1}}}, "these are no bounds"),
-        ({"fields": {"x": {"low": 1, "high": 1}}}, "these are no bounds"),
+        ({"fields": {"x": {"classes": 3, "low": 0, "high": 1}}}, "two distributions"),
+        ({"fields": {"x": {"low": 1}}}, "`low` and `high` are not valid bounds"),
+        ({"fields": {"x": {"low": 1, "high": 1}}}, "`low` and `high` are not valid bounds"),
         ({"fields": {"x": {"classes": 2, "dtype": "float32"}}}, "classes are whole numbers"),
-        ({"fields": {"x": {"dtype": "int32"}}}, "what numbers these are is not said"),
-        ({"fields": {"x": {}}, "task": "classification"}, "these are no fields for classification"),
-        ({"fields": {"x": {"shape": [3]}, "l": {"classes": 2}}, "task": "spirals"}, "these are no fields for spirals"),
-        ({"fields": {"x": {}, "y": {"classes": 2}}, "task": "regression"}, "these are no fields for regression"),
+        ({"fields": {"x": {"dtype": "int32"}}}, "the distribution is missing"),
+        ({"fields": {"x": {}}, "task": "classification"}, "do not fit the task `classification`"),
+        (
+            {"fields": {"x": {"shape": [3]}, "l": {"classes": 2}}, "task": "spirals"},
+            "the fields do not fit the task `spirals`",
+        ),
+        (
+            {"fields": {"x": {}, "y": {"classes": 2}}, "task": "regression"},
+            "the fields do not fit the task `regression`",
+        ),
     ],
 )
 def test_fields_that_make_no_sense(fields, message):

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from netspec.data.base import FieldType
 from netspec.data.loader import Loader, open_loader
 from netspec.data.pipeline import Learned
-from netspec.data.readers import textfiles, token_store
-from netspec.data.readers.windows import TextWindows
+from netspec.data.text import files, token_store
+from netspec.data.text.windows import TextWindows
 from netspec.errors import InputError
 from tests.data.conftest import problems_of, split_of
 
@@ -68,9 +68,9 @@ def test_parts_and_blocks_give_all_the_text_once(tmp_path_factory, text, cut, bl
     path = tmp_path_factory.mktemp("parts") / "some.txt"
     path.write_bytes(text.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(textfiles, "BLOCK", block)
-        parts = [textfiles.part_of(path, 0, cut), textfiles.part_of(path, cut, 1)]
-        assert "".join(one.text for part in parts for one in textfiles.blocks(part)) == text
+        patch.setattr(files, "BLOCK", block)
+        parts = [files.part_of(path, 0, cut), files.part_of(path, cut, 1)]
+        assert "".join(one.text for part in parts for one in files.blocks(part)) == text
 
 
 @pytest.mark.parametrize("tokenizer", ["characters", {"type": "byte_pairs", "size": 300}])
@@ -80,7 +80,7 @@ def test_many_tokens_lie_in_a_file_that_the_next_run_finds(folder, monkeypatch, 
     held = windows(folder, **fields)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     monkeypatch.setattr(token_store, "IN_MEMORY", 100)
-    monkeypatch.setattr(textfiles, "BLOCK", 1000)
+    monkeypatch.setattr(files, "BLOCK", 1000)
     mapped = windows(folder, **fields)
     (file,) = (folder / "cache" / "netspec" / "tokens").iterdir()
     made = file.stat().st_ino
@@ -160,7 +160,7 @@ def test_text_that_is_none(folder, content, message):
 
 
 def test_what_is_wrong_far_into_a_file_is_told_with_its_line(folder, monkeypatch):
-    monkeypatch.setattr(textfiles, "BLOCK", 50)
+    monkeypatch.setattr(files, "BLOCK", 50)
     (folder / "a.txt").write_bytes("\ufeff".encode() + "é line\n".encode() * 100 + b"\xff\n")
     with pytest.raises(InputError) as error:
         windows(folder)
@@ -186,9 +186,9 @@ def test_a_file_that_changes_while_it_is_read(folder, monkeypatch):
             file.write("more")
         return digest(*arguments)
 
-    digest = textfiles.digest_of
-    monkeypatch.setattr("netspec.data.readers.windows.digest_of", grown)
-    with pytest.raises(InputError, match="changed while it is read"):
+    digest = files.digest_of
+    monkeypatch.setattr("netspec.data.text.windows.digest_of", grown)
+    with pytest.raises(InputError, match="changed while it was read"):
         windows(folder)
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import netspec.data  # noqa: F401  # the tokenizers are found through it
-from netspec.data.readers.tokens import Tokenizer, UnknownText
-from netspec.data.tokenizers.base import TokenizerSpec, learned_tokenizer, opened_tokenizer, saved_tokenizer
+from netspec.data.text.tokenizers.base import TokenizerSpec, learned_tokenizer, opened_tokenizer, saved_tokenizer
+from netspec.data.text.tokens import Tokenizer, UnknownText
 from netspec.errors import InputError
-from netspec.schema.data import TOKENIZERS
+from netspec.schema.specs.data import TOKENIZERS
 from tests.data.conftest import located, problems_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60)
@@ -114,7 +114,7 @@ def test_a_vocabulary_that_does_not_fit_is_told_with_the_rarest():
     ("fields", "message"),
     [
         ({"type": "characters", "size": 2, "padding": True, "unknown": True}, "no room for a vocabulary"),
-        ({"type": "words", "min_count": 3}, "rare words have no number to go to"),
+        ({"type": "words", "min_count": 3}, "rare words need a number"),
         ({"type": "byte_pairs", "size": 256}, "greater than 256"),
     ],
 )

@@ -15,7 +15,7 @@ from netspec.data.loader import Loader
 from netspec.data.pipeline import Learned
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.errors import InputError
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 from tests.data.conftest import arrays_of, split_of
 
 if TYPE_CHECKING:
@@ -139,9 +139,9 @@ def test_a_source_without_a_field_to_change():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "what to normalize with is not said"),
-        ({"mean": 1}, "what to normalize with is not said"),
-        ({"variance": 1}, "what to normalize with is not said"),
+        ({}, "mean or variance is missing"),
+        ({"mean": 1}, "mean or variance is missing"),
+        ({"variance": 1}, "mean or variance is missing"),
         ({"mean": 1, "variance": 1, "adapt": True}, "`adapt` computes `mean`, which is given too"),
         ({"variance": 1, "adapt": True}, "`adapt` computes `variance`, which is given too"),
     ],

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from netspec.schema.reader import parse_yaml
+from netspec.schema.yaml.reader import parse_yaml
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md")), *sorted(ROOT.glob("model_zoo/**/*.md"))]
 
 _BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"# (\S+\.yaml)\n")
-TRAIN_KEYS = frozenset({"net", "data", "solver", "train", "init_from", "parallel"})
+TRAIN_KEYS = frozenset({"net", "data", "solver", "train", "init_from", "parallel", "callbacks"})
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netspec.cli.reference import pages
+from netspec.tools.reference import pages
 from tests.docs.examples import ROOT
 
 FOLDER = ROOT / "docs" / "reference"

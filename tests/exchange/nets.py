@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from netspec.compile import Built, build
+from netspec.compile import NetGraph, build
 from netspec.graph.graph import Graph
 from netspec.schema.load import load_net
-from netspec.schema.net import NetSpec
+from netspec.schema.specs.net import NetSpec
 from tests.interpret import evaluate
 
 Arrays = dict[str, np.ndarray]
@@ -31,8 +31,8 @@ class Net:
         return cls(load_net(source), weights)
 
     @cached_property
-    def form(self) -> Built:
-        return build(self.spec, 2, training=False, judged=False)
+    def form(self) -> NetGraph:
+        return build(self.spec, 2, training=False, with_losses=False)
 
     @cached_property
     def states(self) -> Arrays:
@@ -50,7 +50,7 @@ class Net:
         }
 
     def graph(self, size: int) -> Graph:
-        form = build(self.spec, size, training=False, judged=False)
+        form = build(self.spec, size, training=False, with_losses=False)
         return Graph(form.outputs, named=form.values)
 
     def predict(self, inputs: Mapping[str, Any]) -> Arrays:
@@ -60,7 +60,7 @@ class Net:
     def layers(self, inputs: Mapping[str, Any]) -> Arrays:
         """The output of every layer."""
         size = len(next(iter(inputs.values())))
-        values = build(self.spec, size, training=False, judged=False).values
+        values = build(self.spec, size, training=False, with_losses=False).values
         return dict(zip(values, evaluate(list(values.values()), {**self.states, **inputs}), strict=True))
 
 

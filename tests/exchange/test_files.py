@@ -6,21 +6,22 @@ import os
 import pickle
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from netspec.errors import InputError, RunError
-from netspec.exchange.files import reading, remove_unfinished, sniff, write_atomically
-from netspec.exchange.hdf5 import read_weights, write_weights
+from netspec.errors import Call, InputError, Location, Problem, RunError
+from netspec.exchange.files import reading, remove_unfinished, sniff, staging, write_atomically
+from netspec.exchange.formats.native.hdf5 import read_weights, write_weights
 
 ARRAYS = {"fc/kernel": np.arange(60_000, dtype=np.float32)}
 AS_FILE_SIZE = """
 import resource, signal, sys
 import numpy as np
 from netspec.errors import RunError
-from netspec.exchange.hdf5 import write_weights
+from netspec.exchange.formats.native.hdf5 import write_weights
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 try:
@@ -30,7 +31,7 @@ except RunError as error:
 """
 
 
-def test_a_disk_that_takes_no_more_is_an_error_and_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "w.h5"
     write_weights(path, {"fc/kernel": np.ones(2, np.float32)}, name="first")
     done = subprocess.run([sys.executable, "-c", AS_FILE_SIZE, str(path)], capture_output=True, text=True, check=False)
@@ -92,7 +93,7 @@ def test_a_link_to_nothing_says_so(tmp_path: Path) -> None:
     assert caught.value.problems[0].hint == "it is a link to gone.h5, which is not there"
 
 
-def test_only_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+def test_only_files_that_a_killed_writer_left_are_removed(tmp_path: Path) -> None:
     names = [".w.h5.0123456789ab.tmp", ".mine.tmp", "w.h5.0123456789ab.tmp", ".w.h5.0123456789aB.tmp"]
     for name in names:
         (tmp_path / name).touch()
@@ -112,3 +113,23 @@ def test_pickles_of_every_protocol_are_named(protocol: int, value: object) -> No
 @pytest.mark.parametrize("text", [b"(a remark)\n", b"classes\ncat\ndog\n", b"]q", b"(1, 2)\n"])
 def test_texts_are_no_pickles(text: bytes) -> None:
     assert sniff(text) == ("a text file", None)
+
+
+def test_errors_name_no_temporary_file_or_folder(tmp_path: Path) -> None:
+    """Paths are replaced in all texts of a problem, in its notes, its location and the locations of calls."""
+
+    def refuse(path: Path) -> None:
+        place = Location(f"{path}/net.yaml", 1, 1, calls=(Call("in `a`", Location(f"{path}/net.yaml", 2, 1)),))
+        text = f"it is in {path}"
+        raise InputError(Problem(text, place, expected=text, got=text, hint=text, notes=(text,)))
+
+    def staged(target: Path) -> None:
+        with staging(target) as folder:
+            refuse(folder)
+
+    target = tmp_path / "made"
+    for write in (staged, partial(write_atomically, write=refuse)):
+        with pytest.raises(InputError) as caught:
+            write(target)
+        assert ".tmp" not in str(caught.value)
+        assert str(caught.value).count(str(target)) == 7

@@ -11,7 +11,7 @@ def test_a_name_that_is_taken_gets_the_next_number() -> None:
     assert unique("conv_2") == "conv_2_1"
 
 
-def test_numbers_begin_where_they_are_said_to() -> None:
+def test_numbering_starts_at_first() -> None:
     unique = Names(first=2)
     assert [unique("pool") for _ in range(2)] == ["pool", "pool_2"]
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from netspec.graph.autodiff import gradients, pullback
-from netspec.graph.graph import topological
+from netspec.graph.graph import topological_order
 from netspec.graph.op import NoGradientError, Op
 from netspec.graph.ops.elementwise import Cast, Greater, Where
-from netspec.graph.ops.functions import Exp, Relu
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.source import Fill, Input
+from netspec.graph.ops.unary import Exp, Relu
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, Value, in_scope
 from tests.interpret import evaluate
@@ -79,7 +79,7 @@ def test_only_what_was_asked_for_is_computed():
     x, w = variable("x", 2, 3), variable("w", 2, 3)
     (by_w,) = gradients(ReduceSum()(Exp()(x) * w), [w])
     # The gradient by w is e^x · 1: nothing of it differentiates the exponential.
-    backward = [node for node in topological([by_w]) if node.scope.phase == "backward"]
+    backward = [node for node in topological_order([by_w]) if node.scope.phase == "backward"]
     assert not any(isinstance(node.op, Exp) for node in backward)
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from netspec.errors import Location, SpecError
 from netspec.graph.graph import Graph
-from netspec.graph.ops.functions import Exp
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.shape import Concat, Reshape
 from netspec.graph.ops.source import Constant, Fill, Input, constant
+from netspec.graph.ops.unary import Exp
 from netspec.graph.types import DType, TensorType, broadcast_shapes
 from netspec.graph.value import Scope, Value, in_scope
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from netspec.graph.graph import Graph
-from netspec.graph.ops.functions import Exp
 from netspec.graph.ops.source import Input, State
+from netspec.graph.ops.unary import Exp
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node, Scope, Value
 from netspec.graph.verify import InvalidGraphError, verify
@@ -52,12 +52,12 @@ def guard_of_a_vector() -> Graph:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (wrong_type, r"has types \['float32\[4\]'\], its rule says \['float32\[3\]'\]"),
+        (wrong_type, r"has types \['float32\[4\]'\], but infers \['float32\[3\]'\]"),
         (operand_made_later, "comes before its operand"),
-        (strange_value, "which its node does not make"),
-        (two_of_a_name, "two nodes are called 'x'"),
-        (update_of_another_type, r"the update of 's' is float32\[2\], the state is float32\[3\]"),
-        (guard_of_a_vector, "not a float scalar"),
+        (strange_value, "which is not a result of its node"),
+        (two_of_a_name, "two nodes have the name 'x'"),
+        (update_of_another_type, r"the update of 's' is float32\[2\], but the state is float32\[3\]"),
+        (guard_of_a_vector, "must be a float scalar"),
     ],
 )
 def test_catches_what_no_pass_may_make(make: Callable[[], Graph], message: str) -> None:

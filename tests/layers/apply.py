@@ -15,8 +15,8 @@ from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value, in_scope
 from netspec.layers.base import Builder, LayerSpec
-from netspec.schema.kinds import LAYERS, LOSSES, METRICS
-from netspec.schema.spec import Registry
+from netspec.schema.specs.kinds import LAYERS, LOSSES, METRICS
+from netspec.schema.specs.spec import Registry
 from tests.interpret import evaluate
 
 
@@ -66,25 +66,25 @@ def _apply(registry: Registry[Any], fields: str | dict[str, Any], inputs: tuple[
            mask: Any = None) -> Applied:  # fmt: skip
     arrays = [np.asarray(x) for x in inputs]
     single = any(x.dtype == np.float32 for x in arrays)
-    net = Builder(training, DType.FLOAT32 if single else DType.FLOAT64)
+    builder = Builder(training, DType.FLOAT32 if single else DType.FLOAT64)
     spec = registry.parse(fields)
-    values = [net.input(f"x{i}", TensorType(x.shape, DType(str(x.dtype)))) for i, x in enumerate(arrays)]
+    values = [builder.input(f"x{i}", TensorType(x.shape, DType(str(x.dtype)))) for i, x in enumerate(arrays)]
     feeds: dict[str, Any] = {f"x{i}": x for i, x in enumerate(arrays)}
     beside: dict[str, Value | None] = {"weight": None, "mask": None}
     for name, array in (("weight", weight), ("mask", mask)):
         if array is not None:
             feeds[name] = np.asarray(array)
-            beside[name] = net.input(name, TensorType(feeds[name].shape, DType(str(feeds[name].dtype))))
-    with in_scope(net.enter(spec, "it", (beside["mask"],), beside["weight"])):
-        made = spec.call(net, *values) if isinstance(spec, LayerSpec) else spec.build(net, *values)
-    for name, state in net.states.items():
+            beside[name] = builder.input(name, TensorType(feeds[name].shape, DType(str(feeds[name].dtype))))
+    with in_scope(builder.enter(spec, "it", (beside["mask"],), beside["weight"])):
+        made = spec.call(builder, *values) if isinstance(spec, LayerSpec) else spec.build(builder, *values)
+    for name, state in builder.states.items():
         given = states.get(name.removeprefix("it/"))
         if given is None:
-            given = state.initial.sample(1, name, state.value.shape, str(net.dtype))
-        feeds[name] = np.asarray(given, str(net.dtype))
+            given = state.initial.sample(1, name, state.value.shape, str(builder.dtype))
+        feeds[name] = np.asarray(given, str(builder.dtype))
         assert feeds[name].shape == state.value.shape
     feeds[RNG_INPUT] = np.array(rng, np.int64)
-    return Applied(spec, net, values, made if isinstance(made, tuple) else (made,), feeds)
+    return Applied(spec, builder, values, made if isinstance(made, tuple) else (made,), feeds)
 
 
 def layer(fields: str | dict[str, Any], *inputs: Any, training: bool = False, rng: tuple[int, int, int] = (1, 1, 0),

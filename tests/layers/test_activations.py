@@ -13,10 +13,10 @@ from netspec.graph.graph import Graph
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
 from netspec.passes.base import run_passes
+from netspec.passes.constant_folding import FoldConstants
 from netspec.passes.cse import CommonSubexpressions
-from netspec.passes.fold import Fold
-from netspec.passes.fuse import FuseElementwise
-from netspec.schema.kinds import ACTIVATIONS
+from netspec.passes.elementwise_fusion import FuseElementwise
+from netspec.schema.specs.kinds import ACTIVATIONS
 from tests.layers.apply import layer
 
 X = np.array([-1000.0, -20.0, -7.0, -3.0, -1.0, -0.1, -1e-9, 0.0, 1e-9, 0.1, 1.0, 2.9, 3.1, 5.9, 6.1, 20.0, 700.0])
@@ -153,7 +153,8 @@ def test_fuses_with_its_neighbours(name):
     x = Input("x", TensorType((3, 5), DType.FLOAT32))()
     function: Any = ACTIVATIONS.parse(name)
     graph = run_passes(
-        Graph({"y": function.of(x + 1.0) * 2.0}), (Fold(), CommonSubexpressions(), FuseElementwise(lambda *_: True))
+        Graph({"y": function.apply(x + 1.0) * 2.0}),
+        (FoldConstants(), CommonSubexpressions(), FuseElementwise(lambda *_: True)),
     )
     assert len([node for node in graph.nodes() if not node.op.traits.source]) == 1
 

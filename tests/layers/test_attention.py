@@ -151,7 +151,7 @@ def test_first_values_are_those_of_the_matrices_that_kernels_stand_for():
     [
         (MULTI, [(2, 6)], "the query is not a sequence"),
         (MULTI, [(2, 5, 6), (2, 4, 6), (2, 3, 6)], "there is not one key for each value"),
-        (MULTI, [(2, 5, 6), (2, 4, 6), (2, 4, 6), (2, 4)], "the mask does not say for each place"),
+        (MULTI, [(2, 5, 6), (2, 4, 6), (2, 4, 6), (2, 4)], "the mask must have one entry for each pair"),
         (
             {"type": "GroupQueryAttention", "head_dim": 2, "num_query_heads": 3, "num_key_value_heads": 2},
             [(2, 5, 6)],
@@ -162,7 +162,7 @@ def test_first_values_are_those_of_the_matrices_that_kernels_stand_for():
         ({"type": "PositionEmbedding", "sequence_length": 4}, [(2, 5, 6)], "the sequence has 5 places"),
         ("SinePositionEncoding", [(2, 6)], "the input is not a sequence"),
         ("RotaryEmbedding", [(2, 4, 5)], "features are turned in pairs"),
-        ({"type": "RotaryEmbedding", "feature_axis": 1}, [(2, 4, 6)], "places and features are one axis"),
+        ({"type": "RotaryEmbedding", "feature_axis": 1}, [(2, 4, 6)], "positions and features must be different axes"),
     ],
 )
 def test_what_does_not_fit_is_told(fields, shapes, message):

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import netspec.layers  # noqa: F401  registers the classes
-from netspec.compile import Compiler, Purpose
+from netspec.compile import Compiler, ProgramKind
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
-from netspec.schema.annotations import fields_by_name
-from netspec.schema.docs import field_docs
-from netspec.schema.kinds import CONSTRAINTS, LAYERS
+from netspec.schema.specs.annotations import fields_by_name
+from netspec.schema.specs.docs import field_docs
+from netspec.schema.specs.kinds import CONSTRAINTS, LAYERS
 from tests.compile.nets import net, solver
 from tests.interpret import evaluate
 
@@ -101,7 +101,7 @@ def test_projects_the_updated_parameter_and_leaves_the_slots_alone(rule, tmp_pat
         folder = tmp_path / str(number)
         folder.mkdir()
         compiler = Compiler(net(TEXT % fields, folder), solver=rule, dtype=DType.FLOAT64, device="reference")
-        compiler.program(Purpose.TRAIN, 5)(feeds)
+        compiler.program(ProgramKind.TRAIN, 5)(feeds)
         found.append(dict(compiler.states))
     bound, plain = found
     assert bound.keys() == plain.keys()
@@ -119,4 +119,4 @@ def test_frozen_parameters_stay_where_they_are(tmp_path):
     compiler = Compiler(
         net(TEXT % "kernel_constraint: unit_norm, trainable: false", tmp_path), solver=solver(), device="reference"
     )
-    assert "bound/kernel" not in compiler.graph(Purpose.TRAIN, 5).updates
+    assert "bound/kernel" not in compiler.graph(ProgramKind.TRAIN, 5).updates

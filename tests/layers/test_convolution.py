@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from netspec.errors import SpecError
 from netspec.graph.value import ShapeMismatch
-from netspec.schema.kinds import LAYERS
+from netspec.schema.specs.kinds import LAYERS
 from tests.layers.apply import layer
 
 

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from netspec.graph.value import ShapeMismatch
-from netspec.layers.dropout import Dropout
+from netspec.layers.core.dropout import Dropout
 from tests.layers.apply import layer
 
 X = np.ones((64, 50))

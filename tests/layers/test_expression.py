@@ -14,11 +14,11 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import ShapeMismatch, in_scope
 from netspec.layers.base import Builder
 from netspec.passes.base import run_passes
+from netspec.passes.constant_folding import FoldConstants
 from netspec.passes.cse import CommonSubexpressions
-from netspec.passes.fold import Fold
-from netspec.passes.fuse import FuseElementwise
-from netspec.schema.formula import ExpressionError
-from netspec.schema.kinds import LAYERS
+from netspec.passes.elementwise_fusion import FuseElementwise
+from netspec.schema.language.formula import ExpressionError
+from netspec.schema.specs.kinds import LAYERS
 from tests.interpret import evaluate
 from tests.layers.apply import layer
 
@@ -94,35 +94,35 @@ def test_ends_in_one_fused_node():
     spec: Any = LAYERS.parse(
         {"type": "Expression", "name": "it", "expr": "x * sigmoid(1.7 * x) + max(y, 0.1 * y) ** 2"}
     )
-    net = Builder(False, DType.FLOAT32)
+    builder = Builder(False, DType.FLOAT32)
     x, y = (Input(name, TensorType((3, 5), DType.FLOAT32))() for name in "xy")
-    with in_scope(net.enter(spec, "it")):
-        made = spec.build(net, x, y)
-    passes = (Fold(), CommonSubexpressions(), FuseElementwise(lambda *_: True))
+    with in_scope(builder.enter(spec, "it")):
+        made = spec.build(builder, x, y)
+    passes = (FoldConstants(), CommonSubexpressions(), FuseElementwise(lambda *_: True))
     graph = run_passes(Graph({"y": made}), passes)
     assert len([node for node in graph.nodes() if not node.op.traits.source]) == 1
 
 
 WRONG = [
-    ("x +", 0, "this is no expression"),
+    ("x +", 0, "invalid expression"),
     ("x * sigmod(x)", 4, "no function `sigmod` is known"),
     ("x * sigmoid(x, 2)", 4, "`sigmoid` takes 1 value, not 2"),
     ("x * w", 4, "nothing here is called `w`"),
     ("x * exp", 4, "`exp` is a function"),
-    ("bit_and(x, 2)", 0, "`bit_and` is of whole numbers"),
-    ("x * (x > 0)", 5, "this is a condition, and no number"),
-    ("1 if x else 0", 5, "this is no condition"),
-    ("x if not x else 1", 9, "this is no condition"),
-    ("1 if x > 0 and y else 0", 15, "this is no condition"),
-    ("x and y", 0, "this is no condition"),
+    ("bit_and(x, 2)", 0, "`bit_and` is of integers"),
+    ("x * (x > 0)", 5, "this is a condition, not a number"),
+    ("1 if x else 0", 5, "this is not a condition"),
+    ("x if not x else 1", 9, "this is not a condition"),
+    ("1 if x > 0 and y else 0", 15, "this is not a condition"),
+    ("x and y", 0, "this is not a condition"),
     ("1 if x in y else 0", 5, "this comparison is not allowed here"),
     ("x[0]", 0, "`[…]` is not allowed here"),
-    ("x + log(0)", 4, "log(0) is no finite number"),
-    ("sqrt(-1) * x", 0, "sqrt(-1) is no finite number"),
-    ("x * exp(1000)", 4, "exp(1000) is no finite number"),
+    ("x + log(0)", 4, "log(0) is not a finite number"),
+    ("sqrt(-1) * x", 0, "sqrt(-1) is not a finite number"),
+    ("x * exp(1000)", 4, "exp(1000) is not a finite number"),
     ("x.__class__", 0, "this is not allowed in an expression"),
-    ("__import__('os')", 11, "this is no number"),
-    ("x + 'a'", 4, "this is no number"),
+    ("__import__('os')", 11, "this is not a number"),
+    ("x + 'a'", 4, "this is not a number"),
     ("x / (1 - 1) + 1 / 0", 14, "1 / 0 has no value"),
     ("x ^ 2", 0, "`^` is not allowed in an expression"),
 ]
@@ -130,7 +130,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "offset", "message"), WRONG, ids=[one[0] for one in WRONG])
 def test_what_is_wrong_is_told_at_its_place(text, offset, message):
-    from netspec.layers.graph_formula import GraphFormula
+    from netspec.layers.expression.formula import GraphFormula
 
     names = {name: Input(name, TensorType((), DType.FLOAT32))() for name in "xy"}
     with pytest.raises(ExpressionError) as told:
@@ -139,9 +139,9 @@ def test_what_is_wrong_is_told_at_its_place(text, offset, message):
 
 
 def test_inputs_must_be_as_many_as_names():
-    with pytest.raises(ShapeMismatch, match="names for another number of inputs"):
+    with pytest.raises(ShapeMismatch, match="differs from the number of inputs"):
         layer({"type": "Expression", "inputs": ["a", "b"], "expr": "a + b"}, X)
-    with pytest.raises(ShapeMismatch, match="the formula uses `y`, and there is no such input"):
+    with pytest.raises(ShapeMismatch, match="the formula uses `y`, which is not an input"):
         layer({"type": "Expression", "expr": "x + y"}, X)
     with pytest.raises(ShapeMismatch, match="more axes than the inputs"):
         layer({"type": "Expression", "expr": "x * b", "parameters": {"b": {"shape": [2, 1, 1, 1]}}}, X)
@@ -150,10 +150,10 @@ def test_inputs_must_be_as_many_as_names():
 def kept(expr: str, *arrays: Any) -> Any:
     """What a formula that keeps types makes of arrays of any type."""
     inputs = [Input(f"x{i}", TensorType(a.shape, DType(str(a.dtype))))() for i, a in enumerate(arrays)]
-    net = Builder(training=False, dtype=DType.FLOAT32)
+    builder = Builder(training=False, dtype=DType.FLOAT32)
     spec: Any = LAYERS.parse({"type": "Expression", "expr": expr, "keep_types": True})
     (y,) = evaluate(
-        [spec.build(net, *inputs)],
+        [spec.build(builder, *inputs)],
         {f"x{i}": a for i, a in enumerate(arrays)},
     )
     return y
@@ -196,10 +196,10 @@ def test_types_are_kept_where_that_is_asked_for():
 @pytest.mark.parametrize(
     ("expr", "dtype", "told"),
     [
-        ("x / 2", np.int32, "whole numbers have no such quotient"),
-        ("x + 0.5", np.int32, "0.5 is no whole number"),
-        ("x + 1", np.bool_, "this is a condition, and no number"),
-        ("x and x", np.int32, "this is no condition"),
+        ("x / 2", np.int32, "integers have no such quotient"),
+        ("x + 0.5", np.int32, "0.5 must be a whole number"),
+        ("x + 1", np.bool_, "this is a condition, not a number"),
+        ("x and x", np.int32, "this is not a condition"),
         ("exp(x)", np.int32, "Exp of whole numbers"),
     ],
 )

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import netspec.layers  # noqa: F401  registers the classes
-from netspec.layers.initializers import fans
-from netspec.schema.annotations import fields_by_name
-from netspec.schema.docs import field_docs
-from netspec.schema.kinds import INITIALIZERS, REGULARIZERS
+from netspec.layers.initializers.base import fans
+from netspec.schema.specs.annotations import fields_by_name
+from netspec.schema.specs.docs import field_docs
+from netspec.schema.specs.kinds import INITIALIZERS, REGULARIZERS
 from tests.layers.apply import layer
 
 SHAPE = (60, 40, 3, 3)

@@ -7,18 +7,18 @@ import pytest
 from pydantic import ValidationError
 
 from netspec.graph.value import ShapeMismatch
-from netspec.schema.kinds import LAYERS
+from netspec.schema.specs.kinds import LAYERS
 from tests.layers.apply import layer
 
 X = np.random.default_rng(3).normal(size=(2, 6, 5, 4))
 FIELDS = {"type": "LocalResponseNormalization", "alpha": 0.7, "beta": 0.6, "k": 2.0}
 
 
-@pytest.mark.parametrize("size", [1, 3, 5, 13])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 12, 13])
 def test_across_channels_it_is_its_definition(size):
     expected = np.empty_like(X)
     for c in range(6):
-        around = X[:, max(0, c - size // 2) : c + size // 2 + 1]
+        around = X[:, max(0, c - size // 2) : c + (size + 1) // 2]
         expected[:, c] = X[:, c] * (2 + 0.7 / size * (around**2).sum(1)) ** -0.6
     np.testing.assert_allclose(layer({**FIELDS, "size": size}, X).y, expected, rtol=1e-12)
 
@@ -39,9 +39,9 @@ def test_defaults_are_those_of_caffe():
     np.testing.assert_allclose(layer("LocalResponseNormalization", x).y, x * (1 + 14 / 5) ** -0.75, rtol=1e-12)
 
 
-def test_an_even_number_of_neighbours_is_refused():
-    with pytest.raises(ValidationError, match="no middle"):
-        LAYERS["LocalResponseNormalization"].model_validate({"size": 4})
+def test_within_a_channel_the_size_is_odd():
+    with pytest.raises(ValidationError, match="must have a center pixel"):
+        LAYERS["LocalResponseNormalization"].model_validate({"size": 4, "region": "within_channel"})
 
 
 def test_within_a_channel_needs_images():

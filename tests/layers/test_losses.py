@@ -99,8 +99,8 @@ def test_a_column_beside_a_vector_is_not_broadcast():
     [
         ("MeanSquaredError", np.zeros((4, 3)), np.zeros((4, 2)), "prediction and target differ in shape"),
         ("BinaryCrossentropy", np.zeros((4, 3)), np.zeros(4), "prediction and target differ in shape"),
-        ("SparseCategoricalCrossentropy", np.zeros((4, 3)), np.zeros(4), "class numbers must be whole numbers"),
-        ("SparseCategoricalCrossentropy", np.zeros((4, 3)), np.zeros((4, 3), int), "do not fit the prediction"),
+        ("SparseCategoricalCrossentropy", np.zeros((4, 3)), np.zeros(4), "class indices must be integers"),
+        ("SparseCategoricalCrossentropy", np.zeros((4, 3)), np.zeros((4, 3), int), "do not match the prediction"),
         ("SparseCategoricalCrossentropy", np.zeros(4), np.zeros(4, int), "no axis of classes"),
         ({"type": "SparseCategoricalCrossentropy", "axis": 2}, np.zeros((4, 3)), np.zeros(4, int), "no axis 2 of"),
         ({"type": "CategoricalCrossentropy", "axis": 0}, np.zeros((4, 3)), np.zeros((4, 3)), "no axis 0 of classes"),
@@ -233,8 +233,8 @@ def test_focal_losses_of_scores_far_out_are_finite_and_so_are_their_gradients():
 @pytest.mark.parametrize(
     ("fields", "weight", "message"),
     [
-        ("MeanSquaredError", np.ones(3), "the weights do not fit"),
-        ("MeanSquaredError", np.ones((4, 3, 2)), "the weights do not fit"),
+        ("MeanSquaredError", np.ones(3), "the weights do not match the values"),
+        ("MeanSquaredError", np.ones((4, 3, 2)), "the weights do not match the values"),
         ({"type": "SparseCategoricalCrossentropy", "class_weight": {3: 1.0}}, None, "`class_weight` has a class 3"),
         ({"type": "BinaryCrossentropy", "class_weight": [1.0, 1.0, 1.0]}, None, "has 3 weights for 2 classes"),
     ],
@@ -324,7 +324,7 @@ def test_a_region_may_be_the_whole_batch_or_lie_in_each_sample():
     assert loss("Dice", p, t).y == pytest.approx(whole, rel=1e-12)
     assert loss({"type": "Dice", "axis": [1, 2]}, p, t).y == pytest.approx(each.mean(), rel=1e-12)
     assert loss({"type": "Tversky", "axis": [1, 2]}, p, t).y == pytest.approx(each.mean(), rel=1e-6)
-    with pytest.raises(ShapeMismatch, match="the weights do not fit"):
+    with pytest.raises(ShapeMismatch, match="the weights do not match the values"):
         loss("Dice", p, t, weight=np.ones(2))
 
 
@@ -368,3 +368,28 @@ def test_labels_that_do_not_fit_into_the_frames_are_told_by_an_infinite_loss():
     made = loss("CTC", RANDOM.normal(size=(1, 2, 3)), np.array([[1, 1]]))  # a blank must be between them
     assert made.y == np.inf
     assert not made.gradient(np.ones(()))[0].any()
+
+
+def test_what_follows_the_first_negative_class_does_not_count():
+    scores = np.array([[0.1, 0.2, 0.4, 0.8]])
+    made = loss("MultiLabelMargin", scores, np.array([[3, 0, -1, 1]], np.int32))
+    # the example of PyTorch's MultiLabelMarginLoss: ¼ ((1 - (0.1 - 0.2)) + (1 - (0.1 - 0.4)) + (1 - (0.8 - 0.2)) + …)
+    assert made.y == pytest.approx(0.85, rel=1e-12)
+    assert loss("MultiLabelMargin", scores, np.array([[-1, 0, 1, 2]], np.int32)).y == 0
+
+
+def test_a_value_of_the_net_is_a_loss_like_any_other():
+    prediction, target = RANDOM.normal(size=(2, 5, 3))
+    made, expected = loss("Value", (prediction - target) ** 2), loss("MeanSquaredError", prediction, target)
+    assert made.y == pytest.approx(expected.y, rel=1e-12)
+    weight = RANDOM.uniform(0.1, 1, 5)
+    fields = {"type": "Value", "reduction": "mean_with_sample_weight"}
+    assert loss(fields, target[:, 0], weight=weight).y == pytest.approx(
+        (weight @ target[:, 0]) / weight.sum(), rel=1e-12
+    )
+
+
+def test_variances_below_epsilon_count_as_epsilon():
+    zeros = np.zeros((2, 1))
+    made = loss({"type": "GaussianNLL", "epsilon": 0.25}, zeros, zeros + 1.0, zeros - 3.0)
+    assert made.y == pytest.approx(0.5 * (np.log(0.25) + 4.0), rel=1e-12)

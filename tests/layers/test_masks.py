@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netspec.compile import Built, build
+from netspec.compile import NetGraph, build
 from netspec.schema.load import load_net
 from tests.interpret import evaluate
 from tests.layers.apply import layer
@@ -17,7 +17,7 @@ TEXT = np.array([[3, 1, 0, 0], [2, 2, 1, 3], [1, 0, 4, 0]], np.int32)
 EMBEDDING = {"name": "words", "type": "Embedding", "input_dim": 5, "output_dim": 6, "mask_zero": True}
 
 
-def built(*layers: dict[str, Any]) -> Built:
+def built(*layers: dict[str, Any]) -> NetGraph:
     inputs = {"text": {"shape": [4], "dtype": "int32"}, "valid": {"shape": [4], "dtype": "int32"}}
     spec = load_net({"netspec": 1, "inputs": inputs, "layers": [EMBEDDING, *layers]})
     return build(spec, 3, training=False)

@@ -7,13 +7,13 @@ import pytest
 from pydantic import ValidationError
 
 from netspec.graph.autodiff import gradients
-from netspec.graph.ops.normalization import BatchNormalization, BatchNormalizationTraining
+from netspec.graph.ops.batch_normalization import BatchNormalization, BatchNormalizationTraining
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import ShapeMismatch, in_scope
 from netspec.layers.base import Builder
-from netspec.schema.kinds import LAYERS
+from netspec.schema.specs.kinds import LAYERS
 from tests.interpret import evaluate
 from tests.layers.apply import layer
 
@@ -97,7 +97,7 @@ def test_gradient_is_the_one_of_the_paper():
 def test_mean_and_variance_of_the_batch_have_gradients_of_their_own():
     x = Input("x", TensorType((6, 3), DType.FLOAT64))()
     gamma, beta = (Input(name, TensorType((3,), DType.FLOAT64))() for name in ("gamma", "beta"))
-    _, mean, variance = BatchNormalizationTraining().many(x, gamma, beta)
+    _, mean, variance = BatchNormalizationTraining().call_multi(x, gamma, beta)
     (dx,) = gradients(ReduceSum()(mean * mean) + ReduceSum()(variance), [x])
     array = RANDOM.normal(size=(6, 3))
     feeds = {"x": array, "gamma": VECTORS["gamma"], "beta": VECTORS["beta"]}
@@ -106,15 +106,15 @@ def test_mean_and_variance_of_the_batch_have_gradients_of_their_own():
 
 
 def test_layers_that_share_statistics_move_them_one_after_the_other():
-    net = Builder(True, DType.FLOAT64)
+    builder = Builder(True, DType.FLOAT64)
     arrays = {"a": RANDOM.normal(size=(4, 2)), "b": RANDOM.normal(size=(4, 2))}
     for name, more in (("a", {}), ("b", {"share": "a"})):
         spec: Any = LAYERS.parse({"type": "BatchNormalization", "name": name, "momentum": 0.5, **more})
-        with in_scope(net.enter(spec, name)):
-            spec.build(net, net.input(name, TensorType((4, 2), DType.FLOAT64)))
+        with in_scope(builder.enter(spec, name)):
+            spec.build(builder, builder.input(name, TensorType((4, 2), DType.FLOAT64)))
     feeds = {**arrays, "a/gamma": np.ones(2), "a/beta": np.zeros(2)}
     feeds |= {"a/moving_mean": np.ones(2), "a/moving_variance": np.ones(2)}
-    (moved,) = evaluate([net.updates["a/moving_mean"]], feeds)
+    (moved,) = evaluate([builder.updates["a/moving_mean"]], feeds)
     np.testing.assert_allclose(moved, (1 / 2 + arrays["a"].mean(0) / 2) / 2 + arrays["b"].mean(0) / 2, rtol=1e-12)
 
 
@@ -152,7 +152,7 @@ def test_layer_normalization_does_the_same_in_training_and_keeps_nothing():
 
 @pytest.mark.parametrize(
     ("axis", "shape", "message"),
-    [(-1, (4,), "no axis to normalize"), (0, (4, 3), "no axis 0"), ([1, -1], (4, 3), "given twice")],
+    [(-1, (4,), "no axis to normalize"), (0, (4, 3), "no axis 0"), ([1, -1], (4, 3), "is repeated")],
 )
 def test_layer_normalization_says_what_does_not_fit(axis, shape, message):
     with pytest.raises(ShapeMismatch, match=message):
@@ -244,3 +244,10 @@ def test_known_statistics_of_all_numbers_and_of_whole_ones():
     x = np.array([[0, 255], [51, 102]], np.uint8)
     fields = {"type": "Normalization", "axis": None, "mean": 51.0, "variance": 51.0**2}
     np.testing.assert_allclose(layer(fields, x).y, [[-1, 4], [0, 1]], rtol=1e-6, atol=1e-12)
+
+
+def test_moving_averages_of_instances_need_two_elements_of_each_channel():
+    fields = {"type": "InstanceNormalization", "track_running_stats": True}
+    assert layer(fields, np.zeros((3, 2, 1))).y.shape == (3, 2, 1)  # inference has its averages
+    with pytest.raises(ShapeMismatch, match="has a single element"):
+        layer(fields, np.zeros((3, 2, 1)), training=True)

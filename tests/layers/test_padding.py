@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from netspec.graph.value import ShapeMismatch
-from netspec.schema.kinds import LAYERS
+from netspec.schema.specs.kinds import LAYERS
 from tests.layers.apply import layer
 
 RANDOM = np.random.default_rng(2)
@@ -42,5 +42,5 @@ def test_something_must_be_left():
 
 @pytest.mark.parametrize("given", ["same", -1, [1, 2, 3], [[1], [2]], True])
 def test_sides_are_numbers(given):
-    with pytest.raises(ValidationError, match="not a number for each side"):
+    with pytest.raises(ValidationError, match="not one number per side"):
         LAYERS["ZeroPadding2D"].model_validate({"padding": given})

@@ -206,3 +206,27 @@ def test_says_what_does_not_fit(fields, shape, message):
     for name in ("MaxPooling2D", "AveragePooling2D"):
         with pytest.raises(ShapeMismatch, match=message):
             layer({"type": name, **fields}, np.zeros(shape))
+
+
+def test_fractional_windows_differ_between_steps_and_channels_in_training_alone():
+    x = np.tile(np.arange(40.0), (2, 3, 40, 1))  # each element is its column: a maximum is the end of its window
+    fields = {"type": "FractionalMaxPooling2D", "output_size": 23}
+    first, again, later = (layer(fields, x, training=True, rng=(1, step, 0)).y for step in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert (first != later).any()
+    assert len({channel.tobytes() for sample in first for channel in sample}) > 1
+    fixed = layer(fields, x).y
+    assert len({channel.tobytes() for sample in fixed for channel in sample}) == 1
+
+
+def test_fractional_windows_of_a_sample_do_not_depend_on_the_part_of_the_batch():
+    x = np.random.default_rng(1).normal(size=(4, 2, 9, 9))
+    fields = {"type": "FractionalMaxPooling2D", "output_ratio": 0.6}
+    whole = layer(fields, x, training=True).y
+    np.testing.assert_array_equal(layer(fields, x[2:], training=True, rng=(1, 1, 2)).y, whole[2:])
+
+
+@pytest.mark.parametrize("size", [{"output_size": 8}, {"output_ratio": 0.05}])
+def test_fractional_windows_must_fit(size):
+    with pytest.raises(ShapeMismatch, match=r"distinct windows of 3 elements do not fit into 9"):
+        layer({"type": "FractionalMaxPooling2D", "pool_size": 3, **size}, np.zeros((1, 1, 9, 9)))

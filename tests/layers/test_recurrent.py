@@ -10,7 +10,7 @@ import pytest
 
 from netspec.errors import SpecError
 from netspec.graph.value import ShapeMismatch
-from netspec.schema.kinds import LAYERS
+from netspec.schema.specs.kinds import LAYERS
 from tests.layers.apply import Applied, layer
 
 RANDOM = np.random.default_rng(11)
@@ -120,7 +120,7 @@ def test_the_forget_gate_starts_open():
 def test_an_input_that_is_no_sequence_is_refused():
     with pytest.raises(ShapeMismatch, match="the input is not a sequence") as caught:
         layer({"type": "LSTM", "units": 2}, X[0])
-    assert caught.value.hint == "put an Embedding before it to make vectors of numbers"
+    assert caught.value.hint == "put an Embedding before it to turn integers into vectors"
 
 
 @pytest.mark.parametrize(
@@ -187,3 +187,49 @@ def test_a_stack_of_cells_is_the_layers_of_these_cells():
     ).all
     for got, expected_ in zip(one.all, [upper, h, c, state], strict=True):
         np.testing.assert_allclose(got, expected_, rtol=1e-12)
+
+
+def projected(x: Any, states: Any, w: Any, mask: Any, steps: Any) -> tuple[np.ndarray, ...]:
+    """Outputs and last states of an LSTM with a projection; masked steps change nothing."""
+    h, c = states
+    outputs = np.zeros((*x.shape[:2], h.shape[1]))
+    for t in steps:
+        i, f, g, o = np.split(x[:, t] @ w["kernel"] + h @ w["recurrent_kernel"] + w["bias"], 4, axis=1)
+        new_c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        new_h = sigmoid(o) * np.tanh(new_c) @ w["projection_kernel"]
+        counts = mask[:, t : t + 1]
+        h, c = np.where(counts, new_h, h), np.where(counts, new_c, c)
+        outputs[:, t] = h
+    return outputs, h, c
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("given", [False, True])
+def test_a_projection_is_the_output_and_the_state(given, masked, reverse):
+    random = np.random.default_rng(8)
+    x, states = random.normal(size=(4, 5, 3)), [random.normal(size=(4, size)) for size in (2, 6)]
+    shapes = {"kernel": (3, 24), "recurrent_kernel": (2, 24), "bias": (24,), "projection_kernel": (6, 2)}
+    w: dict[str, Any] = {name: random.normal(size=shape) for name, shape in shapes.items()}
+    mask = np.ones((4, 5), bool)
+    if masked:
+        mask = np.array([[0, 0, 1, 1, 0], [0, 0, 0, 0, 0], [1, 0, 1, 0, 1], [0, 1, 1, 1, 1]], bool)
+    fields = {"type": "LSTM", "units": 6, "projection_units": 2, "go_backwards": reverse, "return_state": True}
+    fields |= {"return_sequences": True}
+    found = layer(fields, x, *(states if given else []), mask=mask if masked else None, **w).all
+    steps = range(4, -1, -1) if reverse else range(5)
+    first = states if given else [np.zeros_like(state) for state in states]
+    y, h, c = projected(x, first, w, mask, steps)
+    for got, expected in zip(found, (y[:, ::-1] if reverse else y, h, c), strict=True):
+        np.testing.assert_allclose(got, expected, atol=1e-12)
+
+
+def test_cells_and_wrappers_take_a_projection():
+    cell = {"type": "LSTMCell", "units": 6, "projection_units": 2}
+    x = np.random.default_rng(8).normal(size=(4, 5, 3))
+    stack = {"type": "StackedRNNCells", "cells": [cell, {"type": "GRUCell", "units": 3}]}
+    assert [one.shape for one in layer({"type": "RNN", "cell": stack, "return_state": True}, x).all] == [
+        (4, 3), (4, 2), (4, 6), (4, 3),
+    ]  # fmt: skip
+    inner = {"type": "LSTM", "units": 6, "projection_units": 2}
+    assert layer({"type": "Bidirectional", "layer": inner}, x).y.shape == (4, 4)

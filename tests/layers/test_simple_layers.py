@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from netspec.graph.value import ShapeMismatch
-from netspec.layers.reshaping import Reshape
+from netspec.layers.shape.reshape import Reshape
 from tests.layers.apply import layer
 
 RANDOM = np.random.default_rng(7)
@@ -83,15 +83,15 @@ def test_embedding_looks_rows_up_and_adds_their_gradients_up():
     ("fields", "shapes", "message"),
     [
         ({"type": "Dense", "units": 2}, [(3,)], "the input has no features"),
-        ({"type": "Reshape", "target_shape": [5]}, [(2, 12)], "12 numbers per sample cannot take the shape"),
-        ({"type": "Reshape", "target_shape": [5, -1]}, [(2, 12)], "12 numbers per sample cannot take the shape"),
+        ({"type": "Reshape", "target_shape": [5]}, [(2, 12)], "12 elements per sample cannot have the shape"),
+        ({"type": "Reshape", "target_shape": [5, -1]}, [(2, 12)], "12 elements per sample cannot have the shape"),
         ({"type": "Add"}, [(2, 3), (2, 4)], "inputs of different sizes cannot be added"),
         ({"type": "Add"}, [(2, 3), (2,)], "inputs of different sizes cannot be added"),
-        ({"type": "Concatenate"}, [(2, 3), (2, 3, 1)], "inputs of different numbers of axes"),
+        ({"type": "Concatenate"}, [(2, 3), (2, 3, 1)], "inputs with different numbers of axes"),
         ({"type": "Concatenate"}, [(2,), (2,)], "no axis to join along"),
         ({"type": "Concatenate", "axis": 0}, [(2, 3), (2, 3)], "no axis 0 to join along"),
         ({"type": "Concatenate"}, [(2, 3, 4), (2, 3, 5)], "the inputs differ in another axis than 1"),
-        ({"type": "Embedding", "input_dim": 2, "output_dim": 2}, [(2, 3)], "looked up by whole numbers"),
+        ({"type": "Embedding", "input_dim": 2, "output_dim": 2}, [(2, 3)], "must be integers"),
     ],
 )
 def test_says_what_does_not_fit(fields, shapes, message):

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.compile import LEARNING_RATE, STEP, Compiler, ProgramKind
 from netspec.graph.types import DType
-from netspec.schema.kinds import SOLVERS
 from netspec.schema.load import load_net
+from netspec.schema.specs.kinds import SOLVERS
 from tests.layers.apply import layer
 
 RANDOM = np.random.default_rng(5)
@@ -63,7 +63,7 @@ def step(net: dict[str, Any]) -> tuple[Compiler, np.ndarray]:
     target = RANDOM.normal(size=(6, 3))
     for name, value in STATES.items():
         compiler.states.assign(f"it/{name}", value)
-    program = compiler.program(Purpose.TRAIN, 6)
+    program = compiler.program(ProgramKind.TRAIN, 6)
     program.write({"x": X, "target": target, LEARNING_RATE: np.array(0.5), STEP: np.array(1.0)})
     program.run()
     return compiler, target

@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from netspec.graph.value import ShapeMismatch
-from netspec.schema.kinds import LAYERS
+from netspec.schema.specs.kinds import LAYERS
 from tests.layers.apply import layer
 
 RANDOM = np.random.default_rng(9)
@@ -63,7 +63,7 @@ def test_it_is_the_gradient_of_a_convolution():
     [
         ({"output_padding": 2, "strides": 2}, "not smaller than the stride"),
         ({"groups": 3}, "2 filters cannot be split into 3 groups"),
-        ({"output_padding": -1}, "not a whole number of 0 or more"),
+        ({"output_padding": -1}, "not an integer of 0 or more"),
     ],
 )
 def test_a_field_is_checked_where_it_is_written(fields, message):

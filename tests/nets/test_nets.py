@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from benchmarks.catalogue import LENET, NETS
-from netspec.compile import LEARNING_RATE, LOSS, STEP, Compiler, Purpose, build
+from netspec.compile import LEARNING_RATE, LOSS, STEP, Compiler, ProgramKind, build
 from netspec.graph.ops.random import RNG_INPUT
-from netspec.schema.links import resolve_names
 from netspec.schema.load import load_net
-from netspec.schema.net import NetSpec
+from netspec.schema.specs.links import resolve_names
+from netspec.schema.specs.net import NetSpec
 from tests.compile.nets import solver
 
 FOLDER = Path(__file__).parent
@@ -34,7 +34,7 @@ SMALL: Mapping[str, tuple[float, list[str]]] = {
 
 def structure(spec: NetSpec) -> list[tuple[object, ...]]:
     """Of each layer its type, what it reads by position, the shape of its output and those of its parameters."""
-    built = build(spec, 1, training=False, judged=False)
+    built = build(spec, 1, training=False, with_losses=False)
     links = resolve_names(spec).layers
     position = {name: index for index, name in enumerate([*spec.inputs, *(link.name for link in links)])}
     states: dict[str, list[tuple[int, ...]]] = {}
@@ -88,8 +88,8 @@ def test_a_net_learns_a_batch_by_heart(name):
     }
     if fed["label"].ndim == 3:
         fed["label"] = (fed["image"][:, 0] > 0).astype(np.int32)
-    program = compiler.program(Purpose.TRAIN, 8)
-    wanted = compiler.graph(Purpose.TRAIN, 8).inputs()
+    program = compiler.program(ProgramKind.TRAIN, 8)
+    wanted = compiler.graph(ProgramKind.TRAIN, 8).inputs()
     losses = []
     for step in range(STEPS):
         special = {LEARNING_RATE: np.array(rate), STEP: np.array(step + 1.0), RNG_INPUT: np.array([1, step, 0])}

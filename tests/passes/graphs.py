@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from netspec.graph.graph import Graph
 from netspec.graph.op import Op
 from netspec.graph.ops import elementwise as ew
-from netspec.graph.ops.functions import Abs, Exp, Relu, Tanh
+from netspec.graph.ops.batch_normalization import BatchNormalizationTraining
 from netspec.graph.ops.linear import MatMul
-from netspec.graph.ops.normalization import BatchNormalizationTraining
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.shape import Concat, Reshape, Slice, Transpose
 from netspec.graph.ops.source import Constant, Fill, Input, State
+from netspec.graph.ops.unary import Abs, Exp, Relu, Tanh
 from netspec.graph.types import DType, TensorType, broadcast_shapes
 from netspec.graph.value import Value
 from tests.interpret import Arrays
@@ -83,7 +83,7 @@ def grow(random: Random, values: list[Value]) -> tuple[Value, ...]:
         case "product":
             return (MatMul(False, True)(x, x),)
     gamma = Fill(1.0, typed((x.shape[1],)))()
-    return BatchNormalizationTraining(1, 0.1).many(x, gamma, gamma)
+    return BatchNormalizationTraining(1, 0.1).call_multi(x, gamma, gamma)
 
 
 def feeds(graph: Graph, seed: int = 0) -> tuple[Arrays, dict[str, TensorType], Arrays]:

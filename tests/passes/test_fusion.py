@@ -8,28 +8,28 @@ import numpy as np
 from hypothesis import given
 
 from netspec.graph.autodiff import gradients
-from netspec.graph.fused import Anchored, Fed, ForEach, Fused, Step
+from netspec.graph.fused import EpilogueFused, Fused, FusedStep, MultiTensor, PrologueFused
 from netspec.graph.graph import Graph
 from netspec.graph.layout import Layout
 from netspec.graph.op import Op
+from netspec.graph.ops.batch_normalization import BatchNormalizationTraining
+from netspec.graph.ops.convolution import Conv
 from netspec.graph.ops.elementwise import Add, Cast, Mul, Neg, Pow
-from netspec.graph.ops.functions import Exp, Relu, Tanh
-from netspec.graph.ops.normalization import BatchNormalizationTraining
 from netspec.graph.ops.reduce import Broadcast, ReduceSum
 from netspec.graph.ops.shape import Reshape, Transpose
 from netspec.graph.ops.source import Fill, Input, State
+from netspec.graph.ops.unary import Exp, Relu, Tanh
+from netspec.graph.ops.window import Window
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node, Scope, Value, in_scope
 from netspec.graph.verify import verify
-from netspec.layers.convolution import Conv
-from netspec.layers.window import Window
 from netspec.passes.base import run_passes
+from netspec.passes.constant_folding import FoldConstants
 from netspec.passes.cse import CommonSubexpressions
-from netspec.passes.epilogue import FuseEpilogues
-from netspec.passes.fold import Fold
-from netspec.passes.fuse import FuseElementwise
-from netspec.passes.group import MAX_BYTES, MAX_GROUP_BYTES, GroupAlike
-from netspec.passes.prologue import FusePrologues
+from netspec.passes.elementwise_fusion import FuseElementwise
+from netspec.passes.epilogue_fusion import FuseEpilogues
+from netspec.passes.multi_tensor import MAX_BYTES, MAX_GROUP_BYTES, GroupMultiTensor
+from netspec.passes.prologue_fusion import FusePrologues
 from netspec.passes.schedule import schedule
 from netspec.passes.simplify import Simplify
 from tests.interpret import run
@@ -52,8 +52,13 @@ def names(graph: Graph) -> list[str]:
 
 
 def optimized(graph: Graph) -> Graph:
-    simple = (Fold(), Simplify(), CommonSubexpressions())
-    fusing = (FuseEpilogues(everything), FusePrologues(everything), FuseElementwise(everything), GroupAlike(everything))
+    simple = (FoldConstants(), Simplify(), CommonSubexpressions())
+    fusing = (
+        FuseEpilogues(everything),
+        FusePrologues(everything),
+        FuseElementwise(everything),
+        GroupMultiTensor(everything),
+    )
     return run_passes(graph, (*simple, *fusing), check=True)
 
 
@@ -62,7 +67,7 @@ def test_what_changes_nothing_is_simplified_away() -> None:
     ones, zeros = Fill(1.0, typed((2, 3)))(), Fill(0.0, typed((3,)))()
     same = Broadcast((2, 3))(Reshape((2, 3))(Reshape((6,))(Transpose((0, 1))(Cast(DType.FLOAT32)(a)))))
     graph = Graph({"y": Pow(1)((same * ones + zeros - zeros) / ones), "z": Neg()(-a)})
-    simple = run_passes(graph, (Fold(), Simplify()), check=True)
+    simple = run_passes(graph, (FoldConstants(), Simplify()), check=True)
     assert simple.outputs == {"y": a, "z": a}
 
 
@@ -101,17 +106,19 @@ def test_an_epilogue_ends_where_others_read_where_the_phase_changes_and_where_no
         assert names(optimized(Graph({"y": Relu()(made)}))) == ["Conv", "Relu"]
 
     def no_tanh(op: Op, types: Sequence[TensorType]) -> bool:
-        return not (isinstance(op, Anchored) and any(isinstance(step.op, Tanh) for step in op.body))
+        return not (isinstance(op, EpilogueFused) and any(isinstance(step.op, Tanh) for step in op.body))
 
     found = run_passes(
-        Graph({"y": Tanh()(conv(a) + bias)}), (Fold(), CommonSubexpressions(), FuseEpilogues(no_tanh)), check=True
+        Graph({"y": Tanh()(conv(a) + bias)}),
+        (FoldConstants(), CommonSubexpressions(), FuseEpilogues(no_tanh)),
+        check=True,
     )
     assert names(found) == ["Conv+Add", "Tanh"]
 
 
 def normalized(a: Value, name: str = "") -> tuple[Value, Value, Value]:
     gamma, beta = x(a.shape[1], name=f"gamma{name}"), x(a.shape[1], name=f"beta{name}")
-    y, mean, variance = BatchNormalizationTraining().many(a, gamma, beta)
+    y, mean, variance = BatchNormalizationTraining().call_multi(a, gamma, beta)
     return y, mean, variance
 
 
@@ -148,7 +155,7 @@ def test_the_gradient_of_a_normalization_makes_the_sign_of_a_relu_anew() -> None
     a = x(2, 4, 5, 5)
     y, flow = Relu()(normalized(a)[0]), x(2, 4, 5, 5, name="flow")
     (dx,) = gradients(ReduceSum()(y * flow), [a])
-    (node,) = kinds(optimized(Graph({"y": y, "dx": dx})), Fed)
+    (node,) = kinds(optimized(Graph({"y": y, "dx": dx})), PrologueFused)
     assert {value for value in node.inputs if value.shape == a.shape} == {a, flow}  # and not y
 
 
@@ -157,7 +164,7 @@ def test_past_a_sum_the_gradient_of_a_normalization_reads_the_result_of_the_relu
     y = Relu()(normalized(a)[0] + b)
     (dx,) = gradients(ReduceSum()(y * x(2, 4, 5, 5, name="flow")), [a])
     found = optimized(Graph({"y": y, "dx": dx}))
-    (node,) = kinds(found, Fed)
+    (node,) = kinds(found, PrologueFused)
     assert found.outputs["y"] in node.inputs
 
 
@@ -165,7 +172,7 @@ def test_a_gradient_that_others_read_too_is_written_down() -> None:
     a, b = x(2, 4, 5, 5), x(2, 4, 5, 5, name="b")
     y = Relu()(normalized(a)[0] + b)
     dx, db = gradients(ReduceSum()(y * x(2, 4, 5, 5, name="flow")), [a, b])
-    assert not kinds(optimized(Graph({"dx": dx, "db": db})), Fed)
+    assert not kinds(optimized(Graph({"dx": dx, "db": db})), PrologueFused)
 
 
 def test_a_normalization_with_everything_inside_computes_the_same_to_the_last_bit() -> None:
@@ -205,14 +212,14 @@ def test_what_the_guard_needs_is_not_fused_with_what_comes_after() -> None:
     hidden = Exp()(a * 2.0)
     found = optimized(Graph({}, {"s": s + hidden * 3.0}, guard=ReduceSum()(hidden)))
     made = schedule(found)
-    parts = made.order[: made.before_guard], made.order[made.before_guard :]
+    parts = made.order[: made.before_guard_count], made.order[made.before_guard_count :]
     computing = [[node.op.name for node in part if node.inputs] for part in parts]
     assert computing == [["Fused", "ReduceSum"], ["Fused"]]
 
 
 def test_refused_groups_stay_as_they_are() -> None:
     graph = Graph({"y": Exp()(x(3, 2) * 2.0)})
-    passes = (Fold(), CommonSubexpressions(), FuseElementwise(lambda op, types: False))
+    passes = (FoldConstants(), CommonSubexpressions(), FuseElementwise(lambda op, types: False))
     assert names(run_passes(graph, passes, check=True)) == names(graph)
 
 
@@ -272,6 +279,6 @@ def test_updates_of_one_array_by_each_other_stay_apart() -> None:
 
 def test_a_group_is_written_over_nothing_that_another_set_reads() -> None:
     a, b, c, rate = x(3, name="a"), x(3, name="b"), x(3, name="c"), x(name="rate")
-    group = ForEach(Fused(3, (Step(Mul(), (0, 2)), Step(Add(), (3, 1))), (3, 4)), 2)
+    group = MultiTensor(Fused(3, (FusedStep(Mul(), (0, 2)), FusedStep(Add(), (3, 1))), (3, 4)), 2)
     inputs = (a, b, rate, c, a, rate)
-    assert [group.overwritable(result, inputs) for result in range(4)] == [[b], [b], [c], [c]]
+    assert [group.inplace_operands(result, inputs) for result in range(4)] == [[b], [b], [c], [c]]

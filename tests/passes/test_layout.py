@@ -8,23 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from netspec.graph.cost_model import DEFAULT_CORE
 from netspec.graph.graph import Graph
-from netspec.graph.kernel import Candidates, Kernel, Offer
-from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.kernel import Kernel, KernelCandidates, KernelOption
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.op import Op
+from netspec.graph.ops.convolution import Conv, ConvInputGrad, ConvWeightGrad
 from netspec.graph.ops.elementwise import Add
-from netspec.graph.ops.functions import Relu
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.shape import Reorder, Reshape
 from netspec.graph.ops.source import Input, State
-from netspec.graph.rates import CORE
+from netspec.graph.ops.unary import Relu
+from netspec.graph.ops.window import Window
 from netspec.graph.types import DType, Precision
 from netspec.graph.value import Node, Value
 from netspec.graph.verify import InvalidGraphError, verify, verify_layouts
-from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
-from netspec.layers.window import Window
-from netspec.passes.layout import Assigned, Narrow, assign_layouts
+from netspec.passes.layout import LayoutAssignment, NarrowedValues, assign_layouts
 from tests.passes.graphs import typed
 
 LAST = Layout.channels_last(4)
@@ -37,16 +37,16 @@ class Known:
     def __init__(self, kernels: dict[type[Op], Sequence[Kernel]], times: dict[Kernel, float] | None = None) -> None:
         self.kernels, self.times = kernels, times
 
-    rates, races = CORE, True
+    rates, has_tuner = DEFAULT_CORE, True
 
-    def candidates(self, node: Node, precision: Precision = Precision.FLOAT32) -> Candidates:
-        return Candidates(tuple(self.kernels.get(type(node.op), (Plain(),))), ())
+    def candidates(self, node: Node, precision: Precision = Precision.FLOAT32) -> KernelCandidates:
+        return KernelCandidates(tuple(self.kernels.get(type(node.op), (Plain(),))), ())
 
-    def measured(self, node: Node, offers: Sequence[Offer]) -> Sequence[float] | None:
+    def measured_seconds(self, node: Node, offers: Sequence[KernelOption]) -> Sequence[float] | None:
         return None if self.times is None else [self.times[one.kernel] for one in offers]
 
 
-def assigned(graph: Graph, known: Known, narrow: Narrow | None = None) -> Assigned:
+def assigned(graph: Graph, known: Known, narrow: NarrowedValues | None = None) -> LayoutAssignment:
     found = assign_layouts(graph, known, narrow)
     verify_layouts(verify(found.graph), found.layouts)
     assert found.choices.keys() == {
@@ -77,11 +77,11 @@ class MadeUp(Kernel):
 class ChannelsLast(MadeUp):
     """Wants every operand with four axes channels-last, and gives such results."""
 
-    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+    def layouts(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
         def wanted(value: Value) -> Layout:
             return LAST if len(value.shape) == 4 else PLAIN
 
-        return Signature(tuple(map(wanted, node.inputs)), tuple(map(wanted, node.outputs)))
+        return LayoutSignature(tuple(map(wanted, node.inputs)), tuple(map(wanted, node.outputs)))
 
 
 class Plain(MadeUp):
@@ -128,13 +128,13 @@ class Blocks:
 class OwnWeights(ChannelsLast):
     """Reads its second operand in a form of its own, and makes gradients by it so."""
 
-    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
-        assert all(layout.form is None for layout in given), "only its maker could read that"
+    def layouts(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+        assert all(layout.opaque is None for layout in given), "only its maker could read that"
         inputs, outputs = super().layouts(node, given).inputs, super().layouts(node, given).outputs
         if isinstance(node.op, ConvWeightGrad):
-            return Signature(inputs, (Layout(form=Blocks(8)),))
-        own = Layout(form=Blocks(8 if isinstance(node.op, Conv) else 16))
-        return Signature((inputs[0], own), outputs)
+            return LayoutSignature(inputs, (Layout(opaque=Blocks(8)),))
+        own = Layout(opaque=Blocks(8 if isinstance(node.op, Conv) else 16))
+        return LayoutSignature((inputs[0], own), outputs)
 
 
 OWN = OwnWeights()
@@ -169,16 +169,16 @@ class Rated(MadeUp):
     """Reads its operands as it is told, and says how long it takes."""
 
     def __init__(self, seconds: float, first: Layout = PLAIN, second: Layout = PLAIN, result: Layout = PLAIN) -> None:
-        self.lying, self.taken = Signature((first, second), (result,)), seconds
+        self.lying, self.taken = LayoutSignature((first, second), (result,)), seconds
 
-    def layouts(self, node: Node, given: Sequence[Layout]) -> Signature:
+    def layouts(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
         return self.lying
 
-    def seconds(self, node: Node, lying: Signature) -> float:
+    def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
         return self.taken
 
 
-def chosen(found: Assigned, kind: type[Op]) -> list[Kernel]:
+def chosen(found: LayoutAssignment, kind: type[Op]) -> list[Kernel]:
     return [choice.kernel for node, choice in found.choices.items() if isinstance(node.op, kind)]
 
 
@@ -210,7 +210,7 @@ def test_measured_times_stand_for_ratings() -> None:
     (choice,) = (choice for node, choice in found.choices.items() if isinstance(node.op, Conv))
     assert choice.kernel is other
     assert choice.seconds == 2e-6
-    assert choice.declined == (("made up:Rated", "lost the race: 3.0 µs to 2.0 µs"),)
+    assert choice.rejected == (("made up:Rated", "lost the race: 3.0 µs to 2.0 µs"),)
 
 
 class Packing(Rated):
@@ -218,13 +218,13 @@ class Packing(Rated):
 
     def __init__(self, form: int, packed: float, plain: float, usual: Layout = PLAIN) -> None:
         super().__init__(plain, PLAIN, usual)
-        self.own, self.packed = Layout(form=Blocks(form, 1 << 22)), packed
+        self.own, self.packed = Layout(opaque=Blocks(form, 1 << 22)), packed
 
-    def alternatives(self, node: Node, given: Sequence[Layout]) -> Sequence[Signature]:
-        return (Signature((PLAIN, self.own), (PLAIN,)),)
+    def alternatives(self, node: Node, given: Sequence[Layout]) -> Sequence[LayoutSignature]:
+        return (LayoutSignature((PLAIN, self.own), (PLAIN,)),)
 
-    def seconds(self, node: Node, lying: Signature) -> float:
-        return self.taken if lying.inputs[1].form is None else self.packed
+    def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
+        return self.taken if signature.inputs[1].opaque is None else self.packed
 
 
 def test_of_what_is_steady_a_copy_costs_nothing() -> None:
@@ -233,7 +233,7 @@ def test_of_what_is_steady_a_copy_costs_nothing() -> None:
     known = Known({MatMul: [Packing(1, 1 * MILLISECOND, 1.2 * MILLISECOND)]})
     still = assigned(Graph({"y": y}), known)
     assert names(still.graph) == ["Reorder", "MatMul"]
-    ((_, reason),) = next(choice.declined for node, choice in still.choices.items() if isinstance(node.op, MatMul))
+    ((_, reason),) = next(choice.rejected for node, choice in still.choices.items() if isinstance(node.op, MatMul))
     assert reason == "is rated slower: 1,200.0 µs to 1,000.0 µs"
     trained = assigned(Graph({"y": y}, {"w": w + 1.0}), known)
     assert "Reorder" not in names(trained.graph)
@@ -249,9 +249,9 @@ def test_a_copy_that_others_share_is_weighed_over_the_whole_graph() -> None:
     class Either(Packing):
         """Has another form for transposed weights."""
 
-        def alternatives(self, node: Node, given: Sequence[Layout]) -> Sequence[Signature]:
+        def alternatives(self, node: Node, given: Sequence[Layout]) -> Sequence[LayoutSignature]:
             transposed = node.op == MatMul(transpose_b=True)
-            return (Signature((PLAIN, Layout(form=Blocks(2 if transposed else 1, 1 << 22))), (PLAIN,)),)
+            return (LayoutSignature((PLAIN, Layout(opaque=Blocks(2 if transposed else 1, 1 << 22))), (PLAIN,)),)
 
     found = assigned(ends, Known({MatMul: [Either(1, 1.0 * MILLISECOND, 1.4 * MILLISECOND, turned)]}))
     assert [str(node.op.target) for node in found.graph.nodes() if isinstance(node.op, Reorder)] == [str(turned)]
@@ -269,11 +269,11 @@ def test_elementwise_ops_take_the_order_that_needs_least_copied() -> None:
 class Narrowing(Rated):
     """Takes its operands and results in fewer bits too."""
 
-    def narrowed(self, node: Node, wanted: Signature) -> Signature:
+    def low_precision_signature(self, node: Node, wanted: LayoutSignature) -> LayoutSignature:
         return wanted
 
-    def seconds(self, node: Node, lying: Signature) -> float:
-        return self.taken * (0.5 if lying.inputs[0].dtype else 1)
+    def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
+        return self.taken * (0.5 if signature.inputs[0].dtype else 1)
 
 
 def test_a_kernel_that_takes_no_fewer_bits_is_weighed_against_one_that_does() -> None:
@@ -283,22 +283,22 @@ def test_a_kernel_that_takes_no_fewer_bits_is_weighed_against_one_that_does() ->
     known = Known({Conv: [wide, narrow]})
     graph = Graph({"y": second})
     assert set(chosen(assigned(graph, known), Conv)) == {wide}
-    rounded = assigned(graph, known, Narrow(frozenset([first, second.inputs[0]]), DType.BFLOAT16))
+    rounded = assigned(graph, known, NarrowedValues(frozenset([first, second.inputs[0]]), DType.BFLOAT16))
     assert set(chosen(rounded, Conv)) == {narrow}
 
 
 def test_the_verifier_sees_layouts_that_cannot_be() -> None:
-    own = Layout(form=Blocks(8))
+    own = Layout(opaque=Blocks(8))
     state = State("s", typed((2, 3)))()
     packed = Reorder(PLAIN, own)(state)
     back = Reorder(own, PLAIN)(packed)
     verify_layouts(Graph({"y": back}), {state: PLAIN, packed: own, back: PLAIN})
     for graph, layouts, said in (
-        (Graph({"y": packed}), {state: PLAIN, packed: own}, "is a result in an opaque layout"),
-        (Graph({"y": Relu()(packed)}), {state: PLAIN, packed: own}, "meets an opaque layout"),
+        (Graph({"y": packed}), {state: PLAIN, packed: own}, "the result .* has an opaque layout"),
+        (Graph({"y": Relu()(packed)}), {state: PLAIN, packed: own}, "has an operand or result in an opaque layout"),
         (Graph({"y": packed}), {state: own, packed: own}, "must be plain"),
-        (Graph({"y": packed}), {state: PLAIN, packed: PLAIN}, "it says plain to"),
-        (Graph({}, {"s": state}), {state: Layout((1, 0))}, "the update of 's' lies as 1-0"),
+        (Graph({"y": packed}), {state: PLAIN, packed: PLAIN}, "but names plain and"),
+        (Graph({}, {"s": state}), {state: Layout((1, 0))}, "the update of 's' has the layout 1-0"),
     ):
         known = {value: PLAIN for node in graph.nodes() for value in node.outputs} | layouts
         with pytest.raises(InvalidGraphError, match=said):

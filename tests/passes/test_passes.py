@@ -8,17 +8,17 @@ from hypothesis import given
 
 from netspec.compile import PASSES
 from netspec.graph.graph import Graph
-from netspec.graph.ops.functions import Exp, Relu
 from netspec.graph.ops.random import RNG_TYPE, RandomUniform
 from netspec.graph.ops.reduce import Broadcast, ReduceSum
 from netspec.graph.ops.shape import Identity, Reshape
 from netspec.graph.ops.source import Constant, Fill, Input, State
+from netspec.graph.ops.unary import Exp, Relu
 from netspec.graph.types import DType, TensorType
 from netspec.graph.verify import InvalidGraphError, verify
 from netspec.passes.base import Pass, run_passes
+from netspec.passes.constant_folding import MAX_BYTES, FoldConstants
 from netspec.passes.cse import CommonSubexpressions, exactly
-from netspec.passes.detach import Detach
-from netspec.passes.fold import MAX_BYTES, Fold
+from netspec.passes.state_aliasing import CopyAliasedStates
 from tests.interpret import run
 from tests.passes.graphs import feeds, graphs, same_bits, typed
 
@@ -29,7 +29,7 @@ def names(graph: Graph) -> list[str]:
 
 
 def fold(graph: Graph) -> Graph:
-    return run_passes(graph, [Fold()], check=True)
+    return run_passes(graph, [FoldConstants()], check=True)
 
 
 def cse(graph: Graph) -> Graph:
@@ -63,7 +63,7 @@ def test_passes_leave_nothing_to_do(graph: Graph) -> None:
 def test_a_pass_is_told_what_it_lacks_and_a_broken_graph_is_caught() -> None:
     class Breaks(Pass):
         name = "breaks"
-        needs = frozenset({"fold"})
+        requires = frozenset({"fold"})
 
         def run(self, graph: Graph) -> Graph:
             return Graph(updates={"s": Fill(1.0, typed((7,)))()}, outputs={"y": State("s", typed((3,)))()})
@@ -72,7 +72,7 @@ def test_a_pass_is_told_what_it_lacks_and_a_broken_graph_is_caught() -> None:
     with pytest.raises(ValueError, match="pass breaks needs fold before it"):
         run_passes(graph, [Breaks()])
     with pytest.raises(InvalidGraphError, match="the update of 's'"):
-        run_passes(graph, [Fold(), Breaks()], check=True)
+        run_passes(graph, [FoldConstants(), Breaks()], check=True)
 
 
 def test_fold_computes_constants() -> None:
@@ -131,17 +131,19 @@ def test_cse_tells_zeros_and_types_apart() -> None:
 def test_detach_copies_what_a_step_overwrites() -> None:
     a, b, frozen = (State(name, typed((2, 3)))() for name in ("a", "b", "frozen"))
     flat = Reshape((6,))(a)
-    graph = verify(Detach().run(Graph({"old": a, "flat": flat, "frozen": frozen}, {"a": a + 1.0, "b": frozen})))
+    graph = verify(
+        CopyAliasedStates().run(Graph({"old": a, "flat": flat, "frozen": frozen}, {"a": a + 1.0, "b": frozen}))
+    )
     assert isinstance(graph.outputs["old"].op, Identity)
     assert isinstance(graph.outputs["flat"].op, Identity)
     assert graph.outputs["frozen"] is frozen
     assert graph.updates["b"] is frozen
-    swapped = Detach().run(Graph({}, {"a": b, "b": a}))
+    swapped = CopyAliasedStates().run(Graph({}, {"a": b, "b": a}))
     assert [value.op for value in swapped.updates.values()] == [Identity(), Identity()]
 
 
 def test_detach_leaves_a_state_that_becomes_itself() -> None:
     a = State("a", typed((2, 3)))()
-    graph = Detach().run(Graph({"y": a}, {"a": Reshape((2, 3))(Reshape((6,))(a))}))
+    graph = CopyAliasedStates().run(Graph({"y": a}, {"a": Reshape((2, 3))(Reshape((6,))(a))}))
     assert graph.outputs["y"] is a
     assert names(graph) == ["Reshape", "Reshape"]

@@ -10,28 +10,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netspec.backends.device import open_device
-from netspec.cli.specs import load_spec
-from netspec.compile import PASSES, Compiler, Purpose, make_plan
+from netspec.backends.device_registry import open_device
+from netspec.compile import PASSES, Compiler, ProgramKind, make_plan
 from netspec.graph.autodiff import gradients
+from netspec.graph.execution_plan import ExecutionPlan
 from netspec.graph.graph import Graph
 from netspec.graph.layout import PLAIN
 from netspec.graph.op import Traits
-from netspec.graph.ops.functions import Tanh
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.random import RNG_TYPE, RandomUniform
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.source import Input, State
-from netspec.graph.plan import Plan
+from netspec.graph.ops.unary import Tanh
 from netspec.graph.value import Node, Value
 from netspec.graph.verify import verify, verify_layouts
 from netspec.passes.base import run_passes
 from netspec.passes.memory import plan_memory
-from netspec.passes.recompute import Variant, recompute
+from netspec.passes.recompute import RecomputeVariant, recompute
 from netspec.passes.schedule import schedule
-from netspec.schema.net import NetSpec
-from netspec.schema.train import LoopSpec
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.train import LoopSpec
 from netspec.solvers.sgd import SGD
+from netspec.tools.specs import load_spec
 from tests.interpret import run
 from tests.passes.graphs import feeds, graphs, same_bits, typed
 from tests.passes.test_memory import check
@@ -41,19 +41,19 @@ BYTES = 4 * 64 * 64
 
 
 @cache
-def planned(variant: Variant) -> Plan:
+def planned(variant: RecomputeVariant) -> ExecutionPlan:
     graph = variant.graph
     made = schedule(graph)
-    memory = plan_memory(graph, made.order, {}, made.before_guard, variant.layouts, made.steady)
-    return Plan(graph, made.order, made.steady, made.before_guard, {}, variant.layouts, memory)
+    memory = plan_memory(graph, made.order, {}, made.before_guard_count, variant.layouts, made.invariant_count)
+    return ExecutionPlan(graph, made.order, made.invariant_count, made.before_guard_count, {}, variant.layouts, memory)
 
 
-def plain(graph: Graph) -> Variant:
+def plain(graph: Graph) -> RecomputeVariant:
     graph = run_passes(graph, PASSES)
-    return Variant(graph, {value: PLAIN for node in graph.nodes() for value in node.outputs}, {})
+    return RecomputeVariant(graph, {value: PLAIN for node in graph.nodes() for value in node.outputs}, {})
 
 
-def within(graph: Graph, limit: int) -> Variant:
+def within(graph: Graph, limit: int) -> RecomputeVariant:
     found = recompute(plain(graph), lambda one: planned(one).memory.nbytes, limit)
     verify(found.graph)
     verify_layouts(found.graph, found.layouts)
@@ -73,13 +73,13 @@ def tower(depth: int, *, products: bool, skips: bool = False) -> Graph:
     return Graph({"loss": loss}, {name: weight - gradient for (name, weight), gradient in found}, guard=loss)
 
 
-def peak(variant: Variant) -> int:
+def peak(variant: RecomputeVariant) -> int:
     return planned(variant).memory.nbytes
 
 
 def test_nothing_is_computed_twice_where_all_fits() -> None:
     graph = tower(8, products=True)
-    assert not within(graph, peak(plain(graph))).again
+    assert not within(graph, peak(plain(graph))).recomputed
 
 
 @pytest.mark.parametrize("skips", [False, True])
@@ -90,15 +90,15 @@ def test_cheap_results_are_made_again_and_no_more_of_them_than_needed(skips: boo
     assert peak(some) <= whole - 2 * BYTES
     assert peak(more) <= whole - 4 * BYTES
     assert 0 < some.flops < more.flops
-    assert all(node.scope.phase == "backward" for node in more.again)
+    assert all(node.scope.phase == "backward" for node in more.recomputed)
 
 
 def test_products_run_again_only_where_cheap_results_do_not_do() -> None:
     graph = tower(16, products=True)
     whole = peak(plain(graph))
 
-    def products(variant: Variant) -> int:
-        return sum(node.op.name == "MatMul" for node in variant.again)
+    def products(variant: RecomputeVariant) -> int:
+        return sum(node.op.name == "MatMul" for node in variant.recomputed)
 
     few, least = within(graph, whole - 2 * BYTES), within(graph, 0)
     assert 0 < products(least) < 16
@@ -112,8 +112,8 @@ def test_what_is_made_again_is_made_late() -> None:
     plan = planned(within(tower(16, products=True), 0))
     again = [index for index, node in enumerate(plan.order) if node.scope.phase == "backward" and node.op == Tanh()]
     first, last = again[0], again[-1]
-    assert first >= plan.before_guard
-    assert last - first > (len(plan.order) - plan.before_guard) / 4
+    assert first >= plan.before_guard_count
+    assert last - first > (len(plan.order) - plan.before_guard_count) / 4
 
 
 @given(graph=graphs(), limit=st.sampled_from([0, 1 << 10, 1 << 12]))
@@ -140,7 +140,7 @@ def test_what_is_not_pure_is_kept() -> None:
     loss = ReduceSum()(Tanh()(noise * w))
     (gradient,) = gradients(loss, [w])
     found = within(Graph({}, {"w": w - gradient}, guard=loss), 0)
-    assert not any(isinstance(node.op, Impure) for node in found.again)
+    assert not any(isinstance(node.op, Impure) for node in found.recomputed)
 
 
 def test_random_numbers_are_drawn_again() -> None:
@@ -152,7 +152,7 @@ def test_random_numbers_are_drawn_again() -> None:
     (gradient,) = gradients(loss, [w])
     graph = Graph({"loss": loss}, {"w": w - gradient}, guard=loss)
     found = within(graph, 0)
-    assert any(isinstance(node.op, RandomUniform) for node in found.again)
+    assert any(isinstance(node.op, RandomUniform) for node in found.recomputed)
     rng = np.array([1, 2, 0])
     given_ = {"x": np.ones((64, 64), np.float32), "$rng": rng}, {"w": np.ones((64, 64), np.float32)}
     same_bits(run(found.graph, *given_)[1], run(graph, *given_)[1])
@@ -168,20 +168,22 @@ def training(net: str, loop: LoopSpec | None, device: str) -> Compiler:
     return Compiler(spec, solver=SGD(type="SGD", momentum=0.9), device=device, loop=loop)
 
 
+@pytest.mark.slow
 def test_mobilenet_fits_into_two_thirds_for_little_arithmetic() -> None:
     compiler = training("mobilenet_v1", None, "null")
-    graph = compiler.graph(Purpose.TRAIN, 16)
+    graph = compiler.graph(ProgramKind.TRAIN, 16)
     whole = make_plan(graph, compiler.device)
     part = make_plan(graph, compiler.device, limit=2 * whole.memory.nbytes // 3)
     assert part.memory.nbytes <= 2 * whole.memory.nbytes // 3
-    assert part.spared_bytes == whole.memory.arena_bytes - part.memory.arena_bytes
+    assert part.recompute_saved_bytes == whole.memory.arena_bytes - part.memory.arena_bytes
 
     def flops(nodes: list[Node]) -> int:
         return sum(node.op.flops(*(value.type for value in node.inputs)) for node in nodes)
 
-    assert 0 < flops(list(part.again)) < 0.03 * flops(list(whole.choices))
+    assert 0 < flops(list(part.recomputed)) < 0.03 * flops(list(whole.choices))
 
 
+@pytest.mark.slow
 def test_steps_of_resnet_are_the_same_to_the_last_bit() -> None:
     """By the fastest kernels there are, layouts, fused groups and all."""
     open_device("cpu")
@@ -193,11 +195,11 @@ def test_steps_of_resnet_are_the_same_to_the_last_bit() -> None:
     kept = []
     for found in (None, loop(recompute="all")):
         compiler = training("resnet20", found, "cpu")
-        program = compiler.program(Purpose.TRAIN, 4)
+        program = compiler.program(ProgramKind.TRAIN, 4)
         for _ in range(3):
             program(feed)
         kept.append((program.plan, {name: compiler.states[name] for name in compiler.states}))
     (plan, states), (spared, same) = kept
-    assert spared.again
+    assert spared.recomputed
     assert spared.memory.arena_bytes < 0.7 * plan.memory.arena_bytes
     same_bits(same, states)

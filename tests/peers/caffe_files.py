@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.exchange.caffe.catalogue import digest, written
+from tests.exchange.formats.caffe.catalogue import digest, written
 from tests.exchange.nets import Net
 from tests.exchange.samples import inputs_of, one_layer
 from tests.registry.cases import Case, cases

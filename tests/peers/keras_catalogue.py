@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from netspec.exchange.keras_names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT
+from netspec.exchange.formats.keras.names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT
 from tests.registry.cases import Case, cases
 
 MOST = 3

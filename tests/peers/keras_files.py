@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from netspec.exchange.keras_export import write_keras, write_keras_weights
-from tests.exchange.keras_nets import Written, nets, samples
+from netspec.exchange.formats.keras.exporting import write_keras, write_keras_weights
+from tests.exchange.formats.keras.nets import Written, nets, samples
 
 UNABLE = {
     "not supported by the PyTorch backend": "Keras has it on TensorFlow and JAX alone",

@@ -18,16 +18,16 @@ import numpy as np
 
 import netspec.data.sources
 import netspec.solvers  # noqa: F401  # these two register what a training file may say
-from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
-from netspec.exchange.formats import Exportable
-from netspec.exchange.keras_export import keras_model, write_keras
-from netspec.exchange.keras_export.judging import judged
-from netspec.exchange.keras_export.lowering import lowered
-from netspec.exchange.keras_export.model import KerasModel
-from netspec.exchange.keras_export.rules import RULES
-from netspec.exchange.keras_export.writer import Writer
+from netspec.compile import LEARNING_RATE, STEP, Compiler, ProgramKind
+from netspec.exchange.formats.keras.exporting import keras_model, write_keras
+from netspec.exchange.formats.keras.exporting.layers import RULES
+from netspec.exchange.formats.keras.exporting.model import KerasModel
+from netspec.exchange.formats.keras.exporting.operators import lowered
+from netspec.exchange.formats.keras.exporting.training import judged
+from netspec.exchange.formats.keras.exporting.writer import KerasWriter
+from netspec.exchange.formats.registry import Exportable
 from netspec.schema.load import load_train
-from netspec.schema.train import TrainSpec
+from netspec.schema.specs.train import TrainSpec
 from tests.exchange.nets import Arrays, Net, net_data
 from tests.registry.cases import cases
 
@@ -148,7 +148,7 @@ class Training:
         """What is written."""
         return Exportable(
             self.spec.net, self._states("parameter", "statistic"),
-            lambda size: self.compiler.graph(Purpose.PREDICT, size), self.spec, self._states("slot"), step,
+            lambda size: self.compiler.graph(ProgramKind.PREDICT, size), self.spec, self._states("slot"), step,
         )  # fmt: skip
 
     @cached_property
@@ -168,7 +168,7 @@ class Training:
         """Take a step."""
         solver: Any = self.spec.solver
         rate = np.array(solver.learning_rate.value(DONE, 20), np.float32)
-        program = self.compiler.program(Purpose.TRAIN, BATCH)
+        program = self.compiler.program(ProgramKind.TRAIN, BATCH)
         program({**self.batch, LEARNING_RATE: rate, STEP: np.array(DONE + 1.0)})
 
 
@@ -220,7 +220,7 @@ def compared() -> dict[str, str]:
         judges |= {section: [{**fields, "type": case.type, "name": "judge", "sample_weight": None, **of}]}
         net = net_data({"type": "Identity", "name": "y", "from": "x"}, inputs=inputs, **judges)
         one = Net.of(net)
-        writer = Writer(one.spec, one.graph, one.states, RULES, lowered)
+        writer = KerasWriter(one.spec, one.graph, one.states, RULES, lowered)
         writer.write()
         made = judged(writer)
         if not any("left out" in note for note in writer.notes) and made:

@@ -1,4 +1,4 @@
-"""Record what Keras (on PyTorch) answers to the samples of every layer, loss and metric that it has too.
+"""Record what Keras (on PyTorch), or PyTorch, answers to the samples of every layer, loss and metric that it has too.
 
     KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record [--output DIRECTORY] [CLASS …]
 
@@ -22,7 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from tests.peers import torch_layers, torch_losses
+from tests.peers.batch_statistics import batch_statistics
+from tests.peers.builtin_names import builtin_names
+from tests.peers.continuing import continued_there
 from tests.peers.fitting import fitted
+from tests.peers.fractional_regions import fractional_regions
 from tests.peers.keras_files import predicted
 from tests.peers.keras_training import continued
 from tests.peers.minimizing import minimized
@@ -45,7 +50,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 """Where netspec's default is another than Keras's."""
 
-OF_CALLS = ("use_causal_mask", "reverse")
+OF_CALLS = ("use_causal_mask", "reverse", "return_attention_scores")
 """Fields that are arguments of the call in Keras."""
 OPERANDS = {
     **dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), ("query", "value", "key", "attention_mask")),
@@ -81,7 +86,7 @@ def described(case: Case) -> str:
     """What a recording is of: it is out of date when this changes."""
     sample = case.sample
     told = [case.fields, sample.shapes, sample.dtypes, sample.high, sample.ranges]
-    more = [one for one in (sample.masks, sample.weight) if one]
+    more = [one for one in (sample.masks, sample.weight, sample.low) if one]
     return json.dumps([*told, *more], default=list)
 
 
@@ -161,6 +166,8 @@ def padded(fields: dict[str, Any], x: Any) -> tuple[dict[str, Any], Any]:
 
 
 def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
+    if torch_layers.answers(case):
+        return torch_layers.answered(case, training)
     one, fields = built(case, training), dict(case.fields)
     if not hasattr(keras().layers, case.type):
         raise Unlike("Keras has no such layer")
@@ -181,8 +188,12 @@ def layer(case: Case, training: bool) -> dict[str, np.ndarray]:
         and len(case.sample.shapes[0]) > 2
     ):
         raise Unlike("on PyTorch axes side by side are taken for the last ones, and the shapes then do not fit")
+    if {"unbiased_moving_variance", "track_running_stats"} & fields.keys() or fields.get("momentum", 0) is None:
+        raise Unlike("Keras averages biased variances, always with a momentum")
     if {"ceil_mode", "count_include_pad"} & fields.keys():
         raise Unlike("Keras rounds down, and has no padding to count")
+    for name in sorted(torch_layers.NOT_OF_KERAS & fields.keys()):
+        raise Unlike(f"Keras has no `{name}`, and PyTorch not all else of the sample")
     if "Pooling" in fields["type"] and "dilation_rate" in fields:
         raise Unlike("Keras's windows of poolings have no gaps")
     for name, value in DEFAULTS.get(case.type, {}).items():
@@ -283,11 +294,13 @@ def judge(module: Any, case: Case, **more: Any) -> Any:
 
 
 def loss(case: Case, training: bool) -> dict[str, np.ndarray]:
+    if torch_losses.answers(case):
+        return torch_losses.answered(case)
     one = built(case, training)
     weight = weights_of(case, one.feeds)
     if weight is not None and weight.ndim > 1 and weight.shape == case.sample.shapes[0] and weight.shape[-1] > 1:
         raise Unlike("Keras has no weights of single numbers")
-    if len(case.sample.shapes) > 2:
+    if len(case.sample.shapes) != 2:
         raise Unlike("Keras takes a prediction and a target alone")
     prediction, target = tensor(one.feeds["x0"]), tensor(one.feeds["x1"])
     value = judge(keras().losses, case)(target, prediction, sample_weight=weight)
@@ -343,7 +356,11 @@ def answers(*classes: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
 
 
 OTHERS: dict[str, Callable[[], dict[str, np.ndarray]]] = {
+    "batch_statistics": lambda: batch_statistics(import_module("torch")),
+    "builtin_names": lambda: builtin_names(keras()),
+    "continuing": lambda: continued_there(import_module("torch")),
     "fitting": lambda: fitted(keras()),
+    "fractional_regions": fractional_regions,
     "keras_files": lambda: predicted(keras()),
     "keras_training": lambda: continued(keras()),
     "minimizing": lambda: minimized(import_module("torch")),

@@ -72,7 +72,8 @@ def record(name: str, output: Path) -> None:
     if not name.startswith("trained"):
         randomize(model, random)
     feeds = fed(model, random)
-    made = library.tree.flatten(model(list(feeds.values()) if len(feeds) > 1 else next(iter(feeds.values()))))
+    inputs = list(feeds.values()) if len(feeds) > 1 else next(iter(feeds.values()))
+    made = library.tree.flatten(model(inputs, training=False))
     answers = {f"out_{index}": np.asarray(one.detach().numpy()) for index, one in enumerate(made)}
     given = {f"in_{key}": one for key, one in feeds.items()}
     np.savez_compressed(output / f"{name}.npz", **given, **answers)  # type: ignore[arg-type]  # its keywords are arrays

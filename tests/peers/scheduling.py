@@ -1,11 +1,14 @@
-"""Learning rates of Keras's and PyTorch's schedules: recorded by `record.py`, compared by `test_scheduling.py`."""
+"""Schedules of Keras and PyTorch, and trainings in which PyTorch cycles the momentum: recorded by `record.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
+
+from tests.solvers.problem import Quadratic
 
 STEPS = 40
 RATE = 0.1
@@ -38,6 +41,18 @@ def torch_schedule(make: Callable[[Any, Any], Any], steps: int = STEPS) -> Peer:
         return found
 
     return rates
+
+
+def torch_cyclic(kinds: Any, optimizer: Any, mode: str, down: int | None) -> Any:
+    """PyTorch's CyclicLR between 0.01 and the rate."""
+    return kinds.CyclicLR(optimizer, 0.01, RATE, 6, down, mode, 0.97, cycle_momentum=False)
+
+
+def torch_one_cycle(kinds: Any, optimizer: Any, strategy: str, three: bool) -> Any:
+    """PyTorch's OneCycleLR over all steps."""
+    return kinds.OneCycleLR(
+        optimizer, RATE, STEPS, pct_start=0.35, anneal_strategy=strategy, three_phase=three, cycle_momentum=False
+    )
 
 
 SCHEDULES: dict[str, tuple[dict[str, Any], Peer]] = {
@@ -132,6 +147,27 @@ SCHEDULES: dict[str, tuple[dict[str, Any], Peer]] = {
             )
         ),
     ),
+    **{
+        f"torch_cyclic_{mode}{down or ''}": (
+            {
+                "type": "CyclicLR", "initial": 0.01, "peak": RATE, "step_size_up": 6, "mode": mode, "gamma": 0.97,
+                **({"step_size_down": down} if down else {}),
+            },
+            torch_schedule(partial(torch_cyclic, mode=mode, down=down)),
+        )
+        for mode in ("triangular", "triangular2", "exp_range")
+        for down in (None, 3)
+    },
+    **{
+        f"torch_one_cycle_{strategy}{'_three_phase' if three else ''}": (
+            {
+                "type": "OneCycle", "peak": RATE, "pct_start": 0.35, "anneal_strategy": strategy, "three_phase": three,
+            },
+            torch_schedule(partial(torch_one_cycle, strategy=strategy, three=three)),
+        )
+        for strategy in ("cos", "linear")
+        for three in (False, True)
+    },
     "torch_sequence": (
         {
             "type": "Sequence",
@@ -233,6 +269,130 @@ PLATEAUS: dict[str, tuple[dict[str, Any], Peer]] = {
 """What the plateau is here, and the peer's."""
 
 
+CYCLE = {"max_momentum": 0.94, "base_momentum": 0.83}
+"""Arguments of PyTorch's schedules with `cycle_momentum` that differ from the defaults."""
+
+
+def cyclic_fields(first: float, peak: float, mode: str) -> dict[str, Any]:
+    """Fields of CyclicLR that correspond to `cyclic_peer`."""
+    return {
+        "type": "CyclicLR", "initial": first, "peak": peak, "step_size_up": 6, "step_size_down": 3, "mode": mode,
+        "gamma": 0.97,
+    }  # fmt: skip
+
+
+def cyclic_peer(kinds: Any, optimizer: Any, mode: str) -> Any:
+    """PyTorch's CyclicLR, which cycles the momentum too."""
+    return kinds.CyclicLR(optimizer, 0.01, RATE, 6, 3, mode, 0.97, cycle_momentum=True, **CYCLE)
+
+
+def one_cycle_peer(kinds: Any, optimizer: Any, strategy: str = "cos", three: bool = False) -> Any:
+    """PyTorch's OneCycleLR, which cycles the momentum too."""
+    return kinds.OneCycleLR(
+        optimizer,
+        RATE,
+        STEPS,
+        pct_start=0.35,
+        anneal_strategy=strategy,
+        three_phase=three,
+        cycle_momentum=True,
+        **CYCLE,
+    )
+
+
+def one_cycle_fields(strategy: str = "cos", three: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Schedules of rate and momentum that correspond to `one_cycle_peer`."""
+    shape = {"type": "OneCycle", "pct_start": 0.35, "anneal_strategy": strategy, "three_phase": three}
+    high, low = CYCLE["max_momentum"], CYCLE["base_momentum"]
+    return {**shape, "peak": RATE}, {**shape, "initial": high, "peak": low, "end": high}
+
+
+def of_solver(type_: str, field: str = "beta_1", **fields: Any) -> dict[str, Any]:
+    """A solver whose rate and momentum follow one cycle."""
+    rate, momentum = one_cycle_fields()
+    return {"type": type_, "learning_rate": rate, field: momentum, **fields}
+
+
+CYCLES: dict[str, tuple[dict[str, Any], Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
+    **{
+        f"sgd_one_cycle_{strategy}{'_three_phase' if three else ''}": (
+            {
+                "type": "SGD", "rate_in_velocity": False,
+                **dict(zip(("learning_rate", "momentum"), one_cycle_fields(strategy, three), strict=True)),
+            },
+            lambda optim, params: optim.SGD(params, RATE, momentum=0.9),
+            partial(one_cycle_peer, strategy=strategy, three=three),
+        )
+        for strategy in ("cos", "linear")
+        for three in (False, True)
+    },
+    **{
+        f"sgd_cyclic_{mode}": (
+            {
+                "type": "SGD", "rate_in_velocity": False, "nesterov": mode == "triangular2",
+                "learning_rate": cyclic_fields(0.01, RATE, mode),
+                "momentum": cyclic_fields(CYCLE["max_momentum"], CYCLE["base_momentum"], mode),
+            },
+            partial(lambda optim, params, nesterov: optim.SGD(params, RATE, momentum=0.9, nesterov=nesterov),
+                    nesterov=mode == "triangular2"),
+            partial(cyclic_peer, mode=mode),
+        )
+        for mode in ("triangular", "triangular2", "exp_range")
+    },
+    "adam_one_cycle": (
+        of_solver("Adam", epsilon=1e-8, epsilon_mode="bias_corrected"),
+        lambda optim, params: optim.Adam(params, RATE),
+        one_cycle_peer,
+    ),
+    "adamw_one_cycle": (
+        of_solver("AdamW", weight_decay=0.01, epsilon=1e-8, epsilon_mode="bias_corrected"),
+        lambda optim, params: optim.AdamW(params, RATE),
+        one_cycle_peer,
+    ),
+    "nadam_one_cycle": (
+        of_solver("Nadam", momentum_decay=0.004, epsilon=1e-8),
+        lambda optim, params: optim.NAdam(params, RATE),
+        one_cycle_peer,
+    ),
+    "radam_one_cycle": (of_solver("RAdam"), lambda optim, params: optim.RAdam(params, RATE), one_cycle_peer),
+    "adamax_one_cycle": (
+        of_solver("Adamax", epsilon=1e-8, epsilon_in_maximum=True),
+        lambda optim, params: optim.Adamax(params, RATE),
+        one_cycle_peer,
+    ),
+    "rmsprop_one_cycle": (
+        of_solver("RMSprop", "momentum", rho=0.99, epsilon=1e-8, epsilon_in_root=False, rate_in_velocity=False),
+        lambda optim, params: optim.RMSprop(params, RATE, momentum=0.9),
+        one_cycle_peer,
+    ),
+}  # fmt: skip
+"""A solver, and the equivalent optimizer and schedule of PyTorch, which sets rate and momentum at every step."""
+
+
+def cycled(torch: Any, name: str) -> dict[str, np.ndarray]:
+    """PyTorch's weights after each step on the problem of `tests.solvers`, and the momentum of each step."""
+    _, optimizer_of, schedule_of = CYCLES[name]
+    problem = Quadratic.random()
+    weights = {key: torch.tensor(array, requires_grad=True) for key, array in problem.start.items()}
+    optimizer = optimizer_of(torch.optim, list(weights.values()))
+    schedule = schedule_of(torch.optim.lr_scheduler, optimizer)
+    after: dict[str, list[np.ndarray]] = {key: [] for key in weights}
+    momenta = []
+    for step in range(STEPS):
+        group = optimizer.param_groups[0]
+        momenta.append(float(group["betas"][0] if "betas" in group else group["momentum"]))
+        for key, weight in weights.items():
+            weight.grad = torch.tensor(problem.gradient(key, weight.detach().numpy()))
+        optimizer.step()
+        for key, weight in weights.items():
+            after[key].append(weight.detach().numpy().copy())
+        if step + 1 < STEPS:
+            schedule.step()
+    found = {f"{name}/{key}": np.array(arrays) for key, arrays in after.items()}
+    return {**found, f"{name}/momenta": np.array(momenta)}
+
+
 def scheduled(keras: Any, torch: Any) -> dict[str, np.ndarray]:
-    """The peers' rates, by the name of the case."""
-    return {name: np.array(peer(keras, torch)) for name, (_, peer) in (SCHEDULES | PLATEAUS).items()}
+    """The peers' rates by the name of the case, and the weights of trainings that cycle the momentum."""
+    rates = {name: np.array(peer(keras, torch)) for name, (_, peer) in (SCHEDULES | PLATEAUS).items()}
+    return rates | {key: array for name in CYCLES for key, array in cycled(torch, name).items()}

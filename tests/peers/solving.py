@@ -78,6 +78,25 @@ CASES = (
             "schedulefree", "AdamWScheduleFree",
             {"betas": (0.8, 0.9), "r": 0.5, "weight_lr_power": 1.5, "eps": 1e-4}, averages=True),
     Solving("Adafactor", {}, "torch", decays=False),  # which shrinks weights after it has measured them
+    Solving("SGD", {"momentum": 0.9, "dampening": 0.25, "rate_in_velocity": False}, "torch",
+            arguments={"momentum": 0.9, "dampening": 0.25}),
+    Solving("SGD", {"momentum": 0.9, "dampening": 0.25}, "torch"),
+    Solving("Adam", {"epsilon": 1e-3, "epsilon_mode": "bias_corrected"}, "torch", arguments={"eps": 1e-3}),
+    Solving("Adam", {"beta_2": 0.9, "epsilon": 1e-2, "amsgrad": True, "epsilon_mode": "bias_corrected"}, "torch",
+            arguments={"betas": (0.9, 0.9), "eps": 1e-2, "amsgrad": True}),
+    Solving("AdamW", {"weight_decay": 0.01, "epsilon": 1e-3, "epsilon_mode": "bias_corrected"}, "torch",
+            arguments={"weight_decay": 0.01, "eps": 1e-3}),
+    Solving("Adamax", {"epsilon": 1e-2, "epsilon_in_maximum": True}, "torch", arguments={"eps": 1e-2}),
+    Solving("RMSprop", {"epsilon": 1e-3, "epsilon_in_root": False, "momentum": 0.5, "rate_in_velocity": False,
+                        "centered": True}, "torch",
+            arguments={"alpha": 0.9, "eps": 1e-3, "momentum": 0.5, "centered": True}),
+    Solving("Adagrad", {"initial_accumulator_value": 0.0, "epsilon": 1e-3, "epsilon_in_root": False}, "torch",
+            arguments={"eps": 1e-3}),
+    Solving("Rprop", {}, "torch", decays=False),
+    Solving("Rprop", {"eta_minus": 0.25, "eta_plus": 1.5, "step_size_max": 0.0625}, "torch",
+            arguments={"etas": (0.25, 1.5), "step_sizes": (1e-6, 0.0625)}, decays=False),
+    Solving("ASGD", {"lambd": 0.5, "t0": 3}, "torch", averages=True),
+    Solving("ASGD", {}, "torch", averages=True),
 )  # fmt: skip
 
 
@@ -203,10 +222,11 @@ def of_torch(keras: Any, case: Solving, variant: dict[str, Any], dtype: str) -> 
     torch = import_module("torch")
     clipping = {name: value for name, value in variant.items() if name.startswith(("clip", "global"))}
     weights = [torch.tensor(given()[name], dtype=getattr(torch, dtype), requires_grad=True) for name in NAMES]
-    arguments = {"lr": RATE, "weight_decay": variant.get("weight_decay", 0.0), **(case.arguments or case.fields)}
+    arguments = {"lr": RATE, **(case.arguments or case.fields)}
+    arguments |= {name: value for name, value in variant.items() if name == "weight_decay"}
     module = torch.optim if case.peer == "torch" else import_module(case.peer)
     made = getattr(module, case.called or case.type)(weights, **arguments)
-    if case.averages:
+    if case.peer == "schedulefree":
         made.train()
     averages: list[Any] = []
     for _ in range(STEPS):
@@ -217,7 +237,9 @@ def of_torch(keras: Any, case: Solving, variant: dict[str, Any], dtype: str) -> 
             weight.grad = gradient
         made.step()
         averages = followed(averages, weights, variant)
-    if case.averages:
+    if case.type == "ASGD":
+        averages = [made.state[weight]["ax"] for weight in weights]
+    if case.peer == "schedulefree":
         trained = [one.detach().clone() for one in weights]
         made.eval()
         return recorded(trained, weights)

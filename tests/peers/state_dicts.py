@@ -19,17 +19,21 @@ NET: dict[str, Any] = {
         {"name": "act", "type": "PReLU", "shared_axes": [2, 3]},
         {"name": "up", "type": "Conv2DTranspose", "filters": 2, "kernel_size": 3, "strides": 2, "padding": "valid"},
         {"name": "groups", "type": "GroupNormalization", "groups": 2, "epsilon": 1e-5},
+        {"name": "each", "type": "InstanceNormalization", "track_running_stats": True},
         {"name": "flat", "type": "Flatten"},
         {"name": "head", "type": "Dense", "units": 3},
         {"name": "embed", "type": "Embedding", "input_dim": 11, "output_dim": 6, "from": "words"},
         {"name": "ln", "type": "LayerNormalization", "epsilon": 1e-5},
         {"name": "attention", "type": "MultiHeadAttention", "num_heads": 2, "key_dim": 3, "from": ["ln", "ln"]},
+        {"name": "more", "type": "MultiHeadAttention", "num_heads": 3, "key_dim": 2, "add_bias_kv": True,
+         "add_zero_attn": True, "from": ["attention", "ln"]},
         {"name": "lstm", "type": "LSTM", "units": 4, "return_sequences": True},
         {"name": "gru", "type": "Bidirectional", "layer": {"type": "GRU", "units": 3, "return_sequences": True}},
+        {"name": "projected", "type": "LSTM", "units": 5, "projection_units": 4, "return_sequences": True},
         {"name": "rnn", "type": "SimpleRNN", "units": 2},
     ],
     "outputs": ["head", "rnn"],
-}
+}  # fmt: skip
 
 
 def state_dicts() -> dict[str, np.ndarray]:
@@ -45,13 +49,16 @@ def state_dicts() -> dict[str, np.ndarray]:
             "act": nn.PReLU(4),
             "up": nn.ConvTranspose2d(4, 2, 3, stride=2),
             "groups": nn.GroupNorm(2, 2),
+            "each": nn.InstanceNorm2d(2, affine=True, track_running_stats=True),
             "head": nn.Linear(2 * 13 * 13, 3),
             "embed": nn.Embedding(11, 6),
             "ln": nn.LayerNorm(6),
             "attention": nn.MultiheadAttention(6, 2, batch_first=True),
+            "more": nn.MultiheadAttention(6, 3, batch_first=True, add_bias_kv=True, add_zero_attn=True),
             "lstm": nn.LSTM(6, 4, batch_first=True),
             "gru": nn.GRU(4, 3, batch_first=True, bidirectional=True),
-            "rnn": nn.RNN(6, 2, batch_first=True),
+            "projected": nn.LSTM(6, 5, batch_first=True, proj_size=4),
+            "rnn": nn.RNN(4, 2, batch_first=True),
         }
     )
     with torch.no_grad():
@@ -62,10 +69,12 @@ def state_dicts() -> dict[str, np.ndarray]:
     image, words = torch.randn(2, 3, 8, 8), torch.randint(0, 11, (2, 5))
     with torch.no_grad():
         x = net["act"](stem["norm"](stem["conv"](image)))
-        head = net["head"](net["groups"](net["up"](x)).flatten(1))
+        head = net["head"](net["each"](net["groups"](net["up"](x))).flatten(1))
         y = net["ln"](net["embed"](words))
-        y = net["attention"](y, y, y, need_weights=False)[0]
-        y = net["rnn"](net["gru"](net["lstm"](y)[0])[0])[0][:, -1]
+        looked = net["attention"](y, y, y, need_weights=False)[0]
+        y = net["more"](looked, y, y, need_weights=False)[0]
+        y = net["projected"](net["gru"](net["lstm"](y)[0])[0])[0]
+        y = net["rnn"](y)[0][:, -1]
     return {
         "weights": np.frombuffer(safetensors.save(net.state_dict()), np.uint8),
         "image": image.numpy(),

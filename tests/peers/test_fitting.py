@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose
+from netspec.compile import LEARNING_RATE, STEP, Compiler, ProgramKind
 from netspec.graph.types import DType
 from tests.compile.nets import net, solver
 from tests.peers import fitting
@@ -33,7 +33,7 @@ def test_constrained_weights_are_those_of_keras(name, tmp_path):
         compiler.states.assign(f"fc/{part}", answers[part])
     for step in range(fitting.STEPS):
         feeds = {"x": answers["x"], "y": answers["y"]} | {LEARNING_RATE: fitting.RATE, STEP: step + 1}
-        compiler.program(Purpose.TRAIN, fitting.BATCH)({key: np.asarray(a, "float64") for key, a in feeds.items()})
+        compiler.program(ProgramKind.TRAIN, fitting.BATCH)({key: np.asarray(a, "float64") for key, a in feeds.items()})
     for part in ("kernel", "bias"):
         # Keras keeps the learning rate in float32: 6e-8 of a change.
         np.testing.assert_allclose(compiler.states[f"fc/{part}"], answers[f"{name}/{part}"], rtol=2e-6, atol=2e-7)

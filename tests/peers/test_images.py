@@ -8,7 +8,7 @@ import pytest
 import netspec.data  # noqa: F401  # the transforms are found through it
 from netspec.data.base import FieldType, SampleKeys
 from netspec.data.imaging.base import Draw, ImageTransform
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 from tests.peers.image_cases import CASES, ImageCase, image
 from tests.peers.test_answers import ANSWERS
 

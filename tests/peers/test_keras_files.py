@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import netspec.exchange.keras_import.rules  # noqa: F401  # which registers the operations
-from netspec.exchange.keras_import.operations import is_read
-from netspec.exchange.keras_import.refused import REFUSED
-from netspec.exchange.keras_names import keras_snake
-from tests.exchange.keras_nets import Written, nets, samples
+import netspec.exchange.formats.keras.importing.layers  # noqa: F401  # which registers the operations
+from netspec.exchange.formats.keras.importing.operations import REFUSED, is_read
+from netspec.exchange.formats.keras.names import keras_snake
+from tests.exchange.formats.keras.nets import Written, nets, samples
 from tests.peers.test_answers import ANSWERS
 
 AGAIN = "record the peers' answers: tests/peers/record.py keras_files"

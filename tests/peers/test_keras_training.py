@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from netspec.exchange.keras_export.judging import LOSSES, METRICS
+from netspec.exchange.formats.keras.names import LOSSES, METRICS
 from tests.peers.keras_training import Training, compared, digest, stepped, trainings
 from tests.peers.test_answers import ANSWERS
 

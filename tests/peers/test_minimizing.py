@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import netspec
-from netspec.exchange.hdf5 import read_weights, write_weights
+from netspec.exchange.formats.native.hdf5 import read_weights, write_weights
 from tests.peers import minimizing
 from tests.peers.test_answers import ANSWERS
 

@@ -1,14 +1,16 @@
-"""Schedules against those of Keras and PyTorch, as `record.py` wrote their rates down."""
+"""Schedules and trainings with cycled momenta against those of Keras and PyTorch, as `record.py` recorded them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from netspec.schema.kinds import SCHEDULES
+from netspec.schema.specs.kinds import SCHEDULES
 from netspec.solvers.schedules.base import ScheduleSpec
 from tests.peers import scheduling
 from tests.peers.test_answers import ANSWERS
+from tests.solvers.problem import SHAPES, training
+from tests.solvers.test_every_solver import solver
 
 
 def answer(name: str) -> np.ndarray:
@@ -40,3 +42,18 @@ def test_reductions_are_those_of_the_peer(name):
     # Keras keeps the rate of its optimizer in float32: 6e-8 of it.
     np.testing.assert_allclose(found, answer(name), rtol=1e-6 if name.startswith("keras") else 1e-10)
     assert len(set(found)) > 2, "the case has no two reductions"
+
+
+@pytest.mark.parametrize("name", scheduling.CYCLES)
+def test_weights_with_a_cycled_momentum_are_those_of_pytorch(name):
+    """40 steps in float64, in which PyTorch's schedule moves the rate and the momentum."""
+    made = solver(**{"type_" if key == "type" else key: value for key, value in scheduling.CYCLES[name][0].items()})
+    steps = range(scheduling.STEPS)
+    (momentum,) = made.momenta()
+    momenta = [momentum.value(step, scheduling.STEPS) for step in steps]
+    np.testing.assert_allclose(momenta, answer(f"{name}/momenta"), rtol=1e-12)
+    assert max(momenta) - min(momenta) > 0.05
+    rates = [made.learning_rate.value(step, scheduling.STEPS) for step in steps]
+    for step, states in enumerate(training(made).steps(rates)):
+        for key in SHAPES:
+            np.testing.assert_allclose(states[key], answer(f"{name}/{key}")[step], rtol=1e-10, atol=1e-10)

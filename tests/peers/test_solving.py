@@ -12,8 +12,8 @@ import pytest
 from netspec.compile import FIRST, LEARNING_RATE, SHARE, STEP, WEIGHT, build
 from netspec.compile.training import Training
 from netspec.graph.types import DType
-from netspec.schema.kinds import SOLVERS
 from netspec.schema.load import load_net
+from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.base import SolverSpec
 from tests.interpret import Arrays, run
 from tests.peers import solving
@@ -58,13 +58,13 @@ def steps(solver: SolverSpec, dtype: str, variant: dict[str, Any]) -> Arrays:
     kind, parts, spec = DType(dtype), solving.parts(variant), load_net(NET)
     built = build(spec, solving.BATCH // len(parts), training=True, dtype=kind)
     training = Training(spec, solver, kind)
-    made = [training.step(built)] if len(parts) == 1 else [training.sums(built), training.update(built)]
+    made = [training.step(built)] if len(parts) == 1 else [training.accumulate(built), training.update(built)]
     numbers = {name: array.astype(dtype) for name, array in solving.given().items()}
     states = {name: numbers[name] for name in solving.NAMES}
     for label, info in {label: info for one in made for label, info in one.states.items()}.items():
         kept = info.value.type
         first = info.initial.sample(0, label, kept.shape, dtype)
-        states[label] = first if info.follows is None else states[info.follows]
+        states[label] = first if info.initialized_from is None else states[info.initialized_from]
     for step in range(solving.STEPS):
         counted = {LEARNING_RATE: np.array(solving.RATE, dtype), STEP: np.array(step + 1, dtype)}
         for part in parts:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netspec.compile import FIRST, LEARNING_RATE, SCALE, SHARE, STEP, WEIGHT, Compiler, Purpose
+from netspec.compile import FIRST, LEARNING_RATE, SCALE, SHARE, STEP, WEIGHT, Compiler, ProgramKind
 from netspec.graph.types import DType
-from netspec.schema.train import LoopSpec
+from netspec.schema.specs.train import LoopSpec
 from tests.compile.nets import net, solver
 from tests.peers import stepping
 from tests.peers.test_answers import ANSWERS
@@ -43,8 +43,8 @@ def test_updates_by_several_batches_are_those_of_keras(name, tmp_path):
     fields = {key: value for key, value in stepping.SOLVERS[name].items() if key != "type"}
     rule = solver(stepping.SOLVERS[name]["type"], **fields)
     compiler = compiled(tmp_path, rule, DType.FLOAT64, data, 1.0, accumulate=stepping.ACCUMULATE)
-    batches = compiler.program(Purpose.ACCUMULATE, stepping.BATCH)
-    update = compiler.program(Purpose.UPDATE, 1)
+    batches = compiler.program(ProgramKind.ACCUMULATE, stepping.BATCH)
+    update = compiler.program(ProgramKind.UPDATE, 1)
     for step in range(stepping.STEPS):
         for at in range(step * stepping.ACCUMULATE, (step + 1) * stepping.ACCUMULATE):
             counted = {WEIGHT: np.array(1.0), FIRST: np.array(at % stepping.ACCUMULATE == 0)}
@@ -66,7 +66,7 @@ def test_a_scaled_loss_is_that_of_keras(tmp_path):
     scaling = {"initial": stepping.SCALE, "growth_steps": stepping.GROWTH}
     rule = solver(momentum=0.75)
     compiler = compiled(tmp_path, rule, DType.FLOAT32, data, stepping.FACTOR, loss_scale=scaling)
-    program = compiler.program(Purpose.TRAIN, stepping.BATCH)
+    program = compiler.program(ProgramKind.TRAIN, stepping.BATCH)
     for step in range(stepping.STEPS):
         batch = {name: data[name][step].astype(np.float32) for name in ("x", "y")}
         program({**batch, LEARNING_RATE: np.array(stepping.RATE), STEP: np.array(step + 1.0)})

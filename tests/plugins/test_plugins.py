@@ -76,6 +76,16 @@ def test_a_package_adds_a_layer_a_loss_a_solver_and_a_source(site):
     assert "loss-FourthPower" in schema["$defs"]
 
 
+def test_a_package_adds_a_callback(site):
+    shutil.copy(PACKAGE, site)
+    install(site, "shiny", {**GROUPS, "callbacks": ("StepCounter", "shiny:StepCounter")})
+    (site.parent / "train.yaml").write_text(TRAIN + "callbacks: [{type: StepCounter, every: 4}]\n")
+    done = netspec(site, "train", "train.yaml", "--run-dir", "run", "--json")
+    assert done.returncode == 0, done.stderr
+    notes = [event["message"] for event in map(json.loads, done.stdout.splitlines()) if event["event"] == "note"]
+    assert notes == ["4 steps", "8 steps"]
+
+
 def test_without_the_package_its_types_are_unknown(site):
     done = netspec(site, "check", "net.yaml")
     assert done.returncode == 2
@@ -107,6 +117,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.slow
 def test_a_broken_package_is_told_at_the_place_that_names_it(site, case):
     module, words = BROKEN[case]
     install(site, "broken", {"layers": ("Gate", "broken:Gate")}, module)
@@ -136,7 +147,7 @@ from typing import ClassVar, Literal
 
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
-from netspec.schema.kinds import LAYERS
+from netspec.schema.specs.kinds import LAYERS
 
 
 @LAYERS.register
@@ -146,7 +157,7 @@ class Cube(LayerSpec):
     type: Literal["Cube"] = "Cube"
     samples: ClassVar = (Sample.of((2, 3)),)
 
-    def build(self, net: Builder, x: Value) -> Value:
+    def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, …)."""
         return x * x * x
 '''
@@ -155,7 +166,7 @@ import sys
 import netspec.layers
 netspec.layers.__path__.append("site")
 from netspec.cli import main
-from netspec.cli.reference import pages
+from netspec.tools.reference import pages
 assert main(["check", "net.yaml"]) == 0
 assert main(["plan", "net.yaml", "--json"]) == 0
 netspec.load("net.yaml").save_weights("weights.h5")
@@ -164,6 +175,7 @@ assert any("Cube" in text for text in pages().values())
 """
 
 
+@pytest.mark.slow
 def test_adding_a_layer_touches_one_file(site):
     """A file laid into the room of layers, and nothing else: it is checked, planned, exported and documented."""
     (site / "cube.py").write_text(ONE_FILE)

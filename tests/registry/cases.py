@@ -22,8 +22,8 @@ from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, Value, in_scope
 from netspec.layers.base import Builder, LayerSpec, Sample
-from netspec.schema.kinds import LAYERS, LOSSES, METRICS
-from netspec.schema.spec import Registry
+from netspec.schema.specs.kinds import LAYERS, LOSSES, METRICS
+from netspec.schema.specs.spec import Registry
 
 KINDS: dict[str, Registry[Any]] = {"layer": LAYERS, "loss": LOSSES, "metric": METRICS}
 
@@ -76,7 +76,7 @@ def spread(
 
 
 @dataclass
-class Built:
+class NetGraph:
     """A case as a graph of one precision, with values for its inputs and states."""
 
     case: Case
@@ -110,12 +110,14 @@ class Built:
         self.feeds[name] = generator(self.case.id + name).uniform(-1, 1, kind.shape).astype(str(kind.dtype))
         return self.builder.input(name, kind)
 
-    def graph(self) -> Graph:
-        """Outputs, gradients and updates of states together."""
+    def graph(self, *, order: int = 2) -> Graph:
+        """Build a graph of outputs, updates of states, and derivatives up to `order`."""
         named = {f"output{i}": value for i, value in enumerate(self.outputs)}
         if self.case.kind != "metric":
-            named |= {f"gradient/{name}": value for name, value in zip(self.wrt, self.gradients, strict=True)}
-            named |= {f"second/{name}": value for name, value in zip(self.wrt, self.second[1], strict=True)}
+            if order > 0:
+                named |= {f"gradient/{name}": value for name, value in zip(self.wrt, self.gradients, strict=True)}
+            if order > 1:
+                named |= {f"second/{name}": value for name, value in zip(self.wrt, self.second[1], strict=True)}
         return Graph(named, dict(self.builder.updates), self.scalar)
 
 
@@ -123,7 +125,7 @@ def generator(name: str) -> np.random.Generator:
     return np.random.default_rng(crc32(name.encode()))
 
 
-def opened(case: Case, net: Builder, size: int | None = None) -> tuple[Scope, list[Value]]:
+def opened(case: Case, builder: Builder, size: int | None = None) -> tuple[Scope, list[Value]]:
     """The inputs `x0`, `x1`, … of a case, the masks `mask0`, … of those that have one, weights; its scope is entered.
 
     With `size` the batch is another than the sample's.
@@ -131,19 +133,19 @@ def opened(case: Case, net: Builder, size: int | None = None) -> tuple[Scope, li
     sample = case.sample
 
     def declared(label: str, shape: tuple[int, ...], dtype: DType) -> Value:
-        return net.input(label, TensorType(shape if size is None else (size, *shape[1:]), dtype))
+        return builder.input(label, TensorType(shape if size is None else (size, *shape[1:]), dtype))
 
-    dtypes = [net.dtype if name == "float32" else DType(name) for name in sample.dtypes]
+    dtypes = [builder.dtype if name == "float32" else DType(name) for name in sample.dtypes]
     inputs = [
         declared(f"x{i}", shape, dtype) for i, (shape, dtype) in enumerate(zip(sample.shapes, dtypes, strict=True))
     ]
     masks = [shape and declared(f"mask{i}", shape, DType.BOOL) for i, shape in enumerate(sample.masks)]
-    weight = None if sample.weight is None else declared(WEIGHT, sample.weight, net.dtype)
-    return net.enter(case.spec(), "sample", [mask or None for mask in masks], weight), inputs
+    weight = None if sample.weight is None else declared(WEIGHT, sample.weight, builder.dtype)
+    return builder.enter(case.spec(), "sample", [mask or None for mask in masks], weight), inputs
 
 
 @cache
-def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> Built:
+def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> NetGraph:
     """The case as a graph. The numbers are the same for both precisions and both forms."""
     sample, spec, net = case.sample, case.spec(), Builder(training, dtype)
     feeds: dict[str, np.ndarray] = {}
@@ -154,7 +156,7 @@ def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> Built:
             given = sample.ranges[index] if index < len(sample.ranges) else None
             feeds[label] = spread(random, shape, *(given or (-2.0, 2.0)), offset=0.37 + 0.11 * index).astype(str(dtype))
         else:
-            feeds[label] = random.integers(0, sample.high, shape).astype(name)
+            feeds[label] = random.integers(sample.low, sample.high, shape).astype(name)
     for index, mask in enumerate(sample.masks):
         if mask is not None:
             feeds[f"mask{index}"] = drawn_mask(generator(f"{case.id}/mask{index}"), mask)
@@ -171,14 +173,14 @@ def built(case: Case, training: bool, dtype: DType = DType.FLOAT64) -> Built:
     inputs += [] if net.sample_weight is None else [net.sample_weight]
     wrt = {value.op.label: value for value in inputs if value.dtype.is_float}  # type: ignore[attr-defined]  # inputs
     wrt |= {name: state.value for name, state in net.states.items() if state.value.dtype.is_float}
-    result = Built(case, net, outputs, feeds, outputs[0], wrt)
+    result = NetGraph(case, net, outputs, feeds, outputs[0], wrt)
     result.scalar = scalar_of(result)
     return result
 
 
-def made_of(spec: Any, net: Builder, inputs: list[Value]) -> Any:
+def made_of(spec: Any, builder: Builder, inputs: list[Value]) -> Any:
     """What a layer, loss or metric makes of the inputs."""
-    return spec.call(net, *inputs) if isinstance(spec, LayerSpec) else spec.build(net, *inputs)
+    return spec.call(builder, *inputs) if isinstance(spec, LayerSpec) else spec.build(builder, *inputs)
 
 
 def drawn_mask(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -189,8 +191,8 @@ def drawn_mask(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
     return mask
 
 
-def scalar_of(one: Built) -> Value:
-    """`Built.scalar`. The fixed numbers join `wrt`: double backward then tests the gradient by dy too."""
+def scalar_of(one: NetGraph) -> Value:
+    """`NetGraph.scalar`. The fixed numbers join `wrt`: double backward then tests the gradient by dy too."""
     terms = [cast(value, one.builder.dtype) for value in one.outputs]
     if one.case.kind == "metric":
         terms = [ReduceSum()(value) for value in terms]
@@ -204,7 +206,7 @@ def scalar_of(one: Built) -> Value:
     return total
 
 
-def directional(one: Built, scalar: Value, grads: list[Value], step: float = 1e-5) -> tuple[float, float]:
+def directional(one: NetGraph, scalar: Value, grads: list[Value], step: float = 1e-5) -> tuple[float, float]:
     """The derivative of `scalar` along one random direction of all inputs: by `grads`, and by central differences.
 
     In float64 the differences err by about step² · f‴ / 6 + 1e-16 · |f| / step ≈ 1e-10.
@@ -222,7 +224,7 @@ def directional(one: Built, scalar: Value, grads: list[Value], step: float = 1e-
     return by_rule, (moved(step) - moved(-step)) / (2 * step)
 
 
-def all_built(dtype: DType = DType.FLOAT64) -> Iterator[Built]:
+def all_built(dtype: DType = DType.FLOAT64) -> Iterator[NetGraph]:
     """Every case in both forms."""
     for case in cases(*KINDS):
         for training in (True, False):

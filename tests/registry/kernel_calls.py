@@ -8,13 +8,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from netspec.backends.base import Device
-from netspec.backends.calls import Calls
-from netspec.graph.kernel import Buffers, Kernel, Thunk, candidates
-from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.backends.device import Device
+from netspec.backends.executor import CallSequence
+from netspec.graph.execution_plan import align_up
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel_candidates
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.ops.shape import Reorder
 from netspec.graph.ops.source import Input
-from netspec.graph.plan import aligned
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node, Value
 from tests.registry.op_calls import Call, call, calls, numbers
@@ -63,16 +63,16 @@ def code_of(made: Call) -> Any:
 def over(made: Call) -> tuple[tuple[int, ...], ...]:
     """For each result the operands, by number, that it may be written over."""
     operands = made.node.inputs
-    ways = (made.op.overwritable(result.index, operands) for result in made.node.outputs)
+    ways = (made.op.inplace_operands(result.index, operands) for result in made.node.outputs)
     return tuple(tuple(operands.index(operand) for operand in way) for way in ways)
 
 
 def array(device: Device, kind: TensorType, host: Any = None, layout: Layout = PLAIN) -> Any:
     """An array on the device, of the given values or full of what no kernel would write by chance."""
-    made = device.view(device.allocate(aligned(max(layout.nbytes(kind), 1))), 0, kind, layout)
+    made = device.view(device.allocate(align_up(max(layout.nbytes(kind), 1))), 0, kind, layout)
     if host is None:
         host = np.full(made.shape, np.nan if kind.dtype.is_float else 101 if kind.dtype != DType.BOOL else True)
-    elif layout.form is not None:
+    elif layout.opaque is not None:
         repack(device, kind, array(device, kind, host), PLAIN, made, layout)
         return made
     device.upload(made, np.asarray(host).astype(str(kind.dtype)))
@@ -81,7 +81,7 @@ def array(device: Device, kind: TensorType, host: Any = None, layout: Layout = P
 
 def fetch(device: Device, made: Any, kind: TensorType, layout: Layout) -> Any:
     """What an array on the device holds; an opaque one is made plain by the backend that knows it."""
-    if layout.form is None:
+    if layout.opaque is None:
         return device.fetch(made)
     plain = array(device, kind)
     repack(device, kind, made, layout, plain, PLAIN)
@@ -91,17 +91,17 @@ def fetch(device: Device, made: Any, kind: TensorType, layout: Layout) -> Any:
 def repack(device: Device, kind: TensorType, source: Any, lies: Layout, target: Any, wanted: Layout) -> None:
     """Copy a value from one layout into another."""
     node, one = repacking(device, kind, lies, wanted)
-    lying = Signature((lies,), (wanted,))
-    called(device, one, node, one.bind(node, Buffers((source,), (target,), lying)))()
+    signature = LayoutSignature((lies,), (wanted,))
+    called(device, one, node, one.bind(node, Buffers((source,), (target,), signature)))()
 
 
 def repacking(device: Device, kind: TensorType, lies: Layout, wanted: Layout) -> tuple[Node, Kernel]:
     """What copies a value from one layout into another."""
     node = Reorder(lies, wanted)(Input("x", kind)()).node
-    return node, candidates(node, device.kernels).kernels[0]
+    return node, kernel_candidates(node, device.kernels).kernels[0]
 
 
-def signatures(device: Device, one: Kernel, made: Call) -> list[Signature]:
+def signatures(device: Device, one: Kernel, made: Call) -> list[LayoutSignature]:
     """How the kernel takes the call's operands and gives its results: for plain operands, and for channels-last ones;
     and where the device has types of fewer bits and the kernel takes them, both once more in these.
 
@@ -118,61 +118,79 @@ def signatures(device: Device, one: Kernel, made: Call) -> list[Signature]:
     for layout_of in (plain, channels_last):
         given = [layout_of(value.type) for value in made.node.inputs]
         if made.op.traits.elementwise:
-            found.append(Signature(tuple(given), tuple(layout_of(value.type) for value in made.node.outputs)))
+            found.append(LayoutSignature(tuple(given), tuple(layout_of(value.type) for value in made.node.outputs)))
         else:
             found.append(one.layouts(made.node, given))
             found += one.alternatives(made.node, given)
-    for lying in found[:]:
-        for dtype in device.narrow:
-            narrow = one.narrowed(made.node, in_type(made, lying, dtype))
+    for signature in found[:]:
+        for dtype in device.low_precision_dtypes:
+            narrow = one.low_precision_signature(made.node, in_type(made, signature, dtype))
             if narrow is not None:
                 found.append(narrow)
     return list(dict.fromkeys(found))
 
 
-def in_type(made: Call, lying: Signature, dtype: DType) -> Signature:
+def in_type(made: Call, signature: LayoutSignature, dtype: DType) -> LayoutSignature:
     """The layouts with all float32 operands and results in another type."""
 
     def stored(values: Sequence[Value], layouts: Sequence[Layout]) -> tuple[Layout, ...]:
         floats = [value.dtype == DType.FLOAT32 for value in values]
-        return tuple(one.as_stored(dtype) if as_float else one for one, as_float in zip(layouts, floats, strict=True))
+        return tuple(one.with_dtype(dtype) if as_float else one for one, as_float in zip(layouts, floats, strict=True))
 
-    return Signature(stored(made.node.inputs, lying.inputs), stored(made.node.outputs, lying.outputs))
-
-
-def is_narrow(lying: Signature) -> bool:
-    return any(layout.dtype is not None for layout in (*lying.inputs, *lying.outputs))
+    return LayoutSignature(stored(made.node.inputs, signature.inputs), stored(made.node.outputs, signature.outputs))
 
 
-def for_signature(made: Call, lying: Signature) -> Call:
-    """The call; with operands that bfloat16 holds if any lie so: then a product may round all of them."""
-    if not is_narrow(lying):
+def is_narrow(signature: LayoutSignature) -> bool:
+    return any(layout.dtype is not None for layout in (*signature.inputs, *signature.outputs))
+
+
+def for_signature(made: Call, signature: LayoutSignature) -> Call:
+    """The call, with operands that bfloat16 and float16 can represent if any operand or result is stored in 16 bits."""
+    if not is_narrow(signature):
         return made
-    given = [x.astype(ml_dtypes.bfloat16).astype(x.dtype) if x.dtype == np.float32 else x for x in made.operands]
-    return Call(made.node, tuple(given))
+    return Call(made.node, tuple(_in_16_bits(x) if x.dtype == np.float32 else x for x in made.operands))
+
+
+def _in_16_bits(x: np.ndarray) -> np.ndarray:
+    largest = np.float32(2**15)
+    finite = np.where(np.isfinite(x), x.clip(-largest, largest), x)
+    return finite.astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
 def bound(
-    device: Device, one: Kernel, made: Call, lying: Signature, inputs: Sequence[Any], outputs: Sequence[Any]
+    device: Device,
+    one: Kernel,
+    made: Call,
+    signature: LayoutSignature,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    workspace: Any = None,
 ) -> Callable[[], None]:
-    size = one.workspace(made.node, lying)
-    workspace = device.view(device.allocate(aligned(size)), 0, TensorType((size,), DType.UINT8)) if size else None
-    thunk: Thunk = one.bind(made.node, Buffers(tuple(inputs), tuple(outputs), lying, workspace))
+    """A call of the kernel; by default, its workspace is allocated here."""
+    if workspace is None:
+        workspace = workspace_of(device, one, made, signature)
+    thunk: Thunk = one.bind(made.node, Buffers(tuple(inputs), tuple(outputs), signature, workspace))
     return called(device, one, made.node, thunk)
+
+
+def workspace_of(device: Device, one: Kernel, made: Call, signature: LayoutSignature) -> Any:
+    """Allocate the workspace that the kernel needs for a call; None if it needs none."""
+    size = one.workspace(made.node, signature)
+    return device.view(device.allocate(align_up(size)), 0, TensorType((size,), DType.UINT8)) if size else None
 
 
 def called(device: Device, one: Kernel, node: Node, thunk: Thunk) -> Callable[[], None]:
     """A call that finds as many threads as the kernel wants."""
-    calls = Calls(device.set_threads, device.threads())
+    calls = CallSequence(device.set_threads, device.threads())
     calls.add(thunk, node, one.threads(node))
     return calls.run
 
 
-def operands(device: Device, made: Call, lying: Signature) -> list[Any]:
+def operands(device: Device, made: Call, signature: LayoutSignature) -> list[Any]:
     """The call's operands on the device, lying as the kernel wants them."""
     return [
         array(device, value.type, x, layout)
-        for value, x, layout in zip(made.node.inputs, made.operands, lying.inputs, strict=True)
+        for value, x, layout in zip(made.node.inputs, made.operands, signature.inputs, strict=True)
     ]
 
 
@@ -180,12 +198,12 @@ def agree(got: Any, expected: np.ndarray, *, twice: bool = False) -> None:
     """Equal but for rounding; `twice`: numbers of any size were rounded to fewer bits on the way, too."""
     stored = DType(str(got.dtype))
     assert got.shape == expected.shape
-    assert str(stored.computed) == str(expected.dtype)
+    assert str(stored.compute_dtype) == str(expected.dtype)
     if stored.is_float:
-        tolerance = RELATIVE[stored.computed]
-        relative = tolerance if stored == stored.computed and not twice else ROUNDED
+        tolerance = RELATIVE[stored.compute_dtype]
+        relative = tolerance if stored == stored.compute_dtype and not twice else ROUNDED
         tolerance = relative if twice else tolerance
-        scale = max(1.0, float(np.abs(expected).max(initial=0)))
+        scale = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0)))
         np.testing.assert_allclose(got.astype(expected.dtype), expected, rtol=relative, atol=tolerance * scale)
     else:
         np.testing.assert_array_equal(got, expected)

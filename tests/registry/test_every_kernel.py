@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netspec.backends.base import Device
-from netspec.backends.device import DEVICES, open_device
+import netspec.distributed  # noqa: F401  # it registers the kernels of communication operations
+from netspec.backends.device import Device
+from netspec.backends.device_registry import DEVICES, open_device
 from netspec.backends.openmp import using_threads
 from netspec.errors import NetspecError
-from netspec.graph.kernel import Kernel, candidates, kernels_for, registered
-from netspec.graph.layout import PLAIN, Signature
+from netspec.graph.kernel import Kernel, kernel_candidates, kernels_for, registered_kernels
+from netspec.graph.layout import PLAIN, LayoutSignature
 from tests.interpret import evaluate
 from tests.registry.kernel_calls import (
     agree,
@@ -60,9 +61,9 @@ def accepting() -> list[tuple[str, Kernel, Call]]:
     for label, device in devices().items():
         library = getattr(device, "xp", label)
         tried = [(one, made) for made in every for one in kernels_for(type(made.op), device.kernels)]
-        tried += [(one, made) for one in registered(device.kernels) for made in own_calls(one)]
+        tried += [(one, made) for one in registered_kernels(device.kernels) for made in own_calls(one)]
         for one, made in tried:
-            if one.why_not(made.op, *(value.type for value in made.node.inputs)) is None:
+            if one.reject_reason(made.op, *(value.type for value in made.node.inputs)) is None:
                 found.setdefault((library, one, made), label)
     return [(label, one, made) for (_, one, made), label in found.items()]
 
@@ -117,15 +118,18 @@ def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(case:
         runs_right(device, one, made, signature, evaluate(made.node.outputs, made.feeds))
 
 
-def runs_right(device: Device, one: Kernel, made: Call, lying: Signature, expected: Sequence[np.ndarray]) -> None:
-    inputs = operands(device, made, lying)
+def runs_right(
+    device: Device, one: Kernel, made: Call, signature: LayoutSignature, expected: Sequence[np.ndarray]
+) -> None:
+    inputs = operands(device, made, signature)
     outputs = [
-        array(device, value.type, None, layout) for value, layout in zip(made.node.outputs, lying.outputs, strict=True)
+        array(device, value.type, None, layout)
+        for value, layout in zip(made.node.outputs, signature.outputs, strict=True)
     ]
-    run = bound(device, one, made, lying, inputs, outputs)
+    run = bound(device, one, made, signature, inputs, outputs)
     given = [device.fetch(x) for x in inputs]
     run()
-    results = [(value.type, layout) for value, layout in zip(made.node.outputs, lying.outputs, strict=True)]
+    results = [(value.type, layout) for value, layout in zip(made.node.outputs, signature.outputs, strict=True)]
     first = [fetch(device, y, *how) for y, how in zip(outputs, results, strict=True)]
     for got, right in zip(first, expected, strict=True):
         agree(got, right)
@@ -149,16 +153,16 @@ def test_what_is_not_a_number_stays_so(case: tuple[str, Kernel, Call]) -> None:
     bad = Call(made.node, spoiled)
     with np.errstate(all="ignore"):
         expected = evaluate(bad.node.outputs, bad.feeds)
-    for lying in {is_narrow(found): found for found in signatures(device, one, bad)}.values():
+    for signature in {is_narrow(found): found for found in signatures(device, one, bad)}.values():
         outputs = [
             array(device, value.type, None, layout)
-            for value, layout in zip(made.node.outputs, lying.outputs, strict=True)
+            for value, layout in zip(made.node.outputs, signature.outputs, strict=True)
         ]
         for value, y in zip(made.node.outputs, outputs, strict=True):
             if value.dtype.is_float:
                 device.upload(y, np.zeros(y.shape))  # so that what is not written is noticed
-        bound(device, one, bad, lying, operands(device, bad, lying), outputs)()
-        for value, y, right, layout in zip(made.node.outputs, outputs, expected, lying.outputs, strict=True):
+        bound(device, one, bad, signature, operands(device, bad, signature), outputs)()
+        for value, y, right, layout in zip(made.node.outputs, outputs, expected, signature.outputs, strict=True):
             if value.dtype.is_float:
                 assert np.isnan(fetch(device, y, value.type, layout))[np.isnan(right)].all()
 
@@ -168,33 +172,33 @@ def test_computes_any_one_of_its_results(case: tuple[str, Kernel, Call]) -> None
     device, one, made = devices()[case[0]], case[1], case[2]
     expected = evaluate(made.node.outputs, made.feeds)
     for wanted, right in enumerate(expected):
-        lying = signatures(device, one, made)[0]
-        inputs = operands(device, made, lying)
+        signature = signatures(device, one, made)[0]
+        inputs = operands(device, made, signature)
         outputs = [
-            array(device, value.type, None, lying.outputs[i]) if i == wanted else None
+            array(device, value.type, None, signature.outputs[i]) if i == wanted else None
             for i, value in enumerate(made.node.outputs)
         ]
-        bound(device, one, made, lying, inputs, outputs)()
-        agree(fetch(device, outputs[wanted], made.node.types[wanted], lying.outputs[wanted]), right)
+        bound(device, one, made, signature, inputs, outputs)()
+        agree(fetch(device, outputs[wanted], made.node.types[wanted], signature.outputs[wanted]), right)
 
 
 @on_devices([case for case in exemplars() if any(over(case[2]))])
 def test_may_write_over_an_operand_where_the_op_says_so(case: tuple[str, Kernel, Call]) -> None:
     device, one, made = devices()[case[0]], case[1], case[2]
-    for lying in {is_narrow(found): found for found in signatures(device, one, made)}.values():
-        given = for_signature(made, lying)
+    for signature in {is_narrow(found): found for found in signatures(device, one, made)}.values():
+        given = for_signature(made, signature)
         right = evaluate(given.node.outputs, given.feeds)
-        for result, layout in zip(made.node.outputs, lying.outputs, strict=True):
-            for operand in made.op.overwritable(result.index, made.node.inputs):
+        for result, layout in zip(made.node.outputs, signature.outputs, strict=True):
+            for operand in made.op.inplace_operands(result.index, made.node.inputs):
                 place = made.node.inputs.index(operand)
-                if operand.type == result.type and lying.inputs[place] == layout:
-                    inputs = operands(device, given, lying)
+                if operand.type == result.type and signature.inputs[place] == layout:
+                    inputs = operands(device, given, signature)
                     outputs = [
                         array(device, value.type, None, how)
-                        for value, how in zip(made.node.outputs, lying.outputs, strict=True)
+                        for value, how in zip(made.node.outputs, signature.outputs, strict=True)
                     ]
                     outputs[result.index] = inputs[place]
-                    bound(device, one, given, lying, inputs, outputs)()
+                    bound(device, one, given, signature, inputs, outputs)()
                     for output, wanted in zip(outputs, right, strict=True):
                         agree(device.fetch(output), wanted)
 
@@ -202,7 +206,7 @@ def test_may_write_over_an_operand_where_the_op_says_so(case: tuple[str, Kernel,
 @pytest.mark.parametrize("label", devices())
 def test_each_call_of_each_op_finds_a_kernel(label: str) -> None:
     for made in all_calls():
-        candidates(made.node, devices()[label].kernels)  # raises with the reasons of all
+        kernel_candidates(made.node, devices()[label].kernels)  # raises with the reasons of all
 
 
 @pytest.mark.parametrize("label", devices())
@@ -211,12 +215,12 @@ def test_each_kernel_takes_a_call(label: str) -> None:
     device = devices()[label]
     taken = {one for _, one, _ in accepting()}
     for _, one, made in accepting():
-        for lying in signatures(device, one, made) if one.backend in device.kernels else ():
+        for signature in signatures(device, one, made) if one.backend in device.kernels else ():
             taken |= {
                 repacking(device, value.type, PLAIN, layout)[1]
-                for value, layout in zip(made.node.inputs, lying.inputs, strict=True)
-                if layout.form is not None
+                for value, layout in zip(made.node.inputs, signature.inputs, strict=True)
+                if layout.opaque is not None
             }
-    ours = [one for one in registered(device.kernels) if type(one).__module__.startswith("netspec.")]
-    idle = [one.label for one in ours if one not in taken and one.absent() is None]
+    ours = [one for one in registered_kernels(device.kernels) if type(one).__module__.startswith("netspec.")]
+    idle = [one.label for one in ours if one not in taken and one.unavailable_reason() is None]
     assert idle == [], "no layer, op or sample reaches them: give the kernels `samples`"

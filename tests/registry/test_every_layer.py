@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netspec.backends.base import Device
-from netspec.backends.device import open_device
+from netspec.backends.device import Device
+from netspec.backends.device_registry import open_device
 from netspec.compile import make_plan
-from netspec.exchange.onnx_emit import emit
+from netspec.exchange.lower.emit import emit
 from netspec.graph.graph import Graph
-from netspec.graph.onnx_map import NoOnnx
+from netspec.graph.onnx_map import NoOnnxForm
 from netspec.graph.types import DType
 from netspec.graph.verify import verify, verify_layouts
 from netspec.layers.base import Builder, arity
-from netspec.schema.annotations import fields_by_name
-from netspec.schema.docs import field_docs
-from netspec.schema.provenance import canonical_yaml
-from netspec.schema.reader import parse_yaml
+from netspec.schema.language.provenance import canonical_yaml
+from netspec.schema.specs.annotations import fields_by_name
+from netspec.schema.specs.docs import field_docs
+from netspec.schema.yaml.reader import parse_yaml
 from tests.interpret import environment, evaluate
 from tests.registry.cases import KINDS, Case, built, cases, directional, opened
 
@@ -138,7 +138,7 @@ def test_inference_form_can_be_written_in_onnx(case: Case) -> None:
     one = built(case, False)
     nodes = Graph({str(index): y for index, y in enumerate(one.outputs)}).nodes()
     computing = [node.op for node in nodes if node.inputs or not node.op.traits.source]
-    assert [op.name for op in computing if op.onnx is None or isinstance(op.onnx, NoOnnx)] == []
+    assert [op.name for op in computing if op.onnx is None or isinstance(op.onnx, NoOnnxForm)] == []
 
 
 @pytest.mark.parametrize("case", cases("layer"), ids=ids)
@@ -171,10 +171,10 @@ def test_metric_of_uneven_batches_is_that_of_the_whole(case: Case) -> None:
     size = case.sample.shapes[0][0]
     totals = [np.zeros_like(total) for total in expected]
     for part in (slice(0, 1), slice(1, size)):
-        net = Builder(False, DType.FLOAT64)
-        _, inputs = opened(case, net, len(range(size)[part]))
-        feeds = {name: whole.feeds[name][part] for name in net.inputs}
-        for total, more in zip(totals, evaluate(case.spec().build(net, *inputs), feeds), strict=True):
+        builder = Builder(False, DType.FLOAT64)
+        _, inputs = opened(case, builder, len(range(size)[part]))
+        feeds = {name: whole.feeds[name][part] for name in builder.inputs}
+        for total, more in zip(totals, evaluate(case.spec().build(builder, *inputs), feeds), strict=True):
             total += more
     for total, value in zip(totals, expected, strict=True):
         np.testing.assert_allclose(total, value, rtol=1e-12)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pytest
 
 from netspec.errors import InputError
-from netspec.exchange.onnx_export import to_onnx
-from netspec.exchange.onnx_model import LOWEST_OPSET, open_session
+from netspec.exchange.formats.onnx.exporting import to_onnx
+from netspec.exchange.formats.onnx.messages import LOWEST_OPSET, open_session
 from netspec.graph.graph import Graph
-from netspec.graph.onnx_map import NoOnnx
+from netspec.graph.onnx_map import NoOnnxForm, OnnxMap
 from netspec.graph.op import Op
 from netspec.graph.types import DType
 from netspec.graph.value import in_scope
@@ -23,9 +24,9 @@ from tests.registry.op_calls import Call, calls, name
 WRITTEN = [
     one
     for one in calls(DType.FLOAT32)
-    if not isinstance(one.op.onnx, NoOnnx)
+    if not isinstance(one.op.onnx, NoOnnxForm)
     and one.node.inputs
-    and type(one.op).undrawn is Op.undrawn  # what draws random numbers draws other ones there
+    and type(one.op).deterministic_form is Op.deterministic_form  # what draws random numbers draws other ones there
 ]
 
 
@@ -38,10 +39,10 @@ def agree(got: Any, expected: np.ndarray) -> None:
 
 def inference(case: Case, size: int) -> Graph:
     """The layer in its inference form, for another batch size than the sample's."""
-    net = Builder(False, DType.FLOAT32)
-    scope, inputs = opened(case, net, size)
+    builder = Builder(False, DType.FLOAT32)
+    scope, inputs = opened(case, builder, size)
     with in_scope(scope):
-        made = made_of(case.spec(), net, inputs)
+        made = made_of(case.spec(), builder, inputs)
     outputs = made if isinstance(made, tuple) else (made,)
     return Graph({f"y{index}": y for index, y in enumerate(outputs)})
 
@@ -87,3 +88,16 @@ def test_op_computes_the_same(call: Call) -> None:
     model = to_onnx(lambda _: Graph({"y": y}), {}, batch=1)
     (got,) = open_session(model.model.SerializeToString()).run(None, call.feeds)
     agree(got, evaluate([y], call.feeds)[0])
+
+
+def is_decoded(call: Call) -> bool:
+    """Whether ONNX's attributes are all attributes of the op; those of ConvTranspose depend on its input's size."""
+    form, own = call.op.onnx, {field.name for field in fields(call.op)}
+    return isinstance(form, OnnxMap) and {codec.path.partition(".")[0] for codec in form.attributes.values()} == own
+
+
+@pytest.mark.parametrize("call", [call for call in WRITTEN if is_decoded(call)], ids=name)
+def test_op_is_decoded_from_its_attributes(call: Call) -> None:
+    form = call.op.onnx
+    assert isinstance(form, OnnxMap)
+    assert form.decode(type(call.op), form.encode(call.op)) == call.op

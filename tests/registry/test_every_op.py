@@ -84,11 +84,15 @@ def test_gradient_is_that_of_central_differences(call: Call) -> None:
             None
         ] * len(wrt)
         return
-    if not wrt or not results:
-        return
-    feeds, random = call.feeds, generator(name(call))
+    if not wrt or not results or any(value.dtype != DType.FLOAT64 for value in (*wrt, *results)):
+        return  # small differences need float64
+    # Masks put -1e9 into scores; next to such values small steps are lost to rounding.
+    clipped = {label: np.clip(x, -1e3, 1e3) for label, x in call.feeds.items() if x.dtype == np.float64}
+    feeds, random = call.feeds | clipped, generator(name(call))
     for x in wrt:
-        if call.op.selects(x.type):  # numbers from a case may be alike, and then a step to either side chooses another
+        if call.op.is_window_max(
+            x.type
+        ):  # numbers from a case may be alike, and then a step to either side chooses another
             label = x.op.label  # type: ignore[attr-defined]  # all are inputs
             feeds[label] = feeds[label] + 1e-4 * random.permutation(x.type.size).reshape(x.shape)
     scalar: Value | None = None
@@ -117,7 +121,7 @@ def test_what_it_is_made_of_and_simplified_to_computes_the_same(call: Call) -> N
     node, forms = call.node, []
     if type(call.op).decompose is not Op.decompose:
         forms.append(call.op.decompose(*node.inputs))
-    simple = call.op.simplified(*node.inputs)
+    simple = call.op.simplify(*node.inputs)
     if simple is not None:
         forms.append(simple)
     for form in forms:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
 
-from netspec.schema.data import SOURCES, TRANSFORMS, SplitFields
-from netspec.schema.kinds import (
+from netspec.schema.specs.data import SOURCES, TRANSFORMS, SplitFields
+from netspec.schema.specs.kinds import (
     INITIALIZERS,
     LAYERS,
     LOSSES,
@@ -21,8 +21,8 @@ from netspec.schema.kinds import (
     LossFields,
     MetricFields,
 )
-from netspec.schema.paths import FilePath
-from netspec.schema.spec import Member, Spec
+from netspec.schema.specs.paths import FilePath
+from netspec.schema.specs.spec import Member, Spec
 
 
 class GlorotUniform(Spec):

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from netspec.errors import SpecError
-from netspec.schema import expand
-from netspec.schema.links import resolve_names
+from netspec.schema.language import expand
+from netspec.schema.language.provenance import origin, resolved_yaml
 from netspec.schema.load import load_net, load_train
-from netspec.schema.provenance import origin, resolved_yaml
+from netspec.schema.specs.links import resolve_names
 from tests.schema.catalogue import Add, Conv2D, Dense
 from tests.schema.specs import TRAIN
 
@@ -290,19 +290,19 @@ WRONG: dict[str, tuple[str, str]] = {
     "spelling of a layer": ("blocks: {flatten: {layers: [Add]}}\nlayers: [Flatten]\n", "that is the layer Flatten"),
     "capital": ("blocks: {My: {layers: [Add]}}\nlayers: [Flatten]\n", "a block can't be called `My`"),
     "name outside": (DENSE.replace("rate: 0.5", "rate: 0.5, from: stem") + "layers: [{name: stem, type: Flatten}, "
-                     "{type: fully, units: 3}]\n", "`stem` is no layer or input of the block `fully`"),
+                     "{type: fully, units: 3}]\n", "the block `fully` has no layer or input named `stem`"),
     "output": (DENSE + CALL.replace("]", ", {type: Flatten, from: one.fc}]"), "`one/dropout` has no"),
-    "number of turns": ("layers: [{type: Flatten, repeat: -1}]\n", "`repeat` is no number of times"),
+    "number of turns": ("layers: [{type: Flatten, repeat: -1}]\n", "`repeat` must be a number or lists of values"),
     "lengths of turns": ("layers: [{type: Flatten, repeat: {a: [1], b: 2}}]\n", "got: 1 for `a`, 2 for `b`"),
     "variable of turns": ("layers: [{type: Flatten, repeat: {a b: 2}}]\n", "`a b` can't be the name of a variable"),
-    "condition": ("layers: [{type: Flatten, if: 1}]\n", "`if` is no truth value"),
+    "condition": ("layers: [{type: Flatten, if: 1}]\n", "`if` must be true or false"),
     "what is left out": ("layers: [{name: a, type: Add, if: false}, {type: Flatten, from: a}]\n", "`a` is left out"),
     "field of a group": ("layers: [{layer: 3, layers: [Flatten]}]\n", "a group of layers has no field `layer`"),
-    "group of nothing": ("layers: [{layers: Flatten}]\n", "`layers` is no list"),
+    "group of nothing": ("layers: [{layers: Flatten}]\n", "`layers` must be a list"),
     "two inputs of a group": ("layers: [{from: [image, label], layers: [Flatten]}]\n", "a group of layers reads one"),
     "parameter's name": ("blocks: {a: {params: {from: 1}, layers: [Add]}}\nlayers: [Add]\n", "can't be called `from`"),
     "inputs twice": ("blocks: {a: {inputs: [x, x], layers: [Add]}}\nlayers: [Add]\n", "two inputs are called `x`"),
-    "outputs unknown": ("blocks: {a: {layers: [Add], outputs: sum}}\nlayers: [a]\n", "`sum` is no layer or input"),
+    "outputs unknown": ("blocks: {a: {layers: [Add], outputs: sum}}\nlayers: [a]\n", "has no layer or input named"),
     "same names": ('layers: [{repeat: 2, layers: [{name: a, type: Flatten}]}]\n', "two layers are called `a`"),
     "calls of one name": (DENSE + CALL.replace("]", ", {type: fully, name: one, units: 4}]"),
                           "net.yaml:9:66: error: two layers or calls are called `one`"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from netspec.schema.comparing import Change, LayerPair, compare_specs
 from netspec.schema.load import load_net
-from netspec.schema.net import NetSpec
+from netspec.schema.specs.comparison import Change, LayerPair, compare_specs
+from netspec.schema.specs.net import NetSpec
 
 
 def net(*layers: dict[str, Any], **fields: Any) -> NetSpec:

@@ -10,9 +10,9 @@ from typing import Literal
 import pytest
 from pydantic import Field
 
-from netspec.schema.docs import field_docs
-from netspec.schema.kinds import LayerFields
-from netspec.schema.spec import Spec
+from netspec.schema.specs.docs import field_docs
+from netspec.schema.specs.kinds import LayerFields
+from netspec.schema.specs.spec import Spec
 
 
 class Base(Spec):

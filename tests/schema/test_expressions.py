@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netspec.schema.expressions import Expression
-from netspec.schema.formula import ExpressionError
-from netspec.schema.interpolation import Evaluator, escaped
-from netspec.schema.reader import parse_yaml
-from netspec.schema.tree import Map
+from netspec.schema.language.expressions import Expression
+from netspec.schema.language.formula import ExpressionError
+from netspec.schema.language.interpolation import Evaluator, escaped
+from netspec.schema.yaml.reader import parse_yaml
+from netspec.schema.yaml.tree import Map
 
 SCOPE = {"width": 32, "rate": 0.5, "deep": True, "name": "conv", "_x1": 3,
          "sizes": [64, [96, 128]], "of": {"stem": 7, "branches": [1, 3]}, "none": []}  # fmt: skip
@@ -70,7 +70,7 @@ def test_values(text, value):
 
 REFUSED = [
     ("", "the expression is empty", 0),
-    ("width *", "this is no expression", None),
+    ("width *", "invalid expression", None),
     ("1 / 0", "division by zero: 1 / 0", 0),
     ("width % (1 - 1)", "division by zero", 0),
     ("widht + 1", "no variable `widht` is declared", 0),
@@ -130,7 +130,7 @@ REFUSED = [
     ("round(1, 2, 3)", "`round` takes 1 to 2 values", 0),
     ("min", "`min` is a function", 0),
     ("+".join(["1"] * 200), "nested too deeply", None),
-    ("(" * 300 + "1" + ")" * 300, "this is no expression", None),
+    ("(" * 300 + "1" + ")" * 300, "invalid expression", None),
     ("1" * 1001, "too long", 0),
     ("1 + 'ä' + widht", "`+` needs numbers", 4),
     ("'äö' + widht", "no variable `widht`", 7),

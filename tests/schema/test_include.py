@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from netspec.errors import InputError, SpecError
-from netspec.schema.include import MAX_DEPTH
-from netspec.schema.links import resolve_names
+from netspec.schema.language.include import MAX_DEPTH
+from netspec.schema.language.provenance import origin
 from netspec.schema.load import load_net, load_train
-from netspec.schema.provenance import origin
+from netspec.schema.specs.links import resolve_names
 from tests.schema.catalogue import SGD, Dense
 from tests.schema.specs import TRAIN
 
@@ -162,7 +162,7 @@ def test_where_files_may_not_be(put):
     put(net="layers: [{include: a.yaml, repeat: 2}, {include: 3}]\n", a="layers: [Flatten]\n")
     told = complaint()
     assert "net.yaml:3:28: error: an included file has no `repeat`" in told
-    assert "net.yaml:3:50: error: this is no file" in told
+    assert "net.yaml:3:50: error: `include` needs the path of a file" in told
     put(net="include: a.yaml\nlayers: [Flatten]\n")
     assert "these layers go nowhere" in complaint()
     put(net="include: {a: 1}\nlayers: [Flatten]\n")

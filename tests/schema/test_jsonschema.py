@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from netspec.schema.jsonschema import json_schema
-from netspec.schema.kinds import REGISTRIES
-from netspec.schema.reader import parse_yaml
+from netspec.schema.specs.json_schema import json_schema
+from netspec.schema.specs.kinds import REGISTRIES
+from netspec.schema.yaml.reader import parse_yaml
 from tests.schema.specs import NET, TRAIN
 
 TYPES: dict[str, tuple[type, ...]] = {

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netspec.errors import InputError, SpecError
-from netspec.schema.links import resolve_names
 from netspec.schema.load import Overrides, load_net, load_spec, load_train
-from netspec.schema.net import NetSpec
-from netspec.schema.paths import resolve_path
-from netspec.schema.train import TrainSpec
+from netspec.schema.specs.links import resolve_names
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.paths import resolve_path
+from netspec.schema.specs.train import TrainSpec
 from tests.schema.catalogue import SGD, Conv2D, Csv, Dense, ExponentialDecay
 from tests.schema.specs import NET, TRAIN, write
 
@@ -124,7 +124,7 @@ trainable, type, units, weight_decay_multiplier
 <python>:11:10: error: unknown layer 'Flat'
   11 | layers.1='Flat'
      |          ^
-  expected: one of Add, Conv2D, Dense, Dropout, Flatten
+  expected: one of Flatten, Add, Conv2D, Dense, Dropout
   got: 'Flat' (text)
   hint: did you mean `Flatten`?
 3 errors
@@ -212,12 +212,12 @@ net.yaml:9:29: error: `Dense` has no field `num_output`
   expected: one of activation, activity_regularizer, from, if, learning_rate_multiplier, name, repeat, share, \
 trainable, type, units, weight_decay_multiplier
   hint: `num_output` is Caffe's name: here it is `filters` (Conv2D) or `units` (Dense)
-net.yaml:9:50: error: `conv3` is no layer or input
+net.yaml:9:50: error: there is no layer or input named `conv3`
   9 |   - {name: fc, type: Dense, num_output: 3, from: conv3}
     |                                                  ^
   expected: one of conv1, image, label
   hint: did you mean `conv1`?
-net.yaml:10:10: error: `logit` is no layer
+net.yaml:10:10: error: there is no layer named `logit`
   10 | outputs: logit
      |          ^
   expected: one of conv1, fc
@@ -245,7 +245,7 @@ train.yaml:5:20: error: `max_steps` is not an integer
 train.yaml:6:1: error: a training has no field `optimizer`
   6 | optimizer: adam
     | ^
-  expected: one of compile, data, description, expect, include, init_from, name, net, netspec, \
+  expected: one of callbacks, compile, data, description, expect, include, init_from, name, net, netspec, \
 parallel, solver, train, vars
   hint: here it is `solver`
 17 errors

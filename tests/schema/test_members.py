@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from netspec.schema.kinds import REGISTRIES
+from netspec.schema.specs.kinds import REGISTRIES
 
 SCRIPT = """
 import json, sys
-import netspec.data, netspec.layers, netspec.parallel.strategies, netspec.solvers
-from netspec.schema.kinds import LAYERS, REGISTRIES
+import netspec.data, netspec.layers, netspec.distributed.strategies, netspec.solvers
+from netspec.schema.specs.kinds import LAYERS, REGISTRIES
 LAYERS["Flatten"]
 few = [one for one in sys.modules if one.startswith("netspec.layers.")]
 classes = {kind: {cls.model_fields[registry.tag].default: cls.__module__ for cls in registry}
@@ -34,8 +34,12 @@ def told() -> list:
 
 def test_a_module_is_imported_for_what_it_declares_alone(told: list):
     few = told[0]
-    assert "netspec.layers.reshaping" in few
-    assert not {"netspec.layers.recurrent", "netspec.layers.convolution", "netspec.layers.metrics.curves"} & {*few}
+    assert "netspec.layers.shape.reshape" in few
+    assert not {
+        "netspec.layers.recurrent.layers",
+        "netspec.layers.convolution.conv",
+        "netspec.layers.metrics.curves",
+    } & {*few}
 
 
 @pytest.mark.parametrize("kind", REGISTRIES)

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netspec.errors import SpecError
-from netspec.schema.foreign import Meant, _entries, meant_by
-from netspec.schema.foreign_names import TABLES
-from netspec.schema.kinds import REGISTRIES
-from netspec.schema.links import resolve_names
 from netspec.schema.load import load_train
-from netspec.schema.names import Entry, default_names, snake_case
-from netspec.schema.net import InputSpec, NetSpec
+from netspec.schema.messages.foreign import Meant, _entries, meant_by
+from netspec.schema.messages.foreign_names import TABLES
+from netspec.schema.specs.kinds import REGISTRIES
+from netspec.schema.specs.links import resolve_names
+from netspec.schema.specs.names import Entry, default_names, snake_case
+from netspec.schema.specs.net import InputSpec, NetSpec
 from tests.schema.catalogue import Add, Conv2D, Dense, Flatten
 from tests.schema.specs import TRAIN, write
 
@@ -57,7 +57,7 @@ def test_a_net_made_in_python():
     links = resolve_names(net)
     assert [link.sources for link in links.layers] == [("x",), ("x",), ("conv2d", "conv2d_1")]
     assert links.outputs == ("add",)
-    with pytest.raises(SpecError, match="`flat` is no layer or input"):
+    with pytest.raises(SpecError, match="there is no layer or input named `flat`"):
         resolve_names(
             NetSpec(
                 netspec=1, inputs=net.inputs, layers=[Flatten(), Dense.model_validate({"units": 1, "from": "flat"})]

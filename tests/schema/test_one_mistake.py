@@ -229,7 +229,7 @@ LINES = [
     (
         "- {name: c, type: Flatten, from: flta}",
         "11:36",
-        "`flta` is no layer or input",
+        "there is no layer or input named `flta`",
         "one of conv1, flat, image, label",
         None,
         "did you mean `flat`?",
@@ -237,7 +237,7 @@ LINES = [
     (
         "- {name: c, type: Add, from: [flat, logit]}",
         "11:39",
-        "`logit` is no layer or input",
+        "there is no layer or input named `logit`",
         None,
         None,
         "did you mean `logits`?",
@@ -293,7 +293,7 @@ LINES = [
     (
         "- {name: c, type: Dense, units: 3, share: cnov1}",
         "11:45",
-        "`share` names `cnov1`, which is no layer",
+        "`share`: there is no layer named `cnov1`",
         None,
         None,
         "did you mean `conv1`?",

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netspec.errors import SpecError
-from netspec.schema.annotations import optional_blocks
+from netspec.schema.language.overrides import apply_overrides, overrides_from_mapping, parse_overrides
 from netspec.schema.load import load_train
-from netspec.schema.net import NetSpec
-from netspec.schema.overrides import apply_overrides, overrides_from_mapping, parse_overrides
-from netspec.schema.reader import parse_yaml
-from netspec.schema.scalars import MAX_INT
-from netspec.schema.train import TrainSpec
-from netspec.schema.tree import Map, locate
+from netspec.schema.specs.annotations import optional_blocks
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.train import TrainSpec
+from netspec.schema.yaml.reader import parse_yaml
+from netspec.schema.yaml.scalars import MAX_INT
+from netspec.schema.yaml.tree import Map, locate
 from tests.schema.catalogue import SGD, Conv2D, Dense
 from tests.schema.specs import NET, write
 
@@ -93,10 +93,10 @@ def test_places_inside_a_value():
 
 
 MISTAKES = [
-    ("foo", "`foo` is no override", None),
-    ("=3", "`=3` is no override", None),
-    ("a..b=3", "`a..b=3` is no override", None),
-    ("~train.max_steps=3", "`~train.max_steps=3` is no override", "write `~train.max_steps`, without a value"),
+    ("foo", "invalid override `foo`", None),
+    ("=3", "invalid override `=3`", None),
+    ("a..b=3", "invalid override `a..b=3`", None),
+    ("~train.max_steps=3", "invalid override `~train.max_steps=3`", "write `~train.max_steps`, without a value"),
     (
         "train.max_steps.x=3",
         "`train.max_steps` has no keys: it is the value 5",

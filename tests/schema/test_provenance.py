@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netspec.schema.interpolation import escaped
+from netspec.schema.language.interpolation import escaped
+from netspec.schema.language.provenance import origin, resolved_yaml
 from netspec.schema.load import load_net, load_spec, load_train
-from netspec.schema.paths import resolve_path
-from netspec.schema.provenance import origin, resolved_yaml
+from netspec.schema.specs.paths import resolve_path
 from tests.schema.catalogue import SGD, Csv
 from tests.schema.specs import NET, TRAIN, write
 

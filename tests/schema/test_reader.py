@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netspec.errors import InputError, SpecError
-from netspec.schema import reader
-from netspec.schema.reader import parse_yaml, read_yaml
-from netspec.schema.scalars import MAX_INT
-from netspec.schema.tree import Map, Seq, locate, walk
+from netspec.schema.yaml import reader
+from netspec.schema.yaml.reader import parse_yaml, read_yaml
+from netspec.schema.yaml.scalars import MAX_INT
+from netspec.schema.yaml.tree import Map, Seq, locate, walk
 
 SCALARS = [
     ("1e-4", 1e-4),
@@ -102,7 +102,7 @@ REFUSED = {
     "indentation": ("a:\n  b: 1\n c: 2\n", "t:3:2", "this line does not fit into the lines above"),
     "control character": ("a: b\x07\n", "t:1:5", "the character U+0007 is not allowed"),
     "unknown escape": ('a: "\\q"\n', "t:1:6", "this escape is unknown"),
-    "half a character": ('a: "\\ud83d"\n', "t:1:4", "half of a surrogate pair"),
+    "half a character": ('a: "\\ud83d"\n', "t:1:4", "a surrogate without its pair"),
     "too many digits": (f"a: {'9' * 500}\n", "t:1:4", "a number of 500 digits is too long"),
     "too large": ("a: 1e999\n", "t:1:4", "1e999 is too large for a 64-bit"),
     "too deep": ("a: " + "[" * 200 + "]" * 200, "t:1:104", "nested too deeply"),
@@ -259,14 +259,15 @@ def test_a_prototxt_is_named_as_such_and_what_can_be_imported(tmp_path, name):
         read_yaml(tmp_path / name)
     (problem,) = caught.value.problems
     assert problem.hint is not None
-    assert "ONNX" in problem.hint
-    assert "HDF5" in problem.hint
+    assert f"`netspec import {tmp_path / name} --output FOLDER`" in problem.hint
 
 
 @pytest.mark.parametrize(
     ("name", "what", "hint"),
     [
         ("net.onnx", "is an ONNX model", "`netspec import {} --output FOLDER`"),
+        ("net.keras", "is a model of Keras", "`netspec import {} --output FOLDER`"),
+        ("net.caffemodel", "is weights of Caffe", "`netspec import {} --output FOLDER`"),
         ("weights.h5", "is an HDF5 file", "`--weights`"),
         ("net.pt", "is a model of PyTorch", "export the model to ONNX"),
         ("table.csv", "is a table", "`{{source: csv, path: {}"),

@@ -29,7 +29,11 @@ def sgd(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[st
     """Sutskever et al. 2013 in the form of Keras's and Caffe's documentation."""
     momentum = spec.get("momentum", 0.0)
     g = decayed(g, w, decay, spec)
-    s["velocity"] = momentum * s.get("velocity", 0.0) - lr * g
+    dampened = g * (1 - spec.get("dampening", 0.0) if t > 1 else 1)
+    if not spec.get("rate_in_velocity", True):  # torch.optim.SGD
+        s["buffer"] = momentum * s.get("buffer", 0.0) + dampened
+        return w - lr * (g + momentum * s["buffer"] if spec.get("nesterov") else s["buffer"])
+    s["velocity"] = momentum * s.get("velocity", 0.0) - lr * dampened
     if spec.get("nesterov"):
         return w + momentum * s["velocity"] - lr * g
     return w + s["velocity"]
@@ -47,8 +51,11 @@ def adam(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[s
     b1, b2, eps = spec.get("beta_1", 0.9), spec.get("beta_2", 0.999), spec.get("epsilon", 1e-7)
     m, v = moments(g + decay * w, s, b1, b2)
     s["max"] = np.maximum(s.get("max", 0.0), v)
+    v = s["max"] if spec.get("amsgrad") else v
+    if spec.get("epsilon_mode") == "bias_corrected":  # algorithm 1
+        return w - lr * m / (1 - b1**t) / (np.sqrt(v / (1 - b2**t)) + eps)
     lr_t = lr * np.sqrt(1 - b2**t) / (1 - b1**t)
-    return w - lr_t * m / (np.sqrt(s["max"] if spec.get("amsgrad") else v) + eps)
+    return w - lr_t * m / (np.sqrt(v) + eps)
 
 
 def adamax(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[str, Any]) -> Any:
@@ -56,8 +63,9 @@ def adamax(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict
     b1, b2, eps = spec.get("beta_1", 0.9), spec.get("beta_2", 0.999), spec.get("epsilon", 1e-7)
     g = g + decay * w
     s["m"] = b1 * s.get("m", 0.0) + (1 - b1) * g
-    s["u"] = np.maximum(b2 * s.get("u", 0.0), abs(g))
-    return w - lr / (1 - b1**t) * s["m"] / (s["u"] + eps)
+    inside = spec.get("epsilon_in_maximum", False)  # torch.optim.Adamax
+    s["u"] = np.maximum(b2 * s.get("u", 0.0), abs(g) + eps * inside)
+    return w - lr / (1 - b1**t) * s["m"] / (s["u"] + eps * (not inside))
 
 
 def nadam(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[str, Any]) -> Any:
@@ -65,8 +73,9 @@ def nadam(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[
     b1, b2, eps = spec.get("beta_1", 0.9), spec.get("beta_2", 0.999), spec.get("epsilon", 1e-7)
     g = g + decay * w
     m, v = moments(g, s, b1, b2)
-    mu = [b1 * (1 - 0.5 * 0.96 ** (n * spec.get("momentum_decay", 1.0))) for n in range(1, t + 2)]
-    ahead = mu[-1] * m / (1 - np.prod(mu)) + (1 - mu[-2]) * g / (1 - np.prod(mu[:-1]))
+    mu, after = (b1 * (1 - 0.5 * 0.96 ** (n * spec.get("momentum_decay", 1.0))) for n in (t, t + 1))
+    s["product"] = mu * s.get("product", 1.0)
+    ahead = after * m / (1 - s["product"] * after) + (1 - mu) * g / (1 - s["product"])
     return w - lr * ahead / (np.sqrt(v / (1 - b2**t)) + eps)
 
 
@@ -89,6 +98,9 @@ def rmsprop(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dic
     g = decayed(g, w, decay, spec)
     m, v = moments(g, s, rho, rho)
     scale = root((v - m**2 if spec.get("centered") else v), eps, spec)
+    if not spec.get("rate_in_velocity", True):  # torch.optim.RMSprop
+        s["buffer"] = momentum * s.get("buffer", 0.0) + g / scale
+        return w - lr * s["buffer"]
     s["velocity"] = momentum * s.get("velocity", 0.0) - lr * g / scale
     return w + s["velocity"]
 
@@ -212,6 +224,26 @@ def schedule_free(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spe
     return y
 
 
+def rprop(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[str, Any]) -> Any:
+    """Riedmiller and Braun 1993, in the form of PyTorch's documentation of Rprop."""
+    g = g + decay * w
+    agreement = g * s.get("previous", np.zeros_like(w))
+    factor = np.where(agreement > 0, spec.get("eta_plus", 1.2), np.where(agreement < 0, spec.get("eta_minus", 0.5), 1))
+    least, most = spec.get("step_size_min", 1e-6), spec.get("step_size_max", 50.0)
+    s["size"] = np.clip(s.get("size", lr) * factor, least, most)
+    s["previous"] = np.where(agreement < 0, 0.0, g)
+    return w - s["size"] * np.sign(s["previous"])
+
+
+def asgd(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[str, Any]) -> Any:
+    """Polyak and Juditsky 1992 with the rate and the average of PyTorch's ASGD."""
+    lambd = spec.get("lambd", 1e-4)
+    eta = lr / (1 + lambd * lr * (t - 1)) ** spec.get("alpha", 0.75)
+    new = w * (1 - lambd * eta) - eta * (g + decay * w)
+    s["average"] = s.get("average", w) + (new - s.get("average", w)) / max(1, t - 1 - spec.get("t0", 1e6))
+    return new
+
+
 def shrinking(rule: Formula) -> Formula:
     """The rule after decoupled decay: Loshchilov and Hutter 2019."""
 
@@ -238,6 +270,8 @@ FORMULAS: dict[str, Formula] = {
     "Adafactor": shrinking(adafactor),
     "Muon": shrinking(muon),
     "ScheduleFreeAdamW": schedule_free,
+    "Rprop": rprop,
+    "ASGD": asgd,
 }
 
 

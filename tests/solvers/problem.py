@@ -17,8 +17,9 @@ from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.source import Input, State, constant
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, Value, in_scope
-from netspec.schema.spec import Registry
+from netspec.schema.specs.spec import Registry
 from netspec.solvers.base import Param, Solution, SolverSpec
+from netspec.solvers.schedules.base import ScheduleSpec
 from tests.interpret import Arrays, run
 
 SHAPES = {"conv/kernel": (3, 2, 2), "conv/bias": (3,), "fc/kernel": (2, 4)}
@@ -78,6 +79,7 @@ class Training:
     first_of_solver: int
     """Nodes of a higher `serial` were made by the solver."""
     schedules: int
+    momenta: Sequence[ScheduleSpec]
     values: dict[str, Value]
     """The parameters."""
 
@@ -89,8 +91,9 @@ class Training:
             started = states[slot.param] if slot.initial is None else np.full(shape, slot.initial)
             states[slot.label] = started.astype(kind)
         for count, rate in enumerate(rates, start=1):
-            several = np.broadcast_to(np.asarray(rate, self.dtype), self.schedules)
-            given = {f"learning_rate/{n}": one for n, one in enumerate(several)}
+            several = [*np.broadcast_to(np.asarray(rate, self.dtype), self.schedules)]
+            several += [np.asarray(one.value(count - 1, len(rates)), self.dtype) for one in self.momenta]
+            given = {f"scheduled/{n}": one for n, one in enumerate(several)}
             given["step"] = np.asarray(count, self.dtype)
             _, states = run(self.graph, given, states)
             yield states
@@ -107,8 +110,9 @@ def training(
     values, slopes = quadratic.graph(dtype)
     scalar = TensorType((), DType(dtype))
     params = [Param(name, values[name], slopes[name], *multipliers[name]) for name in values]
-    count = len(solver.schedules())
-    rates, step = [Input(f"learning_rate/{n}", scalar)() for n in range(count)], Input("step", scalar)()
+    count, momenta = len(solver.schedules()), solver.momenta()
+    rates = [Input(f"scheduled/{n}", scalar)() for n in range(count + len(momenta))]
+    step = Input("step", scalar)()
     solution = solver.build(params, rates, step)
     graph = Graph(updates={**solution.updates, **solution.slot_updates})
-    return Training(graph, solution, quadratic, dtype, step.node.serial, count, values)
+    return Training(graph, solution, quadratic, dtype, step.node.serial, count, momenta, values)

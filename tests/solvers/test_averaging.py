@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netspec.schema.kinds import SOLVERS
+from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.averaging import EMASpec
 from netspec.solvers.base import SolverSpec
 from tests.solvers.problem import SHAPES, training

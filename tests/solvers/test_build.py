@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from netspec.graph.graph import Graph
 from netspec.graph.ops.elementwise import Cast
-from netspec.graph.ops.functions import Expm1
 from netspec.graph.ops.source import Input, State
+from netspec.graph.ops.unary import Expm1
 from netspec.graph.types import DType, TensorType
 from netspec.graph.verify import verify
-from netspec.schema.kinds import SOLVERS
+from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.adam import AdamW
 from netspec.solvers.base import Param
 from netspec.solvers.rules import debias

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netspec.schema.annotations import fields_by_name
-from netspec.schema.docs import field_docs
-from netspec.schema.kinds import SCHEDULES
+from netspec.schema.specs.annotations import fields_by_name
+from netspec.schema.specs.docs import field_docs
+from netspec.schema.specs.kinds import SCHEDULES
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.sgd import SGD
 from tests.solvers.problem import samples
@@ -94,19 +94,34 @@ def restarts(
 
 def one_cycle(
     t: int, total: int, *, peak: float, decay_steps: int = 0, pct_start: float = 0.3, anneal_strategy: str = "cos",
-    div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False,
+    div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False, initial: float = 0.0,
+    end: float = 0.0,
 ) -> float:  # fmt: skip
-    length, low = decay_steps or total, peak / div_factor
+    length, low = decay_steps or total, initial or peak / div_factor
     ends = [(0.0, low), (pct_start * length - 1, peak)]
     if three_phase:
         ends.append((2 * pct_start * length - 2, low))
-    ends.append((length - 1, low / final_div_factor))
-    for (start, first), (end, second) in pairwise(ends):
-        if t <= end:
-            share = (t - start) / (end - start)
+    ends.append((length - 1, end or low / final_div_factor))
+    for (start, first), (stop, second) in pairwise(ends):
+        if t <= stop:
+            share = (t - start) / (stop - start)
             share = share if anneal_strategy == "linear" else (1 - cos(pi * share)) / 2
             return first + (second - first) * share
     return ends[-1][1]
+
+
+def cyclic(
+    t: int, total: int, *, initial: float, peak: float, step_size_up: int, step_size_down: int = 0,
+    mode: str = "triangular", gamma: float = 1.0,
+) -> float:  # fmt: skip
+    """Smith 2017, in the form of PyTorch's documentation of CyclicLR, with the fraction of a cycle."""
+    length = step_size_up + (step_size_down or step_size_up)
+    cycle = floor(1 + t / length)
+    x, ratio = 1 + t / length - cycle, step_size_up / length
+    height = x / ratio if x <= ratio else (x - 1) / (ratio - 1)
+    return initial + (peak - initial) * height * {
+        "triangular": 1.0, "triangular2": 2.0 ** (1 - cycle), "exp_range": float(gamma**t),
+    }[mode]  # fmt: skip
 
 
 def stable(
@@ -152,6 +167,7 @@ REFERENCES: dict[str, Callable[..., float]] = {
     "InverseSqrtDecay": lambda t, total, *, initial, decay_steps: initial / sqrt(1 + t / decay_steps),
     "SigmoidDecay": lambda t, total, *, initial, gamma, step_size: initial / (1 + exp(-gamma * (t - step_size))),
     "OneCycle": one_cycle,
+    "CyclicLR": cyclic,
     "WarmupStableDecay": stable,
     "Sequence": sequence,
     "ReduceLROnPlateau": lambda t, total, *, schedule, **_: formula(t, total, schedule),  # before any reduction
@@ -167,6 +183,13 @@ def test_it_follows_its_closed_form(type_, sample) -> None:
     assert found == pytest.approx(
         [REFERENCES[type_](t, TOTAL, **sample) for t in range(2 * TOTAL)], rel=1e-12, abs=1e-15
     )
+
+
+@pytest.mark.parametrize(("type_", "sample"), SAMPLES, ids=lambda value: str(value))
+def test_no_value_exceeds_its_upper_bound(type_, sample) -> None:
+    made = schedule(type=type_, **sample)
+    assert isfinite(made.upper_bound)
+    assert max(made.value(t, total) for total in (1, 5, TOTAL) for t in range(3 * TOTAL)) <= made.upper_bound
 
 
 @pytest.mark.parametrize("cls", list(SCHEDULES), ids=lambda cls: cls.__name__)

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from netspec.graph.verify import verify
-from netspec.schema.annotations import fields_by_name
-from netspec.schema.docs import field_docs
-from netspec.schema.kinds import SOLVERS
+from netspec.schema.specs.annotations import fields_by_name
+from netspec.schema.specs.docs import field_docs
+from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.base import SolverSpec
 from tests.solvers.formulas import FORMULAS, Slots, shrinking, usual_decay
 from tests.solvers.problem import MULTIPLIERS, PLAIN, Quadratic, samples, training
+from tests.solvers.test_every_schedule import formula as at
 
 STEPS = 10
 # A rate that changes, since what a formula does with the rate of earlier steps is where formulas differ.
@@ -50,6 +51,7 @@ def reference(type_: str, spec: dict[str, Any], multipliers: dict[str, tuple[flo
     slots: dict[str, Slots] = {name: {"name": name} for name in weights}
     history = []
     for t, lr in enumerate(RATES, start=1):
+        scheduled = {key: at(t - 1, STEPS, one) for key, one in spec.items() if key in ("momentum", "beta_1")}
         gradients = {name: quadratic.gradient(name, w) for name, w in weights.items()}
         for kind in ("clipnorm", "clipvalue", "global_clipnorm"):
             if kind in spec:
@@ -58,7 +60,7 @@ def reference(type_: str, spec: dict[str, Any], multipliers: dict[str, tuple[flo
             rate, decay = multipliers[name]
             wd = usual_decay(type_, spec, slots[name], w) * decay
             slots[name]["scheduled"] = lr
-            weights[name] = formula(w, gradients[name], lr * rate, wd, t, slots[name], spec)
+            weights[name] = formula(w, gradients[name], lr * rate, wd, t, slots[name], {**spec, **scheduled})
         averages = {f"solver/{name}/average": s["average"] for name, s in slots.items() if "average" in s}
         history.append(weights | averages)
     return history

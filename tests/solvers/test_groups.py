@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from netspec.errors import SpecError
-from netspec.schema.kinds import SOLVERS
+from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.groups import group_of
 from tests.interpret import Arrays

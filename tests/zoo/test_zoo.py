@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netspec.cli.preflight import preflight
-from netspec.cli.verified import export_model
-from netspec.compile import Purpose
+from netspec.compile import ProgramKind
 from netspec.data.bundled import zoo_root
-from netspec.schema.jsonschema import json_schema
-from netspec.train.model import load
-from netspec.train.preparation import Preparation
+from netspec.schema.specs.json_schema import json_schema
+from netspec.tools.check import check
+from netspec.tools.export import export_model
+from netspec.training.model import load
+from netspec.training.preprocessing import PreprocessingRecord
 
 SPECS = sorted(path for path in zoo_root().glob("*/*.yaml"))
 
@@ -28,7 +28,7 @@ def test_the_schema_that_editors_read_is_that_of_this_code(kind: str) -> None:
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_spec_of_the_zoo_is_right_and_names_its_schema(path: Path) -> None:
-    assert preflight(path).parameters > 0
+    assert check(path).parameters > 0
     first = path.read_text().splitlines()[0]
     kind = "train" if path.name == "train.yaml" else "net"
     assert first == f"# yaml-language-server: $schema=../schema/{kind}.json"
@@ -44,9 +44,9 @@ def test_every_net_of_the_zoo_computes_the_same_in_onnxruntime(path: Path, tmp_p
     given = {
         name: random.standard_normal((2, *one.shape)) if one.dtype == "float32" else np.ones((2, *one.shape), one.dtype)
         for name, one in kinds
-        if name in model.compiler.graph(Purpose.PREDICT, 1).inputs()
+        if name in model.compiler.graph(ProgramKind.PREDICT, 1).inputs()
     }
-    report = export_model(model, tmp_path / "m.onnx", Preparation(), batch=None, opset=None, given=given)
+    report = export_model(model, tmp_path / "m.onnx", PreprocessingRecord(), batch=None, opset=None, given=given)
     for found in (report.comparison, report.on_given):
         assert found is not None
         assert found.whole.scaled < 1e-5  # float32, a few thousand terms at the most

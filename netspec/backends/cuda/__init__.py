@@ -1,14 +1,17 @@
-"""The cuda backend: kernels of our own in CUDA C++, compiled for the GPU at hand by NVRTC through CuPy.
+"""The CUDA backend: kernels in CUDA C++, compiled by NVRTC through CuPy for the GPU of the machine.
 
-`scalar` and `elementwise` write elementwise ops and groups of them; the others are written by hand. `launch` says what
-a kernel is called with; `prelude.cuh` is what each begins with. Importing this touches neither CuPy nor CUDA.
+`scalar_code` and `kernels.elementwise` generate elementwise kernels; the others are written by hand. `launch` defines
+how a kernel is called; `prelude.cuh` precedes each. Importing this package loads neither CuPy nor CUDA.
 """
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
 
-def missing() -> str | None:
-    """Why this backend cannot be used, or None."""
+
+def unavailable_reason() -> str | None:
+    """Why this backend cannot be used; None if it can."""
     try:
         import cupy  # noqa: F401  # only a device that is opened asks
     except ImportError:
@@ -17,8 +20,8 @@ def missing() -> str | None:
 
 
 def cuda_version() -> tuple[int, int] | None:
-    """The CUDA that CuPy was built for, major and minor; None without CuPy."""
-    if missing() is not None:
+    """CUDA version that CuPy was built for, major and minor; None without CuPy."""
+    if unavailable_reason() is not None:
         return None
     import cupy
 
@@ -26,8 +29,15 @@ def cuda_version() -> tuple[int, int] | None:
     return version // 1000, version % 1000 // 10
 
 
-def about() -> str:
-    """What compiles and runs it."""
+def description() -> str:
+    """The libraries that compile and run its kernels."""
     import cupy
 
     return f"CuPy {cupy.__version__}, CUDA {'.'.join(map(str, cuda_version() or ()))}"
+
+
+def wheel_libraries(pattern: str) -> list[Path]:
+    """Files `nvidia/*/lib/PATTERN` of the installed packages, e.g. `libcublasLt.so.13`, sorted."""
+    found = find_spec("nvidia")  # a namespace package of many wheels
+    folders = () if found is None else found.submodule_search_locations or ()
+    return sorted(path for folder in folders for path in Path(folder).glob(f"*/lib/{pattern}"))

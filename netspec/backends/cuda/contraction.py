@@ -1,7 +1,7 @@
-"""`ContractionKernel`: what kernels by a library's products and convolutions have in common.
+"""`ContractionKernel`: base class of kernels that run a library's matrix product or convolution.
 
-A bias is added where the library can do it as it writes the result. What follows is a kernel of our own on the result:
-a library's ReLU makes 0 of NaN, which would hide it from the guard.
+The library adds a bias if it can do so as it writes the result. The rest of the epilogue is a kernel of our own: a
+library's ReLU turns NaN into 0, which would hide it from the guard.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from netspec.backends.cuda import elementwise
-from netspec.backends.cuda.scalar import scalar_code, why_untraceable
-from netspec.backends.moves import in_turn
-from netspec.graph.fused import Anchored, Fused, Step
+from netspec.backends.common.copy_kernels import chain
+from netspec.backends.cuda.kernels import elementwise
+from netspec.backends.cuda.scalar_code import scalar_code, why_untraceable
+from netspec.graph.execution_plan import align_up
+from netspec.graph.fused import EpilogueFused, Fused, FusedStep
 from netspec.graph.kernel import Buffers, Kernel, Thunk
-from netspec.graph.layout import Signature
+from netspec.graph.layout import LayoutSignature
 from netspec.graph.op import Op
 from netspec.graph.ops.elementwise import Add
-from netspec.graph.plan import aligned
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
@@ -25,12 +25,12 @@ FLOATS = (DType.FLOAT32, DType.FLOAT64)
 
 
 def anchor_of(op: Op) -> Op:
-    """The contraction, without what follows it."""
-    return op.anchor if isinstance(op, Anchored) else op
+    """The contraction without its epilogue."""
+    return op.anchor if isinstance(op, EpilogueFused) else op
 
 
-def bias_of(op: Anchored, y: TensorType, extras: Sequence[TensorType], axis: int) -> int | None:
-    """Which of the extras is a bias along `axis` of the result that the first op of the body adds; None if none is."""
+def bias_of(op: EpilogueFused, y: TensorType, extras: Sequence[TensorType], axis: int) -> int | None:
+    """The extra operand that the epilogue first adds as a bias along `axis`; None if there is none."""
     if not isinstance(op.body[0].op, Add):
         return None
     if any(0 in step.operands for step in op.body[1:]) or op.body[0].operands.count(0) != 1:
@@ -44,75 +44,77 @@ def bias_of(op: Anchored, y: TensorType, extras: Sequence[TensorType], axis: int
 
 
 def without_first(body: Fused) -> Fused | None:
-    """A body without its first step, whose result takes the place of operand 0; None where nothing is left."""
+    """An epilogue without its first step, whose result becomes operand 0; None if nothing remains."""
 
     def moved(index: int) -> int:
         return 0 if index == body.arity else index - (index > body.arity)
 
     if len(body.body) == 1:
         return None
-    steps = tuple(Step(step.op, tuple(map(moved, step.operands))) for step in body.body[1:])
+    steps = tuple(FusedStep(step.op, tuple(map(moved, step.operands))) for step in body.body[1:])
     return Fused(body.arity, steps, tuple(map(moved, body.results)))
 
 
 class ContractionKernel(Kernel):
-    """Base: a contraction of two operands by a library, and what follows it, element by element."""
+    """Base class: a contraction of two operands by a library, followed by an elementwise epilogue."""
 
     library: ClassVar[str]
-    """Its name."""
+    """Name of the library."""
     channel: ClassVar[int]
-    """The axis of the result that a bias goes along."""
+    """The axis of the result along which a bias is added."""
     unrounded: ClassVar[bool] = True
-    """Whether the library writes results of narrow operands as they are, to be rounded by what follows."""
+    """Whether the library writes 16-bit results unrounded, so that the epilogue rounds them."""
 
     def declines(self, op: Op, types: Sequence[TensorType]) -> str | None:
-        """Why it cannot take the contraction itself."""
-        raise NotImplementedError  # abstract: subclasses say
+        """Why the library cannot compute the contraction; None if it can."""
+        raise NotImplementedError  # abstract
 
     def adds_bias(self, op: Op, dtype: DType) -> bool:
         """Whether the library adds a bias to results of this type."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # abstract
 
-    def own_workspace(self, node: Node, layouts: Signature) -> int:
-        """Bytes that the library wants."""
-        raise NotImplementedError  # abstract: subclasses say
+    def own_workspace(self, node: Node, layouts: LayoutSignature) -> int:
+        """Bytes of scratch memory of the library."""
+        raise NotImplementedError  # abstract
 
-    def contraction(self, node: Node, layouts: Signature, operands: Sequence[Any], y: Any, space: Any | None) -> Thunk:
+    def contraction(
+        self, node: Node, layouts: LayoutSignature, operands: Sequence[Any], y: Any, space: Any | None
+    ) -> Thunk:
         """A call of the library: operands are two and a bias, if it adds one."""
-        raise NotImplementedError  # abstract: subclasses say
+        raise NotImplementedError  # abstract
 
-    def why_not(self, op: Any, *types: TensorType) -> str | None:
+    def reject_reason(self, op: Any, *types: TensorType) -> str | None:
         if types[0].dtype not in FLOATS:
             return f"{self.library} multiplies floats, not {types[0].dtype}"
         if self.tf32 and types[0].dtype != DType.FLOAT32:
             return f"{types[0].dtype} is not rounded to tf32"
         reason = self.declines(anchor_of(op), types)
-        if reason is not None or not isinstance(op, Anchored):
+        if reason is not None or not isinstance(op, EpilogueFused):
             return reason
         first = op.anchor.infer(*types[: op.anchor_arity])
         assert isinstance(first, TensorType)
         if op.infer(*types) != first:
-            return "what follows makes another type of it"
+            return "the epilogue changes the element type"
         return why_untraceable(op.epilogue(len(types) - op.anchor_arity), (first, *types[op.anchor_arity :]))
 
-    def narrowed(self, node: Node, wanted: Signature) -> Signature | None:
-        a, b = wanted.inputs[:2]
-        return wanted if a.dtype == b.dtype and a.dtype is not None else None
+    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature | None:
+        a, b = preferred.inputs[:2]
+        return preferred if a.dtype == b.dtype and a.dtype is not None else None
 
-    def workspace(self, node: Node, layouts: Signature) -> int:
-        return sum(self._spaces(node, layouts))
+    def workspace(self, node: Node, signature: LayoutSignature) -> int:
+        return sum(self._spaces(node, signature))
 
-    def _spaces(self, node: Node, layouts: Signature) -> tuple[int, int, int]:
-        """Bytes of scratch memory: the library's, for the bias as it is rounded, for the result as it is not yet."""
+    def _spaces(self, node: Node, layouts: LayoutSignature) -> tuple[int, int, int]:
+        """Bytes of scratch memory: the library's, the rounded bias, and the unrounded result."""
         y, (bias, after) = node.types[0], self.body(node)
         unrounded = self.unrounded and after is not None and layouts.outputs[0].dtype is not None
-        of_bias = 0 if bias is None else aligned(y.shape[self.channel] * y.dtype.itemsize)
-        return aligned(self.own_workspace(node, layouts)), of_bias, aligned(y.nbytes) if unrounded else 0
+        of_bias = 0 if bias is None else align_up(y.shape[self.channel] * y.dtype.itemsize)
+        return align_up(self.own_workspace(node, layouts)), of_bias, align_up(y.nbytes) if unrounded else 0
 
     def body(self, node: Node) -> tuple[int | None, Fused | None]:
-        """Which of the extras is the bias that the library adds, and what follows then, on result and extras."""
+        """The extra operand that the library adds as a bias, and the rest of the epilogue on result and extras."""
         op, y = node.op, node.types[0]
-        if not isinstance(op, Anchored):
+        if not isinstance(op, EpilogueFused):
             return None, None
         extras = [value.type for value in node.inputs[op.anchor_arity :]]
         bias = bias_of(op, y, extras, self.channel) if self.adds_bias(op.anchor, y.dtype) else None
@@ -120,7 +122,7 @@ class ContractionKernel(Kernel):
         return bias, whole if bias is None else without_first(whole)
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """The bias rounded, the contraction, what follows: each where there is one."""
+        """Calls that round the bias, contract, and run the epilogue, each if needed."""
         calls, kind, layouts = list[Thunk](), node.types[0], buffers.layouts
         (a, b, *extras), (y,), space = buffers.inputs, buffers.outputs, buffers.workspace
         assert y is not None
@@ -130,7 +132,7 @@ class ContractionKernel(Kernel):
         if of_result:
             assert space is not None
             flat = space[own + of_bias :][: kind.nbytes].view(str(kind.dtype))
-            made = layouts.outputs[0].arranged(flat, kind)
+            made = layouts.outputs[0].view_elements(flat, kind)
         if place is not None:
             bias = extras[place].reshape(-1)
             if bias.dtype != made.dtype:
@@ -143,4 +145,4 @@ class ContractionKernel(Kernel):
         if after is not None:
             types = (value.dtype for value in node.inputs[len(buffers.inputs) - len(extras) :])
             calls.append(elementwise.bound(scalar_code(after, kind.dtype, *types), [made, *extras], [y]))
-        return in_turn(calls)
+        return chain(calls)

@@ -1,6 +1,6 @@
-"""`CudaDevice`: the memory of an NVIDIA GPU, and CuPy's arrays in it.
+"""`CudaDevice`: the memory and streams of an NVIDIA GPU, with CuPy's arrays.
 
-CuPy is imported when the device is opened, never before: `import netspec` does not touch CUDA.
+CuPy is imported when the device is opened: `import netspec` does not load CUDA.
 """
 
 from __future__ import annotations
@@ -10,53 +10,52 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any, ClassVar
 
-from netspec.backends.base import ArrayDevice
-from netspec.backends.cuda.flow import Flow
-from netspec.backends.cuda.gpus import named
-from netspec.backends.cuda.presence import check_apart, usable_gpu
-from netspec.backends.cuda.recording import Recording
-from netspec.backends.cuda.steps import SLOTS, GraphSteps
+from netspec.backends.cuda.detect import check_distinct_gpus, usable_gpu
+from netspec.backends.cuda.execution_queue import ExecutionQueue
+from netspec.backends.cuda.gpus import gpu_named
+from netspec.backends.cuda.graph_capture import SLOTS, CaptureLimits, GraphExecutor
+from netspec.backends.device import ArrayDevice
+from netspec.backends.executor import BoundProgram, Executor
 from netspec.backends.failures import OutOfMemory
-from netspec.backends.steps import Bound, Steps
+from netspec.graph.cost_model import MachineModel
+from netspec.graph.execution_plan import ExecutionPlan
 from netspec.graph.kernel import Thunk
-from netspec.graph.plan import Plan
-from netspec.graph.rates import Rates
 from netspec.graph.types import DType
 
 BFLOAT16_CAPABILITY = 80
-"""Compute capability times ten: of products of bfloat16."""
+"""Compute capability times ten that has bfloat16 products."""
 MOST_CALLS = 10_000
-"""Of a kernel that is timed."""
+"""Maximum number of calls for timing a kernel."""
 
 
 class CudaDevice(ArrayDevice):
-    """A GPU. Ops that have no kernel of the backend `cuda` run their reference code on CuPy arrays."""
+    """A GPU. Ops without a CUDA kernel run their reference code on CuPy arrays."""
 
     name = "cuda"
     backends: ClassVar[tuple[str, ...]] = ("reference", "nccl", "cuda", "cublaslt", "cudnn")
-    narrow: tuple[DType, ...] = (DType.BFLOAT16, DType.FLOAT16)
-    prefers_bytes = True
-    slots = SLOTS
-    sums_itself = True
+    low_precision_dtypes: tuple[DType, ...] = (DType.BFLOAT16, DType.FLOAT16)
+    accepts_uint8 = True
+    input_slots = SLOTS
+    has_collectives = True
 
     def __init__(self, number: int | None = None) -> None:
-        """The GPU with this number, or else the first one; of several workers of a host each has one of its own.
+        """Open the GPU with this number, or the first one; the workers of a host open one each.
 
-        Raises `InputError` where it can't be used, and there are too few for all: see `usable_gpu` and `check_apart`.
+        Raises `InputError` if it cannot be used or there are too few: see `usable_gpu` and `check_distinct_gpus`.
         """
         cupy, number = usable_gpu(number)
-        check_apart(cupy, number)
+        check_distinct_gpus(cupy, number)
         self._gpu = cupy.cuda.Device(number)
         capability = int(self._gpu.compute_capability)
         if capability < BFLOAT16_CAPABILITY:
-            self.narrow = tuple(one for one in self.narrow if one != DType.BFLOAT16)
+            self.low_precision_dtypes = tuple(one for one in self.low_precision_dtypes if one != DType.BFLOAT16)
         self._gpu.use()
         self.xp = cupy
-        self.flow = Flow(cupy)
-        """What it is given to do."""
+        self.flow = ExecutionQueue(cupy)
+        """The queue of work for the GPU."""
 
     def allocate(self, nbytes: int) -> Any:
-        """Zeroed bytes; CuPy aligns them to 512. Raises `RunError` where there are not as many."""
+        """Zeroed memory, which CuPy aligns to 512 bytes. Raises `RunError` if there is not enough."""
         try:
             with self.running():
                 return self.xp.zeros(nbytes, self.xp.uint8)
@@ -68,25 +67,25 @@ class CudaDevice(ArrayDevice):
             ) from error
 
     def free_bytes(self) -> int:
-        """What is left of the GPU's memory, what CuPy keeps for later included."""
+        """Free memory of the GPU, including what CuPy has cached."""
         free: int = self.xp.cuda.runtime.memGetInfo()[0]
         return free + int(self.xp.get_default_memory_pool().free_bytes())
 
     def upload(self, array: Any, host: Any) -> None:
-        """Copy, converting the element type. Nothing else goes on meanwhile: inputs of programs go another way."""
+        """Copy and convert the element type, synchronously. Inputs of programs use another way."""
         with self.running():
             self.flow.stream.synchronize()
             super().upload(array, host)
             self.settle()
 
     def copier(self, target: Any, source: Any) -> Thunk:
-        """A kernel of our own, which can be stopped."""
-        from netspec.backends.cuda.elementwise import copy
+        """A copy kernel, which obeys the stop flag."""
+        from netspec.backends.cuda.kernels.elementwise import copy
 
         return copy(source.reshape(target.shape), target)
 
     def timed(self, call: Thunk, least: float) -> float:
-        """By events of the stream, between which nothing waits for the processor unless calls are shorter than it."""
+        """Measured with events of the stream, without waiting for the processor between calls."""
         runtime = self.xp.cuda
 
         def between(calls: int) -> float:
@@ -96,61 +95,61 @@ class CudaDevice(ArrayDevice):
                 call()
             stop.record()
             stop.synchronize()
-            return float(runtime.get_elapsed_time(start, stop)) / 1e3  # it says milliseconds
+            return float(runtime.get_elapsed_time(start, stop)) / 1e3  # in milliseconds
 
         once = between(1)
         calls = min(max(1, round(least / max(once, 1e-6))), MOST_CALLS)
         return between(calls) / calls
 
     @cached_property
-    def rates(self) -> Rates:  # type: ignore[override]  # nobody sets it
-        """Those of a GPU of this name."""
-        return named(self._properties["name"].decode()).rates
+    def rates(self) -> MachineModel:  # type: ignore[override]  # nobody sets it
+        """Rates of a GPU of this name."""
+        return gpu_named(self._properties["name"].decode()).rates
 
     @cached_property
     def _properties(self) -> dict[str, Any]:
-        """What the driver says of the GPU."""
+        """Properties reported by the driver."""
         found: dict[str, Any] = self.xp.cuda.runtime.getDeviceProperties(self._gpu.id)
         return found
 
     def identity(self) -> list[Any]:
-        """The GPU, and the CUDA that driver and CuPy are of."""
+        """Name of the GPU, its compute capability, and the CUDA versions of driver and CuPy."""
         found, runtime = self._properties, self.xp.cuda.runtime
         version = found["major"], found["minor"], runtime.driverGetVersion(), runtime.runtimeGetVersion()
         return [found["name"].decode(), *version]
 
     def fetch(self, array: Any) -> Any:
-        """A copy in the memory of the processor, of what all runs that were started leave there."""
+        """A copy in host memory, after all runs that were started."""
         with self.running():
             self.flow.stream.synchronize()
             return self.xp.asnumpy(array)
 
     def wait(self) -> None:
-        """For the stream that everything runs on."""
+        """Wait for the main stream."""
         self.flow.stream.synchronize()
 
     def settle(self) -> None:
-        """Wait for whatever CuPy has begun on other streams: tables of kernels, first values."""
+        """Wait for work of CuPy on other streams: loading kernels, initial values."""
         self.xp.cuda.runtime.deviceSynchronize()
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """On this GPU, whatever thread comes here, and on the stream of our own."""
+        """Make this GPU and its main stream current in the calling thread."""
         with self._gpu, self.flow.stream:
             yield
 
-    def around(self, *, array_code: bool) -> Callable[[], AbstractContextManager[object]]:
-        """Always the same."""
+    def run_context(self, *, array_code: bool) -> Callable[[], AbstractContextManager[object]]:
+        """The same context for all programs."""
         return self.running
 
-    def guarding(self) -> AbstractContextManager[object]:
-        """Kernels of our own look at the flag."""
+    def guarded_context(self) -> AbstractContextManager[object]:
+        """Context in which CUDA kernels are bound to check the stop flag."""
         return self.flow.stopping()
 
-    def steps(self, bound: Bound) -> Steps:
-        """One CUDA graph, if it can be."""
-        return GraphSteps(self, bound)
+    def executor(self, bound: BoundProgram) -> Executor:
+        """An executor that captures a CUDA graph if it can."""
+        return GraphExecutor(self, bound)
 
-    def notes(self, plan: Plan) -> list[str]:
+    def notes(self, plan: ExecutionPlan) -> list[str]:
         """Whether a program is a CUDA graph."""
-        return Recording.of(plan).notes()
+        return CaptureLimits.of(plan).notes()

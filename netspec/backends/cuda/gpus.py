@@ -1,53 +1,57 @@
-"""GPUs that can be planned for without being there: what their maker says they are.
+"""Data of GPUs that can be planned for without having one.
 
-Memory and rates are those of NVIDIA's data sheets, in powers of ten, without sparsity and at the boost clock: A100
-80 GB SXM (nvidia-a100-datasheet-us-nvidia-1758950-r4), H100 and H200 SXM (NVIDIA H100 and H200 data sheets; the Hopper
+Memory and rates are those of NVIDIA's data sheets, in powers of ten, without sparsity and at the boost clock: A100 80
+GB SXM (nvidia-a100-datasheet-us-nvidia-1758950-r4), H100 and H200 SXM (NVIDIA H100 and H200 data sheets; the Hopper
 white paper has the exact 494.7 and 989.4), L40S, T4, HGX B200 (NVIDIA Blackwell architecture brief), GeForce RTX 4090
-(Ada white paper, sums in float32). Compute capabilities are those of developer.nvidia.com/cuda-gpus. What a GPU reaches
-is less than any of these.
+(Ada white paper, sums in float32). Compute capabilities are those of developer.nvidia.com/cuda-gpus. Real GPUs reach
+less.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
-from netspec.graph.rates import Rates
+from netspec.graph.cost_model import MachineModel
 from netspec.graph.types import Precision
 
 LAUNCH = 2e-6
-"""Seconds that a kernel takes at least: an estimate of what it is in a CUDA graph."""
+"""Minimum seconds of a kernel: an estimate for a kernel in a CUDA graph."""
 
 
 @dataclass(frozen=True)
-class Links:
-    """What connects a GPU with others, by the names of `parallel/costs/networks.py`, which has the figures."""
+class GpuLinks:
+    """Connections of a GPU, by the names of `distributed/cost_model/networks.py`, which has the figures."""
 
     within: str
-    """GPUs of a host."""
+    """Between GPUs of a host."""
     host: str
-    """With the processor."""
+    """Between a GPU and the processor."""
     between: str = "ib-hdr"
-    """Hosts: a guess, but for those that NVIDIA builds."""
+    """Between hosts; a guess except for hosts that NVIDIA builds."""
 
 
-DGX_A100, DGX_H100 = Links("nvlink", "pcie4", "ib-hdr"), Links("nvlink4", "pcie5", "ib-ndr")
-HGX_B200 = Links("nvlink5", "pcie5", "ib-ndr")
-PCIE3, PCIE4 = Links("pcie3", "pcie3"), Links("pcie4", "pcie4")
+DGX_A100, DGX_H100 = GpuLinks("nvlink", "pcie4", "ib-hdr"), GpuLinks("nvlink4", "pcie5", "ib-ndr")
+HGX_B200 = GpuLinks("nvlink5", "pcie5", "ib-ndr")
+PCIE3, PCIE4 = GpuLinks("pcie3", "pcie3"), GpuLinks("pcie4", "pcie4")
 """NVIDIA's own hosts: a port of 200 or 400 Gbit/s InfiniBand for each of 8 GPUs (user guides of DGX A100, DGX H100);
-and GPUs in hosts of all kinds."""
+and GPUs in hosts of all kinds.
+"""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU by its name."""
+    """Data of a GPU."""
 
     title: str
     capability: tuple[int, int]
-    """Major and minor: what it can do, as the compiler counts it."""
+    """Compute capability: major and minor."""
     memory: int
-    """Bytes. The driver and the libraries take some hundred MB of them."""
-    rates: Rates
-    links: Links
+    """Bytes. The driver and the libraries use some hundred MB of them."""
+    rates: MachineModel
+    links: GpuLinks
 
 
 def _gpu(
@@ -55,16 +59,19 @@ def _gpu(
     capability: tuple[int, int],
     gigabytes: int,
     gigabytes_per_second: float,
-    links: Links,
+    links: GpuLinks,
     **teraflops: float | None,
 ) -> Gpu:
-    """From the units of data sheets; `teraflops` by precision, None where it has no units for it."""
+    """Convert the units of data sheets. `teraflops` by precision, None if the GPU has no units for it."""
     bandwidth, single = gigabytes_per_second * 1e9, teraflops.pop("float32")
     assert single is not None
     products = {Precision(name): value * 1e12 for name, value in teraflops.items() if value is not None}
     return Gpu(
         title, capability, gigabytes * 10**9,
-        Rates(flops=single * 1e12, bytes=bandwidth, cached_bytes=bandwidth, cache=0, call=LAUNCH, products=products),
+        MachineModel(
+            flops_per_second=single * 1e12, bytes_per_second=bandwidth, cached_bytes_per_second=bandwidth,
+            cache_bytes=0, call_seconds=LAUNCH, contraction_flops=products,
+        ),
         links,
     )  # fmt: skip
 
@@ -99,10 +106,28 @@ GPUS = {
 }  # fmt: skip
 """By the name that `--device` takes."""
 UNKNOWN = "a100"
-"""Whose rates are taken for a GPU that is not among them: kernels are compared, so that ratios matter alone."""
+"""The GPU whose rates are assumed for an unknown one: kernels are compared, so only ratios matter."""
 
 
-def named(name: str) -> Gpu:
-    """The GPU that a driver calls so, such as `NVIDIA A100-SXM4-80GB`."""
+def gpu_named(name: str) -> Gpu:
+    """The GPU with a name as reported by the driver, such as `NVIDIA A100-SXM4-80GB`."""
     words = name.lower().replace("rtx ", "rtx").replace("-", " ").split()
     return next((gpu for word, gpu in GPUS.items() if word in words), GPUS[UNKNOWN])
+
+
+_target: ContextVar[str | None] = ContextVar("target", default=None)
+
+
+def target() -> str | None:
+    """The name, in `GPUS`, of the absent GPU that is planned for; None for the current one."""
+    return _target.get()
+
+
+@contextmanager
+def planned_for(name: str) -> Iterator[None]:
+    """Plan for another GPU inside the block."""
+    token = _target.set(name)
+    try:
+        yield
+    finally:
+        _target.reset(token)

@@ -1,7 +1,7 @@
-"""`Launch`: a kernel of our own as CUDA C++, the memory and the numbers that it is called with, and how many threads.
+"""`Launch`: a CUDA C++ kernel with its arguments and the number of threads.
 
-Who compiles and starts it is the `Engine`: CuPy, through NVRTC, or in tests a C++ compiler and the processor. CuPy is
-imported by its first use, which is that of a device that is open.
+An `Engine` compiles and starts it: CuPy with NVRTC, or in tests a C++ compiler and the processor. CuPy is imported on
+first use, by an open device.
 """
 
 from __future__ import annotations
@@ -18,59 +18,59 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from netspec.backends.cuda.scalar import c_type
-from netspec.backends.store import cache_store
+from netspec.backends.cuda.scalar_code import c_type
+from netspec.backends.disk_cache import open_cache
 from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
 
 THREADS = 256
-"""Of a block."""
+"""Threads of a block."""
 WARP = 32
-"""Threads that run together."""
+"""Threads of a warp."""
 MOST_BLOCKS = 1 << 14
-"""Of a launch whose threads go on to further units when they have done theirs: some waves on the largest GPU."""
+"""Maximum number of blocks of a launch whose threads loop over units: some waves on the largest GPU."""
 OPTIONS = ("-std=c++17",)
-"""Of the compiler. Products and sums may become one instruction, as everywhere; nothing else may change a number."""
+"""Compiler options. Products and sums may be contracted; nothing else may change a result."""
 
 Starter: TypeAlias = Callable[[int, int, Sequence[Any]], None]
-"""Starts a kernel with so many blocks of so many threads, and arguments."""
+"""Starts a kernel with a number of blocks, of threads per block, and arguments."""
 
 
 class Engine(Protocol):
-    """Who compiles kernels and starts them."""
+    """Compiles kernels and starts them."""
 
     def starter(self, name: str, text: str) -> Starter:
-        """What starts the kernel called `name` of a whole source text."""
+        """A starter of the kernel called `name` in a source text."""
         ...
 
     def address(self, array: Any) -> int:
-        """Where an array begins."""
+        """Address of an array."""
         ...
 
     def table(self, host: Any) -> Any:
-        """A copy of a NumPy array where kernels can read it."""
+        """A copy of a NumPy array that kernels can read."""
         ...
 
     def on_stream(self, call: Callable[[int], None]) -> Thunk:
-        """A call of a library's function, which is given the stream to work in: that in which kernels are started."""
+        """A call of a library function, which gets the stream in which kernels are started."""
         ...
 
     def device(self) -> int:
-        """The number of the GPU."""
+        """Number of the GPU."""
         ...
 
 
 class CupyEngine:
-    """CuPy on the current GPU. What NVRTC compiled is kept on disk.
+    """CuPy on the current GPU. Code compiled by NVRTC is cached on disk.
 
-    CuPy's own modules of CUDA C++ would not do: it has their numbers below 10⁻³⁸ become 0 (`-ftz=true`).
+    CuPy's own modules cannot be used: it compiles with `-ftz=true`, which flushes numbers below 10⁻³⁸ to 0.
     """
 
     def __init__(self) -> None:
         self._functions: dict[tuple[int, str], Any] = {}
 
     def starter(self, name: str, text: str) -> Starter:
-        """Compiled, or loaded, for the current GPU."""
+        """Compile or load a kernel for the current GPU."""
         key = self.device(), name
         if key not in self._functions:
             self._functions[key] = _loaded(name, text)
@@ -78,34 +78,34 @@ class CupyEngine:
         return lambda blocks, threads, arguments: function((blocks,), (threads,), tuple(arguments))
 
     def address(self, array: Any) -> int:
-        """In the memory of the GPU."""
+        """Address in GPU memory."""
         return int(array.data.ptr)
 
     def table(self, host: Any) -> Any:
-        """In the memory of the GPU."""
+        """A copy in GPU memory."""
         import cupy
 
         return cupy.asarray(host)
 
     def on_stream(self, call: Callable[[int], None]) -> Thunk:
-        """CuPy's current one."""
+        """On CuPy's current stream."""
         from cupy.cuda import get_current_stream
 
         return lambda: call(get_current_stream().ptr)
 
     def device(self) -> int:
-        """CuPy's current one."""
+        """CuPy's current GPU."""
         import cupy
 
         return int(cupy.cuda.runtime.getDevice())
 
 
 def _loaded(name: str, text: str) -> Any:
-    """The kernel called `name` of a source text."""
+    """The kernel called `name` in a source text."""
     from cupy.cuda import Device, compiler, nvrtc
     from cupy.cuda.function import Module
 
-    store, told = cache_store("cuda"), [text, OPTIONS, Device().compute_capability, nvrtc.getVersion()]
+    store, told = open_cache("cuda"), [text, OPTIONS, Device().compute_capability, nvrtc.getVersion()]
     file = f"{sha256(json.dumps(told).encode()).hexdigest()[:32]}.bin"
     code = store.read(file)
     if code is None:
@@ -117,23 +117,23 @@ def _loaded(name: str, text: str) -> Any:
 
 
 engine: Engine = CupyEngine()
-"""Of this process."""
+"""The engine of this process."""
 
 
 def use(other: Engine) -> Engine:
-    """Have another engine from now on; the one before."""
+    """Set another engine; return the previous one."""
     global engine
     before, engine = engine, other
     return before
 
 
 _flag: ContextVar[Any] = ContextVar("flag", default=None)
-"""What kernels that are bound now look at before they write anything, if they do."""
+"""The stop flag that kernels check which are bound now; None if there is none."""
 
 
 @contextmanager
 def stopped_by(flag: Any) -> Iterator[None]:
-    """Kernels that are bound inside of this do nothing when they are called while `flag`, an int32, is not 0."""
+    """Kernels bound inside of this context do nothing when they are called while `flag`, an int32, is not 0."""
     token = _flag.set(flag)
     try:
         yield
@@ -143,14 +143,14 @@ def stopped_by(flag: Any) -> Iterator[None]:
 
 @cache
 def prelude() -> str:
-    """What every source begins with."""
+    """Source text that precedes every kernel."""
     folder = files("netspec.backends.cuda")
     return "\n".join((folder / name).read_text(encoding="utf-8") for name in ("prelude.cuh", "product.cuh"))
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a kernel, and what is given for it."""
+    """A parameter of a kernel, and its argument."""
 
     name: str
     kind: str
@@ -158,13 +158,13 @@ class Parameter:
 
 
 def pointer(name: str, array: Any, *, written: bool = False) -> Parameter:
-    """The first element of an array."""
+    """A pointer to the first element of an array."""
     const = "" if written else "const "
     return Parameter(name, f"{const}{c_type(DType(str(array.dtype)))} *", array)
 
 
 def sizes(large: int, **values: int) -> list[Parameter]:
-    """Whole numbers of the type `Index`: one that `large`, the most that is counted, fits into."""
+    """Integers of the type `Index`, which is wide enough for `large`, the largest count."""
     kind, dtype = ("int64", np.int64) if large >= 2**31 - MOST_BLOCKS * THREADS else ("int32", np.int32)
     return [Parameter(name, kind, dtype(value)) for name, value in values.items()]
 
@@ -180,19 +180,19 @@ class Launch:
 
     parameters: Sequence[Parameter]
     body: str
-    """Statements in which parameters have their names."""
+    """Statements that use the names of the parameters."""
     units: int
-    """How many units of work there are: of threads, or of blocks."""
+    """Number of units of work, for threads or for blocks."""
     of_blocks: bool = False
     threads: int = THREADS
 
     @property
     def blocks(self) -> int:
-        """How many are started."""
+        """Number of blocks."""
         return max(1, min(MOST_BLOCKS, self.units if self.of_blocks else -(-self.units // self.threads)))
 
     def text(self) -> tuple[str, str]:
-        """The kernel's name, and its source without what all begin with. Equal sources have equal names."""
+        """The kernel's name and its source without the prelude. Equal sources have equal names."""
         index = next((one.kind for one in self.parameters if one.kind in ("int32", "int64")), "int32")
         parameters = ", ".join(f"{one.kind} {one.name}" for one in self.parameters)
         body = "\n    ".join(self.body.strip("\n").splitlines())
@@ -202,7 +202,7 @@ class Launch:
         return name, f'\nextern "C" __global__ void {head} {name}{code}'
 
     def bind(self) -> Thunk:
-        """A call of it."""
+        """A call of the kernel."""
         flag = _flag.get()
         launch = self if flag is None else self._with(flag)
         name, text = launch.text()
@@ -211,7 +211,7 @@ class Launch:
         return lambda: start(blocks, threads, arguments)
 
     def _with(self, flag: Any) -> Launch:
-        """The same, but nothing while the flag is up: all threads see the same, and none waits for another."""
+        """The same, but a no-op while the stop flag is set: all threads see the same value, without synchronization."""
         return replace(
             self, parameters=[*self.parameters, pointer("stopped", flag)], body=f"if (*stopped) return;\n{self.body}"
         )

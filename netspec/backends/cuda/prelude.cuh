@@ -41,6 +41,12 @@ __device__ inline uint16 half_bits(float value) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
     return bits;
 }
+
+__device__ inline uint16 half_bits(double value) {
+    uint16 bits;
+    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(bits) : "d"(value));
+    return bits;
+}
 #endif
 
 // Elements that a thread reads and writes at once.
@@ -70,8 +76,17 @@ __device__ inline void store(bfloat16 &place, float value) {
     place.bits = value != value ? (uint16)(bits >> 16 | 64) : (uint16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+// Convert through float32, as ml_dtypes does.
+__device__ inline void store(bfloat16 &place, double value) {
+    store(place, (float)value);
+}
+
 // What is too large becomes infinite.
 __device__ inline void store(float16 &place, float value) {
+    place.bits = half_bits(value);
+}
+
+__device__ inline void store(float16 &place, double value) {
     place.bits = half_bits(value);
 }
 
@@ -110,7 +125,7 @@ OF_ONE(rint, rintf, rint)
 OF_TWO(pow, powf, pow)
 OF_TWO(fmod, fmodf, fmod)
 
-// A place, or the nearest end of 0 … size.
+// `place`, clipped to the range from 0 to `size`, both included.
 __device__ inline int64 within(int64 place, int64 size) {
     return place < 0 ? 0 : place > size ? size : place;
 }

@@ -1,23 +1,23 @@
-"""Windows in one, two or three spatial axes: one or two are three of which the first have size 1."""
+"""Windows with one to three spatial axes, as three axes of which the first ones may have size 1."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TypeVar
 
-from netspec.layers.window import Window
+from netspec.graph.ops.window import Window
 
 AXES = "dhw"
 T = TypeVar("T")
 
 
 def of_three(values: Sequence[T], missing: T) -> tuple[T, ...]:
-    """One for each of the three axes, `missing` for those that are not there."""
+    """Values for three axes, `missing` for absent ones."""
     return (missing,) * (len(AXES) - len(values)) + tuple(values)
 
 
 def geometry(window: Window) -> dict[str, tuple[int, ...]]:
-    """Sizes, steps, dilation and padding before of a window, along three axes, by the words for them in a body."""
+    """Size, strides, dilation and padding of a window along three axes, by their placeholders in a body."""
     return {
         "KERNEL": of_three(window.size, 1),
         "STRIDE": of_three(window.strides, 1),
@@ -27,5 +27,5 @@ def geometry(window: Window) -> dict[str, tuple[int, ...]]:
 
 
 def extents(name: str, spatial: Sequence[int]) -> dict[str, int]:
-    """The spatial sizes of an array, as numbers `NAME_d`, `NAME_h` and `NAME_w`."""
+    """Spatial sizes of an array as `NAME_d`, `NAME_h` and `NAME_w`."""
     return {f"{name}_{axis}": size for axis, size in zip(AXES, of_three(spatial, 1), strict=True)}

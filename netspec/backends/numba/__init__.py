@@ -1,8 +1,9 @@
-"""The numba backend: kernels of our own, compiled for the machine at hand and kept on disk.
+"""The numba backend: kernels compiled for the processor of the machine and cached on disk.
 
-`trace` and `codegen` turn elementwise ops into scalar source; the kernels written by hand (`pooling`, `reduce`, …) are
-functions over pointers. `native` compiles either with numba, once, to machine code that later runs load without it;
-`threads` runs them on the OpenMP threads that oneDNN uses too.
+`scalar_code` and `codegen` generate the source of elementwise kernels; the kernels written by hand (`kernels.pooling`,
+`kernels.reduction`, …) are functions over pointers. `native` compiles both with numba, once, to machine code that later
+runs load without numba; `threads` runs them on the OpenMP threads that oneDNN uses too. `winograd` is a backend of its
+own.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 
-def missing() -> str | None:
-    """Why this backend cannot be used, or None."""
+def unavailable_reason() -> str | None:
+    """Why this backend cannot be used; None if it can."""
     for package in ("numba", "llvmlite"):
         if find_spec(package) is None:
             return f"the package {package} is not installed"
     return None
 
 
-def about() -> str:
-    """What compiles and runs it."""
+def description() -> str:
+    """Versions of the compiler, and the number of threads."""
     from importlib.metadata import version
 
     from netspec.backends.openmp import thread_count

@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from netspec.backends.loops import Loops
+from netspec.backends.common.loops import Loops
 from netspec.graph.types import DType
 
 
 @dataclass(frozen=True)
 class Result:
-    """A result that is read: its number, its type, and the operand that it is written over."""
+    """A result that is read: its number, its type, and the operand that it overwrites."""
 
     number: int
     dtype: DType
@@ -25,24 +25,24 @@ class Result:
 
 @dataclass(frozen=True)
 class ElementwiseSource:
-    """The text of a kernel body, and what arguments it takes."""
+    """Source of a kernel body, and its arguments."""
 
     lines: tuple[str, ...]
     names: tuple[str, ...]
-    """Code for one element, and the names of the results in it, from `trace.scalar_code`."""
+    """Code for one element, and the names of the results in it, from `scalar_code`."""
     operands: tuple[DType, ...]
     results: tuple[Result, ...]
     loops: Loops
-    """Steps are those of the operands, then of the results."""
+    """Strides of the operands, then of the results."""
 
     @property
     def depth(self) -> int:
-        """How many loops there are."""
+        """Number of loops."""
         return len(self.loops.sizes)
 
     @cached_property
     def pointers(self) -> list[int]:
-        """For each operand and result, the first array that lies at the same place."""
+        """For each operand and result, the first array with the same memory."""
         count = len(self.operands)
         return [*range(count), *(count + k if one.over is None else one.over for k, one in enumerate(self.results))]
 
@@ -52,18 +52,18 @@ class ElementwiseSource:
         return sorted(set(self.pointers))
 
     def inner(self, array: int) -> int:
-        """The step of an array in the innermost loop."""
+        """Stride of an array in the innermost loop."""
         return self.loops.steps[array][-1]
 
     def numbers(self) -> dict[str, int]:
-        """The arguments that are no pointers, by name: sizes, inner steps that are neither 0 nor 1, outer steps."""
+        """The arguments that are not pointers, by name: sizes, inner strides other than 0 and 1, outer strides."""
         found = {f"n{axis}": self.loops.sizes[axis] for axis in range(1, self.depth)}
         found |= {f"s{k}": self.inner(k) for k in self.arrays if self.inner(k) not in (0, 1)}
         outer = range(self.depth - 1)
         return found | {f"s{k}_{axis}": self.loops.steps[k][axis] for k in self.arrays for axis in outer}
 
     def text(self) -> str:
-        """The source of the function `body`."""
+        """Source of the function `body`."""
         arguments = [*(f"p{k}" for k in self.arrays), *self.numbers()]
         text = [f"def body(first, last, {', '.join(arguments)}):"]
         indent, span = "    ", "first, last"
@@ -86,7 +86,7 @@ class ElementwiseSource:
         return "\n".join(text + [f"{indent}    {line}" for line in body])
 
     def _row(self) -> list[str]:
-        """Where row number `row` begins in each array."""
+        """Lines that compute where row number `row` begins in each array."""
         lines = ["rest = row"]
         for axis in range(self.depth - 2, 0, -1):
             lines += [f"i{axis} = rest % n{axis}", f"rest = rest // n{axis}"]

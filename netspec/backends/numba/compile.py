@@ -1,26 +1,26 @@
-"""Numba at work: a generated module becomes an object file with one function in it."""
+"""Compile a generated module with numba to an object file with one function."""
 
 from __future__ import annotations
 
 import re
 from types import ModuleType
 
-from netspec.backends.numba.linker import pack
+from netspec.backends.numba.native import pack
 
 FUNCTIONS = (
     "exp", "expm1", "log", "log1p", "pow", "sqrt", "sin", "cos", "asin", "acos", "atan", "sinh", "cosh", "tanh",
     "asinh", "acosh", "atanh", "floor", "ceil", "rint", "fmod",
 )  # fmt: skip
 LIBRARY_CALLS = {"memset", "memcpy", "memmove", *FUNCTIONS, *(f"{name}f" for name in FUNCTIONS)}
-"""What machine code may call: the C and mathematics libraries, which every process has."""
+"""Functions that machine code may call: the C and math libraries, which every process has."""
 
 OPTIONS = (
-    # A loop is given up when more pointers than this (8 by default) must be compared before it may be vectorized.
+    # LLVM does not vectorize a loop if more pointers than this (8 by default) must be compared first.
     "-runtime-memory-check-threshold=256",
-    # Pointers are compared row by row: over all rows at once, columns of one matrix seem to overlap each other.
+    # Compare pointers row by row: over all rows at once, columns of one matrix seem to overlap.
     "-hoist-runtime-checks=false",
 )
-"""Settings of LLVM. Whoever changes them counts up `native.ABI`."""
+"""Settings of LLVM. Increment `native.ABI` when they change."""
 
 _set: list[str] = []
 
@@ -37,7 +37,7 @@ def compile_module(module: ModuleType) -> bytes:
 
 
 def _set_up() -> None:
-    """Settings of LLVM, for the process."""
+    """Apply LLVM's settings to the process."""
     if not _set:
         import llvmlite.binding as llvm
 

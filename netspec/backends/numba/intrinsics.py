@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import extending, types
 
 WORD = ir.IntType(64)
-# What it makes is called in compiled code, with other arguments than declared.
+# the results are called in compiled code, with other arguments than declared
 intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
 
 
@@ -32,7 +32,7 @@ def pointer(typing_context: Any, address: Any, dtype: Any) -> Any:
 
 @intrinsic
 def double(typing_context: Any, word: Any) -> Any:
-    """The float64 whose bits are `word`."""
+    """The float64 with the bits `word`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], ir.DoubleType())
@@ -62,7 +62,7 @@ def from_bits(typing_context: Any, word: Any) -> Any:
 
 @intrinsic
 def maximum(typing_context: Any, a: Any, b: Any) -> Any:
-    """The greater of two floats of one type, NaN if one is; a loop over it becomes vector instructions."""
+    """Maximum of two floats of one type, NaN if one is; vectorizes in loops."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = args[0].type

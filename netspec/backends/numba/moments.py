@@ -14,7 +14,7 @@ def moments_of_planes(
     first: int, last: int, x: Any, means: Any, squares: Any, zero: float, rows: int, channels: int, inner: int,
     piece: int, part: float,
 ) -> None:  # fmt: skip
-    """Of each (row, channel), whose `inner` elements lie side by side: the mean, and Σ (x - mean)²."""
+    """Mean and Σ (x - mean)² of each (row, channel), whose `inner` elements are contiguous."""
     for unit in range(first, last):
         total = zero
         for i in range(inner):
@@ -31,14 +31,14 @@ def moments_of_rows(
     first: int, last: int, x: Any, means: Any, squares: Any, zero: float, rows: int, channels: int, inner: int,
     piece: int, part: float,
 ) -> None:  # fmt: skip
-    """Of each piece of rows, whose channels lie side by side: the means, and Σ (x - mean)²."""
+    """Means and Σ (x - mean)² of each part of rows, with contiguous channels."""
     for unit in range(first, last):
         start, stop, to = unit * piece, min((unit + 1) * piece, rows), unit * channels
         count = part if stop - start == piece else part * (stop - start) / piece
         for c in range(channels):
             means[to + c] = zero
             squares[to + c] = zero
-        even = stop - (stop - start) % 4  # four rows at a time: sums go to memory a quarter as often
+        even = stop - (stop - start) % 4  # four rows at a time, to write sums to memory a quarter as often
         for r in range(start, even, 4):
             a = r * channels
             b = a + 2 * channels
@@ -71,9 +71,9 @@ def moments(
     first: int, last: int, means: Any, squares: Any, gamma: Any, mean: Any, variance: Any, scale: Any, sqrt: Any,
     number: Any, zero: float, epsilon: float, parts: int, channels: int, length: int, piece: int, fold: int,
 ) -> None:  # fmt: skip
-    """Of each channel: mean and variance of all parts together, and gamma / √(variance + ε).
+    """Mean and variance of each channel from all parts, and gamma / √(variance + ε).
 
-    `fold` parts are of one piece; the last piece is shorter.
+    `fold` parts belong to one piece; the last piece is shorter.
     """
     for c in range(first, last):
         mean[c] = zero
@@ -98,7 +98,7 @@ def flows_of_planes(
     first: int, last: int, x: Any, mean: Any, offsets: Any, slopes: Any, flow: Any, arrays: Any, zero: float,
     rows: int, channels: int, inner: int, piece: int,
 ) -> None:  # fmt: skip
-    """Of each (row, channel): Σ dy and Σ dy · (x - mean), where dy is `flow(arrays, place, channel)`."""
+    """Σ dy and Σ dy · (x - mean) of each (row, channel), where dy is `flow(arrays, place, channel)`."""
     for unit in range(first, last):
         offset, slope, c = zero, zero, unit % channels
         middle = mean[c]
@@ -114,7 +114,7 @@ def flows_of_rows(
     first: int, last: int, x: Any, mean: Any, offsets: Any, slopes: Any, flow: Any, arrays: Any, zero: float,
     rows: int, channels: int, inner: int, piece: int,
 ) -> None:  # fmt: skip
-    """Of each piece of rows: Σ dy and Σ dy · (x - mean)."""
+    """Σ dy and Σ dy · (x - mean) of each part of rows."""
     for unit in range(first, last):
         to = unit * channels
         for c in range(channels):
@@ -141,7 +141,7 @@ def flows(
     first: int, last: int, offsets: Any, slopes: Any, gamma: Any, variance: Any, dgamma: Any, dbeta: Any, direct: Any,
     level: Any, tilt: Any, sqrt: Any, zero: float, one: float, epsilon: float, share: float, parts: int, channels: int,
 ) -> None:  # fmt: skip
-    """Of each channel: dgamma, dbeta, and the three factors of dx = direct · dy - level - tilt · (x - mean)."""
+    """dgamma, dbeta and the three factors of dx = direct · dy - level - tilt · (x - mean) of each channel."""
     for c in range(first, last):
         dgamma[c] = zero
         dbeta[c] = zero

@@ -1,8 +1,8 @@
-"""The OpenMP threads: one pool, that of GNU's libgomp, shared with every other library that uses it.
+"""The OpenMP threads: GNU's libgomp's pool, shared with every other library that uses it.
 
-A kernel is started on all threads by one call of `GOMP_parallel`, the function that compilers emit for
-`#pragma omp parallel`; each thread asks for its number and takes its share of the units of work. Where there is no
-libgomp, kernels run on the calling thread.
+A kernel is started on all threads by a call of `GOMP_parallel`, the function that compilers emit for `#pragma omp
+parallel`; each thread queries its number and processes its share of the units. Without libgomp, kernels run on the
+calling thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache, partial
 from netspec.backends.openmp import openmp, thread_count
 
 SERIAL_WORK = 131072
-"""So many elements take 5 to 15 µs: they are done before a second thread would have begun."""
+"""Number of elements that take 5 to 15 µs, less than starting a second thread."""
 
 
 @cache
@@ -34,7 +34,7 @@ _long: Callable[[int], Callable[[ctypes.c_void_p], None]] = ctypes.CFUNCTYPE(Non
 def starter(address: int, words: int, units: int, work: int) -> partial[None]:
     """A call of the kernel at `address` with the words at the address `words`.
 
-    Small work keeps Python's lock, which costs less than to give it up; large work is shared out without it.
+    Small work keeps the GIL, which is cheaper than releasing it; large work runs on several threads without it.
     """
     argument = ctypes.c_void_p(words)
     if work < SERIAL_WORK:

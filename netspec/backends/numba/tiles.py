@@ -1,7 +1,7 @@
-"""Tiles of convolutions whose innermost axis is the batch: sums over all taps, kept in vector registers.
+"""Tiles of convolutions whose innermost axis is the batch: sums over all taps, in vector registers.
 
-A vector holds one place and one channel of 16 samples, so channels need not fill a vector: a weight is spread over one.
-Imported only when something is compiled.
+A vector holds one position and channel of 16 samples, so channels need not fill a vector: a weight is broadcast.
+Imported only for compiling.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ def place(builder: Any, base: Any, *terms: tuple[Any, Any]) -> Any:
 
 
 def number(value: int) -> Any:
-    """A whole number."""
+    """An integer constant."""
     return ir.Constant(WORD, value)
 
 
 def load(builder: Any, array: Any, at: Any) -> Any:
-    """A vector from an array."""
+    """Load a vector from an array."""
     address = builder.bitcast(builder.gep(array, [at]), VECTOR.as_pointer())
     return builder.load(address, align=4)
 
 
 def spread(builder: Any, array: Any, at: Any) -> Any:
-    """A vector of one number."""
+    """Broadcast a number to a vector."""
     word = ir.IntType(32)
     nothing = ir.Constant(VECTOR, ir.Undefined)
     one = builder.insert_element(nothing, builder.load(builder.gep(array, [at])), ir.Constant(word, 0))
@@ -95,7 +95,7 @@ def taps(rows: int, relu: bool) -> Any:
             for r in range(rows):
                 for side in range(SIDE_BY_SIDE):
                     found = builder.load(sums[r][side])
-                    if relu:  # what is not below 0 stays, NaN with it
+                    if relu:  # what is not below 0 is kept, including NaN
                         found = builder.select(builder.fcmp_ordered("<", found, ZERO), ZERO, found)
                     at = builder.add(place(builder, y0, (number(r), yr)), number(LANES * side))
                     builder.store(found, builder.bitcast(builder.gep(y, [at]), VECTOR.as_pointer()), align=4)

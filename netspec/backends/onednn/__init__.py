@@ -1,21 +1,21 @@
 """Kernels by oneDNN, Intel's library of compiled primitives, called through `ctypes`: no compiler, no extension module.
 
-`library` finds the shared library, `engine` is a processor it runs on, `memory` describes and holds arrays, `primitive`
-binds a computation to them, and the other files say how each family of primitives is made.
+`library` finds the shared library, `native` calls it, `memory` describes and holds arrays, `primitive` binds a
+computation to them, `primitive_descs` describes each family of primitives, and `kernels` are the nodes that it runs.
 """
 
 from __future__ import annotations
 
 
-def missing() -> str | None:
-    """Why its kernels cannot be used here; None if they can."""
-    from netspec.backends.onednn.library import why_missing
+def unavailable_reason() -> str | None:
+    """Why this backend cannot be used; None if it can."""
+    from netspec.backends.onednn.library import unavailable_reason as reason
 
-    return why_missing() or None
+    return reason() or None
 
 
-def about() -> str:
-    """Which library runs it, with which instructions of the processor."""
+def description() -> str:
+    """Version of the library, and the processor instructions that it uses."""
     from netspec.backends.onednn.library import open_library
     from netspec.backends.openmp import thread_count
 

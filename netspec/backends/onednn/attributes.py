@@ -1,4 +1,4 @@
-"""`Attributes` of a primitive: what is fused behind it, who owns its scratch memory, how precise its products are."""
+"""`Attributes` of a primitive: post-ops, owner of scratch memory, precision of products."""
 
 from __future__ import annotations
 

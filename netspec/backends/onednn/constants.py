@@ -1,4 +1,4 @@
-"""The numbers of oneDNN's C interface that netspec uses, by their names in `dnnl_types.h`. Stable within version 3."""
+"""Constants of oneDNN's C interface, by their names in `dnnl_types.h`. Stable within version 3."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum, IntFlag
 
 
 class Status(IntEnum):
-    """`dnnl_status_t`: how a call ended."""
+    """`dnnl_status_t`: result of a call."""
 
     SUCCESS = 0
     OUT_OF_MEMORY = 1
@@ -49,21 +49,21 @@ class Tag(IntEnum):
     """
 
     ANY = 1
-    """Left to the primitive to choose."""
+    """Chosen by the primitive."""
     ABCD_B8 = 102
     ABCD_B16 = 78
 
 
 class FormatKind(IntEnum):
-    """`dnnl_format_kind_t`: what sort of layout a descriptor has."""
+    """`dnnl_format_kind_t`: kind of layout of a descriptor."""
 
     ANY = 1
     BLOCKED = 2
-    """Strides, and perhaps blocks."""
+    """Strides, and possibly blocks."""
 
 
 class Propagation(IntEnum):
-    """`dnnl_prop_kind_t`: forward or backward, and what of it."""
+    """`dnnl_prop_kind_t`: forward, or which backward computation."""
 
     FORWARD_TRAINING = 64
     FORWARD_INFERENCE = 96
@@ -72,12 +72,12 @@ class Propagation(IntEnum):
 
 
 def forward(training: bool) -> Propagation:
-    """The kind of forward computation: one whose backward will run too, or not."""
+    """The kind of forward computation, with or without a backward one."""
     return Propagation.FORWARD_TRAINING if training else Propagation.FORWARD_INFERENCE
 
 
 class Algorithm(IntEnum):
-    """`dnnl_alg_kind_t`: which function a primitive computes, or by which method."""
+    """`dnnl_alg_kind_t`: function or method of a primitive."""
 
     CONVOLUTION_DIRECT = 0x1
     DECONVOLUTION_DIRECT = 0xA
@@ -192,7 +192,7 @@ def post_op_weights(index: int) -> int:
 
 
 class Query(IntEnum):
-    """`dnnl_query_t`: what may be asked of a descriptor."""
+    """`dnnl_query_t`: queries of a descriptor."""
 
     INPUTS = 3
     OUTPUTS = 4

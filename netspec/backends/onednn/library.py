@@ -1,7 +1,7 @@
-"""Where oneDNN's shared library is found, and which version it is.
+"""Search for oneDNN's shared library, and its version.
 
-Looked for in this order: the file that the environment variable `NETSPEC_ONEDNN` names (`off` masks the library, to run
-without it); a system library no older than the wheel's; the library of the wheel `onednn-cpu-gomp`.
+The search order is: the file in the environment variable `NETSPEC_ONEDNN` (`off` masks the library); a system library
+no older than the wheel's; the library of the wheel `onednn-cpu-gomp`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ FILE = "libdnnl.so.3"
 MAJOR = 3
 """The C interface is stable within a major version."""
 OLDEST = (3, 2)
-"""Minor versions before this one lack functions and primitives that are called here."""
+"""Minimum minor version: older ones lack functions and primitives that are called here."""
 OPENMP = 2
-"""`DNNL_RUNTIME_OMP`: the only runtime whose thread count netspec knows how to set."""
+"""`DNNL_RUNTIME_OMP`: the only runtime whose number of threads netspec can set."""
 
 BFLOAT16 = 0x80
 """The bit of an instruction set with AVX512_BF16."""
@@ -65,7 +65,7 @@ class Library:
 
     @property
     def instruction_set(self) -> str:
-        """The instructions it will use on this processor, by oneDNN's name, e.g. `avx512_core_bf16`."""
+        """Instructions that it uses on this processor, by oneDNN's name, e.g. `avx512_core_bf16`."""
         found = int(self.functions.dnnl_get_effective_cpu_isa())
         return INSTRUCTION_SETS.get(found, hex(found))
 
@@ -76,13 +76,13 @@ class Library:
 
 
 def open_library() -> Library | None:
-    """The library, or None where there is none that can be used (`why_missing` says why). Never raises."""
+    """The library, or None if none can be used (`unavailable_reason` says why). Never raises."""
     found = _search(os.environ.get(SETTING, ""))
     return found if isinstance(found, Library) else None
 
 
-def why_missing() -> str:
-    """Why `open_library` gives None, in words for the user; empty where it gives a library."""
+def unavailable_reason() -> str:
+    """Why `open_library` returns None, for the user; empty if it returns a library."""
     found = _search(os.environ.get(SETTING, ""))
     return found if isinstance(found, str) else ""
 
@@ -95,7 +95,7 @@ def _search(setting: str) -> Library | str:
     if setting:
         return load(setting)
     if sys.platform != "linux":
-        return f"there is no wheel of oneDNN for {sys.platform}; {SETTING}=path names a library"
+        return f"oneDNN has no wheel for {sys.platform}; {SETTING}=path names a library"
     system = load(FILE)
     bundled = _first(path for path in wheel_paths() if path.exists())
     if isinstance(system, Library) and (not isinstance(bundled, Library) or system.version >= bundled.version):
@@ -106,7 +106,7 @@ def _search(setting: str) -> Library | str:
 
 
 def _first(paths: Iterator[Path]) -> Library | str:
-    """The first of the files that loads; else why the last did not."""
+    """The first of the files that loads; otherwise the error of the last one."""
     found: Library | str = ""
     for path in paths:
         found = load(str(path))
@@ -116,7 +116,7 @@ def _first(paths: Iterator[Path]) -> Library | str:
 
 
 def wheel_paths() -> list[Path]:
-    """Where pip puts the wheel's library: the data folder of each kind of installation, the environment's own first."""
+    """Where pip installs the wheel's library: the data folder of each kind of installation."""
     import sysconfig
 
     roots = [Path(sys.prefix), Path(sysconfig.get_path("data"))]
@@ -124,14 +124,14 @@ def wheel_paths() -> list[Path]:
         roots.append(Path(sysconfig.get_path("data", sysconfig.get_preferred_scheme("user"))))
     roots.append(Path(sys.base_prefix))
     folders = [root / "lib" for root in roots]
-    # Of `pip install --prefix`, PREFIX/lib/python3.x/site-packages is on the path, and the library two folders above.
+    # with `pip install --prefix`, PREFIX/lib/python3.x/site-packages is on the path, the library two folders above
     folders += [Path(entry).parent.parent for entry in sys.path if Path(entry).name == "site-packages"]
     return [folder / FILE for folder in dict.fromkeys(folders)]
 
 
 def load(path: str) -> Library | str:
-    """Load a file, or a name that the system's loader finds; a text says why it cannot be used."""
-    pool = openmp()  # first: how its threads wait is said before it is loaded
+    """Load a file, or a name that the system's loader finds; returns a text if it cannot be used."""
+    pool = openmp()  # first, because the wait policy must be set before loading
     try:
         functions = ctypes.CDLL(path)
         version_of = functions.dnnl_version
@@ -167,7 +167,7 @@ class _SymbolInfo(ctypes.Structure):
 
 
 def _file_of(function: object) -> str:
-    """The file a loaded function comes from: what the loader found under a bare name. Empty where it cannot say."""
+    """The file of a loaded function: what the loader found under a bare name. Empty if it is unknown."""
     info = _SymbolInfo()
     dladdr = getattr(ctypes.CDLL(None), "dladdr", None)
     if dladdr is None or not dladdr(ctypes.c_void_p(_address(function)), ctypes.byref(info)) or not info.file:

@@ -1,4 +1,4 @@
-"""`MemoryDesc`, what an array is (sizes, element type, layout), and `Memory`, such an array at an address."""
+"""`MemoryDesc`, the size, element type and layout of an array, and `Memory`, such an array at an address."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ DTYPES = {
     "int8": DataType.S8,
     "uint8": DataType.U8,
 }
-"""oneDNN's types by NumPy's names (bfloat16 is the package ml_dtypes')."""
+"""oneDNN's types by NumPy's names (bfloat16 is from the package ml_dtypes)."""
 
 
 class Array(Protocol):
-    """What is asked of an array: NumPy's have it."""
+    """Array protocol: NumPy arrays satisfy it."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -61,7 +61,7 @@ class MemoryDesc(Handle):
 
     @classmethod
     def any(cls, engine: Engine, shape: tuple[int, ...], dtype: DataType = DataType.F32) -> Self:
-        """A layout for the primitive to choose; what it chose is asked of its `PrimitiveDesc`."""
+        """A layout for the primitive to choose; its `PrimitiveDesc` reports the choice."""
         return cls.tagged(engine, shape, Tag.ANY, dtype)
 
     @classmethod
@@ -199,7 +199,7 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def same(engine: Engine, one: Pointer, other: Pointer) -> bool:
-    """Do two descriptors say the same?"""
+    """Whether two descriptors are equal."""
     return bool(engine.library.functions.dnnl_memory_desc_equal(one, other))
 
 
@@ -207,7 +207,7 @@ class Memory(Handle):
     """An array that primitives read and write: the memory of `array`, which it keeps alive, laid out as `desc` says."""
 
     def __init__(self, desc: MemoryDesc, array: Array) -> None:
-        """`array` is any array of enough bytes: where the layout is a blocked one, its shape means nothing."""
+        """`array` has enough bytes; for a blocked layout its shape is irrelevant."""
         held = extent(array)
         if held < desc.extent:
             raise ValueError(f"{desc} needs {desc.extent} bytes, and the array has {held}")

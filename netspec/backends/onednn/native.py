@@ -1,4 +1,4 @@
-"""Calls of the C interface: how Python values become C arguments, who frees what, and how failures are told."""
+"""Calls of the C interface: conversion of arguments, ownership of objects, and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pointer: TypeAlias = ctypes.c_void_p
 
 
 class OneDnnError(RunError):
-    """A call of oneDNN failed. `code` says how: `Status.UNIMPLEMENTED` where there is no code for these arguments."""
+    """A call of oneDNN failed. `code` is the status: `Status.UNIMPLEMENTED` if there is no code for these arguments."""
 
     def __init__(self, function: str, code: int) -> None:
         self.function = function
@@ -25,7 +25,7 @@ class OneDnnError(RunError):
 
     @property
     def reason(self) -> str:
-        """The status in words."""
+        """The status as text."""
         return Status(self.code).name.lower().replace("_", " ") if self.code in set(Status) else f"status {self.code}"
 
 
@@ -66,7 +66,7 @@ class Handle:
         self.engine = engine
         self.pointer = pointer
         destroy: Callable[..., Any] = getattr(engine.library.functions, f"dnnl_{kind}_destroy")
-        # At exit the process ends with everything in it: nothing is destroyed then, in no particular order.
+        # at exit nothing is destroyed: the order would be arbitrary
         weakref.finalize(self, destroy, pointer).atexit = False
 
 

@@ -1,4 +1,4 @@
-"""`PrimitiveDesc`, a computation that the library has code for, and `Primitive`, that code, ready to be bound."""
+"""`PrimitiveDesc`, a supported computation, and `Primitive`, its code, ready to be bound."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Arguments: TypeAlias = Mapping[int, Memory] | Mapping[Arg, Memory]
 
 
 class PrimitiveDesc(Handle):
-    """A computation on described memory, with an implementation chosen. Tells the layouts it wants by argument."""
+    """A computation on described memory, with a chosen implementation. Has the required layout of each argument."""
 
     def __init__(
         self,
@@ -25,9 +25,9 @@ class PrimitiveDesc(Handle):
         attributes: Attributes | None = None,
         unused: frozenset[int] = frozenset(),
     ) -> None:
-        """By `dnnl_{kind}_primitive_desc_create`. Raises `OneDnnError` where the library has no code for it.
+        """Created by `dnnl_{kind}_primitive_desc_create`. Raises `OneDnnError` if it is not supported.
 
-        `unused` are arguments that the library describes, and refuses all the same when they are given.
+        `unused` are arguments that the library describes, but rejects when they are given.
         """
         self.attributes = attributes or Attributes(engine)
         made = Pointer()
@@ -44,7 +44,7 @@ class PrimitiveDesc(Handle):
         attributes: Attributes | None = None,
         unused: frozenset[int] = frozenset(),
     ) -> Self:
-        """For the computations whose first argument is the engine: all but a reorder."""
+        """For computations whose first argument is the engine: all except reorder."""
         return cls(engine, kind, (engine, *arguments), attributes, unused)
 
     def __getitem__(self, argument: int) -> MemoryDesc:
@@ -60,7 +60,7 @@ class PrimitiveDesc(Handle):
         return None if found is None else MemoryDesc.copy_of(self.engine, found)
 
     def find(self, argument: int) -> Pointer | None:
-        """As `get`, borrowed: valid while this object lives."""
+        """Like `get`, borrowed: valid while this object lives."""
         if argument in self._unused:
             return None
         query = self.engine.library.functions.dnnl_primitive_desc_query_md
@@ -79,7 +79,7 @@ class PrimitiveDesc(Handle):
 
     @property
     def arguments(self) -> list[int]:
-        """The arguments that must be bound, bias and workspaces included."""
+        """Arguments that must be bound, including bias and workspaces."""
         known = [int(one) for one in Arg]
         known += [multiple_src(index) for index in range(self.count(Query.INPUTS))]
         known += [post_op_src(i) for i, op in enumerate(self.attributes.post_ops) if isinstance(op, Binary)]
@@ -131,7 +131,7 @@ class _ExecArg(ctypes.Structure):
 
 
 class Primitive(Handle):
-    """The code of a computation. Knows nothing of addresses until it is bound, any number of times."""
+    """The code of a computation, which can be bound to addresses any number of times."""
 
     def __init__(self, desc: PrimitiveDesc) -> None:
         made = Pointer()
@@ -150,7 +150,7 @@ class Primitive(Handle):
         array = (_ExecArg * len(items))(*items)
         execute = self.engine.library.functions.dnnl_primitive_execute
         pointer, stream, count = self.pointer, self.engine.stream, ctypes.c_int(len(items))
-        alive = (self, *arguments.values())  # `array` holds bare addresses: the thunk must hold their owners
+        alive = (self, *arguments.values())  # `array` holds plain addresses: the thunk must keep their owners alive
 
         def run(_: object = alive) -> None:
             code = execute(pointer, stream, count, array)

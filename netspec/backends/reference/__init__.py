@@ -1,15 +1,15 @@
-"""The reference backend: runs every op by its own `forward`, on NumPy or CuPy arrays. The oracle of all others."""
+"""The reference backend: runs every op by its own `forward`. All other kernels are compared with it."""
 
 from __future__ import annotations
 
 
-def missing() -> str | None:
-    """It is always there."""
+def unavailable_reason() -> str | None:
+    """Always None: it is always available."""
     return None
 
 
-def about() -> str:
-    """What runs it."""
+def description() -> str:
+    """Version of NumPy."""
     from importlib.metadata import version
 
     return f"NumPy {version('numpy')}"

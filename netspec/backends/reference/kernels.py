@@ -1,4 +1,4 @@
-"""One kernel for every op: call `forward`, copy what it returns into the planned memory."""
+"""One kernel for every op: calls `forward` and copies the results into planned memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
-from netspec.graph.layout import Signature
+from netspec.graph.layout import LayoutSignature
 from netspec.graph.op import Op, Xp
 from netspec.graph.ops.shape import Reorder
 from netspec.graph.types import TensorType
@@ -15,7 +15,7 @@ from netspec.graph.value import Node
 
 
 def namespace(array: Any) -> Xp:
-    """The array namespace that `array` belongs to: the module `numpy` or `cupy`, loaded by whoever made the array."""
+    """The array namespace of `array`: the module `numpy` or `cupy`, which is already loaded."""
     return import_module(type(array).__module__.partition(".")[0])
 
 
@@ -23,20 +23,20 @@ def namespace(array: Any) -> Xp:
 class Forward(Kernel):
     """Any op, by its reference code. Temporary arrays are NumPy's own: they are not in the memory plan.
 
-    Operands that lie in fewer bits than their types have are widened first, results are rounded as they are copied.
+    Operands stored in 16 bits are widened first; results are rounded as they are copied.
     """
 
-    def narrowed(self, node: Node, wanted: Signature) -> Signature:
-        return wanted
+    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
+        return preferred
 
-    array_code = True
+    uses_array_library = True
 
-    def why_not(self, op: Op, *types: TensorType) -> str | None:
+    def reject_reason(self, op: Op, *types: TensorType) -> str | None:
         opaque = isinstance(op, Reorder) and op.opaque
-        return "only the backend that made a layout knows how memory lies in it" if opaque else None
+        return "only the backend that defined an opaque layout can read it" if opaque else None
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that computes all results and copies those that are read."""
+        """Return a thunk that computes all results and copies those that are read."""
         forward, inputs = node.op.forward, buffers.inputs
         read = [(index, array) for index, array in enumerate(buffers.outputs) if array is not None]
         xp = namespace(read[0][1])

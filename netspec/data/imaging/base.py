@@ -80,7 +80,7 @@ class ImageTransform(Transform):
         yield from ()
 
     def infer(self, field: FieldType) -> FieldType:
-        """(C, H, W) of uint8 or floats → the same type. Raises InputError for what is no image, or not one for this."""
+        """(C, H, W) of uint8 or floats → the same type. Raises InputError for unsupported fields."""
         shape = self._image(field)
         if found := list(self.problems(shape, field.dtype)):
             raise InputError(found)

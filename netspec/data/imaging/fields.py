@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from netspec.schema.spec import describe, problem
+from netspec.schema.specs.spec import describe, problem
 
 Span: TypeAlias = tuple[float, float]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from netspec.data.imaging.colour import blended, floats, like
+from netspec.data.imaging.color import blended, floats, like
 
 if TYPE_CHECKING:
     from netspec.data.base import Array

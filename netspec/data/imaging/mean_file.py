@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,51 +9,37 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from netspec.data.files import existing, read_bytes
-from netspec.data.wire import NoMessage, fields_of, varint_at
+from netspec.data.readers.protobuf_wire import NoMessage, fields_of, varint_at
 from netspec.errors import InputError
+from netspec.files.damage import refuse_damage
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
 
-_DAMAGED = (
-    OSError,
-    ValueError,
-    EOFError,
-    zlib.error,
-    zipfile.BadZipFile,
-    MemoryError,
-    KeyError,
-    TypeError,
-    SyntaxError,
-)
-
 
 def read_mean(path: Path) -> Array:
     """The file's only array as float32; a first axis of one sample is left out. Raises InputError for anything else."""
-    if path.suffix == ".binaryproto":
-        return _checked(path, _read_blob(path))
-    existing(path)
-    try:
-        with path.open("rb") as file:
-            found = np.load(file, allow_pickle=False)
-            if not isinstance(found, np.ndarray):
-                names = list(found.files)
-                if len(names) != 1:
-                    raise InputError(f"{path} is no mean image", expected="one array", got=f"{len(names)} arrays")
-                found = found[names[0]]
-    except _DAMAGED as error:
-        raise InputError(
-            f"{path} cannot be read as a mean image",
-            expected="an intact .npy file, or an .npz file with one array",
-            got=str(error) or type(error).__name__,
-        ) from None
-    return _checked(path, found)
+    with refuse_damage(path, "a mean image: .binaryproto, .npy, or .npz with one array"):
+        return _checked(path, _read_blob(path) if path.suffix == ".binaryproto" else _read_numpy(path))
+
+
+def _read_numpy(path: Path) -> Array:
+    with existing(path).open("rb") as file:
+        found = np.load(file, allow_pickle=False)
+        if not isinstance(found, np.ndarray):
+            names = list(found.files)
+            if len(names) != 1:
+                raise InputError(f"{path} is not a mean image", expected="one array", got=f"{len(names)} arrays")
+            found = found[names[0]]
+    if not isinstance(found, np.ndarray):
+        raise InputError(f"{path} is not a mean image", expected="an array in a member that ends in .npy")
+    return found
 
 
 def _checked(path: Path, found: Array) -> Array:
     if found.dtype.kind not in "iuf" or not np.isfinite(found).all():
         got = str(found.dtype) if found.dtype.kind not in "iuf" else "values that are not finite"
-        raise InputError(f"{path} is no mean image", expected="finite numbers", got=got)
+        raise InputError(f"{path} is not a mean image", expected="finite numbers", got=got)
     mean: Array = found.astype(np.float32)
     return mean[0] if mean.ndim > 1 and mean.shape[0] == 1 and mean.ndim != 3 else mean
 

@@ -1,1 +1,1 @@
-"""What reads files into arrays. Loaded when a source is opened, never for a mere check of a spec."""
+"""Readers of files into arrays. Loaded when a source is opened, never to check a spec."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType
 from netspec.data.files import existing
-from netspec.data.readers.joined import joined
+from netspec.data.readers.concatenation import open_each
 from netspec.data.readers.records import Records, file_fingerprint
 from netspec.errors import InputError, Problem, counted, kind_of_file
 
@@ -31,16 +31,7 @@ def open_cifar(paths: Sequence[Path], classes: Mapping[str, tuple[str, ...]]) ->
 
     Raises InputError with all that is wrong with the files.
     """
-    parts: list[Dataset] = []
-    problems: list[Problem] = []
-    for path in paths:
-        try:
-            parts.append(CifarFile(path, classes))
-        except InputError as error:
-            problems += error.problems
-    if problems:
-        raise InputError(problems)
-    return joined(parts, [str(path) for path in paths])
+    return open_each(paths, lambda path: CifarFile(path, classes))
 
 
 class CifarFile(Dataset):
@@ -102,7 +93,7 @@ def _foreign(path: Path, size: int, record: int) -> Problem:
     rest = counted(size % record, "byte") + " left over"
     other = not head or head.startswith(_HEADS)
     return Problem(
-        f"{path} is no file of CIFAR's binary version, or it is cut short",
+        f"{path} is not a file of CIFAR's binary version, or it is cut short",
         expected=f"whole records of {record:,} bytes",
         got=kind_of_file(head) if other else f"{size // record:,} records and {rest}",
         hint="take the archive of the “binary version”, unpacked" if other and head else None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from netspec.data.wire import FOUR, NoMessage, value_at, varint_at
+from netspec.data.readers.protobuf_wire import FOUR, NoMessage, value_at, varint_at
 
 if TYPE_CHECKING:
     from netspec.data.base import Array

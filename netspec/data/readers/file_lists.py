@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from netspec.data.files import existing
+from netspec.data.readers.file_samples import FileKind, Listing
 from netspec.data.readers.list_labels import Line, list_labels
-from netspec.data.readers.listings import FileKind, Listing
 from netspec.errors import InputError, Problem, counted, listing
 
 _PATHS, _LABELS = ("path", "file", "filename"), ("label", "class")
-"""What the columns of a CSV file may be called. Beside a `label` in numbers, `class` has their names."""
+"""Accepted column names of a CSV file. In addition to a numeric `label`, `class` holds the names."""
 
 
 def listed_files(

@@ -1,31 +1,32 @@
 """HDF5 files of arrays, Caffe's `HDF5Data` among them.
 
-An array that lies in one piece is read by place, one in chunks (which may be compressed) by the chunk.
+A contiguous array is read by offset, a chunked one (which may be compressed) by the chunk.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import h5py
 import numpy as np
 
 from netspec.data.base import DamagedSamples, Dataset
 from netspec.data.files import Watched, existing, fingerprint
-from netspec.data.readers.columns import Column, ColumnDataset, chosen, unequal, unusable
-from netspec.data.readers.joined import joined
+from netspec.data.readers.concatenation import open_each
+from netspec.data.readers.npz import MOST_DEFLATED
 from netspec.data.readers.records import Records, file_fingerprint
+from netspec.data.readers.row_arrays import Column, ColumnDataset, chosen, unequal, unusable
 from netspec.errors import InputError, Problem, kind_of_file, listing
+from netspec.files.damage import reason
+from netspec.files.hdf5 import Entry, Hdf5File, StoredArray, has_signature
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
 
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-CACHE = 2**26
-"""Bytes of unpacked chunks that are kept for each array of a file, so that neighbours are not unpacked anew."""
+MAX_UNSTORED = 2**20
+"""Largest size in bytes of a sample whose chunks are not stored in the file: such chunks stand for zeros."""
 
 
 def open_hdf5(paths: Sequence[Path], arrays: Sequence[str] | None) -> Dataset:
@@ -33,120 +34,116 @@ def open_hdf5(paths: Sequence[Path], arrays: Sequence[str] | None) -> Dataset:
 
     The first axis counts the samples. Raises InputError with all that is wrong.
     """
-    parts: list[Dataset] = []
-    problems: list[Problem] = []
-    for path in paths:
-        try:
-            parts.append(_open(path, arrays))
-        except InputError as error:
-            problems += error.problems
-    if problems:
-        raise InputError(problems)
-    return joined(parts, [str(path) for path in paths])
+    return open_each(paths, lambda path: _open(path, arrays))
 
 
 def _open(path: Path, wanted: Sequence[str] | None) -> Dataset:
-    _check_kind(path)
-    try:
-        file: Any = h5py.File(path, "r", rdcc_nbytes=CACHE, locking="best-effort")
-    except OSError as error:
-        raise InputError(f"{path} is damaged", expected="an intact HDF5 file", got=_said(error)) from None
-    try:
-        columns = _columns(file, path, wanted)
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
-        raise InputError(f"{path} is damaged", expected="an intact HDF5 file", got=_said(error)) from None
+    if not has_signature(existing(path)):
+        with path.open("rb") as file:
+            got = kind_of_file(file.read(64))
+        hint = "read an .npz file by `source: npz`" if got == "a zip" else None
+        raise InputError(f"{path} is not an HDF5 file", expected="arrays in HDF5", got=got, hint=hint)
+    columns, others = _columns(Hdf5File(str(path), path, "an intact HDF5 file"), path, wanted)
     problems = unequal(str(path), {name: len(column) for name, column in columns.items()})
     if problems:
         raise InputError(problems)
-    others = sorted({other for name in columns for other in _sources(file[name], path)})
     digest = fingerprint(file_fingerprint(path), *map(file_fingerprint, others), *columns)
     dataset = ColumnDataset(columns, digest=digest, describe=lambda index: f"{path.name}, sample {index}")
     dataset.block = max((one.rows for one in columns.values() if isinstance(one, _Chunked)), default=1)
     return dataset
 
 
-def _check_kind(path: Path) -> None:
-    try:
-        with existing(path).open("rb") as file:
-            head = file.read(64)
-    except OSError as error:
-        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
-    if not head.startswith(_SIGNATURE) and not h5py.is_hdf5(path):  # other bytes may stand before the signature
-        raise InputError(f"{path} is not an HDF5 file", expected="arrays in HDF5", got=kind_of_file(head))
-
-
-def _columns(file: Any, path: Path, wanted: Sequence[str] | None) -> dict[str, Column]:
+def _columns(file: Hdf5File, path: Path, wanted: Sequence[str] | None) -> tuple[dict[str, Column], list[Path]]:
+    """The arrays by name, and the other files that virtual datasets refer to."""
     watched = Watched([path])
-    top = [name for name in file if isinstance(file.get(name), h5py.Dataset)]
+    found = {entry.path: entry for entry in file.walk()}
+    for name in [*(name for name, entry in found.items() if entry.kind == "link"), *(wanted or ())]:
+        behind = file.find(name)  # in a group, or behind a link within the file
+        found |= {} if behind is None else {name: behind}
+    arrays = {name: entry for name, entry in found.items() if entry.kind == "dataset"}
+    top = [name for name in arrays if "/" not in name]
     if wanted is None and not top:
-        groups = [name for name in file if isinstance(file.get(name), h5py.Group)]
+        groups = [name for name, entry in found.items() if entry.kind == "group"]
         hint = f"name those to take, as `arrays: [{groups[0]}/…]`" if groups else None
         raise InputError(f"{path} holds no arrays at its top", hint=hint)
-    below = [name for name in wanted or () if name not in top and isinstance(file.get(name), h5py.Dataset)]
-    found: dict[str, Column] = {}
+    columns: dict[str, Column] = {}
     problems: list[Problem] = []
-    for name in chosen(str(path), [*top, *below], wanted):
-        array = file[name]
-        dtype, shape = array.dtype, tuple(array.shape or ())
-        problem = unusable(name, str(path), dtype, shape) or _packed_unknown(name, path, array)
-        if problem is not None:
-            if wanted is None:
-                problem = Problem(
-                    problem.message, expected=problem.expected, got=problem.got, hint="name those to take in `arrays`"
-                )
-            problems.append(problem)
+    sources: set[Path] = set()
+    for name in chosen(str(path), [*top, *(name for name in arrays if name not in top)], wanted):
+        try:
+            array = _usable(name, path, arrays[name])
+        except InputError as error:
+            hint = "name those to take in `arrays`" if wanted is None else None
+            problems += [replace(one, hint=hint or one.hint) for one in error.problems]
             continue
-        others = _sources(array, path)
-        if lost := [other for other in others if not h5py.is_hdf5(other)]:
-            message = f"array `{name}` of {path} lies in other files, which are not all there"
+        others = [_beside(path, other) for other in array.sources if other != "." and "%b" not in other]
+        sources.update(others)
+        if lost := [other for other in others if not has_signature(other)]:
+            message = f"array `{name}` of {path} is stored in other files, some of which are missing"
             problems.append(Problem(message, expected="HDF5 files", got=f"no {listing([str(one) for one in lost], 3)}"))
-            continue
-        offset = array.id.get_offset()  # None where it is in chunks, in another file, or not written yet
-        if offset is not None and not file.userblock_size:
-            found[name] = Records(path, offset=offset, dtype=dtype, shape=shape[1:], count=shape[0])
+        elif array.offset is not None:
+            shape = array.shape or ()
+            columns[name] = Records(
+                path, offset=array.offset, dtype=np.dtype(array.dtype), shape=shape[1:], count=shape[0]
+            )
         else:
-            found[name] = _Chunked(array, path, name, Watched([path, *others]) if others else watched)
+            columns[name] = _Chunked(file, array, path, Watched([path, *others]) if others else watched)
     if problems:
         raise InputError(problems)
-    return found
+    return columns, sorted(sources)
 
 
-def _sources(array: Any, path: Path) -> list[Path]:
-    """The files that a virtual array is made of: where one is not there, HDF5 gives zeros in its place."""
-    names = {one.file_name for one in array.virtual_sources()} if array.is_virtual else set()
-    return sorted(_beside(path, name) for name in names - {"."} if "%b" not in name)  # %b: one file for each block
+def _usable(name: str, path: Path, entry: Entry) -> StoredArray:
+    """How an array is stored. Raises InputError if it is damaged, not numeric, or compressed by an unknown filter."""
+    array = entry.array
+    if array is None:
+        raise InputError(f"array `{name}` of {path} is damaged", expected="numbers", got=entry.fault)
+    problem = unusable(name, str(path), np.dtype(array.dtype), array.shape or ())
+    if problem is None:
+        problem = _inflated(name, path, array)
+    if problem is None and array.unknown_filters:
+        code, called = array.unknown_filters[0]
+        problem = Problem(
+            f"array `{name}` of {path} is compressed by a filter that this HDF5 library does not have",
+            expected="gzip, lzf, or no compression",
+            got=f"filter {code} ({called or 'without a name'})",
+            hint="rewrite the array: `h5repack -f GZIP=4 IN OUT`",
+        )
+    if problem is not None:
+        raise InputError(problem)
+    return array
 
 
-def _packed_unknown(name: str, path: Path, array: Any) -> Problem | None:
-    """A problem where an array is packed by a filter that is not installed."""
-    plan = array.id.get_create_plist()
-    for number in range(plan.get_nfilters()):
-        code, _, _, called = plan.get_filter(number)
-        if not h5py.h5z.filter_avail(code):
-            return Problem(
-                f"array `{name}` of {path} is packed in a way that this HDF5 library does not know",
-                expected="gzip, lzf, or no compression",
-                got=f"filter {code} ({called.decode(errors='replace') or 'without a name'})",
-                hint="write the array anew: `h5repack -f GZIP=4 IN OUT`",
-            )
-    return None
+def _inflated(name: str, path: Path, array: StoredArray) -> Problem | None:
+    """Report an array, or a sample of a compressed array, that claims more bytes than the stored ones can expand to."""
+    whole = array.layout == "contiguous"
+    size = array.nbytes if whole else array.nbytes // max(1, (array.shape or (1,))[0])
+    most = array.stored if whole else array.stored * MOST_DEFLATED + MAX_UNSTORED
+    if array.layout == "virtual" or array.external or (whole and not array.stored) or size <= most:
+        return None
+    return Problem(
+        f"array `{name}` of {path} claims more bytes than are stored",
+        expected=f"at most {most:,} bytes{'' if whole else ' in a sample'}",
+        got=f"{array.type} of shape {list(array.shape or ())}: {size:,} bytes",
+        hint="the file is damaged, or was crafted to exhaust the memory",
+    )
 
 
 class _Chunked:
-    """A column that lies in chunks, which may be compressed."""
+    """A column that is stored in chunks, which may be compressed."""
 
-    def __init__(self, array: Any, path: Path, name: str, watched: Watched) -> None:
-        self._array = array
+    def __init__(self, file: Hdf5File, array: StoredArray, path: Path, watched: Watched) -> None:
+        self._file, self._array = file, array
         self._path = path
-        self._name = name
         self._watched = watched
-        self._lock = threading.Lock()
-        self.rows = min(array.chunks[0], array.shape[0]) if array.chunks else 1
-        self.shape: tuple[int, ...] = array.shape[1:]
-        self.dtype = array.dtype.newbyteorder("=")
+        shape = array.shape or ()
+        self._count = shape[0]
+        self.rows = max(1, min(array.rows, shape[0]))
+        self.shape: tuple[int, ...] = shape[1:]
+        self.dtype = np.dtype(array.dtype).newbyteorder("=")
 
     def __len__(self) -> int:
-        return int(self._array.shape[0])
+        return self._count
 
     def read(self, rows: Array) -> Array:
         """The arrays at `rows`; each chunk is read once, from the first to the last row that is wanted of it."""
@@ -156,15 +153,14 @@ class _Chunked:
         self._watched.check()
         for chunk in np.unique(chunks):
             places = np.flatnonzero(chunks == chunk)
-            first, last = int(rows[places].min()), int(rows[places].max())
             try:
-                with self._lock:  # one thread at a time unpacks: the others find the chunk in the cache
-                    out[places] = self._array[first : last + 1][rows[places] - first]
-            except (OSError, RuntimeError) as error:
+                out[places] = self._file.values(self._array, rows[places].tolist())
+            except InputError as error:
                 self._watched.check()
                 for row in places.tolist():
-                    where = f"sample {rows[row]} of array `{self._name}` of {self._path}"
-                    damaged[row] = [Problem(f"{where} cannot be read", expected="intact chunks", got=_said(error))]
+                    where = f"sample {rows[row]} of array `{self._array.path}` of {self._path}"
+                    got = error.problems[0].got
+                    damaged[row] = [Problem(f"{where} cannot be read", expected="intact chunks", got=got)]
         if damaged:
             raise DamagedSamples(damaged)
         return out
@@ -173,12 +169,12 @@ class _Chunked:
 def listed_files(path: Path) -> list[Path]:
     """The files named in a text file, one a line, as Caffe's `HDF5Data` has them.
 
-    A relative name is looked for beside the list, then from the current folder, which is where Caffe looks.
+    A relative name is searched for in the folder of the list, then in the current folder, where Caffe looks.
     """
     try:
         lines = existing(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}", expected="a text file with a name a line", got=_said(error)) from None
+        raise InputError(f"cannot read {path}", expected="a text file with a name a line", got=reason(error)) from None
     names = [line.strip() for line in lines if line.strip()]
     if not names:
         raise InputError(f"{path} names no file", expected="the name of an HDF5 file in each line")
@@ -189,9 +185,3 @@ def _beside(path: Path, name: str) -> Path:
     """The file of that name in the folder that `path` is in; or, where there is none, from the current folder."""
     here = path.parent / name
     return here if here.is_file() or not Path(name).is_file() else Path(name).absolute()
-
-
-def _said(error: Exception) -> str:
-    """What a library says of an error, in one line."""
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split()) or type(error).__name__

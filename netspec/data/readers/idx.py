@@ -19,8 +19,8 @@ import numpy as np
 
 from netspec.data.base import Dataset
 from netspec.data.files import existing, fingerprint, read_bytes
-from netspec.data.readers.columns import Column, ColumnDataset, InMemory, Recast
 from netspec.data.readers.records import Records, file_fingerprint
+from netspec.data.readers.row_arrays import Column, ColumnDataset, InMemory, Recast
 from netspec.errors import InputError, Problem, kind_of_file
 
 if TYPE_CHECKING:

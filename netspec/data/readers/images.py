@@ -11,7 +11,7 @@ import numpy as np
 
 from netspec.data.imaging.arrays import Picture, pixels
 from netspec.data.readers.decode import Decoder, upright_size
-from netspec.data.readers.listings import FileKind, ListedFiles, Listing
+from netspec.data.readers.file_samples import FileKind, ListedFiles, Listing
 from netspec.errors import InputError, Problem
 
 if TYPE_CHECKING:

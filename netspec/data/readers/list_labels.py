@@ -104,7 +104,7 @@ class _Labels:
             where = self._where(place)
             if not _whole(text):
                 self.wrong[place] = Problem(
-                    f"{where}: the label `{text}` is no whole number from 0 on", expected="a number, as in other lines",
+                    f"{where}: the label `{text}` is not an integer ≥ 0", expected="a number, as in other lines",
                     hint="if the labels are names, declare them in `classes`",
                 )  # fmt: skip
             elif number is None or number >= most:
@@ -114,7 +114,7 @@ class _Labels:
         return made
 
     def names_beside(self, numbers: Sequence[int], trained: Sequence[str]) -> tuple[str, ...]:
-        """The names beside the numbers, those of the training split or where every number from 0 on has one."""
+        """Names given with the numbers: the training split's, or if every number from 0 on has one."""
         names: dict[int, str] = dict(enumerate(trained))
         for place, (line, number) in enumerate(zip(self._lines, numbers, strict=True)):
             if line.name is None:

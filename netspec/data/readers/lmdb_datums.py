@@ -14,15 +14,15 @@ from netspec.data.files import fingerprint
 from netspec.data.readers.datum import Datum, parse_datum
 from netspec.data.readers.decode import Decoder, upright_size
 from netspec.data.readers.lmdb_values import LmdbValues
+from netspec.data.readers.protobuf_wire import NoMessage
 from netspec.data.readers.records import file_fingerprint
-from netspec.data.wire import NoMessage
 from netspec.errors import InputError, Problem, kind_of_file, near_path
 
 if TYPE_CHECKING:
     from netspec.data.base import Array, Samples
 
 LOOKED_AT, MOST_PROBLEMS = 1000, 5
-"""Among so many Datums one must be intact, if damaged ones are left out; so many are told if none is."""
+"""If damaged Datums are left out: how many to search for an intact one, and how many to report if none is."""
 _LEVELDB = ("CURRENT", "LOG")
 
 
@@ -107,7 +107,7 @@ class DatumDataset(Dataset):
             return parse_datum(value)
         except NoMessage as error:
             raise InputError(
-                f"{self.describe(index)} is no Datum of Caffe",
+                f"{self.describe(index)} is not a Datum of Caffe",
                 expected="channels, height, width, data, label",
                 got=str(error),
             ) from None
@@ -154,7 +154,7 @@ def _opened(path: Path) -> LmdbValues:
                 f"{path} is a LevelDB, which is not read" if level else f"{path} is not an LMDB",
                 expected="an LMDB: a folder with the file data.mdb",
                 got=None if level else "a folder without it",
-                hint="write it anew with Caffe: `convert_imageset -backend lmdb …`" if level else None,
+                hint="write it again with Caffe: `convert_imageset -backend lmdb …`" if level else None,
             )
     _check_readable(path / "data.mdb" if path.is_dir() else path)
     return LmdbValues(path)

@@ -1,8 +1,8 @@
 """Reads an LMDB for another process: the library maps the file, and to touch what was cut off ends the process.
 
 Run as a script with the path; it imports nothing of netspec, so that it starts in some 50 ms. It writes what it found
-when it opened the file, then answers requests: so many numbers of keys, and for each the size of its value (-1 for one
-that is gone) and the value. All numbers are whole, of 8 bytes, little-endian. It ends when its input does.
+when it opened the file, then answers requests: a count and that many key indices; for each key the size of its value
+(-1 if it is gone) and the value. Integers have 8 bytes, little-endian. The process ends when its input does.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from __future__ import annotations
 import signal
 import sys
 from array import array
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 OPENED, FAILED = 0, 1
 GONE = -1
+SECONDS = 10.0
+"""Seconds of processor time for opening the LMDB or answering; a large file or many values get more."""
+BYTES_A_SECOND = 2**24
 
 
 def _words(*numbers: int) -> bytes:
@@ -56,7 +60,10 @@ def _open(folder: Path, output: IO[bytes]) -> tuple[Any, list[bytes]] | None:
         return None
     try:
         with environment.begin() as transaction:
-            keys = list(transaction.cursor().iternext(keys=True, values=False))
+            found = transaction.cursor().iternext(keys=True, values=False)
+            keys = list(islice(found, facts[1]["entries"] + 1))  # pages that form a cycle have endless keys
+        if len(keys) > facts[1]["entries"]:
+            raise lmdb.CorruptedError(f"more keys than the {facts[1]['entries']:,} that its header states")
     except lmdb.Error as error:
         _fail(output, "damaged", str(error))
         return None
@@ -76,17 +83,28 @@ def _value(transaction: Any, key: bytes) -> bytes | None:
     return value
 
 
+def _limit(seconds: float) -> None:
+    """Have the system kill the process after `seconds` more of processor time; 0 removes the limit."""
+    if hasattr(signal, "setitimer"):  # not on Windows
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
 def main(folder: Path, requests: IO[bytes], output: IO[bytes]) -> None:
     """Open the LMDB and answer until there are no more requests."""
+    data = folder / "data.mdb" if folder.is_dir() else folder
+    _limit(SECONDS + (data.stat().st_size if data.is_file() else 0) / BYTES_A_SECOND)
     opened = _open(folder, output)
+    _limit(0)
     if opened is None:
         return
     environment, keys = opened
     while head := requests.read(8):
         (count,) = _numbers(head)
         wanted = _numbers(requests.read(8 * count))
+        _limit(SECONDS + count)
         with environment.begin() as transaction:
             values = [_value(transaction, keys[index]) for index in wanted]
+        _limit(0)
         output.write(_words(*(GONE if value is None else len(value) for value in values)))
         for value in values:
             output.write(value or b"")

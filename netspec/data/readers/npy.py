@@ -11,10 +11,11 @@ import numpy as np
 
 from netspec.data.base import Dataset
 from netspec.data.files import existing, fingerprint, read_bytes
-from netspec.data.readers.columns import Column, ColumnDataset, InMemory, unequal, unusable
-from netspec.data.readers.joined import joined
+from netspec.data.readers.concatenation import joined
 from netspec.data.readers.records import Records, file_fingerprint
+from netspec.data.readers.row_arrays import Column, ColumnDataset, InMemory, unequal, unusable
 from netspec.errors import InputError, Problem, kind_of_file
+from netspec.files.damage import refuse_damage
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -34,7 +35,8 @@ def open_npy(files: Mapping[str, Sequence[Path]]) -> Dataset:
     for name, paths in files.items():
         for path in paths:
             try:
-                columns[path] = _column(name, path)
+                with refuse_damage(path):
+                    columns[path] = _column(name, path)
             except InputError as error:
                 problems += error.problems
     counts = {name: len(paths) for name, paths in files.items()}
@@ -68,12 +70,8 @@ class _Place:
 
 
 def _column(name: str, path: Path) -> Column:
-    existing(path)
-    try:
-        with path.open("rb") as file:
-            shape, fortran, dtype, offset = _header(path, file)
-    except OSError as error:
-        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
+    with existing(path).open("rb") as file:
+        shape, fortran, dtype, offset = _header(path, file)
     problem = unusable(name, str(path), dtype, shape)
     if problem is not None:
         raise InputError(problem)
@@ -101,13 +99,11 @@ def _header(path: Path, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype
             hint="`source: npz` reads it" if head.startswith(b"PK") else None,
         )
     file.seek(0)
-    try:
+    with refuse_damage(path, "an intact header"):  # NumPy parses it as Python, which may raise anything
         version = np.lib.format.read_magic(file)
         if version not in _HEADERS:
             raise ValueError(f"version {version[0]}.{version[1]} of the format")
         shape, fortran, dtype = _HEADERS[version](file)
-    except Exception as error:  # NumPy has Python read the header, which raises anything at all on a damaged one
-        raise InputError(f"{path} is damaged", expected="an intact header", got=str(error)) from None
     if any(size < 0 for size in shape):
         raise InputError(f"{path} is damaged", expected="an intact header", got=f"the shape {list(shape)}")
     return shape, fortran, dtype, file.tell()

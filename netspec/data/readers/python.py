@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from netspec.data.base import Array
 
 LOOKED_AT = 16
-"""So many samples of something with a length make its fingerprint."""
+"""Number of samples that the fingerprint of a sized object covers."""
 MOST_PROBLEMS = 5
-"""So many of the samples that do not fit are shown; the others are counted."""
+"""Number of mismatched samples that are shown; the others are counted."""
 
 MOST_RAISED = 1000
-"""So many times in a row an iterator may raise before it is given up."""
+"""Number of times in a row that an iterator may raise before reading stops."""
 
 _NONE = object()
 EXPECTED = "a mapping of arrays, a list of samples, or a function that makes an iterator of them"
@@ -41,13 +41,13 @@ class Indexed(Protocol):
 
 
 def open_samples(given: object, names: Sequence[str] | None, *, window: int, limit: int | None, skip: bool) -> Dataset:
-    """The samples as a dataset. Raises InputError for what are none; with `skip` those that do not fit stay out."""
+    """Wrap the samples as a dataset. Raises InputError unless they are samples; `skip` leaves out mismatched ones."""
     if isinstance(given, Mapping):
         return _arrays(given)
     if isinstance(given, Indexed) and not isinstance(given, str | bytes):
         return IndexedDataset(given, names, skip=skip)
     if not callable(given) and not hasattr(given, "__iter__"):
-        raise InputError("these are no samples", expected=EXPECTED, got=type(given).__name__)
+        raise InputError("the object does not hold samples", expected=EXPECTED, got=type(given).__name__)
     return StreamDataset(given, names, window=window, limit=limit, skip=skip)
 
 
@@ -58,7 +58,7 @@ def _arrays(given: Mapping[Any, Any]) -> ArrayDataset:
         try:
             arrays[str(name)] = array = np.asarray(value)
         except ValueError:
-            problems.append(Problem(f"`{name}` is no array", expected="rows of one length"))
+            problems.append(Problem(f"`{name}` is not an array", expected="rows of one length"))
             continue
         if array.dtype.kind not in "biuf" or not array.ndim:
             got = f"{array.dtype} of shape {list(array.shape)}"
@@ -131,7 +131,7 @@ class _Kind:
         if isinstance(sample, Mapping):
             return sample
         if not isinstance(sample, tuple):
-            return Problem("this is no sample", expected="a mapping by field, or a tuple", got=type(sample).__name__)
+            return Problem("not a sample", expected="a mapping by field, or a tuple", got=type(sample).__name__)
         if self._names is None:
             hint = "name its parts in the split: `fields: [image, label]`"
             return Problem("a sample is a tuple, whose parts have no names", got=f"{len(sample)} parts", hint=hint)
@@ -206,7 +206,7 @@ class StreamDataset(Dataset):
     """Samples that come one after the other, the same in every pass.
 
     A first pass counts them. Later ones hold the samples of the window that is being read, and of one other where a
-    batch lies in two; going back begins a new pass.
+    batch spans two; going back begins a new pass.
     """
 
     def __init__(
@@ -234,13 +234,13 @@ class StreamDataset(Dataset):
             samples = iter(made)
         except TypeError:
             raise InputError(
-                "the function makes no iterator",
+                "the function must return an iterator",
                 expected="a generator, or anything else to iterate",
                 got=repr(made)[:60],
             ) from None
         if samples is self._given:
             raise InputError(
-                "a generator can be gone through only once, and samples are counted first", got=repr(made)[:60],
+                "a generator can be iterated only once, but samples are counted first", got=repr(made)[:60],
                 expected="a function that makes a new one for each pass", hint="give `lambda: …`, or a list of samples",
             )  # fmt: skip
         return islice(_guarded(samples), self._limit)
@@ -295,7 +295,7 @@ class StreamDataset(Dataset):
 
     def _other(self, got: str) -> InputError:
         return InputError(
-            "a pass over the data has another number of samples than the first one",
+            "a pass over the data has a different number of samples than the first one",
             expected=f"{self._length:,}, in the same order each time", got=got,
         )  # fmt: skip
 

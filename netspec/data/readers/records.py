@@ -33,7 +33,7 @@ BLOCK, BLOCKS = 2**16, 1024
 class Records:
     """`count` arrays of one type and shape, one behind the other in a file from byte `offset` on.
 
-    `dtype` is as it lies in the file; what is read is in native byte order.
+    `dtype` is the type in the file; arrays are returned in native byte order.
     """
 
     def __init__(self, path: Path, *, offset: int, dtype: np.dtype[np.generic], shape: tuple[int, ...], count: int):

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, NonNegativeInt
 
 from netspec.data.base import Dataset, Source, blamed_on
-from netspec.schema.data import SOURCES
-from netspec.schema.paths import FilePath, resolve_path
+from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.paths import FilePath, resolve_path
 
 ElementType = Literal[
     "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64"
@@ -35,7 +35,7 @@ class ArraySource(Source):
         dataset = self.opened()
         if not self.dtypes and not self.shapes:
             return dataset
-        from netspec.data.readers.columns import Recast
+        from netspec.data.readers.row_arrays import Recast
 
         with blamed_on(self, "source"):
             return Recast(dataset, self.dtypes, self.shapes)

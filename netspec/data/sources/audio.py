@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import PositiveInt
 
 from netspec.data.base import ClassNames, Dataset, Source, blamed_on
-from netspec.schema.data import SOURCES
-from netspec.schema.paths import FilePath, resolve_path
+from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.paths import FilePath, resolve_path
 
 
 @SOURCES.register
@@ -23,7 +23,7 @@ class Audio(Source):
 
     source: Literal["audio"] = "audio"
     path: FilePath
-    """the folder that holds the folders of the classes, or that the paths in a list begin at; relative to this file"""
+    """the folder of the class folders, or that paths in a list are relative to; relative to this file"""
     sampling_rate: PositiveInt
     """samples in a second of every sound; another rate in a file is an error unless `resample`"""
     resample: bool = False
@@ -42,9 +42,9 @@ class Audio(Source):
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """The list of files; sounds are read batch by batch."""
+        from netspec.data.audio.sounds import SOUNDS, SoundFiles
         from netspec.data.readers.file_lists import listed_files
-        from netspec.data.readers.listings import class_folders
-        from netspec.data.readers.sounds import SOUNDS, SoundFiles
+        from netspec.data.readers.file_samples import class_folders
 
         root, skip = resolve_path(self, "path"), self.on_error == "skip"
         if self.list is not None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from netspec.data.base import Dataset, FieldType, Source, blamed_on
-from netspec.data.known import CIFAR10, CIFAR100, KnownSet
+from netspec.data.known_datasets import CIFAR10, CIFAR100, KnownSet
 from netspec.data.sources.known import KnownSource
 from netspec.errors import InputError
-from netspec.schema.data import SOURCES
-from netspec.schema.paths import FilePath, resolve_path
+from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.paths import FilePath, resolve_path
 
 INSIDE = {"cifar10": "cifar-10-batches-bin", "cifar100": "cifar-100-binary"}
 """The folder inside of the archives, which many keep."""
@@ -96,7 +96,7 @@ class CifarBinary(Source):
         if not path.is_dir():
             return [path]
         if self.split is None:
-            raise InputError(f"{path} is a folder", expected="`split: train` or `split: test` beside it, or files")
+            raise InputError(f"{path} is a folder", expected="files, or also `split: train` or `split: test`")
         return _files_in(path, _known(self.kind), self.split)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:

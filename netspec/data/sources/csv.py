@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from netspec.data.table import TableSource
-from netspec.schema.data import SOURCES, ShuffleWindow
-from netspec.schema.spec import describe, problem
+from netspec.data.tabular.source import TableSource
+from netspec.schema.specs.data import SOURCES, ShuffleWindow
+from netspec.schema.specs.spec import describe, problem
 
 if TYPE_CHECKING:
-    from netspec.data.readers.tables.files import TableFile
+    from netspec.data.tabular.table_file import TableFile
 
 
 def _as_delimiter(value: Any) -> Any:
@@ -31,7 +31,7 @@ def _as_header(value: Any) -> Any:
         )
     twice = sorted({name for name in value if value.count(name) > 1}) if names else []
     if twice:
-        raise problem("two columns have one name", expected="every name once", got=", ".join(map(repr, twice)))
+        raise problem("two columns have the same name", expected="every name once", got=", ".join(map(repr, twice)))
     return value
 
 
@@ -68,15 +68,15 @@ class Csv(TableSource):
 
     A first line that holds just these is passed over all the same."""
     delimiter: Delimiter = ","
-    """what stands between two cells: `,`, `;`, `"\\t"`"""
+    """the character between two cells: `,`, `;`, `"\\t"`"""
     quotes: bool = True
-    """whether a cell may stand in double quotes, with delimiters and line ends inside"""
+    """whether cells may be in double quotes, with delimiters and line ends inside"""
     comment: str | None = Field(default=None, min_length=1)
-    """lines that begin with this are passed over"""
+    """lines that begin with this are skipped"""
     skip_lines: int = Field(default=0, ge=0)
-    """so many lines at the beginning of the file are passed over"""
+    """number of lines at the beginning of the file to skip"""
     encoding: Literal["utf-8", "latin-1", "cp1252"] = "utf-8"
-    """how letters are written"""
+    """the character encoding"""
 
     samples: ClassVar = (
         {
@@ -88,11 +88,11 @@ class Csv(TableSource):
     )
 
     def file(self, path: Path) -> TableFile:
-        from netspec.data.order import BLOCKS
-        from netspec.data.readers.tables.text import SINGLE, STEP, TextFile, TextOptions
+        from netspec.data.random import BLOCKS
+        from netspec.data.tabular.csv import SINGLE, STEP, TextFile, TextOptions
 
         step = SINGLE if self.shuffle else STEP
-        if isinstance(self.shuffle, ShuffleWindow):  # so many neighbours stay together
+        if isinstance(self.shuffle, ShuffleWindow):  # neighbours stay together
             step = max(SINGLE, min(STEP, self.shuffle.window // BLOCKS))
         return TextFile(
             path,

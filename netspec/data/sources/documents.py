@@ -1,4 +1,4 @@
-"""`{source: documents}`: texts to be told apart, one a file or one a line."""
+"""`{source: documents}`: texts to classify, one per file or one per line."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pydantic import Field
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Source, blamed_on
 from netspec.data.sources.text import text_files
-from netspec.data.tokenizers.base import AnyTokenizer
+from netspec.data.text.tokenizers.base import AnyTokenizer
 from netspec.errors import InputError
-from netspec.schema.data import SOURCES
-from netspec.schema.paths import FilePath, resolve_path
+from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.paths import FilePath, resolve_path
 
 
 @SOURCES.register
@@ -32,7 +32,7 @@ class Documents(Source):
     documents: Literal["files", "lines"] = "files"
     """whether a document is a file or a line"""
     tokenizer: AnyTokenizer
-    """what makes numbers of the text"""
+    """the tokenizer that turns the text into numbers"""
     classes: ClassNames | None = None
     """the class names in the order of their labels. `files`: default is all folders, sorted; `lines`: one for each
     file, in their order; default: there are no labels"""
@@ -44,8 +44,8 @@ class Documents(Source):
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """The list of documents, which the training split reads once to learn the vocabulary."""
-        from netspec.data.readers.documents import TEXTS, TextFiles, TextLines
-        from netspec.data.readers.listings import class_folders
+        from netspec.data.readers.file_samples import class_folders
+        from netspec.data.text.documents import TEXTS, TextFiles, TextLines
 
         skip = self.on_error == "skip"
         with blamed_on(self, "path"):
@@ -57,7 +57,7 @@ class Documents(Source):
             files = list(text_files(self, self.path))
             if self.classes is not None and len(self.classes) != len(files):
                 raise InputError(
-                    "`classes` has not a name for each file",
+                    "`classes` must have a name for each file",
                     path="classes",
                     expected=f"{len(files)}: {', '.join(file.name for file in files[:5])}",
                     got=str(len(self.classes)),

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from netspec.data.base import Dataset, Source, blamed_on
-from netspec.schema.data import SOURCES
-from netspec.schema.paths import FilePath, resolve_path
+from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.paths import FilePath, resolve_path
 
 
 @SOURCES.register

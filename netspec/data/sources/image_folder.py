@@ -10,12 +10,12 @@ from pydantic import BeforeValidator, PrivateAttr
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Source, blamed_on
 from netspec.errors import InputError
-from netspec.schema.data import SOURCES
-from netspec.schema.paths import FilePath, resolve_path
-from netspec.schema.spec import describe, problem
+from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.paths import FilePath, resolve_path
+from netspec.schema.specs.spec import describe, problem
 
 if TYPE_CHECKING:
-    from netspec.data.readers.listings import Listing
+    from netspec.data.readers.file_samples import Listing
 
 
 def _as_size(value: Any) -> Any:
@@ -36,7 +36,7 @@ class ImageFolder(Source):
 
     Fields: `image` `[channels, H, W]` of uint8; `label` `[]` of int32, the class's place in `classes`, or the number in
     the list. The order of the samples is that of the classes, then of the file paths; or that of the list. Files
-    whose names start with a dot are passed over, and so are images beside the class folders. Images that differ in size
+    whose names start with a dot are skipped, and so are images outside the class folders. Images that differ in size
     keep their own unless `size` is given: a transform crops or resizes them.
     """
 
@@ -49,7 +49,7 @@ class ImageFolder(Source):
         "class_names": "here it is `classes`",
     }
     path: FilePath
-    """the folder that holds the folders of the classes, or that the paths in a list begin at; relative to this file"""
+    """the folder of the class folders, or that paths in a list are relative to; relative to this file"""
     split: str | None = None
     """a part of the folder: its list `SPLIT.csv` or `SPLIT.txt` if there is one, else the class folders in `SPLIT`"""
     list: FilePath | None = None
@@ -97,8 +97,8 @@ class ImageFolder(Source):
 
     def _listing(self, learned: Mapping[str, Any] | None, *, skip: bool) -> Listing:
         from netspec.data.readers.file_lists import listed_files
+        from netspec.data.readers.file_samples import class_folders, unlabelled
         from netspec.data.readers.images import IMAGES
-        from netspec.data.readers.listings import class_folders, unlabelled
 
         root = resolve_path(self, "path")
         if self._unlabelled:
@@ -126,7 +126,7 @@ class ImageFolder(Source):
 def images_like(split: Source, path: Path) -> Source | None:
     """Image files in the place of images that a source holds in another form, made as large as these, and as colourful.
 
-    None where `path` is no image and no folder, or the source has no field `image` of bytes.
+    None if `path` is neither an image nor a folder, or the source has no field `image` of bytes.
     """
     files = ImageFolder(path=FilePath(path), batch_size=split.batch_size).of_file(path, ("image",))
     if files is None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from netspec.data.base import Source
-from netspec.data.known import KnownSet
-from netspec.schema.paths import FilePath, resolve_path
+from netspec.data.known_datasets import KnownSet
+from netspec.schema.specs.paths import FilePath, resolve_path
 
 
 class KnownSource(Source):
@@ -26,14 +26,14 @@ class KnownSource(Source):
 
     def place(self) -> Path:
         """The folder that has the files, or will have them."""
-        from netspec.data.known import home
+        from netspec.data.known_datasets import home
 
         return home() / self.known.name if self.path is None else resolve_path(self, "path")
 
     def files(self) -> list[Path]:
         """The split's files, fetched where they are not there. Raises InputError for one that is not the published."""
-        from netspec.data.fetch import ensure
-        from netspec.data.parts import checked, located
+        from netspec.data.dataset_files import checked, located
+        from netspec.data.downloads import ensure
 
         folder, names = self.place(), self.known.splits[self.split]
         if any(located(self.known, folder, self.known.parts[name]) is None for name in names):

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal
 
 from netspec.data.base import Dataset, FieldType, Source, blamed_on
 from netspec.data.bundled import zoo_root
-from netspec.data.known import FASHION_MNIST, KnownSet
+from netspec.data.known_datasets import FASHION_MNIST, KnownSet
 from netspec.data.sources.known import KnownSource
 from netspec.errors import InputError
-from netspec.schema.data import SOURCES
-from netspec.schema.paths import FilePath, resolve_path
+from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.paths import FilePath, resolve_path
 
 PREFIXES = {"train": "train", "test": "t10k"}
 

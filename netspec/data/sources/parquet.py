@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from netspec.data.table import TableSource
-from netspec.schema.data import SOURCES
+from netspec.data.tabular.source import TableSource
+from netspec.schema.specs.data import SOURCES
 
 if TYPE_CHECKING:
-    from netspec.data.readers.tables.files import TableFile
+    from netspec.data.tabular.table_file import TableFile
 
 
 @SOURCES.register
@@ -33,6 +33,6 @@ class Parquet(TableSource):
     samples: ClassVar = ({"path": "train.parquet", "columns": {"age": "numeric"}, "label": "species"},)
 
     def file(self, path: Path) -> TableFile:
-        from netspec.data.readers.tables.parquet import ParquetTable
+        from netspec.data.tabular.parquet import ParquetTable
 
         return ParquetTable(path)

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, Field, PrivateAttr
 
 from netspec.data.base import Dataset, Source, blamed_on
 from netspec.errors import InputError
-from netspec.schema.data import SOURCES, ShuffleWindow
-from netspec.schema.spec import problem
+from netspec.schema.specs.data import SOURCES, ShuffleWindow
+from netspec.schema.specs.spec import problem
 
 WINDOW = 10_000
 """How many samples of a stream are held for `shuffle: true`."""
@@ -49,12 +49,12 @@ class Python(Source):
         return made
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """The samples; those of a stream are counted. Raises InputError for what are no samples."""
+        """The samples; those of a stream are counted. Raises InputError for anything else."""
         from netspec.data.readers.python import open_samples
 
         if self._given is None:
             raise InputError(
-                "the samples of this split are not given", location=self.where("source"), path="source",
+                "the samples of this split are missing", location=self.where("source"), path="source",
                 expected="a Python program that gives them: `netspec.train(spec, samples={'train': …})`",
             )  # fmt: skip
         asked = self.shuffle

@@ -1,4 +1,4 @@
-"""`{source: synthetic}`: samples made up on the spot, to try and time a spec without data."""
+"""`{source: synthetic}`: samples generated on demand, to try and time a spec without data."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from netspec.data.base import Dataset, FieldType, Source
-from netspec.schema.data import SOURCES
-from netspec.schema.shape import Shape
-from netspec.schema.spec import Spec, problem
+from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.field_types import Shape
+from netspec.schema.specs.spec import Spec, problem
 
 
 class MadeField(Spec):
-    """What a field of made-up samples holds.
+    """Values of a field of synthetic samples.
 
     `{classes: 10}`: labels 0 to 9; `low` and `high`: numbers spread evenly from low to below high; `mean` and `stddev`:
     those of a normal distribution. Without any of these: 0 to 255 for uint8, the standard normal distribution for
@@ -22,15 +22,15 @@ class MadeField(Spec):
     """
 
     shape: Shape = ()
-    """shape of the field in a sample; `[]` is a single number"""
+    """shape of the field in a sample; `[]` is a scalar"""
     dtype: Literal["float32", "float64", "uint8", "int32", "int64"] | None = None
     """type of its numbers; default: int32 with `classes`, else float32"""
     classes: PositiveInt | None = None
-    """so many classes: whole numbers from 0"""
+    """number of classes: labels are integers from 0"""
     low: float | None = None
-    """the least number"""
+    """lower bound of the values"""
     high: float | None = None
-    """numbers are below it"""
+    """upper bound of the values, exclusive"""
     mean: float | None = None
     """the mean; default: 0"""
     stddev: Annotated[float, Field(ge=0)] | None = None
@@ -41,10 +41,10 @@ class MadeField(Spec):
         kinds = {"classes": ("classes",), "low and high": ("low", "high"), "mean and stddev": ("mean", "stddev")}
         given = [kind for kind, names in kinds.items() if any(getattr(self, name) is not None for name in names)]
         if len(given) > 1:
-            raise problem("the numbers are said twice", expected=f"one of {', '.join(kinds)}", got=" and ".join(given))
+            raise problem("two distributions", expected=f"one of {', '.join(kinds)}", got=" and ".join(given))
         if (self.low is None) != (self.high is None) or (self.high is not None and self.low >= self.high):  # type: ignore[operator]  # both are there
             raise problem(
-                "these are no bounds",
+                "`low` and `high` are not valid bounds",
                 field="low" if self.high is None else "high",
                 expected="`low` and a larger `high`",
                 got=", ".join(
@@ -54,7 +54,7 @@ class MadeField(Spec):
         if self.classes is not None and self.type_name.startswith("float"):
             raise problem("classes are whole numbers", field="dtype", expected="int32", got=self.type_name)
         if self.type_name in {"int32", "int64"} and not given:
-            raise problem("what numbers these are is not said", expected="`classes`, or `low` and `high`")
+            raise problem("the distribution is missing", expected="`classes`, or `low` and `high`")
         return self
 
     @property
@@ -79,7 +79,7 @@ class MadeField(Spec):
 
 @SOURCES.register
 class Synthetic(Source):
-    """Made-up samples of any fields, to try a spec, to time it, or to see whether a net learns at all.
+    """Synthetic samples of any fields, to try a spec, to time it, or to see whether a net learns at all.
 
     Each sample follows from the seed of the training and its number alone. Without a `task` fields have nothing to do
     with each other. `classification`: each class of the label (the field with `classes` and no `shape`) has a pattern
@@ -98,11 +98,11 @@ class Synthetic(Source):
     number: PositiveInt = Field(alias="samples")
     """how many samples there are"""
     fields: Annotated[dict[str, MadeField], Field(min_length=1)]
-    """what each field of a sample holds"""
+    """the contents of each field of a sample"""
     task: Literal["classification", "regression", "spirals"] | None = None
-    """what there is to learn; default: nothing"""
+    """the relation between the fields to learn; default: none"""
     noise: Annotated[float, Field(ge=0)] = 0.5
-    """the standard deviation of what is added, where what there is to learn has one of 1 (`spirals`: a radius of 1)"""
+    """standard deviation of the noise; that of the signal is 1 (`spirals`: a radius of 1)"""
     first: Annotated[int, Field(ge=0)] = 0
     """number of the first sample: with `samples: 1000` in the training split, `first: 1000` gives others of the same
     task"""
@@ -132,12 +132,12 @@ class Synthetic(Source):
         if expected is not None:
             told = ((name, "a label" if one.is_label else list(one.shape)) for name, one in self.fields.items())
             got = ", ".join(f"`{name}` {what}" for name, what in told)
-            raise problem(f"these are no fields for {self.task}", field="fields", expected=expected, got=got)
+            raise problem(f"the fields do not fit the task `{self.task}`", field="fields", expected=expected, got=got)
         return self
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Nothing is made yet."""
-        from netspec.data.readers.made_up import MadeUp
+        from netspec.data.readers.synthetic import MadeUp
 
         return MadeUp(self, seed)
 

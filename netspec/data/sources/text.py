@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, PositiveInt
 
 from netspec.data.base import Dataset, FieldType, Source, blamed_on
-from netspec.data.tokenizers.base import AnyTokenizer
-from netspec.schema.data import SOURCES
-from netspec.schema.paths import FilePath, resolve_path
-from netspec.schema.spec import describe, problem
+from netspec.data.text.tokenizers.base import AnyTokenizer
+from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.paths import FilePath, resolve_path
+from netspec.schema.specs.spec import describe, problem
 
 
 def _as_part(value: Any) -> Any:
@@ -37,7 +37,7 @@ class Text(Source):
     Fields: `text` `[length]` of int32; `target` `[length]` of int32, which is `text` one token later. Windows follow
     each other file by file, `stride` tokens apart, and none spans two files; tokens in the end that fill no window are
     left out. The vocabulary is that of the training split; it is saved with the weights. Text is read by blocks; where
-    there is much, its tokens lie in a file in the cache folder.
+    there is much, its tokens are stored in a file in the cache folder.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -51,7 +51,7 @@ class Text(Source):
     path: FilePath | Annotated[list[FilePath], Field(min_length=1)]
     """path of the file, relative to this file; of a folder (all `.txt` below it, sorted); or a list of these"""
     tokenizer: AnyTokenizer
-    """what makes numbers of the text"""
+    """the tokenizer that turns the text into numbers"""
     length: PositiveInt
     """tokens in a window"""
     stride: PositiveInt | None = None
@@ -63,8 +63,8 @@ class Text(Source):
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """The windows; all text is read once, and in the training split once more before to learn the vocabulary."""
-        from netspec.data.readers.textfiles import part_of
-        from netspec.data.readers.windows import TextWindows
+        from netspec.data.text.files import part_of
+        from netspec.data.text.windows import TextWindows
 
         with blamed_on(self, "path"):
             parts = [part_of(file, *self.part) for file in text_files(self, self.path)]
@@ -80,7 +80,7 @@ class Text(Source):
 
 def text_files(source: Source, written: FilePath | list[FilePath]) -> Iterator[Path]:
     """The files that the field `path` of a source means: as listed, and all `.txt` below folders, sorted."""
-    from netspec.data.readers.textfiles import text_files_below
+    from netspec.data.text.files import text_files_below
 
     several = isinstance(written, list)
     places = [resolve_path(source, "path", at) for at in range(len(written))] if several else []

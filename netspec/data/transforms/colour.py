@@ -10,7 +10,7 @@ from pydantic import PrivateAttr
 from netspec.data.imaging.base import ColourTransform, Draw, ImageShape, colours_needed
 from netspec.data.imaging.fields import Around, Fraction, Signed
 from netspec.errors import Problem
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -31,7 +31,7 @@ class RandomBrightness(ColourTransform):
         return 1
 
     def change(self, image: Array, draw: Draw) -> Array:
-        from netspec.data.imaging.colour import brightened
+        from netspec.data.imaging.color import brightened
 
         low, high = self.values
         return brightened(image, draw.between(0, self.factor) * (high - low), self.values)
@@ -55,7 +55,7 @@ class RandomContrast(ColourTransform):
         return 1
 
     def change(self, image: Array, draw: Draw) -> Array:
-        from netspec.data.imaging.colour import contrasted
+        from netspec.data.imaging.color import contrasted
 
         lower, upper = self.factor
         return contrasted(image, draw.between(0, (1 - lower, 1 + upper)), self.values)
@@ -80,7 +80,7 @@ class RandomSaturation(ColourTransform):
         yield from colours_needed(self, shape)
 
     def change(self, image: Array, draw: Draw) -> Array:
-        from netspec.data.imaging.colour import saturated
+        from netspec.data.imaging.color import saturated
 
         factor = draw.between(0, self.factor)
         return saturated(image, factor / (1 - factor + 1e-7), self.values)
@@ -105,7 +105,7 @@ class RandomHue(ColourTransform):
         yield from colours_needed(self, shape)
 
     def change(self, image: Array, draw: Draw) -> Array:
-        from netspec.data.imaging.colour import hue_turned
+        from netspec.data.imaging.color import hue_turned
 
         sign = -0.5 if draw.numbers[0] > 0.5 else 0.5
         return hue_turned(image, sign * draw.between(1, self.factor), self.values)

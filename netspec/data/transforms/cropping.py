@@ -11,7 +11,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from netspec.data.imaging.base import Draw, ImageShape, ImageTransform
 from netspec.data.imaging.fields import FillMode, Ratios, Shares
 from netspec.errors import Problem
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
     from netspec.data.base import Array, FieldType, SampleKeys
@@ -97,11 +97,11 @@ class RandomCrop(_Crop):
 
     type: Literal["RandomCrop"] = "RandomCrop"
     padding: NonNegativeInt = 0
-    """pixels put around each image before"""
+    """width of the border added to each image first, in pixels"""
     fill_mode: FillMode = "constant"
-    """what is put around: `fill_value`, the `nearest` pixel, the image mirrored (`reflect`) or repeated (`wrap`)"""
+    """the border: `fill_value`, the `nearest` pixel, the image mirrored (`reflect`) or repeated (`wrap`)"""
     fill_value: float = 0.0
-    """the value put around by `constant`"""
+    """the value of the border with `constant`"""
 
     samples: ClassVar = (
         {"height": 28, "width": 28, "padding": 2},
@@ -173,7 +173,7 @@ class RandomResizedCrop(ImageTransform):
     ratio: Ratios = (3 / 4, 4 / 3)
     """the smallest and the largest proportion of the part, width by height"""
     interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos", "box"] = "bilinear"
-    """how values between pixels are found"""
+    """the interpolation between pixels"""
     antialias: bool = True
     """make each pixel a mean of all that it stands for where a part becomes smaller"""
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from netspec.data.base import DamagedSamples, FieldType, SampleKeys, Transform
 from netspec.errors import InputError, Problem
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
     from netspec.data.base import Array, Samples
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class CategoryEncoding(Transform):
     """A class number k becomes `[num_tokens]` of float32: one at place k, counted from 0, and zero elsewhere.
 
-    As Keras's with `output_mode: one_hot`. A number that is no class is a damaged sample.
+    As Keras's with `output_mode: one_hot`. A number that is not a class makes a sample damaged.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -53,7 +53,7 @@ class CategoryEncoding(Transform):
             raise InputError("only class numbers can be encoded", expected="[] of whole numbers", got=str(field))
         if self.num_tokens is None:
             raise InputError(
-                "how many classes there are is not said",
+                "the number of classes is missing",
                 expected=f"`num_tokens`, since the source of {field} names none",
             )
         return FieldType((self.num_tokens,), "float32")
@@ -71,7 +71,7 @@ class CategoryEncoding(Transform):
 
 
 def out_of_range(name: str, labels: Array, classes: int) -> dict[int, list[Problem]]:
-    """What is wrong with labels (N,) that are none of so many classes, by row."""
+    """Find the labels, of (N,), that are not below `classes`: the problem by row."""
     import numpy as np
 
     bad = np.flatnonzero((labels < 0) | (labels >= classes))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from netspec.data.imaging.base import ColourTransform, Draw, ImageShape
 from netspec.data.imaging.fields import Fraction
 from netspec.errors import Problem
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -28,7 +28,7 @@ class RandomErasing(ColourTransform):
     scale: Fraction = (0.02, 0.33)
     """the sides of the rectangle are the roots of two numbers out of this range, as shares of width and height"""
     fill_value: float | list[float] | None = None
-    """what is put there: a number, or one for each channel; default: noise"""
+    """the replacement: a number, or one for each channel; default: noise"""
 
     samples: ClassVar = (
         {"factor": [1, 1]},

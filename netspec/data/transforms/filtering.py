@@ -8,7 +8,7 @@ from pydantic import Field
 
 from netspec.data.imaging.base import ColourTransform, Draw
 from netspec.data.imaging.fields import Fraction, Odd, Width
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -89,7 +89,7 @@ class GaussianNoise(ColourTransform):
     def change(self, image: Array, draw: Draw) -> Array:
         import numpy as np
 
-        from netspec.data.imaging.colour import floats, like
+        from netspec.data.imaging.color import floats, like
 
         low, high = self.values
         noise = draw.generator().standard_normal(image.shape, dtype=np.float32)

@@ -10,7 +10,7 @@ from pydantic import Field
 from netspec.data.imaging.base import BYTES, ColourTransform, Draw, ImageShape, ImageTransform, colours_needed
 from netspec.data.imaging.fields import Fraction
 from netspec.errors import Problem
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def _greyed(image: Array) -> Array:
     """The image in grey, (H, W, 1), in its own type."""
-    from netspec.data.imaging.colour import grey, like
+    from netspec.data.imaging.color import grey, like
 
     span = BYTES if image.dtype == "uint8" else (float("-inf"), float("inf"))
     return like(image, grey(image), span)
@@ -87,7 +87,7 @@ class RandomColorDegeneration(ColourTransform):
         yield from colours_needed(self, shape, 1)
 
     def change(self, image: Array, draw: Draw) -> Array:
-        from netspec.data.imaging.colour import blended, grey
+        from netspec.data.imaging.color import blended, grey
 
         if image.shape[2] == 1:
             return image

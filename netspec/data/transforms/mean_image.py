@@ -9,9 +9,9 @@ from pydantic import PrivateAttr, model_validator
 
 from netspec.data.base import FieldType, SampleKeys, Transform, blamed_on
 from netspec.errors import InputError
-from netspec.schema.data import TRANSFORMS
-from netspec.schema.paths import FilePath, resolve_path
-from netspec.schema.spec import problem
+from netspec.schema.specs.data import TRANSFORMS
+from netspec.schema.specs.paths import FilePath, resolve_path
+from netspec.schema.specs.spec import problem
 
 if TYPE_CHECKING:
     from netspec.data.base import Array, Samples
@@ -48,7 +48,7 @@ class MeanImage(Transform):
         given = [name for name in ("adapt", "file", "mean") if getattr(self, name) not in (None, False)]
         if len(given) != 1 and given not in (["adapt", "mean"], ["file", "mean"]):
             raise problem(
-                "where the mean comes from is not said" if not given else "the mean comes from two places",
+                "the source of the mean is missing" if not given else "the mean has two sources",
                 field=given[-1] if given else None,
                 expected="`adapt: true`, or `file`",
                 got=" and ".join(f"`{name}`" for name in given) or "neither",
@@ -108,7 +108,7 @@ class MeanImage(Transform):
                 self._values = np.asarray(self.mean, np.float32)
             except (ValueError, TypeError):
                 raise InputError(
-                    "`mean` is no image",
+                    "`mean` is not an image",
                     location=self.where("mean"),
                     path="mean",
                     expected="nested lists of numbers, of the shape of a sample",

@@ -8,8 +8,8 @@ from pydantic import Field, PositiveInt, model_validator
 
 from netspec.data.base import DamagedSamples, FieldType, SampleKeys, Transform, one_by_one
 from netspec.errors import InputError, Problem
-from netspec.schema.data import TRANSFORMS
-from netspec.schema.spec import problem
+from netspec.schema.specs.data import TRANSFORMS
+from netspec.schema.specs.spec import problem
 
 if TYPE_CHECKING:
     from netspec.data.base import Samples
@@ -42,31 +42,31 @@ class MelSpectrogram(Transform):
 
     type: Literal["MelSpectrogram"] = "MelSpectrogram"
     fft_length: Annotated[int, Field(ge=2, le=2**20)] = 2048
-    """samples of the FFT"""
+    """length of the FFT in samples"""
     sequence_stride: PositiveInt = 512
-    """samples from frame to frame"""
+    """distance between frames in samples"""
     sequence_length: PositiveInt | None = None
-    """samples under the window; default: `fft_length`"""
+    """length of the window in samples; default: `fft_length`"""
     window: Literal["hann", "hamming"] | None = "hann"
-    """what each frame is multiplied with; null: nothing"""
+    """the window of each frame; null: none"""
     sampling_rate: PositiveInt = 16000
-    """samples of the sound in a second"""
+    """sampling rate of the sound, in hertz"""
     num_mel_bins: PositiveInt = 128
     """bands"""
     min_freq: Annotated[float, Field(ge=0)] = 20.0
-    """where the lowest band begins, in hertz"""
+    """lower end of the lowest band, in hertz"""
     max_freq: Positive | None = None
-    """where the highest band ends, in hertz; default: half of `sampling_rate`"""
+    """upper end of the highest band, in hertz; default: half of `sampling_rate`"""
     power_to_db: bool = True
-    """whether decibels are wanted"""
+    """convert the power to decibels"""
     top_db: Positive = 80.0
-    """decibels are raised to so many below the loudest of the sample"""
+    """lower bound of the decibels, relative to the loudest value of the sample"""
     mag_exp: Positive = 2.0
     """1: magnitude, 2: power"""
     min_power: Positive = 1e-10
-    """the least power that decibels are taken of"""
+    """lower bound of the power before it is converted to decibels"""
     ref_power: Positive = 1.0
-    """the power of 0 decibels"""
+    """power that corresponds to 0 decibels"""
 
     samples: ClassVar = ({"num_mel_bins": 64, "sequence_stride": 256},)
     shown_in: ClassVar = {
@@ -85,7 +85,7 @@ class MelSpectrogram(Transform):
         top = self.max_freq or self.sampling_rate / 2
         if not self.min_freq < top <= self.sampling_rate / 2:
             raise problem(
-                "there are no such frequencies",
+                "the frequency range is not valid",
                 field="max_freq" if self.max_freq else "min_freq",
                 expected="0 ≤ min_freq < max_freq ≤ half of `sampling_rate`",
                 got=f"{self.min_freq:g} to {top:g} Hz at a rate of {self.sampling_rate}",
@@ -95,7 +95,7 @@ class MelSpectrogram(Transform):
     def infer(self, field: FieldType) -> FieldType:
         """(…, samples) of any type → (…, bins, frames) of float32. Raises InputError for sounds too short to mirror."""
         if not field.shape:
-            raise InputError("a single number is no sound", expected="samples [length] or [channels, length]")
+            raise InputError("a single number is not a sound", expected="samples [length] or [channels, length]")
         size = field.shape[-1]
         if size is not None and size <= self.fft_length // 2:
             raise InputError(self._too_short(size))

@@ -11,7 +11,7 @@ from pydantic import Field
 from netspec.data.base import DamagedSamples, FieldType, SampleKeys, Transform
 from netspec.data.transforms.encoding import encoded, out_of_range
 from netspec.errors import InputError, Problem, did_you_mean, listing
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
     from netspec.data.base import Array, Samples
@@ -65,14 +65,12 @@ class Mixing(Transform):
         whole = not found.shape and not found.dtype.startswith("float")
         if whole and self.num_classes is None:
             problems.append(
-                Problem(
-                    "how many classes there are is not said", expected=f"`num_classes`, since `{self.label}` is {found}"
-                )
+                Problem("the number of classes is missing", expected=f"`num_classes`, since `{self.label}` is {found}")
             )
         elif not whole and (len(found.shape) != 1 or not found.dtype.startswith("float") or self._other(found)):
             classes = "" if self.num_classes is None else f" of {self.num_classes}"
             expected = f"a class number, or the probabilities{classes}"
-            problems.append(Problem(f"`{self.label}` is no label that can be mixed", expected=expected, got=str(found)))
+            problems.append(Problem(f"`{self.label}` cannot be mixed as a label", expected=expected, got=str(found)))
         if problems:
             raise InputError(problems)
         kind = FieldType(found.shape or (self.num_classes,), "float32")
@@ -168,7 +166,7 @@ class CutMix(Mixing):
     samples: ClassVar = ({"num_classes": 10},)
 
     def infer(self, field: FieldType) -> FieldType:
-        """(C, H, W) of any type, unchanged. Raises InputError for what is no image."""
+        """(C, H, W) of any type, unchanged. Raises InputError unless it is an image."""
         if len(field.shape) != 3:
             raise InputError("rectangles are cut from images", expected="[channels, height, width]", got=str(field))
         return field

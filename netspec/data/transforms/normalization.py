@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from netspec.data.base import FieldType, SampleKeys, Transform, one_by_one
 from netspec.errors import InputError, Problem
-from netspec.schema.data import TRANSFORMS
-from netspec.schema.spec import problem
+from netspec.schema.specs.data import TRANSFORMS
+from netspec.schema.specs.spec import problem
 
 if TYPE_CHECKING:
     from netspec.data.base import Array, Samples
@@ -41,9 +41,9 @@ class Normalization(Transform):
 
     type: Literal["Normalization"] = "Normalization"
     mean: float | list[float] | None = None
-    """what is subtracted: a number, or one for each channel"""
+    """the value to subtract: a number, or one for each channel"""
     variance: NonNegative | list[NonNegative] | None = None
-    """the square of what is divided by: a number, or one for each channel"""
+    """the square of the divisor: a number, or one for each channel"""
     adapt: bool = False
     """compute `mean` and `variance` from the training split"""
 
@@ -62,7 +62,7 @@ class Normalization(Transform):
             )
         if not self.adapt and len(given) < 2:
             raise problem(
-                "what to normalize with is not said",
+                "mean or variance is missing",
                 field=given[0] if given else None,
                 expected="both `mean` and `variance`, or `adapt: true`",
                 got=f"only `{given[0]}`" if given else "neither",

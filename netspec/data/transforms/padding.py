@@ -8,7 +8,7 @@ from pydantic import PositiveInt
 
 from netspec.data.base import FieldType, SampleKeys, Transform
 from netspec.errors import InputError
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
     from netspec.data.base import Samples
@@ -35,9 +35,9 @@ class Padding(Transform):
     length: PositiveInt
     """the size of the axis afterwards"""
     value: float = 0.0
-    """what short sequences are filled up with"""
+    """the value that pads short sequences"""
     padding: Literal["pre", "post"] = "post"
-    """where they are filled up: before their first value or behind the last"""
+    """where short sequences are padded: before the first value or after the last"""
     truncating: Literal["pre", "post", "random"] = "post"
     """what long sequences lose: their beginning (`pre`), their end (`post`), or both so that a part at a random place
     is left, another one in every epoch (`random`)"""
@@ -58,10 +58,10 @@ class Padding(Transform):
         """(…, L, …) → (…, length, …), where L may differ. Raises InputError where there is no such axis."""
         if not -len(field.shape) <= self.axis < len(field.shape):
             raise InputError(
-                f"`axis` {self.axis} is none of a sample's",
+                f"a sample has no axis {self.axis}",
                 location=self.where("axis"),
                 path="axis",
-                expected="samples that are no single numbers" if not field.shape else f"0 to {len(field.shape) - 1}",
+                expected="samples that are not single numbers" if not field.shape else f"0 to {len(field.shape) - 1}",
                 got=f"samples of {field}",
             )
         if not field.dtype.startswith("float") and not self.value.is_integer():

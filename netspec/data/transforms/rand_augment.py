@@ -15,7 +15,7 @@ from netspec.data.transforms.grey import RandomColorDegeneration
 from netspec.data.transforms.tones import AutoContrast, Equalization, RandomPosterization, Solarization
 from netspec.data.transforms.warping import RandomRotation, RandomShear, RandomTranslation
 from netspec.errors import Problem
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -25,7 +25,7 @@ class _Drawn(ColourTransform):
     """What both choose from: Keras's transforms, all with the same factor."""
 
     interpolation: Literal["nearest", "bilinear"] = "bilinear"
-    """how values between pixels are found where the image is moved"""
+    """the interpolation between pixels of transforms that move the image"""
 
     _choices: tuple[ImageTransform, ...] = PrivateAttr(default=())
 
@@ -139,7 +139,7 @@ class AugMix(_Drawn):
         return self.num_chains * self.chain_depth * (1 + self.most)
 
     def change(self, image: Array, draw: Draw) -> Array:
-        from netspec.data.imaging.colour import floats, like
+        from netspec.data.imaging.color import floats, like
 
         generator = draw.generator()
         shares = generator.dirichlet([self.alpha] * self.num_chains)

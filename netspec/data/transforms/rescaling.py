@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from netspec.data.base import FieldType, SampleKeys, Transform, one_by_one
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
     from netspec.data.base import Array, Samples
@@ -19,7 +19,7 @@ class Rescaling(Transform):
     scale: float
     """the factor"""
     offset: float = 0.0
-    """what is added after scaling"""
+    """the value added after scaling"""
 
     pointwise: ClassVar[bool] = True
     samples: ClassVar = ({"scale": "${1/255}"},)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import PositiveInt, model_validator
 
 from netspec.data.imaging.base import Draw, ImageShape, ImageTransform
-from netspec.schema.data import TRANSFORMS
-from netspec.schema.spec import problem
+from netspec.schema.specs.data import TRANSFORMS
+from netspec.schema.specs.spec import problem
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -28,13 +28,13 @@ class Resizing(ImageTransform):
     width: PositiveInt
     """width of the result, in pixels"""
     interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos", "box"] = "bilinear"
-    """how values between pixels are found"""
+    """the interpolation between pixels"""
     crop_to_aspect_ratio: bool = False
     """take the largest middle part of the image that has the proportions asked for"""
     pad_to_aspect_ratio: bool = False
     """put `fill_value` around the image until it has the proportions asked for"""
     fill_value: float = 0.0
-    """what is put around it"""
+    """the value of the border"""
     antialias: bool = True
     """make each pixel a mean of all that it stands for where an image becomes smaller, as Pillow and torchvision do;
     in Keras this is off by default. `lanczos` and `box` always do"""

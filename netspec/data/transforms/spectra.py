@@ -17,7 +17,7 @@ _WEIGHTS = {"hann": 0.5, "hamming": 0.54}
 
 
 def mel_spectrogram(spec: MelSpectrogram, sounds: Array) -> Array:
-    """sounds: (N, …, samples) → (N, …, bins, frames) of float32, whatever is in the batch beside a sample."""
+    """sounds: (N, …, samples) → (N, …, bins, frames) of float32, independent of the rest of the batch."""
     rows = sounds.reshape(-1, sounds.shape[-1])
     window, bands = _window(spec), _bands(spec)
     frames = 1 + rows.shape[-1] // spec.sequence_stride

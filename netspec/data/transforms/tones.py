@@ -8,7 +8,7 @@ from pydantic import Field
 
 from netspec.data.imaging.base import ColourTransform, Draw
 from netspec.data.imaging.fields import Bits, Fraction
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -29,7 +29,7 @@ class RandomInvert(ColourTransform):
         return 2
 
     def change(self, image: Array, draw: Draw) -> Array:
-        from netspec.data.imaging.colour import inverted
+        from netspec.data.imaging.color import inverted
 
         return inverted(image, self.values) if draw.happens(0, self.factor) else image
 
@@ -49,7 +49,7 @@ class RandomPosterization(ColourTransform):
         return 1
 
     def change(self, image: Array, draw: Draw) -> Array:
-        from netspec.data.imaging.colour import posterized
+        from netspec.data.imaging.color import posterized
 
         fewest, most = self.factor
         return posterized(image, fewest + int(draw.numbers[0] * (most + 1 - fewest)), self.values)
@@ -75,7 +75,7 @@ class Solarization(ColourTransform):
         return 2
 
     def change(self, image: Array, draw: Draw) -> Array:
-        from netspec.data.imaging.colour import solarized
+        from netspec.data.imaging.color import solarized
 
         addition, threshold = 255 * draw.between(0, self.addition_factor), 255 * draw.between(1, self.threshold_factor)
         return solarized(image, addition, threshold, self.values)
@@ -90,7 +90,7 @@ class AutoContrast(ColourTransform):
     samples: ClassVar = ({},)
 
     def change(self, image: Array, draw: Draw) -> Array:
-        from netspec.data.imaging.colour import stretched
+        from netspec.data.imaging.color import stretched
 
         return stretched(image, self.values)
 
@@ -106,6 +106,6 @@ class Equalization(ColourTransform):
     samples: ClassVar = ({}, {"bins": 16})
 
     def change(self, image: Array, draw: Draw) -> Array:
-        from netspec.data.imaging.colour import equalized
+        from netspec.data.imaging.color import equalized
 
         return equalized(image, self.bins, self.values)

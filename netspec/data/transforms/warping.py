@@ -11,7 +11,7 @@ from pydantic import Field
 from netspec.data.imaging.base import Draw, ImageShape, ImageTransform
 from netspec.data.imaging.fields import FillMode, Fraction, Interpolation, Signed, Zoom
 from netspec.errors import Problem
-from netspec.schema.data import TRANSFORMS
+from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
     from netspec.data.base import Array
@@ -22,9 +22,9 @@ class _Warp(ImageTransform):
     """Each pixel is taken from where a map says."""
 
     interpolation: Interpolation = "bilinear"
-    """how values between pixels are found"""
+    """the interpolation between pixels"""
     fill_value: float = 0.0
-    """what stands beyond the edges with `fill_mode: constant`"""
+    """the value beyond the edges with `fill_mode: constant`"""
 
     @property
     def beyond(self) -> str:

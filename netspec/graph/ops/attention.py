@@ -1,4 +1,4 @@
-"""Attention as one op, for libraries that need not write the scores down; and written out as products and a softmax."""
+"""Attention as one op, which fused kernels compute without storing the scores, and its form in simpler ops."""
 
 from __future__ import annotations
 
@@ -9,71 +9,81 @@ from typing import Any
 from netspec.graph.onnx_map import GRADIENT, Decomposed
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.ops.elementwise import Where, scalar
-from netspec.graph.ops.functions import Exp, Log
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.logic import And
 from netspec.graph.ops.reduce import ReduceMax, ReduceSum, reshape_to, sum_to
-from netspec.graph.ops.shape import Transpose
+from netspec.graph.ops.shape import Concat, Slice, Transpose
 from netspec.graph.ops.softmax import Softmax
 from netspec.graph.ops.source import constant
+from netspec.graph.ops.unary import Exp, Log
 from netspec.graph.types import DType, TensorType
-from netspec.graph.value import Value
+from netspec.graph.value import Value, require_precomputable
 
-NEVER = -1e9
-"""The score of what must not be looked at, or what is added to it: e to this power is 0, in float64 too."""
+MASKED_SCORE = -1e9
+"""The score of masked positions, or the term added to it: its exponential is 0, in float64 too."""
 
 
 @dataclass(frozen=True)
-class Band:
-    """Which places are near: with `causal` none that comes later, with a `window` those less than that away."""
+class AttentionBand:
+    """The band of keys that a query may attend to: none after it (`causal`), or none `window` or more away."""
 
     causal: bool = False
     window: int | None = None
 
-    def near(self, rows: int, columns: int) -> Any:
-        """(rows, columns) bool, in NumPy."""
+    def allowed(self, rows: int, columns: int) -> Any:
+        """(rows, columns) bool NumPy array, True where attention is allowed."""
         import numpy as np
 
+        require_precomputable(rows * columns, "scores of a sample")
         away = np.arange(rows)[:, None] - np.arange(columns)
         return (away >= 0 if self.causal else True) & (abs(away) < (self.window or rows + columns))
 
-    def masked(self, scores: Value, mask: Value | None) -> tuple[Value, Value | None]:
-        """Scores of which those that must not be looked at are `NEVER`, about; and which are seen.
+    def mask_scores(self, scores: Value, mask: Value | None) -> tuple[Value, Value | None]:
+        """Scores with masked ones replaced by `MASKED_SCORE`, and the mask that was applied.
 
-        scores: (…, T, S), mask: bool that broadcasts to them, True where may be looked. None where every place sees
-        some for sure.
+        scores: (…, T, S); mask: bool that broadcasts to them, True where attention is allowed. The returned mask is
+        None if every query can attend to some key.
         """
-        near = self.near(*scores.shape[-2:])
+        near = self.allowed(*scores.shape[-2:])
         if mask is None and near.any(axis=1).all():
-            return scores if near.all() else scores + constant(_never_but(near, str(scores.dtype))), None
+            return scores if near.all() else scores + constant(_additive_mask(near, str(scores.dtype))), None
         seen = constant(near) if mask is None else mask if near.all() else And()(mask, constant(near))
-        return Where()(seen, scores, scalar(NEVER, scores.dtype)), seen
+        return Where()(seen, scores, scalar(MASKED_SCORE, scores.dtype)), seen
 
-    def weights(self, scores: Value, mask: Value | None) -> Value:
-        """The softmax of scores, (…, T, S); a place that may look nowhere gets zeros. The mask is as in `masked`."""
-        masked, seen = self.masked(scores, mask)
-        return _seen_alone(Softmax(-1)(masked), seen)
+    def attention_weights(self, scores: Value, mask: Value | None, unmasked: int = 0) -> Value:
+        """The softmax of scores, (…, T, S), masked as in `mask_scores`; a query without any key gets zeros.
+
+        Band and mask do not cover the last `unmasked` of the S keys, which every query may attend to.
+        """
+        axis, columns = len(scores.shape) - 1, scores.shape[-1] - unmasked
+        part = Slice(axis, 0, columns)(scores) if unmasked else scores
+        masked, seen = self.mask_scores(part, mask)
+        if masked is part:
+            return Softmax(-1)(scores)
+        if not unmasked:
+            return _zero_unattended(Softmax(-1)(masked), seen)
+        return Softmax(-1)(Concat(axis)(masked, Slice(axis, columns, columns + unmasked)(scores)))
 
 
-def _never_but(near: Any, dtype: str) -> Any:
-    """0 where it is near, else `NEVER`."""
+def _additive_mask(near: Any, dtype: str) -> Any:
+    """0 where attention is allowed, else `MASKED_SCORE`."""
     import numpy as np
 
-    return np.where(near, 0, NEVER).astype(dtype)
+    return np.where(near, 0, MASKED_SCORE).astype(dtype)
 
 
-def _seen_alone(x: Value, seen: Value | None) -> Value:
-    """x, with zeros where nothing is seen."""
+def _zero_unattended(x: Value, seen: Value | None) -> Value:
+    """x, with zeros for queries that attend to nothing."""
     return x if seen is None else Where()(seen, x, scalar(0.0, x.dtype))
 
 
-def _inner(x: Value) -> Value:
+def _move_heads_first(x: Value) -> Value:
     """(N, T, heads…, D) → (N, heads…, T, D)."""
     last = len(x.shape) - 1
     return x if last == 2 else Transpose((0, *range(2, last), 1, last))(x)
 
 
-def _outer(x: Value) -> Value:
+def _move_heads_last(x: Value) -> Value:
     """(N, heads…, T, D) → (N, T, heads…, D)."""
     places = len(x.shape) - 2
     return x if places == 1 else Transpose((0, places, *range(1, places), places + 1))(x)
@@ -81,23 +91,23 @@ def _outer(x: Value) -> Value:
 
 @dataclass(frozen=True)
 class Attention(Op):
-    """softmax(q · kᵀ) · v for each head, and the logarithm of the sum that the softmax divides by.
+    """softmax(q · kᵀ) · v for each head, and the logarithm of the softmax's denominator.
 
-    q: (N, T, heads…, D), k: (N, S, heads…, D), v: (N, S, heads…, V), and a mask (N, T or 1, S), bool, True where
-    may be looked → (N, T, heads…, V) and (N, heads…, T). There is no axis for heads, or one; where q has two, heads
-    along the second share their keys and values, which have the first one alone. A place that may look nowhere gets
-    zeros.
+    q: (N, T, heads…, D), k: (N, S, heads…, D), v: (N, S, heads…, V), and optionally a mask (N, T or 1, S), bool, True
+    where attention is allowed → (N, T, heads…, V) and (N, heads…, T). There are 0, 1 or 2 axes of heads. With 2, keys
+    and values have only the first one, and the heads along the second share them (grouped-query attention). A query
+    that may attend to nothing gets zeros.
     """
 
-    band: Band = Band()
-    traits = Traits(contracts=True)
+    band: AttentionBand = AttentionBand()
+    traits = Traits(is_contraction=True)
     onnx = Decomposed()
 
     def infer(self, q: TensorType, k: TensorType, v: TensorType, *mask: TensorType) -> tuple[TensorType, TensorType]:
         heads = q.shape[2:-1]
         fits = q.rank in (3, 4, 5) and k.shape[2:] == (*heads[:1], q.shape[-1]) and v.shape[:-1] == k.shape[:-1]
-        alike = q.shape[:1] == k.shape[:1] and q.dtype == k.dtype == v.dtype
-        self.check(fits and alike, "queries, keys and values do not fit", got=f"{q}, {k}, {v}")
+        onnx_equivalents = q.shape[:1] == k.shape[:1] and q.dtype == k.dtype == v.dtype
+        self.check(fits and onnx_equivalents, "queries, keys and values do not fit", got=f"{q}, {k}, {v}")
         n, t, s = q.shape[0], q.shape[1], k.shape[1]
         for one in mask:
             fits = one.dtype == DType.BOOL and one.shape in ((n, t, s), (n, 1, s))
@@ -114,30 +124,34 @@ class Attention(Op):
         return xp.moveaxis(y, -2, 1), (greatest + xp.log(total))[..., 0]
 
     def _arrays(self, xp: Xp, *arrays: Array) -> list[Array]:
-        """Queries, keys, values, and what else has their form, as (N, heads…, places, numbers)."""
+        """Queries, keys, values, and other arrays of such shape, as (N, heads…, positions, features)."""
         grouped = arrays[0].ndim == 5
         turned = [xp.moveaxis(one, 1, -2) for one in arrays]
         return [one[:, :, None] if grouped and one.ndim == 4 else one for one in turned]
 
     def _scores(self, xp: Xp, q: Array, k: Array, mask: Array | None) -> tuple[Array, Array]:
-        """Those that must not be looked at are `NEVER`; and which are seen."""
+        """The scores, with masked ones replaced by `MASKED_SCORE`, and the mask."""
         scores = xp.matmul(q, k.swapaxes(-1, -2))
-        seen = xp.asarray(self.band.near(*scores.shape[-2:]))
+        seen = xp.asarray(self.band.allowed(*scores.shape[-2:]))
         if mask is not None:
             seen = seen & mask.reshape(mask.shape[0], *(1,) * (scores.ndim - 3), *mask.shape[1:])
-        return xp.where(seen, scores, NEVER), seen
+        return xp.where(seen, scores, MASKED_SCORE), seen
 
-    def written_out(
-        self, q: Value, k: Value, v: Value, mask: Value | None = None, dropped: Callable[[Value], Value] | None = None
-    ) -> Value:
-        """The first result by simpler ops; `dropped` is what is made of the weights before they are used."""
+    def unfused(
+        self, q: Value, k: Value, v: Value, mask: Value | None = None, *,
+        dropped: Callable[[Value], Value] | None = None, unmasked: int = 0,
+    ) -> tuple[Value, Value]:  # fmt: skip
+        """The first result and the weights (N, heads…, T, S) by simpler ops; `dropped` is applied to the weights.
+
+        Band and mask do not cover the last `unmasked` keys, which every query may attend to.
+        """
         q, k, v, mask = self.heads_first(q, k, v, mask)
-        weights = self.band.weights(MatMul(transpose_b=True)(q, k), mask)
-        return _outer(MatMul()(weights if dropped is None else dropped(weights), v))
+        weights = self.band.attention_weights(MatMul(transpose_b=True)(q, k), mask, unmasked)
+        return _move_heads_last(MatMul()(weights if dropped is None else dropped(weights), v)), weights
 
     def heads_first(self, q: Value, k: Value, v: Value, mask: Value | None) -> tuple[Value, Value, Value, Value | None]:
-        """Operands as (N, heads…, places, numbers)."""
-        q, k, v = map(_inner, (q, k, v))
+        """Operands as (N, heads…, positions, features)."""
+        q, k, v = map(_move_heads_first, (q, k, v))
         if len(q.shape) > len(k.shape):  # an axis for the heads that share them
             k, v = (reshape_to(x, (*x.shape[:2], 1, *x.shape[2:])) for x in (k, v))
         if mask is not None:
@@ -146,10 +160,10 @@ class Attention(Op):
 
     def decompose(self, q: Value, k: Value, v: Value, mask: Value | None = None) -> tuple[Value, Value]:
         inner, keys, _, seen = self.heads_first(q, k, v, mask)
-        scores, _ = self.band.masked(MatMul(transpose_b=True)(inner, keys), seen)
+        scores, _ = self.band.mask_scores(MatMul(transpose_b=True)(inner, keys), seen)
         greatest = ReduceMax((-1,), keepdims=True)(scores)
         total = ReduceSum((-1,), keepdims=True)(Exp()(scores - greatest))
-        return self.written_out(q, k, v, mask), reshape_to(Log()(total) + greatest, scores.shape[:-1])
+        return self.unfused(q, k, v, mask)[0], reshape_to(Log()(total) + greatest, scores.shape[:-1])
 
     def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
         y, total = ys
@@ -157,7 +171,7 @@ class Attention(Op):
         if dy is None or of_total is not None:
             return super().vjp_outputs(ys, dys)
         q, k, v, *mask = y.inputs
-        return *AttentionGrad(self.band).many(q, k, v, y, total, dy, *mask), *(None for _ in mask)
+        return *AttentionGrad(self.band).call_multi(q, k, v, y, total, dy, *mask), *(None for _ in mask)
 
     def flops(self, q: TensorType, k: TensorType, v: TensorType, *mask: TensorType) -> int:
         scores = q.size // q.shape[-1] * k.shape[1]
@@ -166,10 +180,10 @@ class Attention(Op):
 
 @dataclass(frozen=True)
 class AttentionGrad(Op):
-    """Gradients of q, k and v from those, both results of `Attention`, the gradient of the first, and the mask."""
+    """Gradients of q, k and v: from these, both results of `Attention`, the gradient of the first, and the mask."""
 
-    band: Band = Band()
-    traits = Traits(contracts=True)
+    band: AttentionBand = AttentionBand()
+    traits = Traits(is_contraction=True)
     onnx = GRADIENT
 
     def infer(
@@ -199,17 +213,17 @@ class AttentionGrad(Op):
     ) -> tuple[Value, Value, Value]:
         keys, values = k, v
         q, k, v, mask = Attention(self.band).heads_first(q, k, v, mask)
-        y, dy = _inner(y), _inner(dy)
-        scores, seen = self.band.masked(MatMul(transpose_b=True)(q, k), mask)
-        weights = _seen_alone(Exp()(scores - reshape_to(total, (*total.shape, 1))), seen)
+        y, dy = _move_heads_first(y), _move_heads_first(dy)
+        scores, seen = self.band.mask_scores(MatMul(transpose_b=True)(q, k), mask)
+        weights = _zero_unattended(Exp()(scores - reshape_to(total, (*total.shape, 1))), seen)
         ds = weights * (MatMul(transpose_b=True)(dy, v) - ReduceSum((-1,), keepdims=True)(y * dy))
 
         def of(one: Value, inner: Value, made: Value) -> Value:
             places = (inner.shape[0], *one.shape[2:-1], *inner.shape[-2:])
-            return _outer(reshape_to(sum_to(made, inner.shape), places))
+            return _move_heads_last(reshape_to(sum_to(made, inner.shape), places))
 
         dk, dv = MatMul(transpose_a=True)(ds, q), MatMul(transpose_a=True)(weights, dy)
-        return _outer(MatMul()(ds, k)), of(keys, k, dk), of(values, v, dv)
+        return _move_heads_last(MatMul()(ds, k)), of(keys, k, dk), of(values, v, dv)
 
     def flops(self, q: TensorType, k: TensorType, v: TensorType, *_: TensorType) -> int:
         scores = q.size // q.shape[-1] * k.shape[1]

@@ -1,4 +1,4 @@
-"""Dropout: zeros at random places.
+"""Dropout.
 
 Srivastava et al. 2014, JMLR 15.
 """
@@ -10,26 +10,26 @@ from dataclasses import dataclass
 
 from netspec.graph.onnx_map import Emitter, OnnxExpansion
 from netspec.graph.op import Array, Op, Traits, Xp
-from netspec.graph.ops.elementwise import GreaterOrEqual, Where, elementwise
+from netspec.graph.ops.elementwise import GreaterOrEqual, Where, call_elementwise
 from netspec.graph.ops.random import RandomUniform
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.types import TensorType, broadcast_shapes
 from netspec.graph.value import Operand, Value
 
 
-def kept(draws: Value, x: Operand, otherwise: Operand, rate: float) -> Value:
-    """`x` where the uniform numbers `draws` are at least `rate`, else `otherwise`; all of them broadcast."""
-    return elementwise(Where(), elementwise(GreaterOrEqual(), draws, rate), x, otherwise)
+def keep_where(draws: Value, x: Operand, otherwise: Operand, rate: float) -> Value:
+    """`x` if the uniform `draws` are at least `rate`, else `otherwise`, elementwise with broadcasting."""
+    return call_elementwise(Where(), call_elementwise(GreaterOrEqual(), draws, rate), x, otherwise)
 
 
 def _to_onnx(g: Emitter, y: Value, x: str, rng: str) -> str:
-    """One node, which draws for itself; numbers dropped together are multiplied by the Dropout of ones."""
+    """One Dropout node, which draws by itself; for a broadcast mask, x times the Dropout of ones."""
     op = y.op
     assert isinstance(op, Dropout)
     ratio, training = g.constant(op.rate, "float32"), g.constant(True, "bool")
-    if op.places == y.shape:
+    if op.mask_shape == y.shape:
         return g.node("Dropout", x, ratio, training, seed=op.uniform.stream)
-    together = [size == 1 != whole for size, whole in zip(op.places, y.shape, strict=True)]
+    together = [size == 1 != whole for size, whole in zip(op.mask_shape, y.shape, strict=True)]
     sizes = g.node("Where", g.constant(together, "bool"), g.constant([1] * len(together), "int64"), g.node("Shape", x))
     ones = g.node("Expand", g.constant(1.0, str(y.dtype)), sizes)
     return g.node("Mul", x, g.node("Dropout", ones, ratio, training, seed=op.uniform.stream))
@@ -37,37 +37,37 @@ def _to_onnx(g: Emitter, y: Value, x: str, rng: str) -> str:
 
 @dataclass(frozen=True)
 class Dropout(Op):
-    """x with a share `rate` of its numbers set to 0 at random and the others scaled by 1 / (1 - rate).
+    """x with a share `rate` of its elements set to 0 and the others scaled by 1 / (1 - rate).
 
-    There is one draw of `uniform` for each place of `places`, which broadcasts to the shape of x. In ONNX the operator
-    of this name draws: the numbers are others, distributed alike.
+    `uniform` draws one number for each element of `mask_shape`, which broadcasts to the shape of x. ONNX's Dropout
+    draws its own numbers, from the same distribution.
     """
 
     rate: float
     uniform: RandomUniform
-    places: tuple[int, ...]
-    traits = Traits(rounds=(0,))
+    mask_shape: tuple[int, ...]
+    traits = Traits(narrowable_outputs=(0,))
     onnx = OnnxExpansion(_to_onnx)
 
     def infer(self, x: TensorType, rng: TensorType) -> TensorType:
-        """x, the state of the random numbers → as x."""
+        """x, random state → as x."""
         self.uniform.infer(rng)
-        fits = len(self.places) == x.rank and broadcast_shapes(self.places, x.shape) == x.shape
-        self.check(fits, "the draws do not fit", expected=str(list(x.shape)), got=list(self.places))
+        fits = len(self.mask_shape) == x.rank and broadcast_shapes(self.mask_shape, x.shape) == x.shape
+        self.check(fits, "the draws do not fit", expected=str(list(x.shape)), got=list(self.mask_shape))
         return x
 
     def forward(self, xp: Xp, x: Array, rng: Array) -> Array:
-        draws = self.uniform.forward(xp, rng).reshape(self.places)
+        draws = self.uniform.forward(xp, rng).reshape(self.mask_shape)
         return xp.where(draws >= self.rate, x * (1 / (1 - self.rate)), xp.zeros((), dtype=x.dtype))
 
     def decompose(self, x: Value, rng: Value) -> Value:
-        draws = reshape_to(self.uniform(rng), self.places)
-        return kept(draws, x * (1 / (1 - self.rate)), 0.0, self.rate)
+        draws = reshape_to(self.uniform(rng), self.mask_shape)
+        return keep_where(draws, x * (1 / (1 - self.rate)), 0.0, self.rate)
 
-    def simplified(self, x: Value, rng: Value) -> Value:
-        return self.decompose(x, rng)  # elementwise, so that it is fused with what is around it
+    def simplify(self, x: Value, rng: Value) -> Value:
+        return self.decompose(x, rng)  # elementwise ops, which fuse with their neighbours
 
-    def undrawn(self, inputs: Sequence[Value]) -> Value:
+    def deterministic_form(self, inputs: Sequence[Value]) -> Value:
         return inputs[0]
 
     def flops(self, x: TensorType, rng: TensorType) -> int:

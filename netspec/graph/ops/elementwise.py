@@ -1,6 +1,6 @@
-"""Elementwise arithmetic, comparisons and elementary functions, with NumPy's broadcasting.
+"""Elementwise arithmetic, comparisons and selection, with NumPy's broadcasting.
 
-`forward` of each uses operators and functions of `xp` alone, so that a code generator can trace it (`Traits`).
+`forward` of each op uses operators and functions of `xp` only, so that a code generator can trace it (`Traits`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from netspec.graph.onnx_map import OnnxExpansion, OnnxMap
-from netspec.graph.op import Array, Grads, Known, NoGradient, Op, Traits, Xp
+from netspec.graph.op import Array, Grads, NoGradient, Op, Traits, ValueFacts, Xp
 from netspec.graph.ops.reduce import sum_to
 from netspec.graph.ops.source import Fill
 from netspec.graph.types import DType, TensorType, broadcast_shapes
@@ -19,7 +19,7 @@ ELEMENTWISE = Traits(elementwise=True, inplace=True)
 
 
 def binary(name: str, left: Operand, right: Operand) -> Value:
-    """Apply the binary op called `name`; a Python number becomes a constant of the other operand's type."""
+    """Apply the binary op `name`; a Python number becomes a constant of the other operand's type."""
     op: Op = {"Add": Add, "Sub": Sub, "Mul": Mul, "Div": Div}[name]()
     return op(*_lift(left, right))
 
@@ -32,18 +32,18 @@ def _lift(left: Operand, right: Operand) -> tuple[Value, Value]:
     raise TypeError("one operand must be a value of the graph")
 
 
-def repeats(x: Value, number: float) -> bool:
-    """Whether `x` is a constant that repeats the number. (Minus zero is zero here.)"""
+def is_constant(x: Value, number: float) -> bool:
+    """Whether `x` is a constant that repeats `number`; -0.0 equals 0.0 here."""
     return isinstance(x.op, Fill) and x.op.value == number
 
 
-def unless_larger(x: Value, other: Value) -> Value | None:
-    """`x`, if broadcasting it with `other` leaves it as it is."""
+def if_shape_kept(x: Value, other: Value) -> Value | None:
+    """`x` if broadcasting it with `other` keeps its shape, else None."""
     return x if broadcast_shapes(x.shape, other.shape) == x.shape else None
 
 
-def with_scalars(op: Op, *inputs: Value) -> Value | None:
-    """The op with repeated constants shrunk to scalars, where the result keeps its shape; None if there are none."""
+def shrink_constants(op: Op, *inputs: Value) -> Value | None:
+    """The op with repeated constants shrunk to scalars, if the result keeps its shape; None if there are none."""
     small = [scalar(one.op.value, one.dtype) if isinstance(one.op, Fill) and one.shape != () else one for one in inputs]
     if all(new is old for new, old in zip(small, inputs, strict=True)):
         return None
@@ -77,23 +77,23 @@ class Add(Binary):
     def forward(self, xp: Xp, a: Array, b: Array) -> Array:
         return a + b
 
-    def simplified(self, a: Value, b: Value) -> Value | None:
-        if repeats(b, 0.0):
-            return unless_larger(a, b)
-        if repeats(a, 0.0):
-            return unless_larger(b, a)
-        from netspec.graph.ops.linear import before_look_up
+    def simplify(self, a: Value, b: Value) -> Value | None:
+        if is_constant(b, 0.0):
+            return if_shape_kept(a, b)
+        if is_constant(a, 0.0):
+            return if_shape_kept(b, a)
+        from netspec.graph.ops.linear import apply_before_gather
 
-        return with_scalars(self, a, b) or before_look_up(self, a, b)
+        return shrink_constants(self, a, b) or apply_before_gather(self, a, b)
 
-    def absorbed(self, known: Known, a: Value, b: Value) -> Value | None:
+    def fold_into_weights(self, known: ValueFacts, a: Value, b: Value) -> Value | None:
         for y, addend in ((a, b), (b, a)):
-            if not (known.steady(addend) and isinstance(y.op, Add) and known.alone(y)):
+            if not (known.is_invariant(addend) and isinstance(y.op, Add) and known.has_one_reader(y)):
                 continue
             for product, bias in (y.inputs, y.inputs[::-1]):
-                if product.op.traits.anchor and known.steady(bias) and not known.steady(product):
+                if product.op.traits.anchor and known.is_invariant(bias) and not known.is_invariant(product):
                     both = bias + addend
-                    return product + both if unless_larger(product, both) is not None else None
+                    return product + both if if_shape_kept(product, both) is not None else None
         return None
 
     def vjp(self, y: Value, dy: Value) -> Grads:
@@ -109,12 +109,12 @@ class Sub(Binary):
     def forward(self, xp: Xp, a: Array, b: Array) -> Array:
         return a - b
 
-    def simplified(self, a: Value, b: Value) -> Value | None:
-        if repeats(b, 0.0):
-            return unless_larger(a, b)
-        if repeats(a, 0.0) and unless_larger(b, a) is not None:
+    def simplify(self, a: Value, b: Value) -> Value | None:
+        if is_constant(b, 0.0):
+            return if_shape_kept(a, b)
+        if is_constant(a, 0.0) and if_shape_kept(b, a) is not None:
             return -b
-        return with_scalars(self, a, b)
+        return shrink_constants(self, a, b)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         a, b = y.inputs
@@ -129,17 +129,17 @@ class Mul(Binary):
     def forward(self, xp: Xp, a: Array, b: Array) -> Array:
         return a * b
 
-    def simplified(self, a: Value, b: Value) -> Value | None:
-        if repeats(b, 1.0):
-            return unless_larger(a, b)
-        if repeats(a, 1.0):
-            return unless_larger(b, a)
-        return with_scalars(self, a, b)
+    def simplify(self, a: Value, b: Value) -> Value | None:
+        if is_constant(b, 1.0):
+            return if_shape_kept(a, b)
+        if is_constant(a, 1.0):
+            return if_shape_kept(b, a)
+        return shrink_constants(self, a, b)
 
-    def absorbed(self, known: Known, a: Value, b: Value) -> Value | None:
+    def fold_into_weights(self, known: ValueFacts, a: Value, b: Value) -> Value | None:
         for y, factor in ((a, b), (b, a)):
-            if known.steady(factor) and not known.steady(y) and unless_larger(y, factor) is not None:
-                return _times(known, y, factor)
+            if known.is_invariant(factor) and not known.is_invariant(y) and if_shape_kept(y, factor) is not None:
+                return _fold_factor(known, y, factor)
         return None
 
     def vjp(self, y: Value, dy: Value) -> Grads:
@@ -147,36 +147,36 @@ class Mul(Binary):
         return sum_to(dy * b, a.shape), sum_to(dy * a, b.shape)
 
 
-def _times(known: Known, y: Value, factor: Value) -> Value | None:
-    """y · factor, with the factor in the steady weights of the product that y is, and in its steady bias."""
-    if not known.alone(y):
+def _fold_factor(known: ValueFacts, y: Value, factor: Value) -> Value | None:
+    """y · factor with the factor folded into the invariant weights and bias of the product y; None if impossible."""
+    if not known.has_one_reader(y):
         return None
     if isinstance(y.op, Add):
         for product, bias in (y.inputs, y.inputs[::-1]):
-            if known.steady(bias) and product.shape == y.shape:
-                made = _times(known, product, factor)
+            if known.is_invariant(bias) and product.shape == y.shape:
+                made = _fold_factor(known, product, factor)
                 return None if made is None else made + bias * factor
         return None
-    operands = y.op.scaled(factor, *y.inputs)
+    operands = y.op.fold_scale(factor, *y.inputs)
     if operands is None:
         return None
     changed = [old for old, new in zip(y.inputs, operands, strict=True) if new is not old]
-    if not all(map(known.steady, changed)):
+    if not all(map(known.is_invariant, changed)):
         return None
     with in_scope(y.node.scope):
         return y.op(*operands)
 
 
 class Div(Binary):
-    """a / b, of floats"""
+    """a / b, for floats"""
 
     onnx = OnnxMap("Div")
 
     def forward(self, xp: Xp, a: Array, b: Array) -> Array:
         return a / b
 
-    def simplified(self, a: Value, b: Value) -> Value | None:
-        return unless_larger(a, b) if repeats(b, 1.0) else with_scalars(self, a, b)
+    def simplify(self, a: Value, b: Value) -> Value | None:
+        return if_shape_kept(a, b) if is_constant(b, 1.0) else shrink_constants(self, a, b)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         a, b = y.inputs
@@ -185,7 +185,7 @@ class Div(Binary):
 
 
 class Maximum(Binary):
-    """max(a, b); the gradient goes to the larger operand, to `a` where they are equal."""
+    """max(a, b); the gradient goes to the larger operand, or to `a` if both are equal."""
 
     onnx = OnnxMap("Max")
 
@@ -199,7 +199,7 @@ class Maximum(Binary):
 
 
 class Minimum(Binary):
-    """min(a, b); the gradient goes to the smaller operand, to `a` where they are equal."""
+    """min(a, b); the gradient goes to the smaller operand, or to `a` if both are equal."""
 
     onnx = OnnxMap("Min")
 
@@ -214,7 +214,7 @@ class Minimum(Binary):
 
 @dataclass(frozen=True)
 class Pow(Op):
-    """x to a constant power; the base must be positive where the exponent is not a whole number."""
+    """x to a constant power; the base must be positive if the exponent is not an integer."""
 
     exponent: float
     traits = ELEMENTWISE
@@ -226,7 +226,7 @@ class Pow(Op):
     def forward(self, xp: Xp, x: Array) -> Array:
         return x**self.exponent
 
-    def simplified(self, x: Value) -> Value | None:
+    def simplify(self, x: Value) -> Value | None:
         return x if self.exponent == 1 else x * x if self.exponent == 2 else None
 
     def vjp(self, y: Value, dy: Value) -> Grads:
@@ -234,7 +234,7 @@ class Pow(Op):
         return (dy * self.exponent * Pow(self.exponent - 1)(x),)
 
 
-class Compare(NoGradient, Binary):
+class Comparison(NoGradient, Binary):
     """Base of comparisons: two broadcast operands of one element type → bool."""
 
     traits = Traits(elementwise=True)
@@ -243,7 +243,7 @@ class Compare(NoGradient, Binary):
         return super().infer(a, b).with_dtype(DType.BOOL)
 
 
-class Equal(Compare):
+class Equal(Comparison):
     """a = b"""
 
     onnx = OnnxMap("Equal")
@@ -252,7 +252,7 @@ class Equal(Compare):
         return a == b
 
 
-class GreaterOrEqual(Compare):
+class GreaterOrEqual(Comparison):
     """a ≥ b"""
 
     onnx = OnnxMap("GreaterOrEqual")
@@ -261,7 +261,7 @@ class GreaterOrEqual(Compare):
         return a >= b
 
 
-class Greater(Compare):
+class Greater(Comparison):
     """a > b"""
 
     onnx = OnnxMap("Greater")
@@ -270,7 +270,7 @@ class Greater(Compare):
         return a > b
 
 
-class LessOrEqual(Compare):
+class LessOrEqual(Comparison):
     """a ≤ b"""
 
     onnx = OnnxMap("LessOrEqual")
@@ -280,7 +280,7 @@ class LessOrEqual(Compare):
 
 
 class Where(Op):
-    """a where the condition holds, b elsewhere"""
+    """a if the condition is true, else b"""
 
     traits = Traits(elementwise=True)
     onnx = OnnxMap("Where")
@@ -296,8 +296,8 @@ class Where(Op):
     def forward(self, xp: Xp, condition: Array, a: Array, b: Array) -> Array:
         return xp.where(condition, a, b)
 
-    def simplified(self, condition: Value, a: Value, b: Value) -> Value | None:
-        return with_scalars(self, condition, a, b)
+    def simplify(self, condition: Value, a: Value, b: Value) -> Value | None:
+        return shrink_constants(self, condition, a, b)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         condition, a, b = y.inputs
@@ -307,7 +307,7 @@ class Where(Op):
 
 @dataclass(frozen=True)
 class Cast(Op):
-    """The same numbers in another element type."""
+    """Convert to another element type."""
 
     dtype: DType
     traits = Traits(elementwise=True)
@@ -319,7 +319,7 @@ class Cast(Op):
     def forward(self, xp: Xp, x: Array) -> Array:
         return x.astype(str(self.dtype))
 
-    def simplified(self, x: Value) -> Value | None:
+    def simplify(self, x: Value) -> Value | None:
         return x if x.dtype == self.dtype else None
 
     def vjp(self, y: Value, dy: Value) -> Grads:
@@ -328,7 +328,7 @@ class Cast(Op):
 
 
 def cast(x: Value, dtype: DType) -> Value:
-    """`x` in the element type `dtype`; `x` itself where it has it."""
+    """`x` in the element type `dtype`; `x` itself if it has that type."""
     return x if x.dtype == dtype else Cast(dtype)(x)
 
 
@@ -344,14 +344,14 @@ class Neg(Op):
     def forward(self, xp: Xp, x: Array) -> Array:
         return -x
 
-    def simplified(self, x: Value) -> Value | None:
+    def simplify(self, x: Value) -> Value | None:
         return x.inputs[0] if isinstance(x.op, Neg) else None
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (-dy,)
 
 
-def elementwise(function: Callable[..., Value], *operands: Operand) -> Value:
-    """Call an op on operands of which some are Python numbers: constants of the last value's type."""
+def call_elementwise(function: Callable[..., Value], *operands: Operand) -> Value:
+    """Call an op on operands of which some are Python numbers, which become constants of the last value's type."""
     dtype = next(operand.dtype for operand in reversed(operands) if isinstance(operand, Value))
     return function(*(operand if isinstance(operand, Value) else scalar(operand, dtype) for operand in operands))

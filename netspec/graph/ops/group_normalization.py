@@ -1,4 +1,4 @@
-"""Group normalization and its gradient; with as many groups as channels it is instance normalization.
+"""Group normalization and its gradient; with one channel per group it is instance normalization.
 
 Wu and He 2018, arXiv:1803.08494; Ulyanov, Vedaldi and Lempitsky 2016, arXiv:1607.08022.
 """
@@ -18,15 +18,14 @@ from netspec.graph.value import Value
 
 
 @dataclass(frozen=True)
-class OverGroups(Op):
-    """Base of ops that treat each group of neighbouring channels of each sample on its own; channels are axis 1."""
+class GroupwiseOp(Op):
+    """Base of ops on each group of adjacent channels of each sample; channels are axis 1."""
 
     groups: int = 1
     epsilon: float = 1e-3
-    traits = Traits(rounds=(0,))
 
-    def statistic(self, x: TensorType, *vectors: TensorType) -> TensorType:
-        """The type of one number for each group of each sample; raises unless `vectors` hold one for each channel."""
+    def statistic_type(self, x: TensorType, *vectors: TensorType) -> TensorType:
+        """The type (N, groups) of a statistic; raises `ShapeMismatch` unless `vectors` have one element per channel."""
         self.check(x.rank >= 2, "there is no axis of channels", expected="(batch, channels, …)", got=x)
         fits = x.shape[1] % self.groups == 0
         self.check(fits, "the channels do not make groups", expected=f"a multiple of {self.groups}", got=x)
@@ -34,27 +33,42 @@ class OverGroups(Op):
             self.check(one == x.with_shape(x.shape[1]), "a factor or offset does not fit", got=one)
         return x.with_shape(x.shape[0], self.groups)
 
-    def grouped(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """A shape (N, C, …) as (N, groups, numbers of a group)."""
+    def grouped_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape (N, groups, elements of a group) of an operand (N, C, …)."""
         return shape[0], self.groups, prod(shape[1:]) // self.groups
 
-    def column(self, vector: Value, rank: int) -> Value:
-        """One number for each channel, shaped to broadcast over (N, C, …)."""
+    def broadcast_channels(self, vector: Value, rank: int) -> Value:
+        """A per-channel vector shaped to broadcast over (N, C, …)."""
         return reshape_to(vector, (*vector.shape, *(1,) * (rank - 2)))
 
-    def spread(self, statistic: Value, x: Value) -> Value:
-        """One number for each group of each sample, (N, groups), at each channel: (N, C, 1…)."""
+    def broadcast_groups(self, statistic: Value, x: Value) -> Value:
+        """A statistic (N, groups) repeated for each channel: (N, C, 1…)."""
         n, c = x.shape[:2]
         wide = Broadcast((n, self.groups, c // self.groups))(reshape_to(statistic, (*statistic.shape, 1)))
         return reshape_to(wide, (n, c, *(1,) * (len(x.shape) - 2)))
 
 
-def _to_onnx(g: Emitter, y: Value, x: str, gamma: str, beta: str) -> str:
+def _to_onnx(g: Emitter, y: Value, x: str, gamma: str, beta: str) -> str | tuple[str, ...]:
+    made = _normalized_to_onnx(g, y, x, gamma, beta)
+    return (made, *_statistics_to_onnx(g, y, x)) if any(map(g.is_read, y.node.outputs[1:])) else made
+
+
+def _statistics_to_onnx(g: Emitter, y: Value, x: str) -> tuple[str, str]:
+    """Mean and variance, which ONNX's operators do not return."""
+    assert isinstance(y.op, GroupNormalization)
+    rows, axis = g.node("Reshape", x, g.constant([0, y.op.groups, -1], "int64")), g.constant([2], "int64")
+    mean = g.node("ReduceMean", rows, axis, keepdims=1)
+    centered = g.node("Sub", rows, mean)
+    variance = g.node("ReduceMean", g.node("Mul", centered, centered), axis, keepdims=0)
+    return g.node("Squeeze", mean, axis), variance
+
+
+def _normalized_to_onnx(g: Emitter, y: Value, x: str, gamma: str, beta: str) -> str:
     op, shape = y.op, y.shape
     assert isinstance(op, GroupNormalization)
     if op.groups == shape[1] and len(shape) > 2:
         return g.node("InstanceNormalization", x, gamma, beta, epsilon=op.epsilon)
-    # One channel for each group; ONNX's own GroupNormalization is younger than most that read ONNX.
+    # InstanceNormalization with one channel per group: many ONNX readers do not support GroupNormalization yet.
     one, zero = (g.constant([number] * op.groups, str(y.dtype)) for number in (1.0, 0.0))
     groups = g.node("Reshape", x, g.constant([0, op.groups, -1], "int64"))
     normal = g.node("InstanceNormalization", groups, one, zero, epsilon=op.epsilon)
@@ -64,21 +78,22 @@ def _to_onnx(g: Emitter, y: Value, x: str, gamma: str, beta: str) -> str:
     return g.node("Add", scaled, g.node("Reshape", beta, column))
 
 
-class GroupNormalization(OverGroups):
-    """y = gamma · (x - mean) / √(variance + ε) + beta, with mean and variance those of each group of each sample.
+class GroupNormalization(GroupwiseOp):
+    """y = gamma · (x - mean) / √(variance + ε) + beta, with the mean and variance of each group of each sample.
 
-    Results: y, mean, variance; the variance is the biased one.
+    Results: y, mean, variance. The variance is biased.
     """
 
+    traits = Traits(narrowable_outputs=(0,), wide_inputs=(1, 2))
     onnx = OnnxExpansion(_to_onnx)
 
     def infer(self, x: TensorType, gamma: TensorType, beta: TensorType) -> tuple[TensorType, TensorType, TensorType]:
         """x: (N, C, …), gamma, beta: (C) → (N, C, …), twice (N, groups)."""
-        statistic = self.statistic(x, gamma, beta)
+        statistic = self.statistic_type(x, gamma, beta)
         return x, statistic, statistic
 
     def forward(self, xp: Xp, x: Array, gamma: Array, beta: Array) -> tuple[Array, Array, Array]:
-        rows = x.reshape(self.grouped(x.shape))
+        rows = x.reshape(self.grouped_shape(x.shape))
         mean = rows.mean(axis=2)
         centered = rows - mean[:, :, None]
         variance = (centered * centered).mean(axis=2)
@@ -87,19 +102,19 @@ class GroupNormalization(OverGroups):
         return normal * gamma.reshape(column) + beta.reshape(column), mean, variance
 
     def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
-        """Mean and variance depend on x too: their gradients, which double backward asks for, flow on to it."""
+        """Mean and variance depend on x too; second-order gradients include their gradients."""
         y, mean, variance = ys
         x, gamma, _ = y.inputs
-        share = 1 / self.grouped(x.shape)[2]
+        share = 1 / self.grouped_shape(x.shape)[2]
         dx = dgamma = dbeta = None
         if dys[0] is not None:
             grad = GroupNormalizationGrad(self.groups, self.epsilon)
-            dx, dgamma, dbeta = grad.many(x, gamma, mean, variance, dys[0])
+            dx, dgamma, dbeta = grad.call_multi(x, gamma, mean, variance, dys[0])
         if dys[1] is not None:
-            flow = Broadcast(x.shape)(self.spread(dys[1] * share, x))
+            flow = Broadcast(x.shape)(self.broadcast_groups(dys[1] * share, x))
             dx = flow if dx is None else dx + flow
         if dys[2] is not None:
-            flow = (x - self.spread(mean, x)) * self.spread(dys[2] * (2 * share), x)
+            flow = (x - self.broadcast_groups(mean, x)) * self.broadcast_groups(dys[2] * (2 * share), x)
             dx = flow if dx is None else dx + flow
         return dx, dgamma, dbeta
 
@@ -107,20 +122,21 @@ class GroupNormalization(OverGroups):
         return 7 * x.size
 
 
-class GroupNormalizationGrad(OverGroups):
+class GroupNormalizationGrad(GroupwiseOp):
     """Gradients of `GroupNormalization`: x, gamma, mean, variance, dy → dx, dgamma, dbeta.
 
     dx = (g - mean(g) - x̂ · mean(g · x̂)) / √(variance + ε) with g = gamma · dy and means over each group of each sample;
     dgamma = Σ dy · x̂ and dbeta = Σ dy over all but the channels.
     """
 
+    traits = Traits(narrowable_outputs=(0,), wide_inputs=(1, 2, 3))
     onnx = GRADIENT
 
     def infer(
         self, x: TensorType, gamma: TensorType, mean: TensorType, variance: TensorType, dy: TensorType
     ) -> tuple[TensorType, TensorType, TensorType]:
         """x, dy: (N, C, …), gamma: (C), the others: (N, groups) → (N, C, …), twice (C)."""
-        statistic = self.statistic(x, gamma)
+        statistic = self.statistic_type(x, gamma)
         for one, wanted in ((mean, statistic), (variance, statistic), (dy, x)):
             self.check(one == wanted, "an operand is not of the forward op's type", expected=str(wanted), got=one)
         return x, gamma, gamma
@@ -128,7 +144,7 @@ class GroupNormalizationGrad(OverGroups):
     def forward(
         self, xp: Xp, x: Array, gamma: Array, mean: Array, variance: Array, dy: Array
     ) -> tuple[Array, Array, Array]:
-        grouped = self.grouped(x.shape)
+        grouped = self.grouped_shape(x.shape)
         r = (1 / xp.sqrt(variance + self.epsilon))[:, :, None]
         normal = (x.reshape(grouped) - mean[:, :, None]) * r
         g = (dy * gamma.reshape(-1, *(1,) * (x.ndim - 2))).reshape(grouped)
@@ -142,10 +158,10 @@ class GroupNormalizationGrad(OverGroups):
         total = ReduceSum((0, *range(2, rank)))
 
         def average(one: Value) -> Value:
-            return self.spread(ReduceMean((2,))(reshape_to(one, self.grouped(x.shape))), x)
+            return self.broadcast_groups(ReduceMean((2,))(reshape_to(one, self.grouped_shape(x.shape))), x)
 
-        r = self.spread(Pow(-0.5)(variance + self.epsilon), x)
-        normal, g = (x - self.spread(mean, x)) * r, dy * self.column(gamma, rank)
+        r = self.broadcast_groups(Pow(-0.5)(variance + self.epsilon), x)
+        normal, g = (x - self.broadcast_groups(mean, x)) * r, dy * self.broadcast_channels(gamma, rank)
         return (g - average(g) - normal * average(g * normal)) * r, total(dy * normal), total(dy)
 
     def flops(self, x: TensorType, *others: TensorType) -> int:

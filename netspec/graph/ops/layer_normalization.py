@@ -18,64 +18,74 @@ from netspec.graph.value import Value
 
 
 @dataclass(frozen=True)
-class OverRows(Op):
-    """Base of ops that treat each row on its own: the elements along the axes from `axis` on."""
+class RowwiseOp(Op):
+    """Base of ops on each row: the elements along the axes from `axis` on."""
 
     axis: int = -1
     epsilon: float = 1e-3
-    traits = Traits(rounds=(0,))
 
-    def statistic(self, x: TensorType, *vectors: TensorType) -> TensorType:
-        """The type of one number for each row, which stays broadcastable; raises unless `vectors` are rows of `x`."""
+    def statistic_type(self, x: TensorType, *vectors: TensorType) -> TensorType:
+        """The type of a statistic, one element per row with kept axes.
+
+        Raises `ShapeMismatch` unless `vectors` are rows of `x`.
+        """
         self.check(-x.rank <= self.axis < x.rank, f"there is no axis {self.axis} to normalize from", got=x)
         first = self.axis % x.rank
-        row = x.with_shape(*x.shape[first:])
+        contiguous_operands = x.with_shape(*x.shape[first:])
         for one in vectors:
-            self.check(one == row, "a factor or offset does not fit", expected=str(row), got=one)
+            self.check(
+                one == contiguous_operands,
+                "a factor or offset does not fit",
+                expected=str(contiguous_operands),
+                got=one,
+            )
         return x.with_shape(*x.shape[:first], *(1 for _ in x.shape[first:]))
 
-    def axes(self, rank: int) -> tuple[int, ...]:
-        """The axes along a row."""
+    def row_axes(self, rank: int) -> tuple[int, ...]:
+        """The axes of a row."""
         return tuple(range(self.axis % rank, rank))
 
-    def others(self, rank: int) -> tuple[int, ...]:
+    def outer_axes(self, rank: int) -> tuple[int, ...]:
         """The axes across rows."""
         return tuple(range(self.axis % rank))
 
-    def length(self, shape: tuple[int, ...]) -> int:
-        """How many numbers a row holds."""
+    def row_length(self, shape: tuple[int, ...]) -> int:
+        """Number of elements of a row."""
         return prod(shape[self.axis % len(shape) :])
 
 
-class LayerNormalization(OverRows):
-    """y = gamma · (x - mean) / √(variance + ε) + beta, with mean and variance those of each row.
+class LayerNormalization(RowwiseOp):
+    """y = gamma · (x - mean) / √(variance + ε) + beta, with the mean and variance of each row.
 
-    Results: y, mean, variance; the variance is the biased one, Σ(x - mean)² / length. (ONNX's third result is
-    1 / √(variance + ε), and read by nobody in what is exported.)
+    Results: y, mean, variance. The variance is biased: Σ(x - mean)² / length. ONNX's third result is 1 / √(variance +
+    ε) instead; exported graphs do not read it.
     """
 
+    traits = Traits(narrowable_outputs=(0,), wide_inputs=(1, 2))
     onnx = OnnxMap("LayerNormalization", axis=integer("axis"), epsilon=floating("epsilon"))
 
     def infer(self, x: TensorType, gamma: TensorType, beta: TensorType) -> tuple[TensorType, TensorType, TensorType]:
         """x: (…, row…), gamma, beta: (row…) → (…, row…), twice (…, 1…)."""
-        statistic = self.statistic(x, gamma, beta)
+        statistic = self.statistic_type(x, gamma, beta)
         return x, statistic, statistic
 
     def forward(self, xp: Xp, x: Array, gamma: Array, beta: Array) -> tuple[Array, Array, Array]:
-        axes = self.axes(x.ndim)
+        axes = self.row_axes(x.ndim)
         mean = x.mean(axis=axes, keepdims=True)
         centered = x - mean
         variance = (centered * centered).mean(axis=axes, keepdims=True)
         return centered * (1 / xp.sqrt(variance + self.epsilon)) * gamma + beta, mean, variance
 
     def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
-        """Mean and variance depend on x too: their gradients, which double backward asks for, flow on to it."""
+        """Mean and variance depend on x too; second-order gradients include their gradients."""
         y, mean, variance = ys
         x, gamma, _ = y.inputs
-        share = 1 / self.length(x.shape)
+        share = 1 / self.row_length(x.shape)
         dx = dgamma = dbeta = None
         if dys[0] is not None:
-            dx, dgamma, dbeta = LayerNormalizationGrad(self.axis, self.epsilon).many(x, gamma, mean, variance, dys[0])
+            dx, dgamma, dbeta = LayerNormalizationGrad(self.axis, self.epsilon).call_multi(
+                x, gamma, mean, variance, dys[0]
+            )
         if dys[1] is not None:
             flow = Broadcast(x.shape)(dys[1] * share)
             dx = flow if dx is None else dx + flow
@@ -88,20 +98,21 @@ class LayerNormalization(OverRows):
         return 7 * x.size
 
 
-class LayerNormalizationGrad(OverRows):
+class LayerNormalizationGrad(RowwiseOp):
     """Gradients of `LayerNormalization`: x, gamma, mean, variance, dy → dx, dgamma, dbeta.
 
     dx = (g - mean(g) - x̂ · mean(g · x̂)) / √(variance + ε) with g = gamma · dy and means over each row;
     dgamma = Σ dy · x̂ and dbeta = Σ dy over all rows.
     """
 
+    traits = Traits(narrowable_outputs=(0,), wide_inputs=(1, 2, 3))
     onnx = GRADIENT
 
     def infer(
         self, x: TensorType, gamma: TensorType, mean: TensorType, variance: TensorType, dy: TensorType
     ) -> tuple[TensorType, TensorType, TensorType]:
         """x, dy: (…, row…), gamma: (row…), the others: (…, 1…) → (…, row…), twice (row…)."""
-        statistic = self.statistic(x, gamma)
+        statistic = self.statistic_type(x, gamma)
         for one, wanted in ((mean, statistic), (variance, statistic), (dy, x)):
             self.check(one == wanted, "an operand is not of the forward op's type", expected=str(wanted), got=one)
         return x, gamma, gamma
@@ -109,7 +120,7 @@ class LayerNormalizationGrad(OverRows):
     def forward(
         self, xp: Xp, x: Array, gamma: Array, mean: Array, variance: Array, dy: Array
     ) -> tuple[Array, Array, Array]:
-        along, across = self.axes(x.ndim), self.others(x.ndim)
+        along, across = self.row_axes(x.ndim), self.outer_axes(x.ndim)
         r = 1 / xp.sqrt(variance + self.epsilon)
         normal, g = (x - mean) * r, dy * gamma
         level, tilt = (one.mean(axis=along, keepdims=True) for one in (g, g * normal))
@@ -117,7 +128,7 @@ class LayerNormalizationGrad(OverRows):
 
     def decompose(self, x: Value, gamma: Value, mean: Value, variance: Value, dy: Value) -> tuple[Value, Value, Value]:
         rank = len(x.shape)
-        average, total = ReduceMean(self.axes(rank), keepdims=True), ReduceSum(self.others(rank))
+        average, total = ReduceMean(self.row_axes(rank), keepdims=True), ReduceSum(self.outer_axes(rank))
         r = Pow(-0.5)(variance + self.epsilon)
         normal, g = (x - mean) * r, dy * gamma
         return (g - average(g) - normal * average(g * normal)) * r, total(dy * normal), total(dy)
@@ -129,34 +140,35 @@ class LayerNormalizationGrad(OverRows):
 def _rms_to_onnx(g: Emitter, y: Value, x: str, gamma: str) -> str:
     op, dtype = y.op, str(y.dtype)
     assert isinstance(op, RMSNormalization)
-    axes = g.constant(list(op.axes(len(y.shape))), "int64")
+    axes = g.constant(list(op.row_axes(len(y.shape))), "int64")
     square = g.node("ReduceMean", g.node("Mul", x, x), axes, keepdims=1)
     root = g.node("Sqrt", g.node("Add", square, g.constant(op.epsilon, dtype)))
     return g.node("Mul", g.node("Div", x, root), gamma)
 
 
-class RMSNormalization(OverRows):
+class RMSNormalization(RowwiseOp):
     """y = gamma · x / √(mean square + ε), with the mean square of each row. Results: y, mean square."""
 
+    traits = Traits(narrowable_outputs=(0,), wide_inputs=(1,))
     onnx = OnnxExpansion(_rms_to_onnx)
 
     def infer(self, x: TensorType, gamma: TensorType) -> tuple[TensorType, TensorType]:
         """x: (…, row…), gamma: (row…) → (…, row…), (…, 1…)."""
-        return x, self.statistic(x, gamma)
+        return x, self.statistic_type(x, gamma)
 
     def forward(self, xp: Xp, x: Array, gamma: Array) -> tuple[Array, Array]:
-        square = (x * x).mean(axis=self.axes(x.ndim), keepdims=True)
+        square = (x * x).mean(axis=self.row_axes(x.ndim), keepdims=True)
         return x * (1 / xp.sqrt(square + self.epsilon)) * gamma, square
 
     def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
-        """The mean square depends on x too: its gradient, which double backward asks for, flows on to it."""
+        """The mean square depends on x too; second-order gradients include its gradient."""
         y, square = ys
         x, gamma = y.inputs
         dx = dgamma = None
         if dys[0] is not None:
-            dx, dgamma = RMSNormalizationGrad(self.axis, self.epsilon).many(x, gamma, square, dys[0])
+            dx, dgamma = RMSNormalizationGrad(self.axis, self.epsilon).call_multi(x, gamma, square, dys[0])
         if dys[1] is not None:
-            flow = x * (dys[1] * (2 / self.length(x.shape)))
+            flow = x * (dys[1] * (2 / self.row_length(x.shape)))
             dx = flow if dx is None else dx + flow
         return dx, dgamma
 
@@ -164,34 +176,35 @@ class RMSNormalization(OverRows):
         return 4 * x.size
 
 
-class RMSNormalizationGrad(OverRows):
+class RMSNormalizationGrad(RowwiseOp):
     """Gradients of `RMSNormalization`: x, gamma, mean square, dy → dx, dgamma.
 
     dx = (g - x̂ · mean(g · x̂)) / √(mean square + ε) with g = gamma · dy and means over each row; dgamma = Σ dy · x̂.
     """
 
+    traits = Traits(narrowable_outputs=(0,), wide_inputs=(1, 2))
     onnx = GRADIENT
 
     def infer(
         self, x: TensorType, gamma: TensorType, square: TensorType, dy: TensorType
     ) -> tuple[TensorType, TensorType]:
         """x, dy: (…, row…), gamma: (row…), square: (…, 1…) → (…, row…), (row…)."""
-        for one, wanted in ((square, self.statistic(x, gamma)), (dy, x)):
+        for one, wanted in ((square, self.statistic_type(x, gamma)), (dy, x)):
             self.check(one == wanted, "an operand is not of the forward op's type", expected=str(wanted), got=one)
         return x, gamma
 
     def forward(self, xp: Xp, x: Array, gamma: Array, square: Array, dy: Array) -> tuple[Array, Array]:
         r = 1 / xp.sqrt(square + self.epsilon)
         normal, g = x * r, dy * gamma
-        tilt = (g * normal).mean(axis=self.axes(x.ndim), keepdims=True)
-        return r * (g - normal * tilt), (dy * normal).sum(axis=self.others(x.ndim))
+        tilt = (g * normal).mean(axis=self.row_axes(x.ndim), keepdims=True)
+        return r * (g - normal * tilt), (dy * normal).sum(axis=self.outer_axes(x.ndim))
 
     def decompose(self, x: Value, gamma: Value, square: Value, dy: Value) -> tuple[Value, Value]:
         rank = len(x.shape)
         r = Pow(-0.5)(square + self.epsilon)
         normal, g = x * r, dy * gamma
-        tilt = ReduceMean(self.axes(rank), keepdims=True)(g * normal)
-        return (g - normal * tilt) * r, ReduceSum(self.others(rank))(dy * normal)
+        tilt = ReduceMean(self.row_axes(rank), keepdims=True)(g * normal)
+        return (g - normal * tilt) * r, ReduceSum(self.outer_axes(rank))(dy * normal)
 
     def flops(self, x: TensorType, *others: TensorType) -> int:
         return 9 * x.size

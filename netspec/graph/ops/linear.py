@@ -1,4 +1,4 @@
-"""Matrix products and row look-up."""
+"""Matrix products, row lookup (`Gather`) and its gradient."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 
 from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion
 from netspec.graph.op import Array, Grads, NoGradient, Op, Traits, Xp
-from netspec.graph.ops.reduce import along, reshape_to, sum_to
+from netspec.graph.ops.reduce import factor_along_axis, reshape_to, sum_to
 from netspec.graph.ops.shape import Reshape
 from netspec.graph.types import DType, TensorType, broadcast_shapes
 from netspec.graph.value import Value
@@ -33,7 +33,7 @@ class MatMul(Op):
 
     transpose_a: bool = False
     transpose_b: bool = False
-    traits = Traits(anchor=True, contracts=True)
+    traits = Traits(anchor=True, is_contraction=True)
     onnx = OnnxExpansion(_matmul_to_onnx)
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
@@ -63,31 +63,31 @@ class MatMul(Op):
         else:
             da = MatMul(False, not self.transpose_b)(dy, b)
         if len(b.shape) == 2 and not self.transpose_a:
-            # One product over all rows, not one for each leading place that is then added up.
-            a, dy = _rows(a), _rows(dy)
+            # One product over all rows, instead of one for each leading index and a sum over them.
+            a, dy = _flatten_rows(a), _flatten_rows(dy)
         if self.transpose_b:
             db = MatMul(True, self.transpose_a)(dy, a)
         else:
             db = MatMul(not self.transpose_a, False)(a, dy)
         return sum_to(da, y.inputs[0].shape), sum_to(db, b.shape)
 
-    def simplified(self, a: Value, b: Value) -> Value | None:
-        # Of rows looked up in a shorter table each is multiplied once, however often it is looked up.
+    def simplify(self, a: Value, b: Value) -> Value | None:
+        # Multiply each row of the table once instead of each time that it is looked up.
         if len(b.shape) != 2:
             return None
-        found = _looked_up(a)
+        found = _gather_operands(a)
         if found is not None and not self.transpose_a:
             return reshape_to(Gather()(self(found[0], b), found[1]), self.infer(a.type, b.type).shape)
         if not self.transpose_a or self.transpose_b or len(a.shape) != 2:
             return None
         if found is not None:
-            return self(found[0], _added_up(b, found[1], found[0].shape[0]))
-        found = _looked_up(b)
-        return None if found is None else self(_added_up(a, found[1], found[0].shape[0]), found[0])
+            return self(found[0], _scatter_matrix(b, found[1], found[0].shape[0]))
+        found = _gather_operands(b)
+        return None if found is None else self(_scatter_matrix(a, found[1], found[0].shape[0]), found[0])
 
-    def scaled(self, factor: Value, a: Value, b: Value) -> Sequence[Value] | None:
+    def fold_scale(self, factor: Value, a: Value, b: Value) -> Sequence[Value] | None:
         rank = max(len(a.shape), len(b.shape))
-        columns = along(factor, rank, -1, -2 if self.transpose_b else -1, len(b.shape))
+        columns = factor_along_axis(factor, rank, -1, -2 if self.transpose_b else -1, len(b.shape))
         return None if columns is None else (a, b * columns)
 
     def flops(self, a: TensorType, b: TensorType) -> int:
@@ -95,21 +95,21 @@ class MatMul(Op):
         return 2 * self.infer(a, b).size * inner
 
 
-def _rows(x: Value) -> Value:
-    """All leading axes made one: a matrix."""
+def _flatten_rows(x: Value) -> Value:
+    """Flatten all leading axes: a matrix."""
     return reshape_to(x, (prod(x.shape[:-1]), x.shape[-1]))
 
 
-def _unshaped(x: Value) -> Value:
+def _skip_reshapes(x: Value) -> Value:
     """The value behind reshapes."""
     while isinstance(x.op, Reshape):
         (x,) = x.inputs
     return x
 
 
-def _looked_up(x: Value) -> tuple[Value, Value] | None:
-    """The table and the index of rows, reshaped or not, that are looked up in a table with fewer rows than they."""
-    y = _unshaped(x)
+def _gather_operands(x: Value) -> tuple[Value, Value] | None:
+    """The table and the index of looked-up rows, reshaped or not, if the table has fewer rows than are looked up."""
+    y = _skip_reshapes(x)
     if not isinstance(y.op, Gather):
         return None
     table, index = y.inputs
@@ -117,16 +117,16 @@ def _looked_up(x: Value) -> tuple[Value, Value] | None:
     return (table, index) if whole and table.shape[0] < prod(index.shape) else None
 
 
-def _added_up(values: Value, index: Value, rows: int) -> Value:
-    """`ScatterRows` of a matrix: always written alike, so that it is computed once."""
+def _scatter_matrix(values: Value, index: Value, rows: int) -> Value:
+    """`ScatterRows` of a matrix, always in the same form, so that equal ones are computed once."""
     count = prod(index.shape)
-    matrix = reshape_to(_unshaped(values), (count, values.shape[-1]))
+    matrix = reshape_to(_skip_reshapes(values), (count, values.shape[-1]))
     return ScatterRows(rows)(matrix, reshape_to(index, (count,)))
 
 
-def before_look_up(op: Op, a: Value, b: Value) -> Value | None:
-    """An elementwise op of looked-up rows `a`, and of `b` that is the same for all of them, done on the table."""
-    found = _looked_up(a)
+def apply_before_gather(op: Op, a: Value, b: Value) -> Value | None:
+    """An elementwise op of looked-up rows `a` and a broadcast `b`, applied to the table instead."""
+    found = _gather_operands(a)
     if found is None or a.op != Gather() or len(b.shape) > 1 or b.shape not in ((), a.shape[-1:]):
         return None
     table, index = found
@@ -134,13 +134,13 @@ def before_look_up(op: Op, a: Value, b: Value) -> Value | None:
 
 
 def _gather_to_onnx(g: Emitter, y: Value, table: str, index: str) -> str:
-    if y.inputs[1].dtype not in (DType.INT32, DType.INT64):  # the operator takes these alone
+    if y.inputs[1].dtype not in (DType.INT32, DType.INT64):  # the operator supports only these types
         index = g.node("Cast", index, to=DType.INT64)
     return g.node("Gather", table, index, axis=0)
 
 
 class Gather(Op):
-    """Rows of `table` by number: (V, …) and integers of any shape I → (I…, …)."""
+    """Rows of `table` by index: (V, …) and integers of any shape I → (I…, …)."""
 
     onnx = OnnxExpansion(_gather_to_onnx)
 
@@ -164,7 +164,7 @@ class Gather(Op):
 
 def _rows_of_batch_to_onnx(g: Emitter, y: Value, index: str) -> str:
     op, rank = y.op, len(y.shape)
-    assert isinstance(op, RowsOfBatch)
+    assert isinstance(op, BatchRowIndices)
     samples = g.node("Gather", g.node("Shape", index), g.constant(0, "int64"), axis=0)
     numbers = g.node("Range", g.constant(0, "int64"), samples, g.constant(1, "int64"))
     first = g.node("Mul", numbers, g.constant(op.rows, "int64"))
@@ -173,8 +173,8 @@ def _rows_of_batch_to_onnx(g: Emitter, y: Value, index: str) -> str:
 
 
 @dataclass(frozen=True)
-class RowsOfBatch(NoGradient):
-    """Numbers of rows within a sample, (N, …) → their numbers where the samples of `rows` each are one table, int64."""
+class BatchRowIndices(NoGradient):
+    """Row indices within samples, (N, …) → indices into the table of all samples, `rows` rows each, int64."""
 
     rows: int
     onnx = OnnxExpansion(_rows_of_batch_to_onnx)
@@ -189,7 +189,7 @@ class RowsOfBatch(NoGradient):
 
 @dataclass(frozen=True)
 class ScatterRows(Op):
-    """Rows added up into a table of `rows` zeros, each at its number: the gradient of `Gather`."""
+    """Add rows into a table of `rows` zeros at their indices: the gradient of `Gather`."""
 
     rows: int
     onnx = GRADIENT
@@ -202,15 +202,15 @@ class ScatterRows(Op):
         xp.add.at(table, index.reshape(-1), values.reshape(-1, *table.shape[1:]))
         return table
 
-    def simplified(self, values: Value, index: Value) -> Value | None:
-        # Rows of a product are added up before they are multiplied, if that makes them fewer.
-        product, count = _unshaped(values), prod(index.shape)
+    def simplify(self, values: Value, index: Value) -> Value | None:
+        # Add rows of a product before the multiplication if that leaves fewer of them.
+        product, count = _skip_reshapes(values), prod(index.shape)
         if not isinstance(product.op, MatMul) or product.op.transpose_a or self.rows >= count:
             return None
         a, b = product.inputs
         if len(b.shape) != 2 or prod(a.shape[:-1]) != count or values.shape[len(index.shape) :] != product.shape[-1:]:
             return None
-        return MatMul(transpose_b=product.op.transpose_b)(_added_up(a, index, self.rows), b)
+        return MatMul(transpose_b=product.op.transpose_b)(_scatter_matrix(a, index, self.rows), b)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return Gather()(dy, y.inputs[1]), None

@@ -49,7 +49,7 @@ class Not(NoGradient):
 
 
 class Xor(Logical):
-    """one of a and b, not both"""
+    """exclusive or"""
 
     onnx = OnnxMap("Xor")
 

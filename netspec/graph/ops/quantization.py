@@ -1,6 +1,6 @@
-"""Numbers of 8 and 16 bits that stand for floats: value = (number - zero_point) · scale; and sums of their products.
+"""Quantization: integers of 8 and 16 bits that represent floats, value = (number - zero_point) · scale.
 
-Arithmetic is exact: sums of products of 8 bits are whole numbers that float64 holds, up to 2³⁵ of them.
+Arithmetic is exact: float64 holds sums of up to 2³⁵ products of 8-bit integers.
 https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html
 """
 
@@ -21,31 +21,31 @@ LIMITS = {
     DType.INT8: (-(2**7), 2**7 - 1), DType.UINT8: (0, 2**8 - 1),
     DType.INT16: (-(2**15), 2**15 - 1), DType.UINT16: (0, 2**16 - 1),
 }  # fmt: skip
-"""The least and the greatest number of each type that floats are quantized to."""
+"""The smallest and largest number of each type that floats are quantized to."""
 BYTES = (DType.INT8, DType.UINT8)
 
 
 @dataclass(frozen=True)
-class Scaled(Op):
-    """Base of both: how scales and zero points lie along the operand.
+class QuantizationOp(Op):
+    """Base of both ops: how scales and zero points apply to the operand.
 
-    They are one number; or with `axis` one for each place along it; or with `block` one for so many places each; or
-    already broadcast to the operand.
+    They are scalars (per tensor), vectors along `axis` (per axis), one for each `block` elements along it (blocked), or
+    have the operand's shape.
     """
 
     axis: int | None = None
     block: int = 0
 
     def check_scales(self, x: TensorType, scale: TensorType, zero_point: TensorType) -> None:
-        """Raise unless scales and zero points fit the operand."""
+        """Raise `ShapeMismatch` unless scales and zero points fit the operand."""
         alike = zero_point.shape in (scale.shape, ())
         self.check(alike, "there is not one zero point for each scale", expected=f"{scale.shape}", got=zero_point)
-        spread = self.shape_of(scale.shape, x.shape)
+        spread = self.scale_shape(scale.shape, x.shape)
         fits = spread is not None and broadcast_shapes(spread, x.shape) == x.shape
         self.check(fits, "the scales do not fit", expected=f"scales for {x}", got=scale)
 
-    def shape_of(self, scale: tuple[int, ...], x: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The shape of scales spread along the operand, or None where they do not fit."""
+    def scale_shape(self, scale: tuple[int, ...], x: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The shape of scales broadcast along the operand, or None if they do not fit."""
         if self.axis is not None and len(scale) == 1 != len(x):
             return tuple(scale[0] if axis == self.axis else 1 for axis in range(len(x)))
         if self.block:
@@ -54,8 +54,8 @@ class Scaled(Op):
             return tuple(x[axis] if axis == self.axis else size for axis, size in enumerate(scale)) if fits else None
         return scale
 
-    def spread(self, xp: Xp, scale: Array, x: Array) -> Array:
-        """An array of scales, or zero points, so that it broadcasts to `x`."""
+    def broadcast_scale(self, xp: Xp, scale: Array, x: Array) -> Array:
+        """An array of scales or zero points that broadcasts to `x`."""
         if self.axis is not None and scale.ndim == 1 != x.ndim:
             return scale.reshape([-1 if axis == self.axis else 1 for axis in range(x.ndim)])
         if self.block and scale.ndim:
@@ -65,8 +65,8 @@ class Scaled(Op):
             ]
         return scale
 
-    def spread_value(self, scale: Value, x: Value) -> Value:
-        """As `spread`, of values of the graph."""
+    def broadcast_scale_value(self, scale: Value, x: Value) -> Value:
+        """As `broadcast_scale`, for values of the graph."""
         shape = scale.shape
         if self.block and shape:
             axis, size = self.axis, x.shape[self.axis or 0]
@@ -76,12 +76,12 @@ class Scaled(Op):
                 reshape_to(scale, (*first, shape[axis], 1, *last))
             )
             return Slice(axis, 0, size)(reshape_to(wide, (*first, shape[axis] * self.block, *last)))
-        spread = self.shape_of(shape, x.shape)
+        spread = self.scale_shape(shape, x.shape)
         assert spread is not None
         return reshape_to(scale, spread)
 
-    def as_node(self, x: Value, scale: Value, zero_point: Value) -> dict[str, int] | None:
-        """Attributes of the ONNX operator, or None where it does not take such scales."""
+    def onnx_attributes(self, x: Value, scale: Value, zero_point: Value) -> dict[str, int] | None:
+        """Attributes of the ONNX operator, or None if it does not support such scales."""
         if zero_point.shape != scale.shape or (len(scale.shape) > 0 and self.axis is None):
             return None
         if self.block:
@@ -91,8 +91,8 @@ class Scaled(Op):
             return {"axis": self.axis or 0, "block_size": self.block} if others else None
         return {} if scale.shape == () else {"axis": self.axis or 0} if len(scale.shape) == 1 else None
 
-    def spread_in_onnx(self, g: Emitter, name: str, scale: Value, x: Value) -> str:
-        """The tensor of scales, or of zero points, so that it broadcasts to x."""
+    def broadcast_scale_in_onnx(self, g: Emitter, name: str, scale: Value, x: Value) -> str:
+        """The ONNX tensor of scales or zero points, broadcast to x."""
         if self.block and scale.shape:
             places = [place // self.block for place in range(x.shape[self.axis or 0])]
             return g.node("Gather", name, g.constant(places, "int64"), axis=self.axis)
@@ -102,25 +102,25 @@ class Scaled(Op):
 def _quantize_to_onnx(g: Emitter, y: Value, x: str, scale: str, zero_point: str) -> str:
     op = y.op
     assert isinstance(op, QuantizeLinear)
-    attributes = op.as_node(*y.inputs)
+    attributes = op.onnx_attributes(*y.inputs)
     if attributes is not None:
         return g.node("QuantizeLinear", x, scale, zero_point, **attributes)
     data, scales, zeros = y.inputs
-    quotient = g.node("Round", g.node("Div", x, op.spread_in_onnx(g, scale, scales, data)))
-    zero_point = g.node("Cast", op.spread_in_onnx(g, zero_point, zeros, data), to=data.dtype)
+    quotient = g.node("Round", g.node("Div", x, op.broadcast_scale_in_onnx(g, scale, scales, data)))
+    zero_point = g.node("Cast", op.broadcast_scale_in_onnx(g, zero_point, zeros, data), to=data.dtype)
     low, high = (g.constant(limit, str(data.dtype)) for limit in LIMITS[op.dtype])
     return g.node("Cast", g.node("Clip", g.node("Add", quotient, zero_point), low, high), to=op.dtype)
 
 
 @dataclass(frozen=True)
-class QuantizeLinear(Scaled, NoGradient):
-    """round(x / scale) + zero_point, of two numbers as near the even one, cut off where the type ends."""
+class QuantizeLinear(QuantizationOp, NoGradient):
+    """round(x / scale) + zero_point, rounded half to even and saturated to the type."""
 
     dtype: DType = DType.UINT8
     onnx = OnnxExpansion(_quantize_to_onnx)
 
     def infer(self, x: TensorType, scale: TensorType, zero_point: TensorType) -> TensorType:
-        """x, scale: floats, zero_point: of the result's type → the result's type, x's shape."""
+        """x, scale: floats; zero_point: of the result's type → integers of that type, in x's shape."""
         self.check(x.dtype.is_float, f"{self.name} of whole numbers", expected="floats", got=x)
         self.check(
             zero_point.dtype == self.dtype, "the zero point is of another type", expected=self.dtype, got=zero_point
@@ -129,32 +129,32 @@ class QuantizeLinear(Scaled, NoGradient):
         return x.with_dtype(self.dtype)
 
     def forward(self, xp: Xp, x: Array, scale: Array, zero_point: Array) -> Array:
-        y = xp.rint(x / self.spread(xp, scale, x))
-        y += self.spread(xp, zero_point, x)
-        y = xp.nan_to_num(y, copy=False)  # whole numbers have none that is no number: it becomes 0
+        y = xp.rint(x / self.broadcast_scale(xp, scale, x))
+        y += self.broadcast_scale(xp, zero_point, x)
+        y = xp.nan_to_num(y, copy=False)  # integers have no NaN: it becomes 0
         return xp.clip(y, *LIMITS[self.dtype]).astype(str(self.dtype))
 
 
 def _dequantize_to_onnx(g: Emitter, y: Value, x: str, scale: str, zero_point: str) -> str:
     op = y.op
     assert isinstance(op, DequantizeLinear)
-    attributes = op.as_node(*y.inputs)
+    attributes = op.onnx_attributes(*y.inputs)
     if attributes is not None:
         return g.node("DequantizeLinear", x, scale, zero_point, **attributes)
     data, scales, zeros = y.inputs
-    zero_point = g.node("Cast", op.spread_in_onnx(g, zero_point, zeros, data), to=y.dtype)
+    zero_point = g.node("Cast", op.broadcast_scale_in_onnx(g, zero_point, zeros, data), to=y.dtype)
     shifted = g.node("Sub", g.node("Cast", x, to=y.dtype), zero_point)
-    return g.node("Mul", shifted, op.spread_in_onnx(g, scale, scales, data))
+    return g.node("Mul", shifted, op.broadcast_scale_in_onnx(g, scale, scales, data))
 
 
 @dataclass(frozen=True)
-class DequantizeLinear(Scaled):
+class DequantizeLinear(QuantizationOp):
     """(x - zero_point) · scale"""
 
     onnx = OnnxExpansion(_dequantize_to_onnx)
 
     def infer(self, x: TensorType, scale: TensorType, zero_point: TensorType) -> TensorType:
-        """x, zero_point: whole numbers of one type, scale: floats → floats of x's shape."""
+        """x, zero_point: integers of one type; scale: floats → floats in x's shape."""
         self.check(not x.dtype.is_float, f"{self.name} of floats", expected="whole numbers", got=x)
         self.check(zero_point.dtype == x.dtype, "the zero point is of another type", expected=x.dtype, got=zero_point)
         self.check_scales(x, scale, zero_point)
@@ -162,23 +162,23 @@ class DequantizeLinear(Scaled):
 
     def forward(self, xp: Xp, x: Array, scale: Array, zero_point: Array) -> Array:
         y = x.astype(scale.dtype)
-        y -= self.spread(xp, zero_point, x)
-        y *= self.spread(xp, scale, x)
+        y -= self.broadcast_scale(xp, zero_point, x)
+        y *= self.broadcast_scale(xp, scale, x)
         return y
 
     def decompose(self, x: Value, scale: Value, zero_point: Value) -> Value:
         wide = scale.dtype
-        shifted = Sub()(cast(x, wide), self.spread_value(cast(zero_point, wide), x))
-        return Mul()(shifted, self.spread_value(scale, x))
+        shifted = Sub()(cast(x, wide), self.broadcast_scale_value(cast(zero_point, wide), x))
+        return Mul()(shifted, self.broadcast_scale_value(scale, x))
 
 
-def exact(x: Array, zero_point: Array) -> Array:
+def subtract_zero_point(x: Array, zero_point: Array) -> Array:
     """x - zero_point in float64, in which sums of products of such numbers are exact."""
     return x.astype("float64") - zero_point
 
 
-def wrapped(y: Array) -> Array:
-    """Whole numbers in float64 as int32, of which the lower bits remain where they are larger."""
+def wrap_int32(y: Array) -> Array:
+    """Integers stored as float64 converted to int32, wrapping around on overflow."""
     return y.astype("int64").astype("int32")
 
 
@@ -191,9 +191,9 @@ def _matmul_to_onnx(g: Emitter, y: Value, a: str, b: str, a_zero: str, b_zero: s
 
 
 class MatMulInteger(NoGradient):
-    """(a - a_zero_point) @ (b - b_zero_point) of numbers of 8 bits, in int32.
+    """(a - a_zero_point) @ (b - b_zero_point) of 8-bit integers, in int32.
 
-    Zero points broadcast to their operands: a number, or one for each row of a and each column of b.
+    Zero points broadcast to their operands: scalars, or one for each row of a and each column of b.
     """
 
     onnx = OnnxExpansion(_matmul_to_onnx)
@@ -213,7 +213,7 @@ class MatMulInteger(NoGradient):
         return inferred.with_dtype(DType.INT32)
 
     def forward(self, xp: Xp, a: Array, b: Array, a_zero: Array, b_zero: Array) -> Array:
-        return wrapped(xp.matmul(exact(a, a_zero), exact(b, b_zero)))
+        return wrap_int32(xp.matmul(subtract_zero_point(a, a_zero), subtract_zero_point(b, b_zero)))
 
     def flops(self, a: TensorType, b: TensorType, a_zero: TensorType, b_zero: TensorType) -> int:
         return 2 * a.shape[-1] * self.infer(a, b, a_zero, b_zero).size

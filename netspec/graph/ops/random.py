@@ -1,8 +1,8 @@
 """Counter-based random numbers: Philox4x32-10.
 
-Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A number depends on (seed, step,
-stream, index of the element) alone, so it is the same on resume, in any order of execution, and on any number of
-workers: an element's index counts from the first sample of the global batch.
+Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A number depends only on (seed,
+step, stream, element index), so it is the same on resume, in any execution order, and on any number of workers: element
+indices count from the first sample of the global batch.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from netspec.graph.onnx_map import NoOnnx
+from netspec.graph.onnx_map import NoOnnxForm
 from netspec.graph.op import Array, NoGradient, Xp
 from netspec.graph.types import DType, TensorType
 
 RNG_TYPE = TensorType((3,), DType.INT64)
-"""What random ops read: [seed, step, number of the batch's first sample within the global batch]."""
+"""Type of the random state: [seed, step, index of the batch's first sample in the global batch]."""
 
 RNG_INPUT = "$rng"
-"""Name of the input that holds it; no input of a net can be called so."""
+"""Name of the input that holds the random state; inputs of nets cannot have this name."""
 
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -27,7 +27,7 @@ LOW = 0xFFFFFFFF
 
 
 def philox4x32(xp: Xp, counter: tuple[Array, Array, Array, Array], key: tuple[int, int]) -> tuple[Array, ...]:
-    """Four arrays of 32 random bits (in uint64) for each counter of four 32-bit words (in uint64)."""
+    """Four arrays of 32 random bits (as uint64) for each counter of four 32-bit words (as uint64)."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     low, shift = xp.uint64(LOW), xp.uint64(32)
@@ -42,13 +42,13 @@ def philox4x32(xp: Xp, counter: tuple[Array, Array, Array, Array], key: tuple[in
 class RandomUniform(NoGradient):
     """Uniform numbers in [0, 1) of the given type; axis 0 is the batch.
 
-    Element i takes word i mod 4 of the counter (i div 4, step, stream) under the key `seed`; 24 of its bits make the
-    number, so that it is exact in float32.
+    Element i takes word i mod 4 of the counter (i div 4, step, stream) under the key `seed`. It uses 24 of its bits, so
+    that the number is exact in float32.
     """
 
     type: TensorType
     stream: int
-    onnx = NoOnnx("its numbers follow from the seed, the step and the layer, which ONNX knows nothing of")
+    onnx = NoOnnxForm("its numbers depend on the seed, the step and the layer, which ONNX cannot express")
 
     def infer(self, rng: TensorType) -> TensorType:
         self.check(rng == RNG_TYPE, "not the state of the random numbers", expected=str(RNG_TYPE), got=rng)
@@ -72,11 +72,11 @@ class RandomUniform(NoGradient):
 
 
 @dataclass(frozen=True)
-class FirstOfAll(NoGradient):
-    """What random ops read, of a worker's part of a batch, `before` samples from its begin → of the whole batch."""
+class GlobalSampleIndex(NoGradient):
+    """The random state of a worker's batch, which starts at sample `before` → that of the global batch."""
 
     before: int
-    onnx = NoOnnx("it is of a training on several workers, of which ONNX knows nothing")
+    onnx = NoOnnxForm("communication between workers has no ONNX operator")
 
     def infer(self, rng: TensorType) -> TensorType:
         self.check(rng == RNG_TYPE, "not the state of the random numbers", expected=str(RNG_TYPE), got=rng)

@@ -1,4 +1,4 @@
-"""Reductions over axes, and their opposite, broadcasting."""
+"""Reductions over axes, and broadcasting."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from netspec.graph.types import DType, TensorType, broadcast_shapes
 from netspec.graph.value import Value
 
 
-def along(factor: Value, rank: int, axis: int, to: int, of: int) -> Value | None:
-    """A factor of the elements along one axis of a result of so many axes, turned to lie along axis `to` of `of`.
+def factor_along_axis(factor: Value, rank: int, axis: int, to: int, of: int) -> Value | None:
+    """A factor along one axis of a result of rank `rank`, moved to axis `to` of an operand of rank `of`.
 
-    None if it differs along other axes too.
+    None if the factor varies along other axes too.
     """
     shape = (1,) * (rank - len(factor.shape)) + factor.shape
     axis %= rank
@@ -24,36 +24,36 @@ def along(factor: Value, rank: int, axis: int, to: int, of: int) -> Value | None
     return reshape_to(factor, tuple(shape[axis] if place == to % of else 1 for place in range(of)))
 
 
-def normalized(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+def normalize_axes(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """Axes counted from the front, sorted."""
     return tuple(sorted(axis % rank for axis in axes))
 
 
 @dataclass(frozen=True)
 class Reduction(Op):
-    """Base of reductions over `axes` (all for None); reduced axes stay with size 1 where `keepdims`."""
+    """Base of reductions over `axes` (None: all); with `keepdims` reduced axes stay with size 1."""
 
     axes: tuple[int, ...] | None = None
     keepdims: bool = False
 
     def infer(self, x: TensorType) -> TensorType:
-        axes = self.over(x)
+        axes = self.reduced_axes(x)
         if self.keepdims:
             return x.with_shape(*(1 if axis in axes else size for axis, size in enumerate(x.shape)))
         return x.with_shape(*(size for axis, size in enumerate(x.shape) if axis not in axes))
 
-    def over(self, x: TensorType) -> tuple[int, ...]:
+    def reduced_axes(self, x: TensorType) -> tuple[int, ...]:
         """The axes reduced in an operand of type `x`."""
         if self.axes is None:
             return tuple(range(x.rank))
         self.check(
             all(-x.rank <= axis < x.rank for axis in self.axes), f"{self.name} over an axis that is not there", got=x
         )
-        return normalized(self.axes, x.rank)
+        return normalize_axes(self.axes, x.rank)
 
-    def expand(self, dy: Value, x: Value) -> Value:
+    def broadcast_back(self, dy: Value, x: Value) -> Value:
         """A gradient of the result, broadcast to the operand's shape."""
-        axes = self.over(x.type)
+        axes = self.reduced_axes(x.type)
         return Broadcast(x.shape)(
             reshape_to(dy, tuple(1 if axis in axes else size for axis, size in enumerate(x.shape)))
         )
@@ -63,12 +63,12 @@ class Reduction(Op):
 
 
 def onnx_reduction(op_type: str) -> OnnxExpansion:
-    """The ONNX node of a reduction, its axes an operand."""
+    """The ONNX node of a reduction, with the axes as an operand."""
 
     def write(g: Emitter, y: Value, x: str) -> str:
         op = y.op
         assert isinstance(op, Reduction)
-        axes = g.constant(list(op.over(y.inputs[0].type)), "int64")
+        axes = g.constant(list(op.reduced_axes(y.inputs[0].type)), "int64")
         return g.node(op_type, x, axes, keepdims=int(op.keepdims))
 
     return OnnxExpansion(write)
@@ -82,17 +82,19 @@ class ReduceSum(Reduction):
     def forward(self, xp: Xp, x: Array) -> Array:
         return x.sum(axis=self.axes, keepdims=self.keepdims, dtype=x.dtype)
 
-    def simplified(self, x: Value) -> Value | None:
+    def simplify(self, x: Value) -> Value | None:
         return (
-            reshape_to(x, self.infer(x.type).shape) if all(x.shape[axis] == 1 for axis in self.over(x.type)) else None
+            reshape_to(x, self.infer(x.type).shape)
+            if all(x.shape[axis] == 1 for axis in self.reduced_axes(x.type))
+            else None
         )
 
     def vjp(self, y: Value, dy: Value) -> Grads:
-        return (self.expand(dy, y.inputs[0]),)
+        return (self.broadcast_back(dy, y.inputs[0]),)
 
 
 class ReduceMean(Reduction):
-    """mean of x"""
+    """Mean of x"""
 
     onnx = onnx_reduction("ReduceMean")
 
@@ -101,23 +103,23 @@ class ReduceMean(Reduction):
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         (x,) = y.inputs
-        count = prod(x.shape[axis] for axis in self.over(x.type))
-        return (self.expand(dy * (1.0 / count), x),)
+        count = prod(x.shape[axis] for axis in self.reduced_axes(x.type))
+        return (self.broadcast_back(dy * (1.0 / count), x),)
 
 
-class Extreme(Reduction):
-    """Base of maximum and minimum; the gradient is shared by equal ones"""
+class ReduceExtremum(Reduction):
+    """Base of maximum and minimum; equal extrema share the gradient"""
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         from netspec.graph.ops.elementwise import Cast, Equal
 
         (x,) = y.inputs
-        hit = Cast(x.dtype)(Equal()(x, self.expand(y, x)))
+        hit = Cast(x.dtype)(Equal()(x, self.broadcast_back(y, x)))
         count = ReduceSum(self.axes, keepdims=True)(hit)
-        return (self.expand(dy, x) * hit / count,)
+        return (self.broadcast_back(dy, x) * hit / count,)
 
 
-class ReduceMax(Extreme):
+class ReduceMax(ReduceExtremum):
     """max x"""
 
     onnx = onnx_reduction("ReduceMax")
@@ -126,7 +128,7 @@ class ReduceMax(Extreme):
         return x.max(axis=self.axes, keepdims=self.keepdims)
 
 
-class ReduceMin(Extreme):
+class ReduceMin(ReduceExtremum):
     """min x"""
 
     onnx = onnx_reduction("ReduceMin")
@@ -136,7 +138,7 @@ class ReduceMin(Extreme):
 
 
 class ReduceProd(Reduction):
-    """Π x. Its gradient is that of products of halves: right where elements are 0 too."""
+    """Π x, computed as products of halves, whose gradient is correct if elements are 0"""
 
     onnx = onnx_reduction("ReduceProd")
 
@@ -145,16 +147,16 @@ class ReduceProd(Reduction):
 
     def decompose(self, x: Value) -> Value:
         y = x
-        for axis in self.over(x.type):
-            y = _halved(y, axis)
+        for axis in self.reduced_axes(x.type):
+            y = _pairwise_product(y, axis)
         return reshape_to(y, self.infer(x.type).shape)
 
-    def simplified(self, x: Value) -> Value | None:
-        return self.decompose(x)  # a few products of halves, which fuse with what is around them
+    def simplify(self, x: Value) -> Value | None:
+        return self.decompose(x)  # a few products of halves, which fuse with their neighbours
 
 
-def _halved(x: Value, axis: int) -> Value:
-    """The product along an axis, which stays with size 1: one half times the other until none is left."""
+def _pairwise_product(x: Value, axis: int) -> Value:
+    """The product along an axis, which stays with size 1, by halving the axis repeatedly."""
     from netspec.graph.ops.shape import Concat, Slice
 
     while (size := x.shape[axis]) > 1:
@@ -165,8 +167,8 @@ def _halved(x: Value, axis: int) -> Value:
 
 
 @dataclass(frozen=True)
-class ArgExtreme(NoGradient, ABC):
-    """Base of places of extremes: index along `axis` of the first, or the last, as int64."""
+class ArgExtremum(NoGradient, ABC):
+    """Base of arg-max and arg-min: index along `axis` of the first or last extremum, as int64."""
 
     axis: int = -1
     last: bool = False
@@ -177,52 +179,52 @@ class ArgExtreme(NoGradient, ABC):
         return TensorType(x.shape[:axis] + x.shape[axis + 1 :], DType.INT64)
 
     def forward(self, xp: Xp, x: Array) -> Array:
-        return x.shape[self.axis] - 1 - self.place(xp.flip(x, self.axis)) if self.last else self.place(x)
+        return x.shape[self.axis] - 1 - self.first_index(xp.flip(x, self.axis)) if self.last else self.first_index(x)
 
     @abstractmethod
-    def place(self, x: Array) -> Array:
-        """Index of the first extreme."""
+    def first_index(self, x: Array) -> Array:
+        """Index of the first extremum."""
 
 
 def _extreme_to_onnx(op_type: str) -> OnnxExpansion:
     def write(g: Emitter, y: Value, x: str) -> str:
-        assert isinstance(y.op, ArgExtreme)
+        assert isinstance(y.op, ArgExtremum)
         last = {"select_last_index": 1} if y.op.last else {}
         return g.node(op_type, x, axis=y.op.axis, keepdims=0, **last)
 
     return OnnxExpansion(write)
 
 
-class ArgMax(ArgExtreme):
-    """Index of a maximum"""
+class ArgMax(ArgExtremum):
+    """Index of the maximum"""
 
     onnx = _extreme_to_onnx("ArgMax")
 
-    def place(self, x: Array) -> Array:
+    def first_index(self, x: Array) -> Array:
         return x.argmax(axis=self.axis)
 
 
-class ArgMin(ArgExtreme):
-    """Index of a minimum"""
+class ArgMin(ArgExtremum):
+    """Index of the minimum"""
 
     onnx = _extreme_to_onnx("ArgMin")
 
-    def place(self, x: Array) -> Array:
+    def first_index(self, x: Array) -> Array:
         return x.argmin(axis=self.axis)
 
-    def simplified(self, x: Value) -> Value | None:
-        return ArgMax(self.axis, self.last)(-x) if x.dtype.is_float else None  # which has a kernel
+    def simplify(self, x: Value) -> Value | None:
+        return ArgMax(self.axis, self.last)(-x) if x.dtype.is_float else None  # ArgMax has fast kernels
 
 
 def _broadcast_to_onnx(g: Emitter, y: Value, x: str) -> str:
-    # 1 where the operand has the size already, as the batch has: so that it may be symbolic.
+    # Size 1 keeps an axis that has its size already, such as the batch, which may be symbolic.
     have = (1,) * (len(y.shape) - len(y.inputs[0].shape)) + y.inputs[0].shape
     return g.node("Expand", x, g.constant([1 if a == b else b for a, b in zip(have, y.shape, strict=True)], "int64"))
 
 
 @dataclass(frozen=True)
 class Broadcast(Op):
-    """x repeated to a larger shape by NumPy's rules"""
+    """x broadcast to a larger shape by NumPy's rules"""
 
     shape: tuple[int, ...]
     onnx = OnnxExpansion(_broadcast_to_onnx)
@@ -235,7 +237,7 @@ class Broadcast(Op):
     def forward(self, xp: Xp, x: Array) -> Array:
         return xp.broadcast_to(x, self.shape)
 
-    def simplified(self, x: Value) -> Value | None:
+    def simplify(self, x: Value) -> Value | None:
         return x if x.shape == self.shape else None
 
     def vjp(self, y: Value, dy: Value) -> Grads:
@@ -243,7 +245,7 @@ class Broadcast(Op):
 
 
 class BroadcastLike(Op):
-    """x repeated to the shape of a second operand by NumPy's rules: unlike `Broadcast`, any batch in ONNX too."""
+    """x broadcast to the shape of a second operand; in ONNX its batch may be symbolic."""
 
     onnx = OnnxExpansion(lambda g, y, x, like: g.node("Expand", x, g.node("Shape", like)))
 
@@ -253,8 +255,8 @@ class BroadcastLike(Op):
     def forward(self, xp: Xp, x: Array, like: Array) -> Array:
         return xp.broadcast_to(x, like.shape)
 
-    def simplified(self, x: Value, like: Value) -> Value:
-        return Broadcast(like.shape)(x)  # from here on the batch is a number: the second operand need not be there
+    def simplify(self, x: Value, like: Value) -> Value:
+        return Broadcast(like.shape)(x)  # the batch size is known now, so that the second operand is not needed
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return sum_to(dy, y.inputs[0].shape), None
@@ -267,7 +269,7 @@ def _rows_to_onnx(g: Emitter, y: Value, x: str, like: str) -> str:
 
 
 class BroadcastRows(Op):
-    """x of one row repeated for each row of a second operand. In ONNX there may be any number of them."""
+    """x, a single row, repeated for each row of a second operand, whose batch may be symbolic in ONNX."""
 
     onnx = OnnxExpansion(_rows_to_onnx)
 
@@ -279,15 +281,15 @@ class BroadcastRows(Op):
     def forward(self, xp: Xp, x: Array, like: Array) -> Array:
         return xp.broadcast_to(x, (like.shape[0], *x.shape[1:]))
 
-    def simplified(self, x: Value, like: Value) -> Value:
-        return Broadcast((like.shape[0], *x.shape[1:]))(x)  # as with `BroadcastLike`
+    def simplify(self, x: Value, like: Value) -> Value:
+        return Broadcast((like.shape[0], *x.shape[1:]))(x)  # as in `BroadcastLike`
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return sum_to(dy, y.inputs[0].shape), None
 
 
 def sum_to(x: Value, shape: tuple[int, ...]) -> Value:
-    """`x` summed over the axes that broadcasting `shape` to `x` added or repeated."""
+    """`x` summed over the axes that were added or repeated when broadcasting from `shape`."""
     if x.shape == shape:
         return x
     lead = len(x.shape) - len(shape)
@@ -296,7 +298,7 @@ def sum_to(x: Value, shape: tuple[int, ...]) -> Value:
 
 
 def reshape_to(x: Value, shape: tuple[int, ...]) -> Value:
-    """`x` in another shape of as many elements; `x` itself where it has it."""
+    """`x` in another shape with as many elements; `x` itself if it has that shape."""
     from netspec.graph.ops.shape import Reshape
 
     return x if x.shape == shape else Reshape(shape)(x)

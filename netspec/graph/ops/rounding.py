@@ -1,4 +1,4 @@
-"""Floats made whole numbers, and floats that are none: these have no gradient."""
+"""Rounding, and tests for NaN and infinity: ops without gradient."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from math import inf
 
 from netspec.graph.onnx_map import OnnxMap, integer
 from netspec.graph.op import Array, NoGradient, Traits, Xp
-from netspec.graph.ops.functions import Unary
+from netspec.graph.ops.unary import Unary
 from netspec.graph.types import DType, TensorType
 
 
 class Floor(NoGradient, Unary):
-    """The greatest whole number that is not above x"""
+    """Largest integer not above x"""
 
     onnx = OnnxMap("Floor")
 
@@ -21,7 +21,7 @@ class Floor(NoGradient, Unary):
 
 
 class Ceil(NoGradient, Unary):
-    """The least whole number that is not below x"""
+    """Smallest integer not below x"""
 
     onnx = OnnxMap("Ceil")
 
@@ -30,7 +30,7 @@ class Ceil(NoGradient, Unary):
 
 
 class Round(NoGradient, Unary):
-    """The whole number next to x; of two the even one"""
+    """Nearest integer, rounding half to even"""
 
     onnx = OnnxMap("Round")
 
@@ -38,8 +38,8 @@ class Round(NoGradient, Unary):
         return xp.rint(x)
 
 
-class Classified(NoGradient, Unary):
-    """Base of questions about one float: the answers are bool."""
+class FloatPredicate(NoGradient, Unary):
+    """Base of predicates on floats: the results are bool."""
 
     traits = Traits(elementwise=True)
 
@@ -47,18 +47,18 @@ class Classified(NoGradient, Unary):
         return super().infer(x).with_dtype(DType.BOOL)
 
 
-class IsNaN(Classified):
-    """Whether x is no number"""
+class IsNaN(FloatPredicate):
+    """Whether x is NaN"""
 
     onnx = OnnxMap("IsNaN")
 
     def forward(self, xp: Xp, x: Array) -> Array:
-        return x != x  # noqa: PLR0124  which of all things only NaN is
+        return x != x  # noqa: PLR0124  only NaN differs from itself
 
 
 @dataclass(frozen=True)
-class IsInf(Classified):
-    """Whether x is infinite, to the sides that are asked about"""
+class IsInf(FloatPredicate):
+    """Whether x is infinite, with the signs that are selected"""
 
     negative: bool = True
     positive: bool = True
@@ -68,4 +68,4 @@ class IsInf(Classified):
         least, most = (x == -inf), (x == inf)
         if self.negative and self.positive:
             return least | most
-        return most if self.positive else least if self.negative else x < x  # noqa: PLR0124  which is never
+        return most if self.positive else least if self.negative else x < x  # noqa: PLR0124  always False

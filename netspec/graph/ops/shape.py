@@ -1,4 +1,4 @@
-"""Ops that move elements and compute nothing."""
+"""Ops that move elements without computing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import prod
 from typing import ClassVar
 
 from netspec.graph.layout import PLAIN, Layout
-from netspec.graph.onnx_map import GRADIENT, Emitter, NoOnnx, OnnxExpansion, OnnxForm, OnnxMap, integer, ints
+from netspec.graph.onnx_map import GRADIENT, Emitter, NoOnnxForm, OnnxExpansion, OnnxForm, OnnxMap, integer, ints
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.ops.source import Fill
 from netspec.graph.types import DType, TensorType
@@ -18,7 +18,7 @@ from netspec.graph.value import Value
 
 @dataclass(frozen=True)
 class Reshape(Op):
-    """The same elements, in the same order, in another shape."""
+    """The same elements in the same order, in another shape."""
 
     shape: tuple[int, ...]
     traits = Traits(view=True)
@@ -37,7 +37,7 @@ class Reshape(Op):
     def forward(self, xp: Xp, x: Array) -> Array:
         return x.reshape(self.shape)
 
-    def simplified(self, x: Value) -> Value | None:
+    def simplify(self, x: Value) -> Value | None:
         if x.shape == self.shape:
             return x
         return Reshape(self.shape)(x.inputs[0]) if isinstance(x.op, Reshape) else None
@@ -50,16 +50,16 @@ class Reshape(Op):
 
 
 def onnx_shape(y: Value) -> list[int]:
-    """The shape for ONNX's Reshape, such that the batch may be symbolic.
+    """The shape operand of ONNX's Reshape, such that the batch may be symbolic.
 
-    0 ("as in the operand") for a batch axis that stays, -1 ("what is left") for one that is taken apart or joined.
+    0 ("as in the operand") for a batch axis that stays, -1 ("inferred") for one that is split or merged.
     """
     old, new = y.inputs[0].shape, y.shape
     return [0 if old[0] == new[0] else -1, *new[1:]] if old and new else list(new)
 
 
 class Identity(Op):
-    """x once more, in memory of its own."""
+    """A copy of x."""
 
     traits = Traits(elementwise=True)
     onnx: ClassVar[OnnxForm | None] = OnnxMap("Identity")
@@ -79,25 +79,28 @@ class Identity(Op):
 
 @dataclass(frozen=True)
 class Reorder(Identity):
-    """x once more, lying in memory otherwise: the layout pass makes it. If one layout is opaque, the other is plain."""
+    """A copy of x in another memory layout, inserted by the layout pass.
+
+    If one layout is opaque, the other is plain.
+    """
 
     source: Layout = PLAIN
     target: Layout = PLAIN
-    traits = Traits()  # its operand and its result lie differently: it is no elementwise op to a kernel
-    onnx = NoOnnx("a pass makes it for kernels; export sees the graph before that")
+    traits = Traits()  # operand and result have different layouts, so kernels must not treat it as elementwise
+    onnx = NoOnnxForm("only optimization passes create it; export uses the graph before them")
 
     @property
     def opaque(self) -> bool:
-        """Whether only the backend that made one of the layouts can do it."""
-        return self.source.form is not None or self.target.form is not None
+        """Whether one of the layouts is opaque, so that only its backend can convert."""
+        return self.source.opaque is not None or self.target.opaque is not None
 
 
 @dataclass(frozen=True)
 class Transpose(Op):
-    """Axes in another order."""
+    """Permute the axes."""
 
     permutation: tuple[int, ...]
-    traits = Traits(rounds=(0,))
+    traits = Traits(narrowable_outputs=(0,))
     onnx = OnnxMap("Transpose", perm=ints("permutation"))
 
     def infer(self, x: TensorType) -> TensorType:
@@ -108,7 +111,7 @@ class Transpose(Op):
     def forward(self, xp: Xp, x: Array) -> Array:
         return x.transpose(self.permutation)
 
-    def simplified(self, x: Value) -> Value | None:
+    def simplify(self, x: Value) -> Value | None:
         return x if self.permutation == tuple(range(len(self.permutation))) else None
 
     def vjp(self, y: Value, dy: Value) -> Grads:
@@ -121,10 +124,10 @@ class Transpose(Op):
 
 @dataclass(frozen=True)
 class Concat(Op):
-    """Operands one after another along `axis`; the other axes must agree."""
+    """Concatenate along `axis`; the other axes must agree."""
 
     axis: int = 1
-    traits = Traits(rounds=(0,))
+    traits = Traits(narrowable_outputs=(0,))
     onnx = OnnxMap("Concat", axis=integer("axis"))
 
     def infer(self, *xs: TensorType) -> TensorType:
@@ -158,12 +161,12 @@ class Concat(Op):
 
 @dataclass(frozen=True)
 class Slice(Op):
-    """The part of x from `start` to before `stop` along `axis`."""
+    """The part of x from `start` up to, but not including, `stop` along `axis`."""
 
     axis: int
     start: int
     stop: int
-    traits = Traits(rounds=(0,))
+    traits = Traits(narrowable_outputs=(0,))
     onnx = OnnxExpansion(
         lambda g, y, x: g.node("Slice", x, *(g.constant([n], "int64") for n in (y.op.start, y.op.stop, y.op.axis)))
     )
@@ -186,11 +189,11 @@ class Slice(Op):
 
 @dataclass(frozen=True)
 class Take(Op):
-    """The elements of x at the places `index` along `axis`, in their order; a place may come several times."""
+    """The elements of x at the indices `index` along `axis`, in that order; indices may repeat."""
 
     axis: int
     index: tuple[int, ...]
-    traits = Traits(rounds=(0,))
+    traits = Traits(narrowable_outputs=(0,))
     onnx = OnnxExpansion(lambda g, y, x: g.node("Gather", x, g.constant(y.op.index, "int64"), axis=y.op.axis))
 
     def infer(self, x: TensorType) -> TensorType:
@@ -214,12 +217,12 @@ class Take(Op):
 
 @dataclass(frozen=True)
 class TakeGrad(Op):
-    """Zeros, `size` along `axis`, with each element of dy added at its place: the gradient of `Take`."""
+    """Zeros of size `size` along `axis`, with each element of dy added at its index: the gradient of `Take`."""
 
     axis: int
     index: tuple[int, ...]
     size: int
-    traits = Traits(rounds=(0,))
+    traits = Traits(narrowable_outputs=(0,))
     onnx = GRADIENT
 
     def infer(self, dy: TensorType) -> TensorType:
@@ -247,7 +250,7 @@ def _split_to_onnx(g: Emitter, y: Value, x: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Split(Op):
-    """The parts of x along `axis`, one after another, of these sizes: the opposite of `Concat`."""
+    """Split x along `axis` into parts of these sizes: the inverse of `Concat`."""
 
     axis: int
     sizes: tuple[int, ...]
@@ -255,7 +258,7 @@ class Split(Op):
 
     @property
     def traits(self) -> Traits:  # type: ignore[override]  # each op of this class has as many results as sizes
-        return Traits(rounds=tuple(range(len(self.sizes))))
+        return Traits(narrowable_outputs=tuple(range(len(self.sizes))))
 
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         fits = 0 <= self.axis < x.rank and sum(self.sizes) == x.shape[self.axis] and min(self.sizes) > 0
@@ -284,13 +287,13 @@ def _pad_to_onnx(g: Emitter, y: Value, x: str) -> str:
 
 @dataclass(frozen=True)
 class PadAxis(Op):
-    """x with a number, 0 by default, before and after it along `axis`: also the gradient of `Slice`."""
+    """Pad x with a constant, by default 0, before and after it along `axis`: also the gradient of `Slice`."""
 
     axis: int
     before: int
     after: int
     value: float = 0.0
-    traits = Traits(rounds=(0,))
+    traits = Traits(narrowable_outputs=(0,))
     onnx = OnnxExpansion(_pad_to_onnx)
 
     def infer(self, x: TensorType) -> TensorType:
@@ -312,13 +315,13 @@ class PadAxis(Op):
 def _flip_to_onnx(g: Emitter, y: Value, x: str) -> str:
     op = y.op
     assert isinstance(op, Flip)
-    # From the last element, one back each time, to before the first: ONNX clamps the end.
+    # From the last element in steps of -1 to before the first: ONNX clamps the end.
     return g.node("Slice", x, *(g.constant([n], "int64") for n in (-1, -(2**31), op.axis, -1)))
 
 
 @dataclass(frozen=True)
 class Flip(Op):
-    """x with its elements along `axis` in the opposite order."""
+    """Reverse the elements along `axis`."""
 
     axis: int
     onnx = OnnxExpansion(_flip_to_onnx)
@@ -330,7 +333,7 @@ class Flip(Op):
     def forward(self, xp: Xp, x: Array) -> Array:
         return xp.flip(x, self.axis)
 
-    def simplified(self, x: Value) -> Value | None:
+    def simplify(self, x: Value) -> Value | None:
         return x if x.shape[self.axis] == 1 else x.inputs[0] if x.op == self else None
 
     def vjp(self, y: Value, dy: Value) -> Grads:
@@ -343,14 +346,14 @@ class Flip(Op):
 def _one_hot_to_onnx(g: Emitter, y: Value, x: str) -> str:
     op = y.op
     assert isinstance(op, OneHot)
-    # ONNX Runtime has the op for few types of index: int64 is the one that it always takes.
+    # ONNX Runtime supports the op for few index types; int64 is always one of them.
     index = x if y.inputs[0].dtype == DType.INT64 else g.node("Cast", x, to=DType.INT64)
     return g.node("OneHot", index, g.constant(op.depth, "int64"), g.constant([0, 1], str(y.dtype)), axis=op.axis)
 
 
 @dataclass(frozen=True)
 class OneHot(Op):
-    """Whole numbers → vectors of `depth` elements along a new `axis`, 1 at the number and 0 elsewhere."""
+    """Integers → vectors of `depth` elements along a new `axis`: 1 at the index, else 0."""
 
     depth: int
     dtype: DType
@@ -358,7 +361,7 @@ class OneHot(Op):
     onnx = OnnxExpansion(_one_hot_to_onnx)
 
     def infer(self, index: TensorType) -> TensorType:
-        self.check(not index.dtype.is_float, "OneHot of numbers that are not whole", expected="integers", got=index)
+        self.check(not index.dtype.is_float, "OneHot needs integers", expected="integers", got=index)
         axis = self.axis % (index.rank + 1)
         return TensorType((*index.shape[:axis], self.depth, *index.shape[axis:]), self.dtype)
 

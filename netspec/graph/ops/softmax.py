@@ -1,4 +1,4 @@
-"""Functions of all numbers along one axis: softmax, its gradient and its logarithm, hardmax and sparsemax."""
+"""Functions along one axis: softmax with its gradient and logarithm, hardmax, sparsemax."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from netspec.graph.onnx_map import GRADIENT, Emitter, OnnxExpansion, OnnxMap, integer
 from netspec.graph.op import Array, Grads, NoGradient, Op, Xp
 from netspec.graph.ops.elementwise import Greater, cast, scalar
-from netspec.graph.ops.functions import Exp
 from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.unary import Exp
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 
 
 @dataclass(frozen=True)
-class AlongAxis(Op):
-    """Base of ops that make as many numbers along `axis` of all that lie there."""
+class SoftmaxFamily(Op):
+    """Base of functions that map all elements along `axis` to as many results."""
 
     axis: int = -1
 
@@ -27,8 +27,8 @@ class AlongAxis(Op):
         return 5 * x.size
 
 
-class Softmax(AlongAxis):
-    """eˣ / Σ eˣ along `axis`, shifted by the maximum so that nothing overflows"""
+class Softmax(SoftmaxFamily):
+    """eˣ / Σ eˣ along `axis`, shifted by the maximum to prevent overflow"""
 
     onnx = OnnxMap("Softmax", axis=integer("axis"))
 
@@ -61,8 +61,8 @@ class SoftmaxGrad(Op):
         return 4 * y.size
 
 
-class LogSoftmax(AlongAxis):
-    """x - ln Σ eˣ along `axis`, shifted by the maximum so that nothing overflows"""
+class LogSoftmax(SoftmaxFamily):
+    """x - ln Σ eˣ along `axis`, shifted by the maximum to prevent overflow"""
 
     onnx = OnnxMap("LogSoftmax", axis=integer("axis"))
 
@@ -74,7 +74,7 @@ class LogSoftmax(AlongAxis):
         return (dy - Exp()(y) * ReduceSum((self.axis,), keepdims=True)(dy),)
 
 
-class Hardmax(AlongAxis, NoGradient):
+class Hardmax(SoftmaxFamily, NoGradient):
     """1 at the first maximum along `axis`, 0 elsewhere"""
 
     onnx = OnnxMap("Hardmax", axis=integer("axis"))
@@ -107,16 +107,16 @@ def _sparsemax_to_onnx(g: Emitter, y: Value, x: str) -> str:
     return g.node("Relu", g.node("Sub", shifted, threshold))
 
 
-class Sparsemax(AlongAxis):
-    """The point of the simplex nearest to x along `axis`: max(x - τ, 0) with τ such that the sum is 1.
+class Sparsemax(SoftmaxFamily):
+    """The point of the probability simplex nearest to x along `axis`: max(x - τ, 0), summing to 1.
 
-    Martins and Astudillo 2016, arXiv:1602.02068, algorithm 1. Far from it, elements are exactly 0.
+    Martins and Astudillo 2016, arXiv:1602.02068, algorithm 1. Small elements become exactly 0.
     """
 
     onnx = OnnxExpansion(_sparsemax_to_onnx)
 
     def forward(self, xp: Xp, x: Array) -> Array:
-        shifted = x - x.max(axis=self.axis, keepdims=True)  # any shift gives the same; this one loses no digits
+        shifted = x - x.max(axis=self.axis, keepdims=True)  # any shift gives the same result; this one loses no digits
         falling = -xp.sort(-shifted, axis=self.axis)
         shape = [1] * x.ndim
         shape[self.axis] = -1
@@ -127,7 +127,7 @@ class Sparsemax(AlongAxis):
         return xp.maximum(shifted - threshold, 0)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
-        """Of the elements that are not 0: dy minus the mean of dy over them; 0 of the others."""
+        """dy minus its mean, over the elements that are not 0; 0 for the others."""
         total = ReduceSum((self.axis,), keepdims=True)
         inside = cast(Greater()(y, scalar(0.0, y.dtype)), dy.dtype)
         return (inside * (dy - total(dy * inside) / total(inside)),)

@@ -1,11 +1,11 @@
-"""Where values come from: inputs of a step, states that outlive it, and constants."""
+"""Sources of values: inputs of a step, states that persist between steps, and constants."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from netspec.graph.onnx_map import Emitter, NoOnnx, OnnxExpansion
+from netspec.graph.onnx_map import Emitter, NoOnnxForm, OnnxExpansion
 from netspec.graph.op import Array, Grads, Op, Traits, Xp
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
@@ -18,7 +18,7 @@ class _Source(Op):
     label: str
     type: TensorType
     traits = Traits(pure=False, source=True)
-    onnx = NoOnnx("it becomes an input or an initializer, not a node")
+    onnx = NoOnnxForm("it becomes an input or an initializer, not a node")
 
     def infer(self) -> TensorType:
         return self.type
@@ -31,11 +31,11 @@ class _Source(Op):
 
 
 class Input(_Source):
-    """An array that the caller gives to each run."""
+    """An array that the caller passes to each run."""
 
 
 class State(_Source):
-    """An array that stays from run to run: a parameter, a moving average, a solver's slot."""
+    """An array that persists between runs: a parameter, a moving average, a solver slot."""
 
 
 def _fill_to_onnx(g: Emitter, y: Value) -> str:
@@ -49,7 +49,7 @@ def _fill_to_onnx(g: Emitter, y: Value) -> str:
 
 @dataclass(frozen=True)
 class Fill(Op):
-    """A tensor of one repeated value; of rank 0, a scalar constant."""
+    """A tensor with one repeated value; a scalar constant if its rank is 0."""
 
     value: float
     type: TensorType
@@ -71,7 +71,7 @@ class Fill(Op):
 
 @dataclass(frozen=True)
 class Constant(Op):
-    """A tensor of given values, held as the bytes of a C-ordered array."""
+    """A tensor of constants, held as the bytes of a C-ordered array."""
 
     data: bytes
     type: TensorType
@@ -104,6 +104,8 @@ def constant(array: Array) -> Value:
     array = np.asarray(array, order="C")
     kind = TensorType(tuple(array.shape), DType(str(array.dtype)))
     data = array.tobytes()
-    if array.size and data == data[: array.itemsize] * array.size:  # of the same bits: 0.0 and -0.0 are two values
+    if (
+        array.size and data == data[: array.itemsize] * array.size
+    ):  # bit-identical: 0.0 and -0.0 are different constants
         return Fill(array.flat[0].item(), kind)()
     return Constant(data, kind)()

@@ -1,13 +1,13 @@
-"""Special functions: the error function, the activation that is made of it, and quantiles of normal numbers."""
+"""Special functions: the error function, GELU, and the quantile of the normal distribution."""
 
 from __future__ import annotations
 
 from math import pi, sqrt
 
-from netspec.graph.onnx_map import GRADIENT, Emitter, NoOnnx, OnnxExpansion, OnnxMap
+from netspec.graph.onnx_map import GRADIENT, Emitter, NoOnnxForm, OnnxExpansion, OnnxMap
 from netspec.graph.op import Array, Grads, Op, Xp
 from netspec.graph.ops.elementwise import ELEMENTWISE
-from netspec.graph.ops.functions import Exp, Unary
+from netspec.graph.ops.unary import Exp, Unary
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value
 
@@ -25,7 +25,7 @@ S = (
 )  # fmt: skip
 NEAR = 0.46875
 END = 28.0
-"""From here on e^(-x²) is 0 in float64 too, and erf 1."""
+"""From here on e^(-x²) is 0 and erf is 1, in float64 too."""
 
 
 class Erf(Unary):
@@ -45,7 +45,7 @@ class Erf(Unary):
 
 
 def _erf(xp: Xp, x: Array) -> tuple[Array, Array]:
-    """erf x, and e^(-x²), which it is made of."""
+    """erf x, and the factor e^(-x²) that it contains."""
     y = xp.minimum(xp.abs(x), END)
     square = y * y
     tail = xp.exp(-square)
@@ -61,9 +61,9 @@ def _gelu_to_onnx(g: Emitter, y: Value, x: str) -> str:
 
 
 class Gelu(Unary):
-    """x · Φ(x), Φ the distribution function of the normal distribution: ½ x (1 + erf(x/√2)).
+    """x · Φ(x), where Φ is the normal distribution function: ½ x (1 + erf(x/√2)).
 
-    Hendrycks and Gimpel 2016, arXiv:1606.08415; not the form with tanh, which is an approximation of it.
+    Hendrycks and Gimpel 2016, arXiv:1606.08415. This is the exact form, not the tanh approximation.
     """
 
     onnx = OnnxExpansion(_gelu_to_onnx)
@@ -76,7 +76,7 @@ class Gelu(Unary):
 
 
 class GeluGrad(Op):
-    """The gradient of `Gelu` from x and dy: dy · (Φ(x) + x e^(-x²/2) / √(2π)); one exponential serves both terms."""
+    """The gradient of `Gelu` from x and dy: dy · (Φ(x) + x e^(-x²/2) / √(2π)); both terms share an exponential."""
 
     traits = ELEMENTWISE
     onnx = GRADIENT
@@ -113,13 +113,13 @@ D = (
 
 
 class NormalQuantile(Unary):
-    """Φ⁻¹(½ + q): the number that a normal number is below with probability ½ + q, for |q| ≤ ½ - 10⁻¹¹.
+    """Φ⁻¹(½ + q), the quantile of the normal distribution, for |q| ≤ ½ - 10⁻¹¹.
 
-    Of uniform numbers q it makes normal ones. Within 1e-15 in float64: M. J. Wichura, "Algorithm AS 241: The Percentage
-    Points of the Normal Distribution", Applied Statistics 37 (1988), 477-484; its third branch is left out.
+    Maps uniform numbers to normal ones. Within 1e-15 in float64: M. J. Wichura, "Algorithm AS 241: The Percentage
+    Points of the Normal Distribution", Applied Statistics 37 (1988), 477-484; without its third branch.
     """
 
-    onnx = NoOnnx("only training graphs have random numbers")
+    onnx = NoOnnxForm("only training graphs have random numbers")
 
     def forward(self, xp: Xp, q: Array) -> Array:
         square = 0.180625 - q * q
@@ -133,7 +133,7 @@ class NormalQuantile(Unary):
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
-    """The polynomial at x, by Horner's rule."""
+    """Evaluate a polynomial by Horner's rule."""
     total = coefficients[0] * x + coefficients[1]
     for coefficient in coefficients[2:]:
         total = total * x + coefficient

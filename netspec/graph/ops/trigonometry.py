@@ -1,15 +1,15 @@
-"""Sine, cosine, their hyperbolic relatives, and the inverses of all of them."""
+"""Trigonometric and hyperbolic functions and their inverses."""
 
 from __future__ import annotations
 
 from netspec.graph.onnx_map import OnnxMap
 from netspec.graph.op import Array, Grads, Xp
-from netspec.graph.ops.functions import Sqrt, Unary
+from netspec.graph.ops.unary import Sqrt, Unary
 from netspec.graph.value import Value
 
 
 class Sin(Unary):
-    """sin x, of radians"""
+    """sin x, x in radians"""
 
     onnx = OnnxMap("Sin")
 
@@ -21,7 +21,7 @@ class Sin(Unary):
 
 
 class Cos(Unary):
-    """cos x, of radians"""
+    """cos x, x in radians"""
 
     onnx = OnnxMap("Cos")
 
@@ -96,7 +96,7 @@ class Cosh(Unary):
 
 
 class Asinh(Unary):
-    """The number whose sinh is x: ln(x + √(x² + 1))"""
+    """Inverse of sinh: ln(x + √(x² + 1))"""
 
     onnx = OnnxMap("Asinh")
 
@@ -109,7 +109,7 @@ class Asinh(Unary):
 
 
 class Acosh(Unary):
-    """The number of 0 or more whose cosh is x, which is 1 or more"""
+    """Inverse of cosh, for x ≥ 1; the result is 0 or more"""
 
     onnx = OnnxMap("Acosh")
 
@@ -122,7 +122,7 @@ class Acosh(Unary):
 
 
 class Atanh(Unary):
-    """The number whose tanh is x, which lies between -1 and 1"""
+    """Inverse of tanh, for -1 < x < 1"""
 
     onnx = OnnxMap("Atanh")
 

@@ -1,1 +1,1 @@
-"""Losses: one file per family. Modules are found by scan, as those of `layers` are."""
+"""Losses, one module per family."""

@@ -1,4 +1,4 @@
-"""Losses of distances between embeddings: Contrastive, Triplet, Circle."""
+"""Losses of distances between embeddings: Contrastive, CosineEmbedding, Triplet, Circle."""
 
 from __future__ import annotations
 
@@ -6,34 +6,41 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.ops.elementwise import Equal, Greater, Maximum, Minimum, Pow, Where, cast, elementwise
-from netspec.graph.ops.functions import Abs, Exp, Log, Relu, Softplus, Sqrt
+from netspec.graph.ops.elementwise import Equal, Greater, Maximum, Minimum, Pow, Where, call_elementwise, cast
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import ReduceMax, ReduceSum, reshape_to
 from netspec.graph.ops.source import constant
-from netspec.graph.value import Value
+from netspec.graph.ops.unary import Abs, Exp, Log, Relu, Softplus, Sqrt
+from netspec.graph.value import Value, require_precomputable
 from netspec.layers.base import Builder, Sample
-from netspec.layers.checks import need
-from netspec.layers.judging import Judged, LossSpec, PairLoss
-from netspec.layers.targets import EPSILON, alike
-from netspec.schema.kinds import LOSSES
+from netspec.layers.checks import require
+from netspec.layers.losses_and_metrics import ElementLosses, LossSpec, PairLoss
+from netspec.layers.targets import EPSILON, align_target, to_signs
+from netspec.schema.specs.kinds import LOSSES
 
+TINY = 1e-12
+"""Added to squared norms, as in PyTorch, so that the cosine of a zero embedding is defined."""
 FAR_BELOW = -1e9
-"""Stands for minus infinity in a sum of exponentials, of which it leaves nothing."""
+"""Replaces minus infinity in a sum of exponentials, where it contributes nothing."""
+
+
+def _dot(first: Value, second: Value) -> Value:
+    """Dot products along the last axis."""
+    return ReduceSum((len(first.shape) - 1,))(first * second)
 
 
 @LOSSES.register
 class Contrastive(LossSpec):
-    """½ of d² for pairs that are alike and of max(0, margin - d)² for others, averaged; d is their distance: Caffe's.
+    """Mean of ½d² over similar pairs and ½max(0, margin - d)² over others, where d is their distance: Caffe's loss.
 
-    `from: [first, second, target]`: embeddings (N, …) and whether they are alike, 1 or 0. Hadsell et al. 2006.
+    `from: [first, second, target]`: embeddings (N, …) and 1 for similar pairs, else 0. Hadsell et al. 2006.
     """
 
     type: Literal["Contrastive"] = "Contrastive"
     margin: float = Field(default=1.0, gt=0)
-    """how far embeddings that are not alike are to be apart"""
+    """wanted distance between embeddings that are not similar"""
     legacy_version: bool = False
-    """true: max(0, margin - d²) for those that are not alike, as old versions of Caffe had it"""
+    """true: use max(0, margin - d²) for pairs that are not similar, as old versions of Caffe did"""
 
     samples: ClassVar = (
         Sample.of((4, 3), (4, 3), (4,), dtypes=("float32", "float32", "int32"), high=2, margin=3.0),
@@ -43,21 +50,54 @@ class Contrastive(LossSpec):
         ),
     )  # fmt: skip
 
-    def build(self, net: Builder, first: Value, second: Value, target: Value) -> Value:
+    def build(self, builder: Builder, first: Value, second: Value, target: Value) -> Value:
         """first, second: (N, …), target: (N) → scalar."""
-        first, second = alike(net, first, second)
+        first, second = align_target(builder, first, second)
         batch = first.shape[:1]
         fits = target.shape in (batch, (*batch, 1))
-        need(fits, "whether a pair is alike is one number per sample", expected="a shape of []", got=target.type)
-        alike_ = reshape_to(net.floating(target), batch)
+        require(fits, "the target of a pair must be one value per sample", expected="a shape of []", got=target.type)
+        alike_ = reshape_to(builder.floating(target), batch)
         error = first - second
         square = ReduceSum(tuple(range(1, len(error.shape))))(error * error)
         if self.legacy_version:
             apart = Relu()(self.margin - square)
         else:
-            short = Relu()(self.margin - Sqrt()(elementwise(Maximum(), square, EPSILON**2)))
+            short = Relu()(self.margin - Sqrt()(call_elementwise(Maximum(), square, EPSILON**2)))
             apart = short * short
-        return self.reduced(net, Judged((alike_ * square + (1.0 - alike_) * apart) * 0.5))
+        return self.reduce(builder, ElementLosses((alike_ * square + (1.0 - alike_) * apart) * 0.5))
+
+
+@LOSSES.register
+class CosineEmbedding(LossSpec):
+    """1 - cos for similar pairs and max(0, cos - margin) for others, averaged: PyTorch's CosineEmbeddingLoss.
+
+    `from: [first, second, target]`: embeddings (N, …, D), compared along the last axis, and a target (N, …): 1 if a
+    pair is similar, -1 (or 0) if not.
+    """
+
+    type: Literal["CosineEmbedding"] = "CosineEmbedding"
+    margin: float = Field(default=0.0, ge=-1, le=1)
+    """cosine up to which dissimilar pairs add nothing to the loss"""
+
+    samples: ClassVar = (
+        Sample.of((4, 3), (4, 3), (4,), dtypes=("float32", "float32", "int32"), low=-1, high=2),
+        Sample.of(
+            (4, 3), (4, 3), (4, 1), dtypes=("float32", "float32", "int32"), low=-1, high=2, margin=0.3, weight=(4,)
+        ),
+    )
+
+    def build(self, builder: Builder, first: Value, second: Value, target: Value) -> Value:
+        """first, second: (N, …, D), target: (N, …) → scalar."""
+        require(
+            len(first.shape) >= 2, "the first input is not an embedding", expected="(batch, …, size)", got=first.type
+        )
+        first, second = align_target(builder, first, second)
+        lengths = Sqrt()((_dot(first, first) + TINY) * (_dot(second, second) + TINY))
+        cosine, target = align_target(builder, _dot(first, second) / lengths, target)
+        is_pair = (to_signs(target) + 1.0) * 0.5
+        return self.reduce(
+            builder, ElementLosses(is_pair * (1.0 - cosine) + (1.0 - is_pair) * Relu()(cosine - self.margin))
+        )
 
 
 @LOSSES.register
@@ -75,7 +115,7 @@ class Triplet(LossSpec):
     epsilon: float = Field(default=1e-6, ge=0)
     """added to differences, so that a distance of 0 has a gradient"""
     swap: bool = False
-    """true: the distance to the negative is from the positive where that is less"""
+    """true: measure the distance to the negative from the positive if that is less"""
 
     samples: ClassVar = (
         Sample.of((4, 3), (4, 3), (4, 3)),
@@ -83,15 +123,15 @@ class Triplet(LossSpec):
         Sample.of((2, 2, 3), (2, 2, 3), (2, 2, 3), p=3.0, margin=4.0),
     )
 
-    def build(self, net: Builder, anchor: Value, positive: Value, negative: Value) -> Value:
+    def build(self, builder: Builder, anchor: Value, positive: Value, negative: Value) -> Value:
         """anchor, positive, negative: (N, …, D) → scalar."""
-        need(len(anchor.shape) >= 2, "the anchor is no embedding", expected="(batch, …, size)", got=anchor.type)
-        anchor, positive = alike(net, anchor, positive)
-        anchor, negative = alike(net, anchor, negative)
+        require(len(anchor.shape) >= 2, "the anchor is not an embedding", expected="(batch, …, size)", got=anchor.type)
+        anchor, positive = align_target(builder, anchor, positive)
+        anchor, negative = align_target(builder, anchor, negative)
         far = self._distance(anchor, negative)
         if self.swap:
             far = Minimum()(far, self._distance(positive, negative))
-        return self.reduced(net, Judged(Relu()(self._distance(anchor, positive) - far + self.margin)))
+        return self.reduce(builder, ElementLosses(Relu()(self._distance(anchor, positive) - far + self.margin)))
 
     def _distance(self, one: Value, other: Value) -> Value:
         size = Abs()(one - other + self.epsilon)
@@ -103,11 +143,11 @@ class Triplet(LossSpec):
 
 @LOSSES.register
 class Circle(PairLoss):
-    """ln(1 + Σ e^(γ α⁺ (d - m)) · Σ e^(γ α⁻ (1 - m - d))) of each sample, averaged over those that have a loss.
+    """Mean of ln(1 + Σ e^(γ α⁺ (d - m)) · Σ e^(γ α⁻ (1 - m - d))) over the samples whose loss is not 0.
 
-    Prediction (N, D) embeddings of length 1, target (N) class numbers. d is the distance, 1 - cosine, from those of the
-    own class in the first sum, from the others in the second; α⁺ = m + d, α⁻ = 1 + m - d, both at least 0. Sun et al.
-    2020, arXiv:2002.10857.
+    Prediction (N, D): embeddings of length 1. Target (N): class indices. d is the distance, 1 - cosine, to samples of
+    the same class in the first sum, to the others in the second; α⁺ = m + d, α⁻ = 1 + m - d, both at least 0. Sun et
+    al. 2020, arXiv:2002.10857.
     """
 
     type: Literal["Circle"] = "Circle"
@@ -126,32 +166,33 @@ class Circle(PairLoss):
         ),
     )  # fmt: skip
 
-    def judge(self, net: Builder, prediction: Value, label: Value) -> Judged:
+    def per_element(self, builder: Builder, prediction: Value, label: Value) -> ElementLosses:
         """prediction: (N, D), label: (N) → (N)."""
         rank = len(prediction.shape)
-        need(rank == 2, "the prediction is no embedding", expected="(batch, size)", got=prediction.type)
+        require(rank == 2, "the prediction is not an embedding", expected="(batch, size)", got=prediction.type)
         count = prediction.shape[0]
         fits = not label.dtype.is_float and label.shape in ((count,), (count, 1))
         expected = "an input with `shape: []` and `dtype: int32`"
-        need(fits, "class numbers must be one whole number per sample", expected=expected, got=label.type)
-        x = net.floating(prediction)
-        distance = elementwise(Maximum(), 1.0 - MatMul(transpose_b=True)(x, x), 0.0)
+        require(fits, "class indices must be one integer per sample", expected=expected, got=label.type)
+        x = builder.floating(prediction)
+        distance = call_elementwise(Maximum(), 1.0 - MatMul(transpose_b=True)(x, x), 0.0)
         same = cast(Equal()(reshape_to(label, (count, 1)), reshape_to(label, (1, count))), x.dtype)
-        own = same * self._others(net, count) if self.remove_diagonal else same
+        own = same * self._others(builder, count) if self.remove_diagonal else same
         near = _exponents(distance + self.margin, distance - self.margin, self.gamma, own)
         far = _exponents(1 + self.margin - distance, 1 - self.margin - distance, self.gamma, 1.0 - same)
         losses = Softplus()(near + far)
-        return Judged(losses, mask=elementwise(Greater(), losses, 0.0))
+        return ElementLosses(losses, mask=call_elementwise(Greater(), losses, 0.0))
 
-    def _others(self, net: Builder, count: int) -> Value:
+    def _others(self, builder: Builder, count: int) -> Value:
         import numpy as np
 
-        return constant(1 - np.eye(count, dtype=str(net.dtype)))
+        require_precomputable(count * count, "pairs of samples")
+        return constant(1 - np.eye(count, dtype=str(builder.dtype)))
 
 
 def _exponents(weight: Value, distance: Value, gamma: float, chosen: Value) -> Value:
-    """ln Σ e^(γ · weight · distance) over the chosen ones of each row; far below 0 where there are none."""
+    """ln Σ e^(γ · weight · distance) over the chosen elements of each row; very negative if there are none."""
     exponents = Relu()(weight) * distance * gamma
-    exponents = elementwise(Where(), elementwise(Greater(), chosen, 0.5), exponents, FAR_BELOW)
+    exponents = call_elementwise(Where(), call_elementwise(Greater(), chosen, 0.5), exponents, FAR_BELOW)
     most = ReduceMax((1,), keepdims=True)(exponents)
     return Log()(ReduceSum((1,))(Exp()(exponents - most))) + reshape_to(most, (most.shape[0],))

@@ -1,96 +1,88 @@
-"""Hinge losses: nothing is to be gained beyond a margin. Those that metrics measure too are functions."""
+"""Hinge losses, which are 0 beyond a margin."""
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from netspec.graph.ops.elementwise import Equal, Where, elementwise
-from netspec.graph.ops.functions import Relu
 from netspec.graph.ops.reduce import ReduceMax, ReduceSum
 from netspec.graph.ops.shape import OneHot
+from netspec.graph.ops.unary import Relu
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import sample_axis
-from netspec.layers.judging import Judged, PairLoss
-from netspec.layers.targets import ClassWeighted, alike, classes
-from netspec.schema.kinds import LOSSES
+from netspec.layers.losses_and_metrics import ElementLosses, PairLoss
+from netspec.layers.targets import ClassWeighted, align_target, class_scores, to_signs
+from netspec.schema.specs.kinds import LOSSES
 
 SAMPLES = (
     Sample.of((4, 3), (4, 3), dtypes=("float32", "int32"), high=2),
     Sample.of((4, 1), (4, 1), dtypes=("float32", "int32"), high=2, weight=(4,)),
 )
-VECTORS = (Sample.of((4, 3), (4, 3), ranges=(None, (0.0, 1.0)), weight=(4,)),)
 
 
-def hinges(net: Builder, prediction: Value, target: Value) -> Value:
-    """max(0, 1 - prediction · target) of each number; targets of 0 are taken for -1."""
-    prediction, target = alike(net, prediction, target)
-    sign = elementwise(Where(), elementwise(Equal(), target, 0.0), -1.0, target)
-    return Relu()(1.0 - sign * prediction)
-
-
-def categorical_hinges(net: Builder, prediction: Value, target: Value) -> Judged:
-    """max(0, 1 + max((1 - target) · prediction) - Σ target · prediction) along the last axis."""
-    axis = sample_axis(prediction, -1, "of classes")
-    prediction, target = alike(net, prediction, target)
-    right, wrong = ReduceSum((axis,))(target * prediction), ReduceMax((axis,))((1.0 - target) * prediction)
-    return Judged(Relu()(wrong - right + 1.0))
+def hinges(builder: Builder, prediction: Value, target: Value) -> Value:
+    """max(0, 1 - prediction · target) of each element; a target of 0 counts as -1."""
+    prediction, target = align_target(builder, prediction, target)
+    return Relu()(1.0 - to_signs(target) * prediction)
 
 
 @LOSSES.register
 class Hinge(PairLoss):
-    """max(0, 1 - prediction · target), averaged over all numbers.
+    """Mean of max(0, 1 - prediction · target) over all elements.
 
-    Prediction (N, …) scores, target -1 or 1 of the same shape, or 0 or 1; (N, 1) beside (N) is accepted.
+    Prediction (N, …): scores. Target of the same shape: -1 or 1, or 0 or 1; (N, 1) with (N) is accepted.
     """
 
     type: Literal["Hinge"] = "Hinge"
 
     samples: ClassVar = SAMPLES
 
-    def judge(self, net: Builder, prediction: Value, target: Value) -> Judged:
+    def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
         """prediction, target: (N, …) → (N, …)."""
-        return Judged.numbers(hinges(net, prediction, target))
+        return ElementLosses.per_feature(hinges(builder, prediction, target))
 
 
 @LOSSES.register
 class SquaredHinge(PairLoss):
-    """max(0, 1 - prediction · target)², averaged over all numbers.
+    """Mean of max(0, 1 - prediction · target)² over all elements.
 
-    Prediction (N, …) scores, target -1 or 1 of the same shape, or 0 or 1; (N, 1) beside (N) is accepted.
+    Prediction (N, …): scores. Target of the same shape: -1 or 1, or 0 or 1; (N, 1) with (N) is accepted.
     """
 
     type: Literal["SquaredHinge"] = "SquaredHinge"
 
     samples: ClassVar = SAMPLES
 
-    def judge(self, net: Builder, prediction: Value, target: Value) -> Judged:
+    def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
         """prediction, target: (N, …) → (N, …)."""
-        losses = hinges(net, prediction, target)
-        return Judged.numbers(losses * losses)
+        losses = hinges(builder, prediction, target)
+        return ElementLosses.per_feature(losses * losses)
 
 
 @LOSSES.register
 class CategoricalHinge(PairLoss):
-    """How far the greatest score of a wrong class is above that of the right one less 1, averaged; at least 0.
+    """Mean of max(0, 1 + greatest score of a wrong class - score of the right class).
 
-    Prediction and target (N, …, C): scores, and vectors with one 1 and else 0, along the last axis.
+    Prediction (N, …, C): scores. Target (N, …, C): 1 for the right class, 0 for the others.
     """
 
     type: Literal["CategoricalHinge"] = "CategoricalHinge"
 
-    samples: ClassVar = VECTORS
+    samples: ClassVar = (Sample.of((4, 3), (4, 3), ranges=(None, (0.0, 1.0)), weight=(4,)),)
 
-    def judge(self, net: Builder, prediction: Value, target: Value) -> Judged:
+    def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
         """prediction, target: (N, …, C) → (N, …)."""
-        return categorical_hinges(net, prediction, target)
+        axis = sample_axis(prediction, -1, "of classes")
+        prediction, target = align_target(builder, prediction, target)
+        right, wrong = ReduceSum((axis,))(target * prediction), ReduceMax((axis,))((1.0 - target) * prediction)
+        return ElementLosses(Relu()(wrong - right + 1.0))
 
 
 @LOSSES.register
 class OneVsRestHinge(ClassWeighted, PairLoss):
-    """Σ max(0, 1 ∓ score)^p over the classes, - for the right one and + for others, averaged: Caffe's HingeLoss.
+    """Mean of Σ max(0, 1 ∓ score)^p over the classes, - for the right one and + for the others: Caffe's HingeLoss.
 
-    Prediction (N, …, C, …) scores, target (N, …) class numbers. p is 1 or 2, as `norm` says.
+    Prediction (N, …, C, …): scores. Target (N, …): class indices. p is 1 or 2, set by `norm`.
     """
 
     type: Literal["OneVsRestHinge"] = "OneVsRestHinge"
@@ -104,10 +96,10 @@ class OneVsRestHinge(ClassWeighted, PairLoss):
         Sample.of((2, 4, 3), (2, 3), dtypes=("float32", "int32"), norm="L2", axis=1),
     )
 
-    def judge(self, net: Builder, prediction: Value, label: Value) -> Judged:
+    def per_element(self, builder: Builder, prediction: Value, label: Value) -> ElementLosses:
         """prediction: (N, …, C, …), label: (N, …) → (N, …)."""
-        scores, label, axis = classes(net, prediction, label, self.axis)
+        scores, label, axis = class_scores(builder, prediction, label, self.axis)
         sign = OneHot(scores.shape[axis], scores.dtype, axis)(label) * 2.0 - 1.0
         losses = Relu()(1.0 - sign * scores)
-        weights = self.factors_of_classes(net, label, scores.shape[axis])
-        return Judged(ReduceSum((axis,))(losses * losses if self.norm == "L2" else losses), weights=weights)
+        weights = self.class_weight_factors(builder, label, scores.shape[axis])
+        return ElementLosses(ReduceSum((axis,))(losses * losses if self.norm == "L2" else losses), weights=weights)

@@ -6,35 +6,36 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from netspec.errors import Problem, SpecError
+from netspec.errors import InputError, SpecError
+from netspec.files.damage import refuse_damage
 from netspec.graph.ops.linear import Gather
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.ops.source import constant
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
-from netspec.layers.checks import need
-from netspec.layers.judging import Judged, PairLoss
-from netspec.layers.losses.crossentropy import OfClasses, log_probabilities
-from netspec.layers.targets import classes
-from netspec.schema.kinds import LOSSES
-from netspec.schema.paths import FilePath, resolve_path
-from netspec.schema.spec import problem
+from netspec.layers.checks import require
+from netspec.layers.losses.crossentropy import ProbabilityFields, log_probabilities
+from netspec.layers.losses_and_metrics import ElementLosses, PairLoss
+from netspec.layers.targets import class_scores
+from netspec.schema.specs.kinds import LOSSES
+from netspec.schema.specs.paths import FilePath, resolve_path
+from netspec.schema.specs.spec import problem
 
 
 @LOSSES.register
-class InfoGain(OfClasses, PairLoss):
-    """-Σ H[label, k] · ln p[k] over the classes k, averaged: Caffe's InfogainLoss. Where H is 1, cross-entropy.
+class InfoGain(ProbabilityFields, PairLoss):
+    """Mean of -Σ H[label, k] · ln p[k] over the classes k: Caffe's InfogainLoss. Cross-entropy if H is the identity.
 
-    Prediction (N, …, C, …) probabilities, divided by their sum first, or with `from_logits` scores before the softmax;
-    target (N, …) class numbers. H, (C, C), stands in `matrix` or in a file.
+    Prediction (N, …, C, …): probabilities, which are first divided by their sum, or with `from_logits` scores before
+    the softmax. Target (N, …): class indices. H, (C, C), is given in `matrix` or in a file.
     """
 
     type: Literal["InfoGain"] = "InfoGain"
     matrix: list[Annotated[list[float], Field(min_length=1)]] | None = None
-    """H, row by row: what each class k is worth where the right one is that of the row"""
+    """H, row by row: the value of each predicted class k if the right class is that of the row"""
     file: FilePath | None = None
-    """path of a file with H, relative to this file: `.npy`, or text with a row a line and commas between numbers"""
+    """path of a file with H, relative to this file: `.npy`, or text with one row per line and commas between values"""
 
     samples: ClassVar = (
         Sample.of(
@@ -54,24 +55,24 @@ class InfoGain(OfClasses, PairLoss):
             raise problem("InfoGain needs a matrix", expected="either `matrix` or `file`", got=got)
         return self
 
-    def judge(self, net: Builder, prediction: Value, label: Value) -> Judged:
+    def per_element(self, builder: Builder, prediction: Value, label: Value) -> ElementLosses:
         """prediction: (N, …, C, …), label: (N, …) → (N, …)."""
-        scores, label, axis = classes(net, prediction, label, self.axis)
-        worth = Gather()(constant(self.numbers(scores.shape[axis], str(net.dtype))), label)
+        scores, label, axis = class_scores(builder, prediction, label, self.axis)
+        worth = Gather()(constant(self.numbers(scores.shape[axis], str(builder.dtype))), label)
         rank = len(worth.shape)
         order = (*range(axis), rank - 1, *range(axis, rank - 1))
         if order != tuple(range(rank)):
             worth = Transpose(order)(worth)
-        return Judged(-ReduceSum((axis,))(worth * log_probabilities(scores, axis, self.from_logits)))
+        return ElementLosses(-ReduceSum((axis,))(worth * log_probabilities(scores, axis, self.from_logits)))
 
     def numbers(self, count: int, dtype: str) -> Any:
-        """H as an array, (count, count). Raises a located error where it has another size."""
+        """H as an array (count, count). Raises a located error if it has another size."""
         import numpy as np
 
         rows: Any = self.matrix if self.matrix is not None else self._read()
         sizes = {len(row) for row in rows}
         fits = len(rows) == count and sizes == {count}
-        need(
+        require(
             fits,
             "the matrix does not fit the classes",
             expected=f"{count} rows of {count} numbers",
@@ -84,8 +85,9 @@ class InfoGain(OfClasses, PairLoss):
 
         path = resolve_path(self, "file")
         try:
-            if path.suffix == ".npy":
-                return np.atleast_2d(np.load(path, allow_pickle=False))
-            return np.loadtxt(path, delimiter=",", ndmin=2)
-        except (OSError, ValueError) as error:
-            raise SpecError(Problem(f"cannot read {path}", self.where("file"), got=str(error))) from None
+            with refuse_damage(path, "a matrix of numbers"):
+                if path.suffix == ".npy":
+                    return np.atleast_2d(np.load(path, allow_pickle=False))
+                return np.loadtxt(path, delimiter=",", ndmin=2)
+        except InputError as error:
+            raise SpecError([found.at(self.where("file"), "file") for found in error.problems]) from None

@@ -1,4 +1,4 @@
-"""CTC: labels whose places in a sequence are not known."""
+"""CTC: connectionist temporal classification, for labels without known positions in a sequence."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.ops.alignment import CTCLoss
+from netspec.graph.ops.ctc import CTCLoss
 from netspec.graph.ops.elementwise import cast, scalar
 from netspec.graph.ops.reduce import Broadcast, ReduceSum, reshape_to
 from netspec.graph.ops.softmax import LogSoftmax
 from netspec.graph.types import DType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
-from netspec.layers.checks import need
-from netspec.layers.judging import Judged, LossSpec
-from netspec.layers.targets import unless
-from netspec.schema.kinds import LOSSES
+from netspec.layers.checks import require
+from netspec.layers.losses_and_metrics import ElementLosses, LossSpec
+from netspec.layers.targets import mask_ignored
+from netspec.schema.specs.kinds import LOSSES
 
 
 @LOSSES.register
 class CTC(LossSpec):
-    """-ln of the probability of a sequence of labels, summed over all its places in a longer one of frames; averaged.
+    """Mean of -ln of the probability of a label sequence, summed over all alignments with a longer sequence of frames.
 
-    Prediction (N, T, C) scores before the softmax at each of T frames, target (N, L) class numbers, `mask_index` from
-    the end of the labels on. `from` may name the numbers of frames and of labels of each sample, (N), after these two;
-    else frames that the prediction's mask leaves out do not count. Infinite where a sample has too few frames. Graves
-    et al. 2006.
+    Prediction (N, T, C): scores before the softmax at each of T frames. Target (N, L): class indices, `mask_index`
+    after the end of the labels. `from` may also name the numbers of frames and of labels of each sample, (N); otherwise
+    frames masked in the prediction are left out. Infinite if a sample has too few frames. Graves et al. 2006.
     """
 
     type: Literal["CTC"] = "CTC"
@@ -40,36 +39,44 @@ class CTC(LossSpec):
     )
 
     def build(
-        self, net: Builder, prediction: Value, target: Value, frames: Value | None = None, lengths: Value | None = None
+        self,
+        builder: Builder,
+        prediction: Value,
+        target: Value,
+        frames: Value | None = None,
+        lengths: Value | None = None,
     ) -> Value:
         """prediction: (N, T, C), target: (N, L), frames, lengths: (N) → scalar."""
         rank = len(prediction.shape)
-        need(
-            rank == 3, "the prediction is no sequence of scores", expected="(batch, time, classes)", got=prediction.type
+        require(
+            rank == 3,
+            "the prediction is not a sequence of scores",
+            expected="(batch, time, classes)",
+            got=prediction.type,
         )
         batch, steps, count = prediction.shape
-        need(self.mask_index < count, f"there is no class {self.mask_index}", expected=f"`mask_index` below {count}")
+        require(self.mask_index < count, f"there is no class {self.mask_index}", expected=f"`mask_index` below {count}")
         fits = len(target.shape) == 2 and not target.dtype.is_float
         expected = "an input with one axis and `dtype: int32`"
-        need(fits, "the target is no sequence of class numbers", expected=expected, got=target.type)
-        net.require_range(target, 0, count, f"the scores at each frame are of {count} classes")
+        require(fits, "the target is not a sequence of class indices", expected=expected, got=target.type)
+        builder.require_range(target, 0, count, f"the scores at each frame are of {count} classes")
         if frames is None:
-            mask = net.mask()
+            mask = builder.mask()
             full = Broadcast((batch,))(scalar(steps, DType.INT64))
             frames = full if mask is None else ReduceSum((1,))(cast(mask, DType.INT64))
         if lengths is None:
-            _, labelled = unless(target, self.mask_index)
+            _, labelled = mask_ignored(target, self.mask_index)
             assert labelled is not None
             lengths = ReduceSum((1,))(cast(labelled, DType.INT64))
-        frames = self._numbers(net, frames, batch, steps, "frames")
-        lengths = self._numbers(net, lengths, batch, target.shape[1], "labels")
-        log_prob = LogSoftmax(2)(net.floating(prediction))
+        frames = self._numbers(builder, frames, batch, steps, "frames")
+        lengths = self._numbers(builder, lengths, batch, target.shape[1], "labels")
+        log_prob = LogSoftmax(2)(builder.floating(prediction))
         losses = CTCLoss(self.mask_index)(log_prob, target, frames, lengths)
-        return self.reduced(net, Judged(losses, places=False))
+        return self.reduce(builder, ElementLosses(losses, uses_prediction_mask=False))
 
-    def _numbers(self, net: Builder, x: Value, batch: int, most: int, what: str) -> Value:
+    def _numbers(self, builder: Builder, x: Value, batch: int, most: int, what: str) -> Value:
         fits = not x.dtype.is_float and x.shape in ((batch,), (batch, 1))
         expected = "an input with `shape: []` and `dtype: int32`"
-        need(fits, f"the numbers of {what} must be one whole number per sample", expected=expected, got=x.type)
-        net.require_range(x, 0, most + 1, f"there are {most} {what}")
+        require(fits, f"the numbers of {what} must be one integer per sample", expected=expected, got=x.type)
+        builder.require_range(x, 0, most + 1, f"there are {most} {what}")
         return reshape_to(x, (batch,))

@@ -1,1 +1,1 @@
-"""Metrics: one file per family. Modules are found by scan, as those of `layers` are."""
+"""Metrics, one module per family."""

@@ -6,48 +6,48 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from netspec.graph.ops.elementwise import GreaterOrEqual, LessOrEqual, Where, cast, elementwise
+from netspec.graph.ops.elementwise import GreaterOrEqual, LessOrEqual, Where, call_elementwise, cast
 from netspec.graph.ops.logic import And
 from netspec.graph.ops.reduce import ArgMax, reshape_to
 from netspec.graph.types import DType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
-from netspec.layers.checks import PositiveInt, need, sample_axis
-from netspec.layers.judging import Figure, Judged, MetricSpec
+from netspec.layers.checks import PositiveInt, require, sample_axis
+from netspec.layers.losses_and_metrics import ElementLosses, MetricResult, MetricSpec
 from netspec.layers.metrics.accuracy import ClassAxis
-from netspec.layers.metrics.counting import quotient, tally
-from netspec.layers.targets import EPSILON, classes, unless
-from netspec.schema.kinds import METRICS
-from netspec.schema.spec import Spec, problem
+from netspec.layers.metrics.counting import safe_quotient, weighted_bincount
+from netspec.layers.targets import EPSILON, class_scores, mask_ignored
+from netspec.schema.specs.kinds import METRICS
+from netspec.schema.specs.spec import Spec, problem
 
 
-def confusions(net: Builder, taken: Value, label: Value, count: int, counted: Value | None) -> Value:
-    """Totals (count, count): places of the class of the row that were taken for that of the column.
+def confusions(builder: Builder, taken: Value, label: Value, count: int, counted: Value | None) -> Value:
+    """Totals (count, count): elements of the row's class that were predicted as the column's.
 
-    taken, label: (N, …) int64. Places that are not `counted`, or where a number is of no class, are left out.
+    taken, label: (N, …) int64. Elements that are not `counted`, or that are in no class, are left out.
     """
-    judged = Judged(taken, mask=counted)
-    _, weights, _ = judged.weighted(net)
-    return reshape_to(tally(label * count + taken, count * count, weights), (count, count))
+    judged = ElementLosses(taken, mask=counted)
+    _, weights, _ = judged.weighted(builder)
+    return reshape_to(weighted_bincount(label * count + taken, count * count, weights), (count, count))
 
 
-def within(count: int, *values: Value) -> Value:
-    """Where all of the values are from 0 to count - 1."""
+def index_range(count: int, *values: Value) -> Value:
+    """True for values from 0 to count - 1."""
     found: Value | None = None
     for one in values:
-        here = And()(elementwise(GreaterOrEqual(), one, 0), elementwise(LessOrEqual(), one, count - 1))
+        here = And()(call_elementwise(GreaterOrEqual(), one, 0), call_elementwise(LessOrEqual(), one, count - 1))
         found = here if found is None else And()(found, here)
     assert found is not None
     return found
 
 
-class OfMatrix(ClassAxis, MetricSpec):
-    """Base of metrics of scores and class numbers that are tables."""
+class ConfusionMatrixMetric(ClassAxis, MetricSpec):
+    """Base of tables computed from scores and class indices."""
 
     ignore_class: int | None = None
-    """class number of places that do not count, such as 255 or -1"""
+    """class index of elements to leave out, such as 255 or -1"""
     class_names: list[str] | None = None
-    """what to call the classes; default: by their numbers"""
+    """names of the classes; default: their indices"""
 
     samples: ClassVar[tuple[Sample, ...]] = (
         Sample.of((9, 3), (9,), dtypes=("float32", "int32"), high=3),
@@ -57,19 +57,19 @@ class OfMatrix(ClassAxis, MetricSpec):
         ),
     )  # fmt: skip
 
-    def build(self, net: Builder, prediction: Value, label: Value) -> tuple[Value, ...]:
+    def build(self, builder: Builder, prediction: Value, label: Value) -> tuple[Value, ...]:
         """prediction: (N, …, C, …), label: (N, …) → (C, C)."""
-        scores, label, axis = classes(net, prediction, label, self.axis, self.ignore_class)
+        scores, label, axis = class_scores(builder, prediction, label, self.axis, self.ignore_class)
         count = scores.shape[axis]
         if self.class_names is not None:
-            need(
+            require(
                 len(self.class_names) == count,
                 "not every class has a name",
                 expected=f"{count} names",
                 got=f"{len(self.class_names)} names",
             )
-        label, counted = unless(label, self.ignore_class)
-        return (confusions(net, ArgMax(axis)(scores), cast(label, DType.INT64), count, counted),)
+        label, counted = mask_ignored(label, self.ignore_class)
+        return (confusions(builder, ArgMax(axis)(scores), cast(label, DType.INT64), count, counted),)
 
     def named(self, count: int) -> list[str]:
         """The names of the classes."""
@@ -77,16 +77,16 @@ class OfMatrix(ClassAxis, MetricSpec):
 
 
 @METRICS.register
-class ConfusionMatrix(OfMatrix):
-    """How often each class, in the rows, was taken for each, in the columns; a table.
+class ConfusionMatrix(ConfusionMatrixMetric):
+    """Confusion matrix: how often each class (row) was predicted as each class (column); a table.
 
-    Prediction (N, …, C, …) scores, of which the greatest is taken, target (N, …) class numbers.
+    Prediction (N, …, C, …): scores, of which the greatest counts. Target (N, …): class indices.
     """
 
     type: Literal["ConfusionMatrix"] = "ConfusionMatrix"
 
-    def result(self, *totals: Any) -> Figure:
-        """The table: whole numbers where nothing is weighted."""
+    def result(self, *totals: Any) -> MetricResult:
+        """The table: integers if there are no weights."""
         (matrix,) = totals
         names = self.named(len(matrix))
         return {
@@ -100,23 +100,23 @@ def _count(number: Any) -> float:
 
 
 @METRICS.register
-class ClassificationReport(OfMatrix):
-    """Precision, recall and F1 score of each class, how often it is there (support), and the means; a table.
+class ClassificationReport(ConfusionMatrixMetric):
+    """Precision, recall, F1 score and number of targets (support) of each class, and their means; a table.
 
-    Prediction (N, …, C, …) scores, of which the greatest is taken, target (N, …) class numbers. The last rows are the
-    share of right answers, and the means of the classes, plain and by support.
+    Prediction (N, …, C, …): scores, of which the greatest counts. Target (N, …): class indices. The last rows are the
+    accuracy, and the means over the classes, unweighted and weighted by support.
     """
 
     type: Literal["ClassificationReport"] = "ClassificationReport"
 
-    def result(self, *totals: Any) -> Figure:
+    def result(self, *totals: Any) -> MetricResult:
         """The table."""
         (matrix,) = totals
         found, taken, there = matrix.diagonal(), matrix.sum(axis=0), matrix.sum(axis=1)
         rates = {
-            "precision": quotient(found, taken),
-            "recall": quotient(found, there),
-            "f1_score": quotient(2 * found, taken + there),
+            "precision": safe_quotient(found, taken),
+            "recall": safe_quotient(found, there),
+            "f1_score": safe_quotient(2 * found, taken + there),
         }
         total = there.sum()
         rows = {
@@ -126,29 +126,29 @@ class ClassificationReport(OfMatrix):
         support = {"support": _count(total)}
         return {
             **rows,
-            "accuracy": {"f1_score": float(quotient(found.sum(), total)), **support},
+            "accuracy": {"f1_score": float(safe_quotient(found.sum(), total)), **support},
             "macro average": {**{rate: float(of.mean()) for rate, of in rates.items()}, **support},
             "weighted average": {
-                **{rate: float(quotient((of * there).sum(), total)) for rate, of in rates.items()}, **support
+                **{rate: float(safe_quotient((of * there).sum(), total)) for rate, of in rates.items()}, **support
             },
         }  # fmt: skip
 
 
-class Intersections(MetricSpec):
+class IoUBase(MetricSpec):
     """Base of the mean over classes of intersection over union."""
 
     samples: ClassVar[tuple[Sample, ...]] = ()
     misread: ClassVar[str | None] = "where the prediction holds scores: `sparse_y_pred: false`"
-    """What may be meant where prediction and target differ in shape."""
+    """Hint for a prediction and a target of different shapes."""
 
     @property
     def chosen(self) -> list[int] | None:
         """The classes that count; None for all."""
         return None
 
-    def matrix(self, net: Builder, taken: Value, label: Value, count: int, ignored: int | None = None) -> Value:
-        """Totals (count, count) of class numbers; what is of no class is left out."""
-        need(
+    def matrix(self, builder: Builder, taken: Value, label: Value, count: int, ignored: int | None = None) -> Value:
+        """Totals (count, count) of class indices; elements in no class are left out."""
+        require(
             taken.shape == label.shape,
             "prediction and target differ in shape",
             expected=f"a target of sizes {list(taken.shape[1:])} per sample",
@@ -156,13 +156,13 @@ class Intersections(MetricSpec):
             hint=self.misread,
         )
         taken, label = cast(taken, DType.INT64), cast(label, DType.INT64)
-        label, counted = unless(label, ignored)
-        known = within(count, taken, label)
+        label, counted = mask_ignored(label, ignored)
+        known = index_range(count, taken, label)
         counted = known if counted is None else And()(counted, known)
-        taken, label = (elementwise(Where(), counted, one, 0) for one in (taken, label))
-        return confusions(net, taken, label, count, counted)
+        taken, label = (call_elementwise(Where(), counted, one, 0) for one in (taken, label))
+        return confusions(builder, taken, label, count, counted)
 
-    def result(self, *totals: Any) -> Figure:
+    def result(self, *totals: Any) -> MetricResult:
         """The mean over the chosen classes that are there or were taken for there."""
         (matrix,) = totals
         found = matrix.diagonal()
@@ -173,11 +173,11 @@ class Intersections(MetricSpec):
         return float((found[there] / (union[there] + EPSILON)).sum() / (there.sum() + EPSILON))
 
 
-class SomeClasses(Spec):
+class TargetClasses(Spec):
     """Fields of metrics of some classes."""
 
     target_class_ids: list[int] = Field(min_length=1)
-    """the classes whose mean is taken"""
+    """the classes to average"""
 
     @property
     def chosen(self) -> list[int] | None:
@@ -185,11 +185,11 @@ class SomeClasses(Spec):
         return self.target_class_ids
 
 
-class CheckedClasses(SomeClasses):
-    """Some of so many classes."""
+class CheckedTargetClasses(TargetClasses):
+    """Field of metrics over a subset of the classes."""
 
     num_classes: PositiveInt
-    """how many classes there are"""
+    """number of classes"""
 
     @model_validator(mode="after")
     def _are_there(self) -> Self:
@@ -202,59 +202,59 @@ class CheckedClasses(SomeClasses):
         return self
 
 
-class SparseOrNot(ClassAxis):
-    """Fields of metrics that take class numbers or scores."""
+class SparseFields(ClassAxis):
+    """Fields of metrics of class indices or scores."""
 
     ignore_class: int | None = None
-    """class number of places that do not count, such as 255 or -1"""
+    """class index of elements to leave out, such as 255 or -1"""
     sparse_y_pred: bool = True
-    """false: the prediction holds scores of the classes along `axis`, not class numbers"""
+    """false: the prediction holds scores of the classes along `axis`, not class indices"""
 
     def numbers(self, value: Value, sparse: bool, count: int) -> Value:
-        """Class numbers (N, …): the value, or where it is greatest along the axis."""
+        """Class indices (N, …): the value, or the index of its greatest element along the axis."""
         if sparse:
             return value
         axis = sample_axis(value, self.axis, "of classes")
         size = value.shape[axis]
-        need(size == count, "the axis of classes has another size", expected=f"{count} classes", got=f"{size}")
+        require(size == count, "the axis of classes has another size", expected=f"{count} classes", got=f"{size}")
         return ArgMax(axis)(value)
 
 
-class OfNumbersOrScores(SparseOrNot, Intersections):
-    """Base of metrics of class numbers."""
+class IndexOrScoreIoU(SparseFields, IoUBase):
+    """Base of metrics whose inputs are class indices by default."""
 
     num_classes: PositiveInt
-    """how many classes there are"""
+    """number of classes"""
     sparse_y_true: bool = True
-    """false: the target holds vectors over the classes along `axis`, not class numbers"""
+    """false: the target holds vectors over the classes along `axis`, not class indices"""
 
-    def build(self, net: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
+    def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction: (N, …) or (N, …, C, …), target: likewise → (C, C)."""
         taken = self.numbers(prediction, self.sparse_y_pred, self.num_classes)
         label = self.numbers(target, self.sparse_y_true, self.num_classes)
-        return (self.matrix(net, taken, label, self.num_classes, self.ignore_class),)
+        return (self.matrix(builder, taken, label, self.num_classes, self.ignore_class),)
 
 
-class OfOneHot(SparseOrNot, Intersections):
+class OneHotIoUBase(SparseFields, IoUBase):
     """Base of metrics of vectors over the classes."""
 
     num_classes: PositiveInt
-    """how many classes there are"""
+    """number of classes"""
     sparse_y_pred: bool = False
 
-    def build(self, net: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
+    def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction: (N, …, C, …) or (N, …), target: (N, …, C, …) → (C, C)."""
         taken = self.numbers(prediction, self.sparse_y_pred, self.num_classes)
         label = self.numbers(target, False, self.num_classes)
-        return (self.matrix(net, taken, label, self.num_classes, self.ignore_class),)
+        return (self.matrix(builder, taken, label, self.num_classes, self.ignore_class),)
 
 
 @METRICS.register
-class IoU(CheckedClasses, OfNumbersOrScores):
-    """Intersection over union of some classes: places of the class that were taken for it, of all that are either.
+class IoU(CheckedTargetClasses, IndexOrScoreIoU):
+    """Intersection over union of some classes: elements of the class predicted as such, over elements that are either.
 
-    Prediction (N, …) class numbers, or with `sparse_y_pred: false` scores; target (N, …) class numbers, or with
-    `sparse_y_true: false` vectors. Places of no class below `num_classes` are left out.
+    Prediction (N, …): class indices, or with `sparse_y_pred: false` scores. Target (N, …): class indices, or with
+    `sparse_y_true: false` vectors. Elements in no class below `num_classes` are left out.
     """
 
     type: Literal["IoU"] = "IoU"
@@ -269,10 +269,10 @@ class IoU(CheckedClasses, OfNumbersOrScores):
 
 
 @METRICS.register
-class BinaryIoU(SomeClasses, Intersections):
-    """Intersection over union of yes and no, or of one of them; a prediction of at least the threshold is a yes.
+class BinaryIoU(TargetClasses, IoUBase):
+    """Intersection over union of positive and negative elements, or of one; positive from the threshold on.
 
-    Prediction (N, …) probabilities, target 0 or 1 of the same shape.
+    Prediction (N, …): probabilities. Target of the same shape: 0 or 1.
     """
 
     type: Literal["BinaryIoU"] = "BinaryIoU"
@@ -287,18 +287,18 @@ class BinaryIoU(SomeClasses, Intersections):
         Sample.of((4, 3), (4, 3), dtypes=("float32", "int32"), high=2, target_class_ids=[1], threshold=0.2),
     )
 
-    def build(self, net: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
+    def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction, target: (N, …) → (2, 2)."""
-        yes = elementwise(GreaterOrEqual(), net.floating(prediction), self.threshold)
-        return (self.matrix(net, yes, target, 2),)
+        yes = call_elementwise(GreaterOrEqual(), builder.floating(prediction), self.threshold)
+        return (self.matrix(builder, yes, target, 2),)
 
 
 @METRICS.register
-class MeanIoU(OfNumbersOrScores):
-    """Mean over the classes of intersection over union; classes that are nowhere do not count.
+class MeanIoU(IndexOrScoreIoU):
+    """Mean intersection over union of the classes; absent classes do not count.
 
-    Prediction (N, …) class numbers, or with `sparse_y_pred: false` scores; target (N, …) class numbers, or with
-    `sparse_y_true: false` vectors. Places of no class below `num_classes` are left out.
+    Prediction (N, …): class indices, or with `sparse_y_pred: false` scores. Target (N, …): class indices, or with
+    `sparse_y_true: false` vectors. Elements in no class below `num_classes` are left out.
     """
 
     type: Literal["MeanIoU"] = "MeanIoU"
@@ -310,10 +310,10 @@ class MeanIoU(OfNumbersOrScores):
 
 
 @METRICS.register
-class OneHotIoU(CheckedClasses, OfOneHot):
-    """Intersection over union of some classes, of scores and vectors over the classes.
+class OneHotIoU(CheckedTargetClasses, OneHotIoUBase):
+    """Intersection over union of some classes, from scores and vectors over the classes.
 
-    Prediction (N, …, C, …) scores, or with `sparse_y_pred: true` class numbers; target (N, …, C, …).
+    Prediction (N, …, C, …): scores, or with `sparse_y_pred: true` class indices. Target (N, …, C, …).
     """
 
     type: Literal["OneHotIoU"] = "OneHotIoU"
@@ -322,10 +322,10 @@ class OneHotIoU(CheckedClasses, OfOneHot):
 
 
 @METRICS.register
-class OneHotMeanIoU(OfOneHot):
-    """Mean over the classes of intersection over union, of scores and vectors over the classes.
+class OneHotMeanIoU(OneHotIoUBase):
+    """Mean intersection over union of the classes, from scores and vectors over the classes.
 
-    Prediction (N, …, C, …) scores, or with `sparse_y_pred: true` class numbers; target (N, …, C, …).
+    Prediction (N, …, C, …): scores, or with `sparse_y_pred: true` class indices. Target (N, …, C, …).
     """
 
     type: Literal["OneHotMeanIoU"] = "OneHotMeanIoU"

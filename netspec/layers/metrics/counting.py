@@ -1,7 +1,7 @@
-"""How many numbers of a prediction are over each of some thresholds, where the target says yes and where no.
+"""Counts of positive and negative targets by the number of thresholds that the prediction exceeds.
 
-Every number falls between two thresholds; the totals are how many fell where. Any count of right and wrong answers at
-any threshold is a sum of these, so that metrics of many thresholds cost one pass.
+Every element falls between two thresholds; the totals count the elements in each interval. Any count of right and wrong
+answers at any threshold is a sum of these, so that metrics of many thresholds need one pass.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from netspec.graph.ops.elementwise import Equal, Greater, Maximum, Minimum, Where, cast, elementwise, scalar
+from netspec.graph.ops.elementwise import Equal, Greater, Maximum, Minimum, Where, call_elementwise, cast, scalar
 from netspec.graph.ops.linear import ScatterRows
 from netspec.graph.ops.reduce import Broadcast, ReduceSum, reshape_to
 from netspec.graph.ops.source import constant
 from netspec.graph.types import DType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder
-from netspec.layers.judging import Judged
-from netspec.schema.spec import describe, problem
+from netspec.layers.losses_and_metrics import ElementLosses
+from netspec.schema.specs.spec import describe, problem
 
 
 def _thresholds(value: Any) -> Any:
@@ -32,7 +32,7 @@ def _thresholds(value: Any) -> Any:
             place = str(index) if given is value else None
             raise problem("not a threshold", field=place, expected="a number from 0 to 1", got=describe(one))
     if len(set(given)) < len(given):
-        raise problem("a threshold is there twice", expected="different numbers", got=describe(value))
+        raise problem("a threshold is repeated", expected="different numbers", got=describe(value))
     return tuple(sorted(map(float, given)))
 
 
@@ -43,31 +43,31 @@ Count = Annotated[int, Field(gt=0)]
 
 
 @dataclass(frozen=True)
-class Levels:
-    """Thresholds in order: `values`, or where that is None `count` of them, evenly from 0 to 1."""
+class ThresholdGrid:
+    """Thresholds in order: `values`, or if that is None, `count` of them, evenly from 0 to 1."""
 
     values: tuple[float, ...] | None
     count: int
     closed: bool = False
-    """Whether the first is a little below 0 and the last a little over 1, so that all is over the one, none over the
-    other."""
+    """Whether the first is slightly below 0 and the last slightly over 1, so that all elements are over the first and
+    none over the last."""
 
     @classmethod
-    def of(cls, *values: float) -> Levels:
+    def of(cls, *values: float) -> ThresholdGrid:
         """These."""
         return cls(tuple(sorted(values)), len(values))
 
     def below(self, x: Value) -> Value:
-        """How many of the thresholds each element is over, as int64. What is no number is over none from 0 on."""
+        """Number of thresholds that each element exceeds, as int64. NaN exceeds none from 0 on."""
         if self.values is not None:
             levels = constant(_array(self.values, x))
             over = Greater()(reshape_to(x, (*x.shape, 1)), levels)
             return ReduceSum((len(x.shape),))(cast(over, DType.INT64))
-        within = elementwise(Where(), elementwise(Greater(), x, 0.0), x, 0.0)
-        place = elementwise(Minimum(), within, 1.0) * float(self.count - 1)
+        within = call_elementwise(Where(), call_elementwise(Greater(), x, 0.0), x, 0.0)
+        place = call_elementwise(Minimum(), within, 1.0) * float(self.count - 1)
         whole = cast(place, DType.INT64)
         rounded = whole + cast(Greater()(place, cast(whole, x.dtype)), DType.INT64)
-        return elementwise(Maximum(), rounded, 1) if self.closed else rounded
+        return call_elementwise(Maximum(), rounded, 1) if self.closed else rounded
 
 
 def _array(values: tuple[float, ...], like: Value) -> Any:
@@ -76,8 +76,8 @@ def _array(values: tuple[float, ...], like: Value) -> Any:
     return np.array(values, str(like.dtype))
 
 
-def tally(index: Value, rows: int, weights: Value | None) -> Value:
-    """How many elements of `index` are each number below `rows`, or the sums of their weights, which broadcast."""
+def weighted_bincount(index: Value, rows: int, weights: Value | None) -> Value:
+    """Histogram of `index` over the integers below `rows`, or the sums of the weights, which broadcast."""
     if weights is None:
         ones = Broadcast(index.shape)(scalar(1, DType.INT64))
     else:
@@ -86,21 +86,21 @@ def tally(index: Value, rows: int, weights: Value | None) -> Value:
     return ScatterRows(rows)(reshape_to(ones, (size,)), reshape_to(index, (size,)))
 
 
-def positives(net: Builder, levels: Levels, prediction: Value, target: Value, groups: int = 1,
+def positives(builder: Builder, levels: ThresholdGrid, prediction: Value, target: Value, groups: int = 1,
               more: tuple[Value, ...] = ()) -> Value:  # fmt: skip
-    """Totals (groups, 2, thresholds + 1): how many numbers are over so many thresholds, of noes and of yeses.
+    """Totals (groups, 2, thresholds + 1): elements by target and number of thresholds exceeded.
 
-    Groups are the places on the last axis, or all of them one. `more` are weights beside those of the samples.
+    Groups are the elements of the last axis, or a single one. `more` are weights in addition to the sample weights.
     """
-    _, weights, _ = Judged(prediction, weights=more).weighted(net)
+    _, weights, _ = ElementLosses(prediction, weights=more).weighted(builder)
     bins = levels.count + 1
-    no = cast(elementwise(Equal(), target, 0.0), DType.INT64)
+    no = cast(call_elementwise(Equal(), target, 0.0), DType.INT64)
     index = levels.below(prediction) + (1 - no) * bins
     if groups > 1:
         import numpy as np
 
         index = index + constant(np.arange(groups) * (2 * bins))
-    return reshape_to(tally(index, groups * 2 * bins, weights), (groups, 2, bins))
+    return reshape_to(weighted_bincount(index, groups * 2 * bins, weights), (groups, 2, bins))
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Counts:
 
     @classmethod
     def of(cls, total: Any) -> Counts:
-        """From what `positives` gives, added up."""
+        """From the sum of what `positives` returns."""
         from_above = total[..., ::-1].cumsum(-1)[..., ::-1]
         over, all_ = from_above[..., 1:], from_above[..., :1]
         (fp, tp), (no, yes) = (over[:, 0], over[:, 1]), (all_[:, 0], all_[:, 1])
@@ -122,22 +122,22 @@ class Counts:
 
     @property
     def precision(self) -> Any:
-        """Share of right ones of what was taken for yes."""
-        return quotient(self.tp, self.tp + self.fp)
+        """Share of positive targets among positive predictions."""
+        return safe_quotient(self.tp, self.tp + self.fp)
 
     @property
     def recall(self) -> Any:
-        """Share of the yeses that was found: the sensitivity."""
-        return quotient(self.tp, self.tp + self.fn)
+        """Share of positive predictions among positive targets: the sensitivity."""
+        return safe_quotient(self.tp, self.tp + self.fn)
 
     @property
     def specificity(self) -> Any:
-        """Share of the noes that was found."""
-        return quotient(self.tn, self.tn + self.fp)
+        """Share of negative predictions among negative targets."""
+        return safe_quotient(self.tn, self.tn + self.fp)
 
 
-def quotient(a: Any, b: Any) -> Any:
-    """a / b; 0 where b is 0."""
+def safe_quotient(a: Any, b: Any) -> Any:
+    """a / b; 0 if b is 0."""
     import numpy as np
 
     a, b = np.broadcast_arrays(np.asarray(a, float), b)

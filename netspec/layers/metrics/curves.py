@@ -6,16 +6,16 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from netspec.graph.ops.functions import Sigmoid
 from netspec.graph.ops.source import constant
+from netspec.graph.ops.unary import Sigmoid
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
-from netspec.layers.checks import need
-from netspec.layers.judging import Figure, MetricSpec
-from netspec.layers.metrics.counting import Counts, Levels, Thresholds, positives, quotient
-from netspec.layers.targets import EPSILON, alike
-from netspec.schema.kinds import METRICS
-from netspec.schema.spec import problem
+from netspec.layers.checks import require
+from netspec.layers.losses_and_metrics import MetricResult, MetricSpec
+from netspec.layers.metrics.counting import Counts, ThresholdGrid, Thresholds, positives, safe_quotient
+from netspec.layers.targets import EPSILON, align_target
+from netspec.schema.specs.kinds import METRICS
+from netspec.schema.specs.spec import problem
 
 
 @METRICS.register
@@ -28,7 +28,7 @@ class AUC(MetricSpec):
 
     type: Literal["AUC"] = "AUC"
     num_thresholds: Annotated[int, Field(gt=1)] = 200
-    """how many thresholds there are, evenly from 0 to 1"""
+    """number of thresholds, evenly from 0 to 1"""
     curve: Literal["ROC", "PR", "PRGAIN"] = "ROC"
     """ROC: recall over the rate of false positives; PR: precision over recall; PRGAIN: gains of both"""
     summation_method: Literal["interpolation", "minoring", "majoring"] = "interpolation"
@@ -39,7 +39,7 @@ class AUC(MetricSpec):
     multi_label: bool = False
     """true: a curve for each class"""
     label_weights: list[Annotated[float, Field(ge=0)]] | None = None
-    """how much each class on the last axis counts; default: all alike"""
+    """weight of each class on the last axis; default: all equal"""
     from_logits: bool = False
     """true: the prediction holds scores before the sigmoid"""
 
@@ -67,31 +67,35 @@ class AUC(MetricSpec):
         return self
 
     @property
-    def _levels(self) -> Levels:
+    def _levels(self) -> ThresholdGrid:
         if self.thresholds is None:
-            return Levels(None, self.num_thresholds, closed=True)
-        return Levels.of(-EPSILON, *self.thresholds, 1 + EPSILON)
+            return ThresholdGrid(None, self.num_thresholds, closed=True)
+        return ThresholdGrid.of(-EPSILON, *self.thresholds, 1 + EPSILON)
 
-    def build(self, net: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
-        """prediction, target: (N, …) → how many are over so many thresholds, (classes or 1, 2, thresholds + 1)."""
-        prediction, target = alike(net, prediction, target)
+    def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
+        """prediction, target: (N, …) → counts by target and thresholds exceeded, (classes or 1, 2, thresholds + 1)."""
+        prediction, target = align_target(builder, prediction, target)
         rank, count = len(prediction.shape), prediction.shape[-1]
-        need(rank == 2 or not self.multi_label, "several labels are a matrix", expected="(N, C)", got=prediction.type)
+        require(
+            rank == 2 or not self.multi_label, "several labels are a matrix", expected="(N, C)", got=prediction.type
+        )
         more: tuple[Value, ...] = ()
         if self.label_weights is not None:
             fits = rank == 2 and len(self.label_weights) == count
             expected = f"{count} numbers" if rank == 2 else "a prediction (N, C)"
-            need(fits, "the weights of labels do not fit", expected=expected, got=f"{len(self.label_weights)} numbers")
+            require(
+                fits, "the weights of labels do not fit", expected=expected, got=f"{len(self.label_weights)} numbers"
+            )
             if not self.multi_label:
                 import numpy as np
 
-                more = (constant(np.array([self.label_weights], str(net.dtype))),)
+                more = (constant(np.array([self.label_weights], str(builder.dtype))),)
         if self.from_logits:
             prediction = Sigmoid()(prediction)
-        return (positives(net, self._levels, prediction, target, count if self.multi_label else 1, more),)
+        return (positives(builder, self._levels, prediction, target, count if self.multi_label else 1, more),)
 
-    def result(self, *totals: Any) -> Figure:
-        """The area, or the mean of those of the classes."""
+    def result(self, *totals: Any) -> MetricResult:
+        """The area, or the mean over the classes."""
         counts = Counts.of(*totals)
         if self.curve == "PR" and self.summation_method == "interpolation":
             areas = _interpolated(counts)
@@ -107,25 +111,25 @@ class AUC(MetricSpec):
         if not self.multi_label or self.label_weights is None:
             return float(areas.mean())
         weights = self.label_weights
-        return float(quotient((areas * weights).sum(), sum(weights)))
+        return float(safe_quotient((areas * weights).sum(), sum(weights)))
 
     def _curve(self, counts: Counts) -> tuple[Any, Any]:
-        """What lies below, and what above it."""
+        """The rates below and above each threshold."""
         if self.curve == "ROC":
-            return quotient(counts.fp, counts.fp + counts.tn), counts.recall
+            return safe_quotient(counts.fp, counts.fp + counts.tn), counts.recall
         if self.curve == "PR":
             return counts.recall, counts.precision
         import numpy as np
 
-        odds = quotient(counts.tp + counts.fn, counts.tn + counts.fp)
+        odds = safe_quotient(counts.tp + counts.fn, counts.tn + counts.fp)
         none = counts.tp == 0
-        recall = np.where(none, 0.0, 1 - odds * quotient(counts.fn, counts.tp))
-        precision = np.where(none, 1.0, 1 - odds * quotient(counts.fp, counts.tp))
+        recall = np.where(none, 0.0, 1 - odds * safe_quotient(counts.fn, counts.tp))
+        precision = np.where(none, 1.0, 1 - odds * safe_quotient(counts.fp, counts.tp))
         return np.maximum(recall, 0.0), precision
 
 
 def _interpolated(counts: Counts) -> Any:
-    """The area under precision over recall where true positives go evenly with those taken for yes, between thresholds.
+    """The area under precision over recall, interpolated with true ∝ predicted positives between thresholds.
 
     Davis and Goadrich, "The relationship between precision-recall and ROC curves", ICML 2006.
     """
@@ -134,8 +138,8 @@ def _interpolated(counts: Counts) -> Any:
     taken = counts.tp + counts.fp
     first, last = taken[:, :-1], taken[:, 1:]
     found = counts.tp[:, :-1] - counts.tp[:, 1:]
-    slope = quotient(found, np.maximum(first - last, 0))
+    slope = safe_quotient(found, np.maximum(first - last, 0))
     rest = counts.tp[:, 1:] - slope * last
     both = (first > 0) & (last > 0)
-    logarithm = np.log(np.where(both, quotient(first, last), 1.0), where=both, out=np.zeros_like(slope))
-    return quotient(slope * (found + rest * logarithm), np.maximum(counts.tp[:, 1:] + counts.fn[:, 1:], 0)).sum(-1)
+    logarithm = np.log(np.where(both, safe_quotient(first, last), 1.0), where=both, out=np.zeros_like(slope))
+    return safe_quotient(slope * (found + rest * logarithm), np.maximum(counts.tp[:, 1:] + counts.fn[:, 1:], 0)).sum(-1)

@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.ops.elementwise import Equal, Greater, cast, elementwise
+from netspec.graph.ops.elementwise import Equal, Greater, call_elementwise, cast
 from netspec.graph.ops.reduce import ReduceMax, ReduceSum
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
-from netspec.layers.checks import need
-from netspec.layers.judging import Figure, Judged, MetricSpec
-from netspec.layers.targets import EPSILON, alike
-from netspec.schema.kinds import METRICS
+from netspec.layers.checks import require
+from netspec.layers.losses_and_metrics import ElementLosses, MetricResult, MetricSpec
+from netspec.layers.targets import EPSILON, align_target
+from netspec.schema.specs.kinds import METRICS
 
 SAMPLES = (
     Sample.of((6, 3), (6, 3), dtypes=("float32", "int32"), high=2),
@@ -27,24 +27,24 @@ class FScore(MetricSpec):
     """Base of both."""
 
     average: Literal["micro", "macro", "weighted"] | None = None
-    """macro: the mean of the classes; weighted: that by their numbers of yeses; micro: of the answers of all classes;
-    default: a score for each class"""
+    """macro: the mean over the classes; weighted: the mean weighted by their positive targets; micro: from the answers
+    of all classes; default: a score for each class"""
     threshold: float | None = Field(default=None, gt=0, le=1)
     """a prediction greater than this means yes; default: the greatest of each sample does"""
 
-    def build(self, net: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
-        """prediction, target: (N, C) → true positives, those taken for yes, yeses of each class, (C) each."""
-        prediction, target = alike(net, prediction, target)
-        need(len(prediction.shape) == 2, "scores of classes are a matrix", expected="(N, C)", got=prediction.type)
+    def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
+        """prediction, target: (N, C) → true positives, predicted positives, positive targets, (C) each."""
+        prediction, target = align_target(builder, prediction, target)
+        require(len(prediction.shape) == 2, "scores of classes are a matrix", expected="(N, C)", got=prediction.type)
         if self.threshold is None:
             taken = Equal()(prediction, ReduceMax((1,), keepdims=True)(prediction))
         else:
-            taken = elementwise(Greater(), prediction, self.threshold)
+            taken = call_elementwise(Greater(), prediction, self.threshold)
         yes = cast(taken, target.dtype)
         total = ReduceSum((0,))
-        return tuple(total(Judged(one).weighted(net)[0]) for one in (yes * target, yes, target))
+        return tuple(total(ElementLosses(one).weighted(builder)[0]) for one in (yes * target, yes, target))
 
-    def score(self, beta: float, found: Any, taken: Any, there: Any) -> Figure:
+    def score(self, beta: float, found: Any, taken: Any, there: Any) -> MetricResult:
         """The figure from the totals."""
         if self.average == "micro":
             found, taken, there = (one.sum(keepdims=True) for one in (found, taken, there))
@@ -68,8 +68,8 @@ class F1Score(FScore):
 
     samples: ClassVar = SAMPLES
 
-    def result(self, *totals: Any) -> Figure:
-        """A number, or one for each class."""
+    def result(self, *totals: Any) -> MetricResult:
+        """One value, or one per class."""
         return self.score(1.0, *totals)
 
 
@@ -89,6 +89,6 @@ class FBetaScore(FScore):
         Sample.of((6, 3), (6, 3), dtypes=("float32", "int32"), high=2, beta=2.0, average="macro"),
     )
 
-    def result(self, *totals: Any) -> Figure:
-        """A number, or one for each class."""
+    def result(self, *totals: Any) -> MetricResult:
+        """One value, or one per class."""
         return self.score(self.beta, *totals)

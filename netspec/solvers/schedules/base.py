@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import Field
 
-from netspec.schema.spec import Spec
+from netspec.schema.specs.spec import Spec
 
 Rate = Annotated[float, Field(gt=0)]
 Steps = Annotated[int, Field(gt=0)]
@@ -42,6 +43,9 @@ class ScheduleSpec(Spec):
         "schedules": "here they are `parts`: `[{steps: …, schedule: …}, …]`",
         "min_delta": "`min_delta` is Keras's name: here it is `threshold`",
         "min_lr": "here it is `min`",
+        "cycle_momentum": "the momentum has a separate schedule: `momentum: {type: …}` of the solver",
+        "base_momentum": "the momentum has a separate schedule: it is the `peak` of that schedule",
+        "max_momentum": "the momentum has a separate schedule: it is the `initial` of that schedule",
         "warmup_steps": "warm up with `{type: Warmup, steps: …, then: <this schedule>}`",
         "warmup_target": "warm up with `{type: Warmup, steps: …, then: <this schedule>}`",
         "warmup_epochs": "warm up with `{type: Warmup, steps: …, then: <this schedule>}`",
@@ -54,8 +58,18 @@ class ScheduleSpec(Spec):
         """The learning rate of step `step`, counted from 0, of a training of `total_steps` steps. Finite and ≥ 0."""
         raise NotImplementedError  # abstract: subclasses say
 
+    @property
+    def key(self) -> str:
+        """A text that is equal for equal schedules only."""
+        return f"{type(self).__qualname__} {self.model_dump_json()}"
+
+    @property
+    def upper_bound(self) -> float:
+        """Upper bound of all values, in a training of any length; infinite if none is known."""
+        return inf
+
     def beyond(self, total_steps: int) -> Iterator[str]:
-        """What of it a training of so many steps never comes to, each in a few words."""
+        """Describe the parts of the schedule that a training of `total` steps never reaches."""
         yield from ()
 
     @property
@@ -81,6 +95,11 @@ class InitialSchedule(ScheduleSpec):
 
     initial: Rate
     """learning rate of the first step"""
+
+    @property
+    def upper_bound(self) -> float:
+        """The initial rate, since these schedules never rise above it."""
+        return self.initial
 
 
 def elapsed(step: int, period: int, *, staircase: bool) -> float:

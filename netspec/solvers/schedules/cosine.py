@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from math import cos, pi
+from math import cos, inf, pi
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.schema.kinds import SCHEDULES
+from netspec.schema.specs.kinds import SCHEDULES
 from netspec.solvers.schedules.base import InitialSchedule, Steps
 
 
@@ -55,6 +55,10 @@ class CosineDecayRestarts(InitialSchedule):
         {"initial": 0.1, "first_decay_steps": 4, "t_mul": 1.0, "m_mul": 0.5, "alpha": 0.1},
         {"initial": 0.1, "first_decay_steps": 2, "t_mul": 1.5, "m_mul": 0.9},
     )
+
+    @property
+    def upper_bound(self) -> float:
+        return self.initial if self.m_mul <= 1 else inf
 
     def value(self, step: int, total_steps: int) -> float:
         period, start, falls = float(self.first_decay_steps), 0.0, 0

@@ -1,14 +1,15 @@
-"""Schedules that rise and fall once: one cycle, and warm-up, hold, fall."""
+"""Schedules that rise and fall: once, once with a plateau, or in repeated cycles."""
 
 from __future__ import annotations
 
 from math import cos, pi, sqrt
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from netspec.schema.kinds import SCHEDULES
-from netspec.solvers.schedules.base import Rate, ScheduleSpec, Steps
+from netspec.schema.specs.kinds import SCHEDULES
+from netspec.schema.specs.spec import problem
+from netspec.solvers.schedules.base import InitialSchedule, Rate, ScheduleSpec, Steps
 
 
 @SCHEDULES.register
@@ -17,12 +18,17 @@ class OneCycle(ScheduleSpec):
 
     T is `decay_steps`. The fall ends at peak / (div_factor · final_div_factor); with `three_phase` the rate first comes
     back to where it began, as fast as it rose. Smith and Topin 2018, "Super-convergence", arXiv:1708.07120; PyTorch's
-    OneCycleLR, which can also let the momentum fall and rise (`cycle_momentum`): here it stays.
+    OneCycleLR. Its momentum (`cycle_momentum`) falls and rises again: `momentum: {type: OneCycle, initial: 0.95,
+    peak: 0.85, end: 0.95}`.
     """
 
     type: Literal["OneCycle"] = "OneCycle"
     peak: Rate
-    """the largest rate"""
+    """the rate at the turning point: the largest one, unless `initial` or `end` is larger"""
+    initial: Rate | None = None
+    """the first rate; default: `peak` divided by `div_factor`"""
+    end: Rate | None = None
+    """the last rate; default: the first one divided by `final_div_factor`"""
     decay_steps: Annotated[int, Field(ge=2)] | None = None
     """length of the cycle in steps; default: the length of the training. The rate stays at the last one after it"""
     pct_start: float = Field(default=0.3, gt=0, lt=1)
@@ -30,21 +36,40 @@ class OneCycle(ScheduleSpec):
     anneal_strategy: Literal["cos", "linear"] = "cos"
     """how it gets from one rate to the next: along a cosine, or a straight line"""
     div_factor: float = Field(default=25.0, ge=1)
-    """the first rate is `peak` divided by this"""
+    """without `initial`: the first rate is `peak` divided by this"""
     final_div_factor: float = Field(default=1e4, ge=1)
-    """the last rate is the first one divided by this"""
+    """without `end`: the last rate is the first one divided by this"""
     three_phase: bool = False
     """true: back to the first rate as fast as it rose, and only then further down"""
     samples: ClassVar = (
         {"peak": 0.1},
         {"peak": 0.1, "decay_steps": 10, "anneal_strategy": "linear", "pct_start": 0.25, "div_factor": 10.0},
         {"peak": 0.1, "decay_steps": 11, "three_phase": True, "final_div_factor": 100.0},
+        {"peak": 0.85, "initial": 0.95, "end": 0.9},
     )
+
+    @model_validator(mode="after")
+    def _says_it_once(self) -> Self:
+        for name, factor in (("initial", "div_factor"), ("end", "final_div_factor")):
+            if getattr(self, name) is not None and getattr(self, factor) != type(self).model_fields[factor].default:
+                raise problem(
+                    f"`{name}` and `{factor}` both set the same rate", field=factor,
+                    expected=f"one of `{name}` and `{factor}`", got="both",
+                )  # fmt: skip
+        return self
+
+    def _ends(self) -> tuple[float, float]:
+        """The first rate, and the last one."""
+        first = self.peak / self.div_factor if self.initial is None else self.initial
+        return first, first / self.final_div_factor if self.end is None else self.end
+
+    @property
+    def upper_bound(self) -> float:
+        return max(self.peak, *self._ends())
 
     def value(self, step: int, total_steps: int) -> float:
         total = self.decay_steps or max(2, total_steps)
-        first = self.peak / self.div_factor
-        last, rise = first / self.final_div_factor, self.pct_start * total - 1
+        (first, last), rise = self._ends(), self.pct_start * total - 1
         turns = [(rise, self.peak), (total - 1.0, last)]
         if self.three_phase:
             turns.insert(1, (2 * self.pct_start * total - 2, first))
@@ -62,6 +87,50 @@ class OneCycle(ScheduleSpec):
         if self.anneal_strategy == "cos":
             return end + (start - end) / 2 * (1 + cos(pi * share))
         return start + (end - start) * share
+
+
+@SCHEDULES.register
+class CyclicLR(InitialSchedule):
+    """lr(t) = initial + (peak - initial) · h · s, where h rises from 0 to 1 and falls to 0 again in each cycle
+
+    h rises linearly over `step_size_up` steps, and falls linearly over `step_size_down` steps. s is 1 (`triangular`),
+    2^-n after n complete cycles (`triangular2`), or gamma^t (`exp_range`). Smith 2017, "Cyclical Learning Rates for
+    Training Neural Networks", arXiv:1506.01186; PyTorch's CyclicLR. With its `cycle_momentum`, the momentum
+    cycles the other way round: `momentum: {type: CyclicLR, initial: 0.9, peak: 0.8, …}`.
+    """
+
+    type: Literal["CyclicLR"] = "CyclicLR"
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "base_lr": "here it is `initial`",
+        "scale_fn": "here the height is one of the three `mode`s",
+        "scale_mode": "here the height is one of the three `mode`s",
+    }
+    peak: Rate
+    """the rate at the peak of the first cycle"""
+    step_size_up: Steps = 2000
+    """steps from `initial` to the peak"""
+    step_size_down: Steps | None = None
+    """steps from the peak to `initial`; default: `step_size_up`"""
+    mode: Literal["triangular", "triangular2", "exp_range"] = "triangular"
+    """height of the cycles: constant, halved in each cycle, or multiplied by `gamma` in each step"""
+    gamma: float = Field(default=1.0, gt=0, le=1)
+    """with `exp_range`: factor of the height in each step"""
+    samples: ClassVar = (
+        {"initial": 0.01, "peak": 0.1, "step_size_up": 3},
+        {"initial": 0.01, "peak": 0.1, "step_size_up": 2, "step_size_down": 4, "mode": "triangular2"},
+        {"initial": 0.01, "peak": 0.1, "step_size_up": 3, "mode": "exp_range", "gamma": 0.9},
+    )
+
+    @property
+    def upper_bound(self) -> float:
+        return max(self.initial, self.peak)
+
+    def value(self, step: int, total_steps: int) -> float:
+        up, down = self.step_size_up, self.step_size_down or self.step_size_up
+        cycle, position = divmod(step, up + down)
+        height = position / up if position <= up else (up + down - position) / down
+        scale = {"triangular": 1.0, "triangular2": 0.5**cycle, "exp_range": self.gamma**step}[self.mode]
+        return self.initial + (self.peak - self.initial) * height * scale
 
 
 @SCHEDULES.register
@@ -88,6 +157,10 @@ class WarmupStableDecay(ScheduleSpec):
         {"peak": 0.1, "warmup_steps": 3, "decay_steps": 4, "shape": "cosine", "end": 0.1},
         {"peak": 0.1, "warmup_steps": 2, "decay_steps": 6, "shape": "sqrt"},
     )
+
+    @property
+    def upper_bound(self) -> float:
+        return self.peak
 
     def value(self, step: int, total_steps: int) -> float:
         if step < self.warmup_steps:

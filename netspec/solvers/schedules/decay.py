@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.schema.kinds import SCHEDULES
+from netspec.schema.specs.kinds import SCHEDULES
 from netspec.solvers.schedules.base import InitialSchedule, Rate, Steps, elapsed
 
 
@@ -86,6 +86,10 @@ class PolynomialDecay(InitialSchedule):
         {"initial": 0.1, "end": 0.02, "decay_steps": 4, "power": 2},
         {"initial": 0.1, "end": 0.0, "decay_steps": 4, "power": 0.5, "cycle": True},
     )
+
+    @property
+    def upper_bound(self) -> float:
+        return max(self.initial, self.end)
 
     def value(self, step: int, total_steps: int) -> float:
         period = self.decay_steps or total_steps

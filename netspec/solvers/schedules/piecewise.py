@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from netspec.schema.kinds import SCHEDULES
-from netspec.schema.spec import problem
+from netspec.schema.specs.kinds import SCHEDULES
+from netspec.schema.specs.spec import problem
 from netspec.solvers.schedules.base import InitialSchedule, Rate, ScheduleSpec, Steps
 
 
@@ -93,6 +93,10 @@ class PiecewiseConstantDecay(ScheduleSpec):
                 got=f"{len(self.values)} values",
             )
         return self
+
+    @property
+    def upper_bound(self) -> float:
+        return max(self.values)
 
     def value(self, step: int, total_steps: int) -> float:
         return self.values[bisect_left(self.boundaries, step)]

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from netspec.errors import InputError, Problem, did_you_mean, listing
-from netspec.schema.kinds import SCHEDULES
-from netspec.schema.links import resolve_names
-from netspec.schema.named import Name
-from netspec.schema.spec import problem
+from netspec.schema.specs.field_types import Name
+from netspec.schema.specs.kinds import SCHEDULES
+from netspec.schema.specs.links import resolve_names
+from netspec.schema.specs.spec import problem
 from netspec.solvers.schedules.base import ScheduleSpec, Seen, Steps
 from netspec.solvers.schedules.constant import InnerSchedule
 
@@ -66,20 +66,24 @@ class ReduceLROnPlateau(ScheduleSpec):
     def conflicts(self, training: Any) -> Iterator[Problem]:
         if training.data.test is None or training.train.test_every == 0:
             yield Problem(
-                "there is no evaluation for a plateau to watch", self.where(),
+                "a plateau needs an evaluation to monitor", self.where(),
                 expected="`data.test`, and `train.test_every` above 0",
                 got="no `data.test`" if training.data.test is None else "`test_every: 0`",
             )  # fmt: skip
         known = ["loss", *(metric.name for metric in resolve_names(training.net).metrics)]
         if self.monitor not in known:
             yield Problem(
-                f"there is no figure `{self.monitor}` to watch", self.where("monitor"), "monitor",
+                f"there is no loss or metric named `{self.monitor}` to monitor", self.where("monitor"), "monitor",
                 expected=f"one of {listing(known)}", hint=did_you_mean(self.monitor, known),
             )  # fmt: skip
 
     @property
     def watches(self) -> str:
         return self.monitor
+
+    @property
+    def upper_bound(self) -> float:
+        return self.schedule.upper_bound
 
     def beyond(self, total_steps: int) -> Iterator[str]:
         yield from self.schedule.beyond(total_steps)

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from netspec.schema.kinds import SCHEDULES
-from netspec.schema.spec import Spec, problem
+from netspec.schema.specs.kinds import SCHEDULES
+from netspec.schema.specs.spec import Spec, problem
 from netspec.solvers.schedules.base import ScheduleSpec, Steps
 from netspec.solvers.schedules.constant import InnerSchedule
 
@@ -82,6 +82,10 @@ class Sequence(ScheduleSpec):
                 expected="shares of 1 in all, or less", got=f"{shares:g}",
             )  # fmt: skip
         return self
+
+    @property
+    def upper_bound(self) -> float:
+        return max(part.schedule.upper_bound for part in self.parts)
 
     def beyond(self, total_steps: int) -> Iterator[str]:
         start = 0

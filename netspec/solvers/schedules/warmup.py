@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.schema.kinds import SCHEDULES
+from netspec.schema.specs.kinds import SCHEDULES
 from netspec.solvers.schedules.base import ScheduleSpec, Steps
 from netspec.solvers.schedules.constant import InnerSchedule
 
@@ -32,6 +32,10 @@ class Warmup(ScheduleSpec):
         {"steps": 3, "initial": 0.01, "then": {"type": "CosineDecay", "initial": 0.1}},
         {"steps": 2, "then": {"type": "Warmup", "steps": 2, "initial": 0.05, "then": 0.2}},
     )
+
+    @property
+    def upper_bound(self) -> float:
+        return max(self.initial, self.then.upper_bound)
 
     def beyond(self, total_steps: int) -> Iterator[str]:
         if self.steps > total_steps:

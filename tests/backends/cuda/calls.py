@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 
-import netspec.backends.cuda.kernels  # noqa: F401  # it registers them
+from netspec.backends.backend import load_kernels
 from netspec.backends.cuda.device import CudaDevice
-from netspec.backends.device import CpuDevice
-from netspec.graph.kernel import Kernel, kernels_for, registered
-from netspec.graph.layout import Signature
+from netspec.backends.device_registry import CpuDevice
+from netspec.graph.kernel import Kernel, kernels_for, registered_kernels
+from netspec.graph.layout import LayoutSignature
 from tests.interpret import evaluate
 from tests.registry.kernel_calls import (
     agree,
@@ -31,7 +31,8 @@ from tests.registry.kernel_calls import (
 )
 from tests.registry.op_calls import Call
 
-KERNELS = registered(["cuda"])
+load_kernels("cuda")
+KERNELS = registered_kernels(["cuda"])
 
 
 class EmulatedDevice(CpuDevice):
@@ -40,7 +41,7 @@ class EmulatedDevice(CpuDevice):
     name = "emulated"
     backends: ClassVar[tuple[str, ...]] = ("reference", "cuda")
     kernels: ClassVar[tuple[str, ...]] = ("reference", "cuda")
-    narrow = CudaDevice.narrow
+    low_precision_dtypes = CudaDevice.low_precision_dtypes
 
 
 DEVICE = EmulatedDevice()
@@ -52,21 +53,20 @@ class Bound:
 
     kernel: Kernel
     made: Call
-    lying: Signature
+    lying: LayoutSignature
     run: Callable[[], None]
     inputs: list[Any]
     outputs: list[Any]
 
     @classmethod
-    def of(cls, one: Kernel, made: Call, lying: Signature, inputs: list[Any], outputs: list[Any]) -> Bound:
-        """The call of a kernel."""
-        return cls(one, made, lying, bound(DEVICE, one, made, lying, inputs, outputs), inputs, outputs)
-
-    def over(self, result: int, operand: int) -> Bound:
-        """The same call, one of its results in the memory of an operand."""
-        outputs = list(self.outputs)
-        outputs[result] = self.inputs[operand]
-        return Bound.of(self.kernel, self.made, self.lying, self.inputs, outputs)
+    def of(
+        cls, one: Kernel, made: Call, signature: LayoutSignature, inputs: list[Any], outputs: list[Any],
+        device: EmulatedDevice | None = None,
+    ) -> Bound:  # fmt: skip
+        """The call of a kernel, on arrays of a device. Default: `DEVICE`."""
+        return cls(
+            one, made, signature, bound(device or DEVICE, one, made, signature, inputs, outputs), inputs, outputs
+        )
 
 
 @cache
@@ -74,24 +74,31 @@ def taken(one: Kernel) -> list[Call]:
     """The calls that a kernel takes."""
     found = [made for made in all_calls() if one in kernels_for(type(made.op), (one.backend,))]
     found += own_calls(one)
-    return [made for made in found if one.why_not(made.op, *(value.type for value in made.node.inputs)) is None]
+    return [made for made in found if one.reject_reason(made.op, *(value.type for value in made.node.inputs)) is None]
 
 
-def prepared(one: Kernel) -> Iterator[Bound]:
-    """All calls of a kernel, bound, in each layout that it offers."""
+def in_layouts(
+    one: Kernel, calls: Iterable[Call], device: EmulatedDevice = DEVICE
+) -> Iterator[tuple[Call, LayoutSignature]]:
+    """Calls of a kernel in each layout that it offers."""
     known = set[Any]()
-    for made in taken(one):
-        for lying in signatures(DEVICE, one, made):
-            if is_narrow(lying) and (is_double(made) or code_of(made) in known):
+    for made in calls:
+        for signature in signatures(device, one, made):
+            if is_narrow(signature) and (is_double(made) or code_of(made) in known):
                 continue  # how elements of fewer bits are read and written is the same for all elementwise ops
-            given = for_signature(made, lying)
-            inputs = operands(DEVICE, given, lying)
-            outputs = [
-                array(DEVICE, value.type, None, layout)
-                for value, layout in zip(given.node.outputs, lying.outputs, strict=True)
-            ]
-            yield Bound.of(one, given, lying, inputs, outputs)
+            yield for_signature(made, signature), signature
         known.add(code_of(made))
+
+
+def prepared(one: Kernel, device: EmulatedDevice = DEVICE) -> Iterator[Bound]:
+    """All calls of a kernel, bound, in each layout that it offers."""
+    for made, signature in in_layouts(one, taken(one), device):
+        inputs = operands(device, made, signature)
+        outputs = [
+            array(device, value.type, None, layout)
+            for value, layout in zip(made.node.outputs, signature.outputs, strict=True)
+        ]
+        yield Bound.of(one, made, signature, inputs, outputs, device)
 
 
 def check(one: Kernel, *, twice: bool = False) -> None:

@@ -1,25 +1,36 @@
 """`python -m tests.backends.cuda.compile`: all generated CUDA C++ goes through NVRTC, which needs no GPU.
 
-It is compiled for two architectures. Exit status 1, with what the compiler says, where it complains.
+Kernels are bound to CuPy's own arrays, and started by CuPy as far as that goes without a GPU. They are compiled for two
+architectures. Exit status 1, with the errors, if CuPy or the compiler does not take something.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from netspec.backends.backend import load_kernels
 from netspec.backends.cuda import launch
-from netspec.backends.cuda.flow import Flow
-from netspec.backends.cuda.steps import taking
-from netspec.backends.nccl.one_bit import BitSum
-from netspec.parallel import Communicator
+from netspec.backends.cuda.cublaslt.library import SETTING
+from netspec.backends.cuda.execution_queue import ExecutionQueue
+from netspec.backends.cuda.graph_capture import bind_input_copies
+from netspec.distributed import Communicator
+from netspec.distributed.kernels.nccl.memory import Bundle
+from netspec.distributed.kernels.nccl.one_bit import BitSum
+from netspec.distributed.kernels.nccl.sixteen_bit import FORMS, PackedSum
+from netspec.graph.kernel import registered_kernels
 from tests.backends.cuda import nvrtc
 from tests.backends.cuda.calls import KERNELS, prepared
+from tests.backends.cuda.cublaslt.library import stand_in
+from tests.backends.cuda.cudnn import fake
 from tests.backends.cuda.emulator import OnHost
-from tests.backends.cuda.fake import Machine
+from tests.backends.cuda.without_gpu import CupyDevice, StartingEngine, load, wrapped
 
 ARCHITECTURES = ("sm_80", "sm_90")
 """Ampere, the first with bfloat16, and Hopper. Newer ones compile the same source, and take as long again each."""
@@ -30,55 +41,78 @@ AT_ONCE = 200
 
 
 class Collector(OnHost):
-    """Keeps sources, and runs nothing."""
-
-    def __init__(self) -> None:
-        self.texts: dict[str, str] = {}
+    """Runs nothing, on NumPy's arrays."""
 
     def starter(self, name: str, text: str) -> launch.Starter:
-        """None that does anything."""
-        self.texts[name] = text.removeprefix(launch.prelude())
+        """A starter that does nothing."""
+        assert text.isascii(), f"CuPy writes sources in the encoding of the locale, and this is not ASCII:\n{text}"
         return lambda blocks, threads, arguments: None
 
 
 def main() -> int:
-    """Compile everything; the exit status."""
-    collector, began = Collector(), time.perf_counter()
-    launch.use(collector)
+    """Bind, start and compile everything, and return the exit status."""
+    cupy, began = load(), time.perf_counter()
+    CupyDevice.cupy = cupy
+    engine, device = StartingEngine(cupy), CupyDevice()
+    launch.use(engine)
     for one in KERNELS:
-        for _ in prepared(one):
-            pass
-    _of_graphs()
-    _of_workers()
-    texts, failed = list(collector.texts.values()), 0
+        for case in prepared(one, device):
+            case.run()
+    _of_graphs(cupy, device)
+    _of_libraries(device)
+    _of_workers(cupy)
+    texts, wrong = list(engine.texts.values()), [f"{name}: {what}" for name, what in engine.complaints.items()]
+    wrong += [f"{name}: CuPy writes it in the encoding of the locale, and it is not ASCII" for name, text in
+              engine.texts.items() if not text.isascii()]  # fmt: skip
     for architecture in ARCHITECTURES:
         for start in range(0, len(texts), AT_ONCE):
             text = "\n".join([launch.prelude(), *texts[start : start + AT_ONCE]])
             if (said := nvrtc.complaints(text, architecture)) is not None:
-                print(f"{architecture}:\n{said[:4000]}")
-                failed += 1
+                wrong.append(f"{architecture}:\n{said[:4000]}")
     seconds = time.perf_counter() - began
-    print(f"{len(texts)} kernels, {', '.join(ARCHITECTURES)}: {failed or 'no'} complaints, {seconds:.0f} s")
-    return 1 if failed or not texts else 0
+    print("\n".join(wrong))
+    print(f"{len(texts)} kernels, {', '.join(ARCHITECTURES)}: {len(wrong) or 'no'} complaints, {seconds:.0f} s")
+    return 1 if wrong or not texts else 0
 
 
-def _of_graphs() -> None:
+def _of_graphs(cupy: Any, device: CupyDevice) -> None:
     """What a recorded step has beside kernels of ops, and one call of each of those as the flag stops it."""
-    flow = Flow(Machine().cupy())
+    flow = ExecutionQueue.__new__(ExecutionQueue)  # streams need a GPU
+    flow.flag = wrapped(cupy, np.zeros(1, np.int32))
     for dtype in (np.float32, np.float64):
-        flow.judge(np.zeros((), dtype))
-    taking(np.zeros(64, np.uint8), {"x": 0}, {"x": np.zeros(16, np.float32)})
+        flow.judge(wrapped(cupy, np.zeros((), dtype)))()
+    bind_input_copies(wrapped(cupy, np.zeros(64, np.uint8)), {"x": 0}, {"x": wrapped(cupy, np.zeros(16, np.float32))})()
     with flow.stopping():
         for one in KERNELS:
-            next(prepared(one), None)
+            for case in islice(prepared(one, device), 1):
+                case.run()
 
 
-def _of_workers() -> None:
+def _of_libraries(device: CupyDevice) -> None:
+    """Bind calls of cuBLASLt and cuDNN: stand-ins for the libraries take the addresses of CuPy's arrays."""
+    os.environ[SETTING] = stand_in()
+    sys.modules["cudnn"] = fake
+    for name in ("cublaslt", "cudnn"):
+        load_kernels(name)
+        for one in registered_kernels([name]):
+            for case in prepared(one, device):
+                case.run()
+
+
+def _of_workers(cupy: Any) -> None:
     """What packs gradients for other workers, and makes their sum of what comes."""
     group = Communicator()
     group.size = 2
+
+    def arrays(dtype: Any) -> Sequence[Any]:
+        return [wrapped(cupy, np.zeros(shape, dtype)) for shape in ((33, 7), (5, 3, 2, 2))]
+
     for dtype in (np.float32, np.float64):
-        BitSum(group, _NO_NCCL, [np.zeros((33, 7), dtype), np.zeros((5, 3, 2, 2), dtype)])
+        sums: list[BitSum | PackedSum] = [BitSum(group, _NO_NCCL, arrays(dtype))]
+        sums += [PackedSum(group, _NO_NCCL, form, arrays(dtype)) for form in FORMS]
+        for one in [*sums, Bundle(arrays(dtype))]:
+            one.fill()
+            one.empty()
 
 
 if __name__ == "__main__":

@@ -1,50 +1,62 @@
-"""CUDA C++ without a GPU: a C++ compiler makes of it a library that runs block after block on the processor.
+"""CUDA C++ without a GPU: a C++ compiler makes a library of it, which runs block after block on the CPU.
 
-It shows that kernels compute what they should, that their threads meet at the same barriers, and that nothing is
-written outside; not how fast they are, nor what happens when threads really run at once.
+Every access to memory is checked (`emulated.cpp`): a kernel that leaves its arrays, reads what nothing has written, has
+a data race, a misaligned vector access, a barrier that some threads miss or undefined behaviour raises `KernelError`.
+Each launch of a kernel runs blocks and threads in a different order. The emulator does not measure speed.
 """
 
 from __future__ import annotations
 
 import ctypes
-import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Sequence
+from ctypes import c_char_p, c_size_t, c_uint32, c_void_p
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
-from weakref import finalize
+from weakref import WeakValueDictionary
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from netspec.backends.cuda import launch
 from netspec.graph.kernel import Thunk
+from tests.backends.cuda.libraries import Libraries, runtime
 
-HEADER = (Path(__file__).parent / "emulated.h").read_text()
-SIGNATURE = re.compile(r'extern "C" __global__ void __launch_bounds__\(\d+\) (netspec_\w+)\((.*)\) {')
-MEETS = re.compile(r"of_(block|warp|row|columns)|tile_of_product|__syncthreads|__shfl")
-CALL = """
-static void call_{name}(void **given) {{ {name}({arguments}); }}
-extern "C" bool run_{name}(void **given, unsigned blocks, unsigned threads) {{
-    return emulated::run(call_{name}, given, blocks, threads, {meets});
-}}
-"""
+UNIT = 16
+"""Bytes that kernels read at once if they copy arrays by address: a program's memory has at least this padding."""
+
+
+class KernelError(AssertionError):
+    """A kernel has an error that would be undefined behavior on a GPU."""
+
+
+class CudaArray(ctypes.Structure):
+    """`Array` of emulated.cpp."""
+
+    _fields_ = (
+        ("begin", c_size_t), ("end", c_size_t), ("elements", c_void_p), ("name", c_char_p), ("itemsize", c_uint32),
+        ("writable", c_uint32),
+    )  # fmt: skip
 
 
 @cache
 def compiler() -> str | None:
-    """A C++ compiler, if there is one."""
-    return shutil.which("g++") or shutil.which("clang++")
+    """GCC's C++ compiler, if there is one: others call other functions before they access memory."""
+    path = shutil.which("g++")
+    if path is None:
+        return None
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    return path if "Free Software Foundation" in version else None
 
 
 class OnHost:
     """The processor in the place of a GPU, with one stream, on which everything is done at once."""
 
     def address(self, array: Any) -> int:
-        """In the memory of the processor."""
-        return int(array.ctypes.data)
+        """Address in host memory; arrays are NumPy's, or CuPy's over host memory."""
+        return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
     def table(self, host: Any) -> Any:
         """As it is."""
@@ -60,70 +72,99 @@ class OnHost:
 
 
 class Emulator(OnHost):
-    """Compiles what was bound since the last time when one of these is called: one call of the compiler for many."""
+    """Compiles all kernels that were bound since the last time when one of them is called."""
 
-    def __init__(self) -> None:
-        self._waiting: dict[str, str] = {}
-        self._made: dict[str, Any] = {}
-        self._parameters: dict[str, list[str]] = {}
-        self._folder = Path(mkdtemp(prefix="netspec-cuda-"))
-        finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+    def __init__(self, flags: Sequence[str] = ()) -> None:
+        self._libraries = Libraries(launch.prelude(), flags)
+        self.launches = Counter[str]()
+        """Number of launches of each kernel."""
+        self._addressed: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        self._tables: dict[int, tuple[Any, list[Any]]] = {}
+        self._undefined: dict[int, np.ndarray] = {}
+
+    def address(self, array: Any) -> int:
+        """Address in host memory, which tables may contain."""
+        found = super().address(array)
+        self._addressed[found] = array
+        return found
+
+    def table(self, host: Any) -> Any:
+        """Return the table unchanged. Kernels that get it may access the arrays whose addresses it contains."""
+        if host.dtype == np.int64:
+            values = np.unique(host)
+            arrays = [one for one in self._addressed.values() if _points_into(values, extent(one))]
+            self._tables[super().address(host)] = host, arrays
+        return host
 
     def starter(self, name: str, text: str) -> launch.Starter:
         """Compiled when it is called."""
-        if name not in self._made:
-            self._waiting[name] = text.removeprefix(launch.prelude())
+        self._libraries.add(name, text.removeprefix(launch.prelude()))
         return lambda blocks, threads, arguments: self._run(name, blocks, threads, arguments)
 
-    def _run(self, name: str, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
-        if name not in self._made:
-            self._compile()
-        given, kept = [], []
-        for kind, one in zip(self._parameters[name], arguments, strict=True):
-            if kind.endswith("*"):
-                assert isinstance(one, np.ndarray), f"{name}: a pointer is given {type(one)}"
-                held: Any = ctypes.c_void_p(one.ctypes.data)
-            else:
-                assert isinstance(one, np.generic), f"{name}: {kind} is given {type(one)}"
-                assert str(one.dtype) == kind, f"{name}: {kind} is given {one.dtype}"
-                held = np.ctypeslib.as_ctypes(np.array(one))
-            kept.append(held)
-            given.append(ctypes.cast(ctypes.pointer(held), ctypes.c_void_p))
-        assert self._made[name]((ctypes.c_void_p * len(given))(*given), blocks, threads), (
-            f"{name}: some threads ended while others wait for them"
-        )
+    def undefine(self, array: Any) -> None:
+        """Make it an error to read elements of a contiguous array that no kernel has written since this call."""
+        begin, end = extent(array)
+        self._undefined[begin] = np.ones(end - begin, np.uint8)
+        runtime().emulated_undefined(begin, end, self._undefined[begin].ctypes.data)
 
-    def _compile(self) -> None:
-        texts = [HEADER, launch.prelude()]
-        for name, text in self._waiting.items():
-            found = SIGNATURE.search(text)
-            assert found, text
-            assert found[1] == name
-            kinds = [
-                one.rsplit(" ", 1)[0] + ("*" if "*" in one.rsplit(" ", 1)[1] else "") for one in found[2].split(", ")
-            ]
-            self._parameters[name] = kinds
-            arguments = ", ".join(f"*({kind} *)given[{place}]" for place, kind in enumerate(kinds))
-            texts += [text, CALL.format(name=name, arguments=arguments, meets=str(bool(MEETS.search(text))).lower())]
-        source = self._folder / f"kernels{len(self._made)}.cpp"
-        source.write_text("\n".join(texts))
-        library = source.with_suffix(".so")
-        command = [
-            str(compiler()),
-            "-std=c++17",
-            "-O1",
-            "-w",
-            "-U_FORTIFY_SOURCE",
-            "-shared",
-            "-fPIC",
-            str(source),
-            "-o",
-            str(library),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert not done.returncode, f"{source}: {done.stderr[:4000]}"
-        loaded = ctypes.CDLL(str(library))
-        for name in self._waiting:
-            self._made[name] = getattr(loaded, f"run_{name}")
-            self._made[name].restype = ctypes.c_bool
-        self._waiting = {}
+    def unwritten(self, array: Any) -> int:
+        """Number of elements of an array that no kernel has written since `undefine`."""
+        return int(self._undefined[extent(array)[0]].reshape(-1, array.itemsize).any(axis=1).sum())
+
+    def define(self) -> None:
+        """Allow reading of all memory again."""
+        for begin, undefined in self._undefined.items():
+            runtime().emulated_undefined(begin, begin + len(undefined), None)
+        self._undefined.clear()
+
+    def _run(self, name: str, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+        assert 1 <= threads <= 1024, threads
+        assert 1 <= blocks < 2**31, blocks
+        library, values, arrays = self._libraries.of(name), list[Any](), list[tuple[CudaArray, Any]]()
+        for (kind, label), value in zip(library.parameters[name], arguments, strict=True):
+            if kind.endswith("*"):
+                values.append(c_void_p(super().address(value)))
+                arrays.append(_described(value, label, writable=not kind.startswith("const ")))
+                _, reached = self._tables.get(super().address(value), (None, ()))
+                arrays += [_described(one, f"arrays that {label} points to", padded=True) for one in reached]
+            else:
+                assert isinstance(value, np.generic), f"{name}: {kind} is given {type(value)}"
+                assert str(value.dtype) == kind, f"{name}: {kind} is given {value.dtype}"
+                values.append(np.ctypeslib.as_ctypes(np.array(value)))
+        arrays.sort(key=lambda one: one[0].begin)
+        given = (c_void_p * len(values))(*(ctypes.addressof(one) for one in values))
+        described = (CudaArray * len(arrays))(*(one for one, _ in arrays))
+        turn = self.launches[name]
+        self.launches[name] += 1
+        error = library.run[name](given, blocks, threads, described, len(arrays), turn)
+        if error is not None:
+            raise KernelError(f"{name}: {library.explained(error.decode())}")
+
+
+def extent(array: Any) -> tuple[int, int]:
+    """The addresses of an array's first byte and of the one after its last."""
+    first = OnHost().address(array)
+    if not array.size:
+        return first, first
+    spans = [step * (size - 1) for step, size in zip(array.strides, array.shape, strict=True)]
+    return first + sum(one for one in spans if one < 0), first + sum(one for one in spans if one > 0) + array.itemsize
+
+
+def _points_into(addresses: np.ndarray, extent: tuple[int, int]) -> bool:
+    first, last = np.searchsorted(addresses, extent)
+    return bool(first < last)
+
+
+def _described(array: Any, name: str, *, writable: bool = True, padded: bool = False) -> tuple[CudaArray, Any]:
+    """The part of an array that a kernel may access, and the mask that must stay in memory while the kernel runs."""
+    begin, end = extent(array)
+    if padded:
+        end = -(-end // UNIT) * UNIT
+    elements, count = None, (end - begin) // array.itemsize
+    if not padded and count > array.size:
+        elements = np.zeros(count, np.uint8)
+        steps = [step // array.itemsize for step in array.strides]
+        first = (OnHost().address(array) - begin) // array.itemsize
+        as_strided(elements[first:], array.shape, steps)[...] = 1
+    mask = None if elements is None else elements.ctypes.data
+    return CudaArray(begin, end, mask, name.encode(), array.itemsize, writable), elements

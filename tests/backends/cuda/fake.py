@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from ctypes import memmove
 from functools import partial
 from types import ModuleType, SimpleNamespace, TracebackType
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -23,6 +23,8 @@ from tests.backends.cuda.emulator import Emulator
 
 TICK = 0.01
 """Milliseconds from one thing that a stream is given to the next."""
+KINDS = {"memcpyHostToDevice": 1, "memcpyDeviceToHost": 2}
+"""CUDA's constants for the direction of a copy."""
 
 
 class OutOfMemoryError(Exception):
@@ -100,7 +102,7 @@ class Recording:
     """What streams are given for a graph: the one that is recorded, and those that wait for an event of it."""
 
     def __init__(self, origin: Stream) -> None:
-        self.origin = origin
+        self.origin, self.ended = origin, False
         self.items: list[tuple[Stream, Callable[[], None] | tuple[str, Recorded]]] = []
         self.streams = {origin}
         self.apart: set[Stream] = set()
@@ -121,6 +123,7 @@ class Recording:
 
     def wait(self, stream: Stream, event: Recorded) -> None:
         assert event.recording is self, "an event of another graph"
+        assert not self.ended, "an event of a graph, whose recording has ended"
         self.items.append((stream, ("wait", event)))
         self.streams.add(stream)
         stream.recorded = self
@@ -136,6 +139,7 @@ class Graph:
 
     def launch(self, stream: Stream) -> None:
         """Branches begin when the graph does."""
+        self.machine.no_recording("launching a graph")
         self.machine.launched += 1
         others = self.recording.streams - {self.recording.origin}
         began = Event(self.machine)
@@ -220,11 +224,14 @@ class Stream:
         self.run_until(None)
 
     def begin_capture(self) -> None:
+        assert self.recorded is None, "it is captured already"
         self.recorded = Recording(self)
 
     def end_capture(self) -> Graph:
         assert self.recorded is not None
         recording = self.recorded
+        assert recording.origin is self, "the capture of another stream"
+        recording.ended = True
         for one in recording.streams:
             one.recorded = None
         assert not recording.apart, "a branch of the graph that nothing waits for"
@@ -252,19 +259,29 @@ class Memory:
         self.ptr = address
 
     def copy_from_host_async(self, source: int, nbytes: int, stream: Stream) -> None:
+        if stream.recorded is not None:
+            raise RuntimeError("the current stream is capturing, so H2D transfers are disallowed")
         stream.submit(partial(_copy, self.ptr, source, nbytes))
 
     def copy_to_host_async(self, target: int, nbytes: int, stream: Stream) -> None:
+        if stream.recorded is not None:
+            raise RuntimeError("the current stream is capturing, so D2H transfers are disallowed")
         stream.submit(partial(_copy, target, self.ptr, nbytes))
 
 
 class Array(np.ndarray[Any, Any]):
     """An array of the GPU's."""
 
+    machine: ClassVar[Machine]
+
     @property
     def data(self) -> Any:
         """Where it begins."""
         return Memory(self.ctypes.data)
+
+    def fill(self, value: Any) -> None:
+        self.machine.no_recording("filling an array")
+        super().fill(value)
 
 
 Array.__module__ = "numpy"  # whose functions reference kernels then call
@@ -285,6 +302,8 @@ class Machine:
         """What is wrong with the GPU, as a number of CUDA's; 0: nothing."""
         self.clock = 0.0
         """Milliseconds, made up."""
+        self.array = type("Array", (Array,), {"machine": self, "__module__": Array.__module__})
+        """Its arrays."""
 
     def no_recording(self, what: str) -> None:
         """What is not allowed while a stream is recorded."""
@@ -325,7 +344,21 @@ class Machine:
         size = shape * np.dtype(dtype).itemsize
         raw = np.zeros(size + 512, np.uint8)
         start = -raw.ctypes.data % 512
-        return raw[start : start + size].view(dtype).view(Array)
+        return raw[start : start + size].view(dtype).view(self.array)
+
+    def _outside(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a function that copies to or from the GPU, or allocates: CuPy or CUDA refuse that in a graph."""
+
+        def call(*given: Any, **named: Any) -> Any:
+            self.no_recording(function.__name__)
+            return function(*given, **named)
+
+        return call
+
+    def _copy(self, target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
+        """Copy as `memcpyAsync` does: CuPy does not check for a capture, and CUDA captures copies of pinned memory."""
+        assert kind in KINDS.values()
+        self.give(self.streams[stream - 1], partial(_copy, target, source, nbytes))
 
     def _pinned(self, nbytes: int) -> Any:
         self.no_recording("allocating")
@@ -352,22 +385,26 @@ class Machine:
     def cupy(self) -> ModuleType:
         """The module."""
         made = ModuleType("cupy")
-        names = {name: getattr(np, name) for name in ("uint8", "int32", "asarray", "copyto")}
+        names = {name: getattr(np, name) for name in ("uint8", "int32")}
+        names |= {name: self._outside(getattr(np, name)) for name in ("asarray", "copyto")}
         runtime = SimpleNamespace(
             getDeviceProperties=lambda number: {"name": b"a made-up GPU", "major": 9, "minor": 0},
             getDeviceCount=self._devices, CUDARuntimeError=Trouble, memGetInfo=lambda: (2 * 10**9, 8 * 10**9),
             deviceSynchronize=self.synchronize, eventQuery=self._query, runtimeGetVersion=lambda: 13000,
             deviceGetPCIBusId="0000:{:02x}:00.0".format, getDevice=lambda: 0, driverGetVersion=lambda: 13000,
+            memcpyAsync=self._copy, **KINDS,
         )  # fmt: skip
         cuda = SimpleNamespace(
             runtime=runtime, Device=Gpu, Stream=self._stream, alloc_pinned_memory=self._pinned,
             Event=lambda *, disable_timing=False: Event(self), get_elapsed_time=elapsed,
             get_current_stream=lambda: self.entered[-1],
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
-            nvrtc=SimpleNamespace(getVersion=lambda: (13, 0)),
+            nvrtc=SimpleNamespace(getVersion=lambda: (13, 0), getSupportedArchs=lambda: (75, 80, 90, 120)),
         )  # fmt: skip
         pool = SimpleNamespace(free_bytes=lambda: 0)
-        vars(made).update(names, zeros=self._zeros, asnumpy=np.array, cuda=cuda, get_default_memory_pool=lambda: pool)
+        vars(made).update(
+            names, zeros=self._zeros, asnumpy=self._outside(np.array), cuda=cuda, get_default_memory_pool=lambda: pool
+        )
         return made
 
 
@@ -400,6 +437,11 @@ class StreamEngine(Emulator):
         """Started when its turn comes."""
         start = super().starter(name, text)
         return lambda blocks, threads, arguments: self.machine.submit(lambda: start(blocks, threads, arguments))
+
+    def table(self, host: Any) -> Any:
+        """Return the table unchanged; CuPy copies it, which a graph cannot contain."""
+        self.machine.no_recording("copying a table")
+        return super().table(host)
 
     def on_stream(self, call: Callable[[int], None]) -> Thunk:
         """Done when its turn comes."""

@@ -6,15 +6,16 @@ simpler ops. What is made only where a kernel takes it, of any library, is left 
 
 from __future__ import annotations
 
-import netspec.backends.cuda.kernels
-import netspec.backends.nccl.kernels  # noqa: F401  # they register them
-from netspec.graph.fused import Anchored
+import netspec.distributed  # noqa: F401  # it registers the backend nccl
+from netspec.backends.backend import load_kernels
+from netspec.graph.fused import EpilogueFused
 from netspec.graph.kernel import kernels_for
 from netspec.graph.ops.attention import Attention, AttentionGrad
 from tests.registry.kernel_calls import all_calls
 from tests.registry.op_calls import Call
 
-WHERE_TAKEN = Anchored, Attention, AttentionGrad
+load_kernels("cuda", "nccl")
+WHERE_TAKEN = EpilogueFused, Attention, AttentionGrad
 
 
 def gaps() -> str:
@@ -25,9 +26,9 @@ def gaps() -> str:
 
 def _is_left(made: Call) -> bool:
     types = [value.type for value in made.node.inputs]
-    if any(one.why_not(made.op, *types) is None for one in kernels_for(type(made.op), ("cuda", "nccl"))):
+    if any(one.reject_reason(made.op, *types) is None for one in kernels_for(type(made.op), ("cuda", "nccl"))):
         return False
-    return made.op.simplified(*made.node.inputs) is None
+    return made.op.simplify(*made.node.inputs) is None
 
 
 if __name__ == "__main__":

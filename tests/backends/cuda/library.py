@@ -7,11 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from netspec.backends.backend import load_kernels
 from netspec.backends.cuda.device import CudaDevice
 from netspec.backends.reference.kernels import Forward
-from netspec.graph.fused import ForEach, inner_traits
+from netspec.graph.fused import MultiTensor, inner_traits
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
-from netspec.graph.layout import Signature
+from netspec.graph.layout import LayoutSignature
 from netspec.graph.op import Op
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.shape import Reorder
@@ -27,10 +28,10 @@ machine = Machine()
 class Library(Kernel):
     """Products, and any op that nobody else takes, by reference code."""
 
-    def seconds(self, node: Node, lying: Signature) -> float:
-        return 0.0 if inner_traits(node.op).contracts else 1.0
+    def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
+        return 0.0 if inner_traits(node.op).is_contraction else 1.0
 
-    def why_not(self, op: Op, *types: TensorType) -> str | None:
+    def reject_reason(self, op: Op, *types: TensorType) -> str | None:
         return "an opaque layout" if isinstance(op, Reorder) and op.opaque else None
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
@@ -46,11 +47,11 @@ class Library(Kernel):
         return lambda: gpu.submit(run)
 
 
-@kernel(ForEach, backend="library_updates", rank=50)
+@kernel(MultiTensor, backend="library_updates", rank=50)
 class LibraryUpdates(Library):
     """Updates too, whoever else takes them: nothing stops them."""
 
-    def seconds(self, node: Node, lying: Signature) -> float:
+    def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
         return 0.0
 
 
@@ -71,7 +72,7 @@ class LibraryDevice(CudaDevice):
 
     def load_kernels(self) -> None:
         """Those of `cuda`: the others are here."""
-        import netspec.backends.cuda.kernels  # noqa: F401  # it registers them
+        load_kernels("cuda")
 
 
 class UpdatingDevice(LibraryDevice):

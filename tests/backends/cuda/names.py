@@ -1,8 +1,9 @@
-"""`python -m tests.backends.cuda.names`: what netspec calls of CuPy is there, and takes what it is given. Needs no GPU.
+"""`python -m tests.backends.cuda.names`: CuPy has what netspec uses of it, and takes the arguments. Needs no GPU.
 
-The package is looked at, and makes arrays of memory of the processor, but is not asked to compute. Names are those that
-the sources of netspec have behind `cupy` and `xp`, reference code included, which runs on either library; calls are
-bound to the signatures that functions tell of.
+Names are the attributes of `cupy` and `xp` in netspec's sources, including reference code, which runs on NumPy and
+CuPy; calls there must fit the signatures of CuPy's functions. Everything that the stand-in for CuPy offers is called
+with arguments of the real types: the only accepted error is that there is no device. CuPy must not refuse the calls
+that are captured in a CUDA graph.
 Exit status 1 where something is missing or takes other arguments.
 """
 
@@ -10,81 +11,163 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import sys
-from collections.abc import Iterator
-from importlib import import_module
-from inspect import Parameter, Signature
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 import netspec
-from netspec.backends.base import ArrayDevice
-from netspec.graph.plan import ALIGNMENT
+from netspec.backends.cuda.launch import OPTIONS
+from netspec.graph.execution_plan import ALIGNMENT
 from netspec.graph.types import DType, TensorType
+from tests.backends.cuda import fake
+from tests.backends.cuda.without_gpu import CupyDevice, asks_for_capture, complaint, load, wrapped
 
-NUMPYS = Path("backends/device.py")
+NUMPYS = Path("backends/device_registry.py")
 """Where `xp` is NumPy always."""
-STREAM, EVENT = object(), object()
-CALLS: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
-    ("asarray", ([1],), {}),
-    ("asnumpy", ([1],), {}),
-    ("copyto", ([1], [1]), {"casting": "unsafe"}),
-    ("zeros", (1, "uint8"), {}),
-    ("cuda.compiler.compile_using_nvrtc", ("", ("-std=c++17",)), {"filename": "kernel.cu"}),
-    ("cuda.function.Module", (), {}),
-    ("cuda.function.Module.load", (None, b""), {}),
-    ("cuda.function.Module.get_function", (None, "name"), {}),
-    ("cuda.nvrtc.getVersion", (), {}),
-    ("cuda.Device", (0,), {}),
-    ("cuda.Device.use", (None,), {}),
-    ("cuda.Event", (), {"disable_timing": True}),
-    ("cuda.Event.record", (EVENT,), {}),
-    ("cuda.Event.record", (EVENT, STREAM), {}),
-    ("cuda.Event.synchronize", (EVENT,), {}),
-    ("cuda.get_elapsed_time", (EVENT, EVENT), {}),
-    ("cuda.get_current_stream", (), {}),
-    ("cuda.alloc_pinned_memory", (64,), {}),
-    ("cuda.Stream", (), {"non_blocking": True}),
-    ("cuda.Stream.record", (STREAM, EVENT), {}),
-    ("cuda.Stream.wait_event", (STREAM, EVENT), {}),
-    ("cuda.Stream.synchronize", (STREAM,), {}),
-    ("cuda.Stream.begin_capture", (STREAM,), {}),
-    ("cuda.Stream.end_capture", (STREAM,), {}),
-    ("cuda.Graph.launch", (None, STREAM), {}),
-    ("cuda.MemoryPointer.copy_from_host_async", (None, 0, 64, STREAM), {}),
-    ("cuda.MemoryPointer.copy_to_host_async", (None, 0, 64, STREAM), {}),
-    ("cuda.MemoryPool.free_bytes", (None,), {}),
-    ("cuda.runtime.deviceSynchronize", (), {}),
-    ("cuda.runtime.driverGetVersion", (), {}),
-    ("cuda.runtime.eventQuery", (0,), {}),
-    ("cuda.runtime.getDevice", (), {}),
-    ("cuda.runtime.getDeviceCount", (), {}),
-    ("cuda.runtime.getDeviceProperties", (0,), {}),
-    ("cuda.runtime.memGetInfo", (), {}),
-    ("cuda.runtime.runtimeGetVersion", (), {}),
-    ("get_default_memory_pool", (), {}),
-)
-"""What netspec calls of it on a device, with arguments of the same number and names."""
-ATTRIBUTES = (
-    "cuda.Device.compute_capability", "cuda.Device.id", "cuda.Device.__enter__", "cuda.MemoryPointer.ptr",
-    "cuda.Stream.__enter__", "RawKernel.__call__", "ndarray.data", "ndarray.fill",
+KERNEL = 'extern "C" __global__ void kernel() {}'
+CAPTURED = (
+    "cuda.Event.record", "cuda.Stream.wait_event", "cuda.Stream.__enter__", "cuda.Stream.ptr", "cuda.MemoryPointer.ptr",
+    "cuda.function.Function.__call__", "cuda.get_current_stream", "cuda.runtime.memcpyAsync",
 )  # fmt: skip
+"""Functions that netspec calls while a stream is being captured."""
+REFUSED = ("cuda.MemoryPointer.copy_from_host_async", "cuda.MemoryPointer.copy_to_host_async")
+"""Functions that CuPy refuses while a stream is being captured; so does the stand-in."""
+STAND_INS = {
+    "cuda.Stream": fake.Stream, "cuda.Event": fake.Event, "cuda.Graph": fake.Graph, "cuda.Device": fake.Gpu,
+    "cuda.MemoryPointer": fake.Memory,
+}  # fmt: skip
+"""Classes of CuPy, and the classes that replace them in the stand-in."""
+INSIDE = {
+    "cuda.Stream.submit", "cuda.Stream.advance", "cuda.Stream.run_until", "cuda.Stream.recorded",
+    "cuda.Stream.__exit__", "cuda.Event.mark", "cuda.Device.capability", "cuda.Device.__exit__",
+}  # fmt: skip
+"""Attributes of these classes that only the stand-in uses, or that are called after `__enter__`."""
 
 
-def used() -> dict[str, str]:
-    """Every dotted name behind `cupy` or `xp` in netspec, with a file that has it."""
-    found: dict[str, str] = {}
+def calls(cupy: Any) -> dict[str, Callable[[], object]]:
+    """Every call that the stand-in for CuPy supports, by its name, on real CuPy objects without a GPU."""
+    host, cuda = np.zeros(4096, np.uint8), cupy.cuda
+    array, runtime, stream = wrapped(cupy, host), cuda.runtime, cuda.Stream.ptds
+    event, graph, place = cuda.Event.__new__(cuda.Event), cuda.Graph.__new__(cuda.Graph), host.ctypes.data
+    event.ptr = 0
+    module, function = cuda.function.Module(), cuda.function.Function.__new__(cuda.function.Function)
+    floats = array.view(np.float32)
+    given = array, np.int32(1), np.int64(2), np.float32(3), np.float64(4)
+    return {
+        "asarray": lambda: cupy.asarray(host),
+        "asnumpy": lambda: cupy.asnumpy(array),
+        "copyto": lambda: cupy.copyto(floats, array[:1024], casting="unsafe"),
+        "zeros": lambda: cupy.zeros(4096, cupy.uint8),
+        "ndarray.fill": lambda: array.fill(0),
+        "get_default_memory_pool": lambda: cupy.get_default_memory_pool().free_bytes(),
+        "cuda.Device": lambda: cuda.Device(0),
+        "cuda.Device.id": lambda: cuda.Device(0).id,
+        "cuda.Device.compute_capability": lambda: cuda.Device(0).compute_capability,
+        "cuda.Device.use": lambda: cuda.Device(0).use(),
+        "cuda.Device.__enter__": lambda: cuda.Device(0).__enter__(),
+        "cuda.Event": lambda: cuda.Event(disable_timing=True),
+        "cuda.Event.ptr": lambda: event.ptr,
+        "cuda.Event.record": lambda: event.record(stream),
+        "cuda.Event.synchronize": lambda: event.synchronize(),
+        "cuda.get_elapsed_time": lambda: cuda.get_elapsed_time(event, event),
+        "cuda.get_current_stream": lambda: cuda.get_current_stream(),
+        "cuda.alloc_pinned_memory": lambda: cuda.alloc_pinned_memory(64),
+        "cuda.Stream": lambda: cuda.Stream(non_blocking=True),
+        "cuda.Stream.ptr": lambda: stream.ptr,
+        "cuda.Stream.record": lambda: stream.record(event),
+        "cuda.Stream.wait_event": lambda: stream.wait_event(event),
+        "cuda.Stream.synchronize": lambda: stream.synchronize(),
+        "cuda.Stream.begin_capture": lambda: stream.begin_capture(),
+        "cuda.Stream.end_capture": lambda: stream.end_capture(),
+        "cuda.Stream.__enter__": lambda: stream.__enter__(),
+        "cuda.Graph.launch": lambda: graph.launch(stream),
+        "cuda.MemoryPointer.ptr": lambda: array.data.ptr,
+        "cuda.MemoryPointer.copy_from_host_async": lambda: array.data.copy_from_host_async(place, 64, stream),
+        "cuda.MemoryPointer.copy_to_host_async": lambda: array.data.copy_to_host_async(place, 64, stream),
+        "cuda.compiler.compile_using_nvrtc": partial(compiled, cuda.compiler),
+        "cuda.function.Module.load": lambda: module.load(b"code"),
+        "cuda.function.Function.__call__": lambda: function((1,), (32,), given, 0, stream),
+        "cuda.nvrtc.getSupportedArchs": lambda: min(cuda.nvrtc.getSupportedArchs()) + 0,
+        "cuda.nvrtc.getVersion": lambda: cuda.nvrtc.getVersion()[0] + 0,
+        "cuda.memory.OutOfMemoryError": lambda: cuda.memory.OutOfMemoryError,
+        "cuda.runtime.CUDARuntimeError": lambda: str(runtime.CUDARuntimeError(700)),
+        "cuda.runtime.deviceGetPCIBusId": lambda: runtime.deviceGetPCIBusId(0),
+        "cuda.runtime.deviceSynchronize": lambda: runtime.deviceSynchronize(),
+        "cuda.runtime.driverGetVersion": lambda: runtime.driverGetVersion(),
+        "cuda.runtime.eventQuery": lambda: runtime.eventQuery(event.ptr) + 0,
+        "cuda.runtime.getDevice": lambda: runtime.getDevice(),
+        "cuda.runtime.getDeviceCount": lambda: runtime.getDeviceCount(),
+        "cuda.runtime.getDeviceProperties": lambda: runtime.getDeviceProperties(0),
+        "cuda.runtime.memGetInfo": lambda: runtime.memGetInfo(),
+        "cuda.runtime.memcpyAsync": lambda: runtime.memcpyAsync(
+            place, array.data.ptr, array.nbytes, runtime.memcpyDeviceToHost, stream.ptr
+        ),
+        "cuda.runtime.memcpyDeviceToHost": lambda: runtime.memcpyDeviceToHost + 0,
+        "cuda.runtime.memcpyHostToDevice": lambda: runtime.memcpyHostToDevice + 0,
+        "cuda.runtime.runtimeGetVersion": lambda: runtime.runtimeGetVersion() + 0,
+        "uint8": lambda: cupy.uint8,
+        "int32": lambda: cupy.int32,
+    }
+
+
+def compiled(compiler: Any) -> None:
+    """Compile a kernel by NVRTC as `CupyEngine` does, for a fixed GPU; the code must be bytes."""
+    compiler._get_arch_for_options_for_nvrtc = lambda arch=None: ("-arch=sm_90", "cubin")
+    code, _ = compiler.compile_using_nvrtc(KERNEL, OPTIONS, filename="kernel.cu")
+    assert isinstance(code, bytes), f"the code is {type(code)}"
+
+
+def offered() -> Iterator[str]:
+    """The names that the stand-in for CuPy has."""
+    yield from _inside(fake.Machine().cupy(), "")
+    for path, kind in STAND_INS.items():
+        for name in vars(kind):
+            if (not name.startswith("__") or name == "__enter__") and f"{path}.{name}" not in INSIDE:
+                yield f"{path}.{name}"
+
+
+def _inside(module: Any, path: str) -> Iterator[str]:
+    for name, found in vars(module).items():
+        if isinstance(found, SimpleNamespace):
+            yield from _inside(found, f"{path}{name}.")
+        elif not name.startswith("__"):
+            yield path + name
+
+
+def used() -> Iterator[tuple[str, ast.Call | None, str]]:
+    """Every attribute path of `cupy` or `xp` in netspec, its call if there is one, and the source line."""
     folder = Path(netspec.__file__).parent
     for file in sorted(set(folder.rglob("*.py")) - {folder / NUMPYS}):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         inner = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Attribute)}
+        called = {id(one.func): one for one in ast.walk(tree) if isinstance(one, ast.Call)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and id(node) not in inner and (name := _behind(node)):
-                found.setdefault(name, file.name)
-    return found
+                yield name, called.get(id(node)), f"{file.name}:{node.lineno}"
+
+
+def misfit(function: Any, call: ast.Call) -> str | None:
+    """Why a function does not accept the number and names of the arguments of a call; None if it does.
+
+    Compiled functions without a signature, and calls with `*` or `**` arguments, are not checked.
+    """
+    try:
+        takes = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+    names = [one.arg for one in call.keywords if one.arg is not None]
+    if len(names) < len(call.keywords) or any(isinstance(one, ast.Starred) for one in call.args):
+        return None
+    try:
+        takes.bind(*call.args, **dict.fromkeys(names))
+    except TypeError as error:
+        return f"{error}; it takes {takes}"
+    return None
 
 
 def _behind(node: ast.Attribute) -> str | None:
@@ -101,43 +184,26 @@ def _behind(node: ast.Attribute) -> str | None:
         at = root
 
 
-def signature(function: Any) -> Signature | None:
-    """What a function takes; of compiled ones, as the first line of their documentation has it."""
-    try:
-        return inspect.signature(function)
-    except (TypeError, ValueError):
-        told = re.match(r"[\w.]+\((.*?)\)(?: ->.*)?$", (inspect.getdoc(function) or "").partition("\n")[0])
-    if told is None:
-        return None
-    parameters, named = list[Parameter](), False
-    for one in filter(None, re.split(r",\s*(?![^(]*\))", told[1])):
-        name, _, default = one.partition("=")
-        if name == "*":
-            named = True
-            continue
-        kind = Parameter.KEYWORD_ONLY if named else Parameter.POSITIONAL_OR_KEYWORD
-        parameters.append(Parameter(name.split()[-1], kind, default=default or Parameter.empty))
-    return Signature(parameters)
-
-
 def complaints(cupy: Any) -> Iterator[str]:
-    """What is not there, or not as it is called."""
-    for name, file in used().items():
-        if _found(cupy, name) is None:
-            yield f"{name} ({file}): there is no such name"
-    for name in ATTRIBUTES:
-        if _found(cupy, name) is None:
-            yield f"{name}: there is no such name"
-    for name, arguments, named in CALLS:
-        function = _found(cupy, name)
-        takes = None if function is None else signature(function)
-        if takes is None:
-            yield f"{name}: {'there is no such name' if function is None else 'it does not tell what it takes'}"
-            continue
-        try:
-            takes.bind(*arguments, **named)
-        except TypeError as error:
-            yield f"{name}{takes}: {error}"
+    """Report names that CuPy does not have, and calls that it does not accept."""
+    for name, use, place in used():
+        if (function := _found(cupy, name)) is None:
+            yield f"{name} ({place}): there is no such name"
+        elif use is not None and (wrong := misfit(function, use)) is not None:
+            yield f"{name} ({place}): {wrong}"
+    given = calls(cupy)
+    for name in offered():
+        if name not in given:
+            yield f"{name}: the stand-in has it, but no call of CuPy's is listed"
+    for name, call in given.items():
+        if (wrong := complaint(call)) is not None:
+            yield f"{name}: {wrong}"
+    for name in CAPTURED:
+        if asks_for_capture(given[name]):
+            yield f"{name}: CuPy refuses it while a stream is being captured"
+    for name in REFUSED:
+        if not asks_for_capture(given[name]):
+            yield f"{name}: CuPy does not refuse it while a stream is being captured"
     for dtype in DType:
         if (wrong := _viewed(cupy, dtype)) is not None:
             yield f"a view of {dtype}: {wrong}"
@@ -146,10 +212,8 @@ def complaints(cupy: Any) -> Iterator[str]:
 def _viewed(cupy: Any, dtype: DType) -> str | None:
     """What is wrong with an array in an arena, such as kernels are given."""
     raw, kind = np.zeros(4096, np.uint8), TensorType((3, 4), dtype)
-    memory = cupy.cuda.UnownedMemory(raw.ctypes.data, raw.nbytes, raw, 0)  # of the GPU 0, as far as CuPy knows
-    arena = cupy.ndarray(raw.shape, cupy.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0))
     try:
-        made = ArrayDevice().view(arena, ALIGNMENT, kind)
+        made = CupyDevice().view(wrapped(cupy, raw), ALIGNMENT, kind)
     except (TypeError, ValueError) as error:
         return str(error)
     found = made.shape, str(made.dtype), made.data.ptr - raw.ctypes.data
@@ -164,14 +228,16 @@ def _found(cupy: Any, name: str) -> Any:
 
 
 def main() -> int:
-    """Look at CuPy; the exit status."""
+    """Check CuPy's names and calls, and return the exit status."""
     try:
-        cupy = import_module("cupy")
+        cupy = load()
     except ImportError:
         print("CuPy is not there: pip install cupy-cuda13x, or cupy-cuda12x")
         return 1
     found = list(complaints(cupy))
-    print("\n".join([*found, f"CuPy {cupy.__version__}: {len(used())} names, {len(CALLS)} calls, {len(found)} wrong"]))
+    names = {name for name, _, _ in used()}
+    counts = f"{len(names)} names, {len(calls(cupy))} calls, {len(found)} wrong"
+    print("\n".join([*found, f"CuPy {cupy.__version__}: {counts}"]))
     return 1 if found else 0
 
 

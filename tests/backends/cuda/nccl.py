@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable, Sequence
 from ctypes import c_uint8
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 
 from tests.backends.cuda.fake import Machine, Mark, Stream
+
+if TYPE_CHECKING:
+    import pytest
 
 TYPES = {"UINT8": (1, "uint8"), "FLOAT16": (6, "float16"), "FLOAT32": (7, "float32"), "FLOAT64": (8, "float64"),
          "BFLOAT16": (9, "bfloat16")}  # fmt: skip
@@ -83,8 +85,8 @@ def library(machine: Machine, members: Any = None) -> Any:
     class NcclCommunicator:
         """A communicator of its own for each."""
 
-        def __init__(self, count: int, uid: tuple[int, ...], rank: int) -> None:
-            assert (len(uid), type(uid)) == (128, tuple)
+        def __init__(self, count: int, uid: bytes, rank: int) -> None:
+            assert (len(uid), type(uid)) == (128, bytes)
             self._comm = None if members is None else members.Dup()
             assert self._comm is None or (self._comm.size, self._comm.rank) == (count, rank)
 
@@ -145,7 +147,7 @@ def library(machine: Machine, members: Any = None) -> Any:
 
     names = {f"NCCL_{name}": number for name, (number, _) in TYPES.items()}
     made = SimpleNamespace(
-        available=True, lost="", get_version=lambda: 22707, get_unique_id=lambda: tuple(range(128)),
+        available=True, lost="", get_version=lambda: 22707, get_unique_id=lambda: bytes(range(100, 228)),
         NcclError=NcclError, NcclCommunicator=NcclCommunicator, groupStart=start, groupEnd=end,
         NCCL_SUM=0, calls=calls, **names,
     )  # fmt: skip

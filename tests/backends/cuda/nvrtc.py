@@ -7,8 +7,11 @@ from ctypes import byref, c_char_p, c_size_t, c_void_p, create_string_buffer
 from functools import cache
 from typing import Any
 
+from netspec.backends.cuda import wheel_libraries
 from netspec.backends.cuda.launch import OPTIONS
-from netspec.backends.cuda.wheels import wheel_libraries
+
+OF_CUPY = ("--device-as-default-execution-space",)
+"""Options that CuPy adds."""
 
 
 @cache
@@ -24,7 +27,7 @@ def library() -> Any:
 def complaints(text: str, architecture: str) -> str | None:
     """What the compiler says of a source that it can't compile, or warns of; None where it has nothing to say."""
     nvrtc, program = library(), c_void_p()
-    options = [*OPTIONS, f"--gpu-architecture={architecture}"]
+    options = [*OPTIONS, *OF_CUPY, f"--gpu-architecture={architecture}"]
     assert nvrtc.nvrtcCreateProgram(byref(program), text.encode(), b"kernels.cu", 0, None, None) == 0
     try:
         nvrtc.nvrtcCompileProgram(program, len(options), (c_char_p * len(options))(*map(str.encode, options)))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from netspec.backends.cuda import launch
 from netspec.backends.cuda.launch import OPTIONS, CupyEngine
 
 TEXT = 'extern "C" __global__ void netspec_k() {}'
@@ -89,3 +90,8 @@ def test_a_damaged_file_is_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     file.write_bytes(file.read_bytes()[:-1])
     CupyEngine().starter("netspec_k", TEXT)
     assert len(gpus.compiled) == 2
+
+
+def test_sources_are_ascii() -> None:
+    """CuPy writes them to a file in the encoding of the locale. `compile.py` checks those that are generated."""
+    launch.prelude().encode("ascii")

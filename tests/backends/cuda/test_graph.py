@@ -14,7 +14,7 @@ from netspec.backends.cuda import launch
 from netspec.backends.cuda.device import CudaDevice
 from netspec.backends.program import NonFiniteLoss, Program
 from netspec.backends.states import States
-from netspec.compile import LEARNING_RATE, STEP, Compiler, Purpose, make_plan
+from netspec.compile import LEARNING_RATE, STEP, Compiler, ProgramKind, make_plan
 from netspec.graph.graph import Graph
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.ops.source import Input, State
@@ -62,7 +62,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: StreamEngine
         device.load_kernels()
         solver = SGD.model_validate({"type": "SGD", "momentum": 0.9, "learning_rate": 0.1})
         compiler = Compiler(load_net(tmp_path / "net.yaml"), solver=solver, device=device, seed=5)
-        return machine, compiler, compiler.program(Purpose.TRAIN, BATCH)
+        return machine, compiler, compiler.program(ProgramKind.TRAIN, BATCH)
 
     return make
 
@@ -146,7 +146,7 @@ def test_what_is_planned_is_what_is_allocated(opened: Open, monkeypatch: pytest.
         return allocate(nbytes)
 
     monkeypatch.setattr(compiler.device, "allocate", noted)
-    memory = compiler.program(Purpose.TEST, 3).plan.memory
+    memory = compiler.program(ProgramKind.TEST, 3).plan.memory
     assert memory.staged_bytes > 2 * 3 * 12 * 4
     assert sum(sizes) == memory.nbytes
 
@@ -254,7 +254,7 @@ def test_array_code_is_called_one_by_one(opened: Open) -> None:
 def test_a_program_that_writes_no_state_reads_those_of_the_last_good_step(opened: Open) -> None:
     _, compiler, program = opened()
     steps(program, 2)
-    predict = compiler.program(Purpose.PREDICT, BATCH)
+    predict = compiler.program(ProgramKind.PREDICT, BATCH)
     data = feeds(program, 2)
     good = predict({"x": data["x"]})
     bad = {**data, "x": np.full_like(data["x"], np.inf)}

@@ -3,57 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 
+from netspec.backends.common.reduction_loops import reduction_loops
 from netspec.backends.cuda import launch
-from netspec.graph.kernel import Kernel
-from tests.backends.cuda.calls import DEVICE, KERNELS, check, prepared
+from netspec.backends.cuda.kernels.elementwise import copy
+from netspec.backends.cuda.kernels.reduction import Reduce, ReductionSplit
+from netspec.graph.layout import PLAIN
+from tests.backends.cuda.calls import KERNELS
+from tests.backends.cuda.check import errors, random_cases
+from tests.backends.cuda.checks import CHECKS, Check, agrees, cases, checked
 from tests.backends.cuda.emulator import Emulator, compiler
 from tests.backends.cuda.gaps import gaps
-from tests.interpret import evaluate
-from tests.registry.kernel_calls import agree, code_of, is_double, is_narrow, over
+from tests.backends.cuda.random_calls import FAMILIES, Family
+from tests.registry.kernel_calls import own_calls
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
-every_kernel = pytest.mark.parametrize("one", KERNELS, ids=lambda one: one.label)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def emulator() -> Iterator[None]:
-    before = launch.use(Emulator())
-    yield
+def emulator() -> Iterator[Emulator]:
+    made = Emulator()
+    before = launch.use(made)
+    yield made
     launch.use(before)
 
 
-@every_kernel
-def test_agrees_with_the_reference_each_time_and_leaves_its_operands_alone(one: Kernel) -> None:
-    check(one)
+@pytest.fixture(scope="module", params=KERNELS, ids=lambda one: one.label)
+def bound(request: pytest.FixtureRequest, emulator: Emulator) -> dict[Any, list[Check]]:
+    """All checks of a kernel, with everything bound, so that the compiler is called once."""
+    found = cases(request.param)
+    assert found, "no layer, op or sample reaches it: give the kernel `samples`"
+    made = {check: [check(emulator, case) for case in checked(check, found)] for check in CHECKS}
+    for one in chain.from_iterable(made.values()):
+        next(one)
+    return made
 
 
-@every_kernel
-def test_may_write_over_an_operand_where_the_op_says_so(one: Kernel) -> None:
-    known = set[Any]()
-    for case in prepared(one):
-        made, lying = case.made, case.lying
-        kind = code_of(made), over(made), is_narrow(lying)
-        if is_double(made) or kind in known:
-            continue  # of elementwise ops it does not matter what they compute
-        known.add(kind)
-        given = [DEVICE.fetch(x) for x in case.inputs]
-        right = evaluate(made.node.outputs, made.feeds)
-        for result, layout in zip(made.node.outputs, lying.outputs, strict=True):
-            for operand in made.op.overwritable(result.index, made.node.inputs):
-                place = made.node.inputs.index(operand)
-                if operand.type != result.type or lying.inputs[place] != layout:
-                    continue
-                written = case.over(result.index, place)
-                for x, before in zip(written.inputs, given, strict=True):
-                    DEVICE.upload(x, before)
-                written.run()
-                for y, wanted in zip(written.outputs, right, strict=True):
-                    agree(DEVICE.fetch(y), wanted)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_each_kernel(check: Any, bound: dict[Any, list[Check]]) -> None:
+    for one in bound.pop(check):
+        next(one, None)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
+@pytest.mark.slow
+def test_random_sizes(family: Family, emulator: Emulator) -> None:
+    """One seed; `python -m tests.backends.cuda.check --seeds 1 2 3` checks others."""
+    found = list(random_cases(0, [family]))
+    assert found
+    assert list(errors(emulator, agrees, found)) == []
+
+
+def test_samples_reach_both_kernels_of_a_reduction_in_one_stage_and_in_two() -> None:
+    (one,) = (one for one in KERNELS if isinstance(one, Reduce))
+    nests = (reduction_loops(call.op, call.node.inputs[0].type, PLAIN) for call in own_calls(one))  # type: ignore[arg-type]  # a Reduction
+    cuts = [ReductionSplit.of(loops) for loops in nests if loops is not None]
+    assert {(cut.by_rows, cut.pieces > 1) for cut in cuts} >= {(False, False), (False, True), (True, True)}
+
+
+@pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16], ids=str)
+def test_float64_is_rounded_to_16_bits(dtype: Any) -> None:
+    """Gradients of a float64 training may be sent in 16 bits."""
+    powers = 2.0 ** np.random.default_rng(0).uniform(-30, 17, 4096)
+    ties = np.array(
+        [1 + 2**-11, 1 + 2**-11 + 2**-40, 1 + 3 * 2**-11, 65519.999, 65520, np.inf, -np.inf, 0, -0.0, 1e300]
+    )
+    x = np.concatenate([powers, -powers, ties])
+    made = np.empty(x.shape, dtype)
+    copy(x, made)()
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(made.astype(np.float32), x.astype(dtype).astype(np.float32))
 
 
 def test_the_guide_lists_the_ops_that_have_no_kernel() -> None:

@@ -11,11 +11,12 @@ import pytest
 
 from benchmarks.catalogue import NETS
 from netspec.backends.cuda import launch
-from netspec.backends.device import NullDevice, open_device
-from netspec.compile import Compiler, Purpose
+from netspec.backends.device_registry import NullDevice, open_device
+from netspec.compile import Compiler, ProgramKind
 from netspec.schema.load import load_net
 from netspec.solvers.sgd import SGD
 from tests.backends.cuda.calls import EmulatedDevice
+from tests.backends.cuda.checks import few_blocks
 from tests.backends.cuda.emulator import Emulator, compiler
 from tests.made_up import losses_of
 
@@ -67,27 +68,29 @@ def compiled(file: Path, changes: list[str], device: Any) -> Compiler:
 @pytest.mark.parametrize("file", sorted(FILES), ids=lambda file: "/".join(file.parts[-2:]))
 def test_no_node_runs_array_code(file: Path) -> None:
     made = compiled(file, [], Planning())
-    for purpose in (Purpose.TRAIN, Purpose.TEST):
+    for purpose in (ProgramKind.TRAIN, ProgramKind.TEST):
         choices = made.plan(purpose, 4).choices
         assert choices
-        left = {node.op.name: choice.declined for node, choice in choices.items() if choice.kernel.array_code}
+        left = {node.op.name: choice.rejected for node, choice in choices.items() if choice.kernel.uses_array_library}
         assert left == {}
 
 
 @pytest.fixture(scope="module")
 def emulated() -> Iterator[None]:
     before = launch.use(Emulator())
-    yield
+    with few_blocks():
+        yield
     launch.use(before)
 
 
 def losses(made: Compiler) -> list[float]:
     """Of a training on made-up samples."""
-    return losses_of(made.program(Purpose.TRAIN, BATCH), STEPS, 2.0**-9, classes=4)
+    return losses_of(made.program(ProgramKind.TRAIN, BATCH), STEPS, 2.0**-9, classes=4)
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
 @pytest.mark.parametrize("name", SMALL)
+@pytest.mark.slow
 def test_a_net_trains_as_by_reference(name: str, emulated: None, tmp_path: Path) -> None:
     (tmp_path / "resnet.yaml").write_text(RESNET)
     file = tmp_path / name if name == "resnet.yaml" else ROOT / name

@@ -1,4 +1,4 @@
-"""Statistics of batch normalization, read once, are as good as those of two readings."""
+"""Statistics of normalizations: their precision, and that they stay in float32 whatever shape they have."""
 
 from __future__ import annotations
 
@@ -8,13 +8,23 @@ import numpy as np
 import pytest
 
 from netspec.backends.cuda import launch
-from netspec.backends.cuda.normalization import TrainingKernel
+from netspec.backends.cuda.kernels.batch_normalization import TrainingKernel
+from netspec.graph.kernel import kernels_for
 from netspec.graph.layout import PLAIN, Layout
-from netspec.graph.ops.normalization import BatchNormalizationTraining
+from netspec.graph.op import Op
+from netspec.graph.ops.batch_normalization import BatchNormalizationTraining
+from netspec.graph.ops.group_normalization import GroupNormalization, GroupNormalizationGrad
+from netspec.graph.ops.layer_normalization import (
+    LayerNormalization,
+    LayerNormalizationGrad,
+    RMSNormalization,
+    RMSNormalizationGrad,
+)
 from tests.backends.cuda.calls import DEVICE, Bound
 from tests.backends.cuda.emulator import Emulator, compiler
-from tests.registry.kernel_calls import array
-from tests.registry.op_calls import call
+from tests.interpret import evaluate
+from tests.registry.kernel_calls import agree, array, fetch, for_signature, is_narrow, operands, signatures
+from tests.registry.op_calls import call, numbers
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
 
@@ -33,16 +43,48 @@ def test_a_variance_far_smaller_than_the_mean_is_found(layout: Layout) -> None:
     x[0, 0, 0, 0] = 0
     made = call(BatchNormalizationTraining(), x, np.ones(5, np.float32), np.zeros(5, np.float32))
     one = TrainingKernel()
-    lying = one.layouts(made.node, [layout, PLAIN, PLAIN])
+    signature = one.layouts(made.node, [layout, PLAIN, PLAIN])
     inputs = [
         array(DEVICE, value.type, host, how)
-        for value, host, how in zip(made.node.inputs, made.feeds.values(), lying.inputs, strict=True)
+        for value, host, how in zip(made.node.inputs, made.feeds.values(), signature.inputs, strict=True)
     ]
     outputs = [
-        array(DEVICE, value.type, None, how) for value, how in zip(made.node.outputs, lying.outputs, strict=True)
+        array(DEVICE, value.type, None, how) for value, how in zip(made.node.outputs, signature.outputs, strict=True)
     ]
-    Bound.of(one, made, lying, inputs, outputs).run()
+    Bound.of(one, made, signature, inputs, outputs).run()
     exact = x.astype(np.float64)
     # Sums of a thousand such numbers are some 1e-3 off, by the square of which a variance of 0.09 is too large.
     np.testing.assert_allclose(outputs[1], exact.mean(axis=(0, 2, 3)), rtol=1e-6)
     np.testing.assert_allclose(outputs[2], exact.var(axis=(0, 2, 3)), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes"),
+    [
+        (LayerNormalization(), ((5, 1), (1,), (1,))),
+        (LayerNormalizationGrad(), ((5, 1), (1,), (5, 1), (5, 1), (5, 1))),
+        (RMSNormalization(), ((5, 1), (1,))),
+        (RMSNormalizationGrad(), ((5, 1), (1,), (5, 1), (5, 1))),
+        (GroupNormalization(groups=3), ((5, 3), (3,), (3,))),
+        (GroupNormalizationGrad(groups=3), ((5, 3), (3,), (5, 3), (5, 3), (5, 3))),
+    ],
+    ids=lambda one: one.name if isinstance(one, Op) else None,
+)
+def test_statistics_of_the_shape_of_the_data_stay_in_float32(op: Op, shapes: tuple[tuple[int, ...], ...]) -> None:
+    """Rows of one element have as many statistics as elements. The kernels read and write these as float32."""
+    made = call(op, *((np.abs(numbers(*shape)) + 1).astype(np.float32) for shape in shapes))
+    types = [value.type for value in made.node.inputs]
+    one = next(one for one in kernels_for(type(op), ("cuda",)) if one.reject_reason(op, *types) is None)
+    narrow = [signature for signature in signatures(DEVICE, one, made) if is_narrow(signature)]
+    assert narrow
+    for signature in narrow:
+        given = for_signature(made, signature)
+        outputs = [
+            array(DEVICE, value.type, None, how)
+            for value, how in zip(made.node.outputs, signature.outputs, strict=True)
+        ]
+        Bound.of(one, given, signature, operands(DEVICE, given, signature), outputs).run()
+        results = zip(outputs, made.node.outputs, signature.outputs, strict=True)
+        found = [fetch(DEVICE, y, value.type, how) for y, value, how in results]
+        for got, right in zip(found, evaluate(given.node.outputs, given.feeds), strict=True):
+            agree(got, right, twice=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from netspec.backends.cuda.gpus import GPUS, UNKNOWN
-from netspec.backends.device import open_device
+from netspec.backends.device_registry import open_device
 from netspec.backends.tuning import Tuner
 from tests.backends.cuda.fake import Machine
 

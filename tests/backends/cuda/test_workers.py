@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from netspec.backends.cuda import launch
-from netspec.compile import WEIGHT, Compiler, Purpose
-from netspec.parallel import nccl as parallel
-from netspec.parallel.base import Communicator
-from netspec.parallel.world import acting_as
-from netspec.passes.data_parallel import DataParallel
+from netspec.compile import WEIGHT, Compiler, ProgramKind
+from netspec.distributed.communicators import nccl as parallel
+from netspec.distributed.communicators.base import Communicator
+from netspec.distributed.partitioning.bucketing import BucketGradients
+from netspec.distributed.plans import DataParallelPlan
+from netspec.distributed.world import acting_as
 from netspec.schema.load import load_net
 from netspec.solvers.sgd import SGD
 from tests.backends.cuda import library, nccl
@@ -28,7 +29,7 @@ class Gpu(library.LibraryDevice):
 
     def load_kernels(self) -> None:
         super().load_kernels()
-        import netspec.backends.nccl.kernels  # noqa: F401  # it registers them
+        import netspec.distributed.kernels.nccl.kernels  # noqa: F401  # it registers them
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -44,7 +45,7 @@ def test_groups_begin_and_end_in_one_order(apart: bool, monkeypatch: pytest.Monk
             calls.append(("forget", 0))
 
     graphs = Graphs()
-    monkeypatch.setattr(parallel, "_recorded", [graphs])
+    monkeypatch.setattr(parallel, "communicating_graphs", [graphs])
     groups = {one: parallel.gpus(workers, apart=one) for one in (apart, not apart)}
     assert groups[True] is not groups[False]
     assert [*parallel._groups.values()] == [groups[False], groups[True]]
@@ -67,10 +68,10 @@ def test_buckets_are_a_branch_of_the_graph(monkeypatch: pytest.MonkeyPatch, tmp_
         device.load_kernels()
         solver = SGD.model_validate({"type": "SGD", "momentum": 0.9, "learning_rate": 0.1})
         compiler = Compiler(
-            load_net(tmp_path / "net.yaml"), solver=solver, device=device, seed=5, workers=2,
-            buckets=DataParallel(100, 400),
+            load_net(tmp_path / "net.yaml"), solver=solver, device=device, seed=5,
+            distribution=DataParallelPlan(2, buckets=BucketGradients(100, 400)),
         )  # fmt: skip
-        program = compiler.program(Purpose.TRAIN, 3)
+        program = compiler.program(ProgramKind.TRAIN, 3)
         sent, asked = [], []
         for step in range(6):
             before = group.sent, len(carrier.calls)

@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netspec.backends.base import missing_backends
-from netspec.backends.numba import convolution
-from netspec.backends.numba.convolution import BATCH_LAST, why_not
-from netspec.compile import Compiler, Purpose
-from netspec.graph.fused import Anchored, Step
-from netspec.graph.kernel import candidates
+from netspec.backends.backend import unavailable_reasons
+from netspec.backends.numba.kernels import convolution
+from netspec.backends.numba.kernels.convolution import BATCH_LAST, reject_reason
+from netspec.compile import Compiler, ProgramKind
+from netspec.graph.fused import EpilogueFused, FusedStep
+from netspec.graph.kernel import kernel_candidates
 from netspec.graph.op import Op
+from netspec.graph.ops.convolution import Conv, ConvInputGrad, ConvWeightGrad
 from netspec.graph.ops.elementwise import Add
-from netspec.graph.ops.functions import Relu
+from netspec.graph.ops.pooling import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGather, MaxPoolGrad
+from netspec.graph.ops.unary import Relu
+from netspec.graph.ops.window import Window
 from netspec.graph.types import DType, TensorType
-from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
-from netspec.layers.pooling import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGather, MaxPoolGrad
-from netspec.layers.window import Window
 from netspec.schema.load import load_net
 from netspec.solvers.sgd import SGD
 from tests.backends.numba.run import by_numba, by_reference, node_of
@@ -61,14 +61,14 @@ def test_agrees_with_the_reference(shape: tuple[int, int, int, int, int, tuple[i
     dy = normal(*y.shape)
     calls: list[tuple[Op, tuple[np.ndarray, ...]]] = [
         (conv, (x, w)),
-        (Anchored(conv, 2, (Step(Add(), (0, 1)),)), (x, w, bias)),
-        (Anchored(conv, 2, (Step(Add(), (1, 0)), Step(Relu(), (2,)))), (x, w, bias)),
+        (EpilogueFused(conv, 2, (FusedStep(Add(), (0, 1)),)), (x, w, bias)),
+        (EpilogueFused(conv, 2, (FusedStep(Add(), (1, 0)), FusedStep(Relu(), (2,)))), (x, w, bias)),
         (ConvWeightGrad(conv, TensorType(w.shape, DType.FLOAT32)), (dy, x)),
     ]
     if channels > 1:
         calls.append((ConvInputGrad(conv, TensorType(x.shape, DType.FLOAT32)), (dy, w)))
     for op, operands in calls:
-        assert candidates(node_of(op, *operands), ["numba"]).kernels[0].rank == 20
+        assert kernel_candidates(node_of(op, *operands), ["numba"]).kernels[0].rank == 20
         (exact,) = by_reference(op, *(one.astype(np.float64) for one in operands))
         (got,), (again,) = by_numba(op, *operands), by_numba(op, *operands)
         # Sums of up to 10,000 products of normal numbers in float32: some 1e-6 of their size of 100.
@@ -80,7 +80,7 @@ def test_what_is_not_a_number_stays_so() -> None:
     conv = Conv(window(3, 3))
     x, w, bias = normal(64, 5, 5, 5), normal(20, 5, 3, 3), normal(20, 1, 1)
     x[7, 2, 1, 1] = np.nan
-    (y,) = by_numba(Anchored(conv, 2, (Step(Add(), (0, 1)), Step(Relu(), (2,)))), x, w, bias)
+    (y,) = by_numba(EpilogueFused(conv, 2, (FusedStep(Add(), (0, 1)), FusedStep(Relu(), (2,)))), x, w, bias)
     assert np.isnan(y[7, :, :2, :2]).all()
     assert np.isfinite(np.delete(y, 7, 0)).all()
     dy = normal(64, 20, 3, 3)
@@ -96,7 +96,7 @@ def test_what_is_not_a_number_stays_so() -> None:
     ("batch", "channels", "filters", "conv", "why"),
     [
         (64, 20, 50, Conv(window(5, 5)), None),
-        (100, 20, 50, Conv(window(5, 5)), "the batch is no multiple of 64"),
+        (100, 20, 50, Conv(window(5, 5)), "the batch size is not a multiple of 64"),
         (64, 20, 48, Conv(window(5, 5)), "48 filters fill vectors of 16"),
         (64, 7, 50, Conv(window(5, 5)), "no tile divides 50 filters and 7 channels"),
         (64, 20, 50, Conv(window(5, 5, pad=2)), "only without strides, dilation and padding"),
@@ -110,21 +110,21 @@ def test_a_convolution_and_its_gradients_are_declined_together(
     x = TensorType((batch, channels, 12, 12), DType.FLOAT32)
     w = TensorType((filters, channels // conv.groups, *conv.window.size), DType.FLOAT32)
     y = conv.infer(x, w)
-    assert why_not(conv, x, w) == why
-    assert convolution.ConvolutionBatchLast().why_not(conv, x, w) == why
-    assert convolution.ConvolutionInputGradientBatchLast().why_not(ConvInputGrad(conv, x), y, w) == why
-    assert convolution.ConvolutionWeightGradientBatchLast().why_not(ConvWeightGrad(conv, w), y, x) == why
+    assert reject_reason(conv, x, w) == why
+    assert convolution.ConvolutionBatchLast().reject_reason(conv, x, w) == why
+    assert convolution.ConvolutionInputGradientBatchLast().reject_reason(ConvInputGrad(conv, x), y, w) == why
+    assert convolution.ConvolutionWeightGradientBatchLast().reject_reason(ConvWeightGrad(conv, w), y, x) == why
 
 
-@pytest.mark.skipif(bool(missing_backends(["onednn"])), reason="no other kernel takes bfloat16")
+@pytest.mark.skipif(bool(unavailable_reasons(["onednn"])), reason="no other kernel takes bfloat16")
 def test_in_bfloat16_a_kernel_that_takes_it_is_cheaper_and_the_plan_says_so() -> None:
     net = load_net(Path(__file__).parents[3] / "model_zoo/lenet_mnist/net.yaml")
     solver = SGD.model_validate({"type": "SGD"})
     for dtype, backend in ((DType.FLOAT32, "numba"), (DType.BFLOAT16, "onednn")):
-        plan = Compiler(net, solver=solver, device="null", dtype=dtype).plan(Purpose.TRAIN, 64)
+        plan = Compiler(net, solver=solver, device="null", dtype=dtype).plan(ProgramKind.TRAIN, 64)
         chosen = {node.op.name: one for node, one in plan.choices.items() if node.scope.layer == "conv2"}
         assert {chosen[name].kernel.backend for name in ("Conv+Add", "ConvInputGrad", "ConvWeightGrad")} == {backend}
-    reasons = dict(chosen["Conv+Add"].declined)
+    reasons = dict(chosen["Conv+Add"].rejected)
     (told,) = (reason for label, reason in reasons.items() if label.startswith("numba:ConvolutionBatchLast"))
     assert re.fullmatch(r"is rated slower: [\d,.]+ µs(?: and [\d,.]+ µs of copies)? to [\d,.]+ µs.*", told)
 
@@ -132,7 +132,7 @@ def test_in_bfloat16_a_kernel_that_takes_it_is_cheaper_and_the_plan_says_so() ->
 def test_narrow_vectors_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolution, "has_wide_vectors", lambda: False)
     x, w = TensorType((64, 20, 12, 12), DType.FLOAT32), TensorType((50, 20, 5, 5), DType.FLOAT32)
-    assert why_not(Conv(window(5, 5)), x, w) == "the processor has no AVX-512"
+    assert reject_reason(Conv(window(5, 5)), x, w) == "the processor has no AVX-512"
 
 
 IMAGES = normal(64, 3, 8, 6)
@@ -153,8 +153,8 @@ PLACES = {one: by_reference(MaxPool(one), IMAGES) for one in (APART, OVERLAPPING
 )
 def test_poolings_run_along_the_batch_where_it_is_innermost(op: Op, operands: tuple[np.ndarray, ...]) -> None:
     node = node_of(op, *operands)
-    lying = candidates(node, ["numba"]).kernels[0].layouts(node, [BATCH_LAST] * len(operands))
-    assert {*lying.inputs, *lying.outputs} == {BATCH_LAST}
+    signature = kernel_candidates(node, ["numba"]).kernels[0].layouts(node, [BATCH_LAST] * len(operands))
+    assert {*signature.inputs, *signature.outputs} == {BATCH_LAST}
     made = by_numba(op, *operands, given=[BATCH_LAST] * len(operands))
     for got, expected in zip(made, by_reference(op, *operands), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)

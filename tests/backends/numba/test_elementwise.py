@@ -6,16 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from netspec.backends.numba.trace import WRITER, scalar_code, why_untraceable
+from netspec.backends.common.trace import CODED, Untraceable, power
+from netspec.backends.numba.scalar_code import WRITER, scalar_code, why_untraceable
 from netspec.backends.openmp import using_threads
-from netspec.backends.trace import CODED, Untraceable, power
-from netspec.graph.fused import ForEach, Fused, Step
+from netspec.graph.fused import Fused, FusedStep, MultiTensor
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Array, Op, Traits, Xp
 from netspec.graph.ops.elementwise import Add, Cast, Div, Greater, Maximum, Minimum, Mul, Pow, Where
-from netspec.graph.ops.functions import Elu, Exp, Log, Relu, Sigmoid, Sign, Softplus, Sqrt, Tanh
 from netspec.graph.ops.reduce import Broadcast
 from netspec.graph.ops.special import Erf
+from netspec.graph.ops.unary import Elu, Exp, Log, Relu, Sigmoid, Sign, Softplus, Sqrt, Tanh
 from netspec.graph.types import DType, TensorType
 from tests.backends.numba.run import by_numba, by_reference
 
@@ -65,7 +65,7 @@ def test_casts(source: str, target: DType) -> None:
     np.testing.assert_array_equal(by_numba(Cast(target), x)[0], x.astype(str(target)))
 
 
-@pytest.mark.parametrize("other", [one for one in DType if one == one.computed and one not in CODED])
+@pytest.mark.parametrize("other", [one for one in DType if one == one.compute_dtype and one not in CODED])
 def test_types_without_arithmetic_here_are_declined(other: DType) -> None:
     assert why_untraceable(Cast(other), [TensorType((2,), DType.FLOAT32)]) == f"it computes in {other}"
 
@@ -84,7 +84,7 @@ def test_operands_broadcast_in_either_order_of_memory(
     random = np.random.default_rng(1)
     a, b, c = random.normal(size=shape), random.normal(size=other), random.normal(size=shape)
     whole = Layout.channels_last(len(shape)) if last and len(shape) > 2 else PLAIN
-    fused = Fused(3, (Step(Mul(), (0, 1)), Step(Add(), (3, 2)), Step(Greater(), (4, 0))), (4, 5))
+    fused = Fused(3, (FusedStep(Mul(), (0, 1)), FusedStep(Add(), (3, 2)), FusedStep(Greater(), (4, 0))), (4, 5))
     got = by_numba(fused, a, b, c, given=[whole, PLAIN, whole])
     np.testing.assert_allclose(got[0], a * b + c, rtol=1e-14, atol=1e-14)
     np.testing.assert_array_equal(got[1], got[0] > a)
@@ -94,7 +94,7 @@ def test_a_result_may_be_written_over_its_operand_while_others_are_read() -> Non
     """As in an update: the new slot and the new weight in one pass."""
     random = np.random.default_rng(2)
     w, m, g = (random.normal(size=50001).astype(np.float32) for _ in range(3))
-    body = (Step(Mul(), (1, 1)), Step(Add(), (3, 2)), Step(Mul(), (4, 0)), Step(Add(), (5, 2)))
+    body = (FusedStep(Mul(), (1, 1)), FusedStep(Add(), (3, 2)), FusedStep(Mul(), (4, 0)), FusedStep(Add(), (5, 2)))
     got = by_numba(Fused(3, body, (6, 4)), w, m, g, over=0)
     np.testing.assert_allclose(got[1], m * m + g, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(got[0], (m * m + g) * w + g, rtol=1e-5, atol=1e-5)
@@ -102,11 +102,11 @@ def test_a_result_may_be_written_over_its_operand_while_others_are_read() -> Non
 
 def test_one_call_for_many_sets_shared_out_among_threads_and_written_over_operands() -> None:
     random = np.random.default_rng(3)
-    update = Fused(3, (Step(Mul(), (1, 2)), Step(Add(), (0, 3))), (4, 3))
+    update = Fused(3, (FusedStep(Mul(), (1, 2)), FusedStep(Add(), (0, 3))), (4, 3))
     sizes = (1, 100_003, 7, 64, 50_000)
     sets = [(random.normal(size=n), random.normal(size=n), np.array(0.1 * n)) for n in sizes]
     with using_threads(3):
-        got = by_numba(ForEach(update, len(sizes)), *(one for own in sets for one in own), over=0)
+        got = by_numba(MultiTensor(update, len(sizes)), *(one for own in sets for one in own), over=0)
     for (w, g, rate), new, step in zip(sets, got[::2], got[1::2], strict=True):
         np.testing.assert_allclose(step, g * rate, rtol=1e-15)
         np.testing.assert_allclose(new, w + g * rate, rtol=1e-14, atol=1e-15)
@@ -151,7 +151,7 @@ def test_what_cannot_be_traced_is_declined_with_a_reason() -> None:
 
 
 def scalar_symbol(dtype: DType):
-    from netspec.backends.trace import Symbol, Trace
+    from netspec.backends.common.trace import Symbol, Trace
 
     return Symbol(Trace(WRITER), "a0", dtype)
 
@@ -159,4 +159,4 @@ def scalar_symbol(dtype: DType):
 def test_compiling_warns_of_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        by_numba(Fused(2, (Step(Mul(), (0, 1)), Step(Sqrt(), (2,))), (3,)), np.ones(3), np.ones(3))
+        by_numba(Fused(2, (FusedStep(Mul(), (0, 1)), FusedStep(Sqrt(), (2,))), (3,)), np.ones(3), np.ones(3))

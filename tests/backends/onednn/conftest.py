@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from netspec.backends.base import missing_backends
+from netspec.backends.backend import unavailable_reasons
 from netspec.backends.onednn.library import open_library
 from netspec.backends.onednn.native import Engine, open_engine
 from netspec.backends.openmp import using_threads
@@ -14,7 +14,7 @@ from netspec.backends.openmp import using_threads
 
 @pytest.fixture(scope="session")
 def engine() -> Engine:
-    missing = missing_backends(["onednn"])
+    missing = unavailable_reasons(["onednn"])
     if missing:
         pytest.skip(f"no oneDNN: {missing['onednn']}")
     library = open_library()

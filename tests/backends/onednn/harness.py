@@ -10,8 +10,8 @@ import numpy as np
 from netspec.backends.onednn.constants import Arg, DataType, Query
 from netspec.backends.onednn.memory import Memory, MemoryDesc
 from netspec.backends.onednn.native import Engine
-from netspec.backends.onednn.pointwise import reorder
 from netspec.backends.onednn.primitive import PrimitiveDesc
+from netspec.backends.onednn.primitive_descs import reorder
 from netspec.graph.op import Array
 
 LAYOUTS = ["plain", "channels_last", "any"]

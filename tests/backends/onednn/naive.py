@@ -6,7 +6,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from netspec.graph.op import Array
-from netspec.layers.window import Window
+from netspec.graph.ops.window import Window
 
 
 def taps(x: Array, window: Window, fill: float = 0.0) -> Array:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from netspec.backends.onednn import library
-from netspec.backends.onednn.library import FILE, SETTING, Library, load, open_library, wheel_paths, why_missing
+from netspec.backends.onednn.library import FILE, SETTING, Library, load, open_library, unavailable_reason, wheel_paths
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def afresh():
 def test_off_masks_the_library(monkeypatch):
     monkeypatch.setenv(SETTING, "off")
     assert open_library() is None
-    assert why_missing() == f"{SETTING}=off"
+    assert unavailable_reason() == f"{SETTING}=off"
 
 
 def test_a_path_that_does_not_load_is_told_and_nothing_else_is_tried(monkeypatch, tmp_path):
@@ -32,13 +32,13 @@ def test_a_path_that_does_not_load_is_told_and_nothing_else_is_tried(monkeypatch
     wrong.write_bytes(b"not a library")
     monkeypatch.setenv(SETTING, str(wrong))
     assert open_library() is None
-    assert why_missing().startswith(f"{wrong} cannot be loaded: ")
+    assert unavailable_reason().startswith(f"{wrong} cannot be loaded: ")
 
 
 def test_another_library_is_told_from_onednn(monkeypatch):
     monkeypatch.setenv(SETTING, _ctypes.__file__)
     assert open_library() is None
-    assert "is not oneDNN with OpenMP" in why_missing()
+    assert "is not oneDNN with OpenMP" in unavailable_reason()
 
 
 def test_without_a_wheel_the_message_says_what_to_install(monkeypatch, afresh):
@@ -47,14 +47,14 @@ def test_without_a_wheel_the_message_says_what_to_install(monkeypatch, afresh):
     monkeypatch.setattr(library, "load", lambda path: f"{path} cannot be loaded: no such file")
     monkeypatch.setattr(library, "wheel_paths", list)
     assert open_library() is None
-    assert "pip install onednn-cpu-gomp" in why_missing()
+    assert "pip install onednn-cpu-gomp" in unavailable_reason()
 
 
 def test_other_platforms_have_no_wheel(monkeypatch, afresh):
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.delenv(SETTING, raising=False)
     assert open_library() is None
-    assert why_missing() == f"there is no wheel of oneDNN for darwin; {SETTING}=path names a library"
+    assert unavailable_reason() == f"oneDNN has no wheel for darwin; {SETTING}=path names a library"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_system_library_is_taken_unless_it_is_older(monkeypatch, tmp_path, afr
     found = open_library()
     assert found is not None
     assert found.path == chosen
-    assert why_missing() == ""
+    assert unavailable_reason() == ""
 
 
 def test_a_damaged_wheel_is_told(monkeypatch, tmp_path, afresh):
@@ -94,7 +94,7 @@ def test_a_damaged_wheel_is_told(monkeypatch, tmp_path, afresh):
     monkeypatch.setattr(library, "wheel_paths", lambda: [tmp_path / FILE])
     monkeypatch.setattr(library, "FILE", "libdnnl-none.so.3")
     assert open_library() is None
-    assert why_missing().startswith(f"{tmp_path / FILE} cannot be loaded: ")
+    assert unavailable_reason().startswith(f"{tmp_path / FILE} cannot be loaded: ")
 
 
 def test_the_wheel_is_sought_beside_every_site_packages(monkeypatch, tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netspec.backends.onednn import normalization
+from netspec.backends.onednn import primitive_descs
 from netspec.backends.onednn.constants import Algorithm, Arg, NormalizationFlags
 from netspec.graph.op import Array
 from tests.backends.onednn.harness import LAYOUTS, Run, assert_close, describe, uniform
@@ -36,7 +36,7 @@ def test_batch_normalization(engine, shape, layout):
     axes, channel = (0, *range(2, len(shape))), (1, -1, *[1] * (len(shape) - 2))
     desc = describe(engine, shape, layout)
 
-    forward = normalization.batch_normalization_forward(desc, desc, EPSILON, SCALE_SHIFT)
+    forward = primitive_descs.batch_normalization_forward(desc, desc, EPSILON, SCALE_SHIFT)
     run = Run(forward, {Arg.SRC: x, Arg.SCALE: scale, Arg.SHIFT: shift})
     wide = x.astype(np.float64)
 
@@ -47,7 +47,7 @@ def test_batch_normalization(engine, shape, layout):
     assert_close(run[Arg.MEAN], wide.mean(axes), 32)
     assert_close(run[Arg.VARIANCE], wide.var(axes), 32)
 
-    backward = normalization.batch_normalization_backward(desc, desc, desc, EPSILON, SCALE_SHIFT, forward)
+    backward = primitive_descs.batch_normalization_backward(desc, desc, desc, EPSILON, SCALE_SHIFT, forward)
     statistics = {Arg.MEAN: run[Arg.MEAN], Arg.VARIANCE: run[Arg.VARIANCE]}
     run = Run(backward, {Arg.SRC: x, Arg.DIFF_DST: dy, Arg.SCALE: scale, **statistics})
     assert_close(run[Arg.DIFF_SRC], numerical_gradient(expected, x, dy), GRADIENT_TERMS)
@@ -60,7 +60,7 @@ def test_batch_normalization_by_given_statistics(engine):
     scale, shift = uniform(3, seed=3), uniform(3, seed=4)
     desc = describe(engine, x.shape)
     flags = SCALE_SHIFT | NormalizationFlags.USE_GLOBAL_STATS
-    forward = normalization.batch_normalization_forward(desc, desc, EPSILON, flags, training=False)
+    forward = primitive_descs.batch_normalization_forward(desc, desc, EPSILON, flags, training=False)
     given = {Arg.MEAN: mean, Arg.VARIANCE: variance, Arg.SCALE: scale, Arg.SHIFT: shift}
     run = Run(forward, {Arg.SRC: x, **given})
     mean, variance, scale, shift = (one.astype(np.float64).reshape(1, 3, 1, 1) for one in given.values())
@@ -75,12 +75,12 @@ def test_batch_normalization_with_fused_relu(engine, layout):
     scale, shift = uniform(16, seed=2) + 2, uniform(16, seed=3)
     desc, axes, channel = describe(engine, shape, layout), (0, 2, 3), (1, 16, 1, 1)
     flags = SCALE_SHIFT | NormalizationFlags.FUSE_RELU
-    forward = normalization.batch_normalization_forward(desc, desc, EPSILON, flags)
+    forward = primitive_descs.batch_normalization_forward(desc, desc, EPSILON, flags)
     run = Run(forward, {Arg.SRC: x, Arg.SCALE: scale, Arg.SHIFT: shift})
     y = normalize(x, scale.reshape(channel), shift.reshape(channel), axes)
     assert_close(run[Arg.DST], np.maximum(y, 0), 32)
 
-    backward = normalization.batch_normalization_backward(desc, desc, desc, EPSILON, flags, forward)
+    backward = primitive_descs.batch_normalization_backward(desc, desc, desc, EPSILON, flags, forward)
     given = {Arg.MEAN: run[Arg.MEAN], Arg.VARIANCE: run[Arg.VARIANCE], Arg.SCALE: scale}
     workspace = {Arg.WORKSPACE: run.memories[Arg.WORKSPACE]}
     run = Run(backward, {Arg.SRC: x, Arg.DIFF_DST: dy, **given, **workspace})
@@ -98,12 +98,12 @@ def test_layer_normalization(engine, shape):
     x, dy = uniform(*shape), uniform(*shape, seed=1)
     scale, shift = uniform(shape[-1], seed=2), uniform(shape[-1], seed=3)
     desc, statistics = describe(engine, shape), describe(engine, shape[:-1])
-    forward = normalization.layer_normalization_forward(desc, desc, statistics, EPSILON, SCALE_SHIFT)
+    forward = primitive_descs.layer_normalization_forward(desc, desc, statistics, EPSILON, SCALE_SHIFT)
     run = Run(forward, {Arg.SRC: x, Arg.SCALE: scale, Arg.SHIFT: shift})
     assert_close(run[Arg.DST], normalize(x, scale, shift, -1), 32)
 
     arguments = (desc, desc, desc, statistics, EPSILON, SCALE_SHIFT, forward)
-    backward = normalization.layer_normalization_backward(*arguments)
+    backward = primitive_descs.layer_normalization_backward(*arguments)
     given = {Arg.MEAN: run[Arg.MEAN], Arg.VARIANCE: run[Arg.VARIANCE], Arg.SCALE: scale, Arg.SHIFT: shift}
     given = {argument: array for argument, array in given.items() if argument in backward.arguments}
     run = Run(backward, {Arg.SRC: x, Arg.DIFF_DST: dy, **given})
@@ -122,7 +122,7 @@ def test_scale_and_shift_are_taken_one_by_one(engine, flags):
     """The library describes both where it takes one, and refuses to run with what it does not take."""
     x, dy, scale, shift = uniform(4, 3, 5), uniform(4, 3, 5, seed=1), uniform(3, seed=2), uniform(3, seed=3)
     desc = describe(engine, x.shape)
-    forward = normalization.batch_normalization_forward(desc, desc, EPSILON, flags)
+    forward = primitive_descs.batch_normalization_forward(desc, desc, EPSILON, flags)
     given = {}
     if flags & NormalizationFlags.USE_SCALE:
         given[Arg.SCALE] = scale
@@ -131,7 +131,7 @@ def test_scale_and_shift_are_taken_one_by_one(engine, flags):
     shifted = shift.reshape(1, 3, 1) if flags & NormalizationFlags.USE_SHIFT else 0
     assert_close(run[Arg.DST], normalize(x, scaled, shifted, (0, 2)), 32)
 
-    backward = normalization.batch_normalization_backward(desc, desc, desc, EPSILON, flags, forward)
+    backward = primitive_descs.batch_normalization_backward(desc, desc, desc, EPSILON, flags, forward)
     statistics = {Arg.MEAN: run[Arg.MEAN], Arg.VARIANCE: run[Arg.VARIANCE]}
     gradients = Run(backward, {Arg.SRC: x, Arg.DIFF_DST: dy, **given, **statistics})
     gradient = numerical_gradient(lambda values: normalize(values, scaled, shifted, (0, 2)), x, dy)
@@ -144,7 +144,7 @@ def test_layer_normalization_takes_scale_and_shift_one_by_one(engine):
     x = uniform(4, 7)
     desc, statistics = describe(engine, x.shape), describe(engine, (4,))
     for flags in FLAGS:
-        forward = normalization.layer_normalization_forward(desc, desc, statistics, EPSILON, flags)
+        forward = primitive_descs.layer_normalization_forward(desc, desc, statistics, EPSILON, flags)
         takes = {Arg.SCALE: NormalizationFlags.USE_SCALE, Arg.SHIFT: NormalizationFlags.USE_SHIFT}
         ones = {arg: np.ones(7, np.float32) for arg, flag in takes.items() if flags & flag}
         run = Run(forward, {Arg.SRC: x, **ones})
@@ -169,7 +169,7 @@ def test_local_response_normalization(engine, algorithm, channels, layout):
     shape = (2, channels, 4, 5)
     x = uniform(*shape)
     desc, numbers = describe(engine, shape, layout), (algorithm, 3, 0.7, 0.75, 1.5)
-    forward = normalization.lrn_forward(desc, desc, *numbers)
+    forward = primitive_descs.lrn_forward(desc, desc, *numbers)
     run = Run(forward, {Arg.SRC: x})
     assert_close(run[Arg.DST], response(x, algorithm, 3), 16)
 
@@ -180,7 +180,7 @@ def test_local_response_normalization(engine, algorithm, channels, layout):
 def test_softmax(engine, shape, axis, layout, logarithm):
     x, dy = 8 * uniform(*shape), uniform(*shape, seed=1)
     src, dst = describe(engine, shape, "plain" if layout == "any" else layout), describe(engine, shape, layout)
-    forward = normalization.softmax_forward(src, dst, axis, logarithm=logarithm)
+    forward = primitive_descs.softmax_forward(src, dst, axis, logarithm=logarithm)
     y = Run(forward, {Arg.SRC: x})[Arg.DST]
     wide = x.astype(np.float64)
     shifted = wide - wide.max(axis, keepdims=True)
@@ -189,7 +189,7 @@ def test_softmax(engine, shape, axis, layout, logarithm):
     assert_close(y, log if logarithm else np.exp(log), 32)
 
     src, dst = forward[Arg.SRC], forward[Arg.DST]
-    backward = normalization.softmax_backward(src, dst, dst, axis, forward, logarithm=logarithm)
+    backward = primitive_descs.softmax_backward(src, dst, dst, axis, forward, logarithm=logarithm)
     probability = np.exp(log)
     dy = dy.astype(np.float64)
     if logarithm:
@@ -206,6 +206,6 @@ def test_a_fused_relu_makes_zero_of_what_is_not_a_number(engine):
     x[0, 3] = np.nan
     desc = describe(engine, x.shape, "channels_last")
     flags = SCALE_SHIFT | NormalizationFlags.FUSE_RELU
-    forward = normalization.batch_normalization_forward(desc, desc, EPSILON, flags)
+    forward = primitive_descs.batch_normalization_forward(desc, desc, EPSILON, flags)
     run = Run(forward, {Arg.SRC: x, Arg.SCALE: uniform(16), Arg.SHIFT: uniform(16, seed=1)})
     assert not np.isnan(run[Arg.DST]).any()

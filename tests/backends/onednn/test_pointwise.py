@@ -8,7 +8,7 @@ from math import erf
 import numpy as np
 import pytest
 
-from netspec.backends.onednn import pointwise
+from netspec.backends.onednn import primitive_descs
 from netspec.backends.onednn.constants import Algorithm, Arg, DataType, Tag, multiple_src
 from netspec.backends.onednn.memory import Memory, MemoryDesc
 from netspec.graph.op import Array
@@ -52,16 +52,16 @@ def test_eltwise(engine, algorithm, layout):
     shape = (2, 5, 3, 7)
     x, dy = 2 * uniform(*shape), uniform(*shape, seed=1)
     desc = describe(engine, shape, layout)
-    forward = pointwise.eltwise_forward(desc, desc, algorithm, alpha, beta)
+    forward = primitive_descs.eltwise_forward(desc, desc, algorithm, alpha, beta)
     y = Run(forward, {Arg.SRC: x})[Arg.DST]
     assert_close(y, function(x.astype(np.float64)), APPROXIMATE)
 
     slope = numerical_gradient(function, x, dy)
-    backward = pointwise.eltwise_backward(desc, desc, desc, algorithm, forward, alpha, beta)
+    backward = primitive_descs.eltwise_backward(desc, desc, desc, algorithm, forward, alpha, beta)
     assert_close(Run(backward, {Arg.SRC: x, Arg.DIFF_DST: dy})[Arg.DIFF_SRC], slope, APPROXIMATE)
     if by_result is not None:
-        forward = pointwise.eltwise_forward(desc, desc, by_result, alpha, beta)
-        backward = pointwise.eltwise_backward(desc, desc, desc, by_result, forward, alpha, beta)
+        forward = primitive_descs.eltwise_forward(desc, desc, by_result, alpha, beta)
+        backward = primitive_descs.eltwise_backward(desc, desc, desc, by_result, forward, alpha, beta)
         assert_close(Run(backward, {Arg.DST: y, Arg.DIFF_DST: dy})[Arg.DIFF_SRC], slope, APPROXIMATE)
 
 
@@ -73,7 +73,7 @@ def test_eltwise(engine, algorithm, layout):
 def test_eltwise_of_positive_numbers(engine, algorithm, function):
     x = 2 + uniform(3, 5)
     desc = describe(engine, x.shape)
-    forward = pointwise.eltwise_forward(desc, desc, algorithm, training=False)
+    forward = primitive_descs.eltwise_forward(desc, desc, algorithm, training=False)
     assert_close(Run(forward, {Arg.SRC: x})[Arg.DST], function(x.astype(np.float64)), APPROXIMATE)
 
 
@@ -81,7 +81,7 @@ def test_eltwise_in_place(engine):
     x = uniform(17)
     expected = np.maximum(x, 0)
     memory = Memory.of(engine, x)
-    desc = pointwise.eltwise_forward(memory.desc, memory.desc, Algorithm.ELTWISE_RELU)
+    desc = primitive_descs.eltwise_forward(memory.desc, memory.desc, Algorithm.ELTWISE_RELU)
     desc.primitive().bind({Arg.SRC: memory, Arg.DST: memory})()
     np.testing.assert_array_equal(x, expected)
 
@@ -100,7 +100,7 @@ def test_binary(engine, algorithm, other):
     a, b = uniform(2, 5, 3, 7), uniform(*other, seed=1)
     a[0, 0] = b[0, 0, 0, 0]  # some are equal
     desc = describe(engine, a.shape)
-    run = Run(pointwise.binary(desc, describe(engine, other), desc, algorithm), {Arg.SRC: a, Arg.SRC_1: b})
+    run = Run(primitive_descs.binary(desc, describe(engine, other), desc, algorithm), {Arg.SRC: a, Arg.SRC_1: b})
     # Each is a single operation of IEEE 754, correctly rounded; only a quotient may be one unit off.
     np.testing.assert_allclose(run[Arg.DST], BINARY[algorithm](a, b).astype(np.float32), rtol=2.0**-22)
 
@@ -117,7 +117,7 @@ REDUCTIONS: dict[Algorithm, Callable[..., Array]] = {
 def test_reduction(engine, algorithm, axes):
     x = uniform(3, 5, 4, 7)
     expected = REDUCTIONS[algorithm](x.astype(np.float64), axes, keepdims=True)
-    desc = pointwise.reduction(describe(engine, x.shape), describe(engine, expected.shape), algorithm, 2.0, 0.25)
+    desc = primitive_descs.reduction(describe(engine, x.shape), describe(engine, expected.shape), algorithm, 2.0, 0.25)
     assert_close(Run(desc, {Arg.SRC: x})[Arg.DST], expected, 32)
 
 
@@ -129,7 +129,7 @@ def test_concat(engine, axis, layout):
     expected = np.concatenate(parts, axis)
     sources = [describe(engine, shape, "plain" if layout == "any" else layout) for shape in shapes]
     dst = None if layout == "any" else describe(engine, expected.shape, layout)
-    desc = pointwise.concat(sources, dst, axis)
+    desc = primitive_descs.concat(sources, dst, axis)
     run = Run(desc, {multiple_src(i): part for i, part in enumerate(parts)})
     np.testing.assert_array_equal(run[Arg.DST], expected)
 
@@ -191,10 +191,10 @@ def test_resampling(engine, shape, sizes, layout, algorithm):
     x = uniform(*shape)
     y = resample(x.astype(np.float64))
     src, dst = describe(engine, shape, layout), describe(engine, y.shape, layout)
-    forward = pointwise.resampling_forward(src, dst, algorithm)
+    forward = primitive_descs.resampling_forward(src, dst, algorithm)
     assert_close(Run(forward, {Arg.SRC: x})[Arg.DST], y, 8)
 
     dy = uniform(*y.shape, seed=1)
-    backward = pointwise.resampling_backward(src, dst, algorithm, forward)
+    backward = primitive_descs.resampling_backward(src, dst, algorithm, forward)
     gradient = numerical_gradient(resample, x, dy)  # linear: right to float64's rounding over the step, 1e-10
     assert_close(Run(backward, {Arg.DIFF_DST: dy})[Arg.DIFF_SRC], gradient, 16)

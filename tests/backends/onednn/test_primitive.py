@@ -14,8 +14,7 @@ from netspec.backends.onednn.attributes import Attributes, Binary, Eltwise, Post
 from netspec.backends.onednn.constants import Algorithm, Arg, DataType, FpMath, Query, Status, post_op_src
 from netspec.backends.onednn.memory import Memory, MemoryDesc
 from netspec.backends.onednn.native import OneDnnError, c_argument, open_engine
-from netspec.backends.onednn.pointwise import binary, eltwise_forward, reorder
-from netspec.backends.onednn.products import matmul
+from netspec.backends.onednn.primitive_descs import binary, eltwise_forward, matmul, reorder
 from netspec.backends.openmp import using_threads
 from netspec.errors import RunError
 from tests.backends.onednn.harness import Run, assert_close, describe, uniform

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from netspec.backends.onednn import products
+from netspec.backends.onednn import primitive_descs
 from netspec.backends.onednn.attributes import Attributes, Binary, Eltwise
 from netspec.backends.onednn.constants import Algorithm, Arg, post_op_src
 from netspec.backends.onednn.memory import MemoryDesc
@@ -25,7 +25,7 @@ def test_matmul(engine, left, right, transposed):
         rank = len(right)
         weights = stored.permuted((*range(rank - 2), rank - 1, rank - 2))
         assert weights.shape == right
-    desc = products.matmul(describe(engine, left), weights, None, describe(engine, expected.shape))
+    desc = primitive_descs.matmul(describe(engine, left), weights, None, describe(engine, expected.shape))
     assert_close(Run(desc, {Arg.SRC: a, Arg.WEIGHTS: b})[Arg.DST], expected, left[-1])
 
 
@@ -35,7 +35,7 @@ def test_matmul_with_bias_and_a_fused_residual(engine):
         engine, [Eltwise(Algorithm.ELTWISE_TANH), Binary(Algorithm.BINARY_ADD, describe(engine, (3, 4)))]
     )
     shapes = [(3, 5), (5, 4), (1, 4), (3, 4)]
-    desc = products.matmul(*(describe(engine, shape) for shape in shapes), attributes=attributes)
+    desc = primitive_descs.matmul(*(describe(engine, shape) for shape in shapes), attributes=attributes)
     operands = {Arg.SRC: a, Arg.WEIGHTS: b, Arg.BIAS: bias, post_op_src(1): residual}
     expected = np.tanh(a.astype(np.float64) @ b + bias) + residual
     # The library's tanh is a polynomial, right to about 3 · 10⁻⁶ of 1.

@@ -7,21 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from netspec.backends.device import open_device
-from netspec.backends.onednn import pointwise
+from netspec.backends.device_registry import open_device
+from netspec.backends.onednn import primitive_descs
 from netspec.backends.onednn.constants import Algorithm, Arg
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.native import Engine
-from netspec.graph.fused import Fused, Step
-from netspec.graph.kernel import Buffers, Kernel, candidates, kernels_for
-from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.fused import Fused, FusedStep
+from netspec.graph.kernel import Buffers, Kernel, kernel_candidates, kernels_for
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.op import Array, Op
 from netspec.graph.ops.elementwise import Add, Div, Greater, Mul, Neg, Pow, Sub
-from netspec.graph.ops.functions import Abs, Elu, Log, Sigmoid, Softplus, Sqrt, Tanh
 from netspec.graph.ops.reduce import ReduceMean, ReduceSum
 from netspec.graph.ops.shape import Concat
 from netspec.graph.ops.source import Input
 from netspec.graph.ops.special import Gelu, GeluGrad
+from netspec.graph.ops.unary import Abs, Elu, Log, Sigmoid, Softplus, Sqrt, Tanh
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 from tests.backends.onednn.harness import Run
@@ -36,7 +36,7 @@ def test_has_no_kernel(engine: object, op: Op) -> None:
 @pytest.mark.parametrize("algorithm", [Algorithm.ELTWISE_RELU, Algorithm.ELTWISE_EXP], ids=lambda one: one.name)
 def test_the_functions_declined_hide_nan(engine: Engine, algorithm: Algorithm) -> None:
     desc = MemoryDesc.strided(engine, (64,))
-    y = Run(pointwise.eltwise_forward(desc, desc, algorithm), {Arg.SRC: np.full(64, np.nan, np.float32)})[Arg.DST]
+    y = Run(primitive_descs.eltwise_forward(desc, desc, algorithm), {Arg.SRC: np.full(64, np.nan, np.float32)})[Arg.DST]
     assert not np.isnan(y).any()
 
 
@@ -44,19 +44,19 @@ def test_the_functions_declined_hide_nan(engine: Engine, algorithm: Algorithm) -
 def test_the_larger_and_the_smaller_hide_nan_on_the_left(engine: Engine, algorithm: Algorithm) -> None:
     desc = MemoryDesc.strided(engine, (64,))
     operands = {Arg.SRC: np.full(64, np.nan, np.float32), Arg.SRC_1: np.ones(64, np.float32)}
-    np.testing.assert_array_equal(Run(pointwise.binary(desc, desc, desc, algorithm), operands)[Arg.DST], 1)
+    np.testing.assert_array_equal(Run(primitive_descs.binary(desc, desc, desc, algorithm), operands)[Arg.DST], 1)
 
 
 def test_the_largest_of_a_row_hides_nan(engine: Engine) -> None:
     x = np.ones((4, 64), np.float32)
     x[:, 0] = np.nan
     source, target = (MemoryDesc.strided(engine, shape) for shape in ((4, 64), (4, 1)))
-    made = pointwise.reduction(source, target, Algorithm.REDUCTION_MAX)
+    made = primitive_descs.reduction(source, target, Algorithm.REDUCTION_MAX)
     np.testing.assert_array_equal(Run(made, {Arg.SRC: x})[Arg.DST], 1)
 
 
 def node_of(op: Op, *shapes: tuple[int, ...]) -> Node:
-    return op.many(*(Input(f"x{index}", typed(*shape))() for index, shape in enumerate(shapes)))[0].node
+    return op.call_multi(*(Input(f"x{index}", typed(*shape))() for index, shape in enumerate(shapes)))[0].node
 
 
 def kernels(node: Node) -> list[Kernel]:
@@ -65,7 +65,7 @@ def kernels(node: Node) -> list[Kernel]:
     return [
         one
         for one in kernels_for(type(node.op), open_device("cpu").kernels)
-        if one.backend == NAME and one.why_not(node.op, *types) is None
+        if one.backend == NAME and one.reject_reason(node.op, *types) is None
     ]
 
 
@@ -81,7 +81,7 @@ def computed(one: Kernel, node: Node, arrays: Sequence[Array], lies: Layout = PL
 
     inputs = [lying(v.type, how, x) for v, how, x in zip(node.inputs, layouts, arrays, strict=True)]
     y = lying(kind, lies, np.zeros(kind.shape))
-    signature = Signature(layouts, (lies,))
+    signature = LayoutSignature(layouts, (lies,))
     size = one.workspace(node, signature)
     one.bind(node, Buffers(tuple(inputs), (y,), signature, device.allocate(size) if size else None))()
     return y
@@ -149,23 +149,27 @@ def test_one_number_that_is_none_spoils_its_row_alone(engine: object, op: Op) ->
 def test_sums_are_read_as_the_operand_lies_where_that_is_fast(engine: object) -> None:
     node = node_of(ReduceMean((1, 2, 3)), (2, 16, 3, 3))
     (one,) = kernels(node)
-    assert one.layouts(node, [LAST]) == Signature((LAST,), (PLAIN,))
+    assert one.layouts(node, [LAST]) == LayoutSignature((LAST,), (PLAIN,))
     planes = node_of(ReduceMean((2, 3)), (2, 16, 3, 3))
-    assert one.layouts(planes, [LAST]) == Signature((PLAIN,), (PLAIN,))
+    assert one.layouts(planes, [LAST]) == LayoutSignature((PLAIN,), (PLAIN,))
 
 
 def test_concatenation_rounds_its_operands_as_its_result(engine: object) -> None:
-    node, narrow = node_of(Concat(1), (2, 3), (2, 4)), PLAIN.as_stored(DType.BFLOAT16)
+    node, narrow = node_of(Concat(1), (2, 3), (2, 4)), PLAIN.with_dtype(DType.BFLOAT16)
     (one,) = kernels(node)
-    assert one.narrowed(node, Signature((narrow, PLAIN), (narrow,))) == Signature((narrow, narrow), (narrow,))
-    assert one.narrowed(node, Signature((narrow, PLAIN), (PLAIN,))) == Signature((PLAIN, PLAIN), (PLAIN,))
+    assert one.low_precision_signature(node, LayoutSignature((narrow, PLAIN), (narrow,))) == LayoutSignature(
+        (narrow, narrow), (narrow,)
+    )
+    assert one.low_precision_signature(node, LayoutSignature((narrow, PLAIN), (PLAIN,))) == LayoutSignature(
+        (PLAIN, PLAIN), (PLAIN,)
+    )
 
 
 CHOSEN = {
-    "long function": (Gelu(), (128, 64), "onednn:LongFunction"),
+    "long function": (Gelu(), (128, 64), "onednn:LongEltwiseKernel"),
     "short function": (Gelu(), (64, 64), "numba:Elementwise"),
     "cheap function": (Tanh(), (128, 64), "numba:Elementwise"),
-    "many short rows": (ReduceSum((-1,)), (512, 64), "onednn:ShortRows"),
+    "many short rows": (ReduceSum((-1,)), (512, 64), "onednn:ShortRowReduction"),
     "few rows": (ReduceSum((-1,)), (64, 64), "numba:Reduce"),
     "long rows": (ReduceSum((-1,)), (64, 1024), "numba:Reduce"),
     "planes": (ReduceMean((2, 3)), (64, 16, 8, 8), "numba:Reduce"),
@@ -177,9 +181,9 @@ def test_is_chosen_where_it_was_faster(engine: object, op: Op, shape: tuple[int,
     device = open_device("cpu")
     if "numba" not in device.kernels:
         pytest.skip("without numba there is no choice")
-    assert candidates(node_of(op, shape), device.kernels).kernels[0].label == label
+    assert kernel_candidates(node_of(op, shape), device.kernels).kernels[0].label == label
 
 
 def test_leaves_groups_to_those_who_fuse(engine: object) -> None:
-    group = Fused(1, (Step(Gelu(), (0,)), Step(Neg(), (1,))), (2,))
+    group = Fused(1, (FusedStep(Gelu(), (0,)), FusedStep(Neg(), (1,))), (2,))
     assert reasons(group, typed(128, 64)) == []

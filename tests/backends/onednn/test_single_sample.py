@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netspec.exchange.hdf5 import write_weights
-from netspec.train.model import load
+from netspec.exchange.formats.native.hdf5 import write_weights
+from netspec.training.model import load
 from tests.exchange.nets import Net, net_data
 
 CONV = {"type": "Conv2D", "name": "first", "filters": 3, "kernel_size": 3}

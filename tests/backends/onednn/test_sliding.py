@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netspec.backends.onednn import sliding
+from netspec.backends.onednn import primitive_descs
 from netspec.backends.onednn.attributes import Attributes, Eltwise, Sum
 from netspec.backends.onednn.constants import Algorithm, Arg, DataType, FormatKind, Status
 from netspec.backends.onednn.memory import Memory
@@ -15,7 +15,7 @@ from netspec.backends.onednn.native import OneDnnError
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.backends.openmp import using_threads
 from netspec.graph.op import Array
-from netspec.layers.window import Window
+from netspec.graph.ops.window import Window
 from tests.backends.onednn import naive
 from tests.backends.onednn.harness import LAYOUTS, Run, assert_close, buffer, copy, describe, to_plain, uniform
 
@@ -56,7 +56,7 @@ class Convolution:
         self.bias = describe(engine, (filters,))
 
     def forward(self, **options: Any) -> PrimitiveDesc:
-        return sliding.convolution_forward(self.src, self.weights, self.bias, self.dst, self.window, **options)
+        return primitive_descs.convolution_forward(self.src, self.weights, self.bias, self.dst, self.window, **options)
 
     @property
     def operands(self) -> dict[int, Array]:
@@ -79,7 +79,7 @@ def test_convolution_forward(engine, shape, filters, groups, window, layout):
 @in_each_layout
 def test_convolution_backward_data(engine, shape, filters, groups, window, layout):
     conv = Convolution(engine, shape, filters, groups, window, layout)
-    desc = sliding.convolution_backward_data(conv.src, conv.weights, conv.dst, window, conv.forward())
+    desc = primitive_descs.convolution_backward_data(conv.src, conv.weights, conv.dst, window, conv.forward())
     run = Run(desc, {Arg.DIFF_DST: conv.dy, Arg.WEIGHTS: split_groups(conv.w, groups)})
     expected = naive.convolution_input_gradient(conv.dy, conv.w, shape, window, groups)
     assert_close(run[Arg.DIFF_SRC], expected, conv.terms * filters)
@@ -90,7 +90,7 @@ def test_convolution_backward_data(engine, shape, filters, groups, window, layou
 def test_convolution_backward_weights(engine, shape, filters, groups, window, layout):
     conv = Convolution(engine, shape, filters, groups, window, layout)
     arguments = (conv.src, conv.weights, conv.bias, conv.dst, window, conv.forward())
-    run = Run(sliding.convolution_backward_weights(*arguments), {Arg.SRC: conv.x, Arg.DIFF_DST: conv.dy})
+    run = Run(primitive_descs.convolution_backward_weights(*arguments), {Arg.SRC: conv.x, Arg.DIFF_DST: conv.dy})
     expected = naive.convolution_weight_gradient(conv.x, conv.dy, conv.w.shape, window, groups)
     terms = conv.dy[:, 0].size
     assert_close(run[Arg.DIFF_WEIGHTS].reshape(conv.w.shape), expected, terms)
@@ -134,7 +134,9 @@ def test_two_threads_agree_with_the_formula_and_with_themselves(engine):
     conv = Convolution(engine, (4, 16, 5, 5), 8, 1, window)
     with using_threads(2):
         forward = conv.forward()
-        update = sliding.convolution_backward_weights(conv.src, conv.weights, conv.bias, conv.dst, window, forward)
+        update = primitive_descs.convolution_backward_weights(
+            conv.src, conv.weights, conv.bias, conv.dst, window, forward
+        )
         assert_close(Run(forward, conv.operands)[Arg.DST], conv.biased, conv.terms + 1)
         runs = [Run(update, {Arg.SRC: conv.x, Arg.DIFF_DST: conv.dy})[Arg.DIFF_WEIGHTS] for _ in range(3)]
     assert_close(runs[0], naive.convolution_weight_gradient(conv.x, conv.dy, conv.w.shape, window), conv.dy[:, 0].size)
@@ -175,7 +177,7 @@ def test_deconvolution_is_the_transpose_of_a_convolution(engine, shape, channels
     flipped = np.swapaxes(split, axis, axis + 1)  # oneDNN: ([groups,] output channels, input channels, kernel…)
     weights = describe(engine, flipped.shape, "plain" if layout == "plain" else "any")
 
-    forward = sliding.deconvolution_forward(src, weights, bias, dst, window)
+    forward = primitive_descs.deconvolution_forward(src, weights, bias, dst, window)
     y = Run(forward, {Arg.SRC: x, Arg.WEIGHTS: flipped, Arg.BIAS: b})[Arg.DST]
     expected = naive.convolution_input_gradient(x, w, shape, window, groups) + b.reshape(-1, *[1] * len(window.size))
     assert_close(y, expected, w[:, 0].size + 1)
@@ -199,7 +201,7 @@ def test_max_pooling_remembers_where_each_maximum_was(engine, shape, window, lay
     axes = tuple(range(len(shape), seen.ndim))
     y = seen.max(axes)
     src, dst = describe(engine, shape, "plain" if layout == "any" else layout), describe(engine, y.shape, layout)
-    forward = sliding.pooling_forward(src, dst, window, Algorithm.POOLING_MAX)
+    forward = primitive_descs.pooling_forward(src, dst, window, Algorithm.POOLING_MAX)
     assert Arg.WORKSPACE in forward.arguments
     run = Run(forward, {Arg.SRC: x})
     np.testing.assert_array_equal(run[Arg.DST], y)
@@ -210,7 +212,7 @@ def test_max_pooling_remembers_where_each_maximum_was(engine, shape, window, lay
     chosen = indices[seen == y.reshape(*y.shape, *[1] * len(axes))].astype(int)
     expected = np.zeros(x.size)
     np.add.at(expected, chosen, dy.reshape(-1).astype(np.float64))
-    backward = sliding.pooling_backward(src, forward[Arg.DST], window, Algorithm.POOLING_MAX, forward)
+    backward = primitive_descs.pooling_backward(src, forward[Arg.DST], window, Algorithm.POOLING_MAX, forward)
     workspace = run.memories[Arg.WORKSPACE]
     dx = Run(backward, {Arg.DIFF_DST: dy, Arg.WORKSPACE: workspace})[Arg.DIFF_SRC]
     assert_close(dx, expected.reshape(shape))
@@ -230,7 +232,7 @@ def test_average_pooling(engine, shape, window, layout, algorithm):
     x = uniform(*shape)
     y = average(x)
     src, dst = describe(engine, shape, "plain" if layout == "any" else layout), describe(engine, y.shape, layout)
-    forward = sliding.pooling_forward(src, dst, window, algorithm)
+    forward = primitive_descs.pooling_forward(src, dst, window, algorithm)
     assert_close(Run(forward, {Arg.SRC: x})[Arg.DST], y)
 
     # The average is linear and the same for all channels: row i of its Jacobian is the average of the i-th unit vector.
@@ -238,14 +240,14 @@ def test_average_pooling(engine, shape, window, layout, algorithm):
     size = int(np.prod(shape[2:]))
     jacobian = average(np.eye(size).reshape(size, 1, *shape[2:])).reshape(size, -1)
     expected = (dy.astype(np.float64).reshape(*shape[:2], -1) @ jacobian.T).reshape(shape)
-    backward = sliding.pooling_backward(src, forward[Arg.DST], window, algorithm, forward)
+    backward = primitive_descs.pooling_backward(src, forward[Arg.DST], window, algorithm, forward)
     assert_close(Run(backward, {Arg.DIFF_DST: dy})[Arg.DIFF_SRC], expected)
 
 
 def test_pooling_for_inference_keeps_no_workspace(engine):
     src, dst = describe(engine, (1, 2, 4, 4)), describe(engine, (1, 2, 2, 2))
     window = Window((2, 2), (2, 2), ((0, 0), (0, 0)), (1, 1))
-    desc = sliding.pooling_forward(src, dst, window, Algorithm.POOLING_MAX, training=False)
+    desc = primitive_descs.pooling_forward(src, dst, window, Algorithm.POOLING_MAX, training=False)
     assert desc.arguments == [Arg.SRC, Arg.DST]
 
 
@@ -262,5 +264,5 @@ def test_max_pooling_passes_over_what_is_not_a_number(engine):
     x[0, :, 0, 0] = np.nan
     src, dst = describe(engine, x.shape, "channels_last"), describe(engine, (1, 16, 2, 2), "channels_last")
     window = Window((2, 2), (2, 2), ((0, 0), (0, 0)), (1, 1))
-    forward = sliding.pooling_forward(src, dst, window, Algorithm.POOLING_MAX)
+    forward = primitive_descs.pooling_forward(src, dst, window, Algorithm.POOLING_MAX)
     assert not np.isnan(Run(forward, {Arg.SRC: x})[Arg.DST]).any()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.exchange.backend.suite import cases, exclusions, standard_tests
 
-globals().update(standard_tests(__name__))
+TESTS = standard_tests(__name__)
+TESTS |= {name: pytest.mark.slow(suite) for name, suite in TESTS.items() if "RealModel" in name}
+globals().update(TESTS)
 
 
 def test_every_exclusion_is_of_cases_that_there_are() -> None:

@@ -1,4 +1,4 @@
-"""A package as somebody else writes it: a layer, a loss, a solver and a data source for netspec."""
+"""A package as somebody else writes it: a layer, a loss, a solver, a callback and a data source for netspec."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+import netspec
 from netspec.data.base import Dataset, FieldType, Source
-from netspec.graph.ops.functions import Sigmoid
+from netspec.graph.ops.unary import Sigmoid
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
-from netspec.layers.initializers import Initializer, Ones
-from netspec.layers.judging import Judged, PairLoss
+from netspec.layers.initializers.base import Initializer, Ones
+from netspec.layers.losses_and_metrics import ElementLosses, PairLoss
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.scaling import Descend
 from netspec.solvers.transform import Transform
+from netspec.training.loop import TrainingLoop
 
 
 class Gate(LayerSpec):
@@ -31,9 +33,9 @@ class Gate(LayerSpec):
 
     samples: ClassVar = (Sample.of((2, 3)),)
 
-    def build(self, net: Builder, x: Value) -> Value:
+    def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, F) → (N, F)."""
-        return x * Sigmoid()(x * net.parameter("scale", x.shape[1:], self.scale_initializer))
+        return x * Sigmoid()(x * builder.parameter("scale", x.shape[1:], self.scale_initializer))
 
 
 class FourthPower(PairLoss):
@@ -42,10 +44,31 @@ class FourthPower(PairLoss):
     type: Literal["FourthPower"] = "FourthPower"
     samples: ClassVar = (Sample.of((4, 3), (4, 3)),)
 
-    def judge(self, net: Builder, prediction: Value, target: Value) -> Judged:
+    def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
         """prediction, target: (N, …)."""
         square = (prediction - target) * (prediction - target)
-        return Judged.numbers(square * square)
+        return ElementLosses.per_feature(square * square)
+
+
+class StepCounter(netspec.CallbackSpec):
+    """Reports the number of steps."""
+
+    type: Literal["StepCounter"] = "StepCounter"
+    every: int = 1
+    """steps between two reports"""
+
+    def build(self) -> netspec.Callback:
+        """The callback for one training."""
+        return _StepCounter(self.every)
+
+
+class _StepCounter(netspec.Callback):
+    def __init__(self, every: int) -> None:
+        self._every = every
+
+    def on_step_end(self, training: TrainingLoop) -> None:
+        if training.step % self._every == 0:
+            training.emit("note", message=f"{training.step} steps")
 
 
 class Plain(SolverSpec):

@@ -1,9 +1,1 @@
-"""The kernels: which ops oneDNN runs, and how their operands become its arguments. Found by scan."""
-
-from __future__ import annotations
-
-from importlib import import_module
-from pkgutil import iter_modules
-
-for _module in iter_modules(__path__):
-    import_module(f"{__name__}.{_module.name}")
+"""Kernels that run oneDNN primitives, one module for each family of ops."""

@@ -7,45 +7,37 @@ from typing import Any
 
 from netspec.backends.onednn.attributes import Attributes
 from netspec.backends.onednn.constants import Arg
-from netspec.backends.onednn.kernels.base import (
-    CHOSEN,
-    Computation,
-    OneDnnKernel,
-    Place,
-    desc,
-    engine,
-    products_per_second,
-)
-from netspec.backends.onednn.kernels.epilogue import Epilogue, extra_desc, read_epilogue
+from netspec.backends.onednn.epilogue import Epilogue, extra_desc, read_epilogue
+from netspec.backends.onednn.kernel import CHOSEN, Computation, OneDnnKernel, Operand, desc, engine, products_per_second
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.primitive import PrimitiveDesc
-from netspec.backends.onednn.sliding import (
+from netspec.backends.onednn.primitive_descs import (
     convolution_backward_data,
     convolution_backward_weights,
     convolution_forward,
 )
-from netspec.graph.fused import Anchored
+from netspec.graph.fused import EpilogueFused
 from netspec.graph.kernel import kernel
-from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
+from netspec.graph.ops.convolution import Conv, ConvInputGrad, ConvWeightGrad
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
-from netspec.layers.convolution import Conv, ConvInputGrad, ConvWeightGrad
 
 NOTHING = Epilogue(None, ())
 
 VECTOR = 16
-"""Numbers of a vector."""
+"""float32 values in a vector."""
 
 
 def grouped(op: Conv, w: TensorType) -> tuple[int, ...]:
-    """The shape of the kernel as oneDNN wants it: with the groups as an axis of their own, if there are any."""
+    """The shape of the kernel for oneDNN: with an axis for the groups if there are any."""
     if op.groups == 1:
         return w.shape
     return (op.groups, w.shape[0] // op.groups, *w.shape[1:])
 
 
 def any_weights(op: Conv, w: TensorType, multiplied: MemoryDesc) -> MemoryDesc:
-    """Kernels in any layout, of the elements of what they are multiplied with."""
+    """A kernel in a layout that the library chooses, with the element type of the other operand."""
     return MemoryDesc.any(engine(), grouped(op, w), multiplied.dtype)
 
 
@@ -58,9 +50,9 @@ def forward_desc(
 
 
 def depthwise_first(made: PrimitiveDesc, op: Conv, w: TensorType) -> PrimitiveDesc:
-    """The computation by code for channels that are convolved one by one, if they are and there is such code.
+    """The implementation for depthwise convolutions, if it applies and exists.
 
-    Of strided gradients in bfloat16 the library prefers code for groups of any size, which takes twelve times as long.
+    For strided gradients in bfloat16 the library prefers code for any groups, which takes twelve times as long.
     """
     if op.groups == w.shape[0] and w.shape[1] == 1 and op.groups > 1:
         return next((one for one in (made, *made.alternatives()) if "dw" in one.implementation), made)
@@ -68,50 +60,50 @@ def depthwise_first(made: PrimitiveDesc, op: Conv, w: TensorType) -> PrimitiveDe
 
 
 def filled(channels: int) -> float:
-    """The share of what is computed that is wanted, where these channels fill vectors: of 20 it computes 32."""
+    """The share of the computed channels that are used, if channels fill vectors: for 20, 32 are computed."""
     return channels / (-(-channels // VECTOR) * VECTOR)
 
 
-def unrounded(wanted: Signature, *operands: int) -> Signature:
-    """The signature with these operands as they are: the reorder to the library's layout rounds them."""
-    inputs = [one.as_stored(None) if index in operands else one for index, one in enumerate(wanted.inputs)]
-    return Signature(tuple(inputs), wanted.outputs)
+def unrounded(wanted: LayoutSignature, *operands: int) -> LayoutSignature:
+    """The signature without rounding these operands: the reorder to the library's layout rounds them."""
+    inputs = [one.with_dtype(None) if index in operands else one for index, one in enumerate(wanted.inputs)]
+    return LayoutSignature(tuple(inputs), wanted.outputs)
 
 
-@kernel(Conv, Anchored, backend="onednn", rank=10)
+@kernel(Conv, EpilogueFused, backend="onednn", rank=10)
 class Convolution(OneDnnKernel):
     """y = x ∗ w, + bias, post-ops."""
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
-        if isinstance(op, Anchored):
+        if isinstance(op, EpilogueFused):
             if not isinstance(op.anchor, Conv):
                 return f"the anchor is {op.anchor.name}"
             read = self._epilogue(op, types)
             return read if isinstance(read, str) else None
         return None
 
-    def _epilogue(self, op: Conv | Anchored, types: Sequence[TensorType]) -> Epilogue | str:
+    def _epilogue(self, op: Conv | EpilogueFused, types: Sequence[TensorType]) -> Epilogue | str:
         if isinstance(op, Conv):
             return NOTHING
         made = op.anchor.infer(*types[:2])
         assert isinstance(made, TensorType)
         return read_epilogue(op, made, types[2:], channel=1)
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
+    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
         result = node.types[0]
         last = Layout.channels_last(result.rank)
         extras = tuple(last if value.shape == result.shape else PLAIN for value in node.inputs[2:])
-        return Signature((last, CHOSEN, *extras), (last,))
+        return LayoutSignature((last, CHOSEN, *extras), (last,))
 
-    def stored(self, wanted: Signature) -> Signature:
+    def stored(self, wanted: LayoutSignature) -> LayoutSignature:
         return unrounded(wanted, 1)
 
-    def flops_per_second(self, node: Node, lying: Signature) -> float:
-        return filled(node.inputs[1].shape[0]) * products_per_second(lying)
+    def flops_per_second(self, node: Node, signature: LayoutSignature) -> float:
+        return filled(node.inputs[1].shape[0]) * products_per_second(signature)
 
-    def describe(self, node: Node, layouts: Signature) -> Computation:
+    def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         op, types, y = node.op, [value.type for value in node.inputs], node.types[0]
-        assert isinstance(op, (Conv, Anchored))
+        assert isinstance(op, (Conv, EpilogueFused))
         conv = op if isinstance(op, Conv) else op.anchor
         assert isinstance(conv, Conv)
         epilogue = self._epilogue(op, types)
@@ -125,13 +117,13 @@ class Convolution(OneDnnKernel):
         if epilogue.bias is not None:
             bias = desc(types[1 + epilogue.bias], layouts.inputs[1 + epilogue.bias], (y.shape[1],))
         made = forward_desc(conv, src, w, dst, bias, epilogue.attributes(extras))
-        arguments: dict[int, Place] = {
-            Arg.SRC: Place(0, src),
-            Arg.WEIGHTS: Place(1, desc(w, layouts.inputs[1], grouped(conv, w))),
-            Arg.DST: Place(0, dst, output=True),
+        arguments: dict[int, Operand] = {
+            Arg.SRC: Operand(0, src),
+            Arg.WEIGHTS: Operand(1, desc(w, layouts.inputs[1], grouped(conv, w))),
+            Arg.DST: Operand(0, dst, output=True),
         }
         if epilogue.bias is not None and bias is not None:
-            arguments[Arg.BIAS] = Place(1 + epilogue.bias, bias)
+            arguments[Arg.BIAS] = Operand(1 + epilogue.bias, bias)
         arguments |= epilogue.places(extras, 2)
         return Computation(made, arguments, epilogue.slopes())
 
@@ -140,29 +132,29 @@ class Convolution(OneDnnKernel):
 class ConvolutionInputGradient(OneDnnKernel):
     """dx from dy and w."""
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
+    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
         last = Layout.channels_last(node.types[0].rank)
-        return Signature((last, CHOSEN), (last,))
+        return LayoutSignature((last, CHOSEN), (last,))
 
-    def stored(self, wanted: Signature) -> Signature:
+    def stored(self, wanted: LayoutSignature) -> LayoutSignature:
         return unrounded(wanted, 1)
 
-    def flops_per_second(self, node: Node, lying: Signature) -> float:
-        return filled(node.types[0].shape[1]) * products_per_second(lying)
+    def flops_per_second(self, node: Node, signature: LayoutSignature) -> float:
+        return filled(node.types[0].shape[1]) * products_per_second(signature)
 
-    def describe(self, node: Node, layouts: Signature) -> Computation:
+    def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         op, (dy, w), dx = node.op, (value.type for value in node.inputs), node.types[0]
         assert isinstance(op, ConvInputGrad)
         dx_desc, dy_desc = desc(dx, layouts.outputs[0]), desc(dy, layouts.inputs[0])
-        hint = forward_desc(op.conv, desc(dx, layouts.outputs[0].as_stored(layouts.inputs[0].dtype)), w, dy_desc)
+        hint = forward_desc(op.conv, desc(dx, layouts.outputs[0].with_dtype(layouts.inputs[0].dtype)), w, dy_desc)
         made = convolution_backward_data(dx_desc, any_weights(op.conv, w, dy_desc), dy_desc, op.conv.window, hint)
         made = depthwise_first(made, op.conv, w)
         return Computation(
             made,
             {
-                Arg.DIFF_DST: Place(0, dy_desc),
-                Arg.WEIGHTS: Place(1, desc(w, layouts.inputs[1], grouped(op.conv, w))),
-                Arg.DIFF_SRC: Place(0, dx_desc, output=True),
+                Arg.DIFF_DST: Operand(0, dy_desc),
+                Arg.WEIGHTS: Operand(1, desc(w, layouts.inputs[1], grouped(op.conv, w))),
+                Arg.DIFF_SRC: Operand(0, dx_desc, output=True),
             },
         )
 
@@ -171,18 +163,18 @@ class ConvolutionInputGradient(OneDnnKernel):
 class ConvolutionWeightGradient(OneDnnKernel):
     """dw from dy and x."""
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
+    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
         last = Layout.channels_last(node.types[0].rank)
-        return Signature((last, last), (CHOSEN,))
+        return LayoutSignature((last, last), (CHOSEN,))
 
-    def stored(self, wanted: Signature) -> Signature | None:
+    def stored(self, wanted: LayoutSignature) -> LayoutSignature | None:
         alike = wanted.inputs[0].dtype == wanted.inputs[1].dtype
-        return Signature(wanted.inputs, (wanted.outputs[0].as_stored(None),)) if alike else None
+        return LayoutSignature(wanted.inputs, (wanted.outputs[0].with_dtype(None),)) if alike else None
 
-    def flops_per_second(self, node: Node, lying: Signature) -> float:
-        return filled(node.types[0].shape[0]) * products_per_second(lying)
+    def flops_per_second(self, node: Node, signature: LayoutSignature) -> float:
+        return filled(node.types[0].shape[0]) * products_per_second(signature)
 
-    def describe(self, node: Node, layouts: Signature) -> Computation:
+    def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         op, (dy, x), dw = node.op, (value.type for value in node.inputs), node.types[0]
         assert isinstance(op, ConvWeightGrad)
         dy_desc, x_desc = desc(dy, layouts.inputs[0]), desc(x, layouts.inputs[1])
@@ -192,8 +184,8 @@ class ConvolutionWeightGradient(OneDnnKernel):
         return Computation(
             made,
             {
-                Arg.DIFF_DST: Place(0, dy_desc),
-                Arg.SRC: Place(1, x_desc),
-                Arg.DIFF_WEIGHTS: Place(0, desc(dw, layouts.outputs[0], grouped(op.conv, dw)), output=True),
+                Arg.DIFF_DST: Operand(0, dy_desc),
+                Arg.SRC: Operand(1, x_desc),
+                Arg.DIFF_WEIGHTS: Operand(0, desc(dw, layouts.outputs[0], grouped(op.conv, dw)), output=True),
             },
         )

@@ -1,7 +1,7 @@
-"""Layer normalization and its gradient: rows one after another, as the last axis of a matrix.
+"""Layer normalization and its gradient: rows as the last axis of a matrix.
 
 The compiled kernels are as fast or faster (docs/performance.md), and rank above: these are for machines without numba,
-and to race against.
+and for autotuning.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from math import prod
 from typing import Any
 
 from netspec.backends.onednn.constants import Arg, NormalizationFlags
-from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, data_type, engine, why_slow
+from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, data_type, engine, slow_reason
 from netspec.backends.onednn.memory import MemoryDesc
-from netspec.backends.onednn.normalization import layer_normalization_backward, layer_normalization_forward
 from netspec.backends.onednn.primitive import PrimitiveDesc
-from netspec.graph.kernel import kernel, large_narrowed
-from netspec.graph.layout import PLAIN, Layout, Signature
+from netspec.backends.onednn.primitive_descs import layer_normalization_backward, layer_normalization_forward
+from netspec.graph.kernel import kernel, narrow_data_only
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.ops.layer_normalization import LayerNormalization, LayerNormalizationGrad
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
@@ -25,26 +25,26 @@ AFFINE = NormalizationFlags.USE_SCALE | NormalizationFlags.USE_SHIFT
 
 
 class OverRowsKernel(OneDnnKernel):
-    """Base of both: what is of the operand's shape lies in one element type, factors and statistics in float32."""
+    """Base class: data have one element type, factors and statistics are float32."""
 
     inputs: tuple[Arg, ...]
     outputs: tuple[Arg, ...]
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
-        return why_slow(lambda: self.primitive(op, types[0], PLAIN))
+        return slow_reason(lambda: self.primitive(op, types[0], PLAIN))
 
-    def stored(self, wanted: Signature) -> Signature | None:
+    def stored(self, wanted: LayoutSignature) -> LayoutSignature | None:
         return wanted
 
-    def narrowed(self, node: Node, wanted: Signature) -> Signature | None:
-        large = large_narrowed(node, wanted)
+    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature | None:
+        large = narrow_data_only(node, preferred)
         shape, values = node.inputs[0].shape, (*node.inputs, *node.outputs)
-        lying = (*large.inputs, *large.outputs)
-        types = {one.dtype for value, one in zip(values, lying, strict=True) if value.shape == shape}
-        return super().narrowed(node, large) if len(types) == 1 else None
+        signature = (*large.inputs, *large.outputs)
+        types = {one.dtype for value, one in zip(values, signature, strict=True) if value.shape == shape}
+        return super().low_precision_signature(node, large) if len(types) == 1 else None
 
     def primitive(self, op: Any, x: TensorType, layout: Layout) -> PrimitiveDesc:
-        """The computation on rows of `x` that lie so."""
+        """The computation on rows of `x` with these layouts."""
         lies, statistics = _rows(op, x, layout)
         return self.described(op, lies, statistics)
 
@@ -52,27 +52,27 @@ class OverRowsKernel(OneDnnKernel):
         """The computation on such rows, with such statistics."""
         return layer_normalization_forward(lies, lies, statistics, op.epsilon, AFFINE)
 
-    def describe(self, node: Node, layouts: Signature) -> Computation:
+    def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         op, x, layout = node.op, node.inputs[0].type, layouts.inputs[0]
         assert isinstance(op, (LayerNormalization, LayerNormalizationGrad))
         lies, statistics = _rows(op, x, layout)
-        vector = MemoryDesc.strided(engine(), (op.length(x.shape),))
+        vector = MemoryDesc.strided(engine(), (op.row_length(x.shape),))
         known = {Arg.MEAN: statistics, Arg.VARIANCE: statistics}
         known |= dict.fromkeys((Arg.SCALE, Arg.SHIFT, Arg.DIFF_SCALE, Arg.DIFF_SHIFT), vector)
-        places: dict[int, Place] = {
-            argument: Place(index, known.get(argument, lies), output=output)
+        places: dict[int, Operand] = {
+            argument: Operand(index, known.get(argument, lies), output=output)
             for output, arguments in ((False, self.inputs), (True, self.outputs))
             for index, argument in enumerate(arguments)
         }
         made = self.described(op, lies, statistics)
         if Arg.SHIFT in made.arguments and Arg.SHIFT not in places:
-            places[Arg.SHIFT] = places[Arg.SCALE]  # some versions want it for the gradient, and do not look at it
+            places[Arg.SHIFT] = places[Arg.SCALE]  # some versions need it for the gradient without reading it
         return Computation(made, places)
 
 
 def _rows(op: Any, x: TensorType, layout: Layout) -> tuple[MemoryDesc, MemoryDesc]:
-    """The memory of the rows, and of one number for each."""
-    length = op.length(x.shape)
+    """The memory of the rows, and of one value for each."""
+    length = op.row_length(x.shape)
     count = prod(x.shape) // length
     rows = MemoryDesc.strided(engine(), (count, length), dtype=data_type(x, layout))
     return rows, MemoryDesc.strided(engine(), (count,))
@@ -80,7 +80,7 @@ def _rows(op: Any, x: TensorType, layout: Layout) -> tuple[MemoryDesc, MemoryDes
 
 @kernel(LayerNormalization, backend="onednn", rank=4)
 class RowNormalization(OverRowsKernel):
-    """Mean and variance of each row, and the rows by them."""
+    """Mean and variance of each row, and the normalized rows."""
 
     inputs = (Arg.SRC, Arg.SCALE, Arg.SHIFT)
     outputs = (Arg.DST, Arg.MEAN, Arg.VARIANCE)

@@ -1,7 +1,7 @@
 """Local response normalization across channels, channels-last.
 
-Its inference form alone: the library's gradient wants a workspace twice as large as the operand, and together with it
-takes longer than computing the scales anew, as the numba kernel of the gradient does.
+Only the inference form: the library's gradient needs a workspace twice as large as the operand, and with it takes
+longer than recomputing the scales, as the numba kernel of the gradient does.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends.onednn.constants import Algorithm, Arg
-from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, desc
+from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, desc
 from netspec.backends.onednn.memory import MemoryDesc
-from netspec.backends.onednn.normalization import lrn_forward
 from netspec.backends.onednn.primitive import PrimitiveDesc
+from netspec.backends.onednn.primitive_descs import lrn_forward
 from netspec.graph.kernel import kernel
-from netspec.graph.layout import Layout, Signature
+from netspec.graph.layout import Layout, LayoutSignature
+from netspec.graph.ops.lrn import LRN
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
-from netspec.layers.local_response import LRN
 
 
 @kernel(LRN, backend="onednn", rank=10)
@@ -29,23 +29,27 @@ class LocalResponse(OneDnnKernel):
         (x,) = types
         if x.rank != 4:
             return f"{x.rank} axes, not those of images"
+        if op.size % 2 == 0:
+            return "the library supports odd window sizes only"
         made = _described(op, desc(x, Layout.channels_last(4))).implementation
         return None if "jit" in made else f"the library has no fast code for it, only {made}"
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> Signature:
+    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
         last = Layout.channels_last(4)
-        return Signature((last,), (last,))
+        return LayoutSignature((last,), (last,))
 
-    def stored(self, wanted: Signature) -> Signature | None:
+    def stored(self, wanted: LayoutSignature) -> LayoutSignature | None:
         return wanted if wanted.inputs[0].dtype == wanted.outputs[0].dtype else None
 
-    def describe(self, node: Node, layouts: Signature) -> Computation:
+    def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         op, x = node.op, node.inputs[0].type
         assert isinstance(op, LRN)
-        lying = desc(x, layouts.inputs[0])
-        return Computation(_described(op, lying), {Arg.SRC: Place(0, lying), Arg.DST: Place(0, lying, output=True)})
+        signature = desc(x, layouts.inputs[0])
+        return Computation(
+            _described(op, signature), {Arg.SRC: Operand(0, signature), Arg.DST: Operand(0, signature, output=True)}
+        )
 
 
-def _described(op: LRN, lying: MemoryDesc) -> PrimitiveDesc:
+def _described(op: LRN, signature: MemoryDesc) -> PrimitiveDesc:
     numbers = (op.size, op.alpha, op.beta, op.bias)
-    return lrn_forward(lying, lying, Algorithm.LRN_ACROSS_CHANNELS, *numbers, training=False)
+    return lrn_forward(signature, signature, Algorithm.LRN_ACROSS_CHANNELS, *numbers, training=False)

@@ -1,27 +1,26 @@
-"""Recurrences: the products of the steps by oneDNN, on a matrix that is packed once a call; the cell by numba.
+"""Recurrence kernels: the products of the steps by oneDNN, with a matrix that is packed once per call; cells by numba.
 
-The library's own LSTM and GRU do the same in one call each, for these cells alone, and no faster (docs/performance.md).
+The library's own LSTM and GRU do the same in one call each, for these cells only, and no faster (docs/performance.md).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from netspec.backends.base import missing_backends
-from netspec.backends.numba.recurrence import RecurrenceGradKernel, RecurrenceKernel
+from netspec.backends.backend import unavailable_reasons
+from netspec.backends.numba.kernels.recurrence import RecurrenceGradKernel, RecurrenceKernel
 from netspec.backends.onednn.constants import Arg
-from netspec.backends.onednn.kernels.base import engine
+from netspec.backends.onednn.kernel import engine
 from netspec.backends.onednn.memory import Memory, MemoryDesc
-from netspec.backends.onednn.pointwise import reorder
-from netspec.backends.onednn.products import matmul
+from netspec.backends.onednn.primitive_descs import matmul, reorder
+from netspec.graph.execution_plan import align_up
 from netspec.graph.kernel import Thunk, kernel
 from netspec.graph.ops.recurrence import Recurrence, RecurrenceGrad
-from netspec.graph.plan import aligned
 from netspec.graph.types import DType, TensorType
 
 
 class PackedProduct:
-    """The product of a step by a primitive, whose matrix is brought into the layout that it likes first."""
+    """The product of a step by a primitive, whose matrix is reordered to the layout that it prefers."""
 
     def __init__(self, rows: int, matrix: TensorType, *, transposed: bool, biased: bool) -> None:
         height, width = matrix.shape[::-1] if transposed else matrix.shape
@@ -31,10 +30,10 @@ class PackedProduct:
         self._rows, self._made = (MemoryDesc.strided(one, (rows, size)) for size in (height, width))
         self._desc = matmul(self._rows, MemoryDesc.any(one, (height, width)), self._bias, self._made)
         self._packed = self._desc[Arg.WEIGHTS]
-        self.nbytes = aligned(self._packed.nbytes) + self._desc.scratchpad_bytes
+        self.nbytes = align_up(self._packed.nbytes) + self._desc.scratchpad_bytes
 
     def bind(self, rows: Any, matrix: Any, bias: Any | None, made: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
-        """As `netspec.backends.recurrence.Product`."""
+        """See `StepProduct`."""
         packed = Memory(self._packed, scratch)
         pack = reorder(self._matrix, self._packed).primitive()
         arguments = {
@@ -45,7 +44,7 @@ class PackedProduct:
         if self._bias is not None and bias is not None:
             arguments[Arg.BIAS] = Memory(self._bias, bias)
         if self._desc.scratchpad_bytes:
-            arguments[Arg.SCRATCHPAD] = Memory(self._desc[Arg.SCRATCHPAD], scratch[aligned(self._packed.nbytes) :])
+            arguments[Arg.SCRATCHPAD] = Memory(self._desc[Arg.SCRATCHPAD], scratch[align_up(self._packed.nbytes) :])
         once = pack.bind({Arg.SRC: Memory(self._matrix, matrix), Arg.DST: packed})
         return [once], self._desc.primitive().bind(arguments)
 
@@ -53,25 +52,25 @@ class PackedProduct:
 def _why_not(types: tuple[TensorType, ...]) -> str | None:
     if types[0].dtype != DType.FLOAT32:
         return f"oneDNN kernels compute in float32, not {types[0].dtype}"
-    missing = missing_backends(("numba",))
+    missing = unavailable_reasons(("numba",))
     return f"the cell would be compiled by numba: {missing['numba']}" if missing else None
 
 
 @kernel(Recurrence, backend="onednn", rank=10)
-class Scan(RecurrenceKernel):
-    """The steps in turn: product, cell."""
+class RecurrenceForward(RecurrenceKernel):
+    """Product, then cell, at each step."""
 
     product = PackedProduct
 
-    def why_not(self, op: Recurrence, *types: TensorType) -> str | None:
-        return _why_not(types) or super().why_not(op, *types)
+    def reject_reason(self, op: Recurrence, *types: TensorType) -> str | None:
+        return _why_not(types) or super().reject_reason(op, *types)
 
 
 @kernel(RecurrenceGrad, backend="onednn", rank=10)
-class ScanGrad(RecurrenceGradKernel):
-    """The steps from the last to the first: product, cell's gradient."""
+class RecurrenceGradient(RecurrenceGradKernel):
+    """Product, then the cell's gradient, from the last step to the first."""
 
     product = PackedProduct
 
-    def why_not(self, op: RecurrenceGrad, *types: TensorType) -> str | None:
-        return _why_not(types) or super().why_not(op, *types)
+    def reject_reason(self, op: RecurrenceGrad, *types: TensorType) -> str | None:
+        return _why_not(types) or super().reject_reason(op, *types)

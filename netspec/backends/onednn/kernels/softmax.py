@@ -1,6 +1,6 @@
 """Softmax of short vectors, along the last axis, and its gradient.
 
-Of longer vectors, of its logarithm, and of the gradient, the compiled kernels make as much or more.
+For longer vectors, the logarithm, and the gradient, the compiled kernels are as fast or faster.
 """
 
 from __future__ import annotations
@@ -9,39 +9,39 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends.onednn.constants import Arg
-from netspec.backends.onednn.kernels.base import Computation, OneDnnKernel, Place, desc, why_slow
+from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, desc, slow_reason
 from netspec.backends.onednn.memory import MemoryDesc
-from netspec.backends.onednn.normalization import softmax_backward, softmax_forward
 from netspec.backends.onednn.primitive import PrimitiveDesc
+from netspec.backends.onednn.primitive_descs import softmax_backward, softmax_forward
 from netspec.graph.kernel import kernel
-from netspec.graph.layout import PLAIN, Signature
+from netspec.graph.layout import PLAIN, LayoutSignature
 from netspec.graph.ops.softmax import Softmax, SoftmaxGrad
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 
 LONGEST = 128
-"""Elements along the axis: of longer vectors numba's is the faster one."""
+"""Maximum elements along the axis: for longer vectors numba's kernel is faster."""
 
 
 class AlongRows(OneDnnKernel):
-    """Base of both: the elements of a vector lie side by side."""
+    """Base class: the elements of a vector are contiguous."""
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         x = types[0]
         if op.axis % x.rank != x.rank - 1:
-            return "oneDNN has only slow code for vectors whose elements do not lie side by side"
-        return why_slow(lambda: self.primitive(desc(x, PLAIN), x.rank - 1))
+            return "oneDNN has only slow code for vectors that are not contiguous"
+        return slow_reason(lambda: self.primitive(desc(x, PLAIN), x.rank - 1))
 
     def primitive(self, lies: MemoryDesc, axis: int) -> PrimitiveDesc:
-        """The computation on operands and results that lie so; the forward one is the gradient's hint too."""
+        """The computation on operands and results with these layouts; the forward one is also the gradient's hint."""
         return softmax_forward(lies, lies, axis)
 
     def computed(self, node: Node, inputs: Sequence[Arg], output: Arg) -> Computation:
         """The primitive with the node's operands and result as these arguments."""
         x = node.inputs[0].type
         lies = desc(x, PLAIN)
-        places: dict[int, Place] = {argument: Place(index, lies) for index, argument in enumerate(inputs)}
-        return Computation(self.primitive(lies, x.rank - 1), {**places, output: Place(0, lies, output=True)})
+        places: dict[int, Operand] = {argument: Operand(index, lies) for index, argument in enumerate(inputs)}
+        return Computation(self.primitive(lies, x.rank - 1), {**places, output: Operand(0, lies, output=True)})
 
 
 @kernel(Softmax, backend="onednn", rank=6)
@@ -50,10 +50,10 @@ class ShortSoftmax(AlongRows):
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         if types[0].shape[-1] > LONGEST:
-            return f"oneDNN's is the slower one for vectors of {types[0].shape[-1]}"
+            return f"oneDNN is slower for vectors of {types[0].shape[-1]}"
         return super().declines(op, types)
 
-    def describe(self, node: Node, layouts: Signature) -> Computation:
+    def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         return self.computed(node, (Arg.SRC,), Arg.DST)
 
 
@@ -64,5 +64,5 @@ class SoftmaxGradient(AlongRows):
     def primitive(self, lies: MemoryDesc, axis: int) -> PrimitiveDesc:
         return softmax_backward(lies, lies, lies, axis, super().primitive(lies, axis))
 
-    def describe(self, node: Node, layouts: Signature) -> Computation:
+    def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         return self.computed(node, (Arg.DST, Arg.DIFF_DST), Arg.DIFF_SRC)

@@ -1,0 +1,1 @@
+"""Base classes and code generation that the kernels of several backends share."""

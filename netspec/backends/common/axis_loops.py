@@ -1,0 +1,55 @@
+"""Loops over the vectors along one axis of arrays, and the base class of kernels that work on such vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from netspec.backends.common.loops import collapse_loops
+from netspec.graph.kernel import Kernel
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
+from netspec.graph.value import Node
+
+
+@dataclass(frozen=True)
+class AxisLoops:
+    """The vectors along an axis of some arrays: at most two loops over the other axes."""
+
+    count: int
+    """Number of vectors."""
+    inner: int
+    steps: tuple[tuple[int, int], ...]
+    """For each array, the steps between vectors in the outer and in the inner loop."""
+
+    @classmethod
+    def of(cls, places: Sequence[int], arrays: Sequence[Any]) -> AxisLoops | None:
+        """From arrays without the axis; None if they need more than two loops."""
+        loops = collapse_loops(places, arrays)
+        if len(loops.sizes) > 2:
+            return None
+        outer = len(loops.sizes) == 1
+        inner = 1 if outer else loops.sizes[1]
+        return cls(prod(places), inner, tuple((one[0], 0) if outer else (one[0], one[1]) for one in loops.steps))
+
+
+def without_axis(array: Any, axis: int) -> Any:
+    """A view of the first element of each vector along an axis."""
+    return array[(slice(None),) * (axis % array.ndim) + (0,)]
+
+
+class AxisKernel(Kernel):
+    """Base class: operands are plain, or channels-last if the axis is that of the channels."""
+
+    def axis(self, node: Node) -> int:
+        """The axis, counted from the front."""
+        axis: int = node.op.axis  # type: ignore[attr-defined]  # all of these ops have it
+        return axis % len(node.inputs[0].shape)
+
+    def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
+        x = node.inputs[0]
+        last = Layout.channels_last(len(x.shape))
+        taken = last if offered[0] == last and self.axis(node) == 1 else PLAIN
+        layouts = [taken if value.shape == x.shape else PLAIN for value in (*node.inputs, *node.outputs)]
+        return LayoutSignature(tuple(layouts[: len(offered)]), tuple(layouts[len(offered) :]))

@@ -1,0 +1,110 @@
+"""Base class and helpers of batch normalization kernels, for all backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
+
+from netspec.graph.execution_plan import align_up
+from netspec.graph.fused import EpilogueFused, Fused, PrologueFused
+from netspec.graph.kernel import Kernel, narrow_data_only
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
+from netspec.graph.op import Op
+from netspec.graph.ops.batch_normalization import ChannelwiseOp
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
+
+Untraceable = Callable[[Op, Sequence[TensorType]], str | None]
+"""Why a backend cannot generate the scalar code of an op; None if it can."""
+
+
+class ScratchMemory:
+    """Allocates arrays from a workspace, one after another."""
+
+    def __init__(self, workspace: Any, dtype: DType) -> None:
+        self.workspace, self.dtype, self.used = workspace, dtype, 0
+
+    def take(self, count: int) -> Any:
+        """The next `count` elements."""
+        size = count * self.dtype.itemsize
+        made = self.workspace[self.used : self.used + size].view(str(self.dtype))
+        self.used += align_up(size)
+        assert made.size == count, "the workspace is smaller than what was asked for"
+        return made
+
+
+class ChannelNormKernel(Kernel):
+    """Base class: large operands and results have the same layout, plain or channels-last."""
+
+    def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
+        x, op = node.inputs[0], normalization_op(node.op)
+        last = Layout.channels_last(len(x.shape))
+        chosen = last if offered[0] == last and op.axis == 1 and len(x.shape) > 2 else PLAIN
+        layouts = [chosen if value.shape == x.shape else PLAIN for value in (*node.inputs, *node.outputs)]
+        return LayoutSignature(tuple(layouts[: len(offered)]), tuple(layouts[len(offered) :]))
+
+    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature | None:
+        return narrow_data_only(node, preferred)
+
+
+class OperandExtent(Enum):
+    """How an operand broadcasts to the normalized one."""
+
+    WHOLE = "at"
+    CHANNEL = "c"
+    SINGLE = "0"
+    """The values name the index variable of generated code: element, channel, or always the first."""
+
+
+def operand_extent(axis: int, x: TensorType, one: TensorType) -> OperandExtent | None:
+    """How an operand broadcasts to `x`; None for any other way."""
+    padded = (1,) * (x.rank - one.rank) + one.shape
+    if padded == x.shape:
+        return OperandExtent.WHOLE
+    if padded == tuple(size if place == axis else 1 for place, size in enumerate(x.shape)):
+        return OperandExtent.CHANNEL
+    return OperandExtent.SINGLE if one.size == 1 else None
+
+
+def normalization_op(op: Op) -> ChannelwiseOp:
+    """The normalization op, also inside of a fused op."""
+    found = op.anchor if isinstance(op, EpilogueFused) else op.op if isinstance(op, PrologueFused) else op
+    assert isinstance(found, ChannelwiseOp)
+    return found
+
+
+def operand_bytes(node: Node, signature: LayoutSignature) -> int:
+    """Bytes of operands, each read once, and of results."""
+    operands = dict(zip(node.inputs, signature.inputs, strict=True))
+    results = zip(node.outputs, signature.outputs, strict=True)
+    return sum(layout.nbytes(value.type) for value, layout in (*operands.items(), *results))
+
+
+def fusion_reject_reason(
+    base: type[ChannelwiseOp], op: Op, types: Sequence[TensorType], untraceable: Untraceable
+) -> str | None:
+    """Why elementwise ops cannot be fused with a normalization of class `base`; None if they can."""
+    if isinstance(op, EpilogueFused):
+        if not isinstance(op.anchor, base):
+            return f"the anchor is {op.anchor.name}"
+        return _extras_reject_reason(op.anchor, types[0], op.epilogue(len(types) - 3), types[3:], untraceable)
+    if isinstance(op, PrologueFused):
+        if not isinstance(op.op, base):
+            return f"it feeds {op.op.name}"
+        return _extras_reject_reason(op.op, types[0], op.prologue(len(types) - 4), types[4:], untraceable)
+    return None
+
+
+def _extras_reject_reason(
+    op: ChannelwiseOp, x: TensorType, body: Fused, extras: Sequence[TensorType], untraceable: Untraceable
+) -> str | None:
+    """Why elementwise ops on `extras`, and possibly on a value like `x`, cannot be fused."""
+    for one in extras:
+        if operand_extent(op.axis, x, one) is None:
+            return f"an operand of shape {list(one.shape)} does not match {list(x.shape)}"
+    return untraceable(body, [x, *extras] if body.arity > len(extras) else extras)
+
+
+NORMALIZED = "(a0 - a{0}) * a{1} + a{2}"
+"""Normalized x (operand 0) with mean, scale and offset: the same arithmetic everywhere."""

@@ -1,0 +1,201 @@
+"""Base classes of kernels that move elements by copying arrays or parts. A backend registers them with a `Copier`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, Protocol
+
+from netspec.graph.kernel import Buffers, Kernel, Thunk
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
+from netspec.graph.ops.shape import Concat, Flip, PadAxis, Reorder, Slice, Split, Take, TakeGrad, Transpose
+from netspec.graph.types import TensorType
+from netspec.graph.value import Node
+
+MAX_RUNS = 64
+"""Maximum number of runs that are copied by a call each: with more, calling takes as long as copying."""
+
+
+class Copier(Protocol):
+    """The copy functions of a backend."""
+
+    def copy(self, source: Any, target: Any) -> Thunk:
+        """A call that copies an array into another of the same shape and element type."""
+        ...
+
+    def reordered(self, source: Any, target: Any) -> Thunk:
+        """The same for arrays with different memory orders."""
+        ...
+
+    def fill(self, value: float, target: Any) -> Thunk:
+        """A call that writes one value into all elements of an array."""
+        ...
+
+    def added(self, source: Any, target: Any) -> Thunk:
+        """A call that adds an array to another."""
+        ...
+
+
+def chain(calls: Sequence[Thunk]) -> Thunk:
+    """Combine calls into one that runs them in order."""
+    if len(calls) == 1:
+        return calls[0]
+
+    def run() -> None:
+        for one in calls:
+            one()
+
+    return run
+
+
+def runs(index: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Split indices into runs of adjacent elements: offset in `index`, first element, length."""
+    found: list[tuple[int, int, int]] = []
+    for at, place in enumerate(index):
+        if found and place == found[-1][1] + found[-1][2]:
+            start, first, length = found[-1]
+            found[-1] = start, first, length + 1
+        else:
+            found.append((at, place, 1))
+    return found
+
+
+def _part(array: Any, axis: int, start: int, stop: int) -> Any:
+    return array[(slice(None),) * axis + (slice(start, stop),)]
+
+
+class CopyKernel(Kernel):
+    """Base class of kernels that copy elements of any type."""
+
+    copier: Copier
+
+    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
+        return preferred
+
+
+class LayoutPreservingCopy(CopyKernel):
+    """Base class of kernels whose results have the layout of their first operand, plain or channels-last."""
+
+    def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
+        last = Layout.channels_last(len(node.inputs[0].shape))
+        chosen = last if offered[0] == last else PLAIN
+        return LayoutSignature((chosen,) * len(offered), (chosen,) * len(node.outputs))
+
+
+class ConcatKernel(LayoutPreservingCopy):
+    """Copy each operand to its part of the result."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, (y,) = node.op, buffers.outputs
+        assert isinstance(op, Concat)
+        assert y is not None
+        axis, start, calls = op.axis % y.ndim, 0, []
+        for x in buffers.inputs:
+            calls.append(self.copier.copy(x, _part(y, axis, start, start + x.shape[axis])))
+            start += x.shape[axis]
+        return chain(calls)
+
+
+class SliceKernel(LayoutPreservingCopy):
+    """Copy a part."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op = node.op
+        assert isinstance(op, Slice)
+        return self.copier.copy(_part(buffers.inputs[0], op.axis, op.start, op.stop), buffers.outputs[0])
+
+
+class SplitKernel(LayoutPreservingCopy):
+    """Copy each part that is read."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, (x,) = node.op, buffers.inputs
+        assert isinstance(op, Split)
+        ends = tuple(accumulate(op.sizes))
+        parts = zip((0, *ends), ends, buffers.outputs, strict=False)
+        return chain([self.copier.copy(_part(x, op.axis, start, end), y) for start, end, y in parts if y is not None])
+
+
+class RunCopyKernel(LayoutPreservingCopy):
+    """Base class of kernels that move elements by index, one run of adjacent elements at a time."""
+
+    def reject_reason(self, op: Any, *types: TensorType) -> str | None:
+        count = len(runs(op.index))
+        return f"{count} pieces" if count > MAX_RUNS else None
+
+
+class TakeKernel(RunCopyKernel):
+    """Copy runs of elements."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, (x,), (y,) = node.op, buffers.inputs, buffers.outputs
+        assert isinstance(op, Take)
+        return chain([
+            self.copier.copy(_part(x, op.axis, first, first + length), _part(y, op.axis, at, at + length))
+            for at, first, length in runs(op.index)
+        ])  # fmt: skip
+
+
+class TakeGradKernel(RunCopyKernel):
+    """Add up runs of elements in order."""
+
+    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
+        return LayoutSignature(preferred.inputs, tuple(one.with_dtype(None) for one in preferred.outputs))
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, (dy,), (dx,) = node.op, buffers.inputs, buffers.outputs
+        assert isinstance(op, TakeGrad)
+        calls = [self.copier.fill(0, dx)]
+        for at, first, length in runs(op.index):
+            source, target = _part(dy, op.axis, at, at + length), _part(dx, op.axis, first, first + length)
+            calls.append(self.copier.added(source, target))
+        return chain(calls)
+
+
+class FlipKernel(LayoutPreservingCopy):
+    """Copy the operand in reverse order along an axis."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op = node.op
+        assert isinstance(op, Flip)
+        backwards = (slice(None),) * op.axis + (slice(None, None, -1),)
+        return self.copier.copy(buffers.inputs[0][backwards], buffers.outputs[0])
+
+
+class PadAxisKernel(LayoutPreservingCopy):
+    """Copy the operand between constant elements."""
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op, (x,), (y,) = node.op, buffers.inputs, buffers.outputs
+        assert isinstance(op, PadAxis)
+        end = op.before + x.shape[op.axis]
+        calls = [self.copier.copy(x, _part(y, op.axis, op.before, end))]
+        for start, stop in ((0, op.before), (end, end + op.after)):
+            if start < stop:
+                calls.append(self.copier.fill(op.value, _part(y, op.axis, start, stop)))
+        return chain(calls)
+
+
+class TransposeKernel(CopyKernel):
+    """Copy with axes in another order; the operand may have any layout."""
+
+    def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
+        return LayoutSignature(tuple(offered), (PLAIN,))
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        op = node.op
+        assert isinstance(op, Transpose)
+        return self.copier.reordered(buffers.inputs[0].transpose(op.permutation), buffers.outputs[0])
+
+
+class ReorderKernel(CopyKernel):
+    """Copy to another layout or element type."""
+
+    def reject_reason(self, op: Reorder, *types: TensorType) -> str | None:
+        return "only the backend that defined an opaque layout can read it" if op.opaque else None
+
+    def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
+        return LayoutSignature(tuple(offered), (PLAIN,))
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        return self.copier.reordered(buffers.inputs[0], buffers.outputs[0])

@@ -1,0 +1,122 @@
+"""Sums over all axes except the channels: two stages, in an order that depends on sizes only.
+
+A block handles some adjacent channels and a part of their elements; its threads add up what they read, then their sums
+in a fixed tree. If there are several parts, a second launch adds them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netspec.backends.common.copy_kernels import chain
+from netspec.backends.cuda.launch import THREADS, WARP, Launch, Parameter, pointer, sizes
+from netspec.graph.kernel import Thunk
+from netspec.graph.types import DType
+
+ENOUGH_BLOCKS = 528
+"""Blocks that fill the largest GPU: four for each of its 132 multiprocessors."""
+LEAST_EACH, MOST_PIECES = 8, 256
+"""Minimum number of elements per thread for splitting, and the maximum number of parts."""
+
+COLUMNS = """
+__shared__ NUMBER place[THREADS];
+const int side = threadIdx.x % WIDTH, own = threadIdx.x / WIDTH;
+BLOCKS(unit, count) {
+    const Index piece = unit / wide, c = unit % wide * WIDTH + side, first = piece * length;
+    const Index last = first + length < limit ? first + length : limit;
+    const bool inside = c < channels;
+    BODY
+}
+"""
+OVER_ELEMENTS = "for (Index e = first + own; inside && e < last; e += THREADS / WIDTH)"
+"""Loop over the elements of a channel that a thread handles."""
+KEPT = "if (own == 0 && inside)"
+"""Code that runs once for each channel."""
+
+
+@dataclass(frozen=True)
+class ColumnSums:
+    """`limit` elements for each channel, of which `inner` are adjacent."""
+
+    channels: int
+    limit: int
+    inner: int
+
+    @property
+    def width(self) -> int:
+        """Adjacent channels that a block handles."""
+        return 1 if self.inner > 1 else min(WARP, 1 << (self.channels - 1).bit_length())
+
+    @property
+    def wide(self) -> int:
+        """Blocks that cover all channels."""
+        return -(-self.channels // self.width)
+
+    @property
+    def length(self) -> int:
+        """Elements of a channel in a part."""
+        most = self.limit * self.width // (THREADS * LEAST_EACH)
+        return -(-self.limit // max(1, min(-(-ENOUGH_BLOCKS // self.wide), most, MOST_PIECES)))
+
+    @property
+    def pieces(self) -> int:
+        """Number of parts."""
+        return -(-self.limit // self.length)
+
+    @property
+    def together(self) -> ColumnSums:
+        """The parts of each channel as its elements, all handled by one block."""
+        return _Whole(self.channels, self.pieces, 1)
+
+    @property
+    def at(self) -> str:
+        """Index of element e of channel c, in a body."""
+        return "e * channels + c" if self.inner == 1 else "(e / inner * channels + c) * inner + e % inner"
+
+    def launch(self, parameters: Sequence[Parameter], body: str, dtype: DType, **numbers: int) -> Thunk:
+        """A call of a body for each channel and part."""
+        text, units = COLUMNS.replace("BODY", body), self.wide * self.pieces
+        for word, meaning in {"NUMBER": dtype, "THREADS": THREADS, "WIDTH": self.width}.items():
+            text = text.replace(word, str(meaning))
+        limits = sizes(
+            max(self.channels * self.limit, self.limit + self.length + THREADS), count=units, wide=self.wide,
+            length=self.length, limit=self.limit, channels=self.channels, inner=self.inner, **numbers,
+        )  # fmt: skip
+        return Launch([*parameters, *limits], text, units, of_blocks=True).bind()
+
+
+class _Whole(ColumnSums):
+    """Elements that are not split."""
+
+    @property
+    def length(self) -> int:
+        """All elements."""
+        return self.limit
+
+
+def sums(
+    columns: ColumnSums, parameters: Sequence[Parameter], lines: str, values: Sequence[str], finish: str,
+    finished: Sequence[Parameter], take: Callable[[int], Any], dtype: DType, **numbers: int,
+) -> Thunk:  # fmt: skip
+    """Compute sums sum0, sum1, … of `values`, which `lines` compute for element e of channel c, then run `finish`.
+
+    `finished` are the parameters that `finish` uses; `take` allocates scratch memory.
+    """
+    totals = " ".join(f"NUMBER total{k} = 0;" for k in range(len(values)))
+    made = "\n    ".join(f"const NUMBER sum{k} = of_columns<WIDTH>(total{k}, place);" for k in range(len(values)))
+    steps = " ".join(f"total{k} += {value};" for k, value in enumerate(values))
+    reading = f"{totals}\n    {OVER_ELEMENTS} {{\n        {lines}\n        {steps}\n    }}\n    {made}\n    {KEPT} {{ "
+    if columns.pieces == 1:
+        return columns.launch([*parameters, *finished], f"{reading}{finish} }}", dtype, **numbers)
+    parts = [take(columns.pieces * columns.channels) for _ in values]
+    kept = " ".join(f"part{k}[piece * channels + c] = sum{k};" for k in range(len(values)))
+    written = [pointer(f"part{k}", one, written=True) for k, one in enumerate(parts)]
+    again = " ".join(f"total{k} += part{k}[e * channels + c];" for k in range(len(values)))
+    body = f"{totals}\n    {OVER_ELEMENTS} {{ {again} }}\n    {made}\n    {KEPT} {{ {finish} }}"
+    read = [pointer(f"part{k}", one) for k, one in enumerate(parts)]
+    return chain([
+        columns.launch([*parameters, *written], f"{reading}{kept} }}", dtype, **numbers),
+        columns.together.launch([*read, *finished], body, dtype, **numbers),
+    ])  # fmt: skip

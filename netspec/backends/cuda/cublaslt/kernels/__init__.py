@@ -1,0 +1,1 @@
+"""Kernels that run cuBLASLt's matrix products."""

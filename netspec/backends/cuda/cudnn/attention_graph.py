@@ -1,0 +1,110 @@
+"""Attention and its gradient as cuDNN graphs: tensors are (N, heads, positions, channels), with any strides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+from netspec.backends.cuda.cudnn.plans import MOST_WORKSPACE, GraphDescription, Operation, Tensor
+from netspec.graph.ops.attention import AttentionBand
+from netspec.graph.types import DType, TensorType
+
+
+def by_heads(kind: TensorType, dtype: DType) -> Tensor:
+    """Shape and strides of a plain array (N, positions, heads…, channels), with heads second."""
+    n, places, *axes, numbers = kind.shape
+    heads = prod(axes)
+    return Tensor((n, heads, places, numbers), (places * heads * numbers, numbers, heads * numbers, 1), dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionGraph(Operation):
+    """Base class: operands, and the positions that are attended to."""
+
+    most_raced: ClassVar[int] = 4
+    needs_driver: ClassVar[bool] = True
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    band: AttentionBand
+    bias_rows: int | None = None
+    """Number of rows (1 if all are alike) of the float32 score bias that all heads share; None without one.
+
+    The library's own masks support only lengths.
+    """
+
+    @property
+    def dtype(self) -> DType:
+        return self.q.dtype
+
+    @property
+    def y(self) -> Tensor:
+        """The first result."""
+        (n, heads, places, _), numbers = self.q.shape, self.v.shape[-1]
+        return by_heads(TensorType((n, places, heads, numbers), self.dtype), self.dtype)
+
+    @property
+    def total(self) -> Tensor:
+        """The second result: (N, heads, positions, 1)."""
+        n, heads, places, _ = self.q.shape
+        return Tensor((n, heads, places, 1), (heads * places, places, 1, 1), DType.FLOAT32)
+
+    @property
+    def scores(self) -> int:
+        """Number of queries and keys."""
+        return prod(self.q.shape[:-1]) * self.k.shape[2]
+
+    @property
+    def most_workspace(self) -> int:
+        """Bytes of the scores written out, in float32 at least."""
+        return max(MOST_WORKSPACE, self.scores * DType.FLOAT32.itemsize)
+
+    def options(self, to: GraphDescription) -> dict[str, Any]:
+        """The band that is attended to. The library's diagonal contains the first query and the first key."""
+        found: dict[str, Any] = {}
+        if self.bias_rows is not None:
+            n, places = self.k.shape[0], self.k.shape[2]
+            size = self.bias_rows * places
+            found["bias"] = to.read(Tensor((n, 1, self.bias_rows, places), (size, size, places, 1), DType.FLOAT32))
+        if self.band.causal or self.band.window:
+            found["diagonal_band_right_bound"] = 0 if self.band.causal else (self.band.window or 1) - 1
+        if self.band.window:
+            found["diagonal_band_left_bound"] = self.band.window
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionForwardGraph(AttentionGraph):
+    """The results, in the order of the op's."""
+
+    def describe(self, to: GraphDescription) -> None:
+        """Operands are q, k, v, and the score bias."""
+        q, k, v = map(to.read, (self.q, self.k, self.v))
+        y, total = to.graph.sdpa(q=q, k=k, v=v, generate_stats=True, **self.options(to))
+        to.written(y, self.y)
+        to.written(total, self.total)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionGradientGraph(AttentionGraph):
+    """Gradients of q, k and v."""
+
+    @property
+    def known_workspace(self) -> int:
+        """Workspace of frontend 1.23 with cuDNN 9.28, except for a few hundred bytes."""
+        n, heads, places, size = self.q.shape
+        keys, values = self.k.shape[2], self.v.shape[-1]
+        tiles = 2 * n * heads * (-(-places // 64) * 64) * (-(-keys // 128) * 128)
+        shared = 2 * n * heads * keys * (size + values) if self.k.shape[1] < heads else 0
+        whole = tiles if self.deterministic else 4 * n * heads * places * size
+        return whole + shared + 4 * n * heads * places
+
+    def describe(self, to: GraphDescription) -> None:
+        """Operands are q, k, v, both results, the gradient of the first, and the score bias."""
+        q, k, v, y, total, dy = map(to.read, (self.q, self.k, self.v, self.y, self.total, self.y))
+        made = to.graph.sdpa_backward(
+            q=q, k=k, v=v, o=y, dO=dy, stats=total, use_deterministic_algorithm=self.deterministic, **self.options(to)
+        )
+        for tensor, one in zip(made, (self.q, self.k, self.v), strict=True):
+            to.written(tensor, one)

@@ -1,0 +1,213 @@
+"""Attention and its gradient of 16-bit operands, the only precision that cuDNN supports.
+
+Scores and their softmax stay on the chip; the gradient needs one number for each query and head. A deterministic
+gradient writes the scores to the workspace, in 16 bits.
+
+A mask becomes a score bias so low that nothing remains of the masked scores: a query whose keys are all masked gets the
+mean of all values, and this bias as the sum of its softmax, which is how the kernel knows to write zeros instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from functools import cache
+from typing import Any, ClassVar
+
+from netspec.backends.common.channel_norm import ScratchMemory
+from netspec.backends.common.copy_kernels import chain
+from netspec.backends.cuda.cudnn.attention_graph import (
+    AttentionForwardGraph,
+    AttentionGradientGraph,
+    AttentionGraph,
+    by_heads,
+)
+from netspec.backends.cuda.cudnn.plans import CudnnPlan, names, planned, sure, unsupported
+from netspec.backends.cuda.kernels import elementwise
+from netspec.backends.cuda.scalar_code import c_number
+from netspec.graph.execution_plan import align_up
+from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
+from netspec.graph.ops.attention import Attention, AttentionGrad
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
+
+UNSEEN = -(2.0**41)
+"""Bias of masked scores: the sum becomes this number, for any scores below 2¹⁷.
+
+It is a power of two: kernels subtract the rounded product of the maximum score and log2(e) from the unrounded one of
+each. For a query whose keys are all masked, the rounding error of another number would be all that is left, and its
+power infinite.
+"""
+_NUMBER = c_number(UNSEEN, DType.FLOAT32)
+_ADDED = ((), (f"a0 ? 0.0f : {_NUMBER}",))
+_SEEING = ((), (f"a1 < 0.5f * {_NUMBER} ? 0.0f : a0",))  # NaN does not compare as less, and is kept
+
+
+class AttentionKernel(Kernel):
+    """Base class: a plan of the library. The first operands and all results except sums are 16-bit."""
+
+    required_dtypes = (DType.BFLOAT16, DType.FLOAT16)
+    kind: ClassVar[type[AttentionGraph]]
+    operands: ClassVar[tuple[bool, ...]]
+    """Indices of the 16-bit operands, without the mask."""
+    results: ClassVar[tuple[bool, ...]]
+    pick: str | None = None
+    """Name of the plan; default: the one that the library estimates to be fastest."""
+
+    @property
+    def label(self) -> str:
+        return super().label + ("" if self.pick is None else f" by {self.pick}")
+
+    def tuning_variants(self, node: Node, signature: LayoutSignature) -> Sequence[Kernel]:
+        """With other plans."""
+        what = self._what(node, signature)
+        return [] if isinstance(planned(what), str) else [_varied(self, name) for name in names(what)]
+
+    def reject_reason(self, op: Attention | AttentionGrad, *types: TensorType) -> str | None:
+        if types[0].dtype != DType.FLOAT32:
+            return f"cuDNN computes attention in 16 bits, to which {types[0].dtype} is not rounded"
+        found = unsupported(self._described(op, types, self.required_dtypes[0]))
+        return None if found is None else f"cuDNN has no plan: {found}"
+
+    def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
+        return self._lying(node, self.required_dtypes[0], self.results)
+
+    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature | None:
+        dtype = preferred.inputs[0].dtype
+        if dtype not in self.required_dtypes:
+            return None
+        narrow = [one.dtype == dtype for one in preferred.outputs]
+        return self._lying(node, dtype, [own and asked for own, asked in zip(self.results, narrow, strict=True)])
+
+    def _lying(self, node: Node, dtype: DType, results: Sequence[bool]) -> LayoutSignature:
+        operands = (*self.operands, *(False for _ in node.inputs[len(self.operands) :]))
+        narrow = PLAIN.with_dtype(dtype)
+        return LayoutSignature(*(tuple(narrow if one else PLAIN for one in some) for some in (operands, results)))
+
+    def workspace(self, node: Node, signature: LayoutSignature) -> int:
+        mine = align_up(sure(self._what(node, signature)).workspace)
+        return mine + sum(align_up(size) for size in self._spaces(node, signature))
+
+    def _spaces(self, node: Node, layouts: LayoutSignature) -> list[int]:
+        """Bytes in addition to the library's: score bias, 32-bit results, and further scratch memory."""
+        added = [4 * value.type.size for value in node.inputs[len(self.operands) :]]
+        wide = [2 * node.types[index].size for index in self._widened(layouts)]
+        return [*added, *wide, self.further(node)]
+
+    def further(self, node: Node) -> int:
+        """Bytes of further scratch memory."""
+        raise NotImplementedError  # abstract
+
+    def _widened(self, layouts: LayoutSignature) -> list[int]:
+        """Results that the library writes in 16 bits and that are stored in 32."""
+        return [index for index, own in enumerate(self.results) if own and layouts.outputs[index].dtype is None]
+
+    def _what(self, node: Node, layouts: LayoutSignature) -> AttentionGraph:
+        return self._described(
+            node.op, [value.type for value in node.inputs], layouts.inputs[0].stored_dtype(node.types[0])
+        )
+
+    def _described(self, op: Any, types: Sequence[TensorType], dtype: DType) -> AttentionGraph:
+        q, k, v = (by_heads(one, dtype) for one in types[:3])
+        mask = types[len(self.operands) :]
+        rows = mask[0].shape[1] if mask else None
+        return self.kind(
+            q=q, k=k, v=v, band=op.band, bias_rows=rows, deterministic=self.deterministic, pick=self.pick
+        )  # fmt: skip
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        """Calls: the score bias, the library, and conversions."""
+        plan, space = sure(self._what(node, buffers.layouts)), buffers.workspace
+        assert isinstance(plan, CudnnPlan), "nothing runs on a GPU that is not there"
+        assert space is not None
+        scratch, calls = ScratchMemory(space[align_up(plan.workspace) :], DType.UINT8), list[Thunk]()
+        operands, masks = [*buffers.inputs[: len(self.operands)]], buffers.inputs[len(self.operands) :]
+        added = [scratch.take(4 * mask.size).view("float32").reshape(mask.shape) for mask in masks]
+        calls += [elementwise.bound(_ADDED, [mask], [one]) for mask, one in zip(masks, added, strict=True)]
+        results, wide = [*buffers.outputs], self._widened(buffers.layouts)
+        for index in wide:
+            kind = node.types[index]
+            results[index] = scratch.take(2 * kind.size).view(operands[0].dtype).reshape(kind.shape)
+        calls += self.called(plan, [*operands, *added], results, scratch, space)
+        calls += [
+            elementwise.copy(results[index], made)
+            for index in wide
+            if (made := buffers.outputs[index]) is not None
+        ]  # fmt: skip
+        return chain(calls)
+
+    def called(
+        self, plan: CudnnPlan, operands: list[Any], results: list[Any], scratch: ScratchMemory, space: Any
+    ) -> list[Thunk]:
+        """The library's call, with calls that handle fully masked queries."""
+        raise NotImplementedError  # abstract
+
+
+def _seeing(x: Any, total: Any, made: Any) -> Thunk:
+    """A call that writes x, (N, T, heads…, V), with zeros for fully masked queries; total: (N, heads…, T)."""
+    along = total.transpose(0, total.ndim - 1, *range(1, total.ndim - 1))[..., None]
+    return elementwise.bound(_SEEING, [x, along], [made])
+
+
+@cache
+def _varied(one: AttentionKernel, pick: str) -> AttentionKernel:
+    """The same kernel with another plan."""
+    made = copy(one)
+    made.pick = pick
+    return made
+
+
+@kernel(Attention, backend="cudnn", rank=10)
+class AttentionForward(AttentionKernel):
+    """y and the logarithm of the sum of each softmax."""
+
+    kind = AttentionForwardGraph
+    operands = (True, True, True)
+    results = (True, False)
+
+    def further(self, node: Node) -> int:
+        """The sums, if no one else reads them."""
+        return node.types[1].nbytes
+
+    def called(
+        self, plan: CudnnPlan, operands: list[Any], results: list[Any], scratch: ScratchMemory, space: Any
+    ) -> list[Thunk]:
+        y, total = results
+        if total is None:
+            shape = (y.shape[0], *y.shape[2:-1], y.shape[1])
+            total = scratch.take(4 * (y.size // y.shape[-1])).view("float32").reshape(shape)
+        calls = [plan.bind(operands, [y, total], space)]
+        return calls if len(operands) == len(self.operands) else [*calls, _seeing(y, total, y)]
+
+
+@kernel(AttentionGrad, backend="cudnn", rank=10)
+class AttentionGradient(AttentionKernel):
+    """dq, dk and dv."""
+
+    kind = AttentionGradientGraph
+    operands = (True, True, True, True, False, True)
+    results = (True, True, True)
+
+    def further(self, node: Node) -> int:
+        """Memory for results that are not read, and the gradient without that of fully masked queries."""
+        masked = len(node.inputs) > len(self.operands)
+        unread = align_up(2 * max(kind.size for kind in node.types))
+        return unread + (2 * node.inputs[5].type.size if masked else 0)
+
+    def called(
+        self, plan: CudnnPlan, operands: list[Any], results: list[Any], scratch: ScratchMemory, space: Any
+    ) -> list[Thunk]:
+        calls, total, dy = list[Thunk](), operands[4], operands[5]
+        if len(operands) > len(self.operands):
+            operands[5] = scratch.take(2 * dy.size).view(dy.dtype).reshape(dy.shape)
+            calls.append(_seeing(dy, total, operands[5]))
+        unread = scratch.take(2 * max(one.size for one in operands[:3])).view(dy.dtype)
+        return [*calls, plan.bind(operands, [unread if one is None else one for one in results], space)]
+
+
+@kernel(AttentionGrad, backend="cudnn", rank=11)
+class NondeterministicAttentionGradient(AttentionGradient):
+    """Like `AttentionGradient`, with sums in an order that varies."""
+
+    deterministic = False

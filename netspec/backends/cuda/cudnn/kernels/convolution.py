@@ -1,0 +1,206 @@
+"""Convolutions, transposed convolutions and their gradients, channels-last, with 1 to 3 spatial axes.
+
+The library has nondeterministic plans for gradients in float32 and tf32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from functools import cache
+from typing import Any
+
+from netspec.backends.common.copy_kernels import chain
+from netspec.backends.cuda.contraction import ContractionKernel, anchor_of
+from netspec.backends.cuda.cudnn.convolution_graph import ConvolutionGraph, ConvolutionKind
+from netspec.backends.cuda.cudnn.plans import AssumedPlan, CudnnPlan, Tensor, names, planned, sure
+from netspec.backends.cuda.kernels import elementwise
+from netspec.graph.execution_plan import align_up
+from netspec.graph.fused import EpilogueFused
+from netspec.graph.kernel import Kernel, Thunk, kernel
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
+from netspec.graph.op import Op
+from netspec.graph.ops.convolution import Conv, ConvInputGrad, ConvWeightGrad
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
+
+
+def last(kind: TensorType) -> Layout:
+    """Channels innermost."""
+    return Layout.channels_last(kind.rank)
+
+
+def written_as_read(layouts: LayoutSignature) -> bool:
+    """Whether the result has the element type of the operands, the only one that the library writes."""
+    return layouts.outputs[0].dtype == layouts.inputs[0].dtype
+
+
+class ConvolutionKernel(ContractionKernel):
+    """Base class: a plan of the library."""
+
+    library = "cuDNN"
+    channel = 1
+    unrounded = False
+    kind: ConvolutionKind
+    pick: str | None = None
+    """Name of the plan; default: the one that the library estimates to be fastest."""
+    apart: bool = False
+    """Whether the epilogue adds the bias."""
+
+    @property
+    def label(self) -> str:
+        apart = ", the bias apart" if self.apart else ""
+        return super().label + ("" if self.pick is None else f" by {self.pick}{apart}")
+
+    def tuning_variants(self, node: Node, signature: LayoutSignature) -> Sequence[Kernel]:
+        """With other plans, and if it adds a bias, with plans that do not."""
+        found = list[Kernel]()
+        for apart in (False, True)[: 1 + (self.body(node)[0] is not None)]:
+            one = _varied(self, None, apart)
+            what = one._described(node, signature)
+            if not isinstance(planned(what), str):
+                found += [_varied(self, name, apart) for name in names(what)]
+        return found
+
+    def adds_bias(self, op: Op, dtype: DType) -> bool:
+        return not self.apart and isinstance(op, Conv) and dtype == DType.FLOAT32
+
+    def declines(self, op: Op, types: Sequence[TensorType]) -> str | None:
+        conv = op if isinstance(op, Conv) else getattr(op, "conv", None)
+        if not isinstance(conv, Conv) or isinstance(op, Conv) != (self.kind is ConvolutionKind.FORWARD):
+            return f"the anchor is {op.name}"
+        a, b = types[:2]
+        made = op.infer(a, b)
+        assert isinstance(made, TensorType)
+        found = planned(self.described(op, (a, b, made), (last(a), last(b), last(made)), biased=False))
+        return f"cuDNN has no plan: {found}" if isinstance(found, str) else None
+
+    def described(
+        self, op: Op, types: Sequence[TensorType], layouts: Sequence[Layout], *, biased: bool
+    ) -> ConvolutionGraph:
+        """The operation to plan for two operands and the result."""
+        conv = op if isinstance(op, Conv) else op.conv  # type: ignore[attr-defined]  # `declines` has looked
+        a, b, y = map(Tensor.of, types, layouts)
+        asked = {"deterministic": self.deterministic, "tf32": self.tf32}
+        return ConvolutionGraph(self.kind, conv.window, a, b, y, biased, pick=self.pick, **asked)
+
+    def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
+        y = node.types[0]
+        inputs = [last(value.type) for value in node.inputs[:2]]
+        inputs += [last(y) if value.shape == y.shape else PLAIN for value in node.inputs[2:]]
+        return LayoutSignature(tuple(inputs), (last(y),))
+
+    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature | None:
+        found = super().low_precision_signature(node, preferred)
+        if found is None:
+            return None
+        if self.body(node)[0] is not None and not written_as_read(found):
+            return None
+        return None if isinstance(planned(self._described(node, found)), str) else found
+
+    def own_workspace(self, node: Node, layouts: LayoutSignature) -> int:
+        more = (
+            0
+            if written_as_read(layouts)
+            else node.types[0].size * layouts.inputs[0].stored_dtype(node.types[0]).itemsize
+        )
+        return align_up(self.plan(node, layouts).workspace) + more
+
+    def contraction(
+        self, node: Node, layouts: LayoutSignature, operands: Sequence[Any], y: Any, space: Any | None
+    ) -> Thunk:
+        plan = self.plan(node, layouts)
+        assert isinstance(plan, CudnnPlan), "nothing runs on a GPU that is not there"
+        if written_as_read(layouts):
+            return plan.bind(operands, [y], space)
+        assert space is not None
+        flat = space[align_up(plan.workspace) :][: y.size * operands[0].itemsize].view(operands[0].dtype)
+        made = layouts.outputs[0].view_elements(flat, node.types[0])
+        return chain([plan.bind(operands, [made], space), elementwise.copy(made, y)])
+
+    def plan(self, node: Node, layouts: LayoutSignature) -> CudnnPlan | AssumedPlan:
+        """The plan of a node with these layouts. Raises `RuntimeError` if there is none."""
+        return sure(self._described(node, layouts))
+
+    def _described(self, node: Node, layouts: LayoutSignature) -> ConvolutionGraph:
+        types = (node.inputs[0].type, node.inputs[1].type, node.types[0])
+        signature = (*layouts.inputs[:2], layouts.outputs[0].with_dtype(layouts.inputs[0].dtype))
+        return self.described(anchor_of(node.op), types, signature, biased=self.body(node)[0] is not None)
+
+
+@cache
+def _varied(one: ConvolutionKernel, pick: str | None, apart: bool) -> ConvolutionKernel:
+    """The same kernel with another plan."""
+    made = copy(one)
+    made.pick, made.apart = pick, apart
+    return made
+
+
+@kernel(Conv, EpilogueFused, backend="cudnn", rank=10)
+class ConvForward(ConvolutionKernel):
+    """y = x ∗ w, + bias."""
+
+    kind = ConvolutionKind.FORWARD
+
+
+@kernel(ConvInputGrad, EpilogueFused, backend="cudnn", rank=10)
+class ConvInputGradient(ConvolutionKernel):
+    """dx from dy and w; a transposed convolution."""
+
+    kind = ConvolutionKind.INPUT
+
+
+@kernel(ConvWeightGrad, backend="cudnn", rank=10)
+class ConvWeightGradient(ConvolutionKernel):
+    """dw from dy and x."""
+
+    kind = ConvolutionKind.WEIGHT
+
+
+@kernel(Conv, EpilogueFused, backend="cudnn", rank=14)
+class Tf32ConvForward(ConvForward):
+    """Like `ConvForward`, with operands rounded to tf32."""
+
+    tf32 = True
+
+
+@kernel(ConvInputGrad, EpilogueFused, backend="cudnn", rank=14)
+class Tf32ConvInputGradient(ConvInputGradient):
+    """Like `ConvInputGradient`, with operands rounded to tf32."""
+
+    tf32 = True
+
+
+@kernel(ConvWeightGrad, backend="cudnn", rank=14)
+class Tf32ConvWeightGradient(ConvWeightGradient):
+    """Like `ConvWeightGradient`, with operands rounded to tf32."""
+
+    tf32 = True
+
+
+@kernel(ConvInputGrad, EpilogueFused, backend="cudnn", rank=11)
+class NondeterministicConvInputGradient(ConvInputGradient):
+    """Like `ConvInputGradient`, with sums in an order that varies."""
+
+    deterministic = False
+
+
+@kernel(ConvWeightGrad, backend="cudnn", rank=11)
+class NondeterministicConvWeightGradient(ConvWeightGradient):
+    """Like `ConvWeightGradient`, with sums in an order that varies."""
+
+    deterministic = False
+
+
+@kernel(ConvInputGrad, EpilogueFused, backend="cudnn", rank=15)
+class NondeterministicTf32ConvInputGradient(Tf32ConvInputGradient):
+    """Like `Tf32ConvInputGradient`, with sums in an order that varies."""
+
+    deterministic = False
+
+
+@kernel(ConvWeightGrad, backend="cudnn", rank=15)
+class NondeterministicTf32ConvWeightGradient(Tf32ConvWeightGradient):
+    """Like `Tf32ConvWeightGradient`, with sums in an order that varies."""
+
+    deterministic = False

@@ -1,0 +1,270 @@
+"""`GraphExecutor`: the calls of a program as one CUDA graph, with inputs copied while the previous run is in progress.
+
+There are two input slots. `write` fills the slot that the last run did not read: inputs go into pinned host memory, and
+from there to the GPU on a separate stream. The graph of each slot first copies its inputs to where kernels read them,
+and finally reports the guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netspec.backends.cuda import launch
+from netspec.backends.cuda.execution_queue import ExecutionQueue, PendingRun
+from netspec.backends.cuda.launch import Launch, pointer, sizes
+from netspec.backends.cuda.side_stream import side_stream
+from netspec.backends.executor import BoundProgram, Executor, Outcome
+from netspec.backends.process_group import communicating_graphs, world
+from netspec.errors import listing
+from netspec.graph.execution_plan import ALIGNMENT, ExecutionPlan, align_up
+from netspec.graph.kernel import Thunk
+from netspec.graph.ops.source import Input
+from netspec.graph.value import Node
+
+if TYPE_CHECKING:
+    from netspec.backends.cuda.device import CudaDevice
+
+SLOTS = 2
+"""Number of input slots: one is written while a run reads the other."""
+AT_ONCE = 16
+"""Bytes that a thread copies with one instruction."""
+CHUNK = 1 << 12
+"""Instructions of a block per table row."""
+TAKE = """
+BLOCKS(unit, count) {
+    const int64 *row = table + unit * 3;
+    const Four<int32> *from = (const Four<int32> *)row[1];
+    Four<int32> *to = (Four<int32> *)row[2];
+    for (int i = threadIdx.x; i < row[0]; i += blockDim.x) to[i] = from[i];
+}
+"""
+
+
+@dataclass(frozen=True)
+class CapturedGraph:
+    """Captured calls."""
+
+    launch: Thunk
+    sends: float
+    """Bytes that this worker sends in each run, as counted by its calls."""
+
+
+class InputSlot:
+    """One of the two input slots, with the graphs that start there."""
+
+    def __init__(self, device: CudaDevice, bound: BoundProgram, nbytes: int, places: Mapping[str, int]) -> None:
+        flow = device.flow
+        self.staged = flow.pinned(nbytes)
+        """Pinned host memory for inputs."""
+        self.memory = device.allocate(nbytes)
+        """Device memory for inputs."""
+        kinds = {node.op.label: node.outputs[0] for node in bound.plan.order if isinstance(node.op, Input)}
+        self.targets = {
+            name: device.view(self.staged, place, kinds[name].type, bound.plan.layouts[kinds[name]])
+            for name, place in places.items()
+        }
+        self.report = None if bound.guard is None else flow.pinned(ALIGNMENT).view(str(bound.guard.dtype))
+        self.arrived, self.judged, self.done = flow.event(), flow.event(), flow.event()
+        self.take = bind_input_copies(self.memory, places, bound.inputs)
+        self.graphs: dict[tuple[str, bool], CapturedGraph] = {}
+        self.used = True
+        """Whether a run has read what was written last."""
+
+
+class GraphExecutor(Executor):
+    """Runs ahead of the processor: a guard is checked during the next run, or when its outcome is requested."""
+
+    def __init__(self, device: CudaDevice, bound: BoundProgram) -> None:
+        super().__init__(device, bound)
+        self.flow: ExecutionQueue = device.flow
+        self.recording = CaptureLimits.of(bound.plan)
+        places, nbytes = dict[str, int](), 0
+        for name, array in bound.inputs.items():
+            places[name], nbytes = nbytes, nbytes + align_up(array.nbytes)
+        self._slots = [InputSlot(device, bound, max(nbytes, ALIGNMENT), places) for _ in range(SLOTS)]
+        self.targets = self._slots[0].targets
+        self._now = self._slots[0]
+        self._judge = self.flow.judge(bound.guard) if bound.guard is not None else None
+        if world().size > 1:
+            communicating_graphs.add(self)
+        self._warm = False  # the first run compiles and loads kernels
+
+    def forget(self) -> None:
+        """Drop the captured graphs: the next run captures them again."""
+        for slot in self._slots:
+            slot.graphs.clear()
+
+    def write(self, inputs: Mapping[str, Any]) -> None:
+        """Start copying inputs while the previous run is in progress."""
+        if self._now.used:
+            self._now = next(one for one in self._slots if one is not self._now)
+        slot, flow = self._now, self.flow
+        slot.arrived.synchronize()  # the previous contents of the slot have been copied
+        for name, array in slot.targets.items():
+            np.copyto(array, inputs[name], casting="unsafe")
+        flow.copies.wait_event(slot.done)  # the run that read the slot has ended
+        flow.send(slot.staged, slot.memory)
+        slot.arrived.record(flow.copies)
+        slot.used = False
+
+    def take(self) -> None:
+        """Copy the inputs from the slot to where kernels read them."""
+        self.flow.stream.wait_event(self._now.arrived)
+        self._now.take()
+        self._now.done.record(self.flow.stream)
+        self._now.used = True
+
+    def run(self) -> Outcome:
+        """Start a run, then raise `NonFiniteLoss` for the previous run if its guard was not finite.
+
+        If kernels write states that the flag cannot stop, wait for the guard first.
+        """
+        bound, flow, slot, how = self.bound, self.flow, self._now, self.recording
+        if how.unstopped or not how.writes:
+            flow.settle()
+        flow.stream.wait_event(slot.arrived)
+        slot.used = True
+        if how.looks:
+            self._play("first", [slot.take, bound.before.run, self._tell])
+            slot.judged.record(flow.stream)
+            outcome = self._pending(slot, slot.judged)
+            try:
+                outcome()
+            finally:
+                slot.done.record(flow.stream)
+            bound.writing()
+            self._play("second", [bound.after.run])
+            slot.done.record(flow.stream)
+        else:
+            bound.writing()
+            judge = [] if self._judge is None or not how.writes else [self._judge]
+            self._play("whole", [slot.take, bound.before.run, *judge, bound.after.run, self._tell])
+            slot.done.record(flow.stream)
+            outcome = self._pending(slot, slot.done)
+            if how.writes and how.guarded:
+                flow.begun(outcome)
+            elif how.guarded:
+                outcome()
+        self._warm = True
+        return outcome if how.guarded else float
+
+    def _pending(self, slot: InputSlot, done: Any) -> PendingRun:
+        flow = self.flow
+        flow.runs += self.recording.writes
+
+        def origin() -> Any:
+            self._now = slot
+            with self.device.running():
+                return self.bound.origin()
+
+        return PendingRun(flow, flow.runs, done, slot.report, origin)
+
+    def _tell(self) -> None:
+        """Copy the guard to host memory."""
+        if self.bound.guard is not None:
+            self.flow.tell(self.bound.guard, self._now.report)
+
+    def _play(self, part: str, calls: Sequence[Callable[[], None]]) -> None:
+        """Replay the captured calls; run them one by one the first time, or if they cannot be captured."""
+        graphs, workers = self._now.graphs, world()
+        calls = [*calls, side_stream().rejoin]
+        if not self.recording.records or not self._warm:
+            for one in calls:
+                one()
+            return
+        key = part, workers.silent
+        if key not in graphs:
+            before = workers.sent
+            graphs[key] = CapturedGraph(self.flow.recorded(calls), workers.sent - before)
+            workers.sent = before
+        graphs[key].launch()
+        workers.sent += graphs[key].sends
+
+
+def bind_input_copies(memory: Any, places: Mapping[str, int], inputs: Mapping[str, Any]) -> Thunk:
+    """A call that copies all inputs from a slot to where kernels read them."""
+    rows, start = [], launch.engine.address(memory)
+    for name, array in inputs.items():
+        units, to = -(-array.nbytes // AT_ONCE), launch.engine.address(array)
+        rows += [
+            [min(CHUNK, units - unit), start + places[name] + unit * AT_ONCE, to + unit * AT_ONCE]
+            for unit in range(0, units, CHUNK)
+        ]
+    if not rows:
+        return lambda: None
+    table = launch.engine.table(np.array(rows, np.int64))
+    parameters = [pointer("table", table), *sizes(len(rows), count=len(rows))]
+    return Launch(parameters, TAKE, len(rows), of_blocks=True).bind()
+
+
+OWN = "cuda"
+"""The backend whose kernels check the stop flag."""
+MOST_NAMED = 6
+"""Maximum number of nodes that a note names."""
+
+
+@dataclass(frozen=True)
+class CaptureLimits:
+    """What prevents a plan from being one graph from the inputs to the new states."""
+
+    unrecorded: tuple[Node, ...]
+    """Nodes whose kernels run array-library code, which allocates memory: they cannot be captured."""
+    runs_on_host: tuple[Node, ...]
+    """Nodes that involve the processor: they cannot be captured."""
+    unstopped: tuple[Node, ...]
+    """Nodes that write a state and ignore the stop flag: the processor checks the guard before them."""
+    writes: bool
+    """Whether any state is written."""
+    guarded: bool
+
+    @classmethod
+    def of(cls, plan: ExecutionPlan) -> CaptureLimits:
+        """From kernels and memory. Invariant nodes are never part of a graph."""
+        kernels = {node: choice.kernel for node, choice in plan.choices.items()}
+        storage = plan.memory.storage
+
+        def writes_state(node: Node) -> bool:
+            return any(one in storage and storage[one].kind.startswith("state:") for one in node.outputs)
+
+        again = [node for node in plan.order[plan.invariant_count :] if node in kernels]
+        late = [node for node in plan.order[plan.before_guard_count :] if node in kernels]
+        return cls(
+            tuple(node for node in again if kernels[node].uses_array_library),
+            tuple(node for node in again if kernels[node].runs_on_host),
+            tuple(node for node in late if kernels[node].backend != OWN and writes_state(node)),
+            bool(plan.graph.updates),
+            plan.graph.guard is not None,
+        )
+
+    @property
+    def records(self) -> bool:
+        """Whether the program can be one graph or two."""
+        return not (self.unrecorded or self.runs_on_host)
+
+    @property
+    def looks(self) -> bool:
+        """Whether the processor waits for the guard of each run before states are written."""
+        return self.guarded and bool(self.unstopped)
+
+    def notes(self) -> list[str]:
+        """The same as notes, in sentences."""
+        if not self.records:
+            why = [f"{_named(self.unrecorded)} run array code"] * bool(self.unrecorded)
+            why += [f"{_named(self.runs_on_host)} go through the processor"] * bool(self.runs_on_host)
+            found = [f"no CUDA graph, its kernels are called one by one: {'; '.join(why)}"]
+        else:
+            found = ["two CUDA graphs, with a look at the loss between them" if self.looks else "one CUDA graph"]
+        if self.looks:
+            found.append(
+                f"the processor waits for the loss: {_named(self.unstopped)} write states, unstopped by the GPU"
+            )
+        return found
+
+
+def _named(nodes: Sequence[Node]) -> str:
+    return listing([f"`{node.scope.layer}` ({node.op.name})" if node.scope.layer else node.op.name for node in nodes],
+                   MOST_NAMED)  # fmt: skip

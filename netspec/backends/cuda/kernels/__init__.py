@@ -1,0 +1,1 @@
+"""Kernels in CUDA C++, one module for each family of ops."""

@@ -1,0 +1,135 @@
+"""Ops that move elements: copies of whole arrays or parts of them, with axes in any order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netspec.backends.common import copy_kernels
+from netspec.backends.common.loops import TransposedCopy
+from netspec.backends.cuda.kernels.elementwise import bound, copy, fill, stored_type, value_type
+from netspec.backends.cuda.launch import THREADS, Launch, pointer, sizes
+from netspec.graph.kernel import Thunk, kernel
+from netspec.graph.ops.shape import Concat, Flip, PadAxis, Reorder, Slice, Split, Take, TakeGrad, Transpose
+
+TILE = 32
+"""Rows and columns of a tile that a block transposes: it reads rows and writes columns, both coalesced."""
+LEAST = 8
+"""With fewer rows or columns most threads of a block would be idle."""
+# Rows of the tile in shared memory are padded, so that reading a column has no bank conflicts.
+TURN = """
+__shared__ VALUE tile[TILE][TILE + 1];
+const int side = threadIdx.x % TILE, first = threadIdx.x / TILE;
+BLOCKS(unit, count) {
+    const Index left = unit % wide * TILE, top = unit / wide % high * TILE, place = unit / wide / high;
+    const TYPE *from = x + place / inner * x0 + place % inner * x1;
+    TO *to = y + place / inner * y0 + place % inner * y1;
+    for (int k = first; k < TILE; k += THREADS / TILE) {
+        if (top + side < rows && left + k < columns) tile[k][side] = load(from[top + side + (left + k) * xc]);
+    }
+    __syncthreads();
+    for (int k = first; k < TILE; k += THREADS / TILE) {
+        if (top + k < rows && left + side < columns) store(to[(top + k) * yr + left + side], tile[side][k]);
+    }
+    __syncthreads();
+}
+"""
+
+
+def reordered(source: Any, target: Any) -> Thunk:
+    """A call that copies an array into one of the same shape with another memory order."""
+    found = TransposedCopy.of(source, target)
+    if found is None or min(found.rows, found.columns) < LEAST:
+        return copy(source, target)
+    wide, high = -(-found.columns // TILE), -(-found.rows // TILE)
+    (x0, x1, xc), (y0, y1, yr) = found.x, found.y
+    parameters = [
+        pointer("x", source), pointer("y", target, written=True),
+        *sizes(
+            max(target.size, found.places * wide * high), count=found.places * wide * high, wide=wide, high=high,
+            rows=found.rows, columns=found.columns, inner=found.inner, x0=x0, x1=x1, xc=xc, y0=y0, y1=y1, yr=yr,
+        ),
+    ]  # fmt: skip
+    words = {
+        "TILE": str(TILE), "THREADS": str(THREADS), "VALUE": value_type(source), "TYPE": stored_type(source),
+        "TO": stored_type(target),
+    }  # fmt: skip
+    body = TURN
+    for word, meaning in words.items():
+        body = body.replace(word, meaning)
+    return Launch(parameters, body, found.places * wide * high, of_blocks=True).bind()
+
+
+class Copier:
+    """Copies as elementwise kernels and as transposed tiles."""
+
+    copy, fill, reordered = staticmethod(copy), staticmethod(fill), staticmethod(reordered)
+
+    def added(self, source: Any, target: Any) -> Thunk:
+        """A call that adds, as an elementwise sum."""
+        return bound(((), ("a0 + a1",)), [target, source], [target])
+
+
+COPIER = Copier()
+
+
+@kernel(Concat, backend="cuda", rank=5)
+class ConcatKernel(copy_kernels.ConcatKernel):
+    """Copy each operand to its part of the result."""
+
+    copier = COPIER
+
+
+@kernel(Slice, backend="cuda", rank=5)
+class SliceKernel(copy_kernels.SliceKernel):
+    """Copy a part."""
+
+    copier = COPIER
+
+
+@kernel(Split, backend="cuda", rank=5)
+class SplitKernel(copy_kernels.SplitKernel):
+    """Copy each part that is read."""
+
+    copier = COPIER
+
+
+@kernel(Take, backend="cuda", rank=5)
+class TakeKernel(copy_kernels.TakeKernel):
+    """Copy runs of adjacent elements."""
+
+    copier = COPIER
+
+
+@kernel(TakeGrad, backend="cuda", rank=5)
+class TakeGradKernel(copy_kernels.TakeGradKernel):
+    """Add up runs of adjacent elements in order."""
+
+    copier = COPIER
+
+
+@kernel(Flip, backend="cuda", rank=5)
+class FlipKernel(copy_kernels.FlipKernel):
+    """Copy in reverse order along an axis."""
+
+    copier = COPIER
+
+
+@kernel(PadAxis, backend="cuda", rank=5)
+class PadAxisKernel(copy_kernels.PadAxisKernel):
+    """Copy between constant elements."""
+
+    copier = COPIER
+
+
+@kernel(Transpose, backend="cuda", rank=5)
+class TransposeKernel(copy_kernels.TransposeKernel):
+    """Copy with axes in another order."""
+
+    copier = COPIER
+
+
+@kernel(Reorder, backend="cuda", rank=5)
+class ReorderKernel(copy_kernels.ReorderKernel):
+    """Copy to another layout or element type."""
+
+    copier = COPIER

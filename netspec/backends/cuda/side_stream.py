@@ -1,0 +1,87 @@
+"""`SideStream`: a second stream for work that is started early and waited for late, such as communication."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from netspec.graph.kernel import Thunk
+
+
+class SideStream:
+    """Work starts when everything before it on the main stream is done, and is waited for with events only.
+
+    When captured, it becomes a branch of the graph.
+    """
+
+    def __init__(self, cuda: Any) -> None:
+        """`cuda` is CuPy's module of that name."""
+        self._cuda = cuda
+        self._stream: Any = None
+        self._underway: dict[int, SideStreamCall] = {}
+        """Calls that were started and not joined, by key."""
+
+    @property
+    def stream(self) -> Any:
+        """The stream, created on first use: one worker alone never needs it."""
+        if self._stream is None:
+            self._stream = self._cuda.Stream(non_blocking=True)
+        return self._stream
+
+    def call(self, key: int, what: Callable[[int], None], then: Thunk) -> SideStreamCall:
+        """A call that can be started: `what` gets the stream, `then` runs on the other stream at the join."""
+        return SideStreamCall(self, self._cuda, key, what, then)
+
+    def here(self, what: Callable[[int], None]) -> Thunk:
+        """A call that gets the current stream."""
+        return lambda: what(self._cuda.get_current_stream().ptr)
+
+    def join(self, key: int) -> None:
+        """Make the current stream wait for the call with this key, if there is one."""
+        if (one := self._underway.pop(key, None)) is not None:
+            one.join(self._cuda.get_current_stream())
+
+    def rejoin(self) -> None:
+        """Make the current stream wait for all calls: a capture must end in one stream."""
+        while self._underway:
+            self.join(next(iter(self._underway)))
+
+    def begun(self, key: int, one: SideStreamCall) -> None:
+        """Register a call that was started."""
+        self._underway[key] = one
+
+
+class SideStreamCall:
+    """A call on the side stream."""
+
+    def __init__(self, owner: SideStream, cuda: Any, key: int, what: Callable[[int], None], then: Thunk) -> None:
+        self._owner, self._cuda, self._key, self._what, self._then = owner, cuda, key, what, then
+        self._ready, self._done = (cuda.Event(disable_timing=True) for _ in range(2))
+
+    def start(self) -> None:
+        """Start after everything issued on the current stream so far."""
+        stream = self._owner.stream
+        self._ready.record(self._cuda.get_current_stream())
+        stream.wait_event(self._ready)
+        with stream:
+            self._what(stream.ptr)
+        self._done.record(stream)
+        self._owner.begun(self._key, self)
+
+    def join(self, stream: Any) -> None:
+        """Make a stream, the current one, wait for this call."""
+        stream.wait_event(self._done)
+        self._then()
+
+
+def side_stream() -> SideStream:
+    """The side stream of this process."""
+    import cupy
+
+    return _side_stream(cupy)
+
+
+@cache
+def _side_stream(cupy: Any) -> SideStream:
+    return SideStream(cupy.cuda)

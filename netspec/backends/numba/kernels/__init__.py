@@ -1,0 +1,1 @@
+"""Kernels compiled by numba, one module for each family of ops."""

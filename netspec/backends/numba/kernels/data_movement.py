@@ -1,0 +1,124 @@
+"""Ops that move elements: copies of whole arrays or parts of them, with axes in any order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netspec.backends.common import copy_kernels
+from netspec.backends.common.loops import TransposedCopy
+from netspec.backends.numba import native
+from netspec.backends.numba.kernels.elementwise import bound, copy, fill
+from netspec.backends.numba.native import Pointer, Size
+from netspec.graph.kernel import Thunk, kernel
+from netspec.graph.ops.shape import Concat, Flip, PadAxis, Reorder, Slice, Split, Take, TakeGrad, Transpose
+from netspec.graph.types import DType
+
+TILE = 32
+"""Rows and columns of a tile that is transposed: two cache lines of float32."""
+
+
+def turn(
+    first: int, last: int, x: Any, y: Any, tile: int, rows: int, columns: int, inner: int,
+    x0: int, x1: int, xc: int, y0: int, y1: int, yr: int,
+) -> None:  # fmt: skip
+    """y[i, j, r, c] = x[i, j, c, r], a band of rows r at a time; x is contiguous along r, y along c."""
+    bands = (rows + tile - 1) // tile
+    for unit in range(first, last):
+        place = unit // bands
+        a = place // inner * x0 + place % inner * x1
+        b = place // inner * y0 + place % inner * y1
+        top = unit % bands * tile
+        bottom = min(top + tile, rows)
+        for left in range(0, columns, tile):
+            right = min(left + tile, columns)
+            for r in range(top, bottom):
+                for c in range(left, right):
+                    y[b + r * yr + c] = x[a + r + c * xc]
+
+
+def reordered(source: Any, target: Any) -> Thunk:
+    """A call that copies an array into one of the same shape with another memory order."""
+    found = TransposedCopy.of(source, target)
+    if found is None:
+        return copy(source, target)
+    pointers = (Pointer(DType(str(array.dtype))) for array in (source, target))
+    arguments: tuple[native.Argument, ...] = (*pointers, native.Literal(TILE), *(Size(),) * 9)
+    units = found.places * -(-found.rows // TILE)
+    sizes = found.rows, found.columns, found.inner, *found.x, *found.y
+    return native.of_function(turn, arguments).bind(units, target.size, source, target, *sizes)
+
+
+class Copier:
+    """Copies as compiled loops."""
+
+    copy, fill, reordered = staticmethod(copy), staticmethod(fill), staticmethod(reordered)
+
+    def added(self, source: Any, target: Any) -> Thunk:
+        """A call that adds, as an elementwise sum."""
+        return bound((("t = a0 + a1",), ("t",)), [target, source], [target])
+
+
+COPIER = Copier()
+
+
+@kernel(Concat, backend="numba", rank=5)
+class ConcatKernel(copy_kernels.ConcatKernel):
+    """Copy each operand to its part of the result."""
+
+    copier = COPIER
+
+
+@kernel(Slice, backend="numba", rank=5)
+class SliceKernel(copy_kernels.SliceKernel):
+    """Copy a part."""
+
+    copier = COPIER
+
+
+@kernel(Split, backend="numba", rank=5)
+class SplitKernel(copy_kernels.SplitKernel):
+    """Copy each part that is read."""
+
+    copier = COPIER
+
+
+@kernel(Take, backend="numba", rank=5)
+class TakeKernel(copy_kernels.TakeKernel):
+    """Copy runs of adjacent elements."""
+
+    copier = COPIER
+
+
+@kernel(TakeGrad, backend="numba", rank=5)
+class TakeGradKernel(copy_kernels.TakeGradKernel):
+    """Add up runs of adjacent elements in order."""
+
+    copier = COPIER
+
+
+@kernel(Flip, backend="numba", rank=5)
+class FlipKernel(copy_kernels.FlipKernel):
+    """Copy in reverse order along an axis."""
+
+    copier = COPIER
+
+
+@kernel(PadAxis, backend="numba", rank=5)
+class PadAxisKernel(copy_kernels.PadAxisKernel):
+    """Copy between constant elements."""
+
+    copier = COPIER
+
+
+@kernel(Transpose, backend="numba", rank=5)
+class TransposeKernel(copy_kernels.TransposeKernel):
+    """Copy with axes in another order."""
+
+    copier = COPIER
+
+
+@kernel(Reorder, backend="numba", rank=5)
+class ReorderKernel(copy_kernels.ReorderKernel):
+    """Copy to another layout or element type."""
+
+    copier = COPIER

@@ -1,0 +1,75 @@
+"""Recurrence kernels: at each step a matrix product by NumPy, and the cell as one compiled loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from netspec.backends.common import recurrence
+from netspec.backends.common.copy_kernels import chain
+from netspec.backends.common.trace import Code
+from netspec.backends.numba.kernels.elementwise import binder, bound, copy, fill
+from netspec.backends.numba.scalar_code import scalar_code, why_untraceable
+from netspec.graph.kernel import Thunk, kernel
+from netspec.graph.ops.recurrence import Recurrence, RecurrenceGrad
+from netspec.graph.types import TensorType
+
+
+class NumpyProduct:
+    """Products by NumPy."""
+
+    nbytes = 0
+
+    def __init__(self, rows: int, matrix: TensorType, *, transposed: bool, biased: bool) -> None:
+        self._transposed = transposed
+
+    def bind(self, rows: Any, matrix: Any, bias: Any | None, made: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
+        """See `StepProduct`."""
+        import numpy as np
+
+        multiply = partial(np.matmul, rows, matrix.T if self._transposed else matrix, out=made)
+        return [], multiply if bias is None else chain([multiply, partial(np.add, made, bias, out=made)])
+
+
+class StepThunks:
+    """Calls of a cell, one for each step: the arrays of all steps have the same layout."""
+
+    def __init__(self, code: Code) -> None:
+        self._code = code
+        self._bind: Callable[..., Thunk] | None = None
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:
+        """The call for the arrays of a step."""
+        if self._bind is None:
+            # memory traffic, not arithmetic, takes the time for this many arrays
+            work = inputs[0].size * (len(inputs) + len(outputs))
+            self._bind = binder(self._code, inputs, outputs, work)
+        return self._bind(inputs, outputs)
+
+
+class NumbaCellArithmetic:
+    """Compiled loops."""
+
+    cell, copy, fill = StepThunks, staticmethod(copy), staticmethod(fill)
+    scalar_code, why_untraceable = staticmethod(scalar_code), staticmethod(why_untraceable)
+
+    def sum(self, one: Any, other: Any, target: Any) -> Thunk:
+        """One loop."""
+        return bound((("t0 = a0 + a1",), ("t0",)), [one, other], [target])
+
+
+@kernel(Recurrence, backend="numba", rank=5)
+class RecurrenceKernel(recurrence.BaseRecurrenceKernel):
+    """Cells as compiled loops."""
+
+    product: ClassVar[Callable[..., recurrence.StepProduct]] = NumpyProduct
+    by: ClassVar[recurrence.CellArithmetic] = NumbaCellArithmetic()
+
+
+@kernel(RecurrenceGrad, backend="numba", rank=5)
+class RecurrenceGradKernel(recurrence.BaseRecurrenceGradKernel):
+    """Gradients of cells as compiled loops."""
+
+    product: ClassVar[Callable[..., recurrence.StepProduct]] = NumpyProduct
+    by: ClassVar[recurrence.CellArithmetic] = NumbaCellArithmetic()

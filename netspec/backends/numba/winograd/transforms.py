@@ -1,0 +1,245 @@
+"""Compiled functions of Winograd convolutions: transforms of tiles, and matrix products in vector registers.
+
+A vector holds 16 channels. Imported only for compiling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils as untyped
+
+from netspec.backends.numba.intrinsics import intrinsic
+from netspec.backends.numba.tiles import FLOATS, LANES, VECTOR, ZERO, add_product, load, number, place, spread
+from netspec.backends.numba.winograd.matrices import Matrix, MinimalFilter, transposed
+
+cgutils: Any = untyped
+
+MATRICES: dict[str, Callable[[MinimalFilter], Matrix]] = {
+    "data": lambda f: f.data,
+    "kernel": lambda f: f.kernel,
+    "result": lambda f: f.result,
+    "result_gradient": lambda f: transposed(f.result),
+    "kernel_gradient": lambda f: transposed(f.kernel),
+}
+
+
+def transform(outputs: int, taps: int, what: str, gathered: bool = False, scattered: bool = False) -> Any:
+    """z = M x Mᵀ for each of 16 neighbours, where M is the matrix `what` of F(outputs, taps).
+
+    Called with x, its first element, its steps along rows and columns and (where `gathered`: 1 otherwise) along the 16;
+    z, its first element and steps likewise.
+    """
+    matrix = MATRICES[what](MinimalFilter(outputs, taps))
+
+    @intrinsic
+    def tile(
+        typing_context: Any, x: Any, x0: Any, xi: Any, xj: Any, xn: Any, z: Any, z0: Any, zi: Any, zj: Any, zn: Any
+    ) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            x, x0, xi, xj, xn, z, z0, zi, zj, zn = args
+            groups = _groups(matrix)
+            for group in groups:
+                # each group of rows reads the operand again: 6 x 6 vectors would not stay in registers
+                columns = []
+                for j in range(len(matrix[0])):
+                    at = place(builder, x0, (number(j), xj))
+                    needed = [i for i in range(len(matrix[0])) if any(matrix[row][i] for row in group)]
+                    places = [place(builder, at, (number(i), xi)) for i in needed]
+                    read = [_gather(builder, x, one, xn) if gathered else load(builder, x, one) for one in places]
+                    columns.append(_combined(builder, matrix, group, dict(zip(needed, read, strict=True))))
+                for k, i in enumerate(group):
+                    row = {j: column[k] for j, column in enumerate(columns)}
+                    at = place(builder, z0, (number(i), zi))
+                    for other in groups:
+                        for j, made in zip(other, _combined(builder, matrix, other, row), strict=True):
+                            to = place(builder, at, (number(j), zj))
+                            if scattered:
+                                _scatter(builder, made, z, to, zn)
+                            else:
+                                builder.store(made, builder.bitcast(builder.gep(z, [to]), VECTOR.as_pointer()), align=4)
+            return context.get_dummy_value()
+
+        kinds = [FLOATS if index in (0, 5) else types.int64 for index in range(10)]
+        return types.void(*kinds), generate
+
+    return tile
+
+
+def multiply(rows: int, vectors: int) -> Any:
+    """z[r, m] = Σ_k a[r, k] · b[k, m], added to what is there if `more`; `rows` of r, 16 · `vectors` of m.
+
+    Called with a, its first element and its steps along r, k; b, its first element and its step along k; z, its first
+    element and its step along r; the number of k; whether `more`.
+    """
+
+    @intrinsic
+    def tile(
+        typing_context: Any, a: Any, a0: Any, ar: Any, ak: Any, b: Any, b0: Any, bk: Any, z: Any, z0: Any, zr: Any,
+        count: Any, more: Any,
+    ) -> Any:  # fmt: skip
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            a, a0, ar, ak, b, b0, bk, z, z0, zr, count, more = args
+            places = [
+                [builder.add(place(builder, z0, (number(r), zr)), number(LANES * v)) for v in range(vectors)]
+                for r in range(rows)
+            ]
+            sums = [[cgutils.alloca_once_value(builder, ZERO) for _ in range(vectors)] for _ in range(rows)]
+            for line in sums:
+                for one in line:
+                    builder.store(ZERO, one)
+            with cgutils.for_range(builder, count) as along:
+                at_a = place(builder, a0, (along.index, ak))
+                at_b = place(builder, b0, (along.index, bk))
+                others = [load(builder, b, builder.add(at_b, number(LANES * v))) for v in range(vectors)]
+                for r in range(rows):
+                    one = spread(builder, a, place(builder, at_a, (number(r), ar)))
+                    for v in range(vectors):
+                        add_product(builder, sums[r][v], one, others[v])
+            with builder.if_then(builder.icmp_signed("!=", more, number(0))):
+                for r in range(rows):
+                    for v in range(vectors):
+                        there = load(builder, z, places[r][v])
+                        builder.store(builder.fadd(there, builder.load(sums[r][v])), sums[r][v])
+            for r in range(rows):
+                for v in range(vectors):
+                    address = builder.bitcast(builder.gep(z, [places[r][v]]), VECTOR.as_pointer())
+                    builder.store(builder.load(sums[r][v]), address, align=4)
+            return context.get_dummy_value()
+
+        kinds = [FLOATS if index in (0, 4, 7) else types.int64 for index in range(12)]
+        return types.void(*kinds), generate
+
+    return tile
+
+
+def _groups(matrix: Matrix) -> list[list[int]]:
+    """Rows that are computed together: pairs that differ in signs only, or all if they are few."""
+    if len(matrix) < len(matrix[0]):
+        return [list(range(len(matrix)))]
+    found: list[list[int]] = []
+    for one, row in enumerate(matrix):
+        mirror = next((group for group in found if _mirrored(matrix[group[0]], row)), None)
+        if mirror is None:
+            found.append([one])
+        else:
+            mirror.append(one)
+    return found
+
+
+def _combined(builder: Any, matrix: Matrix, group: Sequence[int], x: dict[int, Any]) -> list[Any]:
+    """The rows `group` of M x. Common sums of rows or columns that differ in signs only are computed once."""
+    rows = [list(matrix[row]) for row in group]
+    if len(matrix) < len(matrix[0]):
+        x, rows = _folded(builder, matrix, x)
+    elif len(rows) == 2:
+        row, mirror = rows
+        alike = _sum(builder, [a if a == b else 0.0 for a, b in zip(row, mirror, strict=True)], x)
+        unlike = _sum(builder, [a if a != b else 0.0 for a, b in zip(row, mirror, strict=True)], x)
+        return [builder.fadd(alike, unlike), builder.fsub(alike, unlike)]
+    return [_sum(builder, row, x) for row in rows]
+
+
+def _folded(builder: Any, matrix: Matrix, x: dict[int, Any]) -> tuple[dict[int, Any], list[list[float]]]:
+    """Sum and difference of operands whose columns differ in signs only, and the remaining part of M."""
+    rows, columns, made = [list(row) for row in matrix], transposed(matrix), dict(x)
+    for one, column in enumerate(columns):
+        other = next((k for k in range(one + 1, len(columns)) if _mirrored(column, columns[k])), None)
+        if other is not None:
+            made[one], made[other] = builder.fadd(x[one], x[other]), builder.fsub(x[one], x[other])
+            for row in rows:
+                row[one], row[other] = (row[one], 0.0) if row[one] == row[other] else (0.0, row[one])
+    return made, rows
+
+
+def _mirrored(row: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether rows differ in signs only, and neither everywhere nor nowhere."""
+    alike = [a == b for a, b in zip(row, other, strict=True) if a or b]
+    return all(abs(a) == abs(b) for a, b in zip(row, other, strict=True)) and any(alike) and not all(alike)
+
+
+def _sum(builder: Any, row: Sequence[float], x: dict[int, Any]) -> Any:
+    """Σ row[k] · x[k]"""
+    terms = [(factor, x[index]) for index, factor in enumerate(row) if factor]
+    terms.sort(key=lambda term: term[0] != 1.0)
+    (factor, total), *rest = terms
+    if factor != 1.0:
+        total = builder.fmul(_constant(factor), total)
+    for factor, one in rest:
+        if abs(factor) == 1.0:
+            total = builder.fadd(total, one) if factor > 0 else builder.fsub(total, one)
+        else:
+            kind = ir.FunctionType(VECTOR, [VECTOR] * 3)
+            fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")
+            total = builder.call(fma, [_constant(factor), one, total])
+    return total
+
+
+@intrinsic
+def expect(typing_context: Any, array: Any, at: Any) -> Any:
+    """Prefetch the cache line of array[at], to be written soon; any index is allowed."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(32)
+        address = builder.bitcast(builder.gep(args[0], [args[1]]), ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [address.type, word, word, word])
+        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        to_write, closest, data = 1, 3, 1
+        builder.call(fetch, [address, *(ir.Constant(word, one) for one in (to_write, closest, data))])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+def _tagged(builder: Any, instruction: Any, kind: str) -> None:
+    """Assign an access to one of two kinds of memory (LLVM's scoped alias analysis)."""
+    module = builder.module
+    domain = module.add_metadata([ir.MetaDataString(module, "netspec")])
+    scope = module.add_metadata([ir.MetaDataString(module, "netspec.result"), domain])
+    instruction.set_metadata(kind, module.add_metadata([scope]))
+
+
+@intrinsic
+def read(typing_context: Any, array: Any, at: Any) -> Any:
+    """array[at], which no `write` overlaps: loops need not compare pointers."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found = builder.load(builder.gep(args[0], [args[1]]))
+        _tagged(builder, found, "noalias")
+        return found
+
+    return array.dtype(array, types.int64), generate
+
+
+@intrinsic
+def write(typing_context: Any, array: Any, at: Any, value: Any) -> Any:
+    """array[at] = value, which no `read` overlaps."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        made = builder.store(args[2], builder.gep(args[0], [args[1]]))
+        _tagged(builder, made, "alias.scope")
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, array.dtype), generate
+
+
+def _constant(value: float) -> Any:
+    return ir.Constant(VECTOR, [value] * LANES)
+
+
+def _gather(builder: Any, array: Any, at: Any, step: Any) -> Any:
+    """A vector of strided elements."""
+    found = ir.Constant(VECTOR, ir.Undefined)
+    for lane in range(LANES):
+        one = builder.load(builder.gep(array, [place(builder, at, (number(lane), step))]))
+        found = builder.insert_element(found, one, ir.Constant(ir.IntType(32), lane))
+    return found
+
+
+def _scatter(builder: Any, vector: Any, array: Any, at: Any, step: Any) -> None:
+    for lane in range(LANES):
+        one = builder.extract_element(vector, ir.Constant(ir.IntType(32), lane))
+        builder.store(one, builder.gep(array, [place(builder, at, (number(lane), step))]))

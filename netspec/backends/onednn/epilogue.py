@@ -1,0 +1,105 @@
+"""Epilogues of convolutions and products as oneDNN's bias and post-ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netspec.backends.onednn.attributes import Attributes, Binary, Eltwise, PostOp, PRelu
+from netspec.backends.onednn.constants import Algorithm, post_op_src, post_op_weights
+from netspec.backends.onednn.kernel import Operand, data_type, engine
+from netspec.backends.onednn.memory import MemoryDesc
+from netspec.graph.fused import EpilogueFused
+from netspec.graph.layout import Layout
+from netspec.graph.op import Op
+from netspec.graph.ops import elementwise, special, unary
+from netspec.graph.types import TensorType
+
+UNARY: dict[type[Op], Callable[[Any], Eltwise | PRelu]] = {
+    unary.Relu: lambda op: PRelu(),  # the library's own ReLU hides NaN from the guard
+    unary.Sigmoid: lambda op: Eltwise(Algorithm.ELTWISE_LOGISTIC),
+    unary.Tanh: lambda op: Eltwise(Algorithm.ELTWISE_TANH),
+    unary.Elu: lambda op: Eltwise(Algorithm.ELTWISE_ELU, op.alpha),
+    unary.Softplus: lambda op: Eltwise(Algorithm.ELTWISE_SOFT_RELU, 1.0),
+    unary.Abs: lambda op: Eltwise(Algorithm.ELTWISE_ABS),
+    special.Gelu: lambda op: Eltwise(Algorithm.ELTWISE_GELU_ERF),
+}
+"""Functions that keep NaN. (The library's exp turns it into infinity.)"""
+
+COMMUTATIVE: dict[type[Op], Algorithm] = {
+    elementwise.Add: Algorithm.BINARY_ADD,
+    elementwise.Mul: Algorithm.BINARY_MUL,
+}
+ORDERED: dict[type[Op], Algorithm] = {
+    elementwise.Sub: Algorithm.BINARY_SUB,
+    elementwise.Div: Algorithm.BINARY_DIV,
+}
+"""Functions that need the carried value on the left."""
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """An epilogue: a bias, then post-ops; extras are numbered like the body's operands, from 1."""
+
+    bias: int | None
+    post_ops: tuple[Eltwise | PRelu | tuple[Algorithm, int], ...]
+
+    def places(self, extras: Mapping[int, MemoryDesc], anchor_arity: int) -> dict[int, Operand]:
+        """Indices of the extras that are arguments of the post-ops."""
+        found: dict[int, Operand] = {}
+        for number, one in enumerate(self.post_ops):
+            if isinstance(one, tuple):
+                found[post_op_src(number)] = Operand(anchor_arity - 1 + one[1], extras[one[1]])
+        return found
+
+    def slopes(self) -> tuple[int, ...]:
+        """Arguments that are the slope of a PReLU: zero."""
+        return tuple(post_op_weights(number) for number, one in enumerate(self.post_ops) if isinstance(one, PRelu))
+
+    def attributes(self, descs: dict[int, MemoryDesc]) -> Attributes:
+        """The post-ops with the memory of each extra operand."""
+        made: list[PostOp] = [Binary(one[0], descs[one[1]]) if isinstance(one, tuple) else one for one in self.post_ops]
+        return Attributes(engine(), made)
+
+
+def read_epilogue(op: EpilogueFused, result: TensorType, extras: Sequence[TensorType], channel: int) -> Epilogue | str:
+    """The body as bias and post-ops, or why it cannot be expressed so. `channel` is the axis of the bias."""
+    count = 1 + len(extras)
+    bias: int | None = None
+    post_ops: list[Eltwise | PRelu | tuple[Algorithm, int]] = []
+    for number, step in enumerate(op.body):
+        carried = 0 if number == 0 else count + number - 1
+        kind = type(step.op)
+        if kind in UNARY and step.operands == (carried,):
+            post_ops.append(UNARY[kind](step.op))
+            continue
+        algorithm = COMMUTATIVE.get(kind) or (ORDERED.get(kind) if step.operands[:1] == (carried,) else None)
+        if algorithm is None or step.operands.count(carried) != 1 or len(step.operands) != 2:
+            return f"oneDNN has no post-op for {step.op.name}"
+        (other,) = (index for index in step.operands if index != carried)
+        if other >= count:
+            return f"{step.op.name} reads an earlier result again"
+        shape = padded(extras[other - 1], result.rank)
+        along = tuple(size if axis == channel else 1 for axis, size in enumerate(result.shape))
+        if number == 0 and kind is elementwise.Add and shape == along:
+            bias = other
+        elif shape in (along, result.shape, (1,) * result.rank):
+            post_ops.append((algorithm, other))
+        else:
+            return f"oneDNN does not broadcast {list(extras[other - 1].shape)} here"
+    return Epilogue(bias, tuple(post_ops))
+
+
+def padded(kind: TensorType, rank: int) -> tuple[int, ...]:
+    """The shape with leading ones up to the rank."""
+    return (1,) * (rank - kind.rank) + kind.shape
+
+
+def extra_desc(kind: TensorType, layout: Layout, result: TensorType) -> MemoryDesc:
+    """The memory of an extra operand, with the result's rank."""
+    shape, dtype = padded(kind, result.rank), data_type(kind, layout)
+    if shape == result.shape:  # for a single sample, an operand with fewer axes may have it too
+        strides = layout.strides(kind)
+        return MemoryDesc.strided(engine(), shape, (kind.size,) * (len(shape) - len(strides)) + tuple(strides), dtype)
+    return MemoryDesc.strided(engine(), shape, dtype=dtype)

@@ -1,0 +1,254 @@
+"""`OneDnnKernel`: from a node to a bound primitive.
+
+A kernel defines the computation of a node and the operand of each argument. If the library needs a layout of its own
+(blocked weights), the value gets an opaque layout, and the layout pass inserts a reorder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+from netspec.backends.onednn.constants import Arg, DataType
+from netspec.backends.onednn.library import open_library, unavailable_reason
+from netspec.backends.onednn.memory import DTYPES, Memory, MemoryDesc
+from netspec.backends.onednn.native import Engine, OneDnnError, open_engine
+from netspec.backends.onednn.primitive import PrimitiveDesc
+from netspec.backends.openmp import thread_count, using_threads
+from netspec.graph.cost_model import DEFAULT_CORE
+from netspec.graph.kernel import Buffers, Kernel, Thunk, roofline_seconds
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
+
+SHARED_BYTES_PER_SECOND = 5e10
+"""Bytes that one core moves to and from the shared cache in a second, approximately."""
+SERIAL_SECONDS = 5e-6
+"""Seconds below which one thread is used. Waking a second thread costs 1.5 µs if it spins, 25 µs or more if it
+sleeps.
+"""
+
+
+def engine() -> Engine:
+    """The library's engine. Raises `RunError` if there is no library."""
+    library = open_library()
+    if library is None:
+        raise RuntimeError(unavailable_reason())
+    return open_engine(library)
+
+
+@cache
+def zero() -> Memory:
+    """The constant 0 as an argument."""
+    import numpy as np
+
+    return Memory.of(engine(), np.zeros(1, np.float32))
+
+
+def data_type(kind: TensorType, layout: Layout) -> DataType:
+    """The library's element type of a value in memory."""
+    return DTYPES[layout.stored_dtype(kind)]
+
+
+def desc(kind: TensorType, layout: Layout, shape: tuple[int, ...] | None = None) -> MemoryDesc:
+    """A value's memory; with `shape`, a plain value's under another shape."""
+    dtype = data_type(kind, layout)
+    if shape is not None:
+        return MemoryDesc.strided(engine(), shape, dtype=dtype)
+    last = Layout.channels_last(kind.rank) if kind.rank > 2 else layout
+    if layout.is_plain(kind) and last.is_plain(kind):
+        layout = last  # both have the same layout and description
+    return MemoryDesc.strided(engine(), kind.shape, layout.strides(kind), dtype)
+
+
+@dataclass(frozen=True)
+class PackedLayout:
+    """A layout of the library's own, and the plain layout that is reordered into it."""
+
+    plain: MemoryDesc
+    memory: MemoryDesc
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the memory, padding included."""
+        return self.memory.nbytes
+
+    def __str__(self) -> str:
+        return str(self.memory)
+
+
+@dataclass(frozen=True)
+class _ChosenLayout:
+    """A layout for the library to choose."""
+
+    nbytes: int = 0
+
+
+CHOSEN = Layout(opaque=_ChosenLayout())
+"""Request for the layout that the library prefers, which may be plain."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand or result of a node, and its memory unless it has a layout of the library's own."""
+
+    index: int
+    desc: MemoryDesc
+    output: bool = False
+
+
+@dataclass(frozen=True)
+class Computation:
+    """A primitive, and the operands of its arguments."""
+
+    primitive: PrimitiveDesc
+    arguments: Mapping[int, Operand]
+    zeros: tuple[int, ...] = ()
+    """Arguments that are the constant 0."""
+
+    def signature(self, wished: LayoutSignature) -> LayoutSignature:
+        """The requested layouts, with those that the library chose."""
+        inputs, outputs = list(wished.inputs), list(wished.outputs)
+        for argument, place in self.arguments.items():
+            wanted, layouts = self.primitive[argument], outputs if place.output else inputs
+            if wanted != place.desc:
+                packed, narrow = PackedLayout(place.desc, wanted), wanted.dtype is DataType.BF16
+                layouts[place.index] = Layout(opaque=packed, dtype=DType.BFLOAT16 if narrow else None)
+            elif layouts[place.index] == CHOSEN:
+                layouts[place.index] = PLAIN
+        return LayoutSignature(tuple(inputs), tuple(outputs))
+
+
+def products_per_second(signature: LayoutSignature) -> float:
+    """Floating-point operations per second of a core, for the element type of the first operand."""
+    if signature.inputs[0].dtype is not DType.BFLOAT16:
+        return DEFAULT_CORE.flops_per_second
+    return DEFAULT_CORE.flops_per_second * (
+        2 if engine().library.multiplies_bfloat16 else 0.5
+    )  # otherwise it is emulated
+
+
+def slow_reason(make: Callable[[], PrimitiveDesc]) -> str | None:
+    """Why a computation is not worth running: it is unsupported, or supported only by generic code."""
+    try:
+        name = make().implementation
+    except OneDnnError as error:
+        return f"oneDNN says {error.reason}"
+    return f"oneDNN has nothing faster than `{name}` for it" if name.endswith(":any") else None
+
+
+class OneDnnKernel(Kernel):
+    """Base class: one primitive per node, with values in float32 or bfloat16."""
+
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.FLOAT32,)
+    max_elements: ClassVar[int] = 2**31 - 1
+    """The library uses 32-bit sizes and offsets, and aborts the process if they overflow."""
+
+    def __init__(self) -> None:
+        self._made: dict[Any, tuple[Computation, LayoutSignature]] = {}
+
+    def reject_reason(self, op: Any, *types: TensorType) -> str | None:
+        wrong = next((kind.dtype for kind in types if kind.dtype not in self.dtypes), None)
+        return f"oneDNN kernels compute in float32, not {wrong}" if wrong else self.declines(op, types)
+
+    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+        """Why this kernel cannot run the op, apart from element types."""
+        return None
+
+    def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
+        """The computation of the node with these layouts."""
+        raise NotImplementedError  # abstract
+
+    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+        """The layouts to describe the computation with, some of them `CHOSEN`, for operands stored as `given`."""
+        return LayoutSignature((PLAIN,) * len(node.inputs), (PLAIN,) * len(node.outputs))
+
+    def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
+        return self.found(node, self.wished(node, offered))
+
+    def found(self, node: Node, wished: LayoutSignature) -> LayoutSignature:
+        """The layouts of the computation described with these."""
+        return self._known(node, wished)[1]
+
+    def threads(self, node: Node) -> int:
+        """One thread for a call that is done before a second thread has started."""
+        values = (*node.inputs, *node.outputs)
+        flops, nbytes = node.op.flops(*(value.type for value in node.inputs)), sum(one.type.nbytes for one in values)
+        small = max(flops / DEFAULT_CORE.flops_per_second, nbytes / SHARED_BYTES_PER_SECOND) < SERIAL_SECONDS
+        return 1 if small else thread_count()
+
+    def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
+        return roofline_seconds(node, signature, self.flops_per_second(node, signature))
+
+    def flops_per_second(self, node: Node, signature: LayoutSignature) -> float:
+        """Estimated seconds of the arithmetic on one core."""
+        return DEFAULT_CORE.flops_per_second
+
+    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature | None:
+        """The signature with `stored` element types, if the library has fast code for it."""
+        layouts = self.stored(_wish(preferred))
+        if layouts is None:
+            return None
+        try:
+            made, signature = self._known(node, layouts)
+        except OneDnnError:
+            return None
+        return None if made.primitive.implementation.endswith(":any") else signature
+
+    def stored(self, wanted: LayoutSignature) -> LayoutSignature | None:
+        """The element types that the kernel supports of those requested; None if it supports none."""
+        return None
+
+    def computation(self, node: Node, layouts: LayoutSignature) -> Computation:
+        """Like `describe`, cached for equal nodes."""
+        return self._known(node, layouts)[0]
+
+    def _known(self, node: Node, layouts: LayoutSignature) -> tuple[Computation, LayoutSignature]:
+        """The computation, and the layouts of its operands and results."""
+        wished, threads = _wish(layouts), self.threads(node)
+        key = node.op, tuple(value.type for value in node.inputs), wished, threads
+        if key not in self._made:
+            with using_threads(threads):
+                made = self.describe(node, wished)
+            self._made[key] = made, made.signature(wished)
+        return self._made[key]
+
+    def workspace(self, node: Node, signature: LayoutSignature) -> int:
+        return self.computation(node, signature).primitive.scratchpad_bytes
+
+    def bind(self, node: Node, buffers: Buffers) -> Thunk:
+        made = self.computation(node, buffers.layouts)
+        memories: dict[int, Memory] = {}
+        for argument, place in made.arguments.items():
+            array = buffers.outputs[place.index] if place.output else buffers.inputs[place.index]
+            if array is None:
+                array = _unread(place.desc)
+            lies = (buffers.layouts.outputs if place.output else buffers.layouts.inputs)[place.index]
+            memories[argument] = Memory(
+                lies.opaque.memory if isinstance(lies.opaque, PackedLayout) else place.desc, array
+            )
+        for argument in made.zeros:
+            memories[argument] = zero()
+        if buffers.workspace is not None:
+            memories[Arg.SCRATCHPAD] = Memory(made.primitive[Arg.SCRATCHPAD], buffers.workspace)
+        with using_threads(self.threads(node)):
+            primitive = made.primitive.primitive()
+        return primitive.bind(memories)
+
+
+def _unread(memory: MemoryDesc) -> Any:
+    """Memory for a result that is not read, and so is not in the plan: the library computes all results."""
+    import numpy as np
+
+    return np.empty(memory.nbytes, np.uint8)
+
+
+def _wish(layouts: LayoutSignature) -> LayoutSignature:
+    """The requested layouts: opaque ones were chosen by the library, including their element types."""
+
+    def wish(layout: Layout) -> Layout:
+        return CHOSEN if layout.opaque is not None else layout
+
+    return LayoutSignature(tuple(map(wish, layouts.inputs)), tuple(map(wish, layouts.outputs)))

@@ -1,0 +1,105 @@
+"""Batch normalization in training and its gradient, channels-last.
+
+The library fuses no sum, and its fused ReLU turns NaN into 0: prologues and epilogues are left to kernels that fuse
+them. For plain images its code is ten times slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from netspec.backends.onednn.constants import Arg, NormalizationFlags
+from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, desc, engine, slow_reason
+from netspec.backends.onednn.memory import MemoryDesc
+from netspec.backends.onednn.primitive import PrimitiveDesc
+from netspec.backends.onednn.primitive_descs import batch_normalization_backward, batch_normalization_forward
+from netspec.graph.kernel import kernel
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
+from netspec.graph.ops.batch_normalization import BatchNormalizationGrad, BatchNormalizationTraining
+from netspec.graph.types import TensorType
+from netspec.graph.value import Node
+
+AFFINE = NormalizationFlags.USE_SCALE | NormalizationFlags.USE_SHIFT
+MOST = 2_500_000
+"""Elements above which the library reads memory in an order that takes two to seven times as long."""
+
+
+def _forward(op: Any, lies: MemoryDesc) -> PrimitiveDesc:
+    """The forward computation; also the hint of the gradient."""
+    return batch_normalization_forward(lies, lies, op.epsilon, AFFINE)
+
+
+def _backward(op: Any, lies: MemoryDesc) -> PrimitiveDesc:
+    return batch_normalization_backward(lies, lies, lies, op.epsilon, AFFINE, _forward(op, lies))
+
+
+class NormalizationKernel(OneDnnKernel):
+    """Base class: images are channels-last."""
+
+    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+        x = types[0]
+        if op.axis != 1 or x.rank < 3:
+            return f"oneDNN's channels are axis 1 of images, not axis {op.axis} of {x.rank}"
+        if x.size > MOST:
+            return f"oneDNN is slower for {x.size} elements"
+        return slow_reason(lambda: self.primitive(op, desc(x, Layout.channels_last(x.rank))))
+
+    def stored(self, wanted: LayoutSignature) -> LayoutSignature | None:
+        dtypes = {one.dtype for one in (*wanted.inputs, *wanted.outputs) if one.order is not None}
+        if len(dtypes) > 1:
+            return None
+        layouts = [one if one.order is not None else PLAIN for one in (*wanted.inputs, *wanted.outputs)]
+        return LayoutSignature(tuple(layouts[: len(wanted.inputs)]), tuple(layouts[len(wanted.inputs) :]))
+
+    def primitive(self, op: Any, lies: MemoryDesc) -> PrimitiveDesc:
+        """The computation on images with these layouts."""
+        raise NotImplementedError  # abstract
+
+    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+        x = node.inputs[0].type
+        last = Layout.channels_last(x.rank)
+        layouts = [last if value.type == x else PLAIN for value in (*node.inputs, *node.outputs)]
+        return LayoutSignature(tuple(layouts[: len(given)]), tuple(layouts[len(given) :]))
+
+    def places(
+        self, node: Node, layouts: LayoutSignature, inputs: Sequence[Arg], outputs: Sequence[Arg]
+    ) -> dict[int, Operand]:
+        """Operands and results by argument."""
+        found: dict[int, Operand] = {}
+        for output, arguments, values, signature in (
+            (False, inputs, node.inputs, layouts.inputs),
+            (True, outputs, node.outputs, layouts.outputs),
+        ):
+            for index, (argument, value, layout) in enumerate(zip(arguments, values, signature, strict=True)):
+                vector = len(value.shape) == 1
+                lies = MemoryDesc.strided(engine(), value.shape) if vector else desc(value.type, layout)
+                found[argument] = Operand(index, lies, output=output)
+        return found
+
+
+@kernel(BatchNormalizationTraining, backend="onednn", rank=4)
+class Normalization(NormalizationKernel):
+    """Mean and variance are those of the batch."""
+
+    def primitive(self, op: Any, lies: MemoryDesc) -> PrimitiveDesc:
+        return _forward(op, lies)
+
+    def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
+        inputs, outputs = (Arg.SRC, Arg.SCALE, Arg.SHIFT), (Arg.DST, Arg.MEAN, Arg.VARIANCE)
+        made = _forward(node.op, desc(node.inputs[0].type, layouts.inputs[0]))
+        return Computation(made, self.places(node, layouts, inputs, outputs))
+
+
+@kernel(BatchNormalizationGrad, backend="onednn", rank=6)
+class NormalizationGradient(NormalizationKernel):
+    """Gradients of the training form."""
+
+    def primitive(self, op: Any, lies: MemoryDesc) -> PrimitiveDesc:
+        return _backward(op, lies)
+
+    def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
+        inputs = (Arg.SRC, Arg.SCALE, Arg.MEAN, Arg.VARIANCE, Arg.DIFF_DST)
+        outputs = (Arg.DIFF_SRC, Arg.DIFF_SCALE, Arg.DIFF_SHIFT)
+        made = _backward(node.op, desc(node.inputs[0].type, layouts.inputs[0]))
+        return Computation(made, self.places(node, layouts, inputs, outputs))

@@ -1,0 +1,98 @@
+"""Transposition, reordering, and concatenation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from netspec.backends.onednn.constants import Arg, multiple_src
+from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, data_type, engine
+from netspec.backends.onednn.memory import MemoryDesc
+from netspec.backends.onednn.primitive_descs import concat, reorder
+from netspec.graph.kernel import kernel
+from netspec.graph.layout import PLAIN, Layout, LayoutSignature
+from netspec.graph.ops.shape import Concat, Reorder, Transpose
+from netspec.graph.types import TensorType
+from netspec.graph.value import Node
+
+FEWEST = 64
+"""Minimum channels: for fewer, other kernels concatenate planes faster."""
+
+
+def _described(source: MemoryDesc, target: MemoryDesc) -> Computation:
+    return Computation(reorder(source, target), {Arg.SRC: Operand(0, source), Arg.DST: Operand(0, target, output=True)})
+
+
+@kernel(Transpose, backend="onednn", rank=6)
+class Transposition(OneDnnKernel):
+    """Axes in another order; the operand may have its axes in any memory order."""
+
+    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+        return LayoutSignature((PLAIN if given[0].opaque is not None else given[0],), (PLAIN,))
+
+    def stored(self, wanted: LayoutSignature) -> LayoutSignature:
+        return wanted
+
+    def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
+        op, y = node.op, node.types[0]
+        assert isinstance(op, Transpose)
+        (lies,), (to,) = layouts.inputs, layouts.outputs
+        steps = lies.strides(node.inputs[0].type)
+        turned = tuple(steps[axis] for axis in op.permutation)
+        source = MemoryDesc.strided(engine(), y.shape, turned, data_type(y, lies))
+        return _described(source, MemoryDesc.strided(engine(), y.shape, dtype=data_type(y, to)))
+
+
+@kernel(Reorder, backend="onednn", rank=6)
+class ReorderAxes(OneDnnKernel):
+    """The same value in another memory order or element type."""
+
+    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+        (x,) = types
+        if op.source.opaque is not None or op.target.opaque is not None:
+            return "the layout is specific to a library"
+        if op.target.is_plain(x) and x.rank > 2 and x.shape[1] < FEWEST:
+            return f"oneDNN is slower for {x.shape[1]} channels"
+        return None
+
+    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+        assert isinstance(node.op, Reorder)
+        return LayoutSignature((node.op.source,), (node.op.target,))
+
+    def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
+        x = node.inputs[0].type
+        source, target = (
+            MemoryDesc.strided(engine(), x.shape, one.strides(x), data_type(x, one))
+            for one in (layouts.inputs[0], layouts.outputs[0])
+        )
+        return _described(source, target)
+
+
+@kernel(Concat, backend="onednn", rank=4)
+class Concatenation(OneDnnKernel):
+    """Concatenation of plain or channels-last operands: rows of matrices to the library."""
+
+    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+        last = Layout.channels_last(len(node.types[0].shape))
+        chosen = last if given[0] == last else PLAIN
+        return LayoutSignature((chosen,) * len(given), (chosen,))
+
+    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
+        """All operands with the result's element type: the library has no fast code that rounds them."""
+        dtype = preferred.outputs[0].dtype
+        return LayoutSignature(tuple(one.with_dtype(dtype) for one in preferred.inputs), preferred.outputs)
+
+    def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
+        op, (y,), (to,) = node.op, node.types, layouts.outputs
+        assert isinstance(op, Concat)
+        order = to.order or tuple(range(y.rank))
+        place = order.index(op.axis % y.rank)
+
+        def rows(kind: TensorType) -> MemoryDesc:
+            sizes = [kind.shape[axis] for axis in order]
+            return MemoryDesc.strided(engine(), (prod(sizes[:place]), prod(sizes[place:])), dtype=data_type(kind, to))
+
+        sources, target = [rows(value.type) for value in node.inputs], rows(y)
+        places = {multiple_src(index): Operand(index, one) for index, one in enumerate(sources)}
+        return Computation(concat(sources, target, 1), {**places, Arg.DST: Operand(0, target, output=True)})

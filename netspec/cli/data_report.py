@@ -1,0 +1,104 @@
+"""Print what `netspec data show` finds: figures of fields, classes, and what the training data determines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from netspec.cli.output import count, table
+from netspec.errors import counted
+from netspec.tools.data_report import short_number, short_text
+
+if TYPE_CHECKING:
+    from netspec.data.pipeline import Learned
+    from netspec.data.statistics import Figures, Scanned
+    from netspec.tools.data_report import Shown
+
+MOST_CLASSES, MOST_CHANNELS, MOST_DAMAGED = 40, 16, 5
+BAR = 30
+
+
+def print_report(shown: Shown, rows: Sequence[dict[str, Any]]) -> None:
+    """Print figures of a part of the data, classes, and what the training data determines."""
+    found, total = shown.scanned, shown.pipeline.samples
+    over = "" if found.read == total else f"; figures over {count(found.read)} of them"
+    print(f"{shown.part}: {counted(total, 'sample')} of `{getattr(shown.split, 'source', '')}`{over}")
+    if shown.dataset.skipped:
+        print(f"{counted(shown.dataset.skipped, 'damaged sample')} left out when the data was opened:")
+        for line in shown.dataset.damaged[:MOST_DAMAGED]:
+            print(f"  {line}")
+    if found.damaged:
+        print(f"{counted(len(found.damaged), 'damaged sample')} left out:")
+        for line in found.damaged[:MOST_DAMAGED]:
+            print(f"  {line}")
+    print()
+    _print_figures(found)
+    for name, figures in found.raw.items():
+        if figures.counts is not None and (figures.names or len(figures.counts) <= MOST_CLASSES):
+            _print_classes(name, figures)
+    _print_learned(shown.pipeline.learned)
+    if rows:
+        print()
+        table(list(rows[0]), [[short_text(value) for value in row.values()] for row in rows])
+
+
+def _print_figures(found: Scanned) -> None:
+    """Print a row for each field and channel, raw and prepared."""
+    lines = []
+    for name in dict.fromkeys([*found.raw, *found.prepared]):
+        for stage, all_figures in (("raw", found.raw), ("prepared", found.prepared)):
+            if name not in all_figures or (stage == "prepared" and _unchanged(found, name)):
+                continue
+            lines += _lines(name, stage, all_figures[name])
+    columns = ["field", "", "type", "channel", "lowest", "highest", "mean", "std", "missing"]
+    table(columns, lines, right=range(3, len(columns)))
+
+
+def _unchanged(found: Scanned, name: str) -> bool:
+    return name in found.raw and found.raw[name].as_json() == found.prepared[name].as_json()
+
+
+def _lines(name: str, stage: str, figures: Figures) -> list[list[str]]:
+    kind = str(figures.kind)
+    if figures.kind.ragged:
+        kind += f", {' × '.join(f'{low} to {high}' if low != high else str(low) for low, high in figures.sizes)}"
+    missing = count(figures.missing) if figures.missing else ""
+    if figures.low is None:
+        return [[name, stage, kind, "", "", "", "", "", missing]]
+    numbers = zip(figures.low, figures.high, figures.mean, figures.deviation, strict=True)
+    lines = [
+        [name, stage, kind, str(place) if figures.channels > 1 else "", *map(short_number, row), missing]
+        if place == 0
+        else ["", "", "", str(place), *map(short_number, row), ""]
+        for place, row in enumerate(numbers)
+    ]
+    more = len(lines) - MOST_CHANNELS
+    return [*lines[:MOST_CHANNELS], ["", "", "", f"{more} more", *[""] * 5]] if more > 0 else lines
+
+
+def _print_classes(name: str, figures: Figures) -> None:
+    """Print each class with its number of samples and a bar."""
+    classes = list(figures.classes().items())
+    most = max((number for _, number in classes), default=0)
+    print()
+    total = max(1, figures.samples)
+    lines = [
+        [title, count(number), f"{100 * number / total:.1f} %", "#" * -(-BAR * number // max(1, most))]
+        for title, number in classes[:MOST_CLASSES]
+    ]
+    if len(classes) > MOST_CLASSES:
+        lines.append([f"{len(classes) - MOST_CLASSES} more classes", "", "", ""])
+    table([name, "samples", "share", ""], lines, right=(1, 2))
+
+
+def _print_learned(learned: Learned) -> None:
+    """Print what the training data determines for all data."""
+    lines = [
+        [key, name.strip(), short_text(value)]
+        for key, values in [*learned.values.items(), ("source", learned.source)]
+        for name, value in values.items()
+        if value != []
+    ]
+    if lines:
+        print("\nlearned from the training data:")
+        table(["", "", ""], lines)

@@ -1,0 +1,1 @@
+"""WAV files: reading and resampling."""

@@ -1,0 +1,61 @@
+"""Sound files as samples: read when they are asked for, each of its own length."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from netspec.data.audio.resampling import LONGER, WIDEST, resampled, steps
+from netspec.data.audio.riff import read_sound
+from netspec.data.readers.file_samples import FileKind, ListedFiles, Listing
+from netspec.errors import InputError, counted
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+SOUNDS = FileKind("sound", frozenset({".wav", ".wave"}))
+_MADE = {"mix": 1, "left": 1, "right": 1, "stereo": 2}
+"""Number of output channels."""
+
+
+class SoundFiles(ListedFiles["Array"]):
+    """The sounds of a listing: `audio` (channels, None) of float32, and `label`, if there are labels."""
+
+    def __init__(
+        self, found: Listing, *, sampling_rate: int, resample: bool, channels: str, skip: bool = False
+    ) -> None:
+        super().__init__(found, "audio", (_MADE[channels], None), "float32", skip=skip)
+        self._rate, self._resample, self._channels = sampling_rate, resample, channels
+
+    def read_one(self, file: Path, name: str) -> Array:
+        """The sound, (channels, samples)."""
+        sound, samples = read_sound(file)
+        if sound.rate != self._rate and not self._resample:
+            raise InputError(
+                f"sound {name} has the wrong sampling rate",
+                expected=f"{self._rate:,} samples a second, as `sampling_rate` says",
+                got=f"{sound.rate:,}",
+                hint="`resample: true` brings every sound to that rate",
+            )
+        if max(steps(sound.rate, self._rate)) > WIDEST or self._rate > LONGER * sound.rate:
+            lowest = -(-self._rate // LONGER)
+            raise InputError(
+                f"sound {name} has a rate that is not brought to {self._rate:,} a second",
+                expected=f"at least {lowest:,} samples a second, and a ratio of numbers up to {WIDEST:,}",
+                got=f"{sound.rate:,} samples a second",
+            )
+        return resampled(self._chosen(samples, name), sound.rate, self._rate)
+
+    def _chosen(self, samples: Array, name: str) -> Array:
+        """The channels that are wanted of samples (channels, frames)."""
+        if self._channels == "mix":
+            mean: Array = samples.mean(axis=0, keepdims=True)
+            return mean
+        if len(samples) != 2:
+            raise InputError(
+                f"sound {name} has no `{self._channels}`",
+                expected="two channels",
+                got=counted(len(samples), "channel"),
+                hint="`channels: mix` takes the mean of all that there are",
+            )
+        return {"left": samples[:1], "right": samples[1:], "stereo": samples}[self._channels]

@@ -1,0 +1,149 @@
+"""The files of a known set in a folder: the names that they may have there, and whether they are what was published.
+
+A file counts once the SHA-256 of its content, unpacked if it is gzipped, is the published one. That is computed when it
+is first opened, and remembered by the file's size and time of change, so that opening a set again is fast.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import logging
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from netspec.data.known_datasets import KnownSet, Part, home
+from netspec.errors import InputError, kind_of_path
+
+REMEMBERED, MOST, MOST_BYTES = "checked.json", 1000, 2**20
+"""File that caches checksums, below the folder of all known sets; its most entries and bytes."""
+
+_PIECE = 2**18
+_log = logging.getLogger("netspec.data")
+
+
+def located(known: KnownSet, folder: Path, part: Part) -> Path | None:
+    """Where a part lies: in the folder, or in the archive's own below it; one that is published alone, gzipped or not.
+
+    Raises InputError where something else is in its place.
+    """
+    path = _first(known, folder, part)
+    first = folder / part.name
+    if path is None and not first.exists():
+        return None
+    path = path or first
+    size = path.stat().st_size
+    if kind_of_path(path) is not None or (path.suffix != ".gz" and size != part.size):
+        raise InputError(
+            f"{path} is not the file of that name",
+            expected=f"{part.size:,} bytes",
+            got=kind_of_path(path) or f"{size:,} bytes",
+            hint=_hint(known),
+        )
+    return path
+
+
+def is_there(known: KnownSet, folder: Path, part: Part) -> bool:
+    """Whether there is a file of its name, whatever is in it."""
+    return _first(known, folder, part) is not None
+
+
+def _first(known: KnownSet, folder: Path, part: Part) -> Path | None:
+    return next((path for path in _places(known, folder, part) if path.is_file()), None)
+
+
+def _places(known: KnownSet, folder: Path, part: Part) -> Iterable[Path]:
+    for download in known.downloads:
+        for member in (name for name, one in download.members.items() if one == part):
+            if download.is_tar:
+                yield from (folder / part.name, folder / member)
+            else:
+                spellings = dict.fromkeys([part.name, part.name.replace("-idx", ".idx")])
+                yield from (folder / f"{name}{end}" for name in spellings for end in ("", ".gz"))
+
+
+def _hint(known: KnownSet) -> str:
+    other = "cifar_binary" if known.name.startswith("cifar") else "mnist"
+    return f"remove it, and it is fetched again; files of your own are read by `source: {other}` with `path`"
+
+
+def checked(known: KnownSet, folder: Path, names: Iterable[str]) -> list[Path]:
+    """Where these parts lie. Raises InputError with those that are not there, or not what was published."""
+    memory = _remembered()
+    found: list[Path] = []
+    news: dict[str, Any] = {}
+    for name in names:
+        part = known.parts[name]
+        path = located(known, folder, part)
+        if path is None:
+            raise InputError(f"there is no {name} in {folder}", expected=f"the files of {known.name}")
+        mark = path.stat()
+        facts = [mark.st_size, mark.st_mtime_ns, part.sha256]
+        key = str(path.resolve())
+        if memory.get(key) != facts:
+            told = content_digest(path, part)
+            if told != part.sha256:
+                raise InputError(
+                    f"{path} is not the file of that name", expected=f"content with SHA-256 {part.sha256}", got=told,
+                    hint=_hint(known),
+                )  # fmt: skip
+            news[key] = facts
+        found.append(path)
+    if news:
+        _remember({**{key: one for key, one in memory.items() if key not in news}, **news})
+    return found
+
+
+def wrong_parts(known: KnownSet, folder: Path) -> list[Part]:
+    """The files of the set in a folder whose content is not what was published. All of them are read."""
+    wrong = []
+    for part in known.parts.values():
+        path = _first(known, folder, part)
+        if path is None or content_digest(path, part) != part.sha256:
+            wrong.append(part)
+    return wrong
+
+
+def content_digest(path: Path, part: Part) -> str:
+    """The SHA-256 of a file's content, unpacked if it is gzipped; no more is read than the part has, and a byte."""
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            return _digest(file, part.size + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        return f"what cannot be unpacked: {error}"
+    except OSError as error:
+        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
+
+
+def _digest(file: IO[bytes] | gzip.GzipFile, left: int) -> str:
+    digest = hashlib.sha256()
+    while left and (piece := file.read(min(_PIECE, left))):
+        left -= len(piece)
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _remembered() -> Mapping[str, Any]:
+    """What was found of files before; nothing where that cannot be read."""
+    try:
+        with (home() / REMEMBERED).open("rb") as file:
+            told = json.loads(file.read(MOST_BYTES))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _remember(facts: Mapping[str, Any]) -> None:
+    """Keep the newest of them, where there is a folder to write them in: else the files are read again next time."""
+    kept = dict(list(facts.items())[-MOST:])
+    path = home() / REMEMBERED
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f"{path.name}.{hashlib.sha256(repr(kept).encode()).hexdigest()[:8]}.new")
+        beside.write_text(json.dumps(kept))
+        beside.replace(path)
+    except OSError as error:
+        _log.debug("%s cannot be written: %s", path, error)

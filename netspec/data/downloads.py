@@ -1,0 +1,320 @@
+"""Fetching the files of known sets: from one mirror after the other, resumed where it broke off, checked, unpacked.
+
+Nothing gets its name before it is whole and its SHA-256 is right: what is there can be relied on. Archives are read by
+the names of their members; no path in one decides where anything is written.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import logging
+import os
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from time import monotonic
+from typing import IO, TYPE_CHECKING
+
+from netspec.data.dataset_files import located
+from netspec.data.known_datasets import HOME_VARIABLE, Download, KnownSet, Part, home
+from netspec.errors import InputError, RunError, kind_of_path, listing
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+    from urllib.request import OpenerDirector
+
+MIRROR_VARIABLE = "NETSPEC_DATA_MIRROR"
+"""Names an address that is tried before all others: `ADDRESS/NAME/FILE`, as a folder of known sets lies on a server."""
+
+TIMEOUT = 20.0
+"""Seconds without an answer, or without a further byte, after which a mirror is given up."""
+
+PATIENCE, LEAST = 60.0, 2**16
+"""Length in seconds of the interval in which a mirror must send this many bytes."""
+
+TOLD_EVERY = 5.0
+"""Seconds between two lines of progress."""
+
+_PIECE = 2**18
+_log = logging.getLogger("netspec.data")
+
+
+class _Failed(Exception):
+    """A mirror did not give the file; why."""
+
+
+def ensure(known: KnownSet, folder: Path | None = None, *, offline: bool = False) -> Path:
+    """The folder with all the set's files, fetched where they are not there: `folder`, or the set's place in the cache.
+
+    Archives that are in the folder already, downloaded by hand, are unpacked. With `offline` nothing is fetched. Raises
+    InputError where a file is in the way, RunError where nothing could be fetched or written.
+    """
+    folder = folder or home() / known.name
+    missing = [
+        one for one in known.downloads if any(located(known, folder, part) is None for part in one.members.values())
+    ]
+    if not missing:
+        return folder
+    if kind_of_path(folder) not in {None, "a folder"} or folder.is_file():
+        raise InputError(f"{folder} is not a folder", expected=f"a folder for the files of {known.name}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder, known), _told():
+            for one in missing:
+                _bring(known, one, folder, offline=offline)
+    except OSError as error:
+        raise RunError(
+            f"cannot write the files of {known.name} into {folder}",
+            got=error.strerror or str(error),
+            hint=f"another folder: `path` in the train file, or the environment variable {HOME_VARIABLE}",
+        ) from None
+    return folder
+
+
+def _bring(known: KnownSet, download: Download, folder: Path, *, offline: bool) -> None:
+    """Put the parts of a download into the folder."""
+    archive = folder / download.name
+    by_hand = archive.is_file()
+    if by_hand:
+        found = _digest(archive)
+        if found != download.sha256:
+            raise InputError(
+                f"{archive} is not the file of that name",
+                expected=f"SHA-256 {download.sha256}",
+                got=f"SHA-256 {found}, {archive.stat().st_size:,} bytes",
+                hint="remove it, and it is fetched again",
+            )
+    elif offline:
+        raise InputError(
+            f"{known.name} is not in {folder}, and downloads are disabled",
+            expected=listing([part.name for part in download.members.values()]),
+            hint=_by_hand(known, folder, download),
+        )
+    else:
+        _fetch(known, download, archive)
+    _unpack(download, archive, folder)
+    if not by_hand:
+        archive.unlink()
+
+
+def _fetch(known: KnownSet, download: Download, archive: Path) -> None:
+    """The file from the first mirror that has it, at `archive`."""
+    part = archive.with_name(f"{archive.name}.part")
+    tried = []
+    for address in _addresses(known, download):
+        try:
+            _fetch_from(address, download, part)
+        except _Failed as error:
+            tried.append(f"{address}: {error}")
+            _log.info("%s", tried[-1])
+            continue
+        part.replace(archive)
+        return
+    raise RunError(
+        f"{known.name} could not be fetched",
+        expected=f"{download.name} from one of its mirrors",
+        hint=_by_hand(known, archive.parent, download),
+        notes=tuple(f"tried {one}" for one in tried),
+    )
+
+
+def _addresses(known: KnownSet, download: Download) -> list[str]:
+    own = os.environ.get(MIRROR_VARIABLE)
+    folders = [f"{own.rstrip('/')}/{known.name}/"] if own else []
+    return [folder + download.name for folder in (*folders, *download.folders)]
+
+
+def _by_hand(known: KnownSet, folder: Path, download: Download) -> str:
+    return (
+        f"by hand: put {download.name} ({download.size:,} bytes, SHA-256 {download.sha256}) into {folder}; it is "
+        f"described at {known.page}. A mirror of your own: {MIRROR_VARIABLE}"
+    )
+
+
+def _fetch_from(address: str, download: Download, part: Path) -> None:
+    """Fill `part` from an address, going on where an earlier attempt broke off. Raises _Failed."""
+    begun = part.stat().st_size if part.is_file() else 0
+    if begun >= download.size:
+        begun = 0
+    _log.info("fetching %s (%.1f MB) from %s", download.name, download.size / 1e6, address)
+    try:
+        with _opened(address, begun) as response:
+            begun = begun if response.status == 206 else 0
+            _receive(response, download, part, begun)
+    except (OSError, HTTPException, ValueError) as error:
+        raise _Failed(_why(error)) from None
+    found = _digest(part)
+    if found != download.sha256:
+        part.unlink()
+        if begun:  # what another mirror began may be what is wrong
+            _fetch_from(address, download, part)
+            return
+        raise _Failed(f"another file: SHA-256 {found} where {download.sha256} is expected")
+
+
+def _receive(response: HTTPResponse, download: Download, part: Path, begun: int) -> None:
+    """Write what comes behind the first `begun` bytes of `part`; never more than the file has."""
+    done, since, told = begun, (monotonic(), begun), monotonic()
+    try:
+        file = part.open("r+b" if begun else "wb")
+    except OSError as error:
+        raise RunError(f"cannot write {part}", got=error.strerror or str(error)) from None
+    with file:
+        file.seek(begun)
+        while piece := response.read(_PIECE):
+            done += len(piece)
+            if done > download.size:
+                raise _Failed(f"more than the {download.size:,} bytes that the file has")
+            _write(file, piece, part)
+            now = monotonic()
+            if now - since[0] > PATIENCE:
+                if done - since[1] < LEAST:
+                    raise _Failed(f"too slow: {done - since[1]:,} bytes in {PATIENCE:.0f} s")
+                since = now, done
+            if now - told > TOLD_EVERY:
+                told = now
+                _log.info("%s: %d %% of %.1f MB", download.name, 100 * done // download.size, download.size / 1e6)
+    if done < download.size:
+        raise _Failed(f"broke off after {done:,} of {download.size:,} bytes")
+
+
+def _write(file: IO[bytes], piece: bytes, path: Path) -> None:
+    try:
+        file.write(piece)
+    except OSError as error:  # a full disk: no fault of the mirror
+        raise RunError(f"cannot write {path}", got=error.strerror or str(error)) from None
+
+
+@contextmanager
+def _opened(address: str, begun: int) -> Iterator[HTTPResponse]:
+    """The answer of a server, from byte `begun` on where it can do that."""
+    from urllib.request import Request
+
+    headers = {"User-Agent": "netspec", "Accept-Encoding": "identity"}
+    if begun:
+        headers["Range"] = f"bytes={begun}-"
+    with _opener().open(Request(address, headers=headers), timeout=TIMEOUT) as response:  # noqa: S310  of HTTP alone
+        yield response
+
+
+def _opener() -> OpenerDirector:
+    """What opens addresses: HTTP and HTTPS alone, proxies as the environment says."""
+    from urllib import request
+
+    opener = request.OpenerDirector()
+    for handler in (
+        request.ProxyHandler(),
+        request.HTTPHandler(),
+        request.HTTPSHandler(),
+        request.HTTPDefaultErrorHandler(),
+        request.HTTPRedirectHandler(),
+        request.HTTPErrorProcessor(),
+        request.UnknownHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+def _why(error: Exception) -> str:
+    """What went wrong with a mirror, in a few words."""
+    code, reason = getattr(error, "code", None), getattr(error, "reason", None)
+    if code is not None:
+        return f"HTTP {code} {reason}"
+    if isinstance(error, TimeoutError) or isinstance(reason, TimeoutError):
+        return f"no answer for {TIMEOUT:.0f} s"
+    if isinstance(reason, OSError):
+        return reason.strerror or str(reason)
+    return str(reason or error) or type(error).__name__
+
+
+def _unpack(download: Download, archive: Path, folder: Path) -> None:
+    """Write the parts out of an archive whose digest is right; each gets its name once its own digest is right too."""
+    try:
+        with gzip.open(archive, "rb") as packed:
+            if download.is_tar:
+                _unpack_tar(packed, download.members, folder)
+            else:
+                (part,) = download.members.values()
+                _keep(packed, part, folder)
+    except (EOFError, zlib.error, tarfile.TarError, gzip.BadGzipFile) as error:
+        raise RunError(f"{archive} cannot be unpacked", got=str(error)) from None
+
+
+def _unpack_tar(packed: gzip.GzipFile, members: Mapping[str, Part], folder: Path) -> None:
+    wanted = dict(members)
+    with tarfile.open(fileobj=packed, mode="r|") as archive:
+        for member in archive:
+            part = wanted.pop(member.name, None)
+            if part is not None and member.isreg():
+                content = archive.extractfile(member)
+                assert content is not None  # it is a regular file
+                _keep(content, part, folder)
+            if not wanted:
+                return
+    raise RunError(f"the archive lacks {listing(list(wanted))}")
+
+
+def _keep(content: IO[bytes] | gzip.GzipFile, part: Part, folder: Path) -> None:
+    """Write a part to a temporary file, and rename it once its checksum is right."""
+    path = folder / part.name
+    beside = path.with_name(f"{path.name}.new")
+    digest, left = hashlib.sha256(), part.size + 1
+    with beside.open("wb") as file:
+        while left and (piece := content.read(min(_PIECE, left))):
+            left -= len(piece)
+            digest.update(piece)
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    if left != 1 or digest.hexdigest() != part.sha256:
+        beside.unlink()
+        raise RunError(f"{part.name} in the archive is not the file of that name", expected=f"SHA-256 {part.sha256}")
+    beside.replace(path)
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Have what is logged written to the standard error, unless the program has said what becomes of its logs."""
+    if _log.hasHandlers() or _log.level != logging.NOTSET:
+        yield
+        return
+    handler = logging.StreamHandler()
+    _log.addHandler(handler)
+    _log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        _log.removeHandler(handler)
+        _log.setLevel(logging.NOTSET)
+
+
+@contextmanager
+def _alone(folder: Path, known: KnownSet) -> Iterator[None]:
+    """Hold the folder for one fetching process at a time. Raises RunError where another one has it."""
+    try:
+        import fcntl
+    except ImportError:  # not of a POSIX system: then nobody is kept out
+        yield
+        return
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(
+                f"another process is fetching {known.name} into {folder}", hint="start again when it is done"
+            ) from None
+        except OSError:
+            _log.debug("%s is on a file system without locks", folder)
+        yield

@@ -1,0 +1,105 @@
+"""Several data sets read as one, one behind the other: the files of a set that comes in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from netspec.data.base import DamagedSamples, Dataset
+from netspec.data.files import fingerprint
+from netspec.errors import InputError, Problem
+from netspec.files.damage import refuse_damage
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array, Samples
+
+
+def joined(parts: Sequence[Dataset], names: Sequence[str]) -> Dataset:
+    """The samples of all parts, in their order. Raises InputError where their fields or classes differ.
+
+    `names` are what messages call the parts.
+    """
+    first = parts[0]
+    problems = []
+    for part, name in zip(parts[1:], names[1:], strict=True):
+        for what in ("fields", "classes"):
+            expected, got = dict(getattr(first, what)), dict(getattr(part, what))
+            if expected != got:
+                text = f"those of {names[0]}: {_listed(expected)}"
+                problems.append(Problem(f"{name} has other {what}", expected=text, got=_listed(got)))
+    if problems:
+        raise InputError(problems)
+    return first if len(parts) == 1 else _Joined(parts)
+
+
+def open_each(paths: Sequence[Path], open_one: Callable[[Path], Dataset]) -> Dataset:
+    """Concatenate the samples of all files. Raises one InputError with the problems of all files."""
+    parts: list[Dataset] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            with refuse_damage(path):
+                parts.append(open_one(path))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return joined(parts, [str(path) for path in paths])
+
+
+def _listed(found: Mapping[str, object]) -> str:
+    return ", ".join(f"`{name}`: {kind}" for name, kind in found.items()) or "none"
+
+
+class _Joined(Dataset):
+    def __init__(self, parts: Sequence[Dataset]) -> None:
+        self._parts = tuple(parts)
+        self._ends = np.cumsum([len(part) for part in parts])
+        self.fields = parts[0].fields
+        self.classes = parts[0].classes
+        self.block = max(part.block for part in parts)
+        self.digest = fingerprint(*(part.digest for part in parts))
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def read(self, indices: Array) -> dict[str, Samples]:
+        """The samples at `indices`, whichever parts they are in."""
+        where = np.searchsorted(self._ends, indices, side="right")
+        damaged: dict[int, Sequence[Problem]] = {}
+        found: list[tuple[Array, dict[str, Samples]]] = []
+        for number in np.unique(where):
+            rows = np.flatnonzero(where == number)
+            part = self._parts[number]
+            try:
+                found.append((rows, part.read(indices[rows] - (self._ends[number] - len(part)))))
+            except DamagedSamples as error:
+                damaged |= {int(rows[row]): problems for row, problems in error.rows.items()}
+        if damaged:
+            raise DamagedSamples(damaged)
+        if len(found) == 1:
+            return found[0][1]
+        return {name: _together(len(indices), [(rows, part[name]) for rows, part in found]) for name in self.fields}
+
+    def describe(self, index: int) -> str:
+        """Where sample `index` comes from."""
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        return self._parts[number].describe(index - int(self._ends[number] - len(self._parts[number])))
+
+
+def _together(count: int, parts: Sequence[tuple[Array, Samples]]) -> Samples:
+    """The samples of the parts at their rows among `count`."""
+    one = parts[0][1]
+    if isinstance(one, list):
+        several: list[Array] = [np.empty(0)] * count
+        for rows, samples in parts:
+            for row, sample in zip(rows, samples, strict=True):
+                several[row] = sample
+        return several
+    whole = np.empty((count, *one.shape[1:]), one.dtype)
+    for rows, samples in parts:
+        whole[rows] = samples
+    return whole

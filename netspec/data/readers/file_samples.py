@@ -1,0 +1,229 @@
+"""Files as samples, those of class folders or those of a list: their labels, and reading them one by one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
+
+import numpy as np
+
+from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.files import existing, fingerprint
+from netspec.data.readers.list_labels import CLASSES
+from netspec.errors import InputError, Problem, did_you_mean, listing
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array, Samples
+
+Item = TypeVar("Item")
+Batch = TypeVar("Batch")
+
+
+class FileKind(NamedTuple):
+    """What the files are."""
+
+    name: str
+    """As messages call one: `image`."""
+    suffixes: frozenset[str]
+
+
+@dataclass
+class Listing:
+    """Files of one kind and their labels, in the order of the samples."""
+
+    kind: FileKind
+    files: list[Path]
+    labels: list[int] | None
+    classes: tuple[str, ...] = ()
+    places: list[str] = field(default_factory=list)
+    """Where each file was named, of a list."""
+    left_out: list[str] = field(default_factory=list)
+    """Of lines that are left out, since a file is not there or a label is wrong, what there is to say."""
+
+    def name(self, index: int) -> str:
+        """What messages call a sample."""
+        return f"{self.files[index]} ({self.places[index]})" if self.places else str(self.files[index])
+
+
+class ListedFiles(Dataset, Generic[Item]):
+    """The files of a listing as samples of one field, and `label`, if there are labels.
+
+    Raises InputError with the files that are not there; with `skip`, these are left for `read` to tell.
+    """
+
+    def __init__(
+        self, found: Listing, field: str, shape: tuple[int | None, ...], dtype: str, *, skip: bool = False
+    ) -> None:
+        self._found, self.field = found, field
+        self._labels = None if found.labels is None else np.array(found.labels, np.int32)
+        self._marks = _marks(found, skip=skip)
+        self.classes = {"label": found.classes} if found.classes else {}
+        self.fields = {field: FieldType(shape, dtype)}
+        if found.labels is not None:
+            self.fields["label"] = FieldType((), "int32")
+        self.skipped, self.damaged = len(found.left_out), found.left_out
+        self.learned = {} if found.labels is None else {CLASSES: list(found.classes)}
+        # Names, sizes and labels, not contents: reading every file would take longer than many a training step.
+        root = Path(os.path.commonpath([file.parent for file in found.files]))
+        listed = [
+            f"{file.relative_to(root).as_posix()}:{mark}"
+            for file, mark in zip(found.files, self._marks[:, 0], strict=True)
+        ]
+        numbers = b"" if self._labels is None else self._labels.astype("<i4").tobytes()
+        self.digest = fingerprint(*found.classes, numbers, *listed)
+
+    def __len__(self) -> int:
+        return len(self._found.files)
+
+    def read(self, indices: Array) -> dict[str, Samples]:
+        """The files at `indices`. Raises DamagedSamples with every one that cannot be used."""
+        return self.samples_at(indices, self.batch_of)
+
+    def samples_at(self, indices: Array, batch_of: Callable[[list[Item]], Batch]) -> dict[str, Batch | Array]:
+        """The same, with what `batch_of` makes of the files. Raises DamagedSamples likewise."""
+        values: list[Item] = []
+        damaged: dict[int, Sequence[Problem]] = {}
+        for row, index in enumerate(indices.tolist()):
+            try:
+                values.append(self.read_one(self._found.files[index], self._found.name(index)))
+                self._check(index)
+            except InputError as error:
+                damaged[row] = error.problems
+        if damaged:
+            raise DamagedSamples(damaged)
+        samples: dict[str, Batch | Array] = {self.field: batch_of(values)}
+        if self._labels is not None:
+            samples["label"] = self._labels[indices]
+        return samples
+
+    def read_one(self, file: Path, name: str) -> Item:
+        """What is in a file, which messages call `name`. Raises InputError where it cannot be used."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how a file is read")
+
+    def batch_of(self, values: list[Item]) -> Samples:
+        """What was read of several files as a batch; arrays, if nothing else is said."""
+        return cast("Samples", values)
+
+    def _check(self, index: int) -> None:
+        name = f"{self._found.kind.name} {self._found.name(index)}"
+        try:
+            mark = self._found.files[index].stat()
+        except OSError as error:
+            raise InputError(f"{name} was removed while it was read", got=error.strerror) from None
+        if (mark.st_size, mark.st_mtime_ns) != tuple(self._marks[index].tolist()):
+            raise InputError(f"{name} changed while it was read", hint="start again once nothing writes to it")
+
+    def describe(self, index: int) -> str:
+        """The path of a sample's file, and where it was named."""
+        return self._found.name(index)
+
+
+def _marks(found: Listing, *, skip: bool) -> Array:
+    """Size and time of change of each file, (files, 2); -1 where it is not there. Raises InputError without `skip`."""
+    marks, problems = np.full((len(found.files), 2), -1, np.int64), []
+    for index, file in enumerate(found.files):
+        try:
+            mark = file.stat()
+        except OSError as error:
+            problems.append(
+                Problem(f"cannot read {found.kind.name} {found.name(index)}", got=error.strerror or str(error))
+            )
+        else:
+            marks[index] = mark.st_size, mark.st_mtime_ns
+    if problems and not skip:
+        raise InputError(problems)
+    return marks
+
+
+def class_folders(root: Path, classes: Sequence[str] | None, kind: FileKind) -> Listing:
+    """The files of a kind below `root`, one folder a class: by class, then by path. Raises InputError."""
+    names = _class_names(existing(root, folder=True), classes, kind)
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(names):
+        found = _files(root / name, kind)
+        files += found
+        labels += [label] * len(found)
+    _check_not_empty(root, names, labels, kind, declared=classes is not None)
+    return Listing(kind, files, labels, tuple(names))
+
+
+def unlabelled(path: Path, kind: FileKind) -> Listing:
+    """A file of a kind, or all below a folder, sorted by path; no labels. Raises InputError where there is none."""
+    files = _files(path, kind) if path.is_dir() else [existing(path)]
+    if not files:
+        raise InputError(
+            f"{path} holds no {kind.name}s", expected=f"files whose names end in {listing(sorted(kind.suffixes))}"
+        )
+    return Listing(kind, files, None)
+
+
+def _class_names(root: Path, declared: Sequence[str] | None, kind: FileKind) -> list[str]:
+    try:
+        found = sorted(item.name for item in root.iterdir() if item.is_dir() and not item.name.startswith("."))
+    except OSError as error:
+        raise InputError(f"cannot read folder {root}", got=error.strerror or str(error)) from None
+    if declared is None:
+        if not found:
+            raise InputError(f"{root} holds no class folders", expected=f"one folder of {kind.name}s for each class")
+        odd = [name for name in found if not name.isascii() and name.encode("utf-8", "replace") != os.fsencode(name)]
+        if odd:
+            raise InputError(
+                f"the name of a class folder in {root} is not text", expected="UTF-8", got=repr(os.fsencode(odd[0])),
+                hint="rename it: the names of the classes are saved with the weights",
+            )  # fmt: skip
+        return found
+    unknown = [
+        Problem(
+            f"folder `{name}` of {root} is not among the declared classes",
+            expected=f"one of {listing(declared)}",
+            hint=did_you_mean(name, declared),
+        )
+        for name in found
+        if name not in declared
+    ]
+    if unknown:
+        raise InputError(unknown)
+    return list(declared)
+
+
+def _files(folder: Path, kind: FileKind) -> list[Path]:
+    """All files of a kind below a class folder, sorted by path."""
+    files: list[Path] = []
+    for parent, folders, names in os.walk(folder, onerror=_unlisted):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files += [
+            Path(parent, name)
+            for name in names
+            if not name.startswith(".") and Path(name).suffix.lower() in kind.suffixes
+        ]
+    return sorted(files, key=lambda file: file.relative_to(folder).as_posix())
+
+
+def _unlisted(error: OSError) -> None:
+    # A class that is declared needs no folder; what is there must be readable.
+    if not isinstance(error, FileNotFoundError):
+        raise InputError(f"cannot read folder {error.filename}", got=error.strerror or str(error))
+
+
+def _check_not_empty(
+    root: Path, names: Sequence[str], labels: Sequence[int], kind: FileKind, *, declared: bool
+) -> None:
+    """A class folder without a file is most likely a mistake, unless the class was declared."""
+    present = set(labels)
+    empty = [name for label, name in enumerate(names) if label not in present]
+    if present and (declared or not empty):
+        return
+    raise InputError(
+        [
+            Problem(
+                f"class folder {root / name} holds no {kind.name}",
+                expected=f"files that end in {listing(sorted(kind.suffixes))}",
+                hint=f"declare `classes` if a class may be without {kind.name}s" if present else None,
+            )
+            for name in empty
+        ]
+    )

@@ -1,0 +1,214 @@
+"""Data sets whose fields are columns: arrays that are read by row, each from wherever it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.errors import InputError, Problem, did_you_mean, listing
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array, Samples
+
+
+class Column(Protocol):
+    """One array a sample, all of one shape and type."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a sample's array."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The element type, in native byte order."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, rows: Array) -> Array:
+        """The arrays at `rows` (N,), (N, *shape). Raises DamagedSamples with those that cannot be read."""
+        ...
+
+
+class InMemory:
+    """A column that is an array (N, *shape) in memory."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array.astype(array.dtype.newbyteorder("="), copy=False)
+        self.shape = array.shape[1:]
+        self.dtype = self._array.dtype
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def read(self, rows: Array) -> Array:
+        """The arrays at `rows`."""
+        return np.take(self._array, rows, axis=0)
+
+
+class ColumnDataset(Dataset):
+    """Columns of one length as the fields of samples."""
+
+    def __init__(
+        self,
+        columns: Mapping[str, Column],
+        *,
+        digest: str,
+        describe: Callable[[int], str],
+        classes: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        self._columns = dict(columns)
+        self._describe = describe
+        self.fields = {name: FieldType(column.shape, column.dtype.name) for name, column in self._columns.items()}
+        self.classes = dict(classes or {})
+        self.digest = digest
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def read(self, indices: Array) -> dict[str, Samples]:
+        """The samples at `indices`. Raises DamagedSamples with those of which any field cannot be read."""
+        samples: dict[str, Samples] = {}
+        damaged: dict[int, list[Problem]] = {}
+        for name, column in self._columns.items():
+            try:
+                samples[name] = column.read(indices)
+            except DamagedSamples as error:
+                for row, problems in error.rows.items():
+                    damaged.setdefault(row, []).extend(problems)
+        if damaged:
+            raise DamagedSamples(damaged)
+        return samples
+
+    def describe(self, index: int) -> str:
+        """Where sample `index` comes from."""
+        return self._describe(index)
+
+
+def unusable(name: str, where: str, dtype: np.dtype[np.generic], shape: Sequence[int]) -> Problem | None:
+    """A problem where an array of that type and shape, the samples' axis included, can be no field of samples."""
+    if dtype.hasobject:
+        return Problem(
+            f"array `{name}` of {where} holds Python objects, which are never loaded",
+            expected="numbers",
+            got="pickled objects",
+            hint="write the array with a numeric dtype",
+        )
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        return Problem(
+            f"array `{name}` of {where} holds no numbers that a net can take", expected="numbers", got=str(dtype)
+        )
+    if not shape:
+        return Problem(
+            f"array `{name}` of {where} has no axis of samples", expected="one axis or more", got="a single number"
+        )
+    return None
+
+
+def unequal(where: str, lengths: Mapping[str, int]) -> list[Problem]:
+    """A problem where the arrays of one place differ in their number of samples."""
+    if len(set(lengths.values())) < 2:
+        return []
+    got = ", ".join(f"`{name}` has {length:,}" for name, length in lengths.items())
+    return [
+        Problem(
+            f"the arrays of {where} differ in their number of samples", expected="first axes of equal length", got=got
+        )
+    ]
+
+
+def chosen(where: str, found: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
+    """The arrays to take of those found; all, where none are asked for. Raises InputError with those not there."""
+    if wanted is None:
+        return list(found)
+    missing = [
+        Problem(
+            f"{where} has no array `{name}`",
+            expected=f"one of {listing(list(found))}" if found else "arrays",
+            hint=did_you_mean(name, found),
+        )
+        for name in wanted
+        if name not in found
+    ]
+    if missing:
+        raise InputError(missing)
+    return list(wanted)
+
+
+class Recast(Dataset):
+    """The samples of another data set with fields in other types and shapes, as the spec asks for."""
+
+    def __init__(self, dataset: Dataset, dtypes: Mapping[str, str], shapes: Mapping[str, Sequence[int]]) -> None:
+        self._dataset = dataset
+        self._dtypes = dict(dtypes)
+        self._shapes = {name: tuple(shape) for name, shape in shapes.items()}
+        problems: list[Problem] = []
+        fields = dict(dataset.fields)
+        for what, asked in (("dtypes", self._dtypes), ("shapes", self._shapes)):
+            problems += [
+                Problem(
+                    f"the source has no field `{name}`",
+                    path=f"{what}.{name}",
+                    expected=f"one of {listing(list(fields))}",
+                    hint=did_you_mean(name, fields),
+                )
+                for name in asked
+                if name not in fields
+            ]
+        for name, shape in self._shapes.items():
+            if name in fields and _count(shape) != _count(fields[name].shape):
+                got = f"{fields[name]} from the file"
+                problems.append(
+                    Problem(
+                        f"`{name}` cannot have this shape", path=f"shapes.{name}", expected="as many numbers", got=got
+                    )
+                )
+        if problems:
+            raise InputError(problems)
+        self.fields = {
+            name: FieldType(self._shapes.get(name, kind.shape), self._dtypes.get(name, kind.dtype))
+            for name, kind in fields.items()
+        }
+        self.classes = dataset.classes
+        self.digest = dataset.digest
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def read(self, indices: Array) -> dict[str, Samples]:
+        """The samples at `indices`. Raises DamagedSamples with those that hold what the other type cannot."""
+        samples = dict(self._dataset.read(indices))
+        damaged: dict[int, list[Problem]] = {}
+        for name, dtype in self._dtypes.items():
+            values = np.asarray(samples[name])
+            with np.errstate(invalid="ignore", over="ignore"):
+                converted = values.astype(dtype)
+            if converted.dtype.kind in "iub":  # floats may round; non-finite values are reported by the net's inputs
+                exact = (converted == values).reshape(len(values), -1)
+                for row in np.flatnonzero(~exact.all(axis=1)).tolist():
+                    bad = values[row].reshape(-1)[~exact[row]][0]
+                    where = self.describe(int(indices[row]))
+                    damaged.setdefault(row, []).append(
+                        Problem(f"a value of `{name}` does not fit in {dtype}", expected=dtype, got=f"{bad} in {where}")
+                    )
+            samples[name] = converted
+        if damaged:
+            raise DamagedSamples(damaged)
+        for name, shape in self._shapes.items():
+            samples[name] = np.asarray(samples[name]).reshape(-1, *shape)
+        return samples
+
+    def describe(self, index: int) -> str:
+        """Where sample `index` comes from."""
+        return self._dataset.describe(index)
+
+
+def _count(shape: Sequence[int | None]) -> int:
+    count = 1
+    for size in shape:
+        count *= size or 0
+    return count

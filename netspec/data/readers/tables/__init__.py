@@ -1,1 +1,0 @@
-"""Tables: files in blocks of rows, columns as arrays, and the dataset that they make."""

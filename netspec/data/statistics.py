@@ -1,0 +1,193 @@
+"""Statistics of the fields of a data set: value ranges, means, deviations and classes, chunk by chunk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netspec.data.base import DamagedSamples, Dataset, FieldType
+from netspec.data.pipeline import Pipeline
+from netspec.schema.specs.data import SplitFields
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array, Samples
+
+MOST_COLUMNS = 64
+"""A vector of at most this many numbers is a table's row, whose columns get separate figures."""
+MOST_CLASSES = 1000
+"""Integers with more distinct values than this are not classes."""
+
+
+@dataclass
+class Figures:
+    """Numbers of one field, as many samples of it as were added."""
+
+    kind: FieldType
+    names: tuple[str, ...] = ()
+    """Of the classes, where the source knows them."""
+    samples: int = 0
+    missing: int = 0
+    """How many numbers are not finite."""
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    """Smallest and largest size of each axis."""
+    counts: Counter[int] | None = None
+    """Number of samples per class; None if the field does not hold classes."""
+    low: Any = None
+    high: Any = None
+    _number: Any = 0
+    _mean: Any = 0.0
+    _squares: Any = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.kind.shape and np.dtype(self.kind.dtype).kind in "iub":
+            self.counts = Counter()
+
+    @property
+    def channels(self) -> int:
+        """Number of parts of a sample with separate figures: channels of images, columns of a row; else 1.
+
+        A vector of integers is a sequence, such as a text's, whose positions are alike.
+        """
+        shape = self.kind.shape
+        row = len(shape) == 1 and np.dtype(self.kind.dtype).kind == "f"
+        apart = len(shape) == 3 or (row and (shape[0] or MOST_COLUMNS + 1) <= MOST_COLUMNS)
+        return int(shape[0] or 1) if apart else 1
+
+    @property
+    def mean(self) -> Array:
+        """The mean of each channel, (channels,)."""
+        return np.asarray(self._mean)
+
+    @property
+    def deviation(self) -> Array:
+        """The standard deviation of each channel, (channels,)."""
+        made: Array = np.sqrt(np.asarray(self._squares) / np.maximum(self._number, 1))
+        return made
+
+    def add(self, samples: Samples) -> None:
+        """Count these in."""
+        parts = samples if isinstance(samples, list) else [samples]
+        for part in parts:
+            shape = part.shape if isinstance(samples, list) else part.shape[1:]
+            self.sizes = self.sizes or [(size, size) for size in shape]
+            self.sizes = [(min(low, one), max(high, one)) for (low, high), one in zip(self.sizes, shape, strict=True)]
+            self._add(part.reshape(1 if isinstance(samples, list) else len(part), self.channels, -1))
+        self.samples += len(samples)
+        if self.counts is not None:
+            self.counts.update(np.asarray(samples).tolist())
+            if len(self.counts) > max(MOST_CLASSES, len(self.names)):
+                self.counts = None
+
+    def _add(self, values: Array) -> None:
+        """(N, channels, any): moments are merged by the formula of Chan, Golub and LeVeque (1979)."""
+        values = values.transpose(1, 0, 2).reshape(values.shape[1], -1)
+        if not values.size:
+            return
+        exact = values.astype(np.float64)
+        finite = np.isfinite(exact)
+        self.missing += int(exact.size - finite.sum())
+        number = finite.sum(axis=1)
+        known = np.where(finite, exact, 0.0)
+        mean = known.sum(axis=1) / np.maximum(number, 1)
+        squares = (np.where(finite, exact - mean[:, None], 0.0) ** 2).sum(axis=1)
+        total = self._number + number
+        delta = mean - self._mean
+        share = number / np.maximum(total, 1)
+        self._mean = self._mean + delta * share
+        self._squares = self._squares + squares + delta**2 * (self._number * share)
+        self._number = total
+        low = np.where(finite, exact, np.inf).min(axis=1)
+        high = np.where(finite, exact, -np.inf).max(axis=1)
+        self.low = low if self.low is None else np.minimum(self.low, low)
+        self.high = high if self.high is None else np.maximum(self.high, high)
+
+    def classes(self) -> dict[str, int]:
+        """How many samples each class has, by its name or number; those without any too, where names are known."""
+        counts = self.counts or Counter()
+        known = dict.fromkeys(range(len(self.names)), 0) | dict(sorted(counts.items()))
+        return {self.class_name(label): number for label, number in known.items()}
+
+    def class_name(self, label: int) -> str:
+        """What a class is called."""
+        return self.names[label] if 0 <= label < len(self.names) else str(label)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain JSON data."""
+        made: dict[str, Any] = {"shape": list(self.kind.shape), "dtype": self.kind.dtype, "missing": self.missing}
+        if self.kind.ragged:
+            made["sizes"] = [list(one) for one in self.sizes]
+        if self.low is not None:
+            made |= {"low": _plain(self.low), "high": _plain(self.high)}
+            made |= {"mean": _plain(self.mean), "deviation": _plain(self.deviation)}
+        return made if self.counts is None else {**made, "classes": self.classes()}
+
+
+def _plain(values: Array) -> list[float | None]:
+    """Numbers that JSON has; None for what never was finite."""
+    return [one if np.isfinite(one) else None for one in np.asarray(values).tolist()]
+
+
+@dataclass
+class Scanned:
+    """Statistics of a part of a data set: as it is read, and after its transforms."""
+
+    raw: dict[str, Figures]
+    prepared: dict[str, Figures]
+    read: int = 0
+    """How many samples were looked at."""
+    damaged: list[str] = field(default_factory=list)
+    """Problems of the samples left out."""
+
+
+def scan(dataset: Dataset, pipeline: Pipeline, split: SplitFields, most: int) -> Scanned:
+    """Compute figures over at most `count` samples, spread over the set; of a stream, its first ones. 0: all.
+
+    Raises DamagedSamples where samples are damaged and not to be left out.
+    """
+    names = {name: tuple(found) for name, found in dataset.classes.items()}
+    found = Scanned(
+        {name: Figures(kind, names.get(name, ())) for name, kind in dataset.fields.items()},
+        {name: Figures(kind, names.get(name, ())) for name, kind in pipeline.fields.items()},
+    )
+    for chunk in _chunks(chosen(dataset, pipeline.samples, most), split.batch_size):
+        indices = chunk
+        while len(indices):
+            try:
+                raw, prepared = stages(pipeline, indices)
+                break
+            except DamagedSamples as error:
+                if split.on_error != "skip":
+                    raise
+                found.damaged += [one.message for problems in error.rows.values() for one in problems[:1]]
+                indices = np.delete(indices, list(error.rows))
+        else:
+            continue
+        found.read += len(indices)
+        for figures, batch in ((found.raw, raw), (found.prepared, prepared)):
+            for name, one in figures.items():
+                one.add(batch[name])
+    return found
+
+
+def stages(pipeline: Pipeline, indices: Array, epoch: int = 0) -> tuple[Mapping[str, Samples], Mapping[str, Samples]]:
+    """Samples as the source gives them, and as they are after the transforms."""
+    raw = pipeline.raw(indices)
+    changed = pipeline.changed(raw, indices, epoch)
+    pipeline.check_mixed(changed, indices)
+    return raw, pipeline.finished(changed, indices, epoch)
+
+
+def chosen(dataset: Dataset, samples: int, most: int) -> Array:
+    """Which samples to look at: spread evenly, the first one among them; of a stream, its first ones."""
+    if not most or most >= samples:
+        return np.arange(samples)
+    return np.arange(most) if dataset.window is not None else np.arange(most) * samples // most
+
+
+def _chunks(indices: Array, size: int) -> Iterator[Array]:
+    for start in range(0, len(indices), size):
+        yield indices[start : start + size]

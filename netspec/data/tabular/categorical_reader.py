@@ -1,0 +1,206 @@
+"""Columns of names, of the type `categorical`; and the label of which nothing was said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netspec.data.tabular.column import Column
+from netspec.errors import InputError, Problem, did_you_mean, listing
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+    from netspec.data.tabular.cells import Cells
+    from netspec.data.tabular.columns.base import ColumnSetting
+    from netspec.data.tabular.columns.categorical import Categorical
+    from netspec.data.tabular.row_errors import BlockFaults
+
+_ABSENT, _BAD = -1, -2
+
+
+class CategoricalColumn(Column):
+    """Values are int32: the place among the names met so far, in their order; −1 is a missing one."""
+
+    def __init__(self, spec: Categorical, setting: ColumnSetting) -> None:
+        super().__init__(setting)
+        self._spec = spec
+        self._mode = spec.output_mode or ("int" if setting.is_label else "one_hot")
+        self.vector = self._mode == "one_hot"
+        self._places: dict[str, int] = {}
+        """The names met so far."""
+        self._counts = np.zeros(0, np.int64)
+        self._other = int(spec.unknown == "index")
+        """How many places unknown names have: the first, or none."""
+        self._vocabulary: tuple[str, ...] = tuple(spec.vocabulary or ())
+        self._fill: str | None = None
+        fixed = spec.vocabulary is not None
+        if setting.learned is not None:
+            names = ["vocabulary"] * (not fixed) + ["fill"] * (spec.missing == "most_frequent")
+            known = self.known(*names) or {}
+            self._vocabulary = self._vocabulary if fixed else tuple(known["vocabulary"])
+            self._fill = known.get("fill")
+        self._settled = fixed or setting.learned is not None
+        self._index = {name: self._other + place for place, name in enumerate(self._vocabulary)}
+        self._final = np.zeros(0, np.int32)
+        """The place in the vocabulary of each name met."""
+
+    def parse(self, cells: Cells, faults: BlockFaults) -> Array:
+        texts, which = cells.distinct()
+        names = [self._spec.replace.get(text, text) for text in texts] if self._spec.replace else texts
+        values = np.array([self._value(name) for name in names], np.int32)
+        lost = np.flatnonzero(values == _ABSENT)
+        if len(lost) and self._spec.missing == "error":
+            hint = (
+                None
+                if self.setting.is_label
+                else "`missing` says what becomes of the row: `unknown`, `most_frequent`, `drop`"
+            )
+            expected = "a label in every row" if self.setting.is_label else "a category"
+            self.add_absent(faults, np.flatnonzero(np.isin(which, lost)), cells, expected=expected, hint=hint)
+        for one in np.flatnonzero(values == _BAD).tolist():
+            self._tell_unknown(names[one], np.flatnonzero(which == one), faults)
+        return values[which]
+
+    def _value(self, name: str) -> int:
+        if (not name or name.lower() in self.setting.absent) and name not in self._index:
+            return _ABSENT
+        if self._settled and not self._other and name not in self._index:
+            return _BAD
+        return self._places.setdefault(name, len(self._places))
+
+    def _tell_unknown(self, name: str, rows: Array, faults: BlockFaults) -> None:
+        one = "class" if self.setting.is_label else "category"
+        whose = f"a declared {one}" if self._spec.vocabulary is not None else f"a {one} of the training split"
+        hint = did_you_mean(name, self._vocabulary)
+        if not hint and not self.setting.is_label:
+            hint = "`unknown: index` gives unknown categories a place of their own"
+        faults.add(
+            rows, self.place, f"{name!r} is not {whose}", expected=f"one of {listing(self._vocabulary)}", hint=hint
+        )
+
+    def drops(self, values: Array) -> Array | None:
+        return values == _ABSENT if self._spec.missing == "drop" else None
+
+    def tally(self, values: Array) -> None:
+        if self.setting.learned is None:
+            counts = np.bincount(values[values >= 0], minlength=max(len(self._places), len(self._counts)))
+            counts[: len(self._counts)] += self._counts
+            self._counts = counts
+
+    def settle(self, again: Callable[[], Iterator[Array]]) -> None:
+        if self.setting.learned is None:
+            self._learn()
+        self._settled = True
+        self._index = {name: self._other + place for place, name in enumerate(self._vocabulary)}
+        self._remap()
+
+    def _learn(self) -> None:
+        counted = [
+            (name, int(count)) for name, count in zip(self._places, self._counts.tolist(), strict=False) if count
+        ]
+        counted.sort(key=lambda one: (-one[1], one[0]))
+        if self._spec.missing == "most_frequent":
+            if not counted:
+                raise InputError(f"{self.what} has no value at all, so none is the most frequent one")
+            self._fill = counted[0][0]
+        if self._spec.vocabulary is None:
+            most = None if self._spec.max_tokens is None else self._spec.max_tokens - 1
+            kept = [name for name, count in counted[:most] if count >= (self._spec.min_count or 1)]
+            self._vocabulary = tuple(sorted(kept))
+
+    def _remap(self) -> None:
+        """Places of names met since are those of unknown ones."""
+        known = [self._index.get(name, 0) for name in self._places]
+        self._final = np.array([*known, 0 if self._fill is None else self._index.get(self._fill, 0)], np.int32)
+
+    @property
+    def learned(self) -> dict[str, Any]:
+        found: dict[str, Any] = {} if self._spec.vocabulary is not None else {"vocabulary": list(self._vocabulary)}
+        return found if self._fill is None else {**found, "fill": self._fill}
+
+    @property
+    def width(self) -> int:
+        return self._other + len(self._vocabulary) if self._mode == "one_hot" else 1
+
+    @property
+    def dtype(self) -> str:
+        return "float32" if self._mode == "one_hot" else "int32"
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        return None if self._other else self._vocabulary
+
+    def encode(self, values: Array) -> Array:
+        if len(self._final) <= len(self._places):  # names met since the table was settled
+            self._remap()
+        places = self._final[values]  # the last one is that of −1
+        if self._mode == "int":
+            return places[:, None]
+        made = np.zeros((len(values), self.width), np.float32)
+        made[np.arange(len(values)), places] = 1.0
+        return made
+
+
+class PlainLabelColumn(Column):
+    """A label of which only the column is known: numbers where one of the first block's is one, else names."""
+
+    def __init__(self, setting: ColumnSetting) -> None:
+        super().__init__(setting)
+        self._inner: Column | None = None
+        if setting.learned is not None:
+            self._inner = self._of(numeric="vocabulary" not in setting.learned)
+
+    def _of(self, *, numeric: bool) -> Column:
+        from netspec.data.tabular.columns.categorical import Categorical
+        from netspec.data.tabular.columns.numeric import Numeric
+
+        made = (Numeric() if numeric else Categorical()).reader(self.setting)
+        made.place = self.place
+        return made
+
+    @property
+    def inner(self) -> Column:
+        """What it turned out to be."""
+        if self._inner is None:  # a table without rows, which is an error of its own
+            self._inner = self._of(numeric=True)
+        return self._inner
+
+    def parse(self, cells: Cells, faults: BlockFaults) -> Array:
+        if self._inner is None and len(cells):
+            self._inner = self._of(numeric=bool(np.isfinite(cells.numbers()).any()))
+        self.inner.place = self.place
+        return self.inner.parse(cells, faults)
+
+    def drops(self, values: Array) -> Array | None:
+        return self.inner.drops(values)
+
+    def tally(self, values: Array) -> None:
+        self.inner.tally(values)
+
+    def settle(self, again: Callable[[], Iterator[Array]]) -> None:
+        self.inner.settle(again)
+
+    @property
+    def learned(self) -> dict[str, Any]:
+        return self.inner.learned
+
+    @property
+    def unwhole(self) -> Sequence[Problem]:
+        return self.inner.unwhole
+
+    @property
+    def width(self) -> int:
+        return self.inner.width
+
+    @property
+    def dtype(self) -> str:
+        return self.inner.dtype
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        return self.inner.classes
+
+    def encode(self, values: Array) -> Array:
+        return self.inner.encode(values)

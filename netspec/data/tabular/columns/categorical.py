@@ -1,0 +1,101 @@
+"""`{type: categorical}`: a column of names, each of which stands for a category."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+
+from netspec.data.base import ClassNames
+from netspec.data.tabular.columns.base import FEATURES, LABEL, ColumnSetting, ColumnSpec
+from netspec.schema.specs.data import COLUMNS
+from netspec.schema.specs.spec import problem
+
+if TYPE_CHECKING:
+    from netspec.data.tabular.column import Column
+
+
+def _as_texts(value: Any) -> Any:
+    """Numbers as the text that stands for them in a table: categories are often numbered."""
+    if not isinstance(value, list):
+        return value
+    return [str(one) if isinstance(one, int) and not isinstance(one, bool) else one for one in value]
+
+
+@COLUMNS.register
+class Categorical(ColumnSpec):
+    """One of several names for each row: as a vector with a single one in it, or as a whole number.
+
+    `one_hot` gives a number for each category, 1 for that of the row and 0 for the others, float32 in `features`. `int`
+    gives the place in the vocabulary, int32 in a field called like the column, for an Embedding. With `unknown: index`
+    place 0 stands for what the vocabulary does not have, and its own begins at 1, as in Keras's StringLookup; without
+    it, at 0. A learned vocabulary holds the names of the training split in alphabetical order; it is saved with the
+    weights. Names are compared as text, without the blanks around them. As the label, it is `int` by default.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        **ColumnSpec.foreign_fields,
+        "encoding": "here it is `output_mode`",
+        "num_oov_indices": "here it is `unknown: index`, which has one such place",
+        "oov_token": "here it is `unknown: index`",
+        "handle_unknown": "here it is `unknown`",
+        "categories": "here it is `vocabulary`",
+        "classes": "here it is `vocabulary`",
+        "min_frequency": "here it is `min_count`",
+        "max_categories": "here it is `max_tokens`",
+        "role": "which column is the label, the source says: `label`",
+    }
+
+    type: Literal["categorical"] = "categorical"
+    output_mode: Literal["one_hot", "int"] | None = None
+    """the form of the result; default: `int` for the label, else `one_hot`"""
+    vocabulary: Annotated[ClassNames, BeforeValidator(_as_texts)] | None = None
+    """the categories in the order of their indices; default: learned from the training split"""
+    unknown: Literal["error", "index"] = "error"
+    """how names outside of the vocabulary are handled: an error, or the index 0"""
+    missing: Literal["error", "unknown", "most_frequent", "drop"] = "error"
+    """how missing names are handled: an error, an `unknown` name, the most frequent name of the training split; or the
+    row is left out (`drop`)"""
+    min_count: PositiveInt | None = None
+    """learn only names that occur at least this often in the training split; others are unknown"""
+    max_tokens: int | None = Field(default=None, ge=2)
+    """the most indices to use, that of unknown names included, for the most frequent names, as in Keras"""
+    replace: dict[str, str] | None = None
+    """other names for what the file has: `{"<=50K.": "<=50K"}`"""
+
+    samples: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"vocabulary": ["blue", "green"], "replace": {"teal": "green"}},
+        {"output_mode": "int", "unknown": "index", "missing": "unknown", "min_count": 5},
+    )
+
+    @model_validator(mode="after")
+    def _unknown_where_needed(self) -> Self:
+        for name in ("min_count", "max_tokens"):
+            if getattr(self, name) is not None and self.vocabulary is not None:
+                raise problem(
+                    f"`{name}` is for a vocabulary that is learned, and this one is given",
+                    field=name,
+                    expected=f"either `vocabulary` or `{name}`",
+                )
+        asks = next((name for name in ("min_count", "max_tokens") if getattr(self, name) is not None), None)
+        asks = "missing" if self.missing == "unknown" else asks
+        if asks and self.unknown == "error":
+            raise problem(
+                f"`{asks}` makes unknown categories, and these are errors",
+                field=asks,
+                expected="`unknown: index` in addition",
+            )
+        return self
+
+    def field_of(self, name: str, *, is_label: bool) -> str:
+        own = LABEL if is_label else name if self.output_mode == "int" else FEATURES
+        return self.field or own
+
+    @property
+    def whole(self) -> bool:
+        return self.output_mode == "int"
+
+    def reader(self, setting: ColumnSetting) -> Column:
+        from netspec.data.tabular.categorical_reader import CategoricalColumn
+
+        return CategoricalColumn(self, setting)

@@ -1,0 +1,64 @@
+"""`{type: date}`: a column of days or moments, as numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import AfterValidator, Field
+
+from netspec.data.tabular.columns.base import ColumnSetting, ColumnSpec
+from netspec.data.tabular.columns.numeric import Normalized
+from netspec.schema.specs.data import COLUMNS
+from netspec.schema.specs.spec import problem
+
+if TYPE_CHECKING:
+    from netspec.data.tabular.column import Column
+
+Part = Literal["year", "month", "day", "weekday", "day_of_year", "hour", "minute", "second", "timestamp"]
+PARTS: tuple[str, ...] = get_args(Part)
+
+
+def _distinct(parts: list[Part]) -> list[Part]:
+    twice = sorted({part for part in parts if parts.count(part) > 1})
+    if twice:
+        raise problem("a part is named twice", expected="every part once", got=", ".join(twice))
+    return parts
+
+
+@COLUMNS.register
+class Date(ColumnSpec):
+    """A day or a moment for each row, as one number for each of its `parts`, float32 in `features`.
+
+    `month` and `day` count from 1, `weekday` from 0 (Monday), `day_of_year` from 1; `timestamp` is in seconds since
+    1970-01-01 00:00 UTC, which float32 holds to the minute or two unless it is normalized (that is done in float64). A
+    moment that names its offset is taken to UTC; one that does not is taken as it stands.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        **ColumnSpec.foreign_fields,
+        "date_format": "here it is `format`",
+        "normalize": "here it is `normalization`",
+    }
+
+    type: Literal["date"] = "date"
+    format: str | None = Field(default=None, min_length=1)
+    """how it is written, in the signs of Python's `strptime`: `%d.%m.%Y`; default: as ISO 8601 has it, `2026-11-20` or
+    `2026-11-20T16:25:00+01:00`"""
+    parts: Annotated[list[Part], Field(min_length=1), AfterValidator(_distinct)] = Field(
+        default=["year", "month", "day", "weekday"]
+    )
+    """the numbers to compute from it, in this order"""
+    missing: Literal["error", "drop"] = "error"
+    """how missing dates are handled: an error, or the row is left out"""
+    normalization: Normalized = "none"
+    """of each part, with figures learned from the training split: see the type `numeric`"""
+
+    samples: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"format": "%d.%m.%Y", "parts": ["year", "month", "weekday"]},
+        {"parts": ["timestamp"], "normalization": "standard", "missing": "drop"},
+    )
+
+    def reader(self, setting: ColumnSetting) -> Column:
+        from netspec.data.tabular.date_reader import DateColumn
+
+        return DateColumn(self, setting)

@@ -1,0 +1,66 @@
+"""`{type: numeric}`: a column of numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from netspec.data.tabular.columns.base import ColumnSetting, ColumnSpec, MissingNumber
+from netspec.schema.specs.data import COLUMNS
+from netspec.schema.specs.spec import problem
+
+if TYPE_CHECKING:
+    from netspec.data.tabular.column import Column
+
+Normalized = Literal["none", "standard", "min_max"]
+
+
+@COLUMNS.register
+class Numeric(ColumnSpec):
+    """A number for each row, float32 in `features`.
+
+    `mean`, `median` and the figures of `normalization` are those of the values that the training split has, computed in
+    float64 (a median over more than a million values, of every second, fourth … one); they are saved with the weights.
+    As the label, numbers are int32 where all of them are whole, and missing ones are errors unless it says otherwise.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        **ColumnSpec.foreign_fields,
+        "normalize": "here it is `normalization`",
+        "fillna": "here it is `missing`",
+        "fill_value": "here it is `missing`",
+        "impute": "here it is `missing`",
+        "add_indicator": "here it is `missing_indicator`",
+        "role": "which column is the label, the source says: `label`",
+    }
+
+    type: Literal["numeric"] = "numeric"
+    missing: MissingNumber | None = None
+    """the replacement of a missing value: the `mean` or `median` of the training split, or this number; or it is
+    an `error`, or the row is left out (`drop`). Default: what the source's `missing` says"""
+    missing_indicator: bool = False
+    """add a number that is 1 where the value is missing and 0 elsewhere"""
+    normalization: Normalized = "none"
+    """`standard`: (x − mean) / standard deviation; `min_max`: (x − min) / (max − min)"""
+
+    samples: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"missing": "median", "normalization": "standard"},
+        {"missing": 0, "missing_indicator": True},
+    )
+
+    @model_validator(mode="after")
+    def _indicator_of_something(self) -> Self:
+        if self.missing_indicator and self.missing in ("error", "drop"):
+            raise problem(
+                f"with `missing: {self.missing}` no value is missing that `missing_indicator` could tell",
+                field="missing_indicator",
+                expected="`missing: mean`, `median` or a number in addition",
+                got="true",
+            )
+        return self
+
+    def reader(self, setting: ColumnSetting) -> Column:
+        from netspec.data.tabular.numeric_reader import NumericColumn
+
+        return NumericColumn(self, setting)

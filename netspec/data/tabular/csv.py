@@ -1,0 +1,327 @@
+"""Tables as text (CSV, TSV): rows split by the `csv` module, in blocks, with an index to read some of them again."""
+
+from __future__ import annotations
+
+import csv
+import io
+from array import array
+from bisect import bisect_right
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from netspec.data.files import Watched, existing
+from netspec.data.tabular.cells import TextCells
+from netspec.data.tabular.table_file import Block, Fault
+from netspec.errors import InputError, Location, Problem, kind_of_file
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+
+BLOCK = 4096
+"""Rows that are parsed at a time: enough that NumPy counts, and few enough to stay in the cache."""
+BLOCK_BYTES = 2**24
+"""A block ends early where its rows are long."""
+LONGEST = 2**20
+"""Letters in a cell: a document, and not what a quotation mark that is never closed takes in."""
+STEP, SINGLE = 1024, 32
+"""Rows between two entries of the index, where rows are asked for that are neighbours; where any may come next."""
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How a text is split; see the source `csv` for the meaning."""
+
+    header: bool | tuple[str, ...]
+    delimiter: str = ","
+    quotes: bool = True
+    comment: str | None = None
+    skip_lines: int = 0
+    encoding: str = "utf-8"
+    step: int = STEP
+    """Number of rows between two entries of the index: they are read again together."""
+
+
+class _Row(NamedTuple):
+    cells: list[str]
+    offset: int
+    """Bytes before it."""
+    line: int
+    """The line that it begins in, from 1."""
+    undecoded: tuple[int, int, int] | None
+    """Line, column and value of its first byte that cannot be decoded."""
+
+
+class _Rows:
+    """The rows of an open file from its position on, and where each begins."""
+
+    def __init__(self, file: IO[bytes], options: TextOptions, offset: int = 0, line: int = 1) -> None:
+        self._file, self._options = file, options
+        self._offset, self._line = offset, line
+        self._comment = options.comment.encode(options.encoding) if options.comment else None
+        self._between = True
+        """Whether the next line begins a row: within quotes none does."""
+        self._undecoded: tuple[int, int, int] | None = None
+
+    def __iter__(self) -> Iterator[_Row]:
+        """Read all rows that are not blank. Raises `csv.Error` if they cannot be separated."""
+        options = self._options
+        csv.field_size_limit(max(LONGEST, csv.field_size_limit()))  # there is one for all readers of a process
+        reader = csv.reader(
+            self._lines(),
+            delimiter=options.delimiter,
+            skipinitialspace=options.delimiter not in " \t",
+            quoting=csv.QUOTE_MINIMAL if options.quotes else csv.QUOTE_NONE,
+            strict=True,
+        )
+        offset, self.line = self._offset, self._line
+        for cells in reader:
+            if len(cells) > 1 or (cells and cells[0].strip()):
+                yield _Row(cells, offset, self.line, self._undecoded)
+            offset, self.line = self._offset, self._line
+            self._between, self._undecoded = True, None
+
+    def _lines(self) -> Iterator[str]:
+        encoding, comment = self._options.encoding, self._comment
+        for raw in self._file:
+            if not self._offset:
+                raw, marked = raw.removeprefix(b"\xef\xbb\xbf"), len(raw)
+                self._offset = marked - len(raw)
+            self._offset += len(raw)
+            self._line += 1
+            if self._between:
+                if self._line - 1 <= self._options.skip_lines or (comment and raw.startswith(comment)):
+                    yield "\n"
+                    continue
+                self._between = False
+            try:
+                yield raw.decode(encoding)
+            except UnicodeDecodeError as error:
+                before = raw[: error.start].decode(encoding)
+                self._undecoded = self._undecoded or (self._line - 1, len(before) + 1, raw[error.start])
+                yield raw.decode(encoding, "replace")
+
+
+class _Hashed(io.RawIOBase):
+    """A file of which every byte that is read goes into a digest."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb", buffering=0)
+        self.digest = sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = self._file.readinto(buffer) or 0
+        self.digest.update(memoryview(buffer)[:size])
+        return size
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _refuse_packed(path: Path, head: bytes) -> None:
+    """Raise InputError for what begins like no text that is read here."""
+    hints = {"gzipped data": "unpack it first, as by `gunzip`", "text in UTF-16": "write it in UTF-8"}
+    kind = kind_of_file(head)
+    if kind in hints:
+        raise InputError(f"{path} is not read as it is", expected="a table as text", got=kind, hint=hints[kind])
+
+
+class TextFile:
+    """A text table. Raises InputError where the file cannot be opened or has no first row."""
+
+    def __init__(self, path: Path, options: TextOptions) -> None:
+        self.path = existing(path)
+        self._options = options
+        self._watched = Watched([path])
+        self.digest = ""
+        self.named = options.header is not False
+        self._offsets = array("q")
+        """Where every `step`-th row begins, and its line."""
+        self._lines = array("q")
+        self._breaks: tuple[array[int], array[int]] = array("q"), array("q")
+        """Rows that do not begin in the line after the one before, the first row included, and their lines."""
+        self._count = 0
+        with self._opened() as file:
+            _refuse_packed(path, file.read(4))
+            file.seek(0)
+            first = self._first(file)
+        if first is None:
+            raise InputError(f"{path} is empty", expected="a table")
+        if isinstance(options.header, tuple):
+            self.names: Sequence[str] = options.header
+            self._repeated = [cell.strip() for cell in first.cells] == list(options.header)
+        else:
+            self._repeated = options.header
+            cells = [cell.strip() for cell in first.cells]
+            self.names = cells if options.header else [str(number + 1) for number in range(len(cells))]
+        self._first_row = first
+        if self._repeated and first.undecoded:
+            raise InputError(self._undecoded(first))
+
+    def _opened(self) -> IO[bytes]:
+        try:
+            return self.path.open("rb")
+        except OSError as error:
+            raise InputError(f"cannot read {self.path}", got=error.strerror or str(error)) from None
+
+    def _first(self, file: IO[bytes]) -> _Row | None:
+        try:
+            return next(iter(_Rows(file, self._options)), None)
+        except csv.Error as error:
+            raise InputError(self._unreadable(1, error)) from None
+
+    def blocks(self, columns: Sequence[int]) -> Generator[Block]:
+        try:
+            raw = _Hashed(self.path)
+        except OSError as error:
+            raise InputError(f"cannot read {self.path}", got=error.strerror or str(error)) from None
+        with io.BufferedReader(raw, 1 << 20) as file:
+            source = _Rows(file, self._options)
+            rows = iter(source)
+            if self._repeated:
+                next(rows)
+            try:
+                yield from self._indexed(rows, columns)
+            except csv.Error as error:
+                raise InputError(self._unreadable(source.line, error)) from None
+            finally:
+                while file.read(1 << 20):  # what a limit leaves counts for the digest too
+                    pass
+                self.digest = raw.digest.hexdigest()
+        self._watched.check()
+
+    def _indexed(self, rows: Iterator[_Row], columns: Sequence[int]) -> Iterator[Block]:
+        found: list[_Row] = []
+        expected, step = -1, self._options.step
+        for row in rows:
+            if row.line != expected:
+                self._breaks[0].append(self._count)
+                self._breaks[1].append(row.line)
+            expected = row.line + 1
+            if self._count % step == 0:
+                self._offsets.append(row.offset)
+                self._lines.append(row.line)
+            self._count += 1
+            found.append(row)
+            if len(found) == BLOCK or row.offset - found[0].offset >= BLOCK_BYTES:
+                yield self._block(found, self._count - len(found), columns)
+                found = []
+        if found:
+            yield self._block(found, self._count - len(found), columns)
+
+    def pages(self) -> Array:
+        return np.append(np.arange(0, self._count, self._options.step), self._count)
+
+    def read(self, start: int, stop: int, columns: Sequence[int]) -> Block:
+        self._watched.check()
+        entry = start // self._options.step
+        with self._opened() as file:
+            file.seek(self._offsets[entry])
+            rows = iter(_Rows(file, self._options, self._offsets[entry], self._lines[entry]))
+            found = [row for row, _ in zip(rows, range(stop - start), strict=False)]
+        if len(found) < stop - start:
+            raise InputError(f"{self.path} changed while it was read", expected="the file found at opening")
+        return self._block(found, start, columns)
+
+    def _block(self, rows: list[_Row], start: int, columns: Sequence[int]) -> Block:
+        width = len(self.names)
+        split = [row.cells for row in rows]
+        faults: list[Fault] = []
+        if set(map(len, split)) != {width}:
+            for number, cells in enumerate(split):
+                if len(cells) != width:
+                    faults.append(self._ragged(number, cells))
+                    split[number] = [*cells, *[""] * width][:width]
+        faults += [
+            Fault(number, **self._undecoded_facts(row.undecoded)) for number, row in enumerate(rows) if row.undecoded
+        ]
+        table = list(zip(*split, strict=True))
+        return Block(
+            len(rows),
+            [TextCells(table[column]) for column in columns],
+            lambda row, column: self._place(rows[row], column),
+            faults,
+        )
+
+    def _ragged(self, number: int, cells: list[str]) -> Fault:
+        single = self.names if len(self.names) == 1 else cells[: len(cells) == 1]
+        where = (
+            "in `header`"
+            if isinstance(self._options.header, tuple)
+            else "in the header"
+            if self.named
+            else "in the first row"
+        )
+        message = f"this row has {len(cells)} cell{'s' * (len(cells) != 1)}"
+        return Fault(number, message, f"{len(self.names)}, as {where}", hint=self.other_delimiter("".join(single)))
+
+    def _undecoded_facts(self, undecoded: tuple[int, int, int]) -> dict[str, str]:
+        encoding = self._options.encoding
+        return {
+            "message": f"this row is not {encoding.upper()} text",
+            "expected": f"text in {encoding.upper()}",
+            "got": f"the byte {undecoded[2]:#04x}",
+            "hint": "`encoding` can be `latin-1` or `cp1252` too, which older programs write",
+        }
+
+    def _undecoded(self, row: _Row) -> Problem:
+        assert row.undecoded
+        facts = self._undecoded_facts(row.undecoded)
+        return Problem(facts.pop("message"), self._place(row, None), "", facts["expected"], facts["got"], facts["hint"])
+
+    def _unreadable(self, line: int, error: csv.Error) -> Problem:
+        text = self._text_of(line)
+        hint = "`quotes: false` takes quotation marks as they are" if '"' in text else None
+        return Problem(
+            "this row cannot be read",
+            Location(str(self.path), line, 1, text),
+            expected=f"cells in matching quotes, of at most {LONGEST:,} letters",
+            got=str(error),
+            hint=hint,
+        )
+
+    def _place(self, row: _Row, column: int | None) -> Location:
+        """A row of the table, or a cell of it where no quotes are in the way."""
+        if row.undecoded and column is None:
+            line, place = row.undecoded[:2]
+            return Location(str(self.path), line, place, self._text_of(line))
+        text = self._text_of(row.line, row.offset)
+        place = 1
+        if column and not (self._options.quotes and '"' in text):
+            before = text.split(self._options.delimiter)[:column]
+            rest = text[sum(map(len, before)) + column :]
+            place = len(text) - len(rest.lstrip()) + 1
+        return Location(str(self.path), row.line, place, text)
+
+    def _text_of(self, line: int, offset: int | None = None) -> str:
+        """The text of a line, for a message."""
+        with self._opened() as file:
+            if offset is None:
+                for _ in range(line - 1):
+                    file.readline()
+            else:
+                file.seek(offset)
+            raw = file.readline()
+        return raw.removeprefix(b"\xef\xbb\xbf").decode(self._options.encoding, "replace").rstrip("\r\n")
+
+    def describe(self, row: int) -> str:
+        begun, lines = self._breaks
+        place = bisect_right(begun, row) - 1
+        return f"{self.path.name}, line {lines[place] + row - begun[place]}"
+
+    def heading(self, column: int) -> Location | None:
+        return self._place(self._first_row, column) if self._repeated else None
+
+    def other_delimiter(self, text: str) -> str | None:
+        for other, written in ((";", '";"'), ("\t", '"\\t"'), ("|", '"|"'), (",", '","'), (" ", '" "')):
+            if other != self._options.delimiter and other in text:
+                return f"the line is a single cell: for this file set `delimiter: {written}`"
+        return None

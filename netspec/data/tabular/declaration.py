@@ -1,0 +1,182 @@
+"""From what a source says of its columns to their readers, each with its place in the file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from netspec.data.tabular.categorical_reader import PlainLabelColumn
+from netspec.data.tabular.columns.base import FEATURES, LABEL, ColumnSetting, ColumnSpec
+from netspec.data.tabular.columns.categorical import Categorical
+from netspec.data.tabular.columns.numeric import Numeric
+from netspec.errors import InputError, Problem, did_you_mean, listing
+
+if TYPE_CHECKING:
+    from netspec.data.tabular.column import Column
+    from netspec.data.tabular.table_file import TableFile
+
+
+NAMES = " columns"
+"""What is learned of a table that is used whole: its columns, in their order. No column is called so: names have no
+blanks around them."""
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """Settings of a table's columns in its source, which documents them."""
+
+    columns: Sequence[int | str] | Mapping[str, ColumnSpec] | None
+    label: int | str | None
+    classes: Sequence[str] | None
+    missing: float | str
+    missing_values: Sequence[str]
+    learned: Mapping[str, Any] | None
+    unlabelled: bool = False
+    """Whether the label is not read, and need not be there."""
+
+    def setting(self, file: TableFile, place: int, *, is_label: bool) -> ColumnSetting:
+        """Settings of a column that come from the source, in addition to its own declaration."""
+        name = file.names[place]
+        learned = None if self.learned is None else self.learned.get(name, {})
+        absent = frozenset(map(str.lower, self.missing_values))
+        alone = file.other_delimiter if len(file.names) == 1 else None
+        return ColumnSetting(name, is_label, self.missing, absent, learned, alone)
+
+
+def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]:
+    """Make the readers of each field's columns. Raises InputError with every column that the file lacks."""
+    search = _Search(file, [])
+    _refuse_twins(file, declared)
+    asked: list[tuple[int, ColumnSpec | None, bool]] = []
+    columns = declared.columns
+    label = None
+    if declared.label is not None and not (declared.unlabelled and not search.has(declared.label)):
+        label = search.place(declared.label, "label")
+    if columns is None:
+        others = [place for place in range(len(file.names)) if place != label]
+        asked += [(place, Numeric(), False) for place in _as_trained(file, others, declared.learned, search.problems)]
+    elif isinstance(columns, Mapping):
+        for name, spec in columns.items():
+            place = search.place(name, f"columns.{name}")
+            if place != label:
+                asked.append((place, spec, False))
+    else:
+        for number, one in enumerate(columns):
+            place = search.place(one, f"columns.{number}")
+            if place == label and search.has(one):
+                problem = Problem(
+                    f"column {one!r} is the label, and would be an input too", path=f"columns.{number}",
+                    expected="columns other than the label", got=f"`label: {declared.label}`",
+                )  # fmt: skip
+                search.problems.append(problem)
+            asked.append((place, Numeric(), False))
+    if label is not None and not declared.unlabelled:
+        own = columns.get(str(declared.label)) if isinstance(columns, Mapping) else None
+        if own is None and declared.classes is not None:
+            own = Categorical(vocabulary=list(declared.classes))
+        asked.append((label, own, True))
+    if search.problems:
+        raise InputError(search.problems)
+    fields: dict[str, list[Column]] = {}
+    for place, said, is_label in asked:
+        setting = declared.setting(file, place, is_label=is_label)
+        column = PlainLabelColumn(setting) if said is None else said.reader(setting)
+        column.place = place
+        field = LABEL if said is None else said.field_of(setting.name, is_label=is_label)
+        fields.setdefault(field, []).append(column)
+    return fields
+
+
+def learned_names(file: TableFile, declared: Declaration, fields: Mapping[str, Sequence[Column]]) -> dict[str, Any]:
+    """The columns that other splits must have, where all are used as they are named."""
+    if declared.columns is not None or not file.named:
+        return {}
+    return {NAMES: [column.name for column in fields.get(FEATURES, ())]}
+
+
+def _as_trained(
+    file: TableFile, places: Sequence[int], learned: Mapping[str, Any] | None, problems: list[Problem]
+) -> Sequence[int]:
+    """The places of a table that is used whole, in the order of the training split's columns: found by their names."""
+    names = None if learned is None else learned.get(NAMES)
+    if not file.named or not isinstance(names, list):
+        return places
+    left: dict[str, list[int]] = {}
+    for place in places:
+        left.setdefault(file.names[place], []).append(place)
+    found = [left[name].pop(0) for name in names if left.get(name)]
+    missing = list((Counter(names) - Counter(file.names[place] for place in found)).elements())
+    unknown = [file.names[place] for several in left.values() for place in several]
+    if missing or unknown:
+        facts = [f"lacks {listing(missing, 5)}"] * bool(missing) + [f"has also {listing(unknown, 5)}"] * bool(unknown)
+        problems.append(
+            Problem(
+                f"the columns of {file.path} are not those of the training split", file.heading(0),
+                expected=listing(names, 10), got="; ".join(facts),
+                hint="`columns` in both splits says which ones are used",
+            )
+        )  # fmt: skip
+    return found
+
+
+@dataclass
+class _Search:
+    """Finds columns in a table; what is not there is noted."""
+
+    file: TableFile
+    problems: list[Problem]
+
+    def has(self, column: int | str) -> bool:
+        """Whether the table has a column of this name or number."""
+        return column <= len(self.file.names) if isinstance(column, int) else column in self.file.names
+
+    def place(self, column: int | str, path: str) -> int:
+        """The place of a column, from 0: by name, or by number from 1. 0 for one that is not there."""
+        names = self.file.names
+        if isinstance(column, str) and column in names:
+            return names.index(column)
+        if isinstance(column, int) or column.isdecimal():
+            if 0 < int(column) <= len(names):
+                return int(column) - 1
+            problem = Problem(f"{self.file.path} has no column {column}", expected=f"a number from 1 to {len(names)}")
+        elif not self.file.named:
+            problem = Problem(
+                f"column {column!r} is named, but the table has no header",
+                expected=f"a number from 1 to {len(names)}",
+                hint="if the first line does hold names, set `header: true`; else `header: [...]` can say them",
+            )
+        else:
+            single = self.file.other_delimiter(names[0]) if len(names) == 1 else None
+            problem = Problem(
+                f"{self.file.path} has no column {column!r}",
+                expected=f"one of {listing(names)}",
+                hint=did_you_mean(column, names) or single,
+            )
+        self.problems.append(replace(problem, path=path))
+        return 0
+
+
+def _refuse_twins(file: TableFile, declared: Declaration) -> None:
+    """Raise InputError if two columns have the same name; blank names, as of a table's index, do not count.
+
+    If the spec says by number which columns it means, their names make no difference.
+    """
+    asked = [*(declared.columns or ["all"]), *([] if declared.label is None else [declared.label])]
+    if not file.named or all(isinstance(column, int) for column in asked):
+        return
+    twins = [name for name, number in Counter(file.names).items() if number > 1 and name]
+    problems = []
+    for name in twins:
+        last = len(file.names) - 1 - list(file.names)[::-1].index(name)
+        problems.append(
+            Problem(
+                f"two columns are called {name!r}",
+                file.heading(last),
+                expected="a name of its own for each column",
+                hint="with `columns` and `label` by number their names make no difference",
+            )
+        )
+    if problems:
+        raise InputError(problems)

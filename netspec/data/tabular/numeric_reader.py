@@ -1,0 +1,197 @@
+"""Columns of numbers, of the type `numeric`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netspec.data.tabular.column import Column, quoted
+from netspec.data.tabular.row_errors import MOST_ALIKE
+from netspec.data.tabular.statistics import Figures, Median, normalized
+from netspec.errors import InputError, Problem, counted
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+    from netspec.data.tabular.cells import Cells
+    from netspec.data.tabular.columns.base import ColumnSetting
+    from netspec.data.tabular.columns.numeric import Numeric
+    from netspec.data.tabular.row_errors import BlockFaults
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_INT32 = np.iinfo(np.int32)
+_EXACT = 2 ** (np.finfo(np.float32).nmant + 1)
+
+
+class NumericColumn(Column):
+    """Values are float64; nan is a missing one."""
+
+    def __init__(self, spec: Numeric, setting: ColumnSetting) -> None:
+        super().__init__(setting)
+        self._spec = spec
+        label = setting.is_label and spec.missing is None
+        self._missing = "error" if label else setting.missing if spec.missing is None else spec.missing
+        self._figures = Figures()
+        self._median = Median()
+        self._may_be_whole = setting.is_label and spec.normalization == "none" and not spec.missing_indicator
+        self._known = self._fractions = self._great = 0
+        """Number of labels, of labels that are not integers, and of labels too large for 32 bits."""
+        self._exact = True
+        """Whether float32 holds all those that are."""
+        self._unwhole: list[Problem] = []
+        self._holds_text = False
+        self._seen = self._settled = False
+        self._fill: float | None = float(self._missing) if isinstance(self._missing, (int, float)) else None
+        self._normalization: dict[str, list[float]] = {}
+
+    def parse(self, cells: Cells, faults: BlockFaults) -> Array:
+        values = cells.numbers()
+        lost = np.flatnonzero(np.isnan(values))
+        if len(lost):
+            absent, bad = self.absent(cells, lost)
+            if self._missing == "error":
+                self.add_absent(faults, absent, cells, expected=self._expected, hint=self._absent_hint)
+            if not self._seen and not self.setting.is_label and len(bad) and bad[0] == 0:
+                self._tell_text(cells, faults)
+                bad = bad[1:]
+            if len(bad) and not self._holds_text:
+                self._tell_bad(cells, bad, faults)
+            faults.bad[bad] = True
+        self._seen = True
+        great = np.flatnonzero(np.abs(values) > _FLOAT32_MAX)
+        if len(great):
+            message = f"{self.what} has a number that float32 cannot hold"
+            faults.add(great, self.place, message, got=cells.text)
+            values[great] = np.nan
+        if self._may_be_whole and not self._settled:
+            self._note_unwhole(values, cells, faults)
+        return values
+
+    def _note_unwhole(self, values: Array, cells: Cells, faults: BlockFaults) -> None:
+        """Count the labels that are not 32-bit integers, and keep the first ones."""
+        known = ~np.isnan(values)
+        whole = known & (values == np.trunc(values))
+        within = whole & (values >= _INT32.min) & (values <= _INT32.max)
+        self._known += int(known.sum())
+        self._fractions += int((known & ~whole).sum())
+        self._great += int((whole & ~within).sum())
+        self._exact &= bool((np.abs(values[within]) <= _EXACT).all())
+        for row in np.flatnonzero(known & ~within)[: MOST_ALIKE - len(self._unwhole)].tolist():
+            great = bool(whole[row])
+            found = faults.problem(
+                row, self.place, f"{self.what} is {'out of range' if great else 'not an integer'} here",
+                expected=f"a whole number from {_INT32.min:,} to {_INT32.max:,}, as the net takes it",
+                got=repr(cells.text(row)),
+                hint="number the classes from 0 on" if great else "labels that are not classes need an input with "
+                "`dtype: float32` and a loss of numbers such as MeanSquaredError",
+            )  # fmt: skip
+            self._unwhole.append(found)
+
+    @property
+    def _whole(self) -> bool:
+        """Whether all values so far are whole numbers, which makes labels such."""
+        return self._may_be_whole and not self._fractions and not self._great
+
+    @property
+    def unwhole(self) -> Sequence[Problem]:
+        odd = self._fractions + self._great
+        if not self._exact or (self._fractions and 2 * odd > self._known):
+            return ()
+        more = odd - len(self._unwhole)
+        return [*self._unwhole, *([Problem(f"{counted(more, 'more row')}: {self.what} likewise")] if more else [])]
+
+    @property
+    def _expected(self) -> str:
+        return "a label in every row" if self.setting.is_label else "a number"
+
+    @property
+    def _absent_hint(self) -> str | None:
+        if self.setting.is_label:
+            return None
+        return "`missing: 0` puts 0, or any number you choose, in place of missing values; `median` that of the column"
+
+    def _tell_text(self, cells: Cells, faults: BlockFaults) -> None:
+        """That a column begins with text is one mistake, not one a row."""
+        self._holds_text = True
+        text, alone = cells.text(0), self.setting.alone
+        ways = f"leave columns of text out, or declare what they hold: `columns: {{{self.name}: categorical, …}}`"
+        faults.add(
+            [0],
+            self.place,
+            f"{self.what} holds text",
+            expected="numbers",
+            got=quoted(text),
+            hint=(alone(text) if alone else None) or ways,
+        )
+
+    def _tell_bad(self, cells: Cells, rows: Array, faults: BlockFaults) -> None:
+        def got(row: int) -> str:
+            return repr(cells.text(row))
+
+        if self.setting.is_label:
+            message = f"{self.what} is not a number here, as it is in other rows"
+            hint = "if the labels are names of classes, declare them in `classes`"
+            faults.add(
+                rows, self.place, message, expected="a finite number", got=lambda r: repr(cells.text(r)), hint=hint
+            )
+        else:
+            message = f"{self.what} has text here"
+            faults.add(rows, self.place, message, expected="a number", got=got)
+
+    def drops(self, values: Array) -> Array | None:
+        return np.isnan(values) if self._missing == "drop" else None
+
+    def tally(self, values: Array) -> None:
+        if self.setting.learned is not None:
+            return
+        if self._spec.normalization != "none" or self._missing == "mean":
+            self._figures.add(values[:, None])
+        if self._missing == "median":
+            self._median.add(values)
+
+    def settle(self, again: Callable[[], Iterator[Array]]) -> None:
+        self._settled = True
+        fills = self._missing in ("mean", "median")
+        wanted = ["fill"] * fills + ["offset", "scale"] * (self._spec.normalization != "none")
+        known = self.known(*wanted)
+        if known is not None:
+            self._fill = float(known["fill"]) if fills else self._fill
+            self._normalization = {name: list(known[name]) for name in wanted if name != "fill"}
+            return
+        self._normalization = self._figures.normalization(self._spec.normalization)
+        if fills:
+            self._fill = self._median.value() if self._missing == "median" else self._mean()
+        if fills and self._fill is None:
+            raise InputError(
+                f"{self.what} has no value at all, so there is no {self._missing} to put in place of missing ones",
+                expected="`missing` to be a number, or a column with values",
+            )
+        if self._spec.normalization != "none" and not self._normalization:
+            raise InputError(f"{self.what} has no value at all to learn `normalization` from")
+
+    def _mean(self) -> float | None:
+        return float(self._figures.mean[0]) if np.all(self._figures.count) else None
+
+    @property
+    def learned(self) -> dict[str, Any]:
+        fill = {"fill": self._fill} if self._missing in ("mean", "median") else {}
+        return {**fill, **self._normalization}
+
+    @property
+    def width(self) -> int:
+        return 1 + self._spec.missing_indicator
+
+    @property
+    def dtype(self) -> str:
+        return "int32" if self._whole else "float32"
+
+    def encode(self, values: Array) -> Array:
+        lost = np.isnan(values)
+        filled = values if self._fill is None else np.where(lost, self._fill, values)
+        if self._whole:
+            return np.where(lost, 0, filled)[:, None].astype(np.int32)  # rows left out may have none
+        made = normalized(filled[:, None], self._normalization)
+        return (
+            np.concatenate([made, lost[:, None].astype(np.float32)], axis=1) if self._spec.missing_indicator else made
+        )

@@ -1,0 +1,170 @@
+"""Tables as Parquet files, read by the library pyarrow, one row group at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from netspec.data.files import Watched, existing
+from netspec.data.tabular.cells import TextCells, merged
+from netspec.data.tabular.table_file import Block
+from netspec.errors import InputError, Location, Problem, kind_of_file
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from netspec.data.base import Array
+
+Done = TypeVar("Done")
+
+
+def _library() -> ModuleType:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(
+            "the library pyarrow, which reads Parquet files, is not installed", hint="pip install 'netspec[parquet]'"
+        ) from None
+    found: ModuleType = pa
+    return found
+
+
+class ParquetTable:
+    """A Parquet file. Raises InputError if it cannot be opened, or is another kind of file."""
+
+    named = True
+
+    def __init__(self, path: Path) -> None:
+        self._pa = _library()
+        self.path = existing(path)
+        self._watched = Watched([path])
+        self.digest = ""
+        with self._opened() as file:
+            schema = file.schema_arrow
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        self.names: Sequence[str] = schema.names
+        self._types = schema.types
+        self._starts = np.cumsum([0, *sizes])
+
+    def _opened(self) -> Any:
+        return self._doing(lambda: self._pa.parquet.ParquetFile(self.path))
+
+    def _doing(self, act: Callable[[], Done]) -> Done:
+        """What `act` gives. Raises InputError where pyarrow cannot read the file."""
+        try:
+            return act()
+        except (self._pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise InputError(f"cannot read {self.path}", got=error.strerror or str(error)) from None
+            raise InputError(self._damaged(error)) from None
+
+    def _damaged(self, error: Exception) -> Problem:
+        self._watched.check()
+        with self.path.open("rb") as file:
+            head = file.read(64)
+        if not head.startswith(b"PAR1"):
+            expected, got = "a file that begins with PAR1", kind_of_file(head)
+            return Problem(f"{self.path} is not a Parquet file", expected=expected, got=got)
+        got, hint = str(error).splitlines()[0], "write or fetch it again"
+        return Problem(f"{self.path} is damaged", expected="a whole Parquet file", got=got, hint=hint)
+
+    def blocks(self, columns: Sequence[int]) -> Generator[Block]:
+        self._check_types(columns)
+        try:
+            for start, stop in zip(self._starts[:-1].tolist(), self._starts[1:].tolist(), strict=True):
+                if start < stop:
+                    yield self.read(start, stop, columns)
+        finally:
+            digest = sha256()
+            with self.path.open("rb") as file:
+                while part := file.read(1 << 20):
+                    digest.update(part)
+            self.digest = digest.hexdigest()
+        self._watched.check()
+
+    def _check_types(self, columns: Sequence[int]) -> None:
+        """Raises InputError for columns whose cells are not single values."""
+        types = self._pa.types
+        tests = ("null", "boolean", "integer", "floating", "decimal", "string", "large_string", "string_view",
+            "date", "timestamp")  # fmt: skip
+        problems = []
+        for column in columns:
+            kind = self._types[column]
+            kind = kind.value_type if types.is_dictionary(kind) else kind
+            if not any(getattr(types, f"is_{test}")(kind) for test in tests):
+                message = f"column `{self.names[column]}` of {self.path} is of the type {kind}"
+                problems.append(Problem(message, expected="numbers, text, dates, or truth values"))
+        if problems:
+            raise InputError(problems)
+
+    def pages(self) -> Array:
+        return self._starts
+
+    def read(self, start: int, stop: int, columns: Sequence[int]) -> Block:
+        self._watched.check()
+        group = int(np.searchsorted(self._starts, start, side="right")) - 1
+        names = [self.names[column] for column in columns]
+
+        def act() -> Any:
+            with self._opened() as file:
+                return file.read_row_group(group, columns=names)
+
+        table = self._doing(act)
+        cells = [ArrowCells(self._pa, table.column(name)) for name in names]
+        return Block(stop - start, cells, lambda row, _: self._place(start + row))
+
+    def _place(self, row: int) -> str:
+        return f"{self.path}, row {row + 1}"
+
+    def describe(self, row: int) -> str:
+        return f"{self.path.name}, row {row + 1}"
+
+    def heading(self, column: int) -> Location | None:
+        return None
+
+    def other_delimiter(self, text: str) -> str | None:
+        return None
+
+
+class ArrowCells:
+    """Cells of a column of Arrow's."""
+
+    def __init__(self, pa: ModuleType, column: Any) -> None:
+        self._pa = pa
+        types = pa.types
+        self._column = column.cast(column.type.value_type) if types.is_dictionary(column.type) else column
+        kind = self._column.type
+        self._is_number = any(
+            test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+        )
+        self._is_moment = types.is_date(kind) or types.is_timestamp(kind)
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def text(self, row: int) -> str:
+        value = self._column[row].as_py()
+        return "" if value is None else str(value).strip()
+
+    def numbers(self) -> Array:
+        if not self._is_number:
+            texts = self._column.cast(self._pa.string()).to_pylist()
+            return TextCells(["" if text is None else text for text in texts]).numbers()
+        whole = self._column.cast(self._pa.int8()) if self._pa.types.is_boolean(self._column.type) else self._column
+        return np.array(whole.cast(self._pa.float64(), safe=False).to_numpy(), np.float64)  # a null is nan
+
+    def moments(self) -> Array | None:
+        if not self._is_moment:
+            return None
+        return np.array(self._column.cast(self._pa.timestamp("us"), safe=False).to_numpy(), "datetime64[us]")
+
+    def distinct(self) -> tuple[list[str], Array]:
+        coded = self._column.combine_chunks().dictionary_encode(null_encoding="encode")
+        cells = coded.dictionary.cast(self._pa.string()).to_pylist()
+        texts, places = merged("" if cell is None else cell for cell in cells)
+        return texts, places[coded.indices.to_numpy()]

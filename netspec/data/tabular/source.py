@@ -1,0 +1,128 @@
+"""`TableSource`: what every source of tables has in YAML, whatever the format of its file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+
+from netspec.data.base import ClassNames, Dataset, Source, blamed_on
+from netspec.data.tabular.columns.base import LABEL, AnyColumn, ColumnSpec, MissingNumber
+from netspec.schema.specs.data import ShuffleWindow
+from netspec.schema.specs.paths import FilePath, resolve_path
+from netspec.schema.specs.spec import describe, problem
+
+if TYPE_CHECKING:
+    from netspec.data.tabular.table_file import TableFile
+
+MEGABYTE = 2**20
+
+
+def _as_column(value: Any) -> Any:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, str))
+        or value == ""
+        or (isinstance(value, int) and value < 1)
+    ):
+        raise problem(
+            "not a column", expected="a name from the header, or a number counted from 1", got=describe(value)
+        )
+    return value
+
+
+Column = Annotated[int | str, BeforeValidator(_as_column)]
+
+
+class TableSource(Source):
+    """Base of sources of tables: one sample a row."""
+
+    path: FilePath
+    """path of the file, relative to this file"""
+    columns: dict[str, AnyColumn] | list[Column] | None = Field(default=None, min_length=1)
+    """the columns that are used, by name or by number counted from 1: with the type of each, as in
+    `{age: numeric, colour: {type: categorical, output_mode: int}}`; or, if all are numbers, a list of them. Default:
+    all but the label, as numbers; in other splits those of the training split, by their names"""
+    label: Column | None = None
+    """the column of the label, by name or by number; default: there is no label"""
+    classes: ClassNames | None = None
+    """the class names in the order of their indices, where `columns` does not describe the label; default: those that
+    the training split has, sorted, if the labels are not numbers"""
+    missing: MissingNumber = "error"
+    """how missing numbers are handled in columns that do not say: an error, the `mean` or `median` of the training
+    split, or this number; or its row is left out (`drop`)"""
+    missing_values: list[str] = Field(default_factory=lambda: ["?", "NA", "N/A", "NaN", "null"])
+    """cells that mean that there is no value, in addition to empty ones; case does not count"""
+    cache: Annotated[int, Field(ge=0)] = 512
+    """megabytes of rows kept in memory: of a table that needs more, parts are read again as they are asked for
+
+    A `window` of `shuffle` that needs more than this is kept all the same."""
+
+    _unlabelled: bool = PrivateAttr(default=False)
+    """Whether the label is not read, and need not be there."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        declared: dict[str, ColumnSpec] = self.columns if isinstance(self.columns, dict) else {}
+        if self.classes is not None and str(self.label) in declared:
+            raise problem(
+                "`columns` describes the label, and so does `classes`",
+                field="classes",
+                expected="the names in `vocabulary` of the label's column",
+            )
+        if self.classes is not None and self.label is None:
+            raise problem("`classes` names those of the label, and there is none", field="classes", expected="`label`")
+        fields: dict[str, set[str]] = {}
+        for name, spec in declared.items():
+            is_label = name == str(self.label)
+            kind = "the label" if is_label else "whole numbers" if spec.whole else "other numbers"
+            fields.setdefault(spec.field_of(name, is_label=is_label), set()).add(kind)
+        for field, kinds in fields.items():
+            if len(kinds) > 1:
+                raise problem(
+                    f"the field `{field}` cannot hold {' and '.join(sorted(kinds))}",
+                    field="columns",
+                    expected="another `field` for one of them",
+                )
+        return self
+
+    def file(self, path: Path) -> TableFile:
+        """The file at `path`, as the fields of this source say to read it."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how its file is opened")
+
+    def of_file(self, path: Path, fields: Collection[str]) -> Self | None:
+        """The rows of another file; of its columns, only those of the fields need be there."""
+        columns = self.columns
+        if isinstance(columns, dict):
+            columns = {
+                name: spec
+                for name, spec in columns.items()
+                if spec.field_of(name, is_label=name == str(self.label)) in fields
+            }
+        changed = {"path": FilePath(path.absolute()), "columns": columns, "limit": None, "shuffle": False}
+        made = self.model_copy(update={**changed, "on_error": "error"})
+        made._unlabelled = LABEL not in fields
+        return made
+
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
+        """The rows, all of them looked at once."""
+        from netspec.data.tabular.dataset import open_table
+        from netspec.data.tabular.declaration import Declaration, fields_of, learned_names
+
+        declared = Declaration(
+            self.columns, self.label, self.classes, self.missing, self.missing_values, learned, self._unlabelled
+        )
+        with blamed_on(self, "path"):
+            file = self.file(resolve_path(self, "path"))
+            fields = fields_of(file, declared)
+            return open_table(
+                file,
+                fields,
+                learned=learned_names(file, declared, fields),
+                skip=self.on_error == "skip",
+                limit=self.limit,
+                cache=self.cache * MEGABYTE,
+                window=self.shuffle.window if isinstance(self.shuffle, ShuffleWindow) else 0,
+            )

@@ -1,0 +1,92 @@
+"""Figures of columns of numbers, gathered block by block: mean, variance, extremes, median."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+    from netspec.data.tabular.columns.numeric import Normalized
+
+MOST_KEPT = 2**20
+"""Number of values kept for a median; of more, every second, fourth, … one."""
+EPSILON = 1e-7
+"""The least standard deviation, or range, that is divided by: what never changes becomes zeros."""
+
+
+class Figures:
+    """Mean, squares, least and greatest of (N, C) values, for each of the C; nan is passed over.
+
+    Blocks are merged by the formula of Chan, Golub and LeVeque ("Updating formulae …", 1979), which loses no digits
+    where the mean is large.
+    """
+
+    def __init__(self) -> None:
+        self.count: Any = 0
+        self.mean: Any = 0.0
+        self._squares: Any = 0.0
+        self.least: Any = np.inf
+        self.greatest: Any = -np.inf
+
+    def add(self, values: Array) -> None:
+        """More values, (N, C) of float64."""
+        known = ~np.isnan(values)
+        size = known.sum(axis=0)
+        filled = np.where(known, values, 0.0)
+        mean = filled.sum(axis=0) / np.maximum(size, 1)
+        squares = (np.where(known, values - mean, 0.0) ** 2).sum(axis=0)
+        total = self.count + size
+        delta = mean - self.mean
+        share = size / np.maximum(total, 1)
+        self._squares = self._squares + squares + delta**2 * self.count * share
+        self.mean = self.mean + delta * share
+        self.count = total
+        self.least = np.minimum(self.least, np.where(known, values, np.inf).min(axis=0, initial=np.inf))
+        self.greatest = np.maximum(self.greatest, np.where(known, values, -np.inf).max(axis=0, initial=-np.inf))
+
+    def normalization(self, kind: Normalized) -> dict[str, list[float]]:
+        """`{"offset": …, "scale": …}`, one of each for each of the C: x becomes (x − offset) / scale."""
+        if kind == "none" or not np.all(self.count):
+            return {}
+        if kind == "standard":
+            scale = np.sqrt(self._squares / self.count)
+            offset = self.mean
+        else:
+            scale, offset = self.greatest - self.least, self.least
+        return {"offset": np.asarray(offset).tolist(), "scale": np.maximum(scale, EPSILON).tolist()}
+
+
+class Median:
+    """The median of values that come block by block; nan is passed over."""
+
+    def __init__(self) -> None:
+        self._kept: list[Array] = []
+        self._count = 0
+        self._seen = 0
+        self._stride = 1
+
+    def add(self, values: Array) -> None:
+        """More values, (N,) of float64."""
+        known = values[~np.isnan(values)]
+        taken = known[-self._seen % self._stride :: self._stride].copy()
+        self._seen += len(known)
+        self._kept.append(taken)
+        self._count += len(taken)
+        while self._count > MOST_KEPT:
+            self._kept = [np.concatenate(self._kept)[::2].copy()]
+            self._count = len(self._kept[0])
+            self._stride *= 2
+
+    def value(self) -> float | None:
+        """The median; None where there were no values."""
+        return float(np.median(np.concatenate(self._kept))) if self._count else None
+
+
+def normalized(values: Array, learned: dict[str, list[float]]) -> Array:
+    """The values (N, C) as float32, normalized in float64 with what `Figures.normalization` gave."""
+    if not learned:
+        return values.astype(np.float32)
+    made: Array = ((values - np.array(learned["offset"])) / np.array(learned["scale"])).astype(np.float32)
+    return made

@@ -1,0 +1,95 @@
+"""Columns of sentences, of the type `text`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netspec.data.tabular.column import Column
+from netspec.data.text.tokenizers.base import TOKENIZER, learned_tokenizer, opened_tokenizer
+from netspec.data.text.tokens import UnknownText
+from netspec.errors import InputError
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+    from netspec.data.tabular.cells import Cells
+    from netspec.data.tabular.columns.base import ColumnSetting
+    from netspec.data.tabular.columns.text import Text
+    from netspec.data.tabular.row_errors import BlockFaults
+    from netspec.data.text.tokens import Tokenizer
+
+
+class TextColumn(Column):
+    """Values are texts, as Python objects; a missing one is empty."""
+
+    vector = True
+
+    def __init__(self, spec: Text, setting: ColumnSetting) -> None:
+        super().__init__(setting)
+        self._spec = spec
+        self._tokenizer: Tokenizer | None = None
+        self._told: dict[str, Any] = {}
+        known = self.known(TOKENIZER)
+        if known is not None:
+            self._told = dict(known[TOKENIZER])
+            self._tokenizer = opened_tokenizer(spec.tokenizer, self._told)
+
+    def parse(self, cells: Cells, faults: BlockFaults) -> Array:
+        texts, which = cells.distinct()
+        lost = [place for place, text in enumerate(texts) if not text or text.lower() in self.setting.absent]
+        if lost and self._spec.missing == "error":
+            rows = np.flatnonzero(np.isin(which, lost))
+            self.add_absent(faults, rows, cells, expected="a text", hint="`missing: empty` takes it for an empty text")
+        kept = ["" if place in set(lost) else text for place, text in enumerate(texts)] if lost else texts
+        if self._tokenizer is not None and self._tokenizer.unknown is None:
+            self._tell_unknown(self._tokenizer, kept, which, faults)
+        return np.array(kept, object)[which]
+
+    def _tell_unknown(self, tokenizer: Tokenizer, texts: list[str], which: Array, faults: BlockFaults) -> None:
+        try:
+            tokenizer.encode_all(texts)
+        except UnknownText:
+            for place, text in enumerate(texts):
+                try:
+                    tokenizer.encode(text)
+                except UnknownText as error:
+                    told = error.problem()
+                    rows = np.flatnonzero(which == place)
+                    faults.add(rows, self.place, told.message, expected=told.expected, hint=told.hint)
+
+    def drops(self, values: Array) -> Array | None:
+        return values == "" if self._spec.missing == "drop" else None
+
+    def bytes_of(self, values: Array) -> int:
+        return values.nbytes + sum(map(len, values.tolist()))
+
+    def settle(self, again: Callable[[], Iterator[Array]]) -> None:
+        if self._tokenizer is None:
+            texts = (text for values in again() for text in values.tolist())
+            self._tokenizer, self._told = learned_tokenizer(self._spec.tokenizer, texts)
+        if self._tokenizer.padding is None:
+            raise InputError(
+                f"texts of {self.what} are of different lengths, and the tokenizer has no number to fill them up with",
+                expected="a tokenizer that knows padding",
+            )
+
+    @property
+    def learned(self) -> dict[str, Any]:
+        return {TOKENIZER: self._told}
+
+    @property
+    def width(self) -> int:
+        return self._spec.length
+
+    @property
+    def dtype(self) -> str:
+        return "int32"
+
+    def encode(self, values: Array) -> Array:
+        assert self._tokenizer is not None
+        made = np.full((len(values), self.width), self._tokenizer.padding, np.int32)
+        for row, tokens in enumerate(self._tokenizer.encode_all(values.tolist())):
+            made[row, : len(tokens)] = tokens[: self.width]
+        return made

@@ -1,0 +1,1 @@
+"""Text as tokens: tokenizers, corpora and windows of running text."""

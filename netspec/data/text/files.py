@@ -1,0 +1,151 @@
+"""Files of text in UTF-8, read by blocks; errors name the line and column of the wrong bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from netspec.data.files import existing
+from netspec.errors import InputError, Location, Problem
+
+BLOCK = 2**20
+"""Bytes that are read at a time."""
+_BOM = b"\xef\xbb\xbf"
+_MOST_QUOTED = 2**16
+
+
+class Block(NamedTuple):
+    """Some text of a file."""
+
+    text: str
+    start: int
+    """Its first byte in the file."""
+
+
+class Part(NamedTuple):
+    """The bytes of a file from `start` up to `end`."""
+
+    path: Path
+    start: int
+    end: int
+
+
+def part_of(path: Path, first: float, last: float) -> Part:
+    """From the fraction `first` of a file up to the fraction `last`, at beginnings of characters.
+
+    Raises InputError where there is no file, or an empty one.
+    """
+    size = existing(path).stat().st_size
+    if not size:
+        raise InputError(f"{path} is empty", expected="text in UTF-8")
+    with opened(path) as file:
+        return Part(path, *(_character(file, int(size * fraction)) for fraction in (first, last)))
+
+
+def opened(path: Path) -> BinaryIO:
+    """The file, to read bytes from. Raises InputError where it cannot be read."""
+    try:
+        return existing(path).open("rb")
+    except OSError as error:
+        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
+
+
+def _character(file: BinaryIO, byte: int) -> int:
+    """The first byte at or behind `byte` that does not go on with a character."""
+    file.seek(byte)
+    found = file.read(4)
+    return byte + next((at for at, one in enumerate(found) if one & 0xC0 != 0x80), len(found))
+
+
+def blocks(part: Part) -> Iterator[Block]:
+    """The text of a part, cut behind lines, or behind words where lines are long.
+
+    Raises InputError for bytes that are not text.
+    """
+    with opened(part.path) as file:
+        start = part.start
+        file.seek(start)
+        while start < part.end:
+            raw = file.read(min(BLOCK, part.end - start))
+            if not raw:
+                raise InputError(f"{part.path} shrank while it was read", got=f"{start:,} bytes of {part.end:,}")
+            if start + len(raw) < part.end:
+                raw = raw[: _end_of(raw)]
+                file.seek(start + len(raw))
+            yield Block(decoded(part.path, raw, start), start)
+            start += len(raw)
+
+
+def _end_of(raw: bytes) -> int:
+    """Where to cut: behind the last line, else the last blank, else the last whole character."""
+    for blank in (b"\n", b" "):
+        found = raw.rfind(blank) + 1
+        if found:
+            return found
+    for end in range(len(raw) - 1, max(len(raw) - 4, 0), -1):
+        if raw[end] & 0xC0 == 0xC0:  # a lead byte: its leading ones are the length of the character
+            return end if len(raw) - end < 2 + (raw[end] >= 0xE0) + (raw[end] >= 0xF0) else len(raw)
+    return len(raw)
+
+
+def decoded(path: Path, raw: bytes, start: int = 0) -> str:
+    """The text of bytes that stand at `start` in the file. Raises InputError where they are not UTF-8 or hold NUL."""
+    offset = len(_BOM) if start == 0 and raw.startswith(_BOM) else 0
+    try:
+        text = raw[offset:].decode()
+    except UnicodeDecodeError as error:
+        byte = offset + error.start
+        got = f"the byte {raw[byte]:#04x} at {start + byte:,}"
+        problem = Problem(
+            "this is not text in UTF-8", place(path, start + byte), expected="text in UTF-8", got=got,
+            hint="write the file again in UTF-8, for example by `iconv -f latin1 -t utf8`",
+        )  # fmt: skip
+        raise InputError(problem) from None
+    if "\0" in text:
+        byte = raw.index(b"\0")
+        raise InputError(Problem("a NUL byte stands here", place(path, start + byte), expected="text, which has none"))
+    return text
+
+
+def place(path: Path, byte: int, line: int = 0, column: int | None = None) -> Location:
+    """The place of a byte, or of the `column` (from 0) of the `line`-th line behind that byte's; reads up to there."""
+    before = 0
+    with opened(path) as file:
+        left, begin = byte, 0
+        while left and (raw := file.read(min(BLOCK, left))):
+            before += raw.count(b"\n")
+            if b"\n" in raw:
+                begin = byte - left + raw.rindex(b"\n") + 1
+            left -= len(raw)
+        file.seek(begin)
+        for _ in range(line):
+            begin += len(file.readline())
+        text = file.readline(_MOST_QUOTED)
+    if begin == 0 and text.startswith(_BOM):
+        text, begin = text[len(_BOM) :], len(_BOM)
+    if column is None:
+        column = len(text[: byte - begin].decode(errors="replace"))
+    elif not line:
+        column += len(text[: byte - begin].decode(errors="replace"))
+    return Location(str(path), before + line + 1, column + 1, text.decode(errors="replace").rstrip("\r\n"))
+
+
+def digest_of(part: Part) -> str:
+    """A fingerprint of the bytes of a part."""
+    found, left = sha256(), part.end - part.start
+    with opened(part.path) as file:
+        file.seek(part.start)
+        while left and (raw := file.read(min(BLOCK, left))):
+            found.update(raw)
+            left -= len(raw)
+    return found.hexdigest()
+
+
+def text_files_below(folder: Path) -> list[Path]:
+    """All `.txt` files below a folder, sorted by path. Raises InputError where there is none."""
+    found = sorted(file for file in folder.rglob("*.txt") if file.is_file() and not file.name.startswith("."))
+    if not found:
+        raise InputError(f"{folder} holds no text", expected="files whose names end in .txt")
+    return found

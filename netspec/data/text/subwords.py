@@ -1,0 +1,137 @@
+"""Tokenizers of the library `tokenizers`: byte pairs trained here, and files that it wrote elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netspec.data.files import read_bytes
+from netspec.data.text.tokens import Tokenizer, prepared
+from netspec.errors import InputError, kind_of_file
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from netspec.data.base import Array
+    from netspec.data.text.tokenizers.base import TokenizerSpec
+    from netspec.data.text.tokenizers.subwords import BytePairs
+
+PADDING = "\0"
+"""How padding is written in the vocabulary: as what no text holds."""
+
+PART = 2**15
+"""Characters of a long text that are encoded by themselves: enough of them to keep all processors busy."""
+
+
+class SubwordTokenizer(Tokenizer):
+    """The tokenizer that `description`, what a `tokenizer.json` holds, describes."""
+
+    def __init__(
+        self,
+        spec: TokenizerSpec,
+        description: Mapping[str, Any],
+        *,
+        padding: int | None = None,
+        add_special_tokens: bool = False,
+    ) -> None:
+        self._spec = spec
+        self._own = _library(spec).Tokenizer.from_str(json.dumps(description))
+        self._own.no_padding()  # the spec's transforms bring sequences to one length
+        self._own.no_truncation()
+        self._special = add_special_tokens
+        self.size = int(self._own.get_vocab_size(with_added_tokens=True))
+        self.padding = padding
+
+    def encode(self, text: str) -> Array:
+        """The numbers of the pieces."""
+        return self.encode_all([text])[0]
+
+    def encode_all(self, texts: Sequence[str]) -> list[Array]:
+        """The numbers of each text; several are encoded at a time."""
+        texts = [prepared(self._spec, text) for text in texts]
+        found = self._own.encode_batch_fast(texts, add_special_tokens=self._special)
+        return [np.array(one.ids, np.int32) for one in found]
+
+    def encode_long(self, text: str) -> Array:
+        """The numbers of the parts of a text, one after another."""
+        return np.concatenate(self.encode_all(list(_parts(text))))
+
+    def decode(self, numbers: Iterable[int]) -> str:
+        """The text of the pieces, without special ones."""
+        return str(self._own.decode([int(number) for number in numbers]))
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The text cut behind line ends, each part about as long as `PART`."""
+    start = 0
+    while len(text) - start > PART:
+        end = text.find("\n", start + PART) + 1 or len(text)
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+def learn_byte_pairs(spec: BytePairs, texts: Iterable[str]) -> Any:
+    """Byte pairs trained on the texts, as a `tokenizer.json` holds them."""
+    library = _library(spec)
+    own = library.Tokenizer(library.models.BPE())
+    own.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    own.decoder = library.decoders.ByteLevel()
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=spec.size,
+        min_frequency=spec.min_count,
+        special_tokens=[PADDING] if spec.padding else [],
+        initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    own.train_from_iterator((prepared(spec, text) for text in texts), trainer)
+    return json.loads(own.to_str())
+
+
+def read_tokenizer_json(path: Path) -> Any:
+    """What a `tokenizer.json` holds. Raises InputError where the file is another, or would drop text unseen."""
+    raw = read_bytes(path)
+    expected = "a tokenizer.json as the library `tokenizers` writes it"
+    try:
+        description = json.loads(raw)
+        _library(None).Tokenizer.from_str(json.dumps(description))
+    except ValueError as error:
+        raise InputError(
+            f"{path} is not JSON",
+            expected=expected,
+            got=f"{kind_of_file(raw[:64])}: {error}" if raw else "an empty file",
+        ) from None
+    except InputError:
+        raise
+    except Exception as error:  # the library raises plain Exception
+        raise InputError(f"{path} holds no tokenizer", expected=expected, got=str(error)) from None
+    model = description["model"]
+    whole = model.get("byte_fallback") or "ByteLevel" in json.dumps(description.get("pre_tokenizer"))
+    if model.get("type") == "BPE" and not model.get("unk_token") and not whole:
+        raise InputError(
+            f"the tokenizer in {path} leaves out characters that it does not know",
+            expected="one with an `unk_token`, with `byte_fallback`, or of bytes (ByteLevel)",
+        )
+    return description
+
+
+def _library(spec: TokenizerSpec | None) -> ModuleType:
+    try:
+        import tokenizers
+        import tokenizers.decoders
+        import tokenizers.models
+        import tokenizers.pre_tokenizers
+        import tokenizers.trainers
+    except ImportError as error:
+        raise InputError(
+            "byte pairs and tokenizer.json need the package `tokenizers`",
+            location=spec.where() if spec else None,
+            path="tokenizer",
+            got=str(error),
+            hint="pip install 'netspec[text]'",
+        ) from None
+    return tokenizers

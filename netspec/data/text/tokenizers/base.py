@@ -1,0 +1,83 @@
+"""`TokenizerSpec`: what every tokenizer has in YAML, and how its vocabulary is learned and put to use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from netspec.errors import InputError, listing
+from netspec.schema.specs.data import TOKENIZERS
+from netspec.schema.specs.spec import Member, Spec
+
+if TYPE_CHECKING:
+    from netspec.data.text.tokens import Tokenizer
+
+Normalize = Literal["NFC", "NFD", "NFKC", "NFKD"]
+
+
+class TokenizerSpec(Spec):
+    """Turns text into numbers."""
+
+    samples: ClassVar[tuple[dict[str, Any], ...]] = ()
+    """Fields as they may be written, for the reference and its tests."""
+
+    normalize: Normalize | None = None
+    """the Unicode form that text is brought into first; NFC writes `é` as one character however it was written"""
+    lowercase: bool = False
+    """convert all letters to lower case first"""
+
+    def learn(self, texts: Iterable[str]) -> Any:
+        """The vocabulary that the training split's texts lead to, as plain JSON data. Raises InputError."""
+        raise NotImplementedError(f"{type(self).__name__} learns nothing")
+
+    def open(self, vocabulary: Any) -> Tokenizer:
+        """The tokenizer with a vocabulary that `learn` gave."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it is opened")
+
+
+AnyTokenizer = Annotated[TokenizerSpec, Member(TOKENIZERS)]
+
+
+TOKENIZER = "tokenizer"
+"""Key of the tokenizer in the `learned` of a dataset of text."""
+
+
+def tokenizer_of(
+    spec: TokenizerSpec, texts: Callable[[], Iterable[str]], learned: Mapping[str, Any] | None
+) -> tuple[Tokenizer, dict[str, Any]]:
+    """The tokenizer of a dataset, and what its `learned` says of it.
+
+    `learned` comes from the training split's dataset; the training split itself gets None and reads the texts.
+    """
+    if learned is None:
+        return learned_tokenizer(spec, texts())
+    return opened_tokenizer(spec, learned.get(TOKENIZER)), dict(learned.get(TOKENIZER, {}))
+
+
+def learned_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> tuple[Tokenizer, dict[str, Any]]:
+    """The tokenizer of a training split, and what a dataset says of it in `learned`, for `opened_tokenizer`."""
+    vocabulary = spec.learn(texts)
+    return spec.open(vocabulary), {**spec.model_dump(exclude_none=True), "vocabulary": vocabulary}
+
+
+def saved_tokenizer(told: Mapping[str, Any]) -> Tokenizer:
+    """Make the tokenizer described in a dataset's `learned`, as weights hold it: `learned.source["tokenizer"]`."""
+    made = TOKENIZERS.parse({name: value for name, value in told.items() if name != "vocabulary"})
+    assert isinstance(made, TokenizerSpec)
+    return made.open(told["vocabulary"])
+
+
+def opened_tokenizer(spec: TokenizerSpec, learned: Mapping[str, Any] | None) -> Tokenizer:
+    """The tokenizer of another split, with the training split's vocabulary. Raises InputError if that is another's."""
+    told = spec.model_dump(exclude_none=True)
+    given = {name: value for name, value in (learned or {}).items() if name != "vocabulary"}
+    if learned is None or given != told:
+        differing = sorted(name for name in given.keys() | told.keys() if given.get(name) != told.get(name))
+        raise InputError(
+            "the training split makes other numbers of text" if learned else "the training split has no tokenizer here",
+            location=spec.where(),
+            path="tokenizer",
+            expected="the same tokenizer as in training: a number must mean the same text in every split",
+            got=f"another {listing([f'`{name}`' for name in differing])}" if learned else None,
+        )
+    return spec.open(learned["vocabulary"])

@@ -1,0 +1,197 @@
+"""Text as numbers: what a tokenizer is, and those of characters and of words.
+
+Text sources and columns of text share these. A tokenizer is a pure function of its vocabulary, which is plain JSON data
+that the training split leads to (`learn_…`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from netspec.errors import InputError, Location, Problem
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+    from netspec.data.text.tokenizers.base import TokenizerSpec
+    from netspec.data.text.tokenizers.vocabulary import Characters, VocabularySpec, Words
+
+_CODES = 0x110000
+"""How many code points Unicode has."""
+_WORD = r"\w+(?:['’]\w+)*"
+_PATTERNS = {"apart": re.compile(rf"{_WORD}|[^\w\s]"), "drop": re.compile(_WORD), "keep": re.compile(r"\S+")}
+_MOST_NAMED = 5
+
+
+class UnknownText(ValueError):
+    """Text has no number: the `token` at `offset` in `text`, which is the one given, normalized."""
+
+    def __init__(self, kind: str, token: str, text: str, offset: int) -> None:
+        super().__init__(f"the {kind} {token!r} is not in the vocabulary")
+        self.token, self.offset = token, offset
+        self.line = text.count("\n", 0, offset)
+        """The line of the text, from 0."""
+        self.column = offset - text.rfind("\n", 0, offset) - 1
+        """The character of the line, from 0."""
+
+    def problem(self, location: Location | None = None) -> Problem:
+        """The error to report; the caller, who knows the file, adds the location."""
+        return Problem(
+            str(self),
+            location,
+            expected="text made of what occurs in the training split",
+            hint="`unknown: true` in the tokenizer gives a number to all such text",
+        )
+
+
+class Tokenizer(ABC):
+    """Text ⇄ numbers from 0 to `size` − 1."""
+
+    size: int
+    """How many numbers there are: the `input_dim` of an Embedding."""
+    padding: int | None = None
+    """The number that no text has, to fill up sequences with."""
+    unknown: int | None = None
+    """The number of all text that is not in the vocabulary."""
+
+    @abstractmethod
+    def encode(self, text: str) -> Array:
+        """The numbers of a text, (n,) of int32. Raises `UnknownText`."""
+
+    def encode_all(self, texts: Sequence[str]) -> list[Array]:
+        """The numbers of each text."""
+        return [self.encode(text) for text in texts]
+
+    def encode_long(self, text: str) -> Array:
+        """The numbers of a text of many lines, which may be cut at line ends to encode its parts at the same time."""
+        return self.encode(text)
+
+    @abstractmethod
+    def decode(self, numbers: Iterable[int]) -> str:
+        """The text of numbers, as far as it was kept; padding is left out, what was unknown is `�`."""
+
+
+def prepared(spec: TokenizerSpec, text: str) -> str:
+    """The text as the tokenizer looks at it. Line ends stay where they are."""
+    if spec.lowercase:
+        text = text.lower()
+    return unicodedata.normalize(spec.normalize, text) if spec.normalize else text
+
+
+class _Listed(Tokenizer):
+    """Its vocabulary is a list behind the numbers that are kept free."""
+
+    def __init__(self, spec: VocabularySpec, tokens: Sequence[str]) -> None:
+        self._spec = spec
+        self._tokens = tokens
+        self._first = spec.reserved
+        self.size = self._first + len(tokens)
+        self.padding = 0 if spec.padding else None
+        self.unknown = int(spec.padding) if spec.unknown else None
+
+    def _text_of(self, numbers: Iterable[int]) -> list[str]:
+        known = (number - self._first for number in map(int, numbers) if number != self.padding)
+        return [self._tokens[index] if 0 <= index < len(self._tokens) else "�" for index in known]
+
+
+class CharacterTokenizer(_Listed):
+    """Characters by a table of all code points up to the last one known."""
+
+    def __init__(self, spec: Characters, vocabulary: str) -> None:
+        super().__init__(spec, vocabulary)
+        codes = _codes(vocabulary)
+        self._table = np.full(int(codes.max(initial=0)) + 2, -1, np.int32)
+        self._table[codes] = np.arange(len(codes), dtype=np.int32) + self._first
+        if self.unknown is not None:
+            self._table[self._table < 0] = self.unknown
+
+    def encode(self, text: str) -> Array:
+        """The numbers of the characters."""
+        text = prepared(self._spec, text)
+        codes = _codes(text)
+        numbers: Array = self._table[np.minimum(codes, len(self._table) - 1)]  # the last entry is of no character
+        if self.unknown is None and numbers.size and numbers.min() < 0:
+            first = int(np.argmin(numbers >= 0))
+            raise UnknownText("character", text[first], text, first)
+        return numbers
+
+    def decode(self, numbers: Iterable[int]) -> str:
+        """The characters."""
+        return "".join(self._text_of(numbers))
+
+
+class WordTokenizer(_Listed):
+    """Words by a dictionary."""
+
+    def __init__(self, spec: Words, vocabulary: Sequence[str]) -> None:
+        super().__init__(spec, vocabulary)
+        self._find = _PATTERNS[spec.punctuation]
+        self._numbers = {word: number for number, word in enumerate(vocabulary, self._first)}
+
+    def encode(self, text: str) -> Array:
+        """The numbers of the words."""
+        text = prepared(self._spec, text)
+        words = self._find.findall(text)
+        unknown = -1 if self.unknown is None else self.unknown
+        known = self._numbers
+        numbers = np.fromiter((known.get(word, unknown) for word in words), np.int32, len(words))
+        if unknown < 0 and numbers.size and numbers.min() < 0:
+            place = int(np.argmin(numbers >= 0))
+            offset = next(found.start() for at, found in enumerate(self._find.finditer(text)) if at == place)
+            raise UnknownText("word", words[place], text, offset)
+        return numbers
+
+    def decode(self, numbers: Iterable[int]) -> str:
+        """The words with a blank between them."""
+        return " ".join(self._text_of(numbers))
+
+
+def learn_characters(spec: Characters, texts: Iterable[str]) -> str:
+    """The characters of the texts that fit into `size`, sorted by code point."""
+    counts = np.zeros(_CODES, np.int64)
+    for text in texts:
+        codes = _codes(prepared(spec, text))
+        counts[: int(codes.max(initial=0)) + 1] += np.bincount(codes)
+    found = np.flatnonzero(counts)
+    room = _room(spec, [chr(code) for code in found[np.argsort(counts[found], kind="stable")]], "characters")
+    kept = found[np.argsort(-counts[found], kind="stable")[:room]]
+    return "".join(map(chr, np.sort(kept)))
+
+
+def learn_words(spec: Words, texts: Iterable[str]) -> list[str]:
+    """The words of the texts that fit into `size`, the most frequent first."""
+    counts: Counter[str] = Counter()
+    find = _PATTERNS[spec.punctuation]
+    for text in texts:
+        counts.update(find.findall(prepared(spec, text)))
+    found = sorted((word for word, count in counts.items() if count >= spec.min_count), key=lambda w: (-counts[w], w))
+    return found[: _room(spec, found[::-1], "words")]
+
+
+def _room(spec: VocabularySpec, rarest_first: Sequence[str], things: str) -> int | None:
+    """How many tokens are kept. Raises InputError where there is none, or more than fit and no number for the rest."""
+    if not rarest_first:
+        raise InputError(f"the training split holds no {things} to learn", location=spec.where(), path="tokenizer")
+    if spec.size is None:
+        return None
+    room = spec.size - spec.reserved
+    if len(rarest_first) > room and not spec.unknown:
+        raise InputError(
+            f"the vocabulary is too large: the training split holds {len(rarest_first):,} {things}",
+            location=spec.where("size"),
+            path="tokenizer.size",
+            expected=f"at most {room:,}, or `unknown: true`, which gives one number to the rarest ones",
+            got=f"among the rarest: {', '.join(map(repr, rarest_first[:_MOST_NAMED]))}",
+        )
+    return room
+
+
+def _codes(text: str) -> Array:
+    """The code points of a text. A surrogate, which no file in UTF-8 holds, is kept as it is."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int64)

@@ -1,0 +1,1 @@
+"""Process groups: what carries arrays and messages between workers."""

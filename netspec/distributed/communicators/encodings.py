@@ -1,0 +1,237 @@
+"""Encodings in which workers exchange the arrays that they sum, by name.
+
+16-bit encodings are summed by parts: each of p workers receives 1/p of every array, adds in float32 in the order of
+ranks, and sends the sum to all in 16 bits. If sums can't be encoded (signs, indices), each worker receives the arrays
+of all workers and adds them in the order of ranks. In both cases sums are bit-identical on all workers and in all runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil, prod
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from netspec.distributed.communicators.base import all_gather_volume, all_reduce_volume
+from netspec.graph.ops.gradient_compression import is_output_axis_last
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Floats: TypeAlias = np.ndarray[Any, Any]
+    Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+SMALLEST = 1024
+"""Smallest number of elements of a gradient that is encoded: below it, headers and call overhead outweigh the gain."""
+
+
+def should_compress(shape: Shape, smallest: int = SMALLEST) -> bool:
+    """Whether the gradient of a parameter is sent in fewer bits: vectors, such as biases, never are."""
+    return len(shape) > 1 and prod(shape) >= smallest
+
+
+class Encoding:
+    """Encodes arrays of floats as bytes; the number of bytes depends on the shape alone."""
+
+    gathers: bool = False
+    """Whether each worker receives the arrays of all workers, instead of the sum of a part."""
+
+    def nbytes(self, shape: Shape, itemsize: int) -> int:
+        """Return the encoded size of an array whose elements have `itemsize` bytes unencoded."""
+        raise NotImplementedError  # abstract: subclasses say
+
+    def encode(self, array: Floats) -> Bytes:
+        """Encode an array. An encoding that gathers receives only arrays that it represents exactly."""
+        raise NotImplementedError  # abstract: subclasses say
+
+    def decode(self, data: Bytes, shape: Shape, dtype: str) -> Floats:
+        """Decode an array of this shape and type."""
+        raise NotImplementedError  # abstract: subclasses say
+
+    def sent(self, nbytes: float, workers: int) -> float:
+        """Return the bytes that each worker sends, if its encoded arrays take `nbytes`."""
+        return (all_gather_volume if self.gathers else all_reduce_volume)(nbytes, workers)
+
+
+class FullPrecision(Encoding):
+    """Sends arrays unencoded; sums are made in the order of ranks."""
+
+    def nbytes(self, shape: Shape, itemsize: int) -> int:
+        """Return the size of the array."""
+        return prod(shape) * itemsize
+
+    def encode(self, array: Floats) -> Bytes:
+        """Return the bytes of the array."""
+        return _bytes(array)
+
+    def decode(self, data: Bytes, shape: Shape, dtype: str) -> Floats:
+        """Return an array with these bytes."""
+        return data.view(dtype).reshape(shape)
+
+
+class Float16(Encoding):
+    """IEEE's 16-bit floats: 11 bits of a number, up to 65504."""
+
+    def nbytes(self, shape: Shape, itemsize: int) -> int:
+        """Two a number."""
+        return 2 * prod(shape)
+
+    def encode(self, array: Floats) -> Bytes:
+        """Rounded to nearest, ties to even; what is too large becomes infinite."""
+        import numpy as np
+
+        with np.errstate(over="ignore"):
+            return _bytes(array.astype(np.float16))
+
+    def decode(self, data: Bytes, shape: Shape, dtype: str) -> Floats:
+        """The numbers."""
+        return data.view("float16").reshape(shape).astype(dtype)
+
+
+class BFloat16(Encoding):
+    """The upper half of 32-bit floats: 8 bits of a number, of any size."""
+
+    def nbytes(self, shape: Shape, itemsize: int) -> int:
+        """Two a number."""
+        return 2 * prod(shape)
+
+    def encode(self, array: Floats) -> Bytes:
+        """Rounded to nearest, ties to even."""
+        import numpy as np
+
+        exact = np.ascontiguousarray(array, np.float32)
+        bits = exact.reshape(-1).view(np.uint32)
+        found = ((bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16).astype(np.uint16)
+        found[np.isnan(exact.reshape(-1))] = 0x7FC0  # rounding could make it infinite
+        return _bytes(found)
+
+    def decode(self, data: Bytes, shape: Shape, dtype: str) -> Floats:
+        """The numbers."""
+        bits = data.view("uint16").astype("uint32") << 16
+        return bits.view("float32").reshape(shape).astype(dtype)
+
+
+class OneBit(Encoding):
+    """A bit a number and two float32 numbers a column: what `graph.ops.quantize.OneBit` makes."""
+
+    gathers = True
+
+    def nbytes(self, shape: Shape, itemsize: int) -> int:
+        """A bit a number, two values a column."""
+        return ceil(prod(shape) / 8) + 8 * _columns(shape)
+
+    def encode(self, array: Floats) -> Bytes:
+        """The smaller and the larger value of each column, and which one is where."""
+        import numpy as np
+
+        flat = _by_columns(array)
+        low, high = flat.min(1, keepdims=True), flat.max(1, keepdims=True)
+        values = np.concatenate([low, high], 1).astype(np.float32)
+        return np.concatenate([_bytes(values), np.packbits(flat > low)])
+
+    def decode(self, data: Bytes, shape: Shape, dtype: str) -> Floats:
+        """Each number by its bit."""
+        import numpy as np
+
+        columns = _columns(shape)
+        values = data[: 8 * columns].view(np.float32).reshape(columns, 2).astype(dtype)
+        bits = np.unpackbits(data[8 * columns :], count=prod(shape)).reshape(columns, -1)
+        flat = np.where(bits, values[:, 1:], values[:, :1])
+        return flat.T if is_output_axis_last(shape) else flat.reshape(shape)
+
+
+class TopK(Encoding):
+    """Places and values, 4 bytes each, of the largest numbers: what `graph.ops.quantize.Largest` leaves."""
+
+    gathers = True
+
+    def __init__(self, density: float) -> None:
+        self.density = density
+
+    def count(self, shape: Shape) -> int:
+        """Return how many elements of an array are sent: at least one."""
+        return max(1, round(self.density * prod(shape)))
+
+    def nbytes(self, shape: Shape, itemsize: int) -> int:
+        """8 for each number that is sent."""
+        return 8 * self.count(shape)
+
+    def encode(self, array: Floats) -> Bytes:
+        """Where something other than 0 is, and what; the first place again where that is at fewer places."""
+        import numpy as np
+
+        flat = array.reshape(-1)
+        places = np.zeros(self.count(array.shape), np.uint32)
+        found = np.flatnonzero(flat)
+        places[: found.size] = found
+        return np.concatenate([_bytes(places), _bytes(flat[places].astype(np.float32))])
+
+    def decode(self, data: Bytes, shape: Shape, dtype: str) -> Floats:
+        """0 but at these places."""
+        import numpy as np
+
+        half = data.size // 2
+        flat = np.zeros(prod(shape), dtype)
+        flat[data[:half].view(np.uint32)] = data[half:].view(np.float32)
+        return flat.reshape(shape)
+
+
+IN_FULL, ONE_BIT = "in_full", "one_bit"
+_PLAIN: dict[str, Encoding] = {
+    IN_FULL: FullPrecision(), "float16": Float16(), "bfloat16": BFloat16(), ONE_BIT: OneBit(),
+}  # fmt: skip
+TOP_K = "top_k:"
+
+
+_BY_HOST = "by_host"
+
+
+def by_host(form: str) -> str:
+    """Name of the hierarchical encoding (`hierarchical.py`) that uses `form` between hosts; "" is full precision."""
+    return f"{_BY_HOST}:{form}" if form else _BY_HOST
+
+
+def between_hosts(name: str) -> str | None:
+    """The encoding between hosts of what is summed up by host; None of what is not."""
+    head, _, form = name.partition(":")
+    return form if head == _BY_HOST else None
+
+
+def encoding(name: str) -> Encoding:
+    """The encoding of this name; `top_k:SHARE` is of a share of the numbers."""
+    return TopK(float(name.removeprefix(TOP_K))) if name.startswith(TOP_K) else _PLAIN[name]
+
+
+def sent(name: str, shapes: Iterable[Shape], itemsize: int, workers: int) -> float:
+    """Bytes that each worker sends to sum up arrays of these shapes in an encoding; "" is as they are."""
+    shapes = list(shapes)
+    if not name:
+        return all_reduce_volume(sum(map(prod, shapes)) * itemsize, workers)
+    one = encoding(name)
+    return one.sent(sum(one.nbytes(shape, itemsize) for shape in shapes), workers)
+
+
+def _columns(shape: Shape) -> int:
+    return 1 if not shape else shape[-1] if is_output_axis_last(shape) else shape[0]
+
+
+def _by_columns(array: Floats) -> Floats:
+    """The array with a row for each column."""
+    return array.T if is_output_axis_last(array.shape) else array.reshape(_columns(array.shape), -1)
+
+
+def _bytes(array: Floats) -> Bytes:
+    import numpy as np
+
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def encode_into(arrays: Sequence[Floats], form: Encoding, data: Bytes) -> None:
+    """Write arrays as an encoding has them, one after the other."""
+    at = 0
+    for array in arrays:
+        told = form.encode(array)
+        data[at : at + told.size] = told
+        at += told.size

@@ -1,0 +1,174 @@
+"""Networks as the α–β model has them: n bytes take α + n β seconds (Hockney 1994, Parallel Computing 20, 389)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from netspec.errors import InputError, did_you_mean, listing
+
+NCCL = 5.7e-6
+"""Seconds that NCCL takes before the first byte between GPUs of a host."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """Time of a message between two ranks: `alpha + bytes * beta` seconds."""
+
+    name: str
+    alpha: float
+    """Seconds before the first byte, software included."""
+    beta: float
+    """Seconds a byte, in one direction while the other is used too."""
+    source: str
+    """Where the two come from."""
+
+    def seconds(self, nbytes: float, flows: float = 1.0) -> float:
+        """One message, while `flows` of them share the link."""
+        return self.alpha + nbytes * flows * self.beta
+
+    def told(self) -> str:
+        """Name, latency and rate, to be read."""
+        return f"{self.name}: α {self.alpha * 1e6:g} µs, {1e-9 / self.beta:.3g} GB/s"
+
+
+def _infiniband(name: str, gigabits: float, signalled: str) -> Network:
+    """4x InfiniBand: 4096 bytes of a packet's 4122 are payload (IBTA: LRH 8, BTH 12, ICRC 4, VCRC 2)."""
+    return Network(
+        name,
+        1e-6,
+        8 * (4122 / 4096) / (gigabits * 1e9),
+        f"{signalled}, 4096 of 4122 bytes payload; α: 0.9 to 1.2 µs by osu_latency (Open MPI, MPICH with UCX)",
+    )
+
+
+def _ethernet(name: str, gigabits: float) -> Network:
+    """TCP over Ethernet: 1448 bytes of every 1538 on the wire are payload (MTU 1500, IEEE 802.3)."""
+    return Network(
+        name,
+        25e-6,
+        8 * (1538 / 1448) / (gigabits * 1e9),
+        f"{gigabits:g} Gbit/s, 1448 of 1538 bytes payload; α: 25 µs by osu_latency (MPICH, kernel TCP)",
+    )
+
+
+def _nvlink(name: str, gigabytes: float, what: str) -> Network:
+    """The maker's rate, which is that of both directions together."""
+    return Network(
+        name, NCCL, 2 / (gigabytes * 1e9),
+        f"{what}: {gigabytes:g} GB/s both ways by NVIDIA's data sheet; α: NCCL's own tuning table, ring, simple",
+    )  # fmt: skip
+
+
+def _pcie(name: str, gigatransfers: float) -> Network:
+    """Of 130 bits of a line 128 are data (PCI-SIG)."""
+    return Network(
+        name, NCCL, 8 * (130 / 128) / (16 * gigatransfers * 1e9),
+        f"16 lanes of {gigatransfers:g} GT/s, 128b/130b; α: NCCL's own tuning table, ring, simple",
+    )  # fmt: skip
+
+
+NETWORKS = {
+    one.name: one
+    for one in (
+        _infiniband("ib-fdr", 54.54, "4 lanes of 14.0625 Gbit/s, 64b/66b"),
+        _infiniband("ib-edr", 100.0, "4 lanes of 25.78125 Gbit/s, 64b/66b"),
+        _infiniband("ib-hdr", 200.0, "4 lanes of 50 Gbit/s"),
+        _infiniband("ib-ndr", 400.0, "4 lanes of 100 Gbit/s"),
+        _ethernet("ethernet-1g", 1.0),
+        _ethernet("ethernet-10g", 10.0),
+        _ethernet("ethernet-25g", 25.0),
+        _ethernet("ethernet-50g", 50.0),
+        _ethernet("ethernet-100g", 100.0),
+        Network(
+            "nvlink", NCCL, 1 / 195e9,
+            "NVLink 3 (A100): 195 GB/s in one direction by nccl-tests; α: NCCL's own tuning table, ring, simple",
+        ),
+        Network(
+            "pcie3", NCCL, 1 / 12e9,
+            "PCI Express 3 x16: 12 of 15.8 GB/s; α: NCCL's own tuning table, ring, simple",
+        ),
+        _nvlink("nvlink4", 900, "NVLink 4 (H100, H200)"),
+        _nvlink("nvlink5", 1800, "NVLink 5 (B200)"),
+        _pcie("pcie4", 16),
+        _pcie("pcie5", 32),
+        Network(
+            "shared-memory", 2e-6, 1 / 7e9,
+            "measured, MPICH 5: all-reduces of 0.25 to 32 MB move 3 to 11 GB/s; α: 1.8 µs (benchmarks.bench_scaling)",
+        ),
+    )
+}  # fmt: skip
+"""Networks by name. They include neither the overhead of a collective library nor other traffic."""
+
+LONGEST = 86400.0
+"""Longest time that is accepted, in seconds."""
+UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9, "ps": 1e-12}
+_SECONDS = re.compile(rf"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*({'|'.join(UNITS)})")
+
+
+def parse_seconds(text: str, what: str) -> float:
+    """Seconds from a number and a unit, such as `120ms`. Raises `InputError`, which begins with `what`."""
+    found = _SECONDS.fullmatch(text.strip())
+    if found is None or not float(found[1]) * UNITS[found[2]] <= LONGEST:
+        units = ", ".join(dict.fromkeys(unit for unit in UNITS if unit.isascii()))
+        raise InputError(
+            f"{what}: not a time",
+            expected=f"a number and a unit of {units}, such as 120ms, up to a day",
+            got=repr(text),
+        )
+    return float(found[1]) * UNITS[found[2]]
+
+
+def parse_network(text: str, what: str = "--network") -> Network:
+    """A network by its name, or given by hand as `alpha=2us,beta=0.1ns`. Raises `InputError`, beginning with `what`."""
+    if text in NETWORKS:
+        return NETWORKS[text]
+    if "=" not in text:
+        raise InputError(
+            f"{what}: there is no network `{text}`",
+            expected=f"one of {listing(list(NETWORKS))}; or alpha=2us,beta=0.1ns",
+            hint=did_you_mean(text, NETWORKS),
+        )
+    given: dict[str, float] = {}
+    for part in text.split(","):
+        key, _, value = (word.strip() for word in part.partition("="))
+        if key not in ("alpha", "beta") or key in given:
+            hint = did_you_mean(key, ("alpha", "beta"))
+            raise InputError(f"{what}: not a network", expected="alpha=2us,beta=0.1ns", got=repr(text), hint=hint)
+        given[key] = parse_seconds(value, f"{what}: {key}")
+    if len(given) < 2:
+        missing = "beta" if "alpha" in given else "alpha"
+        hint = "alpha is the latency of a message, beta the time of a byte: 0.08ns at 100 Gbit/s"
+        raise InputError(f"{what}: {missing} is missing", expected="alpha=2us,beta=0.1ns", got=repr(text), hint=hint)
+    if not given["beta"]:
+        raise InputError(
+            f"{what}: beta must be above 0", expected="the seconds of a byte, such as 0.1ns", got=repr(text)
+        )
+    return Network(text, given["alpha"], given["beta"], "given")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Ranks on hosts: filled one host after the other, each with one connection to the network."""
+
+    ranks: int
+    between: Network
+    """What connects hosts."""
+    within: Network
+    """What connects the ranks of a host."""
+    per_host: int = 1
+    """Ranks of a host; on the last one there may be fewer."""
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts."""
+        return -(-self.ranks // self.per_host)
+
+    @property
+    def on_host(self) -> int:
+        """Ranks of a full host."""
+        return min(self.per_host, self.ranks)
+
+    def of(self, ranks: int) -> Cluster:
+        """The same with another number of ranks."""
+        return Cluster(ranks, self.between, self.within, self.per_host)

@@ -1,0 +1,82 @@
+"""Arrays of a GPU that travel as one piece of memory, and copies from where values lie to where they belong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from netspec.backends.cuda import launch
+from netspec.backends.cuda.kernels.elementwise import copy
+from netspec.backends.cuda.side_stream import side_stream
+from netspec.distributed import world
+from netspec.graph.execution_plan import align_up
+from netspec.graph.kernel import Thunk
+
+
+def address(array: Any) -> int:
+    """Return the address of an array."""
+    return launch.engine.address(array)
+
+
+def memory(count: int, dtype: Any) -> Any:
+    """Allocate `count` zeros that live as long as a program."""
+    return launch.engine.table(np.zeros(count * np.dtype(dtype).itemsize, np.uint8)).view(dtype)
+
+
+def all_of(calls: Sequence[Thunk]) -> Thunk:
+    """Return a call that runs all calls in order."""
+
+    def run() -> None:
+        for one in calls:
+            one()
+
+    return run
+
+
+def copying(sources: Sequence[Any], targets: Sequence[Any]) -> Thunk:
+    """What copies arrays into others, of the same shapes; floats are rounded."""
+    pairs = zip(sources, targets, strict=True)
+    return all_of([copy(source, target) for source, target in pairs if target.size])
+
+
+def filling(inputs: Sequence[Any], outputs: Sequence[Any]) -> Thunk:
+    """What copies operands to where their results lie; nothing to do where they lie there already."""
+    apart = [
+        (source, target)
+        for source, target in zip(inputs, outputs, strict=True)
+        if target is not None and address(target) != address(source)
+    ]
+    return copying([source for source, _ in apart], [target for _, target in apart])
+
+
+def joining(first: Any, place: Thunk) -> Thunk:
+    """Return a call that lets the step's stream wait for the call started with an array, then stores the results."""
+    return place if world().size == 1 else all_of([partial(side_stream().join, address(first)), place])
+
+
+class Bundle:
+    """Arrays of one type in one contiguous buffer, as in the backend `workers`; a copy unless already contiguous."""
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        self.starts = [0]
+        """Offset of each array, in elements, and the aligned end of the last."""
+        for one in arrays:
+            self.starts.append(self.starts[-1] + align_up(one.nbytes) // one.itemsize)
+        self.size = self.starts[-2] + arrays[-1].size
+        self.dtype = str(arrays[0].dtype)
+        pairs = pairwise(arrays)
+        if all(address(after) - address(before) == align_up(before.nbytes) for before, after in pairs):
+            self.place = address(arrays[0])
+            """Where it begins."""
+            self.fill = self.empty = all_of(())
+            """Take what the arrays hold; give it back."""
+            return
+        self._memory = memory(self.size, arrays[0].dtype)
+        self.place = address(self._memory)
+        flat = [one.reshape(-1) for one in arrays]
+        places = [self._memory[start : start + one.size] for start, one in zip(self.starts, arrays, strict=False)]
+        self.fill, self.empty = copying(flat, places), copying(places, flat)

@@ -1,0 +1,1 @@
+"""Monitoring of workers: their activity, failure detection and failure reports."""

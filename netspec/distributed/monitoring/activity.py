@@ -1,0 +1,99 @@
+"""Current activity of this worker, for the watchdog and the command that started it; and waiting for other workers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import inf
+
+from netspec.backends.process_group import PeerFailure
+from netspec.distributed.launcher import control_socket
+
+STARTING = "starting"
+"""Activity before the first step, when nothing can be resumed yet."""
+
+
+@dataclass
+class Activity:
+    """Step and activity of this worker, and since when it has waited for others."""
+
+    step: int = 0
+    doing: str = STARTING
+    run_dir: str | None = None
+    waiting_since: float | None = None
+    """Time of `time.monotonic`; None if it does not wait."""
+    gives_up_at: float = inf
+    """Time after which this worker stops waiting because another one has failed."""
+    trainings: int = 0
+    """Number of trainings begun and ended so far, so that a late failure message does not reach the next one."""
+
+    def waited(self) -> float:
+        """Return the seconds that this worker has waited in the current call."""
+        since = self.waiting_since
+        return 0.0 if since is None else time.monotonic() - since
+
+
+ACTIVITY = Activity()
+"""Activity of this process."""
+
+
+def report_activity(step: int, doing: str = "training") -> None:
+    """Record what this worker does from now on."""
+    ACTIVITY.step, ACTIVITY.doing = step, doing
+
+
+@contextmanager
+def training() -> Iterator[None]:
+    """Enclose a training: if a worker fails in it, the others give up this training, but none after it."""
+    ACTIVITY.trainings += 1
+    try:
+        yield
+    finally:
+        ACTIVITY.trainings += 1
+        ACTIVITY.gives_up_at = inf
+
+
+def report_run_dir(run_dir: str | os.PathLike[str]) -> None:
+    """Record the run directory, so that a failure message can show how to resume."""
+    ACTIVITY.run_dir = os.fspath(run_dir)
+    control_socket.send_facts(run_dir=ACTIVITY.run_dir)
+
+
+AWAKE, NAP = 0.1, 5e-5
+"""Seconds for which a waiting worker polls and yields its core, and seconds of sleep between later polls. MPI moves
+a message in pieces, each while both sides poll: sleeping slows it down."""
+UNDERWAY = 1.0
+"""Seconds in which a call may still complete after a worker has failed."""
+
+
+def wait_until(done: Callable[[], bool], *, idle: bool = False) -> None:
+    """Poll until `done` returns True. Raises `PeerFailure` if another worker has failed.
+
+    A worker that is `idle` waits for requests, and is never reported as stalled.
+    """
+    if done():
+        return
+    ACTIVITY.waiting_since = began = time.monotonic()
+    while not done():
+        now = time.monotonic()
+        if idle:
+            ACTIVITY.waiting_since = now
+        if now - began < AWAKE:
+            _leave_core()
+        elif now < ACTIVITY.gives_up_at or now - began < UNDERWAY:
+            time.sleep(NAP)
+        else:
+            ACTIVITY.waiting_since = None
+            raise PeerFailure
+    ACTIVITY.waiting_since = None
+
+
+def _leave_core() -> None:
+    """Yield the core to another thread."""
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()
+    else:
+        time.sleep(0)

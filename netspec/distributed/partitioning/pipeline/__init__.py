@@ -1,0 +1,1 @@
+"""Pipeline parallelism: a net cut into stages, through which micro-batches pass."""

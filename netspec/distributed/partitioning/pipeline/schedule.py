@@ -1,0 +1,38 @@
+"""In which order a stage of a pipeline computes forward and backward of the micro-batches of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Task:
+    """Forward or backward of a micro-batch."""
+
+    forward: bool
+    part: int
+    """The number of the micro-batch, from 0."""
+
+
+def gpipe(parts: int) -> list[Task]:
+    """Forward of all, then backward of all, the last one first.
+
+    Huang et al. 2019, "GPipe: efficient training of giant neural networks using pipeline parallelism",
+    arXiv:1811.06965, figure 2. All micro-batches are kept until their backward.
+    """
+    return [*(Task(True, part) for part in range(parts)), *(Task(False, part) for part in reversed(range(parts)))]
+
+
+def one_forward_one_backward(parts: int, stage: int, stages: int) -> list[Task]:
+    """Forward until the first micro-batch comes back, then one backward and one forward by turns.
+
+    Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM",
+    arXiv:2104.04473, section 2.2.1 (PipeDream-flush). At most as many micro-batches are kept as stages follow, and one.
+    """
+    ahead = min(stages - stage - 1, parts)
+    turns = [Task(True, part) for part in range(ahead)]
+    for part in range(parts):
+        if part + ahead < parts:
+            turns.append(Task(True, part + ahead))
+        turns.append(Task(False, part))
+    return turns

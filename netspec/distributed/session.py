@@ -1,0 +1,544 @@
+"""`WorkerSession`: one worker of a training: its rank and share, collective decisions, and where all workers start."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netspec.backends.openmp import set_threads
+from netspec.compile import ProcessRole, is_rate
+from netspec.data.sharding import Share
+from netspec.distributed import Communicator
+from netspec.distributed.communication_plan import Batches, EpochBatches, step_messages
+from netspec.distributed.communicators.encodings import by_host
+from netspec.distributed.communicators.hierarchical import make_host_groups
+from netspec.distributed.cost_model.comm_volume import hosts_of
+from netspec.distributed.fixed_order_step import FixedOrderStepper, fixed_order_messages
+from netspec.distributed.launcher.control_socket import start_arguments
+from netspec.distributed.monitoring import activity
+from netspec.distributed.parameter_server_worker import ParameterServerStepper, ServerConnection, connection, server
+from netspec.distributed.partitioning.bucketing import BucketGradients
+from netspec.distributed.partitioning.optimizer_sharding import ShardingConfig
+from netspec.distributed.partitioning.pipeline.partition import PipelineConfig, balance_stages
+from netspec.distributed.plans import (
+    DataParallelPlan,
+    FixedOrderPlan,
+    ParameterServerPlan,
+    PipelinePlan,
+    ReplicaPlan,
+    ShardedOptimizerPlan,
+    SufficientFactorsPlan,
+    TensorParallelPlan,
+)
+from netspec.distributed.sharded_states import ShardedStates
+from netspec.distributed.strategies import all_reduce
+from netspec.distributed.strategies.base import Strategy, SynchronousStrategy
+from netspec.distributed.strategies.pipeline import Pipeline
+from netspec.distributed.strategies.sharded_optimizer import ShardedOptimizer
+from netspec.distributed.strategies.sufficient_factors import SufficientFactors
+from netspec.distributed.strategies.tensor_parallel import TensorParallel
+from netspec.distributed.worker_checks import check_workers
+from netspec.distributed.world import announce_failure, join, set_timeouts
+from netspec.errors import InputError, Location, Problem, RunError
+from netspec.graph.types import Precision
+from netspec.training.checkpoint_resharding import mean_state
+from netspec.training.environment import threads
+from netspec.training.session import GatheredStates, NonFiniteOrigin, StateLayout
+from netspec.training.signals import Signals
+from netspec.training.stepper import Stepper
+
+if TYPE_CHECKING:
+    from netspec.backends.device import Device
+    from netspec.compile import Compiler
+    from netspec.compile.distributed_plan import DistributedPlan
+    from netspec.data.loader import Loader
+    from netspec.distributed.cost_model.comm_volume import Message
+    from netspec.distributed.cost_model.networks import Cluster
+    from netspec.graph.ops.all_reduce import CommEncoding
+    from netspec.schema.specs.train import TrainSpec
+    from netspec.training.progress import Progress
+    from netspec.training.resume import StartingPoint
+
+
+MEET_WITHIN = 60.0
+"""Seconds in which all workers must have saved their states after one of them has failed."""
+ENDS_WITHIN = 20.0
+"""Seconds in which the worker that failed must have reported why."""
+ALL_AT_ONCE = 1 << 62
+"""Bytes of a bucket that holds all gradients."""
+
+
+@contextmanager
+def open_worker_session(spec: TrainSpec) -> Iterator[WorkerSession]:
+    """Join the job that this process was started for, and open its session. Raises `InputError`."""
+    assert spec.parallel is None or isinstance(spec.parallel, Strategy)
+    with activity.training():
+        session = WorkerSession(join(), spec.parallel)
+        set_timeouts(session.strategy.heartbeat, session.strategy.stall)
+        session.use_own_cores()
+        check_workers(spec, session.world_group.size, one_host=session.world_group.on_one_host)
+        yield session
+
+
+class WorkerSession:
+    """One of several workers of a training: the implementation of `netspec.training.session.Session`."""
+
+    def __init__(self, world_group: Communicator, strategy: Strategy | None = None) -> None:
+        self.world_group, self.is_root, self.alone = world_group, world_group.is_first, world_group.size == 1
+        self.strategy = strategy or all_reduce.AllReduce()
+        servers = self.strategy.servers_among(world_group.size)
+        self.size = world_group.size - servers
+        """How many workers there are, servers apart."""
+        self.is_server = world_group.rank >= self.size
+        """Whether this one is a server, and no worker."""
+        self.workers = world_group.subgroup_below(self.size) if servers else world_group
+        """The workers; of a server, the servers."""
+        self.servers: ServerConnection | None = None
+        """What this worker does with the servers, once all have begun."""
+        self.rank = self.workers.rank
+        self.joint_steps = self.size > 1 and self.strategy.sums_gradients
+        """Whether all workers compute every step together."""
+        self.own_roles: Sequence[str] = self.strategy.own
+        one = self.strategy
+        self.shards = one.shards if isinstance(one, all_reduce.AllReduce) and one.deterministic else None
+        """Parts of a batch that are computed and added in a fixed order, if that is asked for."""
+        self.hosts = world_group.hosts()
+        """How many ranks each host has."""
+        self.by_host = self.joint_steps and isinstance(one, all_reduce.AllReduce) and one.goes_by_host(self.hosts)
+        """Whether gradients are summed up host by host."""
+        if self.by_host and world_group.host_groups is None:
+            world_group.host_groups = make_host_groups(world_group)
+        self.share = Share(world_group.rank, self.size, self.shards)
+        """Of what is divided among the workers: evaluations, and batches of the training where they split these."""
+        self.training_share = self.share if self.strategy.splits_batches else Share()
+        self._expected = self._sent = 0.0
+        """Bytes that this worker is to send in a step, and has sent in all steps."""
+        self._steps = 0
+        self._before: float | None = None
+        """What it had sent before the step that is under way."""
+        self._sharded: ShardedStates | None = None
+
+    @property
+    def description(self) -> str:
+        """The strategy, for messages."""
+        return str(self.strategy.strategy) if self.size > 1 else "one worker"
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the JSON data of every worker, in the order of ranks."""
+        return self.workers.all_gather_objects(value)
+
+    def broadcast(self, value: Any) -> Any:
+        """Return the JSON data of the root, on workers and servers."""
+        return self.world_group.broadcast_object(value)
+
+    def barrier(self) -> None:
+        """Wait for all workers."""
+        self.workers.barrier()
+
+    def host_only_reason(self) -> str | None:
+        """Return why the workers can't compute on GPUs; None if they can."""
+        reason = self.strategy.host_only
+        return None if self.alone or reason is None else f"{self.strategy.strategy}: {reason}"
+
+    def plan(self, spec: TrainSpec, device: Device) -> DistributedPlan:
+        """Return how the compiler spreads the training over the workers.
+
+        Raises `InputError` if the workers can't compute on this device.
+        """
+        strategy, several = self.strategy, self.size > 1
+        if device.has_collectives and self.host_only_reason() is not None:
+            raise InputError(
+                Problem(
+                    f"the workers of {strategy.strategy} do not compute on GPUs", strategy.where("strategy"),
+                    "parallel.strategy", expected="another strategy, or `--device cpu`",
+                    notes=(str(strategy.host_only),),
+                )
+            )  # fmt: skip
+        if isinstance(strategy, Pipeline):
+            return PipelinePlan(staged(spec, strategy, self.rank, self.size))
+        if self.shards is not None:
+            return FixedOrderPlan()
+        if self.size < self.world_group.size:
+            shares = [float(rank >= self.size) for rank in range(self.world_group.size)]
+            role = ProcessRole.UPDATE if self.is_server else ProcessRole.GRADIENTS
+            config = ShardingConfig(self.world_group.rank, shares, ALL_AT_ONCE, ALL_AT_ONCE)
+            return ParameterServerPlan(config, role)
+        if several and self.joint_steps and isinstance(strategy, SynchronousStrategy):
+            return self._data_parallel_plan(spec, strategy)
+        return ReplicaPlan(several and strategy.has_center, strategy.shared if several else ())
+
+    def _data_parallel_plan(self, spec: TrainSpec, strategy: SynchronousStrategy) -> DataParallelPlan:
+        """Return the plan of workers that all follow the mean of their gradients."""
+        samples, size = spec.data.train.batch_size, self.size
+        encoding = partial(_by_host, strategy.sending) if self.by_host else strategy.sending
+        stages = [partial(strategy.sending, stage=stage) for stage in range(len(strategy.stages) - 1)]
+        common = size, encoding, stages, BucketGradients(strategy.first_bucket, strategy.bucket)
+        if isinstance(strategy, SufficientFactors):
+            most = -(-samples // size)
+            choice = partial(strategy.chooses, samples=most * spec.train.accumulate, workers=size)
+            return SufficientFactorsPlan(*common, choice=choice, most_samples=most, check_layers=strategy.check_layers)
+        if isinstance(strategy, TensorParallel):
+            choose = partial(strategy.cuts, samples=samples, workers=size)
+            return TensorParallelPlan(*common, rank=self.rank, samples=samples, choose=choose)
+        if isinstance(strategy, ShardedOptimizer):
+            config = ShardingConfig(self.rank, [1.0] * size, strategy.first_bucket, strategy.bucket)
+            return ShardedOptimizerPlan(*common, config=config)
+        return DataParallelPlan(*common)
+
+    def stepper(self, spec: TrainSpec, compiler: Compiler, loader: Loader) -> Stepper:
+        """Return what runs this worker's steps."""
+        if self.servers is not None:
+            return ParameterServerStepper(spec, compiler, loader, self.servers)
+        if self.shards is not None:
+            return FixedOrderStepper(spec, compiler, loader, self.workers, self.shards, self.share)
+        if compiler.workers > 1:
+            return Stepper(spec, compiler, loader, stage=self.strategy.stage, restarts=True)
+        return Stepper(spec, compiler, loader, restarts=not self.alone)
+
+    def layout(self, compiler: Compiler) -> StateLayout:
+        """Return which states are sharded. Collective in the first call."""
+        known = self.sharded_states(compiler)
+        return StateLayout(known.replicated, {state.name: state for state in known.checkpointed})
+
+    def sharded_states(self, compiler: Compiler) -> ShardedStates:
+        """Which states are sharded. Collective in the first call."""
+        if self._sharded is None:
+            self._sharded = ShardedStates(self.world_group, compiler)
+        return self._sharded
+
+    def use_own_cores(self) -> None:
+        """Where nobody said how many threads to compute with: as many as each worker of the host gets cores.
+
+        One, where results are not to depend on the number of workers: kernels split sums by it.
+        """
+        if not os.environ.get("OMP_NUM_THREADS") and (self.shards is not None or self.world_group.host_size > 1):
+            count = 1 if self.shards is not None else max(1, threads() // self.world_group.host_size)
+            os.environ["OMP_NUM_THREADS"] = str(count)
+            set_threads(count)  # for a library that has read it already
+
+    def align(self, compiler: Compiler, loader: Loader, start: StartingPoint) -> Progress:
+        """Scatter the root's states, and return the progress and the position in the data from which all start.
+
+        The states of which each worker has its own go back to them; if the number of workers has changed, each worker
+        gets its part of residuals, and the mean of all else.
+        """
+        own, progress = start.worker_states, start.progress
+        before = 1 + int(self.workers.broadcast_object(len(own)))
+        if before != self.size and self.is_root:
+            for name in own[0] if own else compiler.names("residual"):
+                if name in compiler.info:
+                    _merge(compiler, name, [one[name] for one in own], self.size)
+        if self.alone:
+            return progress
+        loader.go_on_from(*self.workers.broadcast_object(loader.place))
+        known = self.sharded_states(compiler)
+        for name in known.replicated:
+            host, role = compiler.states[name], compiler.info[name].role
+            self.workers.broadcast(np.ascontiguousarray(host).reshape(-1).view(np.uint8))
+            compiler.states.assign(name, host if self.is_root or role != "gradient" else np.zeros_like(host))
+        compiler.follow(known.sharded)
+        gathered = {one.gathers: name for name, one in compiler.info.items() if one.gathers in known}
+        first = {name: compiler.states[name] for name in known.copies}
+        begun = {whole: compiler.states[name] for whole, name in gathered.items() if whole}
+        known.scatter({**first, **(start.sharded or begun)})
+        if before == self.size > 1:
+            for name in self.workers.broadcast_object(list(own[0]) if own else None):
+                stacked = np.stack([compiler.states[name], *(one[name] for one in own)]) if own else None
+                compiler.states.assign(name, self.workers.scatter(stacked, compiler.states[name]))
+        found = type(progress).from_json(self.workers.broadcast_object(asdict(progress)))
+        if not self.is_root:
+            found.part.weight = 0.0  # what is summed up of a step so far is the first worker's
+        if self.size < self.world_group.size:
+            self.world_group.broadcast_object(found.step)
+            self.servers = connection(self.world_group, self.workers, self.strategy, compiler, found.step)
+            self.servers.fetch_synchronized()
+        return found
+
+    def serve(self, compiler: Compiler) -> None:
+        """What a server does, from where the workers `align` themselves until they have all left."""
+        known = self.sharded_states(compiler)
+        known.scatter({})
+        step = self.world_group.broadcast_object(None)
+        server(self.world_group, self.workers, self.strategy, compiler, known, step).serve()
+
+    def leave(self, told: Any = None) -> Any:
+        """Have the servers end; what the first worker tells all, servers too."""
+        if self.servers is not None:
+            self.servers.leave()
+        found = self.world_group.broadcast_object(told)
+        self.world_group.release_shared_memory()
+        return found
+
+    def vote_on_stop(self, signals: Signals, step: int) -> StopVote | ServerStopVote:
+        """Find out, while this step is computed, whether any worker was asked to stop or to write a checkpoint."""
+        if self._before is None:
+            self._before = self._sent_so_far
+        if self.servers is not None:
+            self.servers.signals = signals
+            return ServerStopVote(self.servers, step)
+        return StopVote(self.workers, signals, meets=self.size == 1 or self.strategy.meets(step))
+
+    @property
+    def _sent_so_far(self) -> float:
+        """Bytes that this rank has sent, to workers and servers."""
+        return self.world_group.sent + (self.workers.sent if self.servers is not None else 0.0)
+
+    def after_step(self, step: int, compiler: Compiler) -> None:
+        """What the strategy has the workers do after each step."""
+        if self.size > 1:
+            self.strategy.after_step(step, self.workers, _States(compiler))
+        if self._before is not None:
+            self._sent, self._steps = self._sent + self._sent_so_far - self._before, self._steps + 1
+            self._before = None
+
+    def expect_traffic(self, compiler: Compiler, loader: Loader, accumulate: int, steps: range) -> None:
+        """Compute the bytes that a step sends from its compiled programs: the mean over `steps`."""
+        if not self.alone:
+            self.expect(compiler, EpochBatches.of(loader, accumulate), steps)
+
+    def expect(self, compiler: Compiler, epoch: EpochBatches, steps: range) -> None:
+        """Compute the bytes that a step on these batches sends: the mean over `steps`."""
+        cluster = hosts_of(self.world_group.size, self.world_group.host_size)
+        role, workers = next(iter(self.strategy.roles(cluster.ranks).items()))  # the first worker's
+        total, starts = 0.0, self.strategy.stages
+        for begin, end in pairwise([*starts, max(steps.stop, starts[-1])]):
+            these = range(max(begin, steps.start), min(end, steps.stop))
+            lasts = these.stop // epoch.steps - these.start // epoch.steps
+            if not these:
+                continue
+            if len(these) > lasts:
+                for one in self._messages(compiler, cluster, epoch.usual, begin):
+                    total += (one.among(these) - one.among(these, epoch.steps)) * one.sent(role) / workers
+            if lasts:
+                for one in self._messages(compiler, cluster, epoch.last, begin):
+                    total += one.among(these, epoch.steps) * one.sent(role) / workers
+        self._expected = total / max(len(steps), 1)
+
+    def _messages(self, compiler: Compiler, cluster: Cluster, batches: Batches, step: int) -> Sequence[Message]:
+        """Those of a step; of parts of a batch, as if all had as many sums to tell as the first worker."""
+        if self.shards is None:
+            return step_messages(compiler, self.strategy, cluster, batches, self.strategy.stage(step))
+        return fixed_order_messages(compiler, self.shards, cluster, batches, rank=0)
+
+    def sent_facts(self) -> dict[str, Any]:
+        """Bytes that the first worker is to send in a step, and has sent, in the mean; nothing of one alone."""
+        if self.alone:
+            return {}
+        measured = {"measured": round(self._sent / self._steps)} if self._steps else {}
+        return {"bytes_per_step": {"expected": round(self._expected), **measured}}
+
+    def step_facts(self) -> dict[str, int]:
+        """Number of late gradients so far, if the servers do not wait for all."""
+        return {"late_gradients": self.servers.late} if self.servers is not None and self.servers.may_be_late else {}
+
+    def scheduled(self, rates: Mapping[str, float]) -> Mapping[str, float]:
+        """The scheduled values of this worker's update; learning rates are divided if the updates of all add up."""
+        if not self.strategy.adds_up:
+            return rates
+        return {name: one / self.size if is_rate(name) else one for name, one in rates.items()}
+
+    @contextmanager
+    def synchronized_view(self, compiler: Compiler) -> Iterator[None]:
+        """What an evaluation or a checkpoint is made in: all come here, and find one state on all of them."""
+        if self.alone:
+            yield
+            return
+        if self.servers is not None:
+            self.servers.fetch_synchronized()
+        self.strategy.before_looking(self.workers, _States(compiler))
+        if self.strategy.shared:
+            compiler.states.version += 1  # others have written to them
+        if self.sharded_states(compiler).gathered:
+            if self.servers is not None:
+                self.servers.gather()
+            self.sharded_states(compiler).gather_full()
+        for name, owner in compiler.distribution.owners.items():
+            array = compiler.states[name]
+            self.workers.broadcast(array, owner)
+            compiler.states.assign(name, array)
+        yield
+        self.strategy.after_looking(self.workers)
+
+    def gather_states(self, compiler: Compiler) -> GatheredStates:
+        """Gather on the root the full sharded states, and what each further worker has of its own."""
+        by_worker = self._own_states(compiler)
+        if self.servers is not None:
+            self.servers.assemble()
+        return GatheredStates(self.sharded_states(compiler).assemble(), by_worker)
+
+    def _own_states(self, compiler: Compiler) -> list[dict[str, Any]]:
+        if self.size == 1:
+            return []
+        found = {name: self.workers.gather(compiler.states[name]) for name in compiler.names(*self.own_roles)}
+        if not found or not self.is_root:
+            return []
+        return [{name: stacked[rank] for name, stacked in found.items()} for rank in range(1, self.size)]
+
+    def can_save_after_failure(self, step: int, saved: int, *, unchanged: bool) -> bool:
+        """After the failure of a worker: whether what all have makes a checkpoint, and one that is not written yet.
+
+        `step` is the last that this worker has done, `saved` that of its last checkpoint. `unchanged`: no step that was
+        broken off has changed states. All that can still come here. Raises `PeerFailure` where not all do.
+        """
+        if self.servers is not None:  # which serve on, and have the parameters
+            self.servers.fail()
+        if self.size == 1:
+            return unchanged and saved != step
+        announce_failure(self.size)
+        self.workers.regroup(MEET_WITHIN)
+        told = self.workers.all_gather_objects([step, saved, unchanged])
+        alike = not self.joint_steps or len({one[0] for one in told}) == 1
+        return alike and all(one[2] for one in told) and told[0][0] != told[0][1]
+
+    def peer_failure(self) -> RunError:
+        """Wait for the worker that has failed to end the job; return the error if it does not."""
+        time.sleep(ENDS_WITHIN)
+        return RunError("another worker failed without a message")
+
+    @property
+    def losses_differ(self) -> bool:
+        """Whether each worker knows only the losses of its own samples, not those of all workers."""
+        return self.size > 1 and not self.joint_steps and self.servers is None
+
+    def gather_batches(self, results: Iterator[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], ...]]:
+        """What every worker finds, round by round in the order of ranks, until nobody finds anything more."""
+        if self.size == 1:  # nothing to be packed for anybody
+            yield from ((one,) for one in results)
+            return
+        while True:
+            mine = next(results, None)
+            found = self.workers.all_gather_arrays({} if mine is None else {k: np.asarray(v) for k, v in mine.items()})
+            if not any(found):
+                return
+            yield tuple(one for one in found if one)
+
+    def agree_on_origin(self, mine: NonFiniteOrigin) -> NonFiniteOrigin:
+        """Return the origin from the first worker that knows it."""
+        if not self.joint_steps:  # nobody else has come here
+            return mine
+        place = mine.location
+        told = [mine.what, mine.known, place and [place.file, place.line, place.column, place.text]]
+        found = self.workers.all_gather_objects(told)
+        number = next((index for index, one in enumerate(found) if one[1]), 0)
+        what, known, where = found[number]
+        told_by = f"{what} (worker {number})" if known else what
+        return NonFiniteOrigin(told_by, None if where is None else Location(*where), known)
+
+    def start_facts(self, batch_size: int) -> dict[str, Any]:
+        """What the log says of the workers; nothing of one alone."""
+        if self.alone:
+            return {}
+        servers = self.world_group.size - self.size
+        parts = [Share(number, self.size, self.shards).of(0, batch_size) for number in range(self.size)]
+        return {
+            **self.world_group.describe(),
+            **({"servers": servers} if servers else {}),
+            "parallel": self.strategy.model_dump(),
+            "by_host": self.by_host,
+            **({"split": [end - start for start, end in parts]} if self.strategy.splits_batches else {}),
+            **self.sent_facts(),
+        }
+
+    def done_facts(self) -> dict[str, Any]:
+        """Late gradients, and bytes that a step was expected to send and did send."""
+        return {**self.step_facts(), **self.sent_facts()}
+
+    def remark(self) -> str | None:
+        """What users should know of this strategy on these hosts."""
+        return None if self.alone else self.strategy.remark(self.hosts)
+
+    def report_activity(self, step: int, doing: str) -> None:
+        """Record what this worker does, for the watchdog."""
+        activity.report_activity(step, doing)
+
+    def report_run_dir(self, folder: Path) -> None:
+        """Record the run directory, for the watchdog and the command that started the workers."""
+        activity.report_run_dir(folder)
+
+    def resume_options(self) -> list[str]:
+        """`--workers N` if the command line started the workers."""
+        return start_arguments(self.world_group.size)
+
+
+def _by_host(sending: Callable[[tuple[int, ...]], CommEncoding], shape: tuple[int, ...]) -> CommEncoding:
+    """How a gradient is sent that is summed up host by host."""
+    how = sending(shape)
+    return replace(how, encoding=by_host(how.encoding))
+
+
+def staged(spec: TrainSpec, strategy: Pipeline, stage: int, stages: int) -> PipelineConfig:
+    """How a step is spread over the stages of a pipeline, each of which one worker computes."""
+    begins: tuple[str, ...] = ()
+    if stages > 1 and strategy.cuts == "auto":
+        samples = -(-spec.data.train.batch_size // strategy.micro_batches)
+        begins = balance_stages(spec.net, stages, samples, Precision(spec.train.precision))
+    elif stages > 1:
+        begins = tuple(strategy.cuts)
+    return PipelineConfig(stages, stage, strategy.micro_batches, strategy.schedule == "1f1b", begins)
+
+
+def _merge(compiler: Compiler, name: str, others: Sequence[Any], workers: int) -> None:
+    """Give a state of the first worker what each of another number of workers is to have of that of all before."""
+    parts = workers if compiler.info[name].role == "residual" else 1 + len(others)
+    compiler.states.assign(name, mean_state(compiler.states[name], others, parts))
+
+
+class _States:
+    """A compiler's states as a strategy sees them."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self.names, self.read, self.write = compiler.names, compiler.states.__getitem__, compiler.states.assign
+
+
+class ServerStopVote:
+    """The answer of servers: whether anybody was asked to stop, or to write a checkpoint."""
+
+    def __init__(self, servers: ServerConnection, step: int) -> None:
+        self._servers, self._step = servers, step
+
+    @property
+    def stop(self) -> bool:
+        """To stop after this step, or an earlier one."""
+        return self._servers.stops(self._step)
+
+    @property
+    def snapshot(self) -> bool:
+        """To write a checkpoint after this step."""
+        return self._servers.snapshots(self._step)
+
+
+class StopVote:
+    """A question that is under way: whether anybody was asked to stop, or to write a checkpoint."""
+
+    def __init__(self, workers: Communicator, signals: Signals, *, meets: bool) -> None:
+        """Where the workers do not meet at this step nobody is asked, and nothing done."""
+        self._signals, self._alone, self._votes = signals, workers.size == 1, np.zeros(2, np.float32)
+        self._workers = workers if meets and not self._alone else None
+        if self._workers is not None:
+            workers.finish(StopVote)  # of a batch in the midst of a step, after which nobody stops
+            self._votes = np.array([signals.stop is not None, signals.snapshot], np.float32)
+            workers.in_flight[StopVote] = [workers.start_all_reduce(self._votes)]
+
+    @property
+    def stop(self) -> bool:
+        """To stop; of one worker alone, as it is now."""
+        return self._signals.stop is not None if self._alone else self._voted(0)
+
+    @property
+    def snapshot(self) -> bool:
+        """To write a checkpoint; of one worker alone, as it is now."""
+        return self._signals.snapshot if self._alone else self._voted(1)
+
+    def _voted(self, question: int) -> bool:
+        if self._workers is not None:
+            self._workers.finish(StopVote)
+        return bool(self._votes[question])

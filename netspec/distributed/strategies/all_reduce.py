@@ -1,0 +1,89 @@
+"""Synchronous data parallelism: every step follows the mean of all workers' gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import PositiveInt
+
+from netspec.distributed.strategies.base import SynchronousStrategy
+from netspec.errors import Problem
+from netspec.graph.ops.all_reduce import CommEncoding
+from netspec.schema.specs.kinds import STRATEGIES
+
+
+@STRATEGIES.register
+class AllReduce(SynchronousStrategy):
+    """Sum the gradients of all workers in every step, while the rest of the step is computed.
+
+    Gradients are sent in buckets, in the order in which they come to be, as soon as a bucket is full; the update waits
+    for them. The steps are those of one worker with the whole batch, but for the rounding of sums. Li et al. 2020,
+    "PyTorch distributed", arXiv:2006.15704.
+    """
+
+    strategy: Literal["all_reduce"] = "all_reduce"
+    reduce_in: Literal["float32", "bfloat16", "float16"] = "float32"
+    """how gradients are sent: in 16 bits they take half the bytes. They are added up in float32, and rounded twice,
+    when they are sent and when their sum is; numbers above 65504 are too large for float16"""
+    hierarchical: Literal["auto"] | bool = "auto"
+    """where there are several hosts with several workers each: sum up within each host first, then among hosts, then
+    hand the sums round within each. `reduce_in` is then the form between hosts; within them nothing is rounded. `auto`:
+    if all hosts have the same number of workers and the total is not a power of two (for those MPI is as fast)"""
+    deterministic: bool = False
+    """bit-identical weights on any number of workers (up to `shards`): a batch is computed in `shards` parts,
+    whose gradients are added in the order of a fixed tree. It takes longer, and batch normalization sees a part"""
+    shards: PositiveInt = 8
+    """parts of a batch, where it is `deterministic`: there can be as many workers, or fewer; no more than samples"""
+
+    samples: ClassVar = (
+        {},
+        {"bucket": 1000, "first_bucket": 100},
+        {"reduce_in": "bfloat16"},
+        {"hierarchical": True},
+        {"deterministic": True, "shards": 4},
+    )
+
+    def conflicts(self, training: Any) -> Iterator[Problem]:
+        """What is added in the order of a tree is not rounded on the way, and each part of a batch has a sample."""
+        most = training.data.train.batch_size
+        if self.deterministic and self.shards > most:
+            yield Problem(
+                "there are more parts than samples in a batch", self.where("shards") or self.where("deterministic"),
+                "shards", expected=f"{most} or fewer, which is the `batch_size`", got=str(self.shards),
+            )  # fmt: skip
+
+        if not self.deterministic and self.shards != type(self).model_fields["shards"].default:
+            yield Problem(
+                "a batch is computed in parts only where it is `deterministic`", self.where("shards"), "shards",
+                expected="`deterministic: true`, or no `shards`", got=str(self.shards),
+            )  # fmt: skip
+
+        if self.deterministic and self.reduce_in != "float32":
+            yield Problem(
+                "sums of 16 bits are not the same on any number of workers", self.where("reduce_in"), "reduce_in",
+                expected="float32, where it is `deterministic`", got=self.reduce_in,
+            )  # fmt: skip
+
+        if self.deterministic and self.hierarchical is True:
+            yield Problem(
+                "sums in the order of a tree are not made by host", self.where("hierarchical"), "hierarchical",
+                expected="false, where it is `deterministic`", got="true",
+            )  # fmt: skip
+
+    def remarks(self, hosts: Sequence[int]) -> Iterator[str]:
+        """Report that `hierarchical: true` has no effect on these hosts."""
+        yield from super().remarks(hosts)
+        if self.hierarchical is True and not self.goes_by_host(hosts):
+            have = "all are on one host" if len(hosts) == 1 else "a host has one alone"
+            yield f"`hierarchical: true` changes nothing: it takes several hosts with several workers each, and {have}"
+
+    def goes_by_host(self, hosts: Sequence[int]) -> bool:
+        """Whether gradients are summed within each host first; `hosts` holds the number of workers of each host."""
+        total, several = sum(hosts), len(hosts) > 1 and min(hosts) > 1
+        pays = len(set(hosts)) == 1 and total & (total - 1) != 0
+        return several and (pays if self.hierarchical == "auto" else self.hierarchical)
+
+    def sending(self, shape: tuple[int, ...], stage: int | None = None) -> CommEncoding:
+        """Send gradients as they are, or in 16 bits."""
+        return CommEncoding("" if self.reduce_in == "float32" else self.reduce_in)

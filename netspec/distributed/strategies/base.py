@@ -1,0 +1,187 @@
+"""`Strategy`: what the members of `parallel:` have in common, and what a training asks of them."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeAlias
+
+from pydantic import Field
+
+from netspec.errors import Problem
+from netspec.schema.specs.spec import Spec
+
+if TYPE_CHECKING:
+    from netspec.distributed.communicators.base import Communicator
+    from netspec.distributed.cost_model.comm_volume import Message
+    from netspec.distributed.cost_model.networks import Cluster
+
+
+from netspec.distributed.communicators.base import Communicator
+from netspec.graph.ops.all_reduce import CommEncoding
+from netspec.schema.specs.field_types import Bytes
+
+Sizes: TypeAlias = dict[str, tuple[tuple[int, ...], int]]
+"""Shapes of states, and bytes an element, by name."""
+
+
+LONGEST = 86400.0
+"""Seconds of the longest wait for another worker."""
+
+
+class Replica(Protocol):
+    """What one worker has of a training: its states, by name, as NumPy arrays."""
+
+    def names(self, *roles: str) -> list[str]:
+        """The states with one of these roles: `parameter`, `statistic`, `slot`, …"""
+        ...
+
+    def read(self, name: str) -> Any:
+        """A copy of a state."""
+        ...
+
+    def write(self, name: str, array: Any) -> None:
+        """Give a state a value."""
+        ...
+
+
+class Strategy(Spec):
+    """Base of the ways in which several workers train one net."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "type": "here it is `strategy`",
+        "workers": "how many they are is said when they are started: `netspec train … --workers 4`",
+        "num_workers": "how many they are is said when they are started: `netspec train … --workers 4`",
+        "world_size": "how many they are is said when they are started: `netspec train … --workers 4`",
+        "backend": "not needed: workers of the processor speak by MPI, those of GPUs by NCCL too",
+        "bucket_cap_mb": "`bucket_cap_mb` is PyTorch's name: here it is `bucket`, such as `25MB`",
+    }
+    samples: ClassVar[tuple[dict[str, Any], ...]] = ({},)
+    """Small configurations for the registry-wide tests."""
+
+    strategy: str
+    """how the workers train together"""
+    heartbeat: Annotated[float, Field(ge=3, le=LONGEST)] = 20.0
+    """seconds after which a worker that no longer answers (it was stopped, or its host is gone) is given up, and the
+    training ends"""
+    stall: Annotated[float, Field(ge=1, le=LONGEST)] = 600.0
+    """seconds that workers wait for one that answers, and does nothing that they wait for, before the training ends"""
+
+    own: ClassVar[tuple[str, ...]] = ("residual",)
+    """Roles of the states of which each worker has values of its own, where all find a common state otherwise."""
+
+    sends: ClassVar[tuple[str, ...]] = ("parameter", "statistic", "slot", "center")
+    """Roles of the states that it may send between steps."""
+
+    splits_batches: ClassVar[bool] = True
+    """Whether each worker reads a part of every batch; otherwise each worker reads all of it."""
+
+    has_center: ClassVar[bool] = False
+    """Whether there is a `center/NAME` for each parameter and moving statistic, which is evaluated in its place."""
+
+    shared: ClassVar[tuple[str, ...]] = ()
+    """Roles of the states that are stored in memory shared by all workers of a host."""
+
+    one_host: ClassVar[bool] = False
+    """Whether all workers must be on one host."""
+
+    host_only: ClassVar[str | None] = None
+    """Reason why its workers can't compute on GPUs; None if they can."""
+
+    adds_up: ClassVar[bool] = False
+    """Whether the updates of all workers add up, so that each makes its own at a p-th of the learning rate."""
+
+    repeatable: ClassVar[bool] = True
+    """Whether the same training finds the same weights again."""
+
+    @property
+    def sums_gradients(self) -> bool:
+        """Whether every step follows the mean of all workers' gradients."""
+        return True
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """Steps from which on workers send in another form than before; the first step is 0."""
+        return (0,)
+
+    def stage(self, step: int) -> int | None:
+        """Return the index of the stage that a step belongs to; None for the last stage."""
+        found = bisect(self.stages, step) - 1
+        return None if found == len(self.stages) - 1 else found
+
+    def servers_among(self, ranks: int) -> int:
+        """Return how many of `ranks` ranks, the last ones, are parameter servers."""
+        return 0
+
+    def misfits(self, training: Any, ranks: int) -> Iterator[Problem]:
+        """Yield the problems that keep the strategy from running on `ranks` ranks."""
+        yield from ()
+
+    @property
+    def period(self) -> int:
+        """Number of steps from one synchronization of all workers to the next."""
+        return 1
+
+    def meets(self, step: int) -> bool:
+        """Whether all workers wait for each other at this step, the first being 1."""
+        return step % self.period == 0
+
+    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[Message]:
+        """Yield the messages that workers send outside of their programs, for states of these shapes and element sizes.
+
+        For a step of `batches` batches, in a training with `rates` scheduled values.
+        """
+        from netspec.distributed.cost_model.comm_volume import wish_to_stop
+
+        yield wish_to_stop(cluster, batches, self.period)
+
+    def roles(self, workers: int) -> dict[str, int]:
+        """How many of the workers are what, where not all do the same."""
+        return {"worker": workers}
+
+    def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
+        """What the workers do after each step, the first being 1."""
+
+    def before_looking(self, group: Communicator, replica: Replica) -> None:
+        """Bring all workers to the same state before an evaluation or a checkpoint."""
+
+    def after_looking(self, group: Communicator) -> None:
+        """Run after an evaluation or a checkpoint, before any worker continues."""
+
+    def remarks(self, hosts: Sequence[int]) -> Iterator[str]:
+        """Yield remarks on a training; `hosts` holds the number of workers of each host."""
+        workers = sum(hosts)
+        if self.adds_up:
+            yield f"each of {workers} workers moves the weights at 1/{workers} of the learning rate"
+        if len(self.stages) > 1:
+            yield f"more is sent in the first {self.stages[-1]:,} steps, to warm up"
+        if not self.repeatable:
+            yield "the same training finds other weights each time"
+
+    def remark(self, hosts: Sequence[int]) -> str | None:
+        """The same in one line."""
+        told = "; ".join(self.remarks(hosts))
+        return f"{self.strategy}: {told}" if told else None
+
+
+def average(group: Communicator, replica: Replica, *roles: str) -> None:
+    """Give the floats among the states with one of these roles the mean of all workers'."""
+    for name in replica.names(*roles):
+        array = replica.read(name)
+        if array.dtype.kind == "f":
+            group.all_reduce(array)
+            array /= array.dtype.type(group.size)
+            replica.write(name, array)
+
+
+class SynchronousStrategy(Strategy):
+    """Base of the strategies that sum up the gradients of all workers in every step, in buckets."""
+
+    bucket: Bytes = 4 << 20
+    """bytes of gradients that are sent together: fewer overlap more, more cost fewer calls"""
+    first_bucket: Bytes = 256 << 10
+    """bytes of the first bucket, which is small so that something is on its way early"""
+
+    def sending(self, shape: tuple[int, ...], stage: int | None = None) -> CommEncoding:
+        """In which form the gradient of a parameter is sent, by default in the last stage."""
+        return CommEncoding()

@@ -1,0 +1,86 @@
+"""Elastic averaging: workers train by themselves, and are drawn towards a center that they draw along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PositiveInt
+
+from netspec.distributed.communicators.base import Communicator
+from netspec.distributed.communicators.encodings import IN_FULL
+from netspec.distributed.strategies.base import Replica, Sizes, Strategy
+from netspec.schema.specs.kinds import STRATEGIES
+
+if TYPE_CHECKING:
+    from netspec.distributed.cost_model.comm_volume import Message
+    from netspec.distributed.cost_model.networks import Cluster
+
+CENTER = "center"
+
+
+@STRATEGIES.register
+class ElasticAveraging(Strategy):
+    """Each worker trains weights of its own; every few steps these and a common center move towards each other.
+
+    Each worker follows the gradient of its part of the batch. Where x̃ is the center, x of a worker becomes
+    x - α (x - x̃), and x̃ becomes x̃ + α Σ (x - x̃) over p workers, with α = `beta` / p. The center is what is
+    evaluated, exported and kept as the weights, whatever averages the solver makes; that of moving statistics is the
+    mean of the workers'. Checkpoints hold all workers. Zhang, Choromanska, LeCun 2015, "Deep learning with elastic
+    averaging SGD", arXiv:1412.6651: the synchronous form.
+    """
+
+    strategy: Literal["elastic_averaging"] = "elastic_averaging"
+    every: PositiveInt = 8
+    """steps between two meetings"""
+    beta: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """part of the way that the center moves towards the mean of the workers"""
+
+    own: ClassVar[tuple[str, ...]] = ("parameter", "statistic", "slot")
+    sends: ClassVar[tuple[str, ...]] = (CENTER,)
+    has_center: ClassVar[bool] = True
+    foreign_fields: ClassVar = {
+        **Strategy.foreign_fields,
+        "alpha": "here it is `beta`, which is as many times alpha as there are workers",
+        "rho": "here it is `beta`: the learning rate times `rho` times the number of workers",
+        "tau": "here it is `every`",
+        "communication_period": "here it is `every`",
+    }
+    samples: ClassVar = ({}, {"every": 3, "beta": 0.5})
+
+    @property
+    def sums_gradients(self) -> bool:
+        """False: each worker uses its own gradients."""
+        return False
+
+    @property
+    def period(self) -> int:
+        """Number of steps from one exchange with the center to the next."""
+        return self.every
+
+    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[Message]:
+        """Yield the messages of a step, and the differences from the center that are sent every `every` steps."""
+        from netspec.distributed.cost_model.comm_volume import Message, encoded
+
+        yield from super().messages(sizes, cluster, batches, rates)
+        nbytes = sum(prod(shape) * itemsize for shape, itemsize in sizes.values())
+        sent = encoded(nbytes, IN_FULL, next(itemsize for _, itemsize in sizes.values()), cluster)
+        yield Message("differences", tuple(sizes), nbytes, sent, every=self.every)
+
+    def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
+        """Move the workers and the center towards each other every `every` steps."""
+        if not self.meets(step):
+            return
+        from netspec.distributed.communicators.compressed_allreduce import compressed_all_reduce
+
+        centers = {name.removeprefix(f"{CENTER}/"): replica.read(name) for name in replica.names(CENTER)}
+        apart = {name: replica.read(name) - center for name, center in centers.items()}
+        total: dict[str, Any] = {name: one.copy() for name, one in apart.items()}
+        compressed_all_reduce(group, IN_FULL, list(total.values())).start().wait()
+        moved = set(replica.names("parameter"))
+        for name, center in centers.items():
+            rate = center.dtype.type((self.beta if name in moved else 1.0) / group.size)
+            replica.write(f"{CENTER}/{name}", center + rate * total[name])
+            if name in moved:
+                replica.write(name, replica.read(name) - rate * apart[name])

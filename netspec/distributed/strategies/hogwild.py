@@ -1,0 +1,73 @@
+"""Hogwild: workers of one host train the same weights, in memory that they share, and nobody waits for a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+from pydantic import PositiveInt
+
+from netspec.distributed.communicators.base import Communicator
+from netspec.distributed.strategies.base import Replica, Strategy, average
+from netspec.errors import Problem
+from netspec.schema.specs.kinds import STRATEGIES
+
+
+@STRATEGIES.register
+class Hogwild(Strategy):
+    """All workers update the same weights in shared memory, each when it is ready, without locks.
+
+    Each worker uses the gradient of its part of the batch, at 1/p of the learning rate on p workers: the p updates of a
+    step move the weights as far as one update with the full batch. A worker may read an update of another worker in
+    part, and an element that two workers write at once keeps the value of one of them. So no two trainings are
+    identical, even with the same seed. Each worker has its own solver states and statistics; they are averaged for an
+    evaluation or a checkpoint, while no worker writes. All workers must be on one host. Niu, Recht, Ré, Wright
+    2011, "Hogwild!: a lock-free approach to parallelizing stochastic gradient descent", arXiv:1106.5730.
+    """
+
+    strategy: Literal["hogwild"] = "hogwild"
+    every: PositiveInt = 16
+    """steps after which workers wait for each other: none is further ahead; and so soon all hear of a wish to stop"""
+
+    shared: ClassVar[tuple[str, ...]] = ("parameter",)
+    one_host: ClassVar[bool] = True
+    host_only: ClassVar = "its workers write to one memory, which GPUs do not share"
+    adds_up: ClassVar[bool] = True
+    repeatable: ClassVar[bool] = False
+    foreign_fields: ClassVar = {
+        **Strategy.foreign_fields,
+        "staleness": "here it is `every`: no worker is that many steps ahead of another",
+        "max_staleness": "here it is `every`: no worker is that many steps ahead of another",
+        "num_processes": Strategy.foreign_fields["num_workers"],
+    }
+    samples: ClassVar = ({}, {"every": 3})
+
+    def conflicts(self, training: Any) -> Iterator[Problem]:
+        """Reject solvers that recompute the weights from their own states: they would undo updates of other workers."""
+        solvers = [training.solver, *(one.solver for one in training.solver.groups if one.solver is not None)]
+        for one in solvers:
+            if one.averages:
+                yield Problem(
+                    f"{one.type} recomputes the weights from other values that each worker keeps", self.where(),
+                    "parallel", expected="a solver that adds to the weights, such as SGD or AdamW", got=one.type,
+                    hint="strategies that sum the gradients of every step take any solver",
+                )  # fmt: skip
+
+    @property
+    def sums_gradients(self) -> bool:
+        """False: each worker uses its own gradients."""
+        return False
+
+    @property
+    def period(self) -> int:
+        """Number of steps after which workers wait for each other."""
+        return self.every
+
+    def before_looking(self, group: Communicator, replica: Replica) -> None:
+        """Wait until no worker writes, then average the states that each worker has of its own."""
+        group.barrier()
+        average(group, replica, "statistic", "slot")
+
+    def after_looking(self, group: Communicator) -> None:
+        """Go on together, so that nobody writes while another one looks."""
+        group.barrier()

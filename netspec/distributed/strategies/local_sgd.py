@@ -1,0 +1,64 @@
+"""Local SGD: workers train by themselves, and average what they have every few steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import PositiveInt
+
+from netspec.distributed.communicators.base import Communicator
+from netspec.distributed.strategies.base import Replica, Sizes, Strategy, average
+from netspec.schema.specs.kinds import STRATEGIES
+
+if TYPE_CHECKING:
+    from netspec.distributed.cost_model.comm_volume import Message
+    from netspec.distributed.cost_model.networks import Cluster
+
+AVERAGED = ("parameter", "statistic", "slot")
+"""Roles of the states that are averaged."""
+
+
+@STRATEGIES.register
+class LocalSGD(Strategy):
+    """Each worker takes `every` steps by itself, then all go on from the average of their weights.
+
+    Each follows the gradient of its part of the batch. What the solver and the layers remember is averaged too. So are
+    all before an evaluation or a checkpoint, which begin a new round. Moritz et al. 2015, "SparkNet", arXiv:1511.06051;
+    Stich 2019, "Local SGD converges fast and communicates little", arXiv:1805.09767.
+    """
+
+    strategy: Literal["local_sgd"] = "local_sgd"
+    every: PositiveInt = 8
+    """steps between two averages"""
+
+    samples: ClassVar = ({}, {"every": 3})
+
+    @property
+    def sums_gradients(self) -> bool:
+        """False: each worker uses its own gradients."""
+        return False
+
+    @property
+    def period(self) -> int:
+        """Number of steps from one averaging to the next."""
+        return self.every
+
+    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[Message]:
+        """Yield the messages of a step, and the states that are averaged every `every` steps."""
+        from netspec.distributed.cost_model.collectives import ring
+        from netspec.distributed.cost_model.comm_volume import Message
+
+        yield from super().messages(sizes, cluster, batches, rates)
+        nbytes = sum(prod(shape) * itemsize for shape, itemsize in sizes.values())
+        yield Message("states", tuple(sizes), nbytes, ring(nbytes, cluster), every=self.every)
+
+    def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
+        """Average the states every `every` steps."""
+        if self.meets(step):
+            self.before_looking(group, replica)
+
+    def before_looking(self, group: Communicator, replica: Replica) -> None:
+        """Average the states."""
+        average(group, replica, *AVERAGED)

@@ -1,0 +1,168 @@
+"""A parameter server: some ranks hold the parameters, the others push gradients to them and fetch what they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PositiveInt
+
+from netspec.distributed.communicators.base import Communicator
+from netspec.distributed.parameter_server.rules import Asynchronous, BoundedStaleness, Rule, Synchronous
+from netspec.distributed.strategies.base import Replica, Sizes, Strategy, average
+from netspec.errors import Problem
+from netspec.schema.specs.kinds import STRATEGIES
+
+if TYPE_CHECKING:
+    from netspec.distributed.cost_model.comm_volume import Message
+    from netspec.distributed.cost_model.networks import Cluster
+
+GRADIENT = "gradient"
+Count = Annotated[int, Field(ge=0)]
+OF_MODES = {
+    "backup_workers": "synchronous", "fetch_every": "asynchronous", "push_every": "asynchronous",
+    "staleness": "stale_synchronous",
+}  # fmt: skip
+"""Fields that only one mode has."""
+
+
+@STRATEGIES.register
+class ParameterServer(Strategy):
+    """Some ranks are servers, which hold pieces of the parameters and move them; the others are workers.
+
+    Workers push gradients to the servers and fetch the parameters from them. `synchronous`: a step is the mean over the
+    samples of the first gradients; those of the slowest `backup_workers` are dropped. Chen et al. 2016, "Revisiting
+    distributed synchronous SGD", arXiv:1604.00981. `asynchronous`: each gradient moves the parameters when it arrives,
+    by its part of the learning rate, and nobody waits. Dean et al. 2012, "Large scale distributed deep networks".
+    `stale_synchronous`: as that, and no worker begins a step while another one is more than `staleness` steps behind.
+    Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server"; Zhang et al.
+    2017, "Poseidon", arXiv:1706.03292.
+    """
+
+    strategy: Literal["parameter_server"] = "parameter_server"
+    mode: Literal["synchronous", "asynchronous", "stale_synchronous"] = "synchronous"
+    """when gradients move the parameters, and who waits for whom"""
+    servers: PositiveInt | None = None
+    """how many of the ranks are servers: the last ones; default: a quarter of them, at least one"""
+    backup_workers: Count = 0
+    """`synchronous`: how many gradients a step does not wait for"""
+    fetch_every: PositiveInt = 1
+    """`asynchronous`: steps after which a worker fetches the parameters; in between it moves its own by gradient
+    descent"""
+    push_every: PositiveInt = 1
+    """`asynchronous`: steps whose gradients a worker adds up before it pushes them"""
+    staleness: Count = 1
+    """`stale_synchronous`: how many steps a worker may be ahead of the slowest one"""
+
+    sends: ClassVar[tuple[str, ...]] = (GRADIENT,)
+    foreign_fields: ClassVar = {
+        **Strategy.foreign_fields,
+        "n_fetch": "here it is `fetch_every`",
+        "n_push": "here it is `push_every`",
+        "num_ps": "here it is `servers`",
+        "ps_tasks": "here it is `servers`",
+        "sync": "here it is `mode: synchronous`",
+        "slack": "here it is `staleness`",
+        "replicas_to_aggregate": "here it is `backup_workers`: how many of the workers a step does not wait for",
+    }
+    samples: ClassVar = (
+        {},
+        {"servers": 2, "backup_workers": 1},
+        {"mode": "asynchronous", "fetch_every": 4, "push_every": 2},
+        {"mode": "stale_synchronous", "staleness": 3},
+    )
+
+    def conflicts(self, training: Any) -> Iterator[Problem]:
+        """Fields of another mode, and what servers can't do."""
+        for field, mode in OF_MODES.items():
+            if mode != self.mode and getattr(self, field) != type(self).model_fields[field].default:
+                yield Problem(
+                    f"`{field}` is of another mode", self.where(field), field, expected=f"`mode: {mode}`", got=self.mode
+                )
+        scale = training.train.scaling
+        if scale is not None and scale.growth_steps is not None:
+            yield Problem(
+                "servers move the parameters, and workers do not see whether a step was skipped",
+                self.where("strategy"), "strategy", expected="a `loss_scale` that stays as it is: a number",
+                got="that of `precision: float16`" if training.train.loss_scale is None else "`loss_scale: dynamic`",
+            )  # fmt: skip
+
+    @property
+    def sums_gradients(self) -> bool:
+        """False: the servers sum gradients, outside of the workers' graphs."""
+        return False
+
+    def servers_among(self, ranks: int) -> int:
+        """Return how many of `ranks` ranks are servers; a single rank trains without servers."""
+        return 0 if ranks == 1 else self.servers or max(1, ranks // 4)
+
+    def misfits(self, training: Any, ranks: int) -> Iterator[Problem]:
+        """Yield a problem if there are too many servers or too many backup workers."""
+        workers = ranks - self.servers_among(ranks)
+        if ranks > 1 and workers < 1:
+            yield Problem(
+                "the servers leave no worker", self.where("servers"), "parallel.servers",
+                expected=f"fewer than {ranks}, the number of ranks", got=str(self.servers),
+            )  # fmt: skip
+        elif ranks > 1 and self.backup_workers >= workers:
+            yield Problem(
+                "a step would wait for nobody", self.where("backup_workers"), "parallel.backup_workers",
+                expected=f"fewer than {workers}, the number of workers", got=str(self.backup_workers),
+            )  # fmt: skip
+
+    def roles(self, workers: int) -> dict[str, int]:
+        """Return the numbers of workers and servers."""
+        servers = self.servers_among(workers)
+        return {"worker": workers - servers, "server": servers}
+
+    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[Message]:
+        """Gradients to the servers, and parameters back; and what they say to each other about that."""
+        from netspec.distributed.cost_model.collectives import Exchange
+        from netspec.distributed.cost_model.comm_volume import Message
+        from netspec.distributed.cost_model.strategies import exchange
+        from netspec.distributed.parameter_server.protocol import command_record, reply_record, request_record
+
+        names = tuple(name.removeprefix(f"{GRADIENT}/") for name in sizes)
+        nbytes, roles = sum(prod(shape) * size for shape, size in sizes.values()), self.roles(cluster.ranks)
+        for name, role, every in (("push", "worker", self.push_every), ("fetch", "server", self.fetch_every)):
+            yield Message(name, names, nbytes, (exchange(nbytes, role, roles, cluster),), every=every)
+        workers, followers = roles["worker"], roles["server"] - 1
+
+        def told(name: str, nbytes: int, role: str, number: float, every: int) -> Message:
+            """Return `number` small messages that all ranks of a role send."""
+            leave = number if cluster.hosts > 1 else 0.0
+            return Message(name, (), nbytes, (Exchange(1, nbytes, number, leave, role=role),), every=every)
+
+        yield told("push it", request_record(rates).nbytes, "worker", workers, self.push_every)
+        yield told("go on", request_record(rates).nbytes, "worker", workers, self.fetch_every)
+        yield told("answers", reply_record().nbytes, "server", workers, self.fetch_every)
+        if followers:
+            size, updates = command_record(rates, workers).nbytes, 1 if self.mode == "synchronous" else workers
+            yield told("orders to move", size, "server", followers * (workers + updates), self.push_every)
+            yield told("orders to send", size, "server", followers * workers, self.fetch_every)
+
+    def before_looking(self, group: Communicator, replica: Replica) -> None:
+        """Moving statistics are each worker's own until all look: then they are averaged."""
+        average(group, replica, "statistic")
+
+    def remarks(self, hosts: Sequence[int]) -> Iterator[str]:
+        """Gradients move the parameters as they come, which is in another order each time."""
+        again = "the same training finds other weights each time"
+        if self.mode != "synchronous":
+            yield "each gradient moves the parameters by its part of the learning rate"
+            yield again
+        elif self.backup_workers:
+            yield f"{again}, since it depends on who is late"
+
+    def rule(self, workers: int, step: int, rates: int) -> Rule:
+        """The rule by which the servers decide from `step` on, counted from 0.
+
+        The first `rates` of the scheduled values are learning rates.
+        """
+        updates = step * workers // self.push_every
+        if self.mode == "synchronous":
+            return Synchronous(workers, self.backup_workers, step)
+        if self.mode == "asynchronous":
+            return Asynchronous(updates, rates)
+        return BoundedStaleness(workers, self.staleness, step, updates, rates)

@@ -1,0 +1,124 @@
+"""Pipeline parallelism: each worker has some consecutive layers, and a batch passes through them in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, PositiveInt
+
+from netspec.distributed.strategies.base import Strategy
+from netspec.errors import Problem, did_you_mean, listing
+from netspec.schema.specs.field_types import Name, as_names
+from netspec.schema.specs.kinds import STRATEGIES
+from netspec.schema.specs.links import resolve_names
+
+
+def _cuts(value: object) -> object:
+    return value if value in (None, "auto") else as_names(value)
+
+
+def stage_role(stage: int) -> str:
+    """What the worker who computes a stage is called."""
+    return f"stage {stage}"
+
+
+@STRATEGIES.register
+class Pipeline(Strategy):
+    """Divide the layers among the workers; the batch passes through these stages in micro-batches.
+
+    While a stage computes one micro-batch, the next stage computes the one before. Steps are synchronous: gradients of
+    all micro-batches are summed up before the update, as with `accumulate`. Of m micro-batches on p stages each worker
+    waits for (p - 1)/(m + p - 1) of a step. Huang et al. 2019, "GPipe: efficient training of giant neural networks
+    using pipeline parallelism", arXiv:1811.06965; Narayanan et al. 2021, "Efficient large-scale language model training
+    on GPU clusters using Megatron-LM", arXiv:2104.04473.
+    """
+
+    strategy: Literal["pipeline"] = "pipeline"
+    micro_batches: PositiveInt = 8
+    """parts that a batch is cut into: more leave less time without work, and each is computed less efficiently.
+    Layers with statistics of a batch see a part"""
+    schedule: Literal["gpipe", "1f1b"] = "1f1b"
+    """`gpipe`: forward of all micro-batches, then backward of all. `1f1b`: backward of each as early as it can be,
+    which takes the same time, and memory for no more micro-batches than there are stages"""
+    cuts: Annotated[Literal["auto"] | tuple[Name, ...], BeforeValidator(_cuts)] = "auto"
+    """the layers that the second stage and those after it begin with, one fewer than workers; `auto`: the most
+    expensive stage costs as little as can be, by arithmetic and memory traffic of the layers"""
+
+    splits_batches: ClassVar[bool] = False
+    foreign_fields: ClassVar = {
+        **Strategy.foreign_fields,
+        "chunks": "`chunks` is PyTorch's name: here it is `micro_batches`",
+        "n_microbatches": "`n_microbatches` is PyTorch's name: here it is `micro_batches`",
+        "num_microbatches": "here it is `micro_batches`",
+        "micro_batch_size": "here it is `micro_batches`: how many there are in a batch",
+        "stages": "there are as many as workers, `--workers 4`; where they begin is said under `cuts`",
+        "split_points": "here it is `cuts`",
+        "balance": "here it is `cuts`: the layers that stages begin with",
+    }
+    samples: ClassVar = ({}, {"micro_batches": 4, "schedule": "gpipe"}, {"micro_batches": 2, "cuts": ["fc1"]})
+
+    def conflicts(self, training: Any) -> Iterator[Problem]:
+        """What of a training can't be done in micro-batches."""
+        batch_size, loop = training.data.train.batch_size, training.train
+        if self.micro_batches > batch_size:
+            yield Problem(
+                "there are more micro-batches than samples in a batch", self.where("micro_batches"), "micro_batches",
+                expected=f"{batch_size} or fewer, which is the `batch_size`", got=str(self.micro_batches),
+            )  # fmt: skip
+        if loop.accumulate > 1:
+            yield Problem(
+                "both `accumulate` and `micro_batches` sum up gradients of parts of a step", loop.where("accumulate"),
+                expected="1", got=str(loop.accumulate),
+                hint=f"a `batch_size` of {loop.accumulate * batch_size} in {loop.accumulate * self.micro_batches} "
+                "`micro_batches` is the same step",
+            )  # fmt: skip
+        if loop.recompute == "all":
+            yield Problem(
+                "what a pipeline keeps of its micro-batches is not computed again", loop.where("recompute"),
+                expected="`auto` or `none`", got="all", hint="`schedule: 1f1b` keeps the least",
+            )  # fmt: skip
+        if training.solver.whole:
+            yield Problem(
+                f"{training.solver.type} reads the whole training set in a step, not micro-batches",
+                training.solver.where(), expected="another solver", got=training.solver.type,
+            )  # fmt: skip
+        yield from self._unknown(training.net)
+
+    def misfits(self, training: Any, ranks: int) -> Iterator[Problem]:
+        """Yield the problems of running the pipeline on `ranks` ranks."""
+        layers = training.net.layers
+        if ranks > len(layers):
+            yield Problem(
+                "the net has fewer layers than there are workers", training.net.where("layers"), "net.layers",
+                expected=f"{ranks} or more: each worker has one at least", got=str(len(layers)),
+            )  # fmt: skip
+        if self.cuts != "auto" and ranks > 1 and len(self.cuts) != ranks - 1:
+            yield Problem(
+                f"{len(self.cuts) + 1} stages are said for {ranks} workers", self.where("cuts"), "parallel.cuts",
+                expected=f"{ranks - 1} names: of the layers that the second stage and those after it begin with",
+                got=f"{len(self.cuts)}: {listing(self.cuts)}",
+            )  # fmt: skip
+
+    def roles(self, workers: int) -> dict[str, int]:
+        """Each worker has a stage of its own."""
+        return {stage_role(stage): 1 for stage in range(workers)}
+
+    def _unknown(self, net: Any) -> Iterator[Problem]:
+        """Names under `cuts` that no stage can begin with."""
+        if self.cuts == "auto":
+            return
+        names = [link.name for link in resolve_names(net).layers]
+        known, last = {name: place for place, name in enumerate(names)}, 0
+        for index, name in enumerate(self.cuts):
+            place = known.get(name)
+            if place is None:
+                problem = f"there is no layer `{name}`", f"one of {listing(names[1:])}", did_you_mean(name, names)
+            elif place <= last:
+                problem = f"a stage can't begin with `{name}`", f"a layer after `{names[last]}`", None
+            else:
+                last = place
+                continue
+            message, expected, hint = problem
+            where = self.where("cuts", index) or self.where("cuts")
+            yield Problem(message, where, f"cuts.{index}", expected=expected, got=repr(name), hint=hint)

@@ -1,0 +1,105 @@
+"""Sufficient factor broadcasting: workers send the factors of dense layers' gradients and recompute the gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from netspec.distributed.communicators.base import Communicator
+from netspec.distributed.strategies.base import Replica, SynchronousStrategy
+from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.graph.ops.all_gather import FactorPair
+from netspec.schema.specs.kinds import STRATEGIES
+from netspec.schema.specs.links import resolve_names
+from netspec.schema.specs.spec import describe, problem
+
+HELD = ("parameter", "statistic", "slot")
+
+
+def _network(text: str) -> str:
+    """Check the name or the figures of a network. Raises the error that pydantic reports."""
+    from netspec.distributed.cost_model.networks import parse_network
+
+    try:
+        parse_network(text, "network")
+    except InputError as error:
+        (told,) = error.problems
+        raise problem(told.message, expected=told.expected, got=describe(text), hint=told.hint) from None
+    return text
+
+
+@STRATEGIES.register
+class SufficientFactors(SynchronousStrategy):
+    """Send the factors of a dense layer's gradient where they take less time than the matrix that they make.
+
+    The gradient of a matrix is a sum of products u vᵀ, one for each sample: u is what the layer got, v the gradient of
+    what it made of it. Each worker gets the u and v of all samples and multiplies them, which is p - 1 times the work
+    that its own samples are. What is sent grows with the batch instead of the matrix. All other gradients are summed up
+    in buckets as `all_reduce` does, and so are those of layers for which it does not pay; the steps are the same but
+    for rounding. Zhang et al. 2017, "Poseidon", arXiv:1706.03292, section 3.2; Chilimbi et al. 2014, "Project Adam",
+    OSDI.
+    """
+
+    strategy: Literal["sufficient_factors"] = "sufficient_factors"
+    layers: Literal["auto", "all"] | Annotated[list[str], Field(min_length=1)] = "auto"
+    """which layers send factors: those for which it takes less time, all that can, or those of these names"""
+    network: Annotated[str, AfterValidator(_network)] = "ethernet-10g"
+    """what connects the workers, where `layers` is `auto`: a name that `netspec scale --network` knows, or
+    `alpha=25us,beta=0.8ns`"""
+    speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e11
+    """arithmetic operations a second of a worker's matrix products, where `layers` is `auto`"""
+
+    samples: ClassVar = ({}, {"layers": "all"}, {"layers": ["fc1"]}, {"network": "ib-hdr", "speed": 2e12})
+
+    def conflicts(self, training: Any) -> Iterator[Problem]:
+        """The layers that are named must be there."""
+        known = [link.name for link in resolve_names(training.net).layers]
+        named = self.layers if isinstance(self.layers, list) else []
+        for number, name in enumerate(named):
+            if name in named[:number]:
+                yield Problem(
+                    f"`{name}` is named twice", self.where("layers", number), f"layers.{number}",
+                    expected="each layer once",
+                )  # fmt: skip
+            elif name not in known:
+                yield Problem(
+                    f"there is no layer `{name}`", self.where("layers", number), f"layers.{number}",
+                    expected=f"some of {listing(known)}", hint=did_you_mean(name, known),
+                )  # fmt: skip
+
+    def chooses(self, layer: str, terms: Sequence[FactorPair], *, samples: int, workers: int) -> bool:
+        """Whether to send the factors of a layer, for `workers` workers with `samples` samples each in a step."""
+        if self.layers == "all":
+            return True
+        if self.layers != "auto":
+            return layer in self.layers
+        from netspec.distributed.cost_model.collectives import auto
+        from netspec.distributed.cost_model.networks import Cluster, parse_network
+        from netspec.distributed.cost_model.strategies import factors_pay
+        from netspec.distributed.cost_model.workload import Dense
+
+        network = parse_network(self.network)
+        parts = [Dense(one.inputs, one.units, one.positions) for one in terms]
+        again = sum(2 * (workers - 1) * samples * one.positions * one.inputs * one.units for one in parts) / self.speed
+        return factors_pay(parts, samples, again, Cluster(workers, network, network), auto)
+
+    def check_layers(self, possible: frozenset[str]) -> None:
+        """Raise `InputError` if a named layer, or every layer, has no factors to send."""
+        if not possible:
+            message, found = "no layer has a gradient that is a product over samples", "a net with a Dense layer"
+        else:
+            missing = sorted(set(self.layers) - possible) if isinstance(self.layers, list) else []
+            if not missing:
+                return
+            message = f"{listing(missing)}: the gradient is not a product over samples"
+            found = f"some of {listing(sorted(possible))}"
+        raise InputError(Problem(message, self.where("layers") or self.where(), "parallel.layers", expected=found))
+
+    def before_looking(self, group: Communicator, replica: Replica) -> None:
+        """Copy the states of worker 0 to all workers: different machines round products differently."""
+        for name in replica.names(*HELD):
+            array = replica.read(name)
+            group.broadcast(array)
+            replica.write(name, array)

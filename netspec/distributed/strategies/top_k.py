@@ -1,0 +1,90 @@
+"""Sparse gradients: the largest numbers are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count, takewhile
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from netspec.distributed.communicators.encodings import SMALLEST, TOP_K, should_compress
+from netspec.distributed.communicators.encodings import TopK as Encoding
+from netspec.distributed.strategies.base import SynchronousStrategy
+from netspec.errors import Problem
+from netspec.graph.ops.all_reduce import CommEncoding
+from netspec.graph.ops.gradient_compression import TopKSparsify
+from netspec.schema.specs.kinds import STRATEGIES
+
+
+@STRATEGIES.register
+class TopK(SynchronousStrategy):
+    """Send the largest numbers of each gradient with their places, and keep the others for the next step.
+
+    What is small is added up until it is large, so that nothing is lost. Every worker gets what all have, and adds it
+    up: what is sent grows with their number. Biases and small parameters are sent as they are. Aji and Heafield 2017,
+    "Sparse communication for distributed gradient descent", arXiv:1704.05021; Lin et al. 2018, "Deep gradient
+    compression", arXiv:1712.01887.
+    """
+
+    strategy: Literal["top_k"] = "top_k"
+    density: Annotated[float, Field(gt=0, le=1)] = 0.01
+    """share of the elements of a gradient that are sent; at least one element of each gradient is sent"""
+    smallest: PositiveInt = SMALLEST
+    """gradients with fewer elements, and those of vectors, are sent as they are"""
+
+    warm_up_steps: NonNegativeInt = 0
+    """number of first steps that send more: a quarter of the elements, then a quarter of that, down to `density`"""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """momentum that each worker adds up before it chooses what to send, in place of that of the solver, which must have
+    none: what is small is then late, but not driven on by an old velocity once it is sent ("momentum correction")"""
+
+    foreign_fields: ClassVar = {
+        **SynchronousStrategy.foreign_fields,
+        "k": "here it is `density`, the share of the numbers that are sent",
+        "ratio": "here it is `density`",
+        "sparsity": "here it is `density`, the share of the numbers that are sent: 1 less the sparsity",
+        "compress_ratio": "here it is `density`",
+        "warmup_epochs": "here it is `warm_up_steps`, a number of steps",
+    }
+    samples: ClassVar = (
+        {},
+        {"density": 0.1, "smallest": 1},
+        {"warm_up_steps": 40, "momentum": 0.9},
+    )
+
+    def conflicts(self, training: Any) -> Iterator[Problem]:
+        """A velocity is kept by the workers or by the solver."""
+        own = getattr(training.solver, "momentum", None)
+        if self.momentum and own != 0:
+            yield Problem(
+                "the momentum is that of the workers, before they choose what is sent", self.where("momentum"),
+                "momentum", expected="a solver without momentum of its own, such as `{type: SGD}`",
+                got=" with momentum ".join([training.solver.type, *_shown(own)]),
+            )  # fmt: skip
+
+    @property
+    def _densities(self) -> tuple[float, ...]:
+        """Of the stages: a quarter of the one before each."""
+        if not self.warm_up_steps:
+            return (self.density,)
+        return (*takewhile(lambda one: one > self.density, (0.25**n for n in count(1))), self.density)
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """As many steps each, and then the last one."""
+        before = len(self._densities) - 1
+        return (0, *(self.warm_up_steps * n // before for n in range(1, before + 1))) if before else (0,)
+
+    def sending(self, shape: tuple[int, ...], stage: int | None = None) -> CommEncoding:
+        """The largest numbers of what is large enough."""
+        if not should_compress(shape, self.smallest):
+            return CommEncoding(momentum=self.momentum)
+        density = self._densities[-1 if stage is None else stage]
+        return CommEncoding(f"{TOP_K}{density!r}", TopKSparsify(Encoding(density).count(shape)), self.momentum)
+
+
+def _shown(momentum: Any) -> Iterator[str]:
+    """The momentum of a solver, if it has one: a number, or the type of its schedule."""
+    if momentum is not None:
+        yield f"{momentum:g}" if isinstance(momentum, float) else momentum.type

@@ -1,0 +1,74 @@
+"""Checks that a training can run on a number of workers."""
+
+from __future__ import annotations
+
+from netspec.distributed.strategies.all_reduce import AllReduce
+from netspec.distributed.strategies.base import Strategy
+from netspec.errors import InputError, Problem
+from netspec.schema.specs.train import TrainSpec
+from netspec.solvers.lbfgs import LBFGS
+
+
+def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> None:
+    """Raise `InputError` if a training can't run on `workers` workers, including servers.
+
+    `one_host` says whether all of them are on one host.
+    """
+    problems: list[Problem] = []
+    strategy = spec.parallel
+    if isinstance(strategy, Strategy):
+        problems += strategy.misfits(spec, workers)
+        workers -= 0 if problems else strategy.servers_among(workers)
+    splits = not isinstance(strategy, Strategy) or strategy.splits_batches
+    if splits and spec.data.train.batch_size < workers:
+        problems.append(
+            Problem(
+                "a batch has fewer samples than there are workers", spec.data.train.where("batch_size"),
+                "data.train.batch_size", expected=f"{workers} or more: it is split over all workers",
+                got=str(spec.data.train.batch_size),
+            )
+        )  # fmt: skip
+    elif isinstance(strategy, AllReduce) and strategy.deterministic and strategy.shards < workers:
+        problems.append(
+            Problem(
+                "there are more workers than parts of a batch, `shards`",
+                strategy.where("shards") or strategy.where("deterministic"), "parallel.shards",
+                expected=f"{workers} or more", got=str(strategy.shards),
+            )
+        )  # fmt: skip
+    if isinstance(strategy, Strategy) and strategy.one_host and not one_host:
+        problems.append(
+            Problem(
+                f"the workers of {strategy.strategy} share memory, and these are on several hosts", strategy.where(),
+                "parallel", expected="all workers on one host, or another strategy",
+            )
+        )  # fmt: skip
+    together = strategy is None or (isinstance(strategy, Strategy) and strategy.sums_gradients and splits)
+    in_parts = isinstance(strategy, AllReduce) and strategy.deterministic
+    if workers > 1 and (in_parts or not together):
+        reason, instead = (
+            ("steps that are `deterministic` compute a batch part by part", "`deterministic: false`")
+            if in_parts
+            else (
+                "the workers do not compute a batch at the same time",
+                "a strategy that sums the gradients of every step",
+            )
+        )
+        problems += [
+            Problem(
+                f"layer `{layer.name}` is synchronized, and {reason}", layer.where("synchronized"),
+                f"layers.{layer.name}.synchronized", expected=f"`synchronized: false`, or {instead}",
+            )
+            for layer in spec.net.layers
+            if getattr(layer, "synchronized", False)
+        ]  # fmt: skip
+    if workers > 1 and isinstance(spec.solver, LBFGS):
+        problems.append(
+            Problem(
+                "LBFGS trains on one worker", spec.solver.where(), "solver", expected="another solver, or one worker",
+                got=f"{workers} workers",
+                hint="how often a step evaluates the loss is found out outside of the graph that sums up gradients",
+            )
+        )  # fmt: skip
+    if problems:
+        raise InputError(problems)

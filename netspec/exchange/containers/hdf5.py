@@ -1,0 +1,150 @@
+"""Read HDF5 files of other programs, trusting nothing: only what is stored in the file itself is seen.
+
+Soft and external links, external and virtual datasets, datasets and attributes that declare far more than they store,
+and trees without an end are refused. Nothing is allocated before its size is known to be sensible.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from netspec.errors import InputError
+from netspec.exchange.files import reading
+from netspec.files.hdf5 import Entry, Hdf5File, StoredArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_ITEMS = 200_000
+"""Groups and datasets in one file."""
+DEEPEST = 64
+"""Groups within groups."""
+PACKED = 1100
+"""How many times smaller deflate makes what it packs at best (zlib: 1032)."""
+WIDEST = 64
+"""How many times larger than its file everything read may be, and `SPARE` bytes more: packed zeros."""
+SPARE = 2**26
+
+
+class Hdf5:
+    """An open file: its datasets by path, and attributes of groups. Raises `InputError` for anything not plain."""
+
+    def __init__(self, file: Hdf5File) -> None:
+        self.name, self._file = file.name, file
+        self._taken = 0
+        self._datasets: dict[str, Entry] | None = None
+        self._groups = {""}
+
+    def refuse(self, why: str) -> NoReturn:
+        """Raise an `InputError` that names the file."""
+        raise InputError(f"{self.name} is refused: {why}", expected="arrays and texts that are stored in it")
+
+    def paths(self) -> list[str]:
+        """Paths of all datasets, in the order in which they are stored."""
+        return list(self._walked())
+
+    def __contains__(self, path: str) -> bool:
+        """Whether there is a group or a dataset."""
+        return path in self._walked() or path in self._groups
+
+    def holds(self, path: str) -> bool:
+        """Whether there is a dataset at the path."""
+        return path in self._walked()
+
+    def below(self, path: str) -> list[str]:
+        """Names of the groups and datasets in a group."""
+        return [entry.path.rpartition("/")[2] for entry in self._file.walk(path)] if self._is_group(path) else []
+
+    def _is_group(self, path: str) -> bool:
+        """Whether there is a group: of the file itself that is known without a walk, which links would end."""
+        if path not in self._groups:
+            self._walked()
+        return path in self._groups
+
+    def _walked(self) -> dict[str, Entry]:
+        if self._datasets is not None:
+            return self._datasets
+        found = self._file.walk(deepest=DEEPEST + 1, most=MOST_ITEMS + 1)
+        if len(found) > MOST_ITEMS:
+            self.refuse(f"it holds more than {MOST_ITEMS} groups and arrays")
+        for entry in found:
+            if entry.kind == "link":
+                self.refuse(f"{entry.path!r} is a link, not stored here")
+            if entry.kind == "loop":
+                self.refuse(f"the group {entry.path!r} contains itself")
+            if entry.path.count("/") >= DEEPEST:
+                self.refuse(f"groups are nested more than {DEEPEST} deep at {entry.path[:100]!r}")
+        self._groups |= {entry.path for entry in found if entry.kind == "group"}
+        self._datasets = {entry.path: entry for entry in found if entry.kind == "dataset"}
+        return self._datasets
+
+    def stored(self, path: str) -> StoredArray:
+        """How a dataset is stored."""
+        entry = self._walked()[path]
+        if entry.array is None:
+            self.refuse(f"{path!r} is damaged: {entry.fault}")
+        return entry.array
+
+    def shape(self, path: str) -> tuple[int, ...]:
+        """Sizes of a dataset."""
+        return self.stored(path).shape or ()
+
+    def array(self, path: str) -> NDArray[Any]:
+        """The array of a dataset. bfloat16, stored in two bytes with a mark, becomes float32."""
+        import numpy as np
+
+        stored = self.stored(path)
+        if stored.external or stored.layout == "virtual":
+            self.refuse(f"the numbers of {path!r} are in other files")
+        kind = np.dtype(stored.dtype).kind
+        if stored.shape is None or not (kind in "fiub" or stored.bfloat16):
+            self.refuse(f"{path!r} is not numeric, but {stored.type[:60]}")
+        limit = stored.stored if stored.layout in ("contiguous", "compact") else stored.stored * PACKED
+        self._taken += stored.nbytes
+        if stored.nbytes > limit or self._taken > self._file.size * WIDEST + SPARE:
+            self.refuse(f"{path!r} declares {stored.nbytes} bytes, but {stored.stored} are stored")
+        array = self._file.values(stored)
+        if stored.bfloat16 and array.dtype.itemsize == 2:
+            return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        return array
+
+    def text(self, path: str) -> str:
+        """The string in a dataset with a single one."""
+        stored = self.stored(path)
+        if stored.external or stored.layout not in ("contiguous", "compact") or stored.nbytes > stored.stored:
+            self.refuse(f"{path!r} is not a string that is stored in the file")
+        return self._file.text(path)
+
+    def floats(self, path: str) -> NDArray[Any]:
+        """The values of a dataset as Caffe stores arrays: float32 or float64, not compressed."""
+        stored = self.stored(path)
+        if stored.layout not in ("contiguous", "compact") or stored.dtype[1:] not in ("f4", "f8"):
+            self.refuse(f"{path!r} is not stored as Caffe stores arrays: {stored.layout} {stored.type}")
+        return self.array(path)
+
+    def attribute(self, path: str, name: str) -> Any:
+        """An attribute of a group or of the file: a text, a list of texts, a number, or None if it is missing.
+
+        A list that is too long for one attribute may be given in parts called `name0`, `name1`, …
+        """
+        names = self._file.attributes(path) if self._is_group(path) else []
+        if name in names:
+            return self._file.attribute(path, name)
+        parts: list[Any] = []
+        while f"{name}{len(parts)}" in names:
+            parts.append(self._file.attribute(path, f"{name}{len(parts)}"))
+        if any(not isinstance(part, list) for part in parts):
+            self.refuse(f"the parts of the attribute {name!r} must be lists")
+        return [one for part in parts for one in part] if parts else None
+
+
+def open_hdf5(path: str | Path, what: str) -> Hdf5:
+    """An HDF5 file opened for reading; `what` says what it should be, for messages. Damage ends in an `InputError`."""
+    with reading(path, what):
+        return Hdf5(Hdf5File(str(path), Path(path), what))
+
+
+def opened_hdf5(name: str, data: bytes, what: str) -> Hdf5:
+    """Like `open_hdf5`, for the bytes of a file; error messages call it `name`."""
+    return Hdf5(Hdf5File(name, memoryview(data), what))

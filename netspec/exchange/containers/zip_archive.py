@@ -1,0 +1,62 @@
+"""Zip archives of formats that are one (.npz, .keras), with their directory checked before anything is unpacked."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from netspec.errors import InputError, Problem, listing
+from netspec.exchange.files import reading, sniff
+
+MOST_DEFLATED = 1100
+"""More than deflate can ever shrink data by (1032)."""
+MOST_MEMBERS = 100_000
+MAGIC = b"PK\x03\x04"
+_READABLE = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+_ENCRYPTED = 0x1
+
+
+@contextmanager
+def open_zip(path: str | Path, what: str) -> Iterator[zipfile.ZipFile]:
+    """Open an archive after checking its directory: relative and unique names, and plausible unpacked sizes.
+
+    Raises `InputError` with all problems of the directory, and if a member that is read in the block is damaged.
+    """
+    with reading(path, what) as (file, size):
+        try:
+            archive = zipfile.ZipFile(file)
+        except Exception as error:  # the first bytes of the file explain more than `refuse_damage`
+            file.seek(0)
+            head = file.read(512)
+            found, hint = ("a damaged zip archive", None) if head.startswith(MAGIC) else sniff(head)
+            raise InputError(f"{path} can't be read", expected=what, got=found, hint=hint) from error
+        with archive:
+            problems = _problems(archive, size)
+            if problems:
+                raise InputError(Problem(f"{path} is refused: {text}", expected=what) for text in problems)
+            yield archive
+
+
+def _problems(archive: zipfile.ZipFile, size: int) -> list[str]:
+    members = archive.infolist()
+    if len(members) > MOST_MEMBERS:
+        return [f"it has {len(members):,} members"]
+    names = [member.filename for member in members]
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    outside = [name for name in names if name.startswith(("/", "\\")) or ".." in PurePosixPath(name).parts]
+    locked = [member.filename for member in members if member.flag_bits & _ENCRYPTED]
+    packed = [member.filename for member in members if member.compress_type not in _READABLE]
+    bombs = [one.filename for one in members if one.file_size > MOST_DEFLATED * one.compress_size + MOST_DEFLATED]
+    said = [
+        ("these members are there twice: ", twice),
+        ("these members lie outside of it: ", outside),
+        ("these members are encrypted: ", locked),
+        ("these members are packed in a way that is not read: ", packed),
+        ("these members claim more than can be packed into them: ", bombs),
+    ]
+    problems = [text + listing(found, 6) for text, found in said if found]
+    if sum(member.compress_size for member in members) > size:
+        problems.append("its members overlap")
+    return problems

@@ -1,0 +1,120 @@
+"""BatchNormalization folded into the layer before it: scale and shift become part of its kernel and bias."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from netspec.exchange.net_yaml_writer import Draft, DraftLayer
+from netspec.schema.specs.kinds import LAYERS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array: TypeAlias = NDArray[Any]
+
+KERNELS: Mapping[str, str] = {
+    **{f"Conv{rank}D": "kernel" for rank in (1, 2, 3)},
+    **{f"Conv{rank}DTranspose": "kernel" for rank in (1, 2, 3)},
+    **{f"DepthwiseConv{rank}D": "kernel" for rank in (1, 2)},
+    **{f"SeparableConv{rank}D": "pointwise_kernel" for rank in (1, 2)},
+    "Dense": "kernel",
+}
+"""Layers that can take it in, and the kernel that makes their channels."""
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A net with folded BatchNormalization."""
+
+    draft: Draft
+    folded: int
+    """How many layers BatchNormalization went into the one before."""
+    kept: tuple[str, ...]
+    """Those that stayed."""
+
+
+def fold_batch_norm(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> Folded:
+    """The net with every BatchNormalization that reads a convolution or a Dense alone as part of that.
+
+    `shapes` are those of what layers make, with the batch. One stays where something else reads the layer before,
+    where that has a function of its own, or where weights are shared.
+    """
+    readers = Counter(name for layer in draft.layers for name in layer.sources)
+    readers.update(name for entry in (*draft.losses, *draft.metrics) for name in entry["from"])
+    readers.update(draft.outputs)
+    sharing = {name for layer in draft.layers if (share := layer.fields.get("share")) for name in (share, layer.name)}
+    layers = {layer.name: layer for layer in draft.layers}
+    taken: dict[str, str] = {}
+    """New names of removed layers."""
+    kept = []
+    for norm in draft.layers:
+        if norm.type != "BatchNormalization":
+            continue
+        before = layers.get(norm.sources[0]) if len(norm.sources) == 1 else None
+        if before is None or readers[before.name] != 1 or sharing & {before.name, norm.name}:
+            kept.append(norm.name)
+        elif _takes(before, norm, len(shapes[before.name])):
+            is_output = norm.name in draft.outputs
+            layers[before.name] = _merged(before, norm, norm.name if is_output else before.name)
+            taken[before.name if is_output else norm.name] = norm.name if is_output else before.name
+            del layers[norm.name]
+        else:
+            kept.append(norm.name)
+    made = [layers[layer.name] for layer in draft.layers if layer.name in layers]
+    for layer in made:
+        layer.sources = tuple(taken.get(name, name) for name in layer.sources)
+    judges = [[_renamed(one, taken) for one in entries] for entries in (draft.losses, draft.metrics)]
+    return Folded(replace(draft, layers=made, losses=judges[0], metrics=judges[1]), len(taken), tuple(kept))
+
+
+def _renamed(entry: dict[str, Any], taken: Mapping[str, str]) -> dict[str, Any]:
+    return {**entry, "from": [taken.get(name, name) for name in entry["from"]]}
+
+
+def _takes(before: DraftLayer, norm: DraftLayer, rank: int) -> bool:
+    """Whether the layer before can have the scale and shift in its own weights."""
+    function = before.fields.get("activation")
+    kernel = KERNELS.get(before.type)
+    axis = _spec(norm).axis % rank
+    channels = rank - 1 if before.type == "Dense" else 1
+    known = kernel in before.arrays and {"moving_mean", "moving_variance"} <= norm.arrays.keys()
+    return known and function in (None, "linear") and axis == channels
+
+
+def _spec(layer: DraftLayer) -> Any:
+    return LAYERS[layer.type].model_validate({"type": layer.type, **layer.fields})
+
+
+def _merged(before: DraftLayer, norm: DraftLayer, name: str) -> DraftLayer:
+    import numpy as np
+
+    one = _spec(norm)
+    mean, variance = (norm.arrays[key].astype(np.float64) for key in ("moving_mean", "moving_variance"))
+    scale = norm.arrays["gamma"] / np.sqrt(variance + one.epsilon) if one.scale else 1 / np.sqrt(variance + one.epsilon)
+    shift = (norm.arrays["beta"] if one.center else 0.0) - mean * scale
+    key = KERNELS[before.type]
+    kernel = before.arrays[key]
+    turned = _times(before)(kernel.astype(np.float64), scale)
+    bias = before.arrays["bias"].astype(np.float64) * scale if "bias" in before.arrays else 0.0
+    arrays = {**before.arrays, key: turned.astype(kernel.dtype), "bias": (bias + shift).astype(kernel.dtype)}
+    fields = {field: value for field, value in before.fields.items() if field != "use_bias"}
+    return DraftLayer(name, before.type, fields, before.sources, arrays)
+
+
+def _times(layer: DraftLayer) -> Callable[[Array, Array], Array]:
+    """How a kernel is multiplied by a number for each channel that it makes."""
+    if layer.type == "Dense":
+        return lambda kernel, scale: kernel * scale
+    if layer.type.endswith("Transpose"):  # (in, out / groups, …), the channels of a group behind those of the last
+        groups = _spec(layer).groups
+
+        def transposed(kernel: Array, scale: Array) -> Array:
+            rest = [1] * (kernel.ndim - 2)
+            parts = kernel.reshape(groups, -1, *kernel.shape[1:]) * scale.reshape(groups, 1, -1, *rest)
+            return parts.reshape(kernel.shape)
+
+        return transposed
+    return lambda kernel, scale: kernel * scale.reshape(-1, *[1] * (kernel.ndim - 1))

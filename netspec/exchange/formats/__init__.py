@@ -1,0 +1,1 @@
+"""File formats, one subpackage per family; `registry` lists them."""

@@ -1,0 +1,474 @@
+"""Import the layers of a net in order, by one rule for each type (`rules/`), into a draft of a net file.
+
+Every layer that a rule adds is built at once, so that later rules know its shapes, and an error is reported at its
+position in the prototxt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pydantic import ValidationError
+
+from netspec.errors import Problem, SpecError, command, did_you_mean
+from netspec.exchange.formats.caffe.blobs import Weights, fitted, trimmed
+from netspec.exchange.formats.caffe.inputs import KnownInput, as_field, net_beside
+from netspec.exchange.formats.caffe.proto.message import Message
+from netspec.exchange.formats.caffe.wiring import (
+    DATA_LAYERS,
+    TRAIN,
+    WATCHERS,
+    CaffeGraph,
+    CaffeNode,
+    CaffeSequences,
+    Key,
+    ValueRef,
+)
+from netspec.exchange.names import Names
+from netspec.exchange.net_yaml_writer import Draft, DraftLayer, clean
+from netspec.exchange.notes import Notes
+from netspec.exchange.unsupported import UnsupportedFeature
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import ShapeMismatch, Value, in_scope
+from netspec.layers.base import Builder
+from netspec.schema.specs.kinds import LAYERS
+from netspec.schema.specs.spec import Registry
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from netspec.exchange.formats.caffe.wiring import CaffeNode
+
+
+Convert: TypeAlias = "Callable[[NDArray[Any]], NDArray[Any]]"
+
+
+@dataclass
+class NetValue:
+    """A value of the net: its name in `from`, its type, and the layer that computes it (None: it is an input)."""
+
+    name: str
+    value: Value
+    layer: DraftLayer | None = None
+    node: CaffeNode | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of all axes; the size of the batch, the first one, has no meaning."""
+        return self.value.shape
+
+
+@dataclass(frozen=True)
+class ParameterBlob:
+    """A parameter of Caffe, the `index`-th of its layer, and the function that converts it to netspec's layout."""
+
+    node: CaffeNode
+    index: int
+    convert: Convert | None = None
+
+    @property
+    def spec(self) -> Message | None:
+        """Its multipliers in the prototxt, and its name if other layers share it."""
+        those = self.node.layer["param"]
+        return those[self.index] if self.index < len(those) else None
+
+
+@dataclass(frozen=True)
+class ImportedParameter:
+    """The state that a parameter of Caffe has become, to which the states of the solver belong."""
+
+    layer: str
+    index: int
+    state: str
+    """The state's name; empty if it has none here, as the statistics of a BatchNorm."""
+    convert: Convert | None = None
+
+
+Rule: TypeAlias = "Callable[[CaffeImporter, CaffeNode], None]"
+_rules: dict[str, Rule] = {}
+
+
+class SkippedLayer(Exception):
+    """What the layer reads could not be made; that has been told."""
+
+
+def rule(*types: str) -> Callable[[Rule], Rule]:
+    """Decorator: the function writes down layers of these types, or raises `UnsupportedFeature` with the reason."""
+
+    def register(function: Rule) -> Rule:
+        _rules.update(dict.fromkeys(types, function))
+        return function
+
+    return register
+
+
+@cache
+def rules() -> Mapping[str, Rule]:
+    """All rules by type; the modules of `rules/` are found by scan."""
+    package = import_module("netspec.exchange.formats.caffe.rules")
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")
+    return _rules
+
+
+BATCH = 2
+"""The batch size that layers are built for, which has no meaning."""
+
+
+@dataclass
+class CaffeImporter:
+    """The import of one net: rules read values by its methods and write layers with `add`."""
+
+    wired: CaffeGraph
+    inputs: Mapping[str, KnownInput]
+    weights: Weights | None
+    """None if there is no file of weights."""
+    trained: bool
+    """Whether the net has losses, so that fields for training are imported."""
+    weights_file: str = ""
+    folder: Path = Path()
+    """The folder of the net, and of files that it names."""
+    sequences: CaffeSequences = field(default_factory=CaffeSequences)
+    draft: Draft = field(default_factory=lambda: Draft("net"))
+    problems: list[Problem] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
+    learned: list[ImportedParameter] = field(default_factory=list)
+    values: dict[ValueRef, NetValue] = field(default_factory=dict)
+    parameters: dict[ValueRef, CaffeNode] = field(default_factory=dict)
+    """Layers of type Parameter."""
+    outputs: frozenset[ValueRef] = frozenset()
+    """Values at which the net is cut: they must be its outputs."""
+    done: set[Key] = field(default_factory=set)
+    """Layers that were merged into earlier ones, or that have no meaning here."""
+    builder: Builder = field(default_factory=lambda: Builder(training=False, dtype=DType.FLOAT32))
+    _layer_names: Names = field(default_factory=partial(Names, first=2))
+    _readers: dict[ValueRef, list[CaffeNode]] | None = None
+    _shared: dict[str, tuple[DraftLayer, str]] = field(default_factory=dict)
+    _judged_names: Names = field(default_factory=partial(Names, ["regularization"], first=2))
+    _used: dict[str, CaffeNode] = field(default_factory=dict)
+    """Caffe's layers whose weights were taken, by their names."""
+
+    def run(self) -> None:
+        """Translate all layers; what cannot be is in `problems`, all of it."""
+        self._layer_names.take(clean(name) for name in self.inputs)
+        for node in self.wired.nodes:
+            if node.key in self.done:
+                continue
+            function = rules().get(node.type)
+            if function is None:
+                hint = did_you_mean(node.type, [*rules(), *DATA_LAYERS])
+                where = node.layer.location("type")
+                self.problems.append(Problem(f"{_called(node)} is of no type that Caffe has", where, hint=hint))
+                continue
+            if self._unknown_fields(node.layer):
+                continue
+            with self._told(node):
+                if not node.layer["top"] and node.type not in WATCHERS:
+                    raise UnsupportedFeature("it writes 0 blobs, and makes 1", field="top")
+                function(self, node)
+
+    def _unknown_fields(self, message: Message) -> bool:
+        """Report unknown fields of a text file; Caffe itself ignores those of binary files."""
+        found = False
+        for one in message.unknown:
+            where = message.source.location(one.place)
+            if where is not None:
+                found = True
+                hint = did_you_mean(one.name, message.kind.fields)
+                self.problems.append(Problem(f"{message.kind.name} of Caffe has no `{one.name}`", where, hint=hint))
+            else:
+                self.note(
+                    f"`{one.name}` of {message.kind.name} is ignored: Caffe has no such field",
+                    "{count} fields that Caffe does not have are ignored", f"`{one.name}` of {message.kind.name}",
+                )  # fmt: skip
+        for name in message:
+            value = message[name]
+            for inner in value if isinstance(value, list) else [value]:
+                if isinstance(inner, Message):
+                    found |= self._unknown_fields(inner)
+        return found
+
+    @contextmanager
+    def _told(self, node: CaffeNode) -> Iterator[None]:
+        """Make problems of what goes wrong with a layer."""
+        try:
+            yield
+        except SkippedLayer:
+            pass
+        except UnsupportedFeature as error:
+            holder, _, name = error.field.rpartition(".")
+            where = (node.layer[holder] if holder else node.layer).location(name or "type")
+            self.problems.append(Problem(f"{_called(node)}: {error}", where, hint=error.hint))
+        except ShapeMismatch as error:
+            told = Problem(f"{_called(node)}: {error.message}", node.layer.location(), expected=error.expected)
+            self.problems.append(replace(told, got=error.got, hint=error.hint))
+        except SpecError as error:
+            self.problems += [
+                Problem(f"{_called(node)}: {problem.message}", node.layer.location()) for problem in error.problems
+            ]
+        except ValidationError as error:
+            self.problems += [
+                Problem(f"{_called(node)}: {one['msg']}", node.layer.location(), got=str(one.get("input"))[:80])
+                for one in error.errors()
+            ]
+
+    def note(self, text: str, kind: str = "", subject: str = "") -> None:
+        """Note something for the user, once: see `Note`."""
+        self.notes.add(text, kind, subject)
+
+    def read(self, node: CaffeNode, index: int = 0, like: tuple[int, ...] | None = None) -> NetValue:
+        """What a layer reads. `like` is the shape of an input of which the file does not say it, without the batch."""
+        if index >= len(node.bottoms):
+            raise UnsupportedFeature(f"it reads {len(node.bottoms)} blobs, and needs {index + 1}", field="bottom")
+        ref = node.bottoms[index]
+        if ref in self.parameters:
+            raise UnsupportedFeature(
+                "it reads a Parameter, which has no batch: only Scale and Bias can", field="bottom"
+            )
+        if ref not in self.values and ref.layer is None and ref.blob in self.inputs:
+            self._declare(ref, node, index, like)
+        if ref not in self.values:
+            raise SkippedLayer
+        return self.values[ref]
+
+    def _declare(self, ref: ValueRef, node: CaffeNode, index: int, like: tuple[int, ...] | None) -> None:
+        """Make an input of a blob that is read for the first time."""
+        known = self.inputs[ref.blob]
+        shape = known.shape if known.shape is not None else like
+        if shape is None or min(shape, default=1) < 1:
+            got = "nothing" if shape is None else f"{list(shape)}"
+            hint = f"give the sizes of a sample: `--shape {ref.blob}=CHANNELS,HEIGHT,WIDTH`, say"
+            if self.weights_file and known.layer.location() is None:  # weights, with the net that was trained
+                whole = command("import", net_beside(self.weights_file), "--weights", self.weights_file)
+                hint = f"import the net that has it, `{whole}`; or {hint}"
+            problem = Problem(
+                f"the shape of the input `{ref.blob}` is not in the file", known.layer.location(), got=got, hint=hint
+            )
+            if problem not in self.problems:
+                self.problems.append(problem)
+            raise SkippedLayer
+        if known.note:
+            self.note(f"`{ref.blob}` {known.note}")
+        name = clean(ref.blob)
+        kind = TensorType((BATCH, *shape), DType.INT32 if known.whole else DType.FLOAT32)
+        self.values[ref] = NetValue(name, self.builder.input(name, kind))
+        self.draft.inputs[name] = as_field(known, shape)
+
+    def is_parameter(self, node: CaffeNode, index: int) -> bool:
+        """Whether an input is what a layer Parameter holds."""
+        return node.bottoms[index] in self.parameters
+
+    def give(self, node: CaffeNode, made: NetValue, index: int = 0) -> None:
+        """What a layer writes into its `index`-th top."""
+        if index >= len(node.layer["top"]):
+            raise UnsupportedFeature(f"it writes {len(node.layer['top'])} blobs, and makes {index + 1}", field="top")
+        self.values[ValueRef(node.key, index, node.layer["top"][index])] = made
+
+    def readers(self, ref: ValueRef) -> list[CaffeNode]:
+        """The layers that read a value."""
+        if self._readers is None:
+            self._readers = {}
+            for node in self.wired.nodes:
+                for bottom in dict.fromkeys(node.bottoms):
+                    self._readers.setdefault(bottom, []).append(node)
+        return self._readers.get(ref, [])
+
+    def is_read(self, ref: ValueRef) -> bool:
+        """Whether a layer uses the value, or it is an output."""
+        return ref in self.outputs or any(node.type != "Silence" for node in self.readers(ref))
+
+    def first_of(self, node: CaffeNode) -> str:
+        """What the layer is called that a layer's first output comes from."""
+        return self.values[ValueRef(node.key, 0, node.layer["top"][0])].name
+
+    def reader(self, node: CaffeNode, type_: str) -> CaffeNode | None:
+        """The layer that reads what this one writes, if it is the only one, of this type, and always there as well."""
+        ref = ValueRef(node.key, 0, node.layer["top"][0])
+        readers = self.readers(ref)
+        alone = (
+            ref not in self.outputs
+            and len(readers) == 1
+            and len(readers[0].bottoms) == 1
+            and readers[0].phases == node.phases
+        )
+        return readers[0] if alone and readers[0].type == type_ else None
+
+    def axis(self, node: CaffeNode, path: str, rank: int, value: int) -> int:
+        """An axis counted from the front, which must not be that of the batch. `path` is the field that says it.
+
+        Sequences are (T, N, …) in Caffe: their axis 0 is 1 here, and their axis 1 that of the batch.
+        """
+        axis = value + rank if value < 0 else value
+        if not 0 <= axis < rank:
+            raise UnsupportedFeature(f"there is no axis {value} among {rank}", field=path)
+        if node.key in self.sequences.layers and axis < 2:
+            axis = 1 - axis
+        if axis == 0:
+            raise UnsupportedFeature(f"it works along axis {value}, the batch", field=path)
+        return axis
+
+    def add(
+        self,
+        node: CaffeNode,
+        type_: str,
+        sources: Sequence[NetValue],
+        fields: Mapping[str, Any] | None = None,
+        parameters: Mapping[str, ParameterBlob] | None = None,
+        arrays: Mapping[str, NDArray[Any]] | None = None,
+        part: str = "",
+    ) -> list[NetValue]:
+        """Write a layer, and give its outputs. `parameters` come out of the weights, `arrays` are given.
+
+        A layer of Caffe's that becomes several calls the others `name_part`.
+        """
+        name = self.unique(f"{node.name}_{part}" if part else node.name or node.type)
+        layer = DraftLayer(name, type_, dict(fields or {}), tuple(source.name for source in sources))
+        blobs = dict(parameters or {})
+        if self.weights is not None and not self.trained:  # nothing will ever start from them
+            layer.fields = {key: value for key, value in layer.fields.items() if not key.endswith("_initializer")}
+        self._multipliers(layer, blobs)
+        owner = self._share(layer, blobs)
+        given = {key: value for key, value in layer.fields.items() if value is not None}
+        spec: Any = LAYERS[type_].model_validate({"type": type_, "name": name, **given})
+        with in_scope(self.builder.enter(spec, name)):
+            found = spec.call(self.builder, *(one.value for one in sources))
+        self.draft.layers.append(layer)
+        if owner is None:
+            self._load(layer, blobs)
+            for key, array in (arrays or {}).items():
+                layer.arrays[key] = self._fitted(f"{name}/{key}", array)
+        several = spec.output_names() if isinstance(found, tuple) else ()
+        if several:
+            return [NetValue(f"{name}.{one}", value, layer, node) for one, value in zip(several, found, strict=True)]
+        return [NetValue(name, found[0] if isinstance(found, tuple) else found, layer, node)]
+
+    def one(
+        self,
+        node: CaffeNode,
+        type_: str,
+        sources: Sequence[NetValue],
+        fields: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> NetValue:
+        """As `add`, of a layer with one output."""
+        return self.add(node, type_, sources, fields, **more)[0]
+
+    def unique(self, name: str) -> str:
+        """A name for a layer that no other has."""
+        return self._layer_names(clean(name))
+
+    def judge(
+        self, registry: Registry[Any], name: str, type_: str, sources: Sequence[NetValue], fields: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """A loss or a metric as a net file has it, which fits what it compares. Raises `ShapeMismatch`."""
+        name = self._judge_name(name)
+        spec: Any = registry[type_].model_validate({"type": type_, "name": name, **fields})
+        with in_scope(self.builder.enter(spec, name)):
+            spec.build(self.builder, *(one.value for one in sources))
+        return {"name": name, "type": type_, "from": [source.name for source in sources], **fields}
+
+    def _judge_name(self, name: str) -> str:
+        """A unique name for a loss or a metric; names that begin with `loss/` are reserved for losses."""
+        base = clean(name)
+        return self._judged_names(base.replace("/", "_") if base.partition("/")[0] == "loss" else base)
+
+    def _multipliers(self, layer: DraftLayer, blobs: Mapping[str, ParameterBlob]) -> None:
+        """Set the multipliers from `lr_mult` and `decay_mult`, if they are not 1."""
+        if not self.trained:
+            return
+        specs = {key: blob.spec for key, blob in blobs.items()}
+        rates, decays = (
+            {key: whole(one[name]) if one is not None else 1 for key, one in specs.items()}
+            for name in ("lr_mult", "decay_mult")
+        )
+        if rates and not any(rates.values()):
+            layer.fields["trainable"] = False
+            return
+        for name, given in (("learning_rate_multiplier", rates), ("weight_decay_multiplier", decays)):
+            other = {key: value for key, value in given.items() if value != 1}
+            if other:
+                same = len(other) == len(given) and len(set(given.values())) == 1
+                layer.fields[name] = next(iter(given.values())) if same else other
+
+    def _share(self, layer: DraftLayer, blobs: Mapping[str, ParameterBlob]) -> DraftLayer | None:
+        """The earlier layer whose parameters this one uses, if any; parameters are shared by name."""
+        names = {key: blob.spec["name"] for key, blob in blobs.items() if blob.spec is not None and blob.spec["name"]}
+        owners = {key: self._shared[name] for key, name in names.items() if name in self._shared}
+        if not owners:
+            self._shared |= {name: (layer, key) for key, name in names.items()}
+            return None
+        those = {id(owner): owner for owner, _ in owners.values()}
+        whole = len(owners) == len(blobs) and all(key == there for key, (_, there) in owners.items())
+        if len(those) > 1 or not whole:
+            raise UnsupportedFeature("it shares some of its parameters, or those of several layers", field="param")
+        (owner,) = those.values()
+        if owner.type != layer.type:
+            raise UnsupportedFeature(
+                f"it shares the parameters of `{owner.name}`, a layer of another type", field="param"
+            )
+        layer.fields["share"] = owner.name
+        for name in ("learning_rate_multiplier", "weight_decay_multiplier"):
+            layer.fields.pop(name, None)
+        return owner
+
+    def _load(self, layer: DraftLayer, blobs: Mapping[str, ParameterBlob]) -> None:
+        """Load the weights of a layer, and record the state that each of Caffe's parameters becomes."""
+        for key, blob in blobs.items():
+            state = f"{layer.name}/{key}"
+            self.learned.append(ImportedParameter(blob.node.name, blob.index, state, blob.convert))
+            if self.weights is not None:
+                array = self.blob(blob.node, blob.index)
+                layer.arrays[key] = self._fitted(state, array if blob.convert is None else blob.convert(array), blob)
+
+    def blob(self, node: CaffeNode, index: int) -> NDArray[Any]:
+        """An array of a layer's weights. Raises `UnsupportedFeature` if the file has none."""
+        assert self.weights is not None
+        before = self._used.setdefault(node.name, node)
+        if before.key != node.key and before.phases & node.phases:
+            raise UnsupportedFeature(
+                f"another layer is called `{node.name}` too, and weights are assigned by name", field="name"
+            )
+        those = self.weights.get(node.name)
+        if those is None:
+            hint = did_you_mean(node.name, [name for name in self.weights if name not in self._used])
+            raise UnsupportedFeature(f"{self.weights_file} has no weights for it", field="name", hint=hint)
+        if index >= len(those):
+            raise UnsupportedFeature(
+                f"{self.weights_file} has {len(those)} arrays for it, and not {index + 1}", field="name"
+            )
+        found: NDArray[Any] = those[index]
+        return found
+
+    def _fitted(self, state: str, array: NDArray[Any], blob: ParameterBlob | None = None) -> NDArray[Any]:
+        """An array in the shape of a state. Leading axes of size 1 are ignored: old files always have four axes."""
+        wanted = self.builder.states[state].value.shape
+        if trimmed(array.shape) != trimmed(wanted):
+            where = f" (blob {blob.index} of `{blob.node.name}`)" if blob is not None else ""
+            raise UnsupportedFeature(
+                f"its weights have another shape: {list(array.shape)}, not {list(wanted)}{where}", field="name"
+            )
+        return fitted(array, wanted)
+
+    def is_trained(self, node: CaffeNode) -> bool:
+        """Whether a layer is in the net for training."""
+        return self.trained and TRAIN in node.phases
+
+    def unused_weights(self) -> list[str]:
+        """Names of layers that have weights in the file, but are not in the net."""
+        return [name for name in self.weights or {} if name not in self._used]
+
+
+def whole(number: float) -> float:
+    """The number as 2 instead of 2.0."""
+    return int(number) if float(number).is_integer() else number
+
+
+def _called(node: CaffeNode) -> str:
+    return f"layer `{node.name}` ({node.type})"

@@ -1,0 +1,165 @@
+"""A message: its fields by name, and where in its text each of them stands."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import Location
+from netspec.exchange.formats.caffe.proto.fields import MessageField, kinds
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NOWHERE = -1
+
+
+@dataclass(frozen=True)
+class MessageSource:
+    """The file that messages come from; its text where it is one of text."""
+
+    file: str
+    text: str = ""
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(place + 1 for place, char in enumerate(self.text) if char == "\n")]
+
+    def location(self, place: int) -> Location | None:
+        """Line and column of a place in the text."""
+        if place < 0:
+            return None
+        line = bisect_right(self._starts, place)
+        start = self._starts[line - 1]
+        end = self.text.find("\n", start)
+        return Location(
+            self.file, line, place - start + 1, self.text[start : len(self.text) if end < 0 else end].rstrip()
+        )
+
+
+@dataclass(frozen=True)
+class UnknownField:
+    """A field that the tables do not have."""
+
+    name: str
+    """Its name, or its number in a binary file."""
+    place: int = NOWHERE
+
+
+class Message:
+    """One message. `message["name"]` is the field's value, or what stands for it where it is not set.
+
+    Repeated fields are lists (packed ones of binary files arrays), messages are messages, enums their names. Raises
+    KeyError for a name that the tables do not have.
+    """
+
+    __slots__ = ("_places", "_values", "kind", "place", "source", "unknown", "unknown_bytes")
+
+    def __init__(self, kind: str, source: MessageSource | None = None, place: int = NOWHERE, **values: Any) -> None:
+        self.kind = kinds()[kind]
+        self.source = source or MessageSource("")
+        self.place = place
+        self.unknown: list[UnknownField] = []
+        self.unknown_bytes = b""
+        """The unknown fields of a binary file, with their tags."""
+        self._values: dict[str, Any] = {}
+        self._places: dict[str, list[int]] = {}
+        for name, value in values.items():
+            self[name] = value
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._values:
+            return self._values[name]
+        field = self.field(name)
+        if field.repeated:
+            return []
+        return Message(field.type, self.source, self.place) if field.is_message else field.default
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.field(name)
+        self._values[name] = value
+        self._places.pop(name, None)
+
+    def __delitem__(self, name: str) -> None:
+        """Unset a field; nothing happens where it is not set."""
+        self.field(name)
+        self._values.pop(name, None)
+        self._places.pop(name, None)
+
+    def __contains__(self, name: str) -> bool:
+        self.field(name)
+        return name in self._values
+
+    def get(self, name: str, default: Any) -> Any:
+        """The field's value, or `default` where it is not set."""
+        self.field(name)
+        return self._values.get(name, default)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the fields that are set, in the order in which they were."""
+        return iter(self._values)
+
+    def __repr__(self) -> str:
+        return f"{self.kind.name}({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
+
+    def field(self, name: str) -> MessageField:
+        """What the tables say of a field."""
+        return self.kind.fields[name]
+
+    def add(self, name: str, value: Any, place: int = NOWHERE) -> None:
+        """Set a field, or put a value at the end of a repeated one."""
+        if self.field(name).repeated:
+            self._values.setdefault(name, []).append(value)
+        else:
+            self._values[name] = value
+        self._places.setdefault(name, []).append(place)
+
+    def put(self, name: str, value: Any) -> None:
+        """Set a field that stands where it stood before."""
+        self.field(name)
+        self._values[name] = value
+
+    def edit(self, name: str) -> Message:
+        """The message in a field, set if it was not."""
+        if name not in self._values:
+            self._values[name] = Message(self.field(name).type, self.source, self.place)
+        found: Message = self._values[name]
+        return found
+
+    def array(self, name: str) -> NDArray[Any]:
+        """A repeated field of numbers as an array; a view of the file's bytes where it is packed there."""
+        import numpy as np
+
+        kind = {"float": np.float32, "double": np.float64}.get(self.field(name).type, np.int64)
+        return np.asarray(self[name], kind)
+
+    def hand_over(self, name: str, to: Message, called: str) -> None:
+        """Give another message what this one has in a field, with its places, in a field that may be called otherwise.
+
+        A single value becomes the first of a repeated field; a repeated one is added to what is there.
+        """
+        values, places = self[name], self._places.get(name, [])
+        for index, value in enumerate(values if self.field(name).repeated else [values]):
+            to.add(called, value, places[index] if index < len(places) else self.place)
+
+    def copy(self) -> Message:
+        """The same message, whose fields can be set without changing this one; messages in it are copied too."""
+        found = Message(self.kind.name, self.source, self.place)
+        found.unknown, found.unknown_bytes = list(self.unknown), self.unknown_bytes
+        found._values = {name: _copied(value) for name, value in self._values.items()}
+        found._places = {name: list(places) for name, places in self._places.items()}
+        return found
+
+    def location(self, name: str | None = None, index: int = 0) -> Location | None:
+        """Where a field stands (which of a repeated one says `index`), else where the message begins."""
+        places = self._places.get(name, []) if name else []
+        return self.source.location(places[index] if index < len(places) else self.place)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Message):
+        return value.copy()
+    return [_copied(one) for one in value] if isinstance(value, list) else value

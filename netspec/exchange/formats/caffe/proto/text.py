@@ -1,0 +1,335 @@
+"""The text format of protocol buffers (https://protobuf.dev/reference/protobuf/textformat-spec/): read and written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.exchange.files import LFS_POINTER, reading, sniff
+from netspec.exchange.formats.caffe.proto.fields import FLOATS, INTEGERS, MessageField, enums
+from netspec.exchange.formats.caffe.proto.message import Message, MessageSource, UnknownField
+
+MAX_BYTES = 64 << 20
+MAX_DEPTH = 64
+MAX_PROBLEMS = 100
+_MAX_DIGITS = 400
+
+# Possessive: an invalid token is refused at once, not after all ways to divide the blanks before it.
+_TOKEN = re.compile(
+    r"""(?:[\ \t\r\n\f\v]++|\#[^\n]*+)*+
+    (?:(?P<name>[A-Za-z_]\w*+)
+    |(?P<number>0[xX][0-9a-fA-F]++|(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+[fF]?+)
+    |(?P<string>"(?:[^"\\\n]|\\.)*+"|'(?:[^'\\\n]|\\.)*+')
+    |(?P<sign>[-:{}<>\[\],;])
+    |(?P<end>\Z))""",
+    re.VERBOSE | re.ASCII,
+)
+_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_CLOSING = {"{": "}", "<": ">"}
+_BOOLEANS = {"true": True, "t": True, "True": True, "1": True, "false": False, "f": False, "False": False, "0": False}
+
+
+def read_text(path: str | Path, kind: str, what: str) -> Message:
+    """The message in a text file; `what` says what the file should be. Raises `InputError`."""
+    with reading(path, what) as (file, size):
+        head = file.read(512)
+        if size > MAX_BYTES:
+            most = f"{MAX_BYTES:,} bytes at most"
+            raise InputError(f"{path} is too large for a text of Caffe's", expected=most, got=f"{size:,} bytes")
+        if b"\0" in head or head.startswith(LFS_POINTER):
+            found, hint = sniff(head)
+            raise InputError(f"{path} is not {what}", expected=what, got=found, hint=hint)
+        content = head + file.read()
+    # Comments are in whatever encoding their writer had.
+    return parse(content.decode("utf-8-sig", errors="replace"), kind, str(path))
+
+
+def parse(text: str, kind: str, file: str = "the text") -> Message:
+    """The message of a kind that a text holds. Raises `InputError` with all that is wrong with it.
+
+    Fields that the tables do not have are kept as unknown, with their place.
+    """
+    parser = _Parser(MessageSource(file, text))
+    found = parser.message(Message(kind, parser.source, 0), "", 0)
+    if parser.problems:
+        raise InputError(parser.problems)
+    return found
+
+
+class _Parser:
+    """Reads tokens from left to right. `kind` and `word` are those of the next one, `start` is where it begins."""
+
+    def __init__(self, source: MessageSource) -> None:
+        self.source = source
+        self.problems: list[Problem] = []
+        self.end = 0
+        self.advance()
+
+    def advance(self) -> None:
+        match = _TOKEN.match(self.source.text, self.end)
+        if match is None:
+            blank = re.compile(r"(?:\s++|#[^\n]*+)*+").match(self.source.text, self.end)
+            self.start = blank.end() if blank else self.end
+            char = self.source.text[self.start]
+            if char in "\"'":
+                self.stop("this string does not end on its line", expected=f"a closing {char}")
+            self.stop(f"the character {char!r} has no meaning here")
+        self.kind = str(match.lastgroup)
+        self.word = match[self.kind]
+        self.start, self.end = match.span(self.kind)
+
+    def problem(self, message: str, place: int, **facts: Any) -> None:
+        self.problems.append(Problem(message, self.source.location(place), **facts))
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise InputError(self.problems)
+
+    def stop(self, message: str, **facts: Any) -> NoReturn:
+        """What follows cannot be understood any more."""
+        self.problems.append(Problem(message, self.source.location(self.start), **facts))
+        raise InputError(self.problems)
+
+    def unexpected(self, expected: str) -> NoReturn:
+        got = "the end of the file" if self.kind == "end" else f"`{self.word[:60]}`"
+        self.stop(
+            "this is not the text of a Caffe message" if not self.end else f"unexpected {got}",
+            expected=expected,
+            got=got,
+        )
+
+    def take(self, sign: str) -> bool:
+        """Pass over a sign, if it is the next token."""
+        if self.kind == "sign" and self.word == sign:
+            self.advance()
+            return True
+        return False
+
+    def message(self, into: Message, closing: str, depth: int) -> Message:
+        """The fields up to the `closing` sign (or the end of the text)."""
+        if depth > MAX_DEPTH:
+            self.stop(f"messages are nested more than {MAX_DEPTH} deep")
+        while not (self.kind == "end" and not closing):
+            if closing and self.take(closing):
+                break
+            if self.kind == "end":
+                self.stop(
+                    f"a `{closing}` is missing", expected=f"`{closing}` for {into.kind.name}", notes=self._opened(into)
+                )
+            self.one_field(into, depth)
+            while self.take(";") or self.take(","):
+                pass
+        return into
+
+    def _opened(self, message: Message) -> tuple[str, ...]:
+        return (f"it begins at {message.location()}",)
+
+    def one_field(self, into: Message, depth: int) -> None:
+        place = self.start
+        name = self.field_name()
+        field = into.kind.fields.get(name)
+        colon = self.take(":")
+        if field is None:
+            into.unknown.append(UnknownField(name, place))
+            self.pass_over(depth)
+            return
+        if not field.repeated and name in into:
+            first = into.location(name)
+            self.problem(f"`{name}` is given twice", place, expected="one value", notes=(f"first at {first}",))
+        if not colon and not field.is_message:
+            self.unexpected(f"`:` after {name}")
+        if self.take("["):
+            self.several(into, field, place, depth)
+        else:
+            self.value(into, field, place, depth)
+
+    def field_name(self) -> str:
+        if self.take("["):  # the name of an extension, of which Caffe has none
+            start, end = self.start, self.source.text.find("]", self.start)
+            if end < 0 or end - start > 200:
+                self.unexpected("`]`")
+            self.end = end
+            self.advance()
+            self.take("]")
+            return f"[{self.source.text[start:end]}]"
+        if self.kind != "name":
+            self.unexpected("the name of a field")
+        name = self.word
+        self.advance()
+        return name
+
+    def several(self, into: Message, field: MessageField, place: int, depth: int) -> None:
+        """Values between `[` and `]`."""
+        if not field.repeated:
+            self.problem(f"`{field.name}` takes one value, not a list", place)
+        while not self.take("]"):
+            self.value(into, field, self.start, depth)
+            if not self.take(",") and not (self.kind == "sign" and self.word == "]"):
+                self.unexpected("`,` or `]`")
+
+    def value(self, into: Message, field: MessageField, place: int, depth: int) -> None:
+        if field.is_message:
+            opening = self.word
+            if self.kind != "sign" or opening not in _CLOSING:
+                self.unexpected(f"`{{`, since {field.name} is a message")
+            self.advance()
+            inner = Message(field.type, self.source, place)
+            into.add(field.name, self.message(inner, _CLOSING[opening], depth + 1), place)
+            return
+        start = self.start
+        negative = self.take("-")
+        found = self.scalar(field, negative, start)
+        if found is not None:
+            into.add(field.name, found, place)
+
+    def scalar(self, field: MessageField, negative: bool, start: int) -> Any:
+        """A value of a field, or None where it is wrong (and told)."""
+        kind, word = self.kind, self.word
+        if kind in ("end", "sign"):
+            self.unexpected(f"a value of {field.name}")
+        if field.type == "string":
+            return self.string(field)
+        self.advance()
+        found: Any = None
+        if field.type in INTEGERS and kind == "number":
+            found = _whole(word, negative, *INTEGERS[field.type])
+        elif field.type in FLOATS:
+            found = _real(kind, word, negative)
+        elif field.type == "bool" and not negative and kind in ("name", "number"):
+            found = _BOOLEANS.get(word)
+        elif field.type in enums() and not negative:
+            found = _choice(field.type, kind, word)
+        if found is None:
+            self.wrong(field, ("-" if negative else "") + word[:60], start)
+        return found
+
+    def string(self, field: MessageField) -> str | None:
+        if self.kind != "string":
+            self.wrong(field, self.word[:60], self.start)
+            self.advance()
+            return None
+        parts = []
+        while self.kind == "string":  # adjacent strings are joined
+            parts.append(_unescaped(self.word[1:-1]))
+            self.advance()
+        return "".join(parts)
+
+    def wrong(self, field: MessageField, got: str, place: int) -> None:
+        choices = enums().get(field.type)
+        if choices:
+            expected = f"one of {listing(list(choices))}"
+        elif field.type in INTEGERS:
+            expected = "an integer from {:,} to {:,}".format(*INTEGERS[field.type])
+        else:
+            expected = {"bool": "true or false", "string": "text in quotes"}.get(field.type, "a number")
+        hint = did_you_mean(got, choices) if choices else None
+        self.problem(f"`{field.name}` has a wrong value", place, expected=expected, got=f"`{got}`", hint=hint)
+
+    def pass_over(self, depth: int) -> None:
+        """Pass over the value of an unknown field."""
+        closing: list[str] = []
+        while True:
+            if self.kind == "end":
+                self.unexpected("a value")
+            if self.kind == "sign":
+                sign = self.word
+                if sign in _CLOSING or sign == "[":
+                    closing.append(_CLOSING.get(sign, "]"))
+                    if depth + len(closing) > MAX_DEPTH:
+                        self.stop(f"messages are nested more than {MAX_DEPTH} deep")
+                elif closing and sign == closing[-1]:
+                    closing.pop()
+                elif not closing and sign != "-":
+                    self.unexpected("a value")
+                elif sign in "}>]":
+                    self.unexpected(f"`{closing[-1]}`" if closing else "a value")
+            last = self.kind, self.word
+            self.advance()
+            if not closing and last != ("sign", "-") and not (last[0] == "string" == self.kind):
+                return
+
+
+def _whole(word: str, negative: bool, least: int, most: int) -> int | None:
+    if len(word) > _MAX_DIGITS:
+        return None
+    try:
+        found = int(word, 16) if word[:2] in ("0x", "0X") else int(word, 8 if word[0] == "0" and word != "0" else 10)
+    except ValueError:
+        return None
+    found = -found if negative else found
+    return found if least <= found <= most else None
+
+
+def _real(kind: str, word: str, negative: bool) -> float | None:
+    if kind == "name" and word.lower() not in ("inf", "infinity", "nan"):
+        return None
+    if kind not in ("name", "number") or len(word) > _MAX_DIGITS or word[:2] in ("0x", "0X"):
+        return None
+    found = float(word if kind == "name" else word.rstrip("fF"))
+    return -found if negative else found
+
+
+def _choice(enum: str, kind: str, word: str) -> str | None:
+    """The name of an enum's value, which may be given by its number."""
+    numbers = enums()[enum]
+    if kind == "number" and len(word) < 10 and word.isdigit():
+        return next((name for name, number in numbers.items() if number == int(word)), None)
+    return word if kind == "name" and word in numbers else None
+
+
+def _unescaped(text: str) -> str:
+    """A string without its escapes, those of bytes taken as UTF-8."""
+    if "\\" not in text:
+        return text
+    raw, last = bytearray(), 0
+    for match in _ESCAPE.finditer(text):
+        raw += text[last : match.start()].encode()
+        octal, hexadecimal, char = match.groups()
+        if char is None:
+            raw.append(int(octal, 8) & 255 if octal else int(hexadecimal, 16))
+        else:
+            raw += _ESCAPES.get(char, char).encode()
+        last = match.end()
+    return (bytes(raw) + text[last:].encode()).decode("utf-8", errors="replace")
+
+
+_PRINTED = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def to_text(message: Message) -> str:
+    """The fields that are set, each on a line, messages in braces. Unknown fields of binary files have no text."""
+    return "".join(f"{line}\n" for line in _lines(message, ""))
+
+
+def _lines(message: Message, indent: str) -> Iterator[str]:
+    for name in message:
+        field, value = message.field(name), message[name]
+        for one in value if field.repeated else [value]:
+            if isinstance(one, Message):
+                inner = list(_lines(one, indent + "  "))
+                yield from [f"{indent}{name} {{", *inner, f"{indent}}}"] if inner else [f"{indent}{name} {{}}"]
+            else:
+                yield f"{indent}{name}: {_scalar(field, one)}"
+
+
+def _scalar(field: MessageField, value: Any) -> str:
+    if field.type == "bool":
+        return "true" if value else "false"
+    if field.type == "string":
+        return '"' + "".join(_escaped(char) for char in value) + '"'
+    if field.type in ("float", "double"):
+        return real(float(str(value)))
+    return str(value)
+
+
+def real(value: float) -> str:
+    """A number as a person writes it: 1, 0.01, 1e-05."""
+    return f"{value:.0f}" if value.is_integer() and abs(value) < 1e16 else repr(value)
+
+
+def _escaped(char: str) -> str:
+    if char in _PRINTED:
+        return _PRINTED[char]
+    return char if char >= " " and char != "\x7f" else f"\\{ord(char):03o}"

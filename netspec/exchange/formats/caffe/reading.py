@@ -1,0 +1,208 @@
+"""Read Caffe's files for `netspec import`: nets in text, weights with or without their net."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from netspec.errors import InputError, Problem, by_place, command
+from netspec.exchange.formats.caffe.blobs import WEIGHTS, Weights, read_mean, read_weights, weights_of
+from netspec.exchange.formats.caffe.importer import CaffeImporter, ImportedParameter
+from netspec.exchange.formats.caffe.inputs import known_inputs
+from netspec.exchange.formats.caffe.proto.message import Message
+from netspec.exchange.formats.caffe.proto.text import read_text
+from netspec.exchange.formats.caffe.upgrade import upgraded
+from netspec.exchange.formats.caffe.wiring import (
+    JUDGES,
+    TEST,
+    TRAIN,
+    WATCHERS,
+    CaffeGraph,
+    CaffeNode,
+    NetState,
+    cut,
+    marking,
+    rule_problems,
+    sequences,
+    unknown_stages,
+    wire,
+)
+from netspec.exchange.interface import Imported, ImportOptions, WithoutNet, notes_of_not_finite
+from netspec.exchange.net_yaml_writer import Draft
+from netspec.exchange.truncation import DROPPED_JUDGES
+from netspec.schema.specs.kinds import LOSSES, METRICS
+
+
+@dataclass
+class NetDraft:
+    """The draft of a net, with notes and the facts about its origin that a solver needs."""
+
+    draft: Draft
+    notes: list[str]
+    data: list[CaffeNode]
+    """The data layers, with their phases."""
+    learned: list[ImportedParameter] = field(default_factory=list)
+    """Caffe's parameters, in the order of the states of its solvers."""
+
+
+def draft_net(
+    net: Message,
+    options: ImportOptions,
+    *,
+    weights: Weights | None = None,
+    weights_file: str = "",
+    states: Sequence[NetState] | None = None,
+    folder: Path = Path(),
+) -> NetDraft:
+    """Draft a net of any version. Raises `InputError` with everything that netspec does not have.
+
+    `states` are those of a solver, for training and testing; by default both, as the net and the options specify.
+    """
+    net = upgraded(net)
+    layers = [one for one in net["layer"] if one["type"] or one["name"]]
+    problems = rule_problems(layers) + unknown_stages(options.stages, layers)
+    if problems:
+        raise InputError(problems)
+    if states is None:
+        states = [_state(net, phase, options) for phase in _phases(options.phase)]
+    wired = wire(layers, states)
+    outputs, dropped = cut(wired, options.until, net.source.file) if options.until else ([], [])
+    if not wired.nodes and not wired.problems:
+        raise InputError(Problem(f"{net.source.file} has no layers", net.location()))
+    trained = any(node.type in JUDGES and TRAIN in node.phases for node in wired.nodes)
+    given = {name: tuple(sizes) for name, sizes in options.shapes.items()}
+    timed = sequences(wired)
+    translator = CaffeImporter(
+        wired, known_inputs(wired, given, folder, timed.inputs), weights, trained=trained, weights_file=weights_file,
+        folder=folder, sequences=timed, done=marking(wired), outputs=frozenset(outputs),
+    )  # fmt: skip
+    translator.problems += wired.problems
+    for name in net.unknown:
+        where = net.source.location(name.place)
+        if where is not None:
+            translator.problems.append(Problem(f"NetParameter of Caffe has no `{name.name}`", where))
+    translator.run()
+    if translator.problems:
+        told = [_of_file(problem, net.source.file) for problem in dict.fromkeys(translator.problems)]
+        raise InputError(sorted(told, key=by_place))
+    draft = translator.draft
+    draft.name = net["name"] or Path(net.source.file).stem
+    draft.origin = Path(net.source.file).name
+    draft.outputs = (
+        list(dict.fromkeys(translator.values[ref].name for ref in outputs))
+        if options.until
+        else _outputs(translator, wired, states)
+    )
+    for node in dropped:
+        translator.note(
+            f"`{node.name}` ({node.type}) is left out: its input is dropped",
+            DROPPED_JUDGES, f"`{node.name}`",
+        )  # fmt: skip
+    _tidy(draft)
+    translator.notes += notes_of_not_finite(draft.arrays())
+    extra = translator.unused_weights()
+    if extra and not options.until:
+        translator.note(f"weights of layers that the net does not have are left out: {', '.join(extra[:20])}")
+    return NetDraft(draft, translator.notes, wired.data, translator.learned)
+
+
+def _of_file(problem: Problem, file: str) -> Problem:
+    """The problem with the name of a binary file, which has no lines."""
+    return problem if problem.location or not file else replace(problem, message=f"{file}: {problem.message}")
+
+
+def _phases(phase: str) -> tuple[str, ...]:
+    return (phase.upper(),) if phase else (TRAIN, TEST)
+
+
+def _state(net: Message, phase: str, options: ImportOptions) -> NetState:
+    """The state of one phase, from the net and the options."""
+    said = net["state"].copy()
+    del said["phase"]
+    state = NetState(phase).joined(said)
+    return NetState(phase, options.level or state.level, state.stages | frozenset(options.stages))
+
+
+def _outputs(translator: CaffeImporter, wired: CaffeGraph, states: Sequence[NetState]) -> list[str]:
+    """The outputs of the last phase: values that only losses and metrics read, or nothing does.
+
+    Targets of losses are not outputs. Without any other, the last layer's value is the output.
+    """
+    phase = states[-1].phase
+    there = [node for node in wired.nodes if phase in node.phases] or wired.nodes
+    used = {ref for node in there for place, ref in enumerate(node.bottoms) if _uses(node, place)}
+    found: dict[str, None] = {}
+    for node in there:
+        for ref, made in translator.values.items():
+            if ref.layer == node.key and ref not in used and made.layer is not None:
+                found[made.name] = None
+    names = list(found)
+    last = translator.draft.layers[-1].name if translator.draft.layers else ""
+    return [] if names == [last] else names or [last]
+
+
+def _uses(node: CaffeNode, place: int) -> bool:
+    """Whether a layer computes something from its input, or reads it as the target."""
+    if node.type == "Silence":
+        return True
+    return node.type not in WATCHERS or place == len(node.bottoms) - 1 > 0
+
+
+def _tidy(draft: Draft) -> None:
+    """Remove fields of losses and metrics that equal their defaults."""
+    for entries, registry in ((draft.losses, LOSSES), (draft.metrics, METRICS)):
+        for entry in entries:
+            fields: Any = registry[entry["type"]].model_fields
+            for name in [*entry]:
+                if (
+                    name in fields
+                    and name != "type"
+                    and not fields[name].is_required()
+                    and entry[name] == fields[name].default
+                ):
+                    del entry[name]
+    if len(draft.losses) == 1:
+        draft.losses[0].pop("name", None)
+
+
+NET = "a net of Caffe's (.prototxt)"
+
+
+def read_prototxt(path: Path, options: ImportOptions) -> Imported:
+    """Read a net in text, with the weights that the options name."""
+    net = read_text(path, "NetParameter", NET)
+    weights: Weights | None
+    if options.weights is not None:
+        weights, name = read_weights(options.weights)[0], str(options.weights)
+    else:  # a text may hold them too
+        weights, name = weights_of(upgraded(net), path) or None, str(path)
+    return imported(draft_net(net, options, weights=weights, weights_file=name, folder=path.parent))
+
+
+def read_caffemodel(path: Path, options: ImportOptions) -> Imported:
+    """Read weights with the net that they were trained in."""
+    if options.weights is not None:
+        raise InputError(f"{path} has weights itself", expected=NET, got=f"also --weights {options.weights}")
+    weights, net = read_weights(path)
+    if net is None:
+        raise WithoutNet(
+            f"{path} has weights without their net", expected=NET, got=WEIGHTS,
+            hint=f"name both: `{command('import', 'deploy.prototxt', '--weights', path)}`",
+        )  # fmt: skip
+    return imported(draft_net(net, options, weights=weights, weights_file=str(path), folder=path.parent))
+
+
+def refuse_mean(path: Path, options: ImportOptions) -> Imported:
+    """Refuse a mean image, which has no net, with a hint where it is used."""
+    shape = read_mean(path).shape
+    raise InputError(
+        f"{path} is a mean image, not a net", expected=NET, got=f"{' × '.join(map(str, shape))} values",
+        hint=f"a training subtracts it: `transforms: [{{type: MeanImage, file: {path.name}}}]`",
+    )  # fmt: skip
+
+
+def imported(found: NetDraft) -> Imported:
+    """A draft as importers return it."""
+    return Imported(found.draft.text(), found.draft.arrays(), tuple(found.notes), draft=found.draft)

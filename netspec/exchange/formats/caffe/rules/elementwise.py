@@ -1,0 +1,147 @@
+"""Elementwise functions, and Dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite, nan
+from typing import Any
+
+from netspec.exchange.formats.caffe.fillers import initializers
+from netspec.exchange.formats.caffe.importer import CaffeImporter, NetValue, ParameterBlob, rule
+from netspec.exchange.formats.caffe.proto.message import Message
+from netspec.exchange.formats.caffe.wiring import CaffeNode
+from netspec.exchange.unsupported import UnsupportedFeature
+from netspec.schema.specs.kinds import LAYERS
+
+
+def _base(given: Message, path: str) -> dict[str, Any]:
+    """The fields of Exp and Log; a base of -1 is e."""
+    base = given["base"]
+    if base != -1 and base <= 0:
+        raise UnsupportedFeature(f"its base is {base:g}", field=f"{path}.base")
+    return {"base": None if base == -1 else base, "scale": given["scale"], "shift": given["shift"]}
+
+
+_ACTIVATIONS = {"Sigmoid": "sigmoid", "TanH": "tanh"}
+_FUNCTIONS: dict[str, tuple[str, str, Callable[[Message, str], dict[str, Any]]]] = {
+    "ELU": ("ELU", "elu_param", lambda given, _: {"alpha": given["alpha"]}),
+    "Swish": ("Swish", "swish_param", lambda given, _: {"beta": given["beta"]}),
+    "Threshold": ("Threshold", "threshold_param", lambda given, _: {"threshold": given["threshold"]}),
+    "Clip": ("Clip", "clip_param", lambda given, _: {"min": given["min"], "max": given["max"]}),
+    "Exp": ("Exp", "exp_param", _base),
+    "Log": ("Log", "log_param", _base),
+}
+
+
+@rule("ReLU")
+def relu(importer: CaffeImporter, node: CaffeNode) -> None:
+    """The activation of the previous layer if it runs in place, else ReLU or LeakyReLU."""
+    slope = node.layer["relu_param"]["negative_slope"]
+    if slope:
+        _activate(
+            importer, node, {"type": "leaky_relu", "negative_slope": slope}, "LeakyReLU", {"negative_slope": slope}
+        )
+    else:
+        _activate(importer, node, "relu", "ReLU", {})
+
+
+@rule(*_ACTIVATIONS)
+def activation(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Functions without a layer of their own in netspec."""
+    function = _ACTIVATIONS[node.type]
+    _activate(importer, node, function, "Activation", {"activation": function})
+
+
+@rule("Softmax")
+def softmax(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Softmax, over the channels by default."""
+    path = "softmax_param"
+    x = importer.read(node)
+    axis = importer.axis(node, f"{path}.axis", len(x.shape), node.layer[path]["axis"])
+    importer.give(node, importer.one(node, "Softmax", [x], {} if axis == len(x.shape) - 1 else {"axis": axis}))
+
+
+@rule("BNLL")
+def bnll(importer: CaffeImporter, node: CaffeNode) -> None:
+    """ln(1 + eˣ): softplus."""
+    _activate(importer, node, "softplus", "BNLL", {})
+
+
+@rule("AbsVal")
+def absolute(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Abs."""
+    importer.give(node, importer.one(node, "Abs", [importer.read(node)]))
+
+
+@rule(*_FUNCTIONS)
+def function(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Layers with the same fields."""
+    type_, path, fields = _FUNCTIONS[node.type]
+    importer.give(node, importer.one(node, type_, [importer.read(node)], fields(node.layer[path], path)))
+
+
+@rule("Power")
+def power(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Power; a constant if its scale is 0, as in Caffe."""
+    given = node.layer["power_param"]
+    if given["scale"]:
+        fields = {name: given[name] for name in ("power", "scale", "shift")}
+        importer.give(node, importer.one(node, "Power", [importer.read(node)], fields))
+        return
+    try:
+        number = float(given["shift"]) ** float(given["power"])
+    except (ArithmeticError, ValueError):
+        number = nan
+    if isinstance(number, complex) or not isfinite(number):
+        raise UnsupportedFeature("its result is not a number", field="power_param.power")
+    importer.give(
+        node, importer.one(node, "Expression", [importer.read(node)], {"expr": f"{number!r} if x < 0 else {number!r}"})
+    )
+
+
+@rule("Dropout")
+def dropout(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Dropout, which scales in training too."""
+    rate = node.layer["dropout_param"]["dropout_ratio"]
+    importer.give(node, importer.one(node, "Dropout", [importer.read(node)], {"rate": rate}))
+
+
+@rule("PReLU")
+def prelu(importer: CaffeImporter, node: CaffeNode) -> None:
+    """PReLU with a slope per channel, or one for all."""
+    given, x = node.layer["prelu_param"], importer.read(node)
+    rank = len(x.shape)
+    axes = list(range(1 if given["channel_shared"] else 2, rank))
+    fields = {
+        **({"shared_axes": axes if len(axes) > 1 else axes[0]} if axes else {}),
+        # Caffe's default is a quarter.
+        "alpha_initializer": {"type": "Constant", "value": 0.25},
+        **initializers(given, "prelu_param", alpha_initializer="filler"),
+    }
+    if not importer.trained:
+        del fields["alpha_initializer"]
+    wanted = (1,) * (rank - 1) if given["channel_shared"] else (x.shape[1], *(1 for _ in x.shape[2:]))
+
+    def spread(array: Any) -> Any:
+        return array.reshape(wanted) if array.size == (1 if given["channel_shared"] else x.shape[1]) else array
+
+    importer.give(node, importer.one(node, "PReLU", [x], fields, parameters={"alpha": ParameterBlob(node, 0, spread)}))
+
+
+def _activate(importer: CaffeImporter, node: CaffeNode, function: Any, type_: str, fields: dict[str, Any]) -> None:
+    """Set the activation of the previous layer, if it has the field and only this layer reads it, in place."""
+    x = importer.read(node)
+    if node.layer["top"][0] == node.layer["bottom"][0] and takes_activation(importer, node, x):
+        assert x.layer is not None
+        x.layer.fields["activation"] = function
+        importer.give(node, x)
+    else:
+        importer.give(node, importer.one(node, type_, [x], fields))
+
+
+def takes_activation(importer: CaffeImporter, node: CaffeNode, x: NetValue) -> bool:
+    """Whether the activation of a value's layer can be set, and only this layer reads the value."""
+    if x.layer is None or "activation" not in LAYERS[x.layer.type].model_fields or x.layer.type == "Activation":
+        return False
+    (read,) = node.bottoms
+    return "activation" not in x.layer.fields and read not in importer.outputs and len(importer.readers(read)) == 1

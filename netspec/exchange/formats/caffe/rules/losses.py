@@ -1,0 +1,184 @@
+"""Losses and Accuracy → the net's losses and metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from netspec.errors import InputError
+from netspec.exchange.formats.caffe.blobs import read_mean
+from netspec.exchange.formats.caffe.importer import CaffeImporter, NetValue, rule
+from netspec.exchange.formats.caffe.wiring import TEST, TRAIN, CaffeNode, ValueRef
+from netspec.exchange.unsupported import UnsupportedFeature
+from netspec.schema.specs.kinds import LOSSES, METRICS
+
+REDUCTIONS = {"FULL": "full", "VALID": "sum_over_batch_size", "BATCH_SIZE": "batch_size", "NONE": "sum"}
+
+
+@rule("SoftmaxWithLoss")
+def softmax_loss(importer: CaffeImporter, node: CaffeNode) -> None:
+    """SparseCategoricalCrossentropy of scores; a second top is the softmax itself."""
+    x, axis = _scores(importer, node, "softmax_param")
+    label = importer.read(node, 1, _places(x, axis))
+    last = axis == len(x.shape) - 1
+    fields = {"from_logits": True} | _ignored(node) | _reduced(node, "VALID")
+    _lose(importer, node, "SparseCategoricalCrossentropy", [x, label], fields | ({} if last else {"axis": axis}))
+    tops = node.layer["top"]
+    if len(tops) > 1 and (importer.is_read(ValueRef(node.key, 1, tops[1])) or TEST in node.phases):
+        importer.give(node, importer.one(node, "Softmax", [x], {} if last else {"axis": axis}, part="softmax"), 1)
+
+
+@rule("InfogainLoss")
+def infogain(importer: CaffeImporter, node: CaffeNode) -> None:
+    """InfoGain of scores, with the matrix in the file `source`."""
+    path = "infogain_loss_param"
+    x, axis = _scores(importer, node, path)
+    label = importer.read(node, 1, _places(x, axis))
+    if len(node.bottoms) > 2:
+        raise UnsupportedFeature("its matrix is computed", field="bottom")
+    matrix = _matrix(importer, node, x.shape[axis])
+    last = axis == len(x.shape) - 1
+    fields = {"from_logits": True, "matrix": matrix} | _ignored(node) | _reduced(node, "VALID")
+    if "ignore_class" in fields:
+        raise UnsupportedFeature("`ignore_label` of this loss", field="loss_param.ignore_label")
+    _lose(importer, node, "InfoGain", [x, label], fields | ({} if last else {"axis": axis}))
+
+
+def _matrix(importer: CaffeImporter, node: CaffeNode, count: int) -> list[list[float]]:
+    path = "infogain_loss_param.source"
+    name = node.layer["infogain_loss_param"]["source"]
+    found = next(
+        (one for one in (Path(name), importer.folder / name, importer.folder / Path(name).name) if one.is_file()), None
+    )
+    if not name or found is None:
+        raise UnsupportedFeature(f"the file with its matrix does not exist: {name or 'none is given'}", field=path)
+    try:
+        array = read_mean(found)
+    except InputError as error:
+        raise UnsupportedFeature(error.summary, field=path) from None
+    if array.shape != (1, count, count):
+        raise UnsupportedFeature(f"its matrix is {list(array.shape[1:])}, not [{count}, {count}]", field=path)
+    return [[float(str(one)) for one in row] for row in array[0]]
+
+
+@rule("MultinomialLogisticLoss")
+def multinomial(importer: CaffeImporter, node: CaffeNode) -> None:
+    """MultinomialLogistic of probabilities."""
+    x = importer.read(node)
+    _lose(importer, node, "MultinomialLogistic", [x, importer.read(node, 1, ())], {})
+
+
+@rule("HingeLoss")
+def hinge(importer: CaffeImporter, node: CaffeNode) -> None:
+    """OneVsRestHinge."""
+    x = importer.read(node)
+    _lose(
+        importer,
+        node,
+        "OneVsRestHinge",
+        [x, importer.read(node, 1, ())],
+        {"norm": node.layer["hinge_loss_param"]["norm"]},
+    )
+
+
+@rule("SigmoidCrossEntropyLoss")
+def sigmoid_loss(importer: CaffeImporter, node: CaffeNode) -> None:
+    """BinaryCrossentropy of scores; summed up over a sample, where ours is a mean along the last axis."""
+    x = importer.read(node)
+    target = importer.read(node, 1, x.shape[1:])
+    fields = _reduced(node, "BATCH_SIZE")
+    if _ignored(node):
+        raise UnsupportedFeature("`ignore_label` of this loss", field="loss_param.ignore_label")
+    factor = x.shape[-1] if fields.get("reduction") in ("batch_size", "sum") and len(x.shape) > 1 else 1
+    _lose(importer, node, "BinaryCrossentropy", [x, target], {"from_logits": True} | fields, factor)
+
+
+@rule("EuclideanLoss")
+def euclidean(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Euclidean. Either input may be the target; both get gradients."""
+    x = importer.read(node)
+    _lose(importer, node, "Euclidean", [x, importer.read(node, 1, x.shape[1:])], {})
+
+
+@rule("ContrastiveLoss")
+def contrastive(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Contrastive."""
+    given = node.layer["contrastive_loss_param"]
+    sources = [importer.read(node), importer.read(node, 1), importer.read(node, 2, ())]
+    _lose(
+        importer, node, "Contrastive", sources, {"margin": given["margin"], "legacy_version": given["legacy_version"]}
+    )
+
+
+@rule("Accuracy")
+def accuracy(importer: CaffeImporter, node: CaffeNode) -> None:
+    """SparseCategoricalAccuracy, or SparseTopKCategoricalAccuracy."""
+    path = "accuracy_param"
+    given, (x, axis) = node.layer[path], _scores(importer, node, path)
+    label = importer.read(node, 1, _places(x, axis))
+    fields: dict[str, Any] = {} if axis == len(x.shape) - 1 else {"axis": axis}
+    top_k = given["top_k"]
+    if top_k > 1 and "ignore_label" in given:
+        raise UnsupportedFeature("`ignore_label` of the first several", field=f"{path}.ignore_label")
+    if "ignore_label" in given:
+        fields["ignore_class"] = given["ignore_label"]
+    kind = "SparseCategoricalAccuracy"
+    if top_k > 1:
+        kind, fields = "SparseTopKCategoricalAccuracy", fields | {"k": top_k}
+    if len(node.layer["top"]) > 1:
+        importer.note(f"`{node.name}`: the metric ClassificationReport has the accuracy of each class")
+    name = node.layer["top"][0] if node.layer["top"] else node.name
+    importer.draft.metrics.append(importer.judge(METRICS, name, kind, [x, label], fields))
+
+
+def _scores(importer: CaffeImporter, node: CaffeNode, path: str) -> tuple[NetValue, int]:
+    """What is judged, and the axis of its classes."""
+    x = importer.read(node)
+    return x, importer.axis(node, f"{path}.axis", len(x.shape), node.layer[path]["axis"])
+
+
+def _places(x: NetValue, axis: int) -> tuple[int, ...]:
+    """The sizes of a label with a number for each place that has scores."""
+    return tuple(size for place, size in enumerate(x.shape) if place not in (0, axis))
+
+
+def _ignored(node: CaffeNode) -> dict[str, Any]:
+    given = node.layer["loss_param"]
+    return {"ignore_class": given["ignore_label"]} if "ignore_label" in given else {}
+
+
+def _reduced(node: CaffeNode, default: str) -> dict[str, Any]:
+    """What is made of the losses of all places; `normalize` is older than `normalization`."""
+    given = node.layer["loss_param"]
+    kind = default
+    if "normalization" in given:
+        kind = given["normalization"]
+    elif "normalize" in given:
+        kind = "VALID" if given["normalize"] else "BATCH_SIZE"
+    return {"reduction": REDUCTIONS[kind]}
+
+
+def _lose(
+    importer: CaffeImporter,
+    node: CaffeNode,
+    type_: str,
+    sources: list[NetValue],
+    fields: dict[str, Any],
+    factor: int = 1,
+) -> None:
+    """Write a loss, if training has it."""
+    weights = node.layer["loss_weight"]
+    weight = (weights[0] if len(weights) else 1.0) * factor
+    if weight == 0:
+        importer.note(
+            f"`{node.name}` is left out: its loss_weight is 0, so that it is only reported",
+            "{count} losses are left out, since their loss_weight is 0", f"`{node.name}`",
+        )  # fmt: skip
+    elif TRAIN not in node.phases and importer.trained:
+        importer.note(
+            f"`{node.name}` is left out: it is a loss of the test phase only",
+            "{count} losses of the test phase only are left out", f"`{node.name}`",
+        )  # fmt: skip
+    else:
+        given = {**fields, "weight": float(str(weight))}
+        importer.draft.losses.append(importer.judge(LOSSES, node.name, type_, sources, given))

@@ -1,0 +1,132 @@
+"""BatchNorm and Scale, together and alone, Bias, MVN."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.formats.caffe.blobs import running_statistics
+from netspec.exchange.formats.caffe.fillers import initializers
+from netspec.exchange.formats.caffe.importer import CaffeImporter, ImportedParameter, NetValue, ParameterBlob, rule
+from netspec.exchange.formats.caffe.wiring import CaffeNode
+from netspec.exchange.unsupported import UnsupportedFeature
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@rule("BatchNorm")
+def batch_norm(importer: CaffeImporter, node: CaffeNode) -> None:
+    """BatchNormalization, with the Scale along the channels if only that reads it.
+
+    If the statistics are fixed even in training, the Scale, which is trained, stays a layer of its own.
+    """
+    given, x = node.layer["batch_norm_param"], importer.read(node)
+    fields: dict[str, Any] = {"epsilon": given["eps"]}
+    frozen = given["use_global_stats"] and importer.is_trained(node)
+    if frozen:
+        fields["trainable"] = False
+    elif importer.trained or "moving_average_fraction" in given:
+        fields["momentum"] = given["moving_average_fraction"]
+    scale = None if frozen else importer.reader(node, "Scale")
+    if scale is not None and not _by_channel(scale):
+        scale = None
+    blobs: dict[str, ParameterBlob] = {}
+    fields |= {"scale": scale is not None, "center": False}
+    if scale is not None:
+        factors = scale.layer["scale_param"]
+        blobs["gamma"] = ParameterBlob(scale, 0)
+        fields["center"] = factors["bias_term"]
+        if factors["bias_term"]:
+            blobs["beta"] = ParameterBlob(scale, 1)
+        fields |= initializers(factors, "scale_param", gamma_initializer="filler", beta_initializer="bias_filler")
+    arrays = _statistics(importer, node) if importer.weights is not None else {}
+    importer.learned += [ImportedParameter(node.name, index, "") for index in range(3)]
+    made = importer.one(node, "BatchNormalization", [x], fields, parameters=blobs, arrays=arrays)
+    importer.give(node, made)
+    if scale is not None:
+        importer.done.add(scale.key)
+        importer.give(scale, made)
+
+
+def _by_channel(scale: CaffeNode) -> bool:
+    given = scale.layer["scale_param"]
+    return bool(given["axis"] == 1 and given["num_axes"] == 1)
+
+
+def _statistics(importer: CaffeImporter, node: CaffeNode) -> dict[str, NDArray[Any]]:
+    """Mean and variance. Raises `UnsupportedFeature` if there is not one factor for both."""
+    blobs = [importer.blob(node, index) for index in range(3)]
+    if blobs[2].size != 1:
+        raise UnsupportedFeature(f"the factor of its statistics has {blobs[2].size} values", field="name")
+    mean, variance = running_statistics(blobs)
+    return {"moving_mean": mean, "moving_variance": variance}
+
+
+@rule("Scale")
+def scaled(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Scale, by learned factors, or by a second input."""
+    path = "scale_param"
+    given, x = node.layer[path], importer.read(node)
+    if len(node.bottoms) > 1 and not importer.is_parameter(node, 1):
+        if given["bias_term"]:
+            raise UnsupportedFeature("a bias in addition to a second input", field=f"{path}.bias_term")
+        importer.give(node, _with_second(importer, node, "Scale", path, x))
+        return
+    fields = {"use_bias": given["bias_term"], **initializers(given, path, bias_initializer="bias_filler")}
+    fields |= initializers(given, path, scale_initializer="filler") | _along(importer, node, path, x)
+    factors = _factors(importer, node)
+    blobs = {"scale": factors} | (
+        {"bias": ParameterBlob(node, int(factors.node is node))} if given["bias_term"] else {}
+    )
+    importer.give(node, importer.one(node, "Scale", [x], fields, parameters=blobs))
+
+
+@rule("Bias")
+def bias(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Bias, learned, or a second input."""
+    path = "bias_param"
+    given, x = node.layer[path], importer.read(node)
+    if len(node.bottoms) > 1 and not importer.is_parameter(node, 1):
+        importer.give(node, _with_second(importer, node, "Bias", path, x))
+        return
+    fields = initializers(given, path, bias_initializer="filler") | _along(importer, node, path, x)
+    importer.give(node, importer.one(node, "Bias", [x], fields, parameters={"bias": _factors(importer, node)}))
+
+
+def _factors(importer: CaffeImporter, node: CaffeNode) -> ParameterBlob:
+    """The learned array: the layer's own, or that of a Parameter that is its second input."""
+    return ParameterBlob(importer.parameters[node.bottoms[1]] if len(node.bottoms) > 1 else node, 0)
+
+
+def _along(importer: CaffeImporter, node: CaffeNode, path: str, x: NetValue) -> dict[str, int]:
+    """The axes of the learned array; `num_axes: -1` means all from the first on."""
+    given, rank = node.layer[path], len(x.shape)
+    if len(node.bottoms) > 1:
+        sizes = importer.parameters[node.bottoms[1]].layer["parameter_param"]["shape"]["dim"]
+        return {"axis": importer.axis(node, f"{path}.axis", rank, given["axis"]), "num_axes": len(sizes)}
+    axis, count = importer.axis(node, f"{path}.axis", rank, given["axis"]), given["num_axes"]
+    if count == 0:
+        raise UnsupportedFeature("one value for all elements, which has no axis here", field=f"{path}.num_axes")
+    return {"axis": axis, "num_axes": rank - axis if count == -1 else count}
+
+
+def _with_second(importer: CaffeImporter, node: CaffeNode, type_: str, path: str, x: NetValue) -> NetValue:
+    """The second input has the batch first if `axis` is 0; its other axes are those that follow."""
+    other = importer.read(node, 1)
+    if node.layer[path]["axis"] not in (0, -len(x.shape)):
+        raise UnsupportedFeature("its second input has no axis for the batch", field=f"{path}.axis")
+    if x.shape == other.shape:
+        type_ = {"Scale": "Multiply", "Bias": "Add"}[type_]
+    return importer.one(node, type_, [x, other])
+
+
+@rule("MVN")
+def mean_variance(importer: CaffeImporter, node: CaffeNode) -> None:
+    """MVN."""
+    given = node.layer["mvn_param"]
+    fields = {
+        "normalize_variance": given["normalize_variance"],
+        "across_channels": given["across_channels"],
+        "epsilon": given["eps"],
+    }
+    importer.give(node, importer.one(node, "MVN", [importer.read(node)], fields))

@@ -1,0 +1,85 @@
+"""Pooling, SPP and LRN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netspec.exchange.formats.caffe.importer import CaffeImporter, rule
+from netspec.exchange.formats.caffe.rules.weighted import plain
+from netspec.exchange.formats.caffe.wiring import CaffeNode, ValueRef
+from netspec.exchange.unsupported import UnsupportedFeature
+
+GLOBAL = {"MAX": "GlobalMaxPooling2D", "AVE": "GlobalAveragePooling2D"}
+SLIDING = {"MAX": "MaxPooling2D", "AVE": "AveragePooling2D", "STOCHASTIC": "StochasticPooling2D"}
+
+
+@rule("Pooling")
+def pooling(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Pooling, with sizes rounded up and averages that include padding, as in Caffe."""
+    path = "pooling_param"
+    given, x = node.layer[path], importer.read(node)
+    if len(node.layer["top"]) > 1 and importer.is_read(ValueRef(node.key, 1, node.layer["top"][1])):
+        raise UnsupportedFeature("the indices of the maxima are read", field="top")
+    kind = given["pool"]
+    if given["global_pooling"]:
+        if kind not in GLOBAL:
+            raise UnsupportedFeature("global stochastic pooling", field=f"{path}.pool")
+        importer.give(node, importer.one(node, GLOBAL[kind], [x], {"keepdims": True}))
+        return
+    size = _pair(node, "kernel_size", "kernel")
+    strides = _pair(node, "stride", "stride")
+    pads = _pair(node, "pad", "pad")
+    if min(size) < 1 or min(strides) < 1:
+        raise UnsupportedFeature("it has no `kernel_size`" if min(size) < 1 else "its `stride` is 0", field=path)
+    fields: dict[str, Any] = {"pool_size": plain(size)}
+    if strides != size:
+        fields["strides"] = plain(strides)
+    if any(pads):
+        fields["padding"] = plain(pads)
+        if kind == "AVE":
+            fields["count_include_pad"] = True
+    if given["round_mode"] == "CEIL" and strides != (1, 1):
+        fields["ceil_mode"] = True
+    importer.give(node, importer.one(node, SLIDING[kind], [x], fields))
+
+
+def _pair(node: CaffeNode, name: str, short: str) -> tuple[int, int]:
+    """Height and width of one of the fields."""
+    given = node.layer["pooling_param"]
+    high, wide = f"{short}_h", f"{short}_w"
+    if high in given or wide in given:
+        if name in given:
+            raise UnsupportedFeature(
+                f"`{name}` and `{high if high in given else wide}` are given", field=f"pooling_param.{name}"
+            )
+        return given[high], given[wide]
+    return given[name], given[name]
+
+
+@rule("SPP")
+def pyramid(importer: CaffeImporter, node: CaffeNode) -> None:
+    """SpatialPyramidPooling."""
+    given = node.layer["spp_param"]
+    if given["pool"] == "STOCHASTIC":
+        raise UnsupportedFeature("stochastic pooling in a pyramid", field="spp_param.pool")
+    fields = {"levels": given["pyramid_height"], "pool": "max" if given["pool"] == "MAX" else "average"}
+    importer.give(node, importer.one(node, "SpatialPyramidPooling", [importer.read(node)], fields))
+
+
+@rule("LRN")
+def local_response(importer: CaffeImporter, node: CaffeNode) -> None:
+    """LocalResponseNormalization. Within a channel Caffe uses a `k` of 1, whatever the field is."""
+    given = node.layer["lrn_param"]
+    if given["local_size"] % 2 == 0:
+        raise UnsupportedFeature(
+            f"Caffe takes an odd `local_size`, got {given['local_size']}", field="lrn_param.local_size"
+        )
+    across = given["norm_region"] == "ACROSS_CHANNELS"
+    fields = {
+        "size": given["local_size"],
+        "alpha": given["alpha"],
+        "beta": given["beta"],
+        "k": given["k"] if across else 1.0,
+        "region": "across_channels" if across else "within_channel",
+    }
+    importer.give(node, importer.one(node, "LocalResponseNormalization", [importer.read(node)], fields))

@@ -1,0 +1,104 @@
+"""LSTM and RNN, whose sequences are (T, N, …) in Caffe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.formats.caffe.fillers import initializers
+from netspec.exchange.formats.caffe.importer import CaffeImporter, NetValue, ParameterBlob, rule
+from netspec.exchange.formats.caffe.rules.weighted import flattened
+from netspec.exchange.formats.caffe.wiring import CaffeNode
+from netspec.exchange.unsupported import UnsupportedFeature
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PATH = "recurrent_param"
+
+
+def _turned(array: NDArray[Any]) -> NDArray[Any]:
+    """(out, in) → (in, out)."""
+    return array.T
+
+
+def _gates(array: NDArray[Any]) -> NDArray[Any]:
+    """Gates along the first axis in the order i, f, o, g → along the last in the order i, f, g, o."""
+    import numpy as np
+
+    if array.ndim == 0 or array.shape[0] % 4:
+        return array  # an error reports the wrong shape later
+    size = array.shape[0] // 4
+    i, f, o, g = (array[gate * size : (gate + 1) * size] for gate in range(4))
+    return np.concatenate([i, f, g, o]).T
+
+
+@rule("LSTM")
+def lstm(importer: CaffeImporter, node: CaffeNode) -> None:
+    """LSTM over whole sequences."""
+    x, fields = _sequence(importer, node)
+    parameters = {
+        "kernel": ParameterBlob(node, 0, _gates),
+        "bias": ParameterBlob(node, 1, _gates),
+        "recurrent_kernel": ParameterBlob(node, 2, _gates),
+    }
+    importer.give(node, importer.one(node, "LSTM", [x], fields | {"unit_forget_bias": False}, parameters=parameters))
+
+
+@rule("RNN")
+def rnn(importer: CaffeImporter, node: CaffeNode) -> None:
+    """SimpleRNN and a Dense: Caffe's RNN has a second product with a tanh."""
+    x, fields = _sequence(importer, node)
+    parameters = {
+        "kernel": ParameterBlob(node, 0, _turned),
+        "bias": ParameterBlob(node, 1),
+        "recurrent_kernel": ParameterBlob(node, 2, _turned),
+    }
+    h = importer.one(node, "SimpleRNN", [x], fields, parameters=parameters)
+    of_sequences = ("return_sequences", "recurrent_initializer")
+    given = {name: value for name, value in fields.items() if name not in of_sequences}
+    parameters = {"kernel": ParameterBlob(node, 3, _turned), "bias": ParameterBlob(node, 4)}
+    out = importer.one(node, "Dense", [h], given | {"activation": "tanh"}, parameters=parameters, part="output")
+    importer.give(node, out)
+
+
+@rule("LSTMUnit")
+def lstm_unit(importer: CaffeImporter, node: CaffeNode) -> None:
+    """One step of an LSTM, from the previous cell, the gates (1, N, 4D), and the continuation mark.
+
+    c = mark · σ(f) · previous c + σ(i) · tanh(g) and h = σ(o) · tanh(c), the gates in the order i, f, o, g.
+    """
+    before, x, goes_on = (importer.read(node, index) for index in range(3))
+
+    def made(type_: str, sources: list[NetValue], part: str, **fields: Any) -> NetValue:
+        return importer.one(node, type_, sources, fields, part=part)
+
+    i, f, o, g = importer.add(node, "Split", [x], {"sections": 4, "axis": -1}, part="gates")
+    i, f, o = (made("Activation", [one], part, activation="sigmoid") for one, part in ((i, "i"), (f, "f"), (o, "o")))
+    g = made("Activation", [g], "g", activation="tanh")
+    marks = made("Reshape", [goes_on], "goes_on", target_shape=[1, 1])
+    kept = made("Multiply", [made("Multiply", [f, before], "kept"), marks], "kept_if")
+    cell = made("Add", [kept, made("Multiply", [i, g], "new")], "cell")
+    importer.give(node, cell)
+    importer.give(node, importer.one(node, "Multiply", [o, made("Activation", [cell], "shown", activation="tanh")]), 1)
+
+
+def _sequence(importer: CaffeImporter, node: CaffeNode) -> tuple[NetValue, dict[str, Any]]:
+    """The input of a recurrent layer, and the fields that LSTM and RNN share."""
+    given = node.layer[PATH]
+    if given["expose_hidden"]:
+        raise UnsupportedFeature("its states are inputs and outputs", field=f"{PATH}.expose_hidden")
+    if len(node.bottoms) > 2:
+        raise UnsupportedFeature("a third input, which is the same at all steps", field="bottom")
+    if not given["num_output"]:
+        raise UnsupportedFeature("it has no `num_output`", field=PATH)
+    x = flattened(importer, node, importer.read(node), 2)
+    importer.note(
+        f"`{node.name}`: every sequence starts from zero states; `{node.layer['bottom'][-1]}` is left out",
+        "{count} recurrent layers start every sequence from zero states, without their continuation marks",
+        f"`{node.name}`",
+    )
+    fillers = initializers(
+        given, PATH, kernel_initializer="weight_filler", recurrent_initializer="weight_filler",
+        bias_initializer="bias_filler",
+    )  # fmt: skip
+    return x, {"units": given["num_output"], "return_sequences": True, **fillers}

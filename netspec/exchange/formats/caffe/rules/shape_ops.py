@@ -1,0 +1,247 @@
+"""Layers that combine, split and reshape: Eltwise, Concat, Slice, Crop, Reshape, Im2col and others."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import Any
+
+from netspec.exchange.formats.caffe.importer import CaffeImporter, rule
+from netspec.exchange.formats.caffe.rules.weighted import flattened, plain, sizes_of
+from netspec.exchange.formats.caffe.wiring import CaffeNode, last_step
+from netspec.exchange.unsupported import UnsupportedFeature
+
+
+@rule("Split")
+def split(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Several names of one value."""
+    for index in range(len(node.layer["top"])):
+        importer.give(node, importer.read(node), index)
+
+
+@rule("Silence")
+def silence(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Left out: a value that nothing reads is not computed."""
+
+
+@rule("Eltwise")
+def eltwise(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Multiply, Add or WeightedSum, Maximum."""
+    path = "eltwise_param"
+    given, inputs = node.layer[path], [importer.read(node, index) for index in range(len(node.bottoms))]
+    coefficients = given["coeff"]
+    if len({x.shape for x in inputs}) > 1:
+        raise UnsupportedFeature(f"its inputs differ in size: {' and '.join(str(list(x.shape[1:])) for x in inputs)}")
+    if coefficients and given["operation"] != "SUM":
+        raise UnsupportedFeature("coefficients are for sums", field=f"{path}.coeff")
+    if coefficients and len(coefficients) != len(inputs):
+        raise UnsupportedFeature(f"{len(coefficients)} coefficients for {len(inputs)} inputs", field=f"{path}.coeff")
+    if len(inputs) < 2:
+        raise UnsupportedFeature("it has one input", field="bottom")
+    if any(coefficient != 1 for coefficient in coefficients):
+        importer.give(
+            node, importer.one(node, "WeightedSum", inputs, {"coefficients": [float(str(one)) for one in coefficients]})
+        )
+    else:
+        importer.give(
+            node, importer.one(node, {"PROD": "Multiply", "SUM": "Add", "MAX": "Maximum"}[given["operation"]], inputs)
+        )
+
+
+@rule("Concat")
+def concat(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Concatenate."""
+    inputs = [importer.read(node, index) for index in range(len(node.bottoms))]
+    axis = _axis(importer, node, "concat_param", "concat_dim", len(inputs[0].shape))
+    importer.give(node, inputs[0] if len(inputs) == 1 else importer.one(node, "Concatenate", inputs, {"axis": axis}))
+
+
+@rule("Slice")
+def slices(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Split into equal parts or at given indices."""
+    path = "slice_param"
+    x, tops = importer.read(node), len(node.layer["top"])
+    axis = _axis(importer, node, path, "slice_dim", len(x.shape))
+    size, points = x.shape[axis], [int(one) for one in node.layer[path]["slice_point"]]
+    if points and len(points) != tops - 1:
+        raise UnsupportedFeature(f"{len(points)} slice points for {tops} parts", field=f"{path}.slice_point")
+    ends = [*points, size]
+    sizes = [end - start for start, end in zip([0, *points], ends, strict=True)]
+    if points and min(sizes) < 1:
+        raise UnsupportedFeature(f"it cannot be cut at {points}: the axis has {size}", field=f"{path}.slice_point")
+    if not points and size % tops:
+        raise UnsupportedFeature(f"{size} along axis {axis} cannot be cut into {tops} equal parts", field=path)
+    if tops == 1:
+        importer.give(node, x)
+        return
+    equal = not points or len(set(sizes)) == 1
+    parts = importer.add(node, "Split", [x], {"sections": tops if equal else sizes, "axis": axis})
+    for index, part in enumerate(parts):
+        importer.give(node, part, index)
+
+
+def _axis(importer: CaffeImporter, node: CaffeNode, path: str, older: str, rank: int) -> int:
+    """The axis, which had another name in older versions."""
+    name = older if older in node.layer[path] else "axis"
+    return importer.axis(node, f"{path}.{name}", rank, node.layer[path][name])
+
+
+@rule("Crop")
+def crop(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Crop, to the size of the second input."""
+    path = "crop_param"
+    given, x, reference = node.layer[path], importer.read(node), importer.read(node, 1)
+    offset = [int(one) for one in given["offset"]] or [0]
+    axis = given["axis"]
+    if axis in (0, -len(x.shape)) and offset[0] == 0:  # both have the same number of samples
+        axis, offset = 1, offset[1:] or offset
+    axis = importer.axis(node, f"{path}.axis", len(x.shape), axis)
+    importer.give(node, importer.one(node, "Crop", [x, reference], {"axis": axis, "offset": plain(offset)}))
+
+
+@rule("Tile")
+def tile(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Tile."""
+    path = "tile_param"
+    given, x = node.layer[path], importer.read(node)
+    axis = importer.axis(node, f"{path}.axis", len(x.shape), given["axis"])
+    importer.give(node, importer.one(node, "Tile", [x], {"tiles": given["tiles"], "axis": axis}))
+
+
+@rule("BatchReindex")
+def reindex(importer: CaffeImporter, node: CaffeNode) -> None:
+    """BatchReindex."""
+    importer.give(node, importer.one(node, "BatchReindex", [importer.read(node), importer.read(node, 1)]))
+
+
+@rule("Flatten")
+def flatten(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Flatten, or Reshape if it merges only some axes."""
+    path = "flatten_param"
+    given, x = node.layer[path], importer.read(node)
+    rank = len(x.shape)
+    first = importer.axis(node, f"{path}.axis", rank, given["axis"])
+    last = importer.axis(node, f"{path}.end_axis", rank, given["end_axis"])
+    shape = x.shape
+    if first >= last:
+        importer.give(node, x)
+    elif first == 1 and last == rank - 1:
+        importer.give(node, importer.one(node, "Flatten", [x]))
+    else:
+        target = [*shape[1:first], prod(shape[first : last + 1]), *shape[last + 1 :]]
+        importer.give(node, importer.one(node, "Reshape", [x], {"target_shape": target}))
+
+
+@rule("Reshape")
+def reshape(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Reshape of samples; axis 0 must stay unchanged."""
+    path = "reshape_param"
+    given, x = node.layer[path], importer.read(node)
+    rank, dims = len(x.shape), [int(one) for one in given["shape"]["dim"]]
+    if last_step(node) and x.shape[1] == 1 and node.key in importer.sequences.layers:
+        importer.give(node, importer.one(node, "Reshape", [x], {"target_shape": [*x.shape[2:]]}))
+        return
+    if node.key in importer.sequences.layers:
+        raise UnsupportedFeature("another shape of a sequence, whose samples are along axis 1", field=path)
+    start = given["axis"] if given["axis"] >= 0 else rank + given["axis"] + 1
+    count = given["num_axes"]
+    end = rank if count == -1 else start + count
+    if not 0 <= start <= end <= rank:
+        raise UnsupportedFeature(f"there are no axes {start} to {end}: the input has {rank}", field=f"{path}.axis")
+    if any(size < -1 for size in dims) or dims.count(-1) > 1:
+        raise UnsupportedFeature(f"{dims} is not a shape", field=f"{path}.shape")
+    if any(size == 0 and start + place >= rank for place, size in enumerate(dims)):
+        raise UnsupportedFeature("it keeps an axis that its input does not have", field=f"{path}.shape")
+    sizes = [x.shape[start + place] if size == 0 else size for place, size in enumerate(dims)]
+    if start > 0:
+        target = [*x.shape[1:start], *sizes, *x.shape[end:]]
+    else:
+        target = [*sizes[1:], *x.shape[end:]]
+        whole, known = prod(x.shape[1:]), prod(size for size in target if size != -1)
+        kept = bool(dims) and (dims[0] == 0 or whole == known or (-1 in target and dims[0] > 0 and whole % known == 0))
+        if not kept:
+            raise UnsupportedFeature("it changes axis 0, the batch", field=f"{path}.shape")
+        if dims[0] > 0 and -1 in target:
+            importer.note(
+                f"`{node.name}`: the {dims[0]} of axis 0 is assumed to be the number of samples",
+                "the first size of {count} reshapes is assumed to be the number of samples", f"`{node.name}`",
+            )  # fmt: skip
+    if not target:
+        raise UnsupportedFeature("nothing but the batch is left", field=f"{path}.shape")
+    importer.give(node, importer.one(node, "Reshape", [x], {"target_shape": target}))
+
+
+@rule("Reduction")
+def reduction(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Reduction over all axes from one on, and a factor behind it."""
+    path = "reduction_param"
+    given, x = node.layer[path], importer.read(node)
+    rank = len(x.shape)
+    axis = importer.axis(node, f"{path}.axis", rank, given["axis"])
+    fields: dict[str, Any] = {"operation": given["operation"].lower()}
+    if axis > 1:
+        fields["axes"] = list(range(axis, rank))
+    made = importer.one(node, "Reduction", [x], fields)
+    if given["coeff"] != 1:
+        made = importer.one(node, "Power", [made], {"scale": given["coeff"]}, part="coeff")
+    importer.give(node, made)
+
+
+@rule("ArgMax")
+def arg_max(importer: CaffeImporter, node: CaffeNode) -> None:
+    """ArgMax along an axis, which stays, or over all of a sample: then (N, 1, k), or (N, 2, k) with the numbers."""
+    path = "argmax_param"
+    given, x = node.layer[path], importer.read(node)
+    top_k, values = given["top_k"], given["out_max_val"]
+    if "axis" in given:
+        axis = importer.axis(node, f"{path}.axis", len(x.shape), given["axis"])
+        fields = {"axis": axis, "keepdims": True, "top_k": top_k, "out_max_val": values}
+        importer.give(node, importer.add(node, "ArgMax", [x], fields)[-1])
+        return
+    parts = importer.add(
+        node, "ArgMax", [flattened(importer, node, x, 1)], {"keepdims": True, "top_k": top_k, "out_max_val": values}
+    )
+    rows = [
+        importer.one(node, "Reshape", [part], {"target_shape": [1, top_k]}, part=f"row{place}" if values else "row")
+        for place, part in enumerate(parts)
+    ]
+    importer.give(node, importer.one(node, "Concatenate", rows, part="pairs") if values else rows[0])
+
+
+MOST_PLACES = 64
+"""Of a window: each is a layer or three."""
+
+
+@rule("Im2col")
+def patches(importer: CaffeImporter, node: CaffeNode) -> None:
+    """(N, C, H, W) → (N, C · places, OH, OW): what lies at each place of the window, cut out and joined again."""
+    path = "convolution_param"
+    given, x = node.layer[path], importer.read(node)
+    if len(x.shape) != 4 or importer.axis(node, f"{path}.axis", len(x.shape), given["axis"]) != 1:
+        raise UnsupportedFeature("its input is not an image (N, C, H, W)", field=f"{path}.axis")
+    size = sizes_of(given, path, "kernel_size", "kernel", 2, None)
+    strides = sizes_of(given, path, "stride", "stride", 2, 1)
+    pads = sizes_of(given, path, "pad", "pad", 2, 0)
+    dilation = sizes_of(given, path, "dilation", "", 2, 1)
+    if size[0] * size[1] > MOST_PLACES:
+        raise UnsupportedFeature(
+            f"a window of {size[0]} × {size[1]} elements: at most {MOST_PLACES} are supported", field=path
+        )
+    if any(pads):
+        x = importer.one(node, "ZeroPadding2D", [x], {"padding": plain(pads)}, part="padded")
+    counts = [
+        (length - (window - 1) * gap - 1) // stride + 1
+        for length, window, gap, stride in zip(x.shape[2:], size, dilation, strides, strict=True)
+    ]
+    if min(counts) < 1:
+        raise UnsupportedFeature(f"its window is larger than its input, {list(x.shape[2:])}", field=path)
+    channels, parts = x.shape[1], []
+    for place in product(*map(range, size)):
+        one, name = x, "_".join(map(str, place))
+        for axis, (at, count, gap, stride) in enumerate(zip(place, counts, dilation, strides, strict=True)):
+            fields = {"axis": 2 + axis, "start": at * gap, "stop": at * gap + (count - 1) * stride + 1, "step": stride}
+            one = importer.one(node, "Slice", [one], fields, part=f"{'rows' if axis == 0 else 'at'}_{name}")
+        parts.append(importer.one(node, "ExpandDims", [one], {"axis": 2}, part=f"part_{name}"))
+    joined = importer.one(node, "Concatenate", parts, {"axis": 2}, part="parts") if len(parts) > 1 else parts[0]
+    shape = [channels * len(parts), *counts]
+    importer.give(node, importer.one(node, "Reshape", [joined], {"target_shape": shape}))

@@ -1,0 +1,167 @@
+"""Layers of products with weights: Convolution, Deconvolution, InnerProduct, Embed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.formats.caffe.fillers import initializers
+from netspec.exchange.formats.caffe.importer import CaffeImporter, NetValue, ParameterBlob, rule
+from netspec.exchange.formats.caffe.proto.message import Message
+from netspec.exchange.formats.caffe.wiring import CaffeNode
+from netspec.exchange.unsupported import UnsupportedFeature
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_SPATIAL = 3
+
+
+@rule("Convolution", "Deconvolution")
+def convolution(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Windows over 1 to 3 spatial axes → Conv1D to Conv3D, and their transposes. Each input has an output."""
+    path = "convolution_param"
+    given = node.layer[path]
+    for index in range(len(node.bottoms)):
+        x = importer.read(node, index)
+        spatial = len(x.shape) - 2
+        if importer.axis(node, f"{path}.axis", len(x.shape), given["axis"]) != 1:
+            raise UnsupportedFeature("its channels are not axis 1", field=f"{path}.axis")
+        if not 1 <= spatial <= MOST_SPATIAL:
+            raise UnsupportedFeature(
+                f"its input has {spatial} spatial axes: 1 to {MOST_SPATIAL} are there", field=f"{path}.axis"
+            )
+        size = sizes_of(given, path, "kernel_size", "kernel", spatial, None)
+        strides = sizes_of(given, path, "stride", "stride", spatial, 1)
+        pads = sizes_of(given, path, "pad", "pad", spatial, 0)
+        transposed = node.type == "Deconvolution"
+        cut = any(pads) or (transposed and any(step > reach for step, reach in zip(strides, size, strict=True)))
+        fields: dict[str, Any] = {
+            "filters": _count(given, path, "num_output"),
+            "kernel_size": plain(size),
+            "strides": plain(strides),
+            **({"padding": plain(pads) if len(set(pads)) == 1 or spatial > 1 else pads[0]} if cut else {}),
+            "dilation_rate": plain(sizes_of(given, path, "dilation", "", spatial, 1)),
+            "groups": given["group"],
+            "use_bias": given["bias_term"],
+            **initializers(given, path, kernel_initializer="weight_filler", bias_initializer="bias_filler"),
+        }
+        blobs = {"kernel": ParameterBlob(node, 0)} | ({"bias": ParameterBlob(node, 1)} if given["bias_term"] else {})
+        kind = f"Conv{spatial}D{'Transpose' if transposed else ''}"
+        _each(importer, node, index, kind, x, fields, blobs)
+
+
+def _each(
+    importer: CaffeImporter,
+    node: CaffeNode,
+    index: int,
+    kind: str,
+    x: NetValue,
+    fields: dict[str, Any],
+    blobs: dict[str, ParameterBlob],
+) -> None:
+    """Of several inputs all are treated alike: the further layers share the parameters of the first."""
+    if index == 0:
+        importer.give(node, importer.one(node, kind, [x], fields, parameters=blobs))
+    else:
+        first = importer.first_of(node)
+        importer.give(node, importer.one(node, kind, [x], fields | {"share": first}, part=str(index)), index)
+
+
+def sizes_of(given: Message, path: str, name: str, short: str, count: int, default: int | None) -> list[int]:
+    """Sizes along each axis: given for all, for each, or as `kernel_h` and `kernel_w`."""
+    both = [f"{short}_h", f"{short}_w"] if short else []
+    if any(one in given for one in both):
+        if given.get(name, ()):
+            raise UnsupportedFeature(f"`{name}` and `{both[0]}` are given", field=f"{path}.{both[0]}")
+        if count != 2:
+            raise UnsupportedFeature(f"`{both[0]}` is for 2 spatial axes, not {count}", field=f"{path}.{both[0]}")
+        if default is None and not all(one in given for one in both):
+            raise UnsupportedFeature(f"`{both[0]}` and `{both[1]}` go together", field=path)
+        sizes = [given.get(one, 0) for one in both]
+    else:
+        found: Sequence[int] = given[name]
+        if not found and default is None:
+            raise UnsupportedFeature(f"it has no `{name}`", field=path)
+        if len(found) > 1 and len(found) != count:
+            raise UnsupportedFeature(
+                f"`{name}` has {len(found)} values for {count} spatial axes", field=f"{path}.{name}"
+            )
+        sizes = list(found) * (count if len(found) == 1 else 1) or [default or 0] * count
+    if min(sizes) < (0 if name == "pad" else 1):
+        raise UnsupportedFeature(f"`{name}` is {min(sizes)}", field=f"{path}.{name}")
+    return sizes
+
+
+def plain(sizes: Sequence[int]) -> Any:
+    """Sizes as a person writes them: one number where they are equal."""
+    return sizes[0] if len(set(sizes)) == 1 else list(sizes)
+
+
+def _count(given: Message, path: str, name: str) -> int:
+    count: int = given[name]
+    if count < 1:
+        raise UnsupportedFeature(f"it has no `{name}`", field=f"{path}.{name}" if name in given else path)
+    return count
+
+
+@rule("InnerProduct")
+def inner_product(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Dense, behind a Flatten where an input has more axes than the batch and `axis`."""
+    path = "inner_product_param"
+    given = node.layer[path]
+    units = _count(given, path, "num_output")
+    x = importer.read(node)
+    rank = len(x.shape)
+    x = flattened(importer, node, x, importer.axis(node, f"{path}.axis", rank, given["axis"]))
+    turned = not given["transpose"]
+
+    def as_kernel(array: NDArray[Any]) -> NDArray[Any]:
+        """(out, in), or (in, out) with `transpose`, of old files behind axes of size 1 → (in, out)."""
+        if array.size % units:
+            raise UnsupportedFeature(f"its weights have {array.size} elements for {units} outputs", field=path)
+        while array.ndim > 2 and array.shape[0] == 1:
+            array = array[0]
+        return array.T if turned else array
+
+    fields = {
+        "units": units,
+        "use_bias": given["bias_term"],
+        **initializers(
+            given, path, swapped=given["transpose"], kernel_initializer="weight_filler", bias_initializer="bias_filler"
+        ),
+    }
+    blobs = {"kernel": ParameterBlob(node, 0, as_kernel)} | (
+        {"bias": ParameterBlob(node, 1)} if given["bias_term"] else {}
+    )
+    importer.give(node, importer.one(node, "Dense", [x], fields, parameters=blobs))
+
+
+def flattened(importer: CaffeImporter, node: CaffeNode, x: NetValue, axis: int) -> NetValue:
+    """A value whose axes from `axis` on are one."""
+    shape = x.shape[1:]
+    if len(shape) == axis:
+        return x
+    if len(shape) < axis:
+        raise UnsupportedFeature(f"its input has no axis {axis}: {list(shape)} are the sizes of a sample")
+    if axis == 1:
+        return importer.one(node, "Flatten", [x], part="flatten")
+    return importer.one(node, "Reshape", [x], {"target_shape": [*shape[: axis - 1], -1]}, part="flatten")
+
+
+@rule("Embed")
+def embed(importer: CaffeImporter, node: CaffeNode) -> None:
+    """Embedding, with a Bias behind it where there is one."""
+    path = "embed_param"
+    given = node.layer[path]
+    x = importer.read(node)
+    fields = {
+        "input_dim": _count(given, path, "input_dim"),
+        "output_dim": _count(given, path, "num_output"),
+        **initializers(given, path, swapped=True, embeddings_initializer="weight_filler"),
+    }
+    made = importer.one(node, "Embedding", [x], fields, parameters={"embeddings": ParameterBlob(node, 0)})
+    if given["bias_term"]:
+        fields = {"axis": -1, **initializers(given, path, bias_initializer="bias_filler")}
+        made = importer.one(node, "Bias", [made], fields, parameters={"bias": ParameterBlob(node, 1)}, part="bias")
+    importer.give(node, made)

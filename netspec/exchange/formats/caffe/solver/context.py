@@ -1,0 +1,88 @@
+"""Problems, notes and named files, while a solver is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from netspec.errors import InputError, Problem
+from netspec.exchange.formats.caffe.proto.message import Message
+from netspec.exchange.notes import Notes
+
+
+@dataclass
+class Diagnostics:
+    """Problems and notes, in the order in which they were found."""
+
+    problems: list[Problem] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
+
+    def problem(
+        self, message: str, at: Message, name: str | None = None, *,
+        expected: str | None = None, got: object = None, hint: str | None = None,
+    ) -> None:  # fmt: skip
+        """Add a problem of a field of `at`."""
+        told = None if got is None else str(got)
+        self.problems.append(Problem(message, at.location(name), expected=expected, got=told, hint=hint))
+
+    def note(self, text: str, kind: str = "", subject: str = "") -> None:
+        """Note something for the user, once: see `Note`."""
+        self.notes.add(text, kind, subject)
+
+    def check(self) -> None:
+        """Raise `InputError` with all problems, if there are any."""
+        if self.problems:
+            raise InputError(self.problems)
+
+
+MOST_ABOVE = 12
+"""Number of folders above a file in which Caffe may have been run."""
+
+
+@dataclass(frozen=True)
+class FileFinder:
+    """Looks for files that the file at `path` names."""
+
+    path: Path
+
+    def candidates(self, name: str) -> list[Path]:
+        """Paths that a name may mean, most likely first: in the same folder, as given, in folders above, by its end."""
+        folder, given = self.path.absolute().parent, Path(name)
+        if given.is_absolute():
+            return [given, *self._tails(folder, given)]
+        above = [parent / given for parent in list(folder.parents)[:MOST_ABOVE]]
+        return list(dict.fromkeys([folder / given, given.absolute(), *above, *self._tails(folder, given)]))
+
+    def find(self, name: str) -> Path | None:
+        """The first of these paths that exists."""
+        return next((one for one in self.candidates(name) if _is_there(one)), None)
+
+    def need(self, name: str, what: str) -> Path:
+        """The first of these paths that exists. Raises `InputError` with all paths if none does."""
+        found = self.find(name)
+        if found is None:
+            raise InputError(
+                f"{self.path} names {what} that does not exist: {name}", expected="one of " + self.tried(name),
+                hint="run netspec in the folder in which Caffe ran, or copy the file next to this one",
+            )  # fmt: skip
+        return found
+
+    def tried(self, name: str) -> str:
+        """The paths for a message; those in folders above are summarized."""
+        folder, given = self.path.absolute().parent, Path(name)
+        first = [folder / given, given.absolute()]
+        tails = self._tails(folder, given)
+        told = list(dict.fromkeys(map(str, [*first, *tails])))
+        return ", ".join(told) + ("" if given.is_absolute() else f", or {given} in a folder above")
+
+    @staticmethod
+    def _tails(folder: Path, given: Path) -> list[Path]:
+        parts = given.parts[1:]
+        return [folder.joinpath(*parts[k:]) for k in range(len(parts))]
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # not a valid file name
+        return False

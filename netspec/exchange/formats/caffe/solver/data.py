@@ -1,0 +1,207 @@
+"""Caffe's data layers → the splits of a training file; data without a source comes from a Python program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netspec.exchange.formats.caffe.proto.message import Message
+from netspec.exchange.formats.caffe.solver.context import Diagnostics, FileFinder
+from netspec.exchange.net_yaml_writer import clean
+
+
+def image_transforms(layer: Message, feeding: SplitContext) -> list[dict[str, Any]]:
+    """The transforms of a data layer's images; a crop is random in the phase TRAIN, else central."""
+    param = layer["transform_param"]
+    made: list[dict[str, Any]] = []
+    values = [float(one) for one in param["mean_value"]]
+    if param["mean_file"]:
+        made.append({"type": "MeanImage", "file": feeding.named(param, "mean_file")})
+        if values:
+            feeding.remarks.problem(
+                "a mean is given twice", param, "mean_value", expected="`mean_file` or `mean_value`", got="both"
+            )
+    if param["crop_size"]:
+        kind = "RandomCrop" if feeding.phase == "TRAIN" else "CenterCrop"
+        made.append({"type": kind, "height": param["crop_size"], "width": param["crop_size"]})
+    if param["mirror"]:
+        made.append({"type": "RandomFlip", "mode": "horizontal"})
+    return made + _normalization(values, param["scale"])
+
+
+def _normalization(values: list[float], scale: float) -> list[dict[str, Any]]:
+    """(x − mean) · scale, with one mean or one per channel."""
+    if len(values) > 1:
+        mean: list[dict[str, Any]] = [{"type": "Normalization", "mean": values, "variance": 1.0}]
+        return mean + ([{"type": "Rescaling", "scale": scale}] if scale != 1 else [])
+    offset = -values[0] * scale if values else 0.0
+    if scale == 1 and not offset:
+        return []
+    return [{"type": "Rescaling", "scale": scale, **({"offset": offset} if offset else {})}]
+
+
+WRITTEN_BY_CAFFE = "convert it: `convert_imageset -backend lmdb …`"
+
+
+@dataclass(frozen=True)
+class SplitContext:
+    """What the layers of a phase feed."""
+
+    phase: str
+    """TRAIN or TEST."""
+    inputs: Mapping[str, Mapping[str, Any]]
+    """What the net's file declares, by the names of the blobs that are its inputs."""
+    finder: FileFinder
+    remarks: Diagnostics
+
+    def named(self, param: Message, field: str) -> str:
+        """A path as the training file has it: absolute where something is there, else as it was."""
+        name: str = param[field]
+        if not name:
+            self.remarks.problem("the path of the data is missing", param, field, expected=f'`{field}: "…"`')
+            return "nowhere"
+        found = self.finder.find(name)
+        if found is None:
+            self.remarks.note(
+                f"{name} does not exist: set its path in train.yaml",
+                "{count} files do not exist and need paths in train.yaml", str(name),
+            )  # fmt: skip
+        return name if found is None else str(found)
+
+    def fed(self, layer: Message) -> list[str]:
+        """The tops of a layer that the net reads."""
+        return [top for top in layer["top"] if top in self.inputs]
+
+    def renamed(self, layer: Message, *fields: str) -> dict[str, str]:
+        """Which input of the net takes which field of the source, where their names differ."""
+        pairs = zip(layer["top"], fields, strict=False)
+        return {clean(top): name for top, name in pairs if top in self.inputs and clean(top) != name}
+
+
+def split(layers: Sequence[Message], feeding: SplitContext, batches: int | None = None) -> dict[str, Any] | None:
+    """Build a split from the data layers of a phase, limited to `batches`. Returns None if no layer feeds an input."""
+    layers = [layer for layer in layers if feeding.fed(layer)]
+    if not layers:
+        return None
+    if len(layers) > 1 or layers[0]["type"] not in SOURCES:
+        made = _program(layers, feeding)
+    else:
+        made = SOURCES[layers[0]["type"]](layers[0], feeding)
+    if batches:
+        made["limit"] = batches * made["batch_size"]
+    return made
+
+
+def _data(layer: Message, feeding: SplitContext) -> dict[str, Any]:
+    """`Data`: an LMDB or a LevelDB of Datums, read in order."""
+    param = layer["data_param"]
+    transform = layer["transform_param"]
+    made = {"source": "lmdb", "path": feeding.named(param, "source"), "batch_size": _batch(layer, param, feeding)}
+    if param["backend"] == "LEVELDB":
+        feeding.remarks.note(f"{param['source']} is a LevelDB, which is not read: {WRITTEN_BY_CAFFE}")
+    if param["rand_skip"]:
+        feeding.remarks.note(f"rand_skip {param['rand_skip']} of {layer['name']} is left out")
+    made["order"] = "bgr"
+    if transform["force_gray"]:
+        made["channels"] = 1
+    return _with(made, feeding.renamed(layer, "image", "label"), image_transforms(layer, feeding))
+
+
+def _image_data(layer: Message, feeding: SplitContext) -> dict[str, Any]:
+    """`ImageData`: a list of image files with their labels."""
+    param = layer["image_data_param"]
+    made = {
+        "source": "image_folder", "path": feeding.named(param, "root_folder") if param["root_folder"] else ".",
+        "list": feeding.named(param, "source"), "batch_size": _batch(layer, param, feeding),
+    }  # fmt: skip
+    if not param["root_folder"]:
+        found = feeding.finder.find(param["source"])
+        made["path"] = "." if found is None else str(found.parent)
+        feeding.remarks.note(f"the paths in {param['source']} are taken from {made['path']}: `path` is their base")
+    if param["new_height"] and param["new_width"]:
+        made["size"] = [param["new_height"], param["new_width"]]
+    if param["shuffle"]:
+        made["shuffle"] = True
+    if param["rand_skip"]:
+        feeding.remarks.note(f"rand_skip {param['rand_skip']} of {layer['name']} is left out")
+    steps = image_transforms(layer, feeding)
+    if not param["is_color"]:
+        made["channels"] = 1
+    else:
+        steps.insert(0, {"type": "ReverseChannels"})  # as OpenCV reads them
+    return _with(made, feeding.renamed(layer, "image", "label"), steps)
+
+
+def _hdf5_data(layer: Message, feeding: SplitContext) -> dict[str, Any]:
+    """`HDF5Data`: arrays by the names of the tops; labels are floats there."""
+    param = layer["hdf5_data_param"]
+    fed = feeding.fed(layer)
+    made = {
+        "source": "hdf5", "path": feeding.named(param, "source"), "arrays": fed,
+        "batch_size": _batch(layer, param, feeding),
+    }  # fmt: skip
+    kinds = {name: feeding.inputs[name].get("dtype", "float32") for name in fed}
+    whole = {name: kind for name, kind in kinds.items() if kind != "float32"}
+    single: dict[str, list[int]] = {name: [] for name in fed if list(feeding.inputs[name].get("shape", [None])) == []}
+    if whole:
+        made["dtypes"] = whole
+    if single:
+        made["shapes"] = single
+    if param["shuffle"]:
+        made["shuffle"] = True
+    return _with(made, feeding.renamed(layer, *layer["top"]), [])
+
+
+SOURCES: dict[str, Callable[[Message, SplitContext], dict[str, Any]]] = {
+    "Data": _data,
+    "ImageData": _image_data,
+    "HDF5Data": _hdf5_data,
+}
+
+
+def _program(layers: Sequence[Message], feeding: SplitContext) -> dict[str, Any]:
+    """Samples from a Python program: for layers without a source, or for several at once."""
+    sizes = [size for layer in layers if (size := batch_size(layer))]
+    names = [clean(name) for layer in layers for name in feeding.fed(layer)]
+    kinds = ", ".join(dict.fromkeys(layer["type"] for layer in layers))
+    feeding.remarks.note(
+        f"{feeding.phase}: {kinds} has no source here: give {', '.join(names)} to the training by "
+        f"`netspec.train(…, samples={{…}})`, or put a source of train.yaml there"
+    )
+    return {"source": "python", "fields": names, "batch_size": sizes[0] if sizes else 1}
+
+
+def batch_size(layer: Message) -> int:
+    """Batch size of a data layer; 0 if it does not specify one."""
+    match layer["type"]:
+        case "DummyData":
+            param = layer["dummy_data_param"]
+            shapes = [int(shape["dim"][0]) for shape in param["shape"] if len(shape["dim"])]
+            return next(iter([*shapes, *map(int, param["num"])]), 0)
+        case "Input":
+            return next((int(shape["dim"][0]) for shape in layer["input_param"]["shape"] if len(shape["dim"])), 0)
+    name = _PARAMS.get(layer["type"])
+    return int(layer[name]["batch_size"]) if name else 0
+
+
+_PARAMS = {
+    "Data": "data_param",
+    "ImageData": "image_data_param",
+    "HDF5Data": "hdf5_data_param",
+    "MemoryData": "memory_data_param",
+    "WindowData": "window_data_param",
+}
+
+
+def _batch(layer: Message, param: Message, feeding: SplitContext) -> int:
+    found: int = param["batch_size"]
+    if found < 1:
+        feeding.remarks.problem("no samples in a batch", param, "batch_size", expected="above 0", got=found)
+    return found
+
+
+def _with(made: dict[str, Any], renamed: dict[str, str], transforms: list[dict[str, Any]]) -> dict[str, Any]:
+    """The split with its inputs and its transforms, if there are any."""
+    more: dict[str, Any] = {"inputs": renamed} if renamed else {}
+    return {**made, **more, **({"transforms": transforms} if transforms else {})}

@@ -1,0 +1,267 @@
+"""Read a solver for `netspec import solver.prototxt`: the net that it names, and how it is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import InputError, Problem, command
+from netspec.exchange.formats.caffe.blobs import Weights, read_weights
+from netspec.exchange.formats.caffe.inputs import known_inputs
+from netspec.exchange.formats.caffe.proto.message import Message
+from netspec.exchange.formats.caffe.proto.text import read_text
+from netspec.exchange.formats.caffe.reading import NetDraft, draft_net
+from netspec.exchange.formats.caffe.solver.context import Diagnostics, FileFinder
+from netspec.exchange.formats.caffe.solver.data import SplitContext, split
+from netspec.exchange.formats.caffe.solver.rules import loop, rule
+from netspec.exchange.formats.caffe.solver.states import SolverState, is_state, read_state, slots_of
+from netspec.exchange.formats.caffe.upgrade import upgraded
+from netspec.exchange.formats.caffe.wiring import DATA_LAYERS, TEST, TRAIN, NetState, included, wire
+from netspec.exchange.interface import Imported, ImportOptions
+from netspec.exchange.net_yaml_writer import clean, spec_name, training_text
+from netspec.files.hdf5 import Hdf5File
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+MOST_FILES = 50
+MOST_BYTES = 1 << 24
+"""Size of a list of files."""
+LEARNED = ("Convolution", "InnerProduct", "Deconvolution", "Embed")
+"""Types of layers by which two forms of a net are matched."""
+
+
+def shapes_beside(
+    net: Message,
+    finder: FileFinder,
+    given: Mapping[str, tuple[int, ...]],
+    states: Sequence[NetState],
+    remarks: Diagnostics,
+) -> dict[str, tuple[int, ...]]:
+    """The shapes given, those of existing data, and those of the first net in the folder with the same layers."""
+    folder = finder.path.parent
+    stored = {name: shape for layer in net["layer"] for name, shape in _stored(layer, finder).items()}
+    shapes = {**stored, **given}
+    missing = [
+        name for name, known in known_inputs(wire(net["layer"], states), shapes, folder).items()
+        if known.shape is None and name not in shapes
+    ]  # fmt: skip
+    own = _layers(net)
+    if not missing or not own:
+        return shapes
+    for path in sorted(folder.glob("*.prototxt"))[:MOST_FILES]:
+        found = _declared(path, own)
+        for name in missing:
+            if name in found and name not in shapes:
+                shapes[name] = found[name]
+                sizes = ", ".join(map(str, found[name]))
+                remarks.note(f"the shape of `{name}`, [{sizes}], is that of {path.name} next to the net")
+    return shapes
+
+
+def _stored(layer: Message, finder: FileFinder) -> dict[str, tuple[int, ...]]:
+    """Shapes of the arrays in the first file of an HDF5Data layer, if it exists."""
+    source = layer["hdf5_data_param"]["source"]
+    names = finder.find(source) if layer["type"] == "HDF5Data" and source else None
+    if names is None or not names.is_file() or names.stat().st_size > MOST_BYTES:
+        return {}
+    first = names.read_text(encoding="utf-8", errors="replace").split("\n", 1)[0].strip()
+    found = FileFinder(names).find(first) if first else None
+    if found is None or not found.is_file():
+        return {}
+    with suppress(InputError):
+        stored = {entry.path: entry.array for entry in Hdf5File(str(found), found, "an HDF5 file").walk()}
+        tops = [(top, stored.get(top)) for top in layer["top"]]
+        return {top: array.shape[1:] for top, array in tops if array is not None and array.shape and array.shape[1:]}
+    return {}
+
+
+def _declared(path: Path, own: dict[str, str]) -> dict[str, tuple[int, ...]]:
+    """The inputs that another form of the same net declares: one with all its layers, or nearly all."""
+    try:
+        net = upgraded(read_text(path, "NetParameter", "a net of Caffe's"))
+    except InputError:  # solvers and damaged files
+        return {}
+    those = _layers(net)
+    same = sum(own.get(name) == kind for name, kind in those.items())
+    if not those or same < len(those) or 2 * same < len(own):
+        return {}
+    return {
+        top: tuple(map(int, shape["dim"][1:]))
+        for layer in net["layer"]
+        if layer["type"] == "Input"
+        for top, shape in zip(layer["top"], layer["input_param"]["shape"], strict=False)
+    }
+
+
+def _layers(net: Message) -> dict[str, str]:
+    """Layers that have weights, by name."""
+    return {one["name"]: one["type"] for one in net["layer"] if one["type"] in LEARNED}
+
+
+SOLVER = "a solver of Caffe's (.prototxt)"
+NET = "a net of Caffe's (.prototxt)"
+TRAINED = ("net", "net_param", "train_net", "train_net_param")
+TESTED = ("test_net", "test_net_param")
+
+
+def read_solver(path: Path, options: ImportOptions) -> Imported:
+    """Net, weights and training of a solver file; with its state (`--weights X.solverstate`), what goes on from there.
+
+    Raises `InputError` with everything that there is no counterpart of.
+    """
+    solver = read_text(path, "SolverParameter", SOLVER)
+    remarks, finder = Diagnostics(), FileFinder(path)
+    states = _states(solver)
+    net = _net(solver, finder, remarks, states)
+    weights, name, state = _weights(finder, options)
+    folder = _file(net, path).parent
+    draft: NetDraft | None = None
+    if net is not None:
+        options = replace(
+            options, shapes=shapes_beside(net, FileFinder(_file(net, path)), options.shapes, states, remarks)
+        )
+        try:
+            draft = draft_net(net, options, weights=weights, weights_file=name, states=states, folder=folder)
+        except InputError as error:
+            remarks.problems += error.problems
+    trained = rule(solver, remarks)
+    data = _data(solver, net, draft, states, finder, remarks) if net is not None and draft is not None else {}
+    steps = loop(solver, remarks, tested="test" in data)
+    remarks.check()
+    assert draft is not None
+    slots: dict[str, NDArray[Any]] = {} if state is None else slots_of(state, trained, draft)
+    return Imported(
+        draft.draft.text(), draft.draft.arrays(), (*draft.notes, *remarks.notes),
+        train=training_text(path.name, _name(solver, draft), data, trained, steps),
+        slots=slots, step=0 if state is None else state.step, draft=draft.draft,
+    )  # fmt: skip
+
+
+def _file(net: Message | None, path: Path) -> Path:
+    """The file that a net stands in; that of the solver, where it does itself."""
+    return path if net is None else Path(net.source.file)
+
+
+def _states(solver: Message) -> list[NetState]:
+    """For what the nets are made: training, and the first of the tests, where there is one."""
+    train = NetState(TRAIN).joined(solver["train_state"])
+    tested = bool(solver["test_iter"]) or any(name in solver for name in (*TESTED, "test_state"))
+    if not tested:
+        return [train]
+    first = solver["test_state"][0] if solver["test_state"] else Message("NetState")
+    return [train, replace(NetState(TEST).joined(first), phase=TEST)]
+
+
+def _net(solver: Message, finder: FileFinder, remarks: Diagnostics, states: Sequence[NetState]) -> Message | None:
+    """The net of all states, as the last version of Caffe has it. None, and a problem, where there is none."""
+    given = [name for name in TRAINED if name in solver]
+    if len(given) != 1:
+        remarks.problem(
+            "the net to train is given twice" if given else "the net to train is missing", solver,
+            given[1] if given else None, expected=f"one of {', '.join(TRAINED)}", got=" and ".join(given) or "none",
+        )  # fmt: skip
+        return None
+    (name,) = given
+    net = _loaded(solver[name], finder, remarks)
+    if name in ("net", "net_param"):
+        _tell_of_more(solver, "test_state", remarks)
+        return net
+    others = [one for field in TESTED for one in solver[field]]
+    if len(others) > 1:
+        remarks.note(f"of {len(others)} nets to test the first is taken: a training has one test split")
+    if net is None or not others:
+        return net
+    test = _loaded(others[0], finder, remarks)
+    return None if test is None else _together(net, test, states)
+
+
+def _tell_of_more(solver: Message, name: str, remarks: Diagnostics) -> None:
+    if len(solver[name]) > 1:
+        told = ", ".join(" ".join(one["stage"]) or f"state {index}" for index, one in enumerate(solver[name]))
+        remarks.note(f"only the first of the tests {told} is imported: a training has one test split")
+
+
+def _loaded(given: Message | str, finder: FileFinder, remarks: Diagnostics) -> Message | None:
+    """A net that stands in the solver itself, or in the file that it names."""
+    try:
+        if isinstance(given, Message):
+            return upgraded(given)
+        return upgraded(read_text(finder.need(given, "a net"), "NetParameter", NET))
+    except InputError as error:
+        remarks.problems += error.problems
+        return None
+
+
+def _together(train: Message, test: Message, states: Sequence[NetState]) -> Message:
+    """Two nets as one, whose layers are there in training and in testing."""
+    net = train.copy()
+    net["layer"] = []
+    for one, state in zip((train, test), states, strict=True):
+        for layer in one["layer"]:
+            if included(layer, state):
+                layer = layer.copy()
+                for name in ("include", "exclude"):
+                    del layer[name]
+                layer.add("include", Message("NetStateRule", layer.source, layer.place, phase=state.phase))
+                net.add("layer", layer)
+    return net
+
+
+def _weights(finder: FileFinder, options: ImportOptions) -> tuple[Weights | None, str, SolverState | None]:
+    """The weights that the options name, or those that a state of the solver goes with."""
+    if options.weights is None:
+        return None, "", None
+    if not is_state(options.weights):
+        return read_weights(options.weights)[0], str(options.weights), None
+    state = read_state(options.weights)
+    beside = FileFinder(options.weights)
+    learned = beside.find(state.learned_net) if state.learned_net else None
+    if learned is None and state.learned_net:
+        learned = finder.need(state.learned_net, "weights")
+    if learned is None:
+        raise InputError(f"{options.weights} does not name its weights", expected="`learned_net`")
+    return read_weights(learned)[0], str(learned), state
+
+
+def _data(
+    solver: Message, net: Message, draft: NetDraft, states: Sequence[NetState], finder: FileFinder, remarks: Diagnostics
+) -> dict[str, Any]:  # fmt: skip
+    """The splits."""
+    found: dict[str, Any] = {}
+    batches = solver["test_iter"]
+    for state in states:
+        layers = [one for one in net["layer"] if one["type"] in DATA_LAYERS and included(one, state)]
+        tops = [top for layer in layers for top in layer["top"] if clean(top) in draft.draft.inputs]
+        inputs: Mapping[str, Mapping[str, Any]] = {top: draft.draft.inputs[clean(top)] for top in tops}
+        feeding = SplitContext(state.phase, inputs, finder, remarks)
+        limit = batches[0] if state.phase == TEST and batches else None
+        made = split(layers, feeding, limit)
+        if made is not None:
+            found[state.phase.lower()] = made
+    if "train" not in found:
+        names = list(draft.draft.inputs)
+        remarks.note(f"no layer gives {', '.join(names)} in training: give them by `netspec.train(…, samples={{…}})`")
+        found = {"train": {"source": "python", "fields": names, "batch_size": 1}, **found}
+    return found
+
+
+def _name(solver: Message, draft: NetDraft) -> str:
+    """What the run is called: as snapshots are."""
+    prefix = Path(solver["snapshot_prefix"]).name
+    name = spec_name(prefix) if prefix else ""
+    return "" if name == spec_name(draft.draft.name) else name
+
+
+def refuse_state(path: Path, options: ImportOptions) -> Imported:
+    """The state of a solver alone says no net."""
+    raise InputError(
+        Problem(
+            f"{path} holds the state of a solver, without the solver", expected=SOLVER,
+            hint=f"name both: `{command('import', 'solver.prototxt', '--weights', path)}`",
+        )
+    )  # fmt: skip

@@ -1,0 +1,307 @@
+"""The net as Caffe's `NetParameter`: collects Caffe's layers one by one, for deployment or for training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from itertools import count, product
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from netspec.errors import InputError, Problem, by_place
+from netspec.exchange.formats.caffe.blobs import array_blob
+from netspec.exchange.formats.caffe.proto.fields import MessageField, kinds
+from netspec.exchange.formats.caffe.proto.message import Message
+from netspec.exchange.formats.registry import Exportable
+from netspec.exchange.lower.masks import reads_a_mask
+from netspec.exchange.names import Names
+from netspec.exchange.notes import Notes
+from netspec.exchange.unsupported import UnsupportedFeature
+from netspec.schema.specs.links import LayerLink, Links, resolve_names
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from netspec.graph.types import TensorType
+
+    Array: TypeAlias = NDArray[Any]
+
+ALWAYS_WRITTEN = ("pool", "pad_h", "pad_w", "norm_region", "local_size", "alpha", "beta", "k", "normalization")
+"""Fields that are written even if they equal the default, which OpenCV's reader, or a type of layer, does not share."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """An array of a Caffe layer, with the name of the state it comes from and its initializer."""
+
+    values: Array
+    state: str = ""
+    """Empty for constants, which are not trained."""
+    initializer: Any = None
+
+
+@dataclass
+class WrittenLayer:
+    """A layer of Caffe with its arrays."""
+
+    message: Message
+    weights: tuple[Weight, ...] = ()
+
+
+Rule: TypeAlias = "Callable[[CaffeWriter, LayerLink, Any], None]"
+_RULES: dict[str, Rule] = {}
+"""The function that writes each type of layer; it takes the layer and its fields."""
+HINTS: dict[str, str] = {}
+"""Alternatives to types that Caffe has no layer for."""
+
+
+def writes(*types: str) -> Callable[[Rule], Rule]:
+    """Decorator: the function writes layers of these types."""
+
+    def register(rule: Rule) -> Rule:
+        _RULES.update(dict.fromkeys(types, rule))
+        return rule
+
+    return register
+
+
+def rules() -> Mapping[str, Rule]:
+    """All rules, by type of layer."""
+    import_module("netspec.exchange.formats.caffe.writing.layers")
+    return _RULES
+
+
+@dataclass
+class CaffeWriter:
+    """Caffe's layers of a net, as far as it is written."""
+
+    types: Mapping[str, TensorType]
+    """Type of each value by name, for a batch of one."""
+    arrays: Mapping[str, Array]
+    readers: Mapping[str, Sequence[str]]
+    """Types of the layers that read each value; `output` for the outputs of the net."""
+    filler: Callable[[Weight, Notes], Message] | None = None
+    """Makes the filler of an array; None for deployment."""
+    rates: Callable[[str], tuple[float, float]] = lambda _: (1.0, 1.0)
+    """Multipliers of the learning rate and the weight decay that the solver has for a parameter."""
+    sharing: frozenset[str] = frozenset()
+    """Layers whose states other layers use too."""
+    prefix: str = ""
+    """Prefix of the names of further files."""
+    layers: list[WrittenLayer] = field(default_factory=list)
+    blobs: dict[str, str] = field(default_factory=dict)
+    """Blob of each value that is not called as the value."""
+    unique: Names = field(default_factory=partial(Names, first=2))
+    problems: list[Problem] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
+    files: dict[str, Message] = field(default_factory=dict)
+    """Further files that layers name."""
+
+    def write(self, link: LayerLink) -> None:
+        """Add a layer of the net; record a problem if Caffe has none."""
+        kind = str(getattr(link.fields, "type", ""))
+        try:
+            if kind not in rules():
+                raise UnsupportedFeature(f"Caffe has no layer of type {kind}", hint=HINTS.get(kind))
+            rules()[kind](self, link, link.fields)
+        except UnsupportedFeature as reason:
+            what = f"`{link.name}` ({kind}) cannot be written for Caffe: {reason}"
+            hint = reason.hint or "export to ONNX instead: `--output NAME.onnx`"
+            self.problems.append(Problem(what, link.fields.where("type"), hint=hint))
+
+    def blob(self, value: str) -> str:
+        """Name of the blob that holds a value."""
+        return self.blobs.get(value, value)
+
+    def bottoms(self, link: LayerLink) -> list[str]:
+        """The blobs that a layer reads."""
+        return [self.blob(source) for source in link.sources]
+
+    def shape(self, value: str) -> tuple[int, ...]:
+        """Shape of a value for a batch of one."""
+        return self.types[value].shape
+
+    def axis(self, link: LayerLink, axis: int) -> int:
+        """An axis of a layer's first input, counted from the front."""
+        return axis % len(self.shape(link.sources[0]))
+
+    def weight(
+        self, link: LayerLink, name: str, initializer: Any = None, convert: Callable[[Array], Array] | None = None
+    ) -> Weight:
+        """A state of a layer, in Caffe's layout by `convert`."""
+        state = f"{link.fields.share or link.name}/{name}"
+        values = self.arrays[state]
+        return Weight(values if convert is None else convert(values), state, initializer)
+
+    def fillers(self, weights: Sequence[Weight], *names: str) -> dict[str, Message]:
+        """The fillers of a layer's arrays by the names of their fields; empty for deployment."""
+        if self.filler is None:
+            return {}
+        return {name: self.filler(weight, self.notes) for name, weight in zip(names, weights, strict=False)}
+
+    def layer(
+        self,
+        name: str,
+        type_: str,
+        bottoms: Sequence[str],
+        tops: Sequence[str],
+        param: Mapping[str, Any] = MappingProxyType({}),
+        weights: Sequence[Weight] = (),
+        of: LayerLink | None = None,
+        others: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> Message:
+        """Add a layer of Caffe with its own parameters, and `others` by field; `of` is the owner of the weights."""
+        message = Message("LayerParameter", name=self.unique(name), type=type_)
+        for side, blobs in (("bottom", bottoms), ("top", tops)):
+            for blob in blobs:
+                message.add(side, blob)
+        self._add_param_specs(message, weights, of)
+        for key, fields in {**({_own_param(type_): param} if param else {}), **others}.items():
+            kind = kinds()[message.field(key).type]
+            for inner, value in fields.items():
+                if _differs_from_default(kind.fields[inner], value):
+                    message.edit(key)[inner] = value
+        self.layers.append(WrittenLayer(message, tuple(weights)))
+        return message
+
+    def _add_param_specs(self, message: Message, weights: Sequence[Weight], of: LayerLink | None) -> None:
+        """`param`: names of shared arrays, and for training rates and decays other than 1."""
+        specs = []
+        for weight in weights:
+            rate, decay, spec = 0.0, 0.0, Message("ParamSpec")
+            if weight.state and of is not None:
+                owner, _, name = weight.state.rpartition("/")
+                solver_rate, solver_decay = self.rates(weight.state)
+                rate = _multiplier(of, "learning_rate", name) * solver_rate if of.fields.trainable else 0.0
+                decay = _multiplier(of, "weight_decay", name) * solver_decay
+                if owner in self.sharing:
+                    spec["name"] = weight.state
+            if self.filler is not None:
+                spec["lr_mult"] = rate
+                if decay != 1:
+                    spec["decay_mult"] = decay
+            specs.append(spec)
+        if any([*spec] != ["lr_mult"] or spec["lr_mult"] != 1 for spec in specs if [*spec]):
+            message["param"] = specs
+
+
+def _own_param(type_: str) -> str:
+    """The field with the parameters of a type of layer."""
+    message = f"{'Convolution' if type_ == 'Deconvolution' else type_}Parameter"
+    return next(field.name for field in kinds()["LayerParameter"].fields.values() if field.type == message)
+
+
+def _differs_from_default(field: MessageField, value: Any) -> bool:
+    if field.name in ALWAYS_WRITTEN:
+        return True
+    if value is None or (field.repeated and not len(value)):
+        return False
+    return field.repeated or field.is_message or value != field.default
+
+
+def _multiplier(link: LayerLink, which: str, name: str) -> float:
+    multiplier = getattr(link.fields, f"{which}_multiplier")
+    return float(multiplier.get(name, 1.0)) if isinstance(multiplier, Mapping) else float(multiplier)
+
+
+@dataclass
+class CaffeNet:
+    """A written net with its arrays, notes for the user, and the further files that its layers name."""
+
+    message: Message
+    layers: list[WrittenLayer]
+    notes: list[str]
+    files: dict[str, Message]
+
+    def parameters(self) -> Iterator[Weight]:
+        """The arrays of all layers in the order of Caffe's solvers, which count shared arrays once."""
+        seen: set[str] = set()
+        for layer in self.layers:
+            for weight in layer.weights:
+                if not weight.state or weight.state not in seen:
+                    yield weight
+                seen.add(weight.state)
+
+    def with_arrays(self) -> Message:
+        """The net with the arrays of its layers, as in a `.caffemodel` file."""
+        import numpy as np
+
+        net = Message("NetParameter", name=self.message["name"])
+        for layer in self.layers:
+            message = layer.message.copy()
+            for weight in layer.weights:
+                message.add("blobs", array_blob(np.asarray(weight.values, np.float32, order="C")))
+            net.add("layer", message)
+        return net
+
+
+def writer_for(exported: Exportable, links: Links, ends: Sequence[str], **fields: Any) -> CaffeWriter:
+    """A writer for the layers that compute the values `ends`."""
+    types = {name: value.type for name, value in exported.graph_for(1).named.items()}
+    readers: dict[str, list[str]] = {name: ["output"] for name in ends}
+    for link in links.layers:
+        for source in link.sources:
+            readers.setdefault(source, []).append(str(getattr(link.fields, "type", "")))
+    sharing = frozenset(link.fields.share for link in links.layers if link.fields.share)
+    return CaffeWriter(types, exported.arrays, readers, sharing=sharing, **fields)
+
+
+def needed_inputs(exported: Exportable, links: Links, ends: Iterable[str]) -> list[str]:
+    """The inputs of the net that these values depend on."""
+    ends = set(ends)
+    needed = {source for link in links.computing(ends) for source in link.sources} | ends
+    return [name for name in exported.net.inputs if name in needed]
+
+
+def deployed(exported: Exportable) -> CaffeNet:
+    """The net for inference. Raises `InputError` with every layer that Caffe has no layer for, and why."""
+    links = resolve_names(exported.net)
+    writer = writer_for(exported, links, links.outputs)
+    for name in needed_inputs(exported, links, links.outputs):
+        shape = Message("BlobShape", dim=list(writer.shape(name)))
+        writer.layer(name, "Input", [], [name], {"shape": [shape]})
+    for link in links.computing(links.outputs):
+        if reads_a_mask(exported.graph_for(1), link.sources, link.outputs):
+            what = "it computes with a mask of an earlier layer"
+            writer.problems.append(Problem(f"`{link.name}` cannot be written for Caffe: {what}", link.fields.where()))
+        writer.write(link)
+    if not writer.problems:
+        _separate_outputs(writer, links.outputs)
+    return finished(exported, writer)
+
+
+def _separate_outputs(writer: CaffeWriter, outputs: Iterable[str]) -> None:
+    """Give each output a blob that no layer reads: only such blobs are outputs of a net in Caffe.
+
+    A Split copies a blob that is also read, whose first name changes, or that is the blob of two outputs.
+    """
+    separate: set[str] = set()
+    for output in outputs:
+        blob = writer.blob(output)
+        messages = [layer.message for layer in writer.layers]
+        if blob not in separate and not any(blob in one["bottom"] and blob not in one["top"] for one in messages):
+            separate.add(blob)
+            continue
+        source = blob
+        if output == blob:
+            used = {name for message in messages for side in ("bottom", "top") for name in message[side]}
+            source = next(name for number in count() if (name := f"{blob}_{number}") not in used)
+            for message, side in product(messages, ("bottom", "top")):
+                if blob in message[side]:
+                    message[side] = [source if name == blob else name for name in message[side]]
+        last = max(number for number, message in enumerate(messages) if source in message["top"])
+        writer.layer(f"{output}_output", "Split", [source], [output])
+        writer.layers.insert(last + 1, writer.layers.pop())
+        separate.add(output)
+
+
+def finished(exported: Exportable, writer: CaffeWriter) -> CaffeNet:
+    """The net of the written layers. Raises `InputError` with all problems."""
+    if writer.problems:
+        raise InputError(sorted(writer.problems, key=by_place))
+    net = Message("NetParameter", name=exported.net.name)
+    for layer in writer.layers:
+        net.add("layer", layer.message)
+    return CaffeNet(net, writer.layers, writer.notes, writer.files)

@@ -1,0 +1,53 @@
+"""The order of axes in Keras, and the names of tensors and layers there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from netspec.exchange.formats.keras.exporting.model import KerasTensor
+
+
+def clean(name: str) -> str:
+    """A name with only the characters that all of Keras's backends accept in names of layers."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
+
+
+def in_order(rank: int) -> tuple[int, ...]:
+    """The net's own order of axes."""
+    return tuple(range(rank))
+
+
+def channels_last(rank: int, channel: int = 1) -> tuple[int, ...]:
+    """The order of axes in which the channels, axis `channel` of the net, come last."""
+    return (*(axis for axis in range(rank) if axis != channel), channel)
+
+
+def renamed(value: Any, old: str, new: str) -> Any:
+    """Nested tensors, with those of one layer renamed."""
+    if isinstance(value, KerasTensor):
+        return replace(value, layer=new) if value.layer == old else value
+    if isinstance(value, dict):
+        return {key: renamed(one, old, new) for key, one in value.items()}
+    return type(value)(renamed(one, old, new) for one in value) if isinstance(value, (list, tuple)) else value
+
+
+def row_order(x: KerasTensor) -> list[int]:
+    """For each feature of a tensor that Keras flattened, its index in the net's row."""
+    import numpy as np
+
+    assert x.rows is not None
+    order = x.rows.order
+    sizes = [0] * (len(order) - 1)
+    for place, axis in enumerate(order[1:]):
+        sizes[axis - 1] = x.rows.shape[place]
+    places = np.arange(prod(sizes)).reshape(sizes).transpose([axis - 1 for axis in order[1:]])
+    return [int(position) for position in places.ravel()]
+
+
+def flattened(x: KerasTensor, made: KerasTensor) -> KerasTensor:
+    """`made`, which is `x` flattened, with the order of its features if it differs from the net's."""
+    kept = replace(made, rows=x)
+    return made if row_order(kept) == sorted(row_order(kept)) else kept

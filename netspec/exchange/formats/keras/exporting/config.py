@@ -1,0 +1,161 @@
+"""Fields as Keras's configurations have them: initializers, regularizers, constraints, functions, layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from netspec.exchange.formats.keras.exporting.model import FLOAT, LAYERS
+from netspec.exchange.formats.keras.names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT, Variable, numbered, variables
+from netspec.exchange.unsupported import UnsupportedFeature
+from netspec.layers.activation.base import ActivationSpec
+from netspec.layers.base import LayerSpec
+from netspec.layers.constraints import ConstraintSpec
+from netspec.layers.recurrent.cells import CellSpec
+from netspec.layers.regularizers import RegularizerSpec
+from netspec.schema.specs.kinds import LayerFields
+from netspec.schema.specs.names import snake_case
+from netspec.schema.specs.spec import Spec
+
+COMMON = frozenset(LayerFields.model_fields) | {"type"}
+"""Fields that all layers have; `configured` writes those that Keras's layers have too."""
+ONLY_HERE_INITIALIZERS = ("Bilinear", "PositiveUnitball")
+"""Initializers that Keras lacks. The file has weights, so that Keras's default only matters if the model is reset."""
+
+
+ABSENT: Mapping[str, tuple[str, ...]] = {
+    **{f"Conv{rank}DTranspose": ("groups",) for rank in (1, 2, 3)},
+    **{f"MaxPooling{rank}D": ("dilation_rate", "ceil_mode") for rank in (1, 2, 3)},
+    **{f"AveragePooling{rank}D": ("dilation_rate", "ceil_mode", "count_include_pad") for rank in (1, 2, 3)},
+    **dict.fromkeys(("LSTM", "LSTMCell"), ("projection_units", "projection_initializer", "projection_regularizer",
+                                           "projection_constraint")),
+    "MultiHeadAttention": ("add_bias_kv", "add_zero_attn"),
+    "RMSNormalization": ("scale_initializer", "scale_regularizer", "scale_constraint"),
+}  # fmt: skip
+"""Fields of layers that Keras's layers of the same name do not have."""
+
+
+def configured(
+    layer: LayerFields | CellSpec, name: str, shapes: Mapping[str, tuple[int, ...]], *without: str
+) -> dict[str, Any]:
+    """The configuration of a layer in Keras; `shapes` are those of its states.
+
+    Fields in `without` are not written. Raises `UnsupportedFeature` for the first value that Keras does not have.
+    """
+    config: dict[str, Any] = {"name": name, "dtype": FLOAT}
+    if not getattr(layer, "trainable", True):
+        config["trainable"] = False
+    penalty = getattr(layer, "activity_regularizer", None)
+    if penalty is not None:
+        config["activity_regularizer"] = _object("keras.regularizers", penalty)
+    known = {one.state: one for one in variables(layer, shapes)} if isinstance(layer, LayerFields) else {}
+    for key in type(layer).model_fields:
+        if key in COMMON or key in without:
+            continue
+        value = getattr(layer, key)
+        if key in ABSENT.get(_type(layer), ()):
+            if not key.endswith("initializer") and value != type(layer).model_fields[key].default:
+                raise UnsupportedFeature(f"Keras's {_type(layer)} has no `{key}`")
+        elif isinstance(value, ConstraintSpec):
+            state = key.removesuffix("_constraint")
+            if state in known:
+                config[key] = _constraint(value, known[state], len(shapes[state]))
+        elif not (key.endswith("initializer") and _only_here(value)):
+            config[key] = plain(value, name, shapes)
+    return config
+
+
+def plain(value: Any, name: str = "", shapes: Mapping[str, tuple[int, ...]] | None = None) -> Any:
+    """A value as JSON; `name` is that of its layer."""
+    if isinstance(value, ActivationSpec):
+        return function(value)
+    if isinstance(value, LayerSpec):
+        return inside(value, f"{name}_{snake_case(_type(value))}")
+    if isinstance(value, CellSpec):
+        return _cell(value, f"{name}_{snake_case(_type(value))}")
+    if isinstance(value, RegularizerSpec):
+        return _object("keras.regularizers", value)
+    if isinstance(value, Spec):
+        return _object("keras.initializers", value)
+    if isinstance(value, (list, tuple)):
+        return [plain(one, name) for one in value]
+    return value
+
+
+def inside(layer: LayerSpec, name: str) -> dict[str, Any]:
+    """The configuration of a layer in a field of another."""
+    return _described(_type(layer), {**configured(layer, name, {}), **data_format(layer)})
+
+
+def data_format(layer: LayerFields) -> dict[str, str]:
+    """The `data_format` of a layer that has one."""
+    type_ = _type(layer)
+    return (
+        {"data_format": "channels_last"} if DATA_FORMAT.fullmatch(type_) and type_ not in SPATIAL_WITHOUT_FORMAT else {}
+    )
+
+
+def _cell(cell: CellSpec, name: str) -> dict[str, Any]:
+    config = configured(cell, name, {}, "cells")
+    cells: Iterable[CellSpec] | None = getattr(cell, "cells", None)
+    if cells is not None:
+        cells = list(cells)
+        names = numbered(f"{name}_{snake_case(_type(one))}" for one in cells)
+        config["cells"] = [_cell(one, called) for one, called in zip(cells, names, strict=True)]
+    return _described(_type(cell), config)
+
+
+def function(spec: ActivationSpec) -> str:
+    """The name of an activation function. Raises `UnsupportedFeature` if its fields differ from the name's."""
+    told = _told(spec)
+    if told:
+        fields = ", ".join(f"{key}: {value}" for key, value in told.items())
+        raise UnsupportedFeature(f"Keras's function `{_type(spec)}` has fixed constants, not `{fields}`")
+    return called(spec)
+
+
+def called(spec: ActivationSpec) -> str:
+    """The name of an activation function in Keras. Raises `UnsupportedFeature` if the function differs there."""
+    if _type(spec) == "sparsemax":
+        raise UnsupportedFeature("Keras's `sparsemax` is wrong: its result does not sum to 1")
+    return _type(spec)
+
+
+def function_fields(spec: ActivationSpec) -> dict[str, Any]:
+    """The fields of an activation function that are not its defaults."""
+    return _told(spec)
+
+
+def _told(spec: Spec) -> dict[str, Any]:
+    fields = type(spec).model_fields.items()
+    values = {key: (getattr(spec, key), one.default) for key, one in fields if key != "type"}
+    return {key: value for key, (value, default) in values.items() if value != default}
+
+
+def _only_here(value: Any) -> bool:
+    return _type(value) in ONLY_HERE_INITIALIZERS or getattr(value, "sparse", None) is not None
+
+
+def _constraint(spec: ConstraintSpec, variable: Variable, rank: int) -> dict[str, Any]:
+    """A constraint, with the axes of Keras's kernels."""
+    made = _object("keras.constraints", spec)
+    if "axis" in made["config"]:
+        axes = getattr(spec, "axis", None)
+        ours = axes if axes is not None else tuple(range(1, rank)) if rank > 2 else (0,)
+        turned = {0: rank - 1, 1: rank - 2} if variable.kind == "kernel" else {}
+        window = {axis: axis - 2 for axis in range(2, rank)} if variable.kind == "kernel" else {}
+        made["config"]["axis"] = sorted({**turned, **window}.get(axis % rank, axis % rank) for axis in ours)
+    return made
+
+
+def _object(module: str, spec: Spec) -> dict[str, Any]:
+    config = {key: plain(getattr(spec, key)) for key in type(spec).model_fields if key not in ("type", "sparse")}
+    return {"module": module, "class_name": _type(spec), "config": config, "registered_name": None}
+
+
+def _described(made: str, config: dict[str, Any]) -> dict[str, Any]:
+    return {"module": LAYERS, "class_name": made, "config": config, "registered_name": None}
+
+
+def _type(thing: Any) -> str:
+    return str(getattr(thing, "type", ""))

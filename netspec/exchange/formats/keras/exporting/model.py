@@ -1,0 +1,269 @@
+"""A Keras model as plain data, and its files: layers, their calls and variables, in Keras's order and under its paths.
+
+Nothing here needs Keras. The facts are those of Keras 3.15's `saving_lib`, `functional` and `function.map_graph`. The
+same model gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+from zipfile import ZIP_STORED, ZipFile, ZipInfo
+
+from netspec.exchange.files import write_atomically
+from netspec.exchange.formats.keras.names import keras_snake, numbered
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+LAYERS, OPS_NN, OPS_NUMPY = "keras.layers", "keras.src.ops.nn", "keras.src.ops.numpy"
+OPS_CORE, OPS_MATH, OPS_LINALG = "keras.src.ops.core", "keras.src.ops.math", "keras.src.ops.linalg"
+"""The modules that classes are in, as files name them."""
+FLOAT = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"}, "registered_name": None}
+
+Arguments: TypeAlias = "tuple[list[Any], dict[str, Any]]"
+"""Positional and keyword arguments of a call: tensors, lists of them, and plain values."""
+
+
+@dataclass(frozen=True)
+class KerasTensor:
+    """An output of a call in the model, and the order of its axes."""
+
+    layer: str
+    call: int
+    index: int
+    shape: tuple[int, ...]
+    """Shape in Keras, without the batch."""
+    dtype: str
+    order: tuple[int, ...]
+    """For each axis in Keras, including the batch, its axis in the net."""
+    rows: KerasTensor | None = None
+    """The tensor that was flattened in Keras's order, if this is its result."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether its elements are in the net's order."""
+        return self.rows is None and self.order == tuple(range(len(self.order)))
+
+    def axis(self, axis: int) -> int:
+        """The axis in Keras of an axis of the net; negative ones count from the last."""
+        return self.order.index(axis % len(self.order))
+
+    def described(self) -> dict[str, Any]:
+        """The JSON of the files."""
+        history = [self.layer, self.call, self.index]
+        return {
+            "class_name": "__keras_tensor__",
+            "config": {"shape": [None, *self.shape], "dtype": self.dtype, "keras_history": history},
+        }
+
+
+@dataclass
+class KerasLayer:
+    """A layer, or an operation, with all its calls."""
+
+    name: str
+    class_name: str
+    config: dict[str, Any]
+    module: str = LAYERS
+    python_name: str = ""
+    """The name of its class in Keras's code, which paths use, if it differs from the exported name."""
+    calls: list[Arguments] = field(default_factory=list)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """Arrays by their paths in the layer's group: `vars/0`."""
+
+    @property
+    def has_group(self) -> bool:
+        """Whether files of weights have a group for it, as for all but operations."""
+        return self.module == LAYERS
+
+    def described(self) -> dict[str, Any]:
+        """The JSON of the files."""
+        return {
+            "module": self.module,
+            "class_name": self.class_name,
+            "config": self.config,
+            "registered_name": None if self.has_group else self.class_name,
+            "name": self.name,
+            "inbound_nodes": [
+                {"args": _described(args), "kwargs": _described(kwargs)} for args, kwargs in self.calls
+            ],
+        }  # fmt: skip
+
+
+@dataclass
+class KerasModel:
+    """A functional model."""
+
+    name: str
+    layers: dict[str, KerasLayer] = field(default_factory=dict)
+    inputs: list[KerasTensor] = field(default_factory=list)
+    outputs: list[KerasTensor] = field(default_factory=list)
+    compiled: dict[str, Any] = field(default_factory=dict)
+    """The optimizer, losses and metrics that it is compiled with; empty without a training."""
+    optimizer: list[NDArray[Any]] = field(default_factory=list)
+    """The variables of the optimizer in Keras's order; empty before its first step."""
+
+    def described(self) -> dict[str, Any]:
+        """The configuration in `config.json`."""
+
+        def ends(tensors: Sequence[KerasTensor]) -> list[Any]:
+            found: list[Any] = [[tensor.layer, tensor.call, tensor.index] for tensor in tensors]
+            return found[0] if len(found) == 1 else found
+
+        config = {
+            "name": self.name,
+            "trainable": True,
+            "layers": [layer.described() for layer in self.ordered()],
+            "input_layers": ends(self.inputs),
+            "output_layers": ends(self.outputs),
+        }
+        return {
+            "module": "keras.src.models.functional",
+            "class_name": "Functional",
+            "config": config,
+            "registered_name": "Functional",
+            **({"compile_config": self.compiled} if self.compiled else {}),
+        }
+
+    def groups(self) -> dict[str, KerasLayer]:
+        """The layers by the names of their groups in a file of weights: `conv2d`, `conv2d_1`."""
+        tracked = [layer for layer in self.ordered() if layer.has_group]
+        names = numbered(keras_snake(layer.python_name or layer.class_name) for layer in tracked)
+        return dict(zip(names, tracked, strict=True))
+
+    def ordered(self) -> list[KerasLayer]:
+        """The layers in Keras's order: by their distance from the outputs, the farthest first.
+
+        Layers of the same distance are in the order in which a search from the outputs visits them.
+        """
+        met: dict[str, int] = {}
+        calls: list[tuple[str, int]] = []  # each after the calls that it reads
+        done: set[tuple[str, int]] = set()
+        for output in self.outputs:
+            stack: list[tuple[tuple[str, int], Iterator[KerasTensor]]] = []
+            self._enter((output.layer, output.call), stack, met, done)
+            while stack:
+                call, parents = stack[-1]
+                parent = next(parents, None)
+                if parent is not None:
+                    self._enter((parent.layer, parent.call), stack, met, done)
+                else:
+                    stack.pop()
+                    done.add(call)
+                    calls.append(call)
+        far_calls: dict[tuple[str, int], int] = {}
+        far: dict[str, int] = {}
+        for call in reversed(calls):
+            depth = max(far_calls.get(call, 0), far.get(call[0], 0))
+            far_calls[call] = far[call[0]] = depth
+            for parent in self._parents(call):
+                key = (parent.layer, parent.call)
+                far_calls[key] = max(far_calls.get(key, 0), depth + 1)
+        return [self.layers[name] for name in sorted(met, key=lambda name: (-far[name], met[name]))]
+
+    def _enter(
+        self,
+        call: tuple[str, int],
+        stack: list[tuple[tuple[str, int], Iterator[KerasTensor]]],
+        met: dict[str, int],
+        done: set[tuple[str, int]],
+    ) -> None:
+        if call not in done:
+            met.setdefault(call[0], len(met))
+            stack.append((call, self._parents(call)))
+
+    def _parents(self, call: tuple[str, int]) -> Iterator[KerasTensor]:
+        name, index = call
+        calls = self.layers[name].calls
+        return tensors_in(calls[index]) if calls else iter(())
+
+
+def tensors_in(value: Any) -> Iterator[KerasTensor]:
+    """The tensors among the arguments of a call, in Keras's order."""
+    if isinstance(value, KerasTensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for key in sorted(value):
+            yield from tensors_in(value[key])
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from tensors_in(one)
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, KerasTensor):
+        return value.described()
+    if isinstance(value, Mapping):
+        return {key: _described(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_described(one) for one in value]
+    if isinstance(value, slice):
+        return {"class_name": "__slice__", "config": {end: getattr(value, end) for end in ("start", "stop", "step")}}
+    if hasattr(value, "tolist"):
+        return {"class_name": "__numpy__", "config": {"value": value.tolist(), "dtype": str(value.dtype)}}
+    return value
+
+
+KERAS = "3.0.0"
+"""The version of Keras that the files declare; later versions read them."""
+SAVED = "1980-01-01@00:00:00"
+"""The constant time of saving, so that the same content gives the same bytes."""
+
+
+def write_model(path: Path, model: KerasModel) -> None:
+    """Write a `.keras` file, whole or not at all."""
+    members = {
+        "metadata.json": json.dumps({"keras_version": KERAS, "date_saved": SAVED}).encode(),
+        "config.json": json.dumps(model.described()).encode(),
+        "model.weights.h5": weights(model),
+    }
+
+    def write(temporary: Path) -> None:
+        with ZipFile(temporary, "w", ZIP_STORED) as archive:
+            for name, content in members.items():
+                archive.writestr(ZipInfo(name), content)
+
+    write_atomically(path, write)
+
+
+def write_weights(path: Path, model: KerasModel) -> None:
+    """Write a `.weights.h5` file, whole or not at all."""
+    content = weights(model)
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(content)
+
+    write_atomically(path, write)
+
+
+def weights(model: KerasModel) -> bytes:
+    """The HDF5 file of a model's weights."""
+    import h5py
+    import numpy as np
+
+    buffer = BytesIO()
+    with h5py.File(buffer, "w", libver=("earliest", "v110")) as file:
+        file.create_group("vars").attrs["name"] = model.name
+
+        def put(group: Any, path: str, array: NDArray[Any]) -> None:
+            data = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+            group.create_dataset(path, data=data, track_times=False)
+
+        layers = file.create_group("layers")
+        for name, layer in model.groups().items():
+            group = layers.create_group(name)
+            group.create_group("vars").attrs["name"] = layer.name
+            for path, array in sorted(layer.arrays.items()):
+                put(group, path, array)
+        if model.optimizer:
+            group = file.create_group("optimizer/vars")
+            group.attrs["name"] = model.compiled["optimizer"]["config"]["name"]
+            for index, array in enumerate(model.optimizer):
+                put(group, str(index), array)
+    return buffer.getvalue()

@@ -1,0 +1,218 @@
+"""The training of a net: the losses, metrics and optimizer that a Keras model is compiled with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from netspec.exchange.formats.keras.exporting.config import plain
+from netspec.exchange.formats.keras.exporting.optimizer import excluded, variables
+from netspec.exchange.formats.keras.exporting.writer import KerasWriter
+from netspec.exchange.formats.keras.names import ALONG_LAST, LOSSES, METRICS, keras_snake
+from netspec.exchange.formats.keras.optimizers import CLIPPING, COEFFICIENTS, DECAYS, FIELDS, SCHEDULES
+from netspec.exchange.formats.registry import Exportable
+from netspec.exchange.unsupported import UnsupportedFeature
+from netspec.schema.specs.kinds import LossOrMetricFields
+from netspec.schema.specs.links import LossLink, MetricLink, resolve_names
+from netspec.schema.specs.train import TrainSpec
+
+_ABSENT: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("losses", "SparseCategoricalCrossentropy"): ("label_smoothing",),
+    ("losses", "CategoricalGeneralizedCrossEntropy"): ("axis",),
+    ("losses", "CTC"): ("mask_index",),
+    ("losses", "Poisson"): ("log_input", "full", "epsilon"),
+    ("metrics", "SparseCategoricalAccuracy"): ("axis", "ignore_class"),
+    ("metrics", "CategoricalAccuracy"): ("axis",),
+    ("metrics", "SparseTopKCategoricalAccuracy"): ("axis",),
+    ("metrics", "TopKCategoricalAccuracy"): ("axis",),
+}
+"""Fields that Keras's class does not have: it reduces the last axis, and has the defaults of the others."""
+_REDUCTIONS = ("sum_over_batch_size", "mean", "sum", "mean_with_sample_weight")
+_APART = frozenset(LossOrMetricFields.model_fields) | {"type", "weight"}
+"""Fields that are not part of a configuration."""
+
+
+def judged(writer: KerasWriter) -> dict[str, Any]:
+    """`loss`, `loss_weights` and `metrics` by output; empty without a loss."""
+    links = resolve_names(writer.net)
+    outputs = links.outputs
+    losses: list[Any] = [None] * len(outputs)
+    weights = [1.0] * len(outputs)
+    metrics: list[list[Any]] = [[] for _ in outputs]
+    for loss in links.losses:
+        made = _one(writer, "loss", loss, outputs)
+        if made is None:
+            continue
+        place = outputs.index(loss.sources[0])
+        if losses[place] is not None:
+            writer.note(
+                f"the loss `{loss.name}` is left out: Keras supports one loss per output",
+                "{count} losses are left out, since Keras supports one loss per output", f"`{loss.name}`",
+            )  # fmt: skip
+            continue
+        losses[place], weights[place] = made, loss.fields.weight
+    for metric in links.metrics:
+        made = _one(writer, "metric", metric, outputs)
+        if made is not None:
+            metrics[outputs.index(metric.sources[0])].append(made)
+    if not any(losses):
+        return {}
+    alone = len(outputs) == 1
+    weighted = any(weight != 1.0 for weight in weights)
+    return {
+        "loss": losses[0] if alone and not weighted else losses,
+        "loss_weights": weights if weighted else None,
+        "metrics": (metrics[0] if alone else [several or None for several in metrics]) if any(metrics) else None,
+    }
+
+
+def _one(writer: KerasWriter, what: str, link: LossLink | MetricLink, outputs: Sequence[str]) -> dict[str, Any] | None:
+    """The JSON of a loss or metric; None, with a note, if Keras does not have it."""
+    try:
+        made = _described(writer, f"{what}es" if what == "loss" else f"{what}s", link, outputs)
+    except UnsupportedFeature as reason:
+        writer.note(
+            f"the {what} `{link.name}` is left out: {reason}", "{count} losses and metrics are left out",
+            f"`{link.name}` ({reason})",
+        )  # fmt: skip
+        return None
+    if link.fields.sample_weight is not None:
+        writer.note(
+            f"`sample_weight` of the {what} `{link.name}` is left out: in Keras it is an argument of `fit`",
+            "`sample_weight` of {count} losses and metrics is left out, since in Keras it is an argument of `fit`",
+            f"`{link.name}`",
+        )
+    return made
+
+
+def _described(writer: KerasWriter, module: str, link: LossLink | MetricLink, outputs: Sequence[str]) -> dict[str, Any]:
+    """The JSON of a loss or metric. Raises `UnsupportedFeature`."""
+    fields = link.fields
+    type_ = str(getattr(fields, "type", ""))
+    known = LOSSES if module == "losses" else METRICS
+    if type_ not in known:
+        raise UnsupportedFeature(f"Keras has no {type_}")
+    if link.sources[0] not in outputs:
+        raise UnsupportedFeature(f"`{link.sources[0]}` is not an output of the net")
+    if len(link.sources) != 2 or link.sources[1] not in writer.net.inputs:
+        raise UnsupportedFeature("Keras compares an output with data alone")
+    tensor = writer.model.outputs[outputs.index(link.sources[0])]
+    if type_ in ALONG_LAST and not tensor.plain:
+        raise UnsupportedFeature("Keras looks along the channels, which are last there")
+    config: dict[str, Any] = {"name": link.name}
+    for key, field in type(fields).model_fields.items():
+        value = getattr(fields, key)
+        if key in _APART:
+            continue
+        if key == "axis" and value is not None and tensor.rows is None:
+            axes = [tensor.axis(axis) for axis in (value if isinstance(value, (list, tuple)) else [value])]
+            last = axes == [len(tensor.order) - 1]
+            value = -1 if last else axes if isinstance(value, (list, tuple)) else axes[0]
+            if key in _ABSENT.get((module, type_), ()) and not last:
+                raise UnsupportedFeature("Keras looks along the last axis")
+        elif key in _ABSENT.get((module, type_), ()) or key == "class_weight":
+            if value != field.default:
+                raise UnsupportedFeature(f"Keras's {type_} has no `{key}`")
+            continue
+        if key == "reduction" and value not in _REDUCTIONS:
+            raise UnsupportedFeature(f"Keras has no reduction `{value}`")
+        if key not in _ABSENT.get((module, type_), ()):
+            config[key] = plain(value)
+    return {"module": f"keras.{module}", "class_name": type_, "config": config, "registered_name": None}
+
+
+MOST_NAMED = 6
+"""Number of layers that a note names."""
+_HANDLED = ("type", "learning_rate", "weight_decay", "weight_decay_norm", "decoupled_weight_decay", *CLIPPING)
+"""Fields of solvers that are not fields of an optimizer, or are written by others."""
+
+
+def write_training(made: Exportable, writer: KerasWriter) -> None:
+    """Compile the model like the training; settings without a counterpart are noted and left out."""
+    for key in ("learning_rate_multiplier", "weight_decay_multiplier"):
+        named = [f"`{link.name}`" for link in writer.links if getattr(link.fields, key) != 1.0]
+        if named:
+            writer.note(f"`{key}` of {', '.join(named[:MOST_NAMED])}{' …' if named[MOST_NAMED:] else ''} is left out")
+    if made.train is None:
+        return
+    solver: Any = made.train.solver
+    if solver.type not in FIELDS:
+        writer.note(f"the training is left out: {solver.type} is not written as an optimizer of Keras")
+        return
+    compared = judged(writer)
+    if not compared:
+        writer.note("the training is left out: a Keras model cannot be compiled with any of its losses")
+        return
+    rate = _rate(made.train, made.step, writer)
+    writer.model.compiled = {"optimizer": _optimizer(made.train, rate, made.step, writer), **compared}
+    if made.step:
+        writer.model.optimizer = variables(made, rate, writer)
+
+
+def _optimizer(train: TrainSpec, rate: Any, step: int, writer: KerasWriter) -> dict[str, Any]:
+    """The JSON of the optimizer."""
+    solver: Any = train.solver
+    type_ = str(solver.type)
+    config: dict[str, Any] = {"name": keras_snake(type_), "learning_rate": rate}
+    momenta = _momenta(train, step, writer)
+    config |= {key: plain(momenta.get(key, getattr(solver, key))) for key in FIELDS[type_]}
+    config |= {key: getattr(solver, key) for key in CLIPPING}
+    config["weight_decay"] = (
+        solver.weight_decay if solver.decouples and (solver.weight_decay or type_ in DECAYS) else None
+    )
+    handled = (*_HANDLED, *FIELDS[type_])
+    if type_ == "Muon":
+        config |= dict(zip(COEFFICIENTS, solver.ns_coefficients, strict=True)) | excluded(solver, writer)
+        handled += ("ns_coefficients", "exclude", "flatten")
+    if solver.weight_decay and not solver.decouples:
+        writer.note("`weight_decay` of the solver is left out: Keras's is decoupled")
+    for key, field in type(solver).model_fields.items():
+        if key not in handled and getattr(solver, key) != field.default:
+            more = ": the weights are the averages that evaluation uses" if key == "ema" else ""
+            writer.note(f"`{key}` of the solver is left out{more}")
+    if train.train.accumulate > 1:
+        writer.note("`accumulate` of the training is left out")
+    scale = train.train.scaling
+    if scale is not None and scale.growth_steps is None:
+        config["loss_scale_factor"] = scale.initial
+    elif scale is not None:
+        writer.note("a `loss_scale` that adapts is left out")
+    return {"module": "keras.optimizers", "class_name": type_, "config": config, "registered_name": None}
+
+
+def _momenta(train: TrainSpec, step: int, writer: KerasWriter) -> dict[str, float]:
+    """The values of scheduled momenta at the step, since Keras's momenta are numbers."""
+    solver: Any = train.solver
+    found = {name: _at(schedule, train, step) for name, schedule in solver.scheduled_momenta().items()}
+    for name, now in found.items():
+        writer.note(f"`{name}` of the solver is the number {now:g}: Keras does not support a schedule for it")
+    return found
+
+
+def _at(schedule: Any, train: TrainSpec, step: int) -> float:
+    """The value of a schedule at a step; the first one if the training's length in steps is not known."""
+    return float(schedule.value(*((0, 1) if train.train.max_steps is None else (step, train.train.max_steps))))
+
+
+def _rate(train: TrainSpec, step: int, writer: KerasWriter) -> Any:
+    """The learning rate: a number, or the JSON of a schedule; its value at the step if Keras does not have it."""
+    rate: Any = train.solver.learning_rate  # type: ignore[attr-defined]  # of every solver
+    total = train.train.max_steps
+    if rate.type == "Constant":
+        return rate.initial
+    then, more = rate, {}
+    if rate.type == "Warmup" and rate.then.type == "CosineDecay":
+        then = rate.then
+        more = {"initial_learning_rate": rate.initial, "warmup_target": then.initial, "warmup_steps": rate.steps}
+        total = None if total is None else total - rate.steps
+    fields = SCHEDULES.get(then.type)
+    if fields is not None and getattr(then, "decay_steps", 0) is None and total is not None:
+        then = then.model_copy(update={"decay_steps": total})
+    told = {} if fields is None else {old: plain(getattr(then, new)) for old, new in fields.items()}
+    odd = then.type == "InverseTimeDecay" and then.power != 1
+    if fields is None or None in told.values() or odd:
+        now = _at(rate, train, step)
+        writer.note(f"the learning rate is the number {now:g}: Keras has no {rate.type} like that")
+        return now
+    config = {**told, **more, "name": then.type}
+    return {"module": "keras.optimizers.schedules", "class_name": then.type, "config": config, "registered_name": None}

@@ -1,0 +1,258 @@
+"""How the axes of Keras's tensors are ordered here, and how the readers of a tensor want them.
+
+Each tensor has an order: axis k in Keras is axis `order[k]` here. Images are channels-last there and channels-first
+here, sequences are the same; elementwise layers, and those along given axes, take any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from netspec.exchange.axis_view import AxisView
+from netspec.exchange.formats.keras.importing.config import ConfiguredLayer, LayerCall, ModelGraph, is_operation
+from netspec.exchange.formats.keras.names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT, layer_type
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from netspec.graph.value import Value
+
+
+Order = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SampleIndices:
+    """How a tensor combines all samples of a batch, which no layer here can read."""
+
+    rows: int = 0
+    """Number of rows per sample, if axis 0 in Keras has the rows of all samples (axis 1 here); 0: it is the batch."""
+    first: int | None = None
+    """The first index, if the elements are the indices of the samples, which are not part of the net."""
+    numbered: bool = False
+    """Whether each row in Keras begins with the index of its sample, which is left out here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorView(AxisView):
+    """A tensor of Keras in the net, and its value there. `source` is its name in the field `from` of layers."""
+
+    value: Value
+    rows: Any = None
+    """For a flattened image: feature i in Keras is feature `rows[i]` here. Only layers whose weights can be
+    reordered, and elementwise ones, read such a tensor."""
+    is_input: bool = False
+    through: SampleIndices | None = None
+    """Set if the tensor combines all samples."""
+
+    @property
+    def order(self) -> Order:
+        """The axis of the net for each axis in Keras."""
+        return tuple(self.flat)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape in Keras's order, with the batch."""
+        return tuple(self.value.shape[axis] for axis in self.order)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its elements have Keras's order."""
+        return self.order == identity(len(self.order)) and self.rows is None
+
+
+def identity(rank: int) -> Order:
+    """The order of axes of Keras."""
+    return tuple(range(rank))
+
+
+def channels_first(rank: int, lead: int = 1) -> Order:
+    """The order of an image that is channels-last in Keras; `lead` axes precede those of each image."""
+    if rank < lead + 2:
+        return identity(rank)
+    return (*range(lead), *range(lead + 1, rank), lead)
+
+
+def moved(order: Order, wanted: Order) -> tuple[int, ...]:
+    """The permutation for Transpose that gives a tensor the wanted order."""
+    found = [0] * len(order)
+    for have, want in zip(order, wanted, strict=True):
+        found[want] = have
+    return tuple(found)
+
+
+def axis_here(axis: int, order: Order) -> int:
+    """The axis here of an axis of Keras, which counts from the end if negative."""
+    rank = len(order)
+    return order[axis] if -rank <= axis < rank else axis
+
+
+def moves_nothing(shape: tuple[int, ...], order: tuple[int, ...]) -> bool:
+    """Whether transposing an array of that shape leaves the order of its elements unchanged."""
+    large = [axis for axis in order if shape[axis] != 1]
+    return large == sorted(large)
+
+
+def turned_rows(shape: tuple[int, ...], order: tuple[int, ...]) -> NDArray[Any]:
+    """For each feature of a sample flattened in Keras, its index here; `shape` is that here, without the batch."""
+    import numpy as np
+
+    places = np.arange(int(np.prod(shape, dtype=np.int64)))
+    return places.reshape(shape).transpose(order).ravel()
+
+
+KEEPS = frozenset(
+    (
+        "Activation", "ReLU", "LeakyReLU", "ELU", "ThresholdedReLU", "Dropout", "AlphaDropout", "GaussianDropout",
+        "GaussianNoise", "Identity", "ActivityRegularization", "Add", "Subtract", "Multiply", "Average", "Maximum",
+        "Minimum", "Rescaling", "BatchNormalization", "LayerNormalization", "GroupNormalization", "Normalization",
+        "RMSNormalization", "UnitNormalization", "Softmax", "Concatenate", "PReLU", "Merge", "SpatialDropout1D",
+        "SpatialDropout2D", "SpatialDropout3D",
+    )
+)  # fmt: skip
+"""Layers that take their input in any order of axes, and keep that order."""
+PASSES_ROWS = frozenset(
+    (
+        "Activation", "ReLU", "LeakyReLU", "ELU", "ThresholdedReLU", "Dropout", "AlphaDropout", "GaussianDropout",
+        "GaussianNoise", "Identity", "ActivityRegularization", "BatchNormalization",
+    )
+)  # fmt: skip
+"""Those of them that take a flattened image with its features in another order."""
+OF_ELEMENTS = frozenset(
+    (
+        "Add", "Subtract", "Multiply", "Divide", "TrueDivide", "Power", "Maximum", "Minimum", "Clip", "Exp", "Log",
+        "Sqrt", "Square", "Abs", "Absolute", "Negative", "Relu", "Relu6", "Sigmoid", "Tanh", "Silu", "Gelu", "Elu",
+        "LeakyRelu", "HardSigmoid", "HardSilu", "Softplus", "Softsign", "Selu", "Cast", "Concatenate", "Pad",
+    )
+)  # fmt: skip
+"""Operations that take any order of axes, too: the readers of their result decide which one is best."""
+
+
+@dataclass(frozen=True)
+class LayoutPreference:
+    """The order of axes that a layer needs for its input."""
+
+    kind: Literal["first", "plain", "any", "none"]
+    """Images channels-first; Keras's order; any order; or any order, without a preference for others."""
+    lead: int = 1
+    """For channels-first: the number of axes before those of an image."""
+
+
+def wish_of(class_name: str, config: Mapping[str, Any], module: str | None = "", wrapped: int = 0) -> LayoutPreference:
+    """The preference of a layer; `wrapped` is the number of TimeDistributed wrappers of its model."""
+    type_ = layer_type(class_name)
+    if type_ in ("TimeDistributed", "SpectralNormalization", "Bidirectional"):
+        inner = config.get("layer") or config.get("forward_layer")
+        if isinstance(inner, dict) and isinstance(inner.get("config"), dict):
+            more = int(type_ == "TimeDistributed")
+            return wish_of(str(inner.get("class_name")), inner["config"], "", wrapped + more)
+        return LayoutPreference("plain")
+    if is_operation(module) or type_ in ("TFOpLambda", "SlicingOpLambda"):
+        return LayoutPreference("any" if type_ in OF_ELEMENTS else "none")
+    if type_ in KEEPS:
+        return LayoutPreference("any")
+    if type_ in ("Flatten", "Reshape"):
+        return LayoutPreference("none")
+    if type_ in SPATIAL_WITHOUT_FORMAT or DATA_FORMAT.fullmatch(type_):
+        lead = 1 + wrapped + type_.startswith("ConvLSTM")
+        first = data_format(config) == "channels_first" and type_ not in SPATIAL_WITHOUT_FORMAT
+        return LayoutPreference("plain") if first else LayoutPreference("first", lead)
+    return LayoutPreference("plain")
+
+
+def data_format(config: Mapping[str, Any]) -> str:
+    """The `data_format` of a layer. Keras 1 called it `dim_ordering`, with `th` for channels-first."""
+    old = {"th": "channels_first", "tf": "channels_last"}.get(str(config.get("dim_ordering")))
+    return str(config.get("data_format") or old or "channels_last")
+
+
+def order_of_input(wishes: Sequence[LayoutPreference], rank: int) -> Order:
+    """The axis order that the layers reading an input expect; channels-first for images if none has a preference."""
+    leads = [wish.lead for wish in wishes if wish.kind == "first"]
+    if leads:
+        return channels_first(rank, leads[0])
+    return identity(rank) if rank < 4 or any(wish.kind == "plain" for wish in wishes) else channels_first(rank)
+
+
+def wish_of_call(call: LayerCall) -> LayoutPreference:
+    """The preference of the layer that is called."""
+    layer = call.layer
+    return wish_of(layer.class_name, layer.config, layer.module, layer.wrapped)
+
+
+class TensorReaders:
+    """The calls that the outputs of a model need, and the readers of each tensor."""
+
+    def __init__(self, graph: ModelGraph) -> None:
+        self.calls = _reachable(graph)
+        self._results = {(output.call, output.index) for output in graph.outputs}
+        self._readers: dict[tuple[LayerCall, int], list[LayerCall]] = {}
+        for call in self.calls:
+            for tensor in call.tensors():
+                self._readers.setdefault((tensor.call, tensor.index), []).append(call)
+
+    def of(self, tensor: tuple[LayerCall, int]) -> list[LayerCall]:
+        """The calls that read a tensor."""
+        return self._readers.get(tensor, [])
+
+    def needs(self, tensor: tuple[LayerCall, int]) -> bool:
+        """Whether a tensor is read, or is an output of the model."""
+        return tensor in self._readers or tensor in self._results
+
+    def order_of_input(self, call: LayerCall, rank: int) -> Order:
+        """The order that the readers of an input need; channels-first for images if none needs one."""
+        return order_of_input(self._wishes((call, 0), set()), rank)
+
+    def _wishes(self, tensor: tuple[LayerCall, int], seen: set[tuple[LayerCall, int]]) -> list[LayoutPreference]:
+        found: list[LayoutPreference] = []
+        waiting = [tensor]
+        while waiting:
+            one = waiting.pop(0)
+            if one in seen:
+                continue
+            seen.add(one)
+            for call in self.of(one):
+                wish = wish_of_call(call)
+                if wish.kind == "any":
+                    waiting.append((call, 0))
+                elif wish.kind != "none":
+                    found.append(wish)
+        return found
+
+    def wants_first(self, call: LayerCall) -> int | None:
+        """The number of axes before those of an image, if the readers of a call's result need images channels-first."""
+        return next((wish.lead for wish in self._wishes((call, 0), set()) if wish.kind == "first"), None)
+
+    def absorbs_rows(self, call: LayerCall) -> bool:
+        """Whether all readers of the call's result take its features in another order."""
+        tensor = (call, 0)
+        if tensor in self._results:
+            return False
+        for reader in self.of(tensor):
+            layer, type_ = reader.layer, layer_type(reader.layer.class_name)
+            if layer.calls != 1 or layer.wrapped or len(reader.tensors()) != 1:
+                return False
+            if type_ != "Dense" and not (type_ in PASSES_ROWS and _of_elements(layer) and self.absorbs_rows(reader)):
+                return False
+        return True
+
+
+def _of_elements(layer: ConfiguredLayer) -> bool:
+    """Whether an elementwise layer is still elementwise with this configuration."""
+    function = layer.config.get("activation")
+    along = ("softmax", "log_softmax", "sparsemax", "glu")
+    return function not in along and not isinstance(function, dict) and not layer.config.get("noise_shape")
+
+
+def _reachable(graph: ModelGraph) -> list[LayerCall]:
+    """The calls that the outputs need, each after those that it reads."""
+    needed: set[LayerCall] = set()
+    waiting = [output.call for output in graph.outputs]
+    while waiting:
+        call = waiting.pop()
+        if call not in needed:
+            needed.add(call)
+            waiting += [one.call for one in call.tensors()]
+    return [call for call in graph.calls if call in needed]

@@ -1,0 +1,206 @@
+"""Operations that are not layers: `x + 1`, `keras.ops.mean(x)` of Keras 3, TFOpLambda of Keras 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from netspec.exchange.formats.keras.importing.axes import TensorView, axis_here
+from netspec.exchange.formats.keras.importing.config import CallOutput, LayerCall, is_operation
+from netspec.exchange.formats.keras.importing.fields import plain
+from netspec.exchange.formats.keras.importing.importer import KerasImporter
+from netspec.exchange.formats.keras.names import builtin, keras_snake
+from netspec.exchange.unsupported import UnsupportedFeature
+from netspec.schema.specs.kinds import ACTIVATIONS
+
+_REASONS: Mapping[str, str] = {
+    "it joins samples": (
+        "all_close corrcoef correlate cross flipud diag diagflat dot histogram in_top_k inner kron outer segment_max "
+        "segment_min segment_prod segment_sum segment_reduction tensordot vdot bincount "
+        "search_sorted c_dist trapezoid vander ravel broadcast_to size ndim unravel_index"
+    ),
+    "its code is not in the file": "associative_scan cond fori_loop jvp map scan switch vectorized_map while_loop",
+    "its result has no size that is known before": "nonzero unique ctc_decode",
+    "it computes with complex numbers": (
+        "angle fft fft2 ifft2 imag irfft isreal istft polar rfft stft view_as_complex view_as_real eig"
+    ),
+    "it decomposes matrices by an iterative procedure": (
+        "cholesky cholesky_inverse eigh inv logdet lstsq lu_factor matrix_rank pinv qr slogdet solve "
+        "solve_triangular svd"
+    ),
+    "it is a loss": "binary_crossentropy categorical_crossentropy ctc_loss psnr sparse_categorical_crossentropy ssim",
+    "it makes data, of no tensor": "arange empty_like full geomspace linspace logspace meshgrid",
+    "it selects the middle of sorted values": (
+        "argpartition median percentile quantile nanmedian nanpercentile nanquantile digitize"
+    ),
+    "it replaces values that are not numbers": (
+        "nan_to_num nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum nanvar"
+    ),
+    "it transforms images in a way that no layer does": (
+        "affine_transform elastic_transform extract_patches gaussian_blur hsv_to_rgb map_coordinates "
+        "perspective_transform rgb_to_hsv scale_and_translate sobel_edges rgb_to_grayscale"
+    ),
+    "it reads weights that belong to no layer": (
+        "batch_norm conv_transpose dot_product_attention layer_norm rms_norm separable_conv depthwise_conv"
+    ),
+    "it scatters to computed indices": "scatter slice_update",
+    "no layer computes this function": "arctan2 erfinv gcd i0 isclose is_in lcm nextafter rot90",
+    "its pattern is a language of its own": "rearrange",
+    "it cuts data into overlapping windows": "extract_sequences unfold",
+    "it has several results of which each is computed by itself: use operations of one": (
+        "moments dstack dsplit vsplit vstack"
+    ),
+    "its indices are a second tensor for all samples": "multi_hot saturate_cast",
+}
+REFUSED: Mapping[str, str] = {name: reason for reason, names in _REASONS.items() for name in names.split()}
+"""Reasons by the name of the operation."""
+
+
+_OLD = {
+    "truediv": "true_divide", "realdiv": "true_divide", "div": "true_divide", "divide": "true_divide",
+    "div_no_nan": "divide_no_nan", "reduce_mean": "mean", "reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min",
+    "reduce_prod": "prod", "concat": "concatenate", "pow": "power", "sub": "subtract", "mul": "multiply",
+    "neg": "negative", "absolute": "abs", "clip_by_value": "clip", "getitem": "get_item",
+    "rsub": "subtract", "expand_dims_v2": "expand_dims", "transpose_v2": "transpose", "squeeze_v2": "squeeze",
+    "exponential": "exp", "bias_add": "add", "gather": "take", "reverse": "flip", "floor_div": "floor_divide",
+    "ne": "not_equal", "eq": "equal", "conv1d": "conv", "conv2d": "conv", "conv3d": "conv",
+    **{f"{short}_pool{rank}": f"{kind}_pool"
+       for short, kind in (("max", "max"), ("avg", "average")) for rank in ("", "1d", "2d", "3d")},
+}  # fmt: skip
+"""TensorFlow's names of operations."""
+_NAMES = {"dims": "axes", "perm": "axes", "newshape": "shape", "x_min": "min", "x_max": "max", "clip_value_min": "min",
+          "clip_value_max": "max", "keep_dims": "keepdims", "indices_or_sections": "sections",
+          "num_or_size_splits": "sections", "x1": "x", "x2": "y", "a": "x", "b": "y", "input": "x", "inputs": "x",
+          "tensor": "x", "input_tensor": "x", "values": "x", "xs": "x", "features": "x", "logits": "x",
+          "multiples": "repeats", "paddings": "pad_width", "begin": "start_indices", "ksize": "pool_size",
+          "filter": "kernel", "filters": "kernel", "dilations": "dilation_rate", "method": "interpolation",
+          "depth": "num_classes", "bias": "y"}  # fmt: skip
+"""Other names of arguments."""
+
+_OF_CLASS = ("name", "trainable", "dtype", "function")
+"""Keys of a configuration that are not arguments of the operation."""
+_WITHOUT_EFFECT = ("args", "sorted", "fill_mode", "fill_value", "use_cudnn_on_gpu", "dtype_hint", "validate_indices")
+"""Arguments without effect, or that are read by position."""
+_USUAL: tuple[Any, ...] = ("NHWC", "channels_last", [], "")
+"""Values of arguments that equal the default behavior."""
+
+Operation: TypeAlias = "Callable[[KerasImporter, LayerCall, dict[str, Any]], None]"
+_OPERATIONS: dict[str, Operation] = {}
+
+
+def operation(*names: str) -> Callable[[Operation], Operation]:
+    """Decorator: the function imports these operations."""
+
+    def register(function: Operation) -> Operation:
+        _OPERATIONS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+class OperationArguments(dict[str, Any]):
+    """Arguments of an operation, which record those that were read."""
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        super().__init__(told)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, usual: Any = None) -> Any:
+        """As of a dict."""
+        self.asked.add(name)
+        return super().get(name, usual)
+
+    def overlooked(self) -> list[str]:
+        """Arguments with an effect that were not read."""
+        return [
+            name
+            for name, value in self.items()
+            if name not in self.asked and value is not None and value is not False and value not in _USUAL
+        ]
+
+
+def arguments(call: LayerCall) -> OperationArguments:
+    """The arguments of an operation by Keras 3's names; those without a name are in `args`."""
+    config, name = call.layer.config, name_of(call)
+    given = {_NAMES.get(key, key): value for key, value in config.items() if key not in _OF_CLASS}
+    if name == "cast":
+        given["dtype"] = config.get("dtype")
+    given |= {_NAMES.get(key, key): value for key, value in call.kwargs.items() if value is not None and key != "name"}
+    named = [key for key in ("condition", "x", "y") if key in given]
+    found = OperationArguments({**given, "args": [*call.args, *(given[key] for key in named)]})
+    found.asked.update(named, _WITHOUT_EFFECT)
+    return found
+
+
+def operate(importer: KerasImporter, call: LayerCall) -> None:
+    """Import an operation, or raise `UnsupportedFeature`."""
+    given, name = arguments(call), name_of(call)
+    if call.layer.wrapped:
+        raise UnsupportedFeature("it is inside a model that is TimeDistributed")
+    found = _OPERATIONS.get(name)
+    if found is not None:
+        found(importer, call, given)
+        if overlooked := given.overlooked():
+            raise UnsupportedFeature(f"the operation {name[:60]!r} has no `{overlooked[0][:40]}` here")
+    elif name in ACTIVATIONS and builtin("activation", name):
+        _activation(importer, call, name, given)
+    else:
+        reason = REFUSED.get(name)
+        raise UnsupportedFeature(f"there is no layer for the operation {name[:60]!r}{f': {reason}' if reason else ''}")
+
+
+def operations() -> list[str]:
+    """Names of the operations that are imported, without activation functions."""
+    return list(_OPERATIONS)
+
+
+def is_read(name: str) -> bool:
+    """Whether an operation of this name is imported."""
+    return name in _OPERATIONS or (name in ACTIVATIONS and builtin("activation", name) is not None)
+
+
+def name_of(call: LayerCall) -> str:
+    """The name of the operation in Keras 3."""
+    config = call.layer.config
+    if "function" not in config and is_operation(call.layer.module):
+        name = keras_snake(call.layer.class_name)
+        return "abs" if name == "absolute" else name
+    name = str(config.get("function", keras_snake(call.layer.class_name))).rpartition(".")[2]
+    return _OLD.get(name, name)
+
+
+def one(importer: KerasImporter, given: Mapping[str, Any]) -> TensorView:
+    """The tensor that the operation reads."""
+    first = given["args"][0] if given["args"] else None
+    if not isinstance(first, CallOutput):
+        raise UnsupportedFeature("its input is not the result of a layer")
+    return importer.get(first)
+
+
+def argument(given: Mapping[str, Any], name: str, index: int, usual: Any = None) -> Any:
+    """An argument by its name, or by its position."""
+    if name in given:
+        return plain(given[name])
+    args = given["args"]
+    return plain(args[index]) if index < len(args) else usual
+
+
+def _activation(importer: KerasImporter, call: LayerCall, name: str, given: Mapping[str, Any]) -> None:
+    held = one(importer, given)
+    declared = ACTIVATIONS[name].model_fields
+    named = {**given, **call.layer.config}  # by the function's own names
+    told = {key: each for key, each in named.items() if key in declared and key != "axis"}
+    found = {key: plain(each) for key, each in told.items() if each is not None}
+    fields: dict[str, Any] = {"activation": {"type": name, **found} if found else name}
+    if "axis" in declared:
+        fields["axis"] = axis_here(int(given.get("axis", -1)), held.order)
+    importer.put(call, *importer.add(call, "Activation", fields, [held], held.order))
+
+
+def keeping(importer: KerasImporter, call: LayerCall, held: TensorView, type_: str, fields: Mapping[str, Any]) -> None:
+    """Add an elementwise layer, which keeps the order of axes."""
+    importer.put(call, *importer.add(call, type_, fields, [held], held.order))

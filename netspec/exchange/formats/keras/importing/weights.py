@@ -1,0 +1,235 @@
+"""Load the arrays of a file into layers: by path from a `.weights.h5`, by order from the older layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import Problem
+from netspec.exchange.containers.hdf5 import Hdf5
+from netspec.exchange.formats.keras.importing.archive import KerasFile
+from netspec.exchange.formats.keras.importing.importer import LayerWeights
+from netspec.exchange.formats.keras.names import MORE, Variable, flat, from_keras, layer_type
+from netspec.exchange.interface import WithoutNet
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_GATES_OF_LSTM = 4
+_RECURRENT = {12: (0, 6, 3, 9), 9: (0, 3, 6)}
+"""Keras 1 has a matrix per gate: the indices of those that are one array here, for LSTM and GRU."""
+
+
+def give(file: KerasFile, wanted: Sequence[LayerWeights]) -> list[Problem]:
+    """Fill the arrays of the layers; return problems of missing arrays and wrong shapes."""
+    if file.weights is None:
+        return [Problem(f"{file.name} has no weights", expected="a model that was saved with its weights")]
+    if is_tree(file.weights):
+        return _from_tree(file, file.weights, wanted)
+    return _in_order(file, file.weights, wanted)
+
+
+def is_tree(file: Hdf5) -> bool:
+    """Whether the file has the layout of Keras 3's weights."""
+    return file.attribute("", "layer_names") is None and "model_weights" not in file
+
+
+class WeightTree:
+    """A `.weights.h5`: arrays by the paths of Keras 3.15, also from files of earlier versions."""
+
+    def __init__(self, file: Hdf5) -> None:
+        self.file = file
+        self.paths = {_modern(path): path for path in file.paths() if "/seed_generator/" not in path}
+
+    def __contains__(self, path: str) -> bool:
+        return _modern(path) in self.paths
+
+    def name(self, place: str) -> str:
+        """The name of the layer at a path; empty if the file does not state it."""
+        found = self.file.attribute(f"{place}/vars", "name")
+        return found if isinstance(found, str) else ""
+
+    def array(self, path: str) -> NDArray[Any]:
+        """The array at a path."""
+        return self.file.array(self.paths[_modern(path)])
+
+
+def _modern(path: str) -> str:
+    """Paths of Keras 2.12 to 3.0 in the current form: `layers` had another name, Windows its own separator."""
+    parts = path.replace("\\", "/").split("/")
+    return "/".join("layers" if part == "_layer_checkpoint_dependencies" else part.lstrip("_") for part in parts)
+
+
+def _from_tree(file: KerasFile, weights: Hdf5, wanted: Sequence[LayerWeights]) -> list[Problem]:
+    tree = WeightTree(weights)
+    problems = []
+    for one in wanted:
+        for variable in one.variables:
+            path = f"{one.layer.group}/{variable.path}"
+            if path not in tree:
+                problems.append(_missing(file, one, variable))
+                continue
+            problems += put(file, one, variable, tree.array(path))
+    return problems
+
+
+def _missing(file: KerasFile, one: LayerWeights, variable: Variable) -> Problem:
+    return Problem(f"{file.name}: the weight `{variable.state}` of the layer `{one.layer.name}` is missing",
+                   expected=str(list(one.shapes[one.prefix + variable.state])))  # fmt: skip
+
+
+def _of_cudnn(
+    expected: Sequence[tuple[LayerWeights, Variable | None]], arrays: list[NDArray[Any]]
+) -> list[NDArray[Any]]:
+    """Arrays of CuDNNLSTM and CuDNNGRU in the layout of LSTM and GRU: a larger bias identifies them, as in Keras 2.
+
+    cuDNN has a matrix (units, features) per gate, stored with the shape (features, units), and two biases, which an
+    LSTM adds and a GRU keeps.
+    """
+    import numpy as np
+
+    found = list(arrays)
+    for index, (_, variable) in enumerate(expected[: len(arrays)]):
+        if variable is None or variable.name != "bias" or index < 2:
+            continue
+        kernel, recurrent, bias = found[index - 2 : index + 1]
+        if recurrent.ndim != 2 or kernel.ndim != 2:
+            continue
+        if bias.shape != (2 * recurrent.shape[1],) or kernel.shape[1:] != recurrent.shape[1:]:
+            continue
+        units, gates = recurrent.shape[0], recurrent.shape[1] // max(1, recurrent.shape[0])
+        for place, array in ((index - 2, kernel), (index - 1, recurrent)):
+            parts = np.split(array, gates, axis=1)
+            found[place] = np.concatenate([part.reshape(units, -1).T for part in parts], axis=1)
+        found[index] = bias.reshape(2, -1).sum(axis=0) if gates == _GATES_OF_LSTM else bias.reshape(2, -1)
+    return found
+
+
+def put(file: KerasFile, one: LayerWeights, variable: Variable, array: NDArray[Any]) -> list[Problem]:
+    """Give a layer an array in the order of axes that it has here."""
+    found = fitted(array, variable, one, flipped=file.backend == "theano")
+    shape = one.shapes[one.prefix + variable.state]
+    if found is None or found.shape != shape:
+        return [
+            Problem(f"{file.name}: the weight `{variable.state}` of the layer `{one.layer.name}` has another shape",
+                    expected=str(list(shape)), got=str(list(array.shape if found is None else found.shape)))
+        ]  # fmt: skip
+    one.draft.arrays[one.prefix + variable.state] = found
+    return []
+
+
+def fitted(array: NDArray[Any], variable: Variable, one: LayerWeights, *, flipped: bool = False) -> NDArray[Any] | None:
+    """An array in the layout of its state; None if it does not fit."""
+    import numpy as np
+
+    shape = one.shapes[one.prefix + variable.state]
+    if array.dtype.kind not in "fiu":
+        return None
+    try:
+        if variable.kind in ("kernel", "depthwise"):
+            array = _of_old(array, one, shape)
+            if flipped:  # Theano flipped kernels
+                array = array[tuple(slice(None, None, -1) for _ in array.shape[:-2])]
+        array = from_keras(array, variable)
+        convert = one.convert.get(variable.state)
+        array = array if convert is None else convert(array)
+    except (ValueError, IndexError):
+        return None
+    if array.size == int(np.prod(shape, dtype=np.int64)) and array.ndim != len(shape):
+        array = array.reshape(shape)
+    return np.array(array, np.float32, order="C")  # also without axes
+
+
+def _of_old(array: NDArray[Any], one: LayerWeights, shape: tuple[int, ...]) -> NDArray[Any]:
+    """A kernel in Keras 2's order of axes, from one that Keras 1 may have written in another order."""
+    if one.layer.class_name == "Deconvolution2D" and array.ndim == len(shape):  # (window…, in, out), or the reverse
+        if one.layer.config.get("dim_ordering") == "th":
+            return array.transpose(2, 3, 0, 1)
+        return array.transpose(0, 1, 3, 2)
+    if one.layer.config.get("dim_ordering") == "th":  # (out, in, window…)
+        return array.transpose(*range(2, array.ndim), 1, 0)
+    if array.ndim == len(shape) + 1 and array.shape[1] == 1:  # sequences were images of width 1
+        return array[:, 0]
+    return array
+
+
+def _in_order(file: KerasFile, weights: Hdf5, wanted: Sequence[LayerWeights]) -> list[Problem]:
+    """Read old files: a list of arrays for each layer of the model, trained ones first."""
+    stored = stored_in_order(weights)
+    problems: list[Problem] = []
+    left = {name: arrays for name, arrays in stored.items() if arrays}
+    for top, group in groupby(wanted, key=lambda one: one.layer.path[0]):
+        ones = list(group)
+        paths = left.get(top)
+        if paths is None:
+            problems.append(Problem(f"{file.name}: the layer `{top}` has no weights", expected=f"a group `{top}`"))
+            continue
+        problems += _one_layer(file, ones, {path: weights.array(path) for path in paths})
+    return problems
+
+
+def stored_in_order(weights: Hdf5) -> dict[str, list[str]]:
+    """Paths of the arrays of each layer, in the order of the file."""
+    root = "" if weights.attribute("", "layer_names") is not None else "model_weights"
+    names = weights.attribute(root, "layer_names")
+    if not isinstance(names, list):
+        weights.refuse("it does not list its layers")
+    found: dict[str, list[str]] = {}
+    for name in map(str, names):
+        group = f"{root}/{name}".lstrip("/")
+        listed = weights.attribute(group, "weight_names")
+        if group not in weights or not isinstance(listed, list):
+            weights.refuse(f"its layer {name[:100]!r} is missing, or does not list its weights")
+        found[name] = [f"{group}/{one}" for one in map(str, listed)]
+        for path in found[name]:
+            if not weights.holds(path):
+                weights.refuse(f"its weight {path[:100]!r} is missing")
+    return found
+
+
+def flat_order(wanted: Iterable[LayerWeights]) -> list[tuple[LayerWeights, Variable | None]]:
+    """The variables of layers in the order of an old file's list; None for one without a state here."""
+    trained: list[tuple[LayerWeights, Variable | None]] = []
+    others: list[tuple[LayerWeights, Variable | None]] = []
+    for one in wanted:
+        for variable in flat(one.variables, frozen=one.layer.frozen):
+            (trained if variable.trainable and not one.layer.frozen else others).append((one, variable))
+        others += [(one, None)] * len(MORE.get(layer_type(one.layer.class_name), ()))
+    return trained + others
+
+
+def _one_layer(file: KerasFile, ones: Sequence[LayerWeights], stored: dict[str, NDArray[Any]]) -> list[Problem]:
+    expected = flat_order(ones)
+    arrays, names = list(stored.values()), [path.split("/", 2)[-1] for path in stored]
+    if len(ones) == 1 and len(arrays) in _RECURRENT and len(expected) in (2, 3):
+        arrays = _gates_together(arrays)
+    if len(arrays) == len(expected) - sum(one is None for _, one in expected):
+        expected = [pair for pair in expected if pair[1] is not None]
+    if len(arrays) != len(expected):
+        name = ones[0].layer.path[0]
+        return [Problem(f"{file.name}: the layer `{name}` has another number of weights",
+                        expected=str(len(expected)), got=str(len(arrays)))]  # fmt: skip
+    problems = []
+    arrays = _of_cudnn(expected, arrays)
+    for (one, variable), array, name in zip(expected, arrays, [*names, *names], strict=False):
+        if variable is not None:
+            one.stored[variable.state] = name
+            problems += put(file, one, variable, array)
+    return problems
+
+
+def _gates_together(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    import numpy as np
+
+    first = _RECURRENT[len(arrays)]
+    return [np.concatenate([arrays[place + k] for place in first], axis=-1) for k in range(3)]
+
+
+def without_model(file: KerasFile) -> WithoutNet:
+    """The error for a file without a model, where one is needed."""
+    return WithoutNet(
+        f"{file.name} holds weights without the model they belong to",
+        expected="a model of Keras with its configuration",
+        hint="lay them onto a net: `netspec import FILE --net net.yaml`",
+    )

@@ -1,0 +1,382 @@
+"""What Keras 1 to 3 call things, and where they store a layer's variables: one table for importing and exporting.
+
+Layers, fields, initializers and the rest have Keras's names in netspec, so that only differences are listed. A name
+outside these tables is user-defined: its code is not in the file, and no built-in type replaces it. Names are
+case-sensitive, as in Keras. Sources: `ALL_OBJECTS`, `saving_lib`, `legacy_h5_format` and the layers' `build` of Keras
+3.15, and the modules `losses`, `metrics`, … of Keras 1.2 to 2.15.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from netspec.schema.specs.kinds import LayerFields
+from netspec.schema.specs.names import snake_case
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+OLD_NAMES: Mapping[str, str] = {
+    **{f"Convolution{rank}D": f"Conv{rank}D" for rank in (1, 2, 3)},
+    **{f"Convolution{rank}DTranspose": f"Conv{rank}DTranspose" for rank in (1, 2, 3)},
+    **{f"SeparableConvolution{rank}D": f"SeparableConv{rank}D" for rank in (1, 2)},
+    **{f"{kind}Pool{rank}D": f"{kind}Pooling{rank}D" for kind in ("Max", "GlobalMax") for rank in (1, 2, 3)},
+    **{f"AvgPool{rank}D": f"AveragePooling{rank}D" for rank in (1, 2, 3)},
+    **{f"GlobalAvgPool{rank}D": f"GlobalAveragePooling{rank}D" for rank in (1, 2, 3)},
+    "Deconvolution2D": "Conv2DTranspose",
+    "GroupedQueryAttention": "GroupQueryAttention",  # the class behind the name that Keras exports
+    "BatchNormalizationV1": "BatchNormalization",
+    "BatchNormalizationV2": "BatchNormalization",
+    "LSTMV2": "LSTM",
+    "GRUV2": "GRU",
+    "CuDNNLSTM": "LSTM",
+    "CuDNNGRU": "GRU",
+}
+"""Current and former names of Keras's classes, and the layer here."""
+
+CLASSES: Mapping[str, str] = {"GroupQueryAttention": "GroupedQueryAttention"}
+"""Layers whose class has another name in Keras and its files."""
+
+WITHOUT_MEANING = frozenset(
+    (
+        "name", "dtype", "batch_input_shape", "batch_shape", "input_shape", "input_dtype", "input_dim", "input_length",
+        "build_config", "seed", "unroll", "implementation", "use_cudnn", "flash_attention", "time_major",
+        "autocast",
+        "renorm_momentum", "sparse", "ragged", "optional", "dynamic", "virtual_batch_size", "consume_less",
+        "build_input_shape", "fused", "experimental_autocast", "zero_state", "query_shape", "key_shape", "value_shape",
+    )
+)  # fmt: skip
+"""Keys of a layer's configuration that do not affect its result, or are redundant."""
+
+SPATIAL_WITHOUT_FORMAT = ("ZeroPadding1D", "Cropping1D", "UpSampling1D", "SpatialDropout1D")
+"""Layers of sequences (batch, length, channels) without a `data_format`."""
+
+DATA_FORMAT = re.compile(
+    r"(Depthwise|Separable)?Conv\dD(Transpose)?|ConvLSTM\dD|(Global|Adaptive)?(Max|Average)Pooling\dD|UpSampling[23]D"
+    r"|ZeroPadding\dD|Cropping[23]D|SpatialDropout[23]D|Resizing|CenterCrop|Flatten"
+)
+"""Layers that have a `data_format` in Keras, whose default is channels-last."""
+
+Kind = Literal["plain", "kernel", "depthwise", "sample", "axes"]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of a layer: its state here, and its path in Keras's files."""
+
+    state: str
+    """Name within the layer here: `kernel`, `query/kernel`."""
+    group: str
+    """Group within that of the layer in a `.weights.h5`: `cell`, `query_dense`; empty for its own variables."""
+    index: int
+    """Index among the variables of its group: the dataset `GROUP/vars/INDEX`."""
+    name: str
+    """Keras's name: `kernel`."""
+    trainable: bool
+    """Whether it is trained, unless the layer is frozen. Old files have the others after all trained ones."""
+    kind: Kind
+    """The order of its axes: a `kernel` is (window…, in, out) in Keras and (out, in, window…) here, a `depthwise` one
+    (window…, channels, multiplier) and (channels · multiplier, 1, window…), a `sample` has those of the layer's input,
+    `axes` some of those; others are the same."""
+    multiplier: int = 1
+    """The channel multiplier of a depthwise kernel."""
+
+    @property
+    def path(self) -> str:
+        """The dataset within the layer's group."""
+        return f"{self.group}/vars/{self.index}".lstrip("/")
+
+
+UNTRAINED = ("moving_mean", "moving_variance", "mean", "variance", "vector_u")
+"""Variables without gradients."""
+UNKNOWN = ("num_batches_tracked",)
+"""States without a variable in Keras."""
+
+MORE: Mapping[str, tuple[str, ...]] = {"Normalization": ("count",)}
+"""Variables that Keras has after those of the layer here."""
+
+_PARTS: Mapping[str, Mapping[str, str]] = {
+    "MultiHeadAttention": {
+        "query": "query_dense", "key": "key_dense", "gate": "_gate_dense", "value": "value_dense",
+        "attention_output": "output_dense",
+    },
+    "GroupQueryAttention": {
+        "query": "_query_dense", "key": "_key_dense", "value": "_value_dense", "gate": "_gate_dense",
+        "attention_output": "_output_dense",
+    },
+}  # fmt: skip
+"""Layers of layers: the first part of a state's name → the group of that part, in Keras's order."""
+
+_RECURRENT = ("SimpleRNN", "LSTM", "GRU", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
+"""Layers whose variables are those of a cell."""
+
+
+def layer_type(class_name: str) -> str:
+    """The type of layer here for a class of Keras, if there is one."""
+    return OLD_NAMES.get(class_name, class_name)
+
+
+def class_name(type_: str) -> str:
+    """The class of Keras for a type of layer here, if there is one."""
+    return CLASSES.get(type_, type_)
+
+
+def keras_snake(name: str) -> str:
+    """A class's name as Keras writes it in paths: `Conv2D` is conv2d, `PReLU` p_re_lu."""
+    text = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", re.sub(r"\W+", "", name))
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", text).lower()
+
+
+def numbered(names: Iterable[str]) -> Iterator[str]:
+    """Names as Keras makes them unique in a container: `dense`, `dense_1`, …"""
+    seen: dict[str, int] = {}
+    for name in names:
+        seen[name] = seen.get(name, -1) + 1
+        yield f"{name}_{seen[name]}" if seen[name] else name
+
+
+def variables(layer: LayerFields, states: Iterable[str]) -> list[Variable]:
+    """The variables of a layer with these states, in the order of Keras's `weights`."""
+    found = [_variable(layer, state) for state in states if state.rpartition("/")[2] not in UNKNOWN]
+    parts = list(_PARTS.get(_type(layer), {}))
+    if parts:  # states that Keras does not have come last
+        found.sort(key=lambda one: [*parts, one.state].index(one.state.partition("/")[0]))
+    counts: dict[str, int] = {}
+    made: dict[str, Variable] = {}
+    for one in sorted(found, key=lambda one: not one.trainable):
+        alone = (
+            one.name == "reverse_embeddings" and not counts
+        )  # those of the direction that the net does not use are first
+        first = alone or one.name == "vector_u"  # the kernel that it belongs to comes before it, again
+        counts[one.group] = counts.get(one.group, -1) + 1
+        made[one.state] = replace(one, index=counts[one.group] + first)
+    return [made[one.state] for one in found]
+
+
+def flat(those: Iterable[Variable], *, frozen: bool = False) -> list[Variable]:
+    """Variables in the order of old files: trained ones first. A frozen layer has none of these."""
+    return list(those) if frozen else sorted(those, key=lambda one: not one.trainable)
+
+
+def _type(layer: object) -> str:
+    return str(getattr(layer, "type", ""))
+
+
+def _variable(layer: LayerFields, state: str) -> Variable:
+    owner, group, name = _place(layer, state)
+    multiplier = getattr(owner, "depth_multiplier", 1)
+    kind: Kind = "plain"
+    if "Conv" in _type(owner) and name.endswith("kernel"):
+        kind = "depthwise" if _type(owner).startswith("Depthwise") or name.startswith("depthwise_") else "kernel"
+    elif _type(owner) == "PReLU":
+        kind = "sample"
+    elif _type(owner) in ("LayerNormalization", "RMSNormalization", "Normalization"):
+        kind = "axes"
+    return Variable(state, group, 0, name, name not in UNTRAINED, kind, multiplier)
+
+
+def _place(layer: Any, state: str) -> tuple[Any, str, str]:
+    """The innermost layer or cell with the state, its group, and the state's name there."""
+    type_, (first, _, rest) = _type(layer), state.partition("/")
+    if type_ == "Bidirectional" and rest:
+        way = first.partition("_")[0]
+        inner = layer.backward_layer if way == "backward" and layer.backward_layer is not None else layer.layer
+        return _below(f"{way}_layer", inner, rest)
+    if type_ in ("TimeDistributed", "SpectralNormalization") and rest:
+        return _below("layer", layer.layer, rest)
+    if type_ == "RNN" and rest:
+        return _below("cell", layer.cell, rest)
+    if type_ == "StackedRNNCells" and rest:
+        names = list(numbered(snake_case(_type(cell)) for cell in layer.cells))
+        return _below(f"cells/{first}", layer.cells[names.index(first)], rest)
+    if type_ in _PARTS and rest:
+        return layer, _PARTS[type_][first], rest
+    return layer, "cell" if type_ in _RECURRENT else "", state
+
+
+def _below(group: str, inner: Any, state: str) -> tuple[Any, str, str]:
+    owner, more, name = _place(inner, state)
+    return owner, f"{group}/{more}".rstrip("/"), name
+
+
+def from_keras(array: NDArray[Any], variable: Variable) -> NDArray[Any]:
+    """A kernel with its axes in the order of netspec; other arrays unchanged."""
+    if variable.kind not in ("kernel", "depthwise"):
+        return array
+    window = tuple(range(array.ndim - 2))
+    if variable.kind == "kernel":
+        return array.transpose(array.ndim - 1, array.ndim - 2, *window)
+    turned = array.transpose(array.ndim - 2, array.ndim - 1, *window)
+    return turned.reshape(-1, 1, *array.shape[:-2])
+
+
+def to_keras(array: NDArray[Any], variable: Variable) -> NDArray[Any]:
+    """A kernel with its axes in the order of Keras; other arrays unchanged."""
+    if variable.kind not in ("kernel", "depthwise"):
+        return array
+    window = tuple(range(2, array.ndim))
+    if variable.kind == "kernel":
+        return array.transpose(*window, 1, 0)
+    apart = array.reshape(-1, variable.multiplier, *array.shape[2:])
+    return apart.transpose(*window, 0, 1)
+
+
+Form = Literal["class", "function", "text"]
+"""How a file refers to a loss or metric: by a class, by a function, or by the string that `compile` was given."""
+
+LOSSES = frozenset(
+    (
+        "SparseCategoricalCrossentropy", "CategoricalCrossentropy", "BinaryCrossentropy", "Circle", "Hinge",
+        "SquaredHinge", "CategoricalHinge", "Dice", "Tversky", "KLDivergence", "Poisson",
+        "CategoricalFocalCrossentropy", "BinaryFocalCrossentropy", "CategoricalGeneralizedCrossEntropy",
+        "MeanSquaredError", "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredLogarithmicError",
+        "LogCosh", "Huber", "CosineSimilarity", "CTC",
+    )
+)  # fmt: skip
+"""Losses that Keras has too, with the same fields."""
+METRICS = frozenset(
+    (
+        "Accuracy", "SparseCategoricalAccuracy", "CategoricalAccuracy", "BinaryAccuracy",
+        "SparseTopKCategoricalAccuracy", "TopKCategoricalAccuracy", "TruePositives", "FalsePositives", "TrueNegatives",
+        "FalseNegatives", "Precision", "Recall", "SensitivityAtSpecificity", "SpecificityAtSensitivity",
+        "PrecisionAtRecall", "RecallAtPrecision", "IoU", "BinaryIoU", "MeanIoU", "OneHotIoU", "OneHotMeanIoU",
+        "PearsonCorrelation", "ConcordanceCorrelation", "R2Score", "AUC", "F1Score", "FBetaScore", "Hinge",
+        "SquaredHinge", "CategoricalHinge", "BinaryCrossentropy", "CategoricalCrossentropy",
+        "SparseCategoricalCrossentropy", "KLDivergence", "Poisson", "MeanSquaredError", "RootMeanSquaredError",
+        "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredLogarithmicError", "LogCoshError",
+        "CosineSimilarity",
+    )
+)  # fmt: skip
+"""Metrics that Keras has too, with the same fields."""
+ALONG_LAST = ("CategoricalHinge", "KLDivergence", "Circle", "CTC", "R2Score", "F1Score", "FBetaScore")
+"""Losses and metrics that reduce the last axis, which is that of the channels in Keras, and have no `axis` field."""
+
+_SHARED_FUNCTIONS: Mapping[str, str] = {
+    **{keras_snake(one): one for one in (
+        "MeanSquaredError", "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredLogarithmicError", "Hinge",
+        "SquaredHinge", "CategoricalHinge", "Poisson", "BinaryCrossentropy", "CategoricalCrossentropy",
+        "SparseCategoricalCrossentropy",
+    )},
+    "kl_divergence": "KLDivergence", "kullback_leibler_divergence": "KLDivergence",
+}  # fmt: skip
+"""Functions that are both losses and metrics."""
+LOSS_FUNCTIONS: Mapping[str, str] = {
+    **_SHARED_FUNCTIONS,
+    "binary_focal_crossentropy": "BinaryFocalCrossentropy", "categorical_focal_crossentropy":
+    "CategoricalFocalCrossentropy", "categorical_generalized_cross_entropy": "CategoricalGeneralizedCrossEntropy",
+    "circle": "Circle", "cosine_similarity": "CosineSimilarity", "ctc": "CTC", "dice": "Dice", "huber": "Huber",
+    "huber_loss": "Huber", "log_cosh": "LogCosh", "logcosh": "LogCosh", "tversky": "Tversky",
+}  # fmt: skip
+"""Functions of Keras's `losses` by their own names."""
+METRIC_FUNCTIONS: Mapping[str, str] = {
+    **_SHARED_FUNCTIONS,
+    **{keras_snake(one): one for one in (
+        "Accuracy", "BinaryAccuracy", "CategoricalAccuracy", "SparseCategoricalAccuracy", "TopKCategoricalAccuracy",
+        "SparseTopKCategoricalAccuracy", "PearsonCorrelation", "ConcordanceCorrelation",
+    )},
+    "log_cosh": "LogCoshError", "logcosh": "LogCoshError",
+}  # fmt: skip
+"""Functions of Keras's `metrics` by their own names. `cosine_similarity` is missing: its sign depends on the module."""
+_SHORT: Mapping[str, str] = {
+    "mse": "MeanSquaredError", "mae": "MeanAbsoluteError", "mape": "MeanAbsolutePercentageError",
+    "msle": "MeanSquaredLogarithmicError", "bce": "BinaryCrossentropy", "kld": "KLDivergence",
+}  # fmt: skip
+_ALIASES: Mapping[str, str] = {**_SHORT, **{name.upper(): type_ for name, type_ in _SHORT.items()}}
+"""Strings that stand for a function; no function has such a name."""
+
+_LAYERS = frozenset(
+    (
+        "Activation", "ReLU", "LeakyReLU", "ELU", "PReLU", "Softmax", "Identity", "ActivityRegularization", "Masking",
+        "AdaptiveMaxPooling1D", "AdaptiveMaxPooling2D", "AdaptiveMaxPooling3D", "AdaptiveAveragePooling1D",
+        "AdaptiveAveragePooling2D", "AdaptiveAveragePooling3D", "AveragePooling1D", "AveragePooling2D",
+        "AveragePooling3D", "MaxPooling1D", "MaxPooling2D", "MaxPooling3D", "GlobalAveragePooling1D",
+        "GlobalAveragePooling2D", "GlobalAveragePooling3D", "GlobalMaxPooling1D", "GlobalMaxPooling2D",
+        "GlobalMaxPooling3D", "Attention", "AdditiveAttention", "MultiHeadAttention", "GroupQueryAttention",
+        "Conv1D", "Conv2D", "Conv3D", "Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose", "DepthwiseConv1D",
+        "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D",
+        "Dense", "EinsumDense", "Embedding", "ReversibleEmbedding", "Dropout", "SpatialDropout1D", "SpatialDropout2D",
+        "SpatialDropout3D", "AlphaDropout", "GaussianDropout", "GaussianNoise", "Normalization", "BatchNormalization",
+        "LayerNormalization", "GroupNormalization", "RMSNormalization", "UnitNormalization", "SpectralNormalization",
+        "Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate", "Dot", "ZeroPadding1D",
+        "ZeroPadding2D", "ZeroPadding3D", "Cropping1D", "Cropping2D", "Cropping3D", "UpSampling1D", "UpSampling2D",
+        "UpSampling3D", "Resizing", "CenterCrop", "Flatten", "Reshape", "Permute", "RepeatVector", "SimpleRNN", "LSTM",
+        "GRU", "RNN", "Bidirectional", "TimeDistributed",
+    )
+)  # fmt: skip
+"""Layers that have the same name in netspec."""
+_CELLS = ("SimpleRNNCell", "LSTMCell", "GRUCell", "StackedRNNCells")
+_ACTIVATIONS = (
+    "celu", "elu", "exponential", "gelu", "glu", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh",
+    "leaky_relu", "linear", "log_sigmoid", "log_softmax", "mish", "relu", "relu6", "selu", "sigmoid", "silu",
+    "soft_shrink", "softmax", "softplus", "softsign", "sparse_plus", "sparse_sigmoid", "sparsemax", "squareplus",
+    "swish", "tanh", "tanh_shrink", "threshold",
+)  # fmt: skip
+_INITIALIZERS = (
+    "Constant", "GlorotNormal", "GlorotUniform", "HeNormal", "HeUniform", "Identity", "LecunNormal", "LecunUniform",
+    "Ones", "Orthogonal", "RandomNormal", "RandomUniform", "STFT", "TruncatedNormal", "VarianceScaling", "Zeros",
+)  # fmt: skip
+
+
+def _spelled(classes: Iterable[str], others: Mapping[str, str]) -> Mapping[str, str]:
+    """Types by the names of their classes, by these in snake case, and by the other names."""
+    names = list(classes)
+    return {**{keras_snake(name): name for name in names}, **{one: one for one in names}, **others}
+
+
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    "layer": {**{one: one for one in _LAYERS}, **OLD_NAMES},
+    "cell": {one: one for one in _CELLS},
+    "activation": {
+        **{one: one for one in _ACTIVATIONS},
+        "ReLU": "relu", "LeakyReLU": "leaky_relu", "ELU": "elu", "Softmax": "softmax",  # layers as activations
+    },
+    "initializer": _spelled(_INITIALIZERS, {
+        "normal": "RandomNormal", "uniform": "RandomUniform", "zero": "Zeros", "one": "Ones",
+        "gaussian": "RandomNormal", "IdentityInitializer": "Identity", "OrthogonalInitializer": "Orthogonal",
+        "STFTInitializer": "STFT",
+    }),
+    "regularizer": _spelled(("L1", "L2", "L1L2", "OrthogonalRegularizer"), {"l1_l2": "L1L2"}),
+    "constraint": _spelled(("MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm"), {
+        "maxnorm": "MaxNorm", "nonneg": "NonNeg", "unitnorm": "UnitNorm",
+    }),
+}  # fmt: skip
+
+
+def builtin(kind: str, name: str) -> str | None:
+    """netspec's type for the layer, cell, activation, … that Keras defines by that name; None if there is none."""
+    return _NAMES[kind].get(name)
+
+
+def types(kind: str) -> list[str]:
+    """netspec's types for everything of that kind that Keras defines."""
+    return list(dict.fromkeys(_NAMES[kind].values()))
+
+
+def names(kind: str) -> Set[str]:
+    """The names of that kind that Keras defines."""
+    return _NAMES[kind].keys()
+
+
+def loss_or_metric_names(kind: str, form: Form, major: int) -> Set[str]:
+    """The names that Keras of that major version defines for a `loss` or `metric`."""
+    return _losses_or_metrics(kind, form, major).keys()
+
+
+def builtin_loss_or_metric(kind: str, name: str, form: Form, major: int) -> str | None:
+    """netspec's type for a `loss` or `metric` that Keras of that major version defines; None if there is none."""
+    return _losses_or_metrics(kind, form, major).get(name)
+
+
+@cache
+def _losses_or_metrics(kind: str, form: Form, major: int) -> Mapping[str, str]:
+    classes, functions = (LOSSES, LOSS_FUNCTIONS) if kind == "loss" else (METRICS, METRIC_FUNCTIONS)
+    by_class = {class_: class_ for class_ in classes}
+    if form != "text":
+        return by_class if form == "class" else functions
+    snakes = {keras_snake(one): one for one in classes} if kind == "metric" and major > 2 else {}
+    return {**by_class, **_ALIASES, **functions, **snakes}

@@ -1,0 +1,1 @@
+"""netspec's own files (HDF5, npz), and safetensors."""

@@ -1,0 +1,188 @@
+"""netspec's own files: *weights* (what a net has learned) and *checkpoint* (all that a run needs to go on).
+
+Each says what it is, which version of the layout it has, and what its bytes must add up to (docs/formats.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import InputError
+from netspec.exchange.formats.native.hdf5_file import Content, read_block, read_file, verify_file, write_file
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+LEARNED = ("parameter", "statistic")
+"""Roles of the states that make up a net's weights; the rest of a checkpoint belongs to the solver."""
+WORKER = "$worker"
+"""First part of the names of what further workers have of their own."""
+WEIGHTS = "a weights file (.h5) written by netspec"
+CHECKPOINT = "a checkpoint (.h5) written by netspec"
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """Arrays of a net by state name, and what the file says of itself."""
+
+    arrays: dict[str, NDArray[Any]]
+    net: str = ""
+    """The net's resolved YAML; empty if it was not recorded."""
+    name: str = ""
+    meta: dict[str, Any] = field(default_factory=dict)
+    kind: str = "weights"
+    """`checkpoint` if the arrays are from a checkpoint."""
+
+
+@dataclass(frozen=True)
+class CheckpointFile:
+    """States of a run by name, with their roles, and how far it had come."""
+
+    states: dict[str, NDArray[Any]]
+    roles: dict[str, str]
+    """`parameter`, `statistic`, `slot`, `gradient`, `residual` or `center`, for each state."""
+    progress: dict[str, Any]
+    spec: str
+    """The run's resolved YAML."""
+    evaluated: dict[str, str] = field(default_factory=dict)
+    """Parameters, and the states that stand for them wherever the net is not trained."""
+    own: tuple[dict[str, NDArray[Any]], ...] = ()
+    """Own values of each further worker by name of the state; those of the first are in `states`."""
+
+    def learned(self) -> dict[str, NDArray[Any]]:
+        """The net's weights as it is evaluated: parameters and statistics, without the solver's slots."""
+        own = [name for name in self.states if self.roles[name] in LEARNED]
+        return {name: self.states[self.evaluated.get(name, name)] for name in own}
+
+
+def write_weights(
+    path: str | Path, arrays: Mapping[str, NDArray[Any]], *, net: str = "", name: str = "", **meta: Any
+) -> None:
+    """Write a weights file; `net` is the net's resolved YAML, `meta` anything that JSON holds.
+
+    Raises `RunError` if it cannot be written; an existing file at `path` is then unchanged.
+    """
+    write_file(path, "weights", arrays, {}, {"name": name, "net": net, "extra": meta})
+
+
+def read_weights(path: str | Path) -> WeightsFile:
+    """Read a weights file, or the weights in a checkpoint. Raises `InputError` with what is wrong with the file."""
+    content = read_file(path, WEIGHTS)
+    if content.kind == "checkpoint":
+        found = _checkpoint(path, content)
+        return WeightsFile(found.learned(), kind="checkpoint", meta={"progress": found.progress})
+    net, name, extra = (
+        _part(path, content.meta, key, kind) for key, kind in (("net", str), ("name", str), ("extra", dict))
+    )
+    return WeightsFile(content.arrays, net, name, extra)
+
+
+def write_checkpoint(
+    path: str | Path,
+    states: Mapping[str, NDArray[Any]],
+    roles: Mapping[str, str],
+    progress: Mapping[str, Any],
+    spec: str,
+    evaluated: Mapping[str, str] = MappingProxyType({}),
+    own: Sequence[Mapping[str, NDArray[Any]]] = (),
+) -> None:
+    """Write a checkpoint: `progress` is what JSON holds (step, epoch, seed, …), `spec` the run's resolved YAML.
+
+    `evaluated` says which states stand for parameters wherever the net is not trained, `own` which values of states
+    each further worker has, where they are others than the first one's.
+
+    Raises `RunError` if it cannot be written; an existing file at `path` is then unchanged.
+    """
+    unknown = states.keys() ^ roles.keys()
+    if unknown:
+        raise ValueError(f"states and roles differ: {sorted(unknown)}")
+    step = progress.get("step")
+    others = {f"{WORKER}/{rank}/{name}": array for rank, one in enumerate(own, 1) for name, array in one.items()}
+    standing = {"evaluated": dict(evaluated)} if evaluated else {}
+    all_roles = {**roles, **dict.fromkeys(others, "worker")}
+    write_file(
+        path, "checkpoint", {**states, **others}, all_roles, {"progress": dict(progress), "spec": spec, **standing},
+        step if isinstance(step, int) and step >= 0 else None,
+    )  # fmt: skip
+
+
+def read_checkpoint(path: str | Path) -> CheckpointFile:
+    """Read a checkpoint. Raises `InputError` with what is wrong with the file."""
+    content = read_file(path, CHECKPOINT)
+    if content.kind != "checkpoint":
+        raise InputError(
+            f"{path} is a weights file, not a checkpoint", expected=CHECKPOINT,
+            got="weights: no step, no state of the solver",
+            hint="to start a new run from these weights, pass them as `--weights`",
+        )  # fmt: skip
+    return _checkpoint(path, content)
+
+
+def _checkpoint(path: str | Path, content: Content) -> CheckpointFile:
+    meta, roles = content.meta, {name: role for name, role in content.roles.items() if role != "worker"}
+    states = {name: content.arrays[name] for name in roles}
+    progress, spec = _part(path, meta, "progress", dict), _part(path, meta, "spec", str)
+    evaluated = _part(path, {"evaluated": {}, **meta}, "evaluated", dict)
+    for name, other in evaluated.items():
+        if not (isinstance(other, str) and name in states and other in states) or (
+            states[name].shape != states[other].shape
+        ):
+            raise InputError(f"{path} is refused: no state like `{name}` stands for it", got=f"{other!r}"[:80])
+    return CheckpointFile(states, roles, progress, spec, evaluated, _own(path, content, states))
+
+
+def _own(path: str | Path, content: Content, states: Mapping[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], ...]:
+    """Own states of further workers, in the order of ranks."""
+    found: dict[int, dict[str, NDArray[Any]]] = {}
+    for label, array in content.arrays.items():
+        if content.roles[label] == "worker":
+            place, _, name = label.removeprefix(f"{WORKER}/").partition("/")
+            known = name in states and states[name].shape == array.shape and states[name].dtype == array.dtype
+            if not (place.isdecimal() and 1 <= int(place) <= len(content.arrays) and known):
+                raise InputError(f"{path} is refused: no worker has a state `{label}`"[:300])
+            found.setdefault(int(place), {})[name] = array
+    if sorted(found) != list(range(1, len(found) + 1)) or len({frozenset(one) for one in found.values()}) > 1:
+        raise InputError(f"{path} is refused: the states of some workers are not there")
+    return tuple(found[rank] for rank in sorted(found))
+
+
+def _part(path: str | Path, meta: Mapping[str, Any], key: str, kind: type) -> Any:
+    value = meta.get(key)
+    if not isinstance(value, kind):
+        raise InputError(f"{path} lacks `{key}`", expected="a file as netspec writes it", got=f"{value!r}"[:80])
+    return value
+
+
+@dataclass(frozen=True)
+class LatestCheckpoint:
+    """The newest good checkpoint of a folder, if any; `notes` say which damaged ones are left out."""
+
+    path: Path | None
+    notes: tuple[str, ...] = ()
+
+
+def find_latest_checkpoint(folder: str | Path) -> LatestCheckpoint:
+    """The checkpoint of the highest step among the `.h5` files of `folder` whose every byte is as it was written."""
+    notes: list[str] = []
+    found: list[tuple[int, str, Path]] = []
+    for path in sorted(Path(folder).glob("*.h5")):
+        try:
+            block = read_block(path, CHECKPOINT)
+        except InputError as error:
+            notes.append(f"left out: {error.summary}")
+            continue
+        if block.kind == "checkpoint":
+            found.append((-1 if block.step is None else block.step, path.name, path))
+    for _, _, path in sorted(found, reverse=True):
+        try:
+            verify_file(path, CHECKPOINT)
+        except InputError as error:
+            notes.append(f"left out: {error.summary}")
+            continue
+        return LatestCheckpoint(path, tuple(notes))
+    return LatestCheckpoint(None, tuple(notes))

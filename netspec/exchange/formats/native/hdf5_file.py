@@ -1,0 +1,339 @@
+"""netspec's own HDF5 files (docs/formats.md): their layout, how they are written, and how they are read.
+
+The first 512 bytes are an HDF5 user block that says in plain text what the file is, with the size and checksum of the
+rest. `head -3` shows what a file is, and libhdf5 never sees a damaged one. The same content gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from io import BufferedReader, BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from zlib import crc32
+
+from netspec.errors import InputError
+from netspec.exchange.containers.protobuf import is_onnx
+from netspec.exchange.files import reading, sniff, write_atomically
+from netspec.files.damage import refuse_damage
+from netspec.files.hdf5 import Entry, Hdf5File, StoredArray
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+Kind = Literal["weights", "checkpoint"]
+
+BLOCK_BYTES = 512
+VERSION = 1
+MAGIC = b"netspec "
+MANIFEST = "manifest"
+ARRAYS = "arrays"
+DTYPES = (
+    "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"
+)  # fmt: skip
+
+_FIRST_LINE = re.compile(rb"netspec [a-z]+ [0-9]")
+_BLOCK = re.compile(
+    rb"netspec (?P<kind>[a-z]+) (?P<version>[0-9]{1,9})\nsize (?P<size>[0-9]{1,18})\nsha256 (?P<sha256>[0-9a-f]{64})\n"
+    rb"(?:step (?P<step>[0-9]{1,18})\n)?\n*\Z"
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """The text block: the kind of file, its version, its size in bytes, and the checksum of the rest."""
+
+    kind: str
+    version: int
+    size: int
+    sha256: str
+    step: int | None = None
+
+    def render(self) -> bytes:
+        """The block as bytes, filled up with line feeds."""
+        lines = [f"netspec {self.kind} {self.version}", f"size {self.size}", f"sha256 {self.sha256}"]
+        if self.step is not None:
+            lines.append(f"step {self.step}")
+        return "".join(line + "\n" for line in lines).encode().ljust(BLOCK_BYTES, b"\n")
+
+    @classmethod
+    def parse(cls, head: bytes) -> Block | None:
+        """The block at the beginning of a file; None if it is missing or malformed."""
+        found = _BLOCK.match(head[:BLOCK_BYTES])
+        if found is None or len(head) < BLOCK_BYTES:
+            return None
+        step = found["step"]
+        block = cls(
+            found["kind"].decode(), int(found["version"]), int(found["size"]), found["sha256"].decode(),
+            None if step is None else int(step),
+        )  # fmt: skip
+        return block if block.render() == head[:BLOCK_BYTES] else None
+
+
+def is_own(head: bytes, path: Path) -> bool:
+    """Whether a file begins with the text block, even if it is damaged after that."""
+    return _FIRST_LINE.match(head) is not None
+
+
+def dataset_path(name: str, names: Collection[str]) -> str:
+    """The path of the array `name` below `/arrays`, as one of `names` in the file.
+
+    The path is the name itself; `/` makes groups. Names that HDF5 cannot hold (`a/./b`, or both `a` and `a/b`) become
+    one link with `%`, `/` and `.` escaped as `%25`, `%2F` and `%2E`.
+    """
+    parts = name.split("/")
+    plain = all(part not in ("", ".") for part in parts) and "%" not in name
+    nested = any("/".join(parts[:count]) in names for count in range(1, len(parts)))
+    if plain and not nested:
+        return name
+    return name.replace("%", "%25").replace("/", "%2F").replace(".", "%2E")
+
+
+WRITTEN: set[str] = set()
+"""Checksums of the files that this process wrote: they are read without a separate process."""
+
+
+def write_file(
+    path: str | Path,
+    kind: Kind,
+    arrays: Mapping[str, NDArray[Any]],
+    roles: Mapping[str, str],
+    meta: Mapping[str, Any],
+    step: int | None = None,
+) -> None:
+    """Write arrays, each with its role, and `meta` (JSON) as a file of the given kind, completely or not at all.
+
+    Raises `RunError` if the disk rejects it, `ValueError` for an array or a `meta` that no file can store.
+    """
+    import numpy as np
+
+    held = {name: _plain(np, name, array) for name, array in arrays.items()}
+    entries: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "path": dataset_path(name, held),
+            "role": roles.get(name, "parameter"),
+            "dtype": str(array.dtype),
+            "shape": list(array.shape),
+            "crc32": checksum(array),
+        }
+        for name, array in held.items()
+    ]
+    manifest = {"kind": kind, "version": VERSION, "arrays": entries, "meta": dict(meta)}
+    text = json.dumps(manifest, ensure_ascii=False, indent=1).encode()
+
+    image = _image(kind, text, {entry["path"]: held[entry["name"]] for entry in entries})
+    _seal(image, kind, step)
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(image)
+
+    write_atomically(path, write)
+
+
+def checksum(array: NDArray[Any]) -> int:
+    """CRC-32 of an array's bytes in C order, little-endian."""
+    return crc32(array.reshape(-1).view("uint8").data)
+
+
+def _plain(np: Any, name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """The array in C order and little-endian. `ascontiguousarray` alone would give a scalar an axis."""
+    array = np.asarray(array)
+    if str(array.dtype.newbyteorder("=")) not in DTYPES:
+        raise ValueError(f"{name}: arrays of {array.dtype} are not held in files")
+    if not name or "\0" in name:
+        raise ValueError(f"{name!r} cannot name an array")
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")  # type: ignore[no-any-return]  # np is Any
+
+
+def _image(kind: str, manifest: bytes, arrays: Mapping[str, NDArray[np.generic]]) -> memoryview:
+    """The whole file, with a blank text block.
+
+    It is built in memory: on a full disk, libhdf5 fails when it closes the file, and aborts the process.
+    """
+    import h5py
+
+    buffer = BytesIO()
+    # The oldest structures that hold what is written: they are the same in every version of the library.
+    with h5py.File(buffer, "w", libver=("earliest", "v110"), userblock_size=BLOCK_BYTES) as file:
+        file.attrs["netspec"] = kind
+        file.attrs["version"] = VERSION
+        file.create_dataset(MANIFEST, data=manifest, dtype=h5py.string_dtype("utf-8", len(manifest)), track_times=False)
+        group = file.create_group(ARRAYS)
+        for where, array in arrays.items():
+            group.create_dataset(where, data=array, track_times=False)
+    return buffer.getbuffer()
+
+
+def _seal(image: memoryview, kind: str, step: int | None) -> None:
+    """Write the text block, which needs the checksum of all after it."""
+    digest = hashlib.sha256(image[BLOCK_BYTES:]).hexdigest()
+    WRITTEN.add(digest)
+    image[:BLOCK_BYTES] = Block(kind, VERSION, len(image), digest, step).render()
+
+
+ROLES = ("parameter", "statistic", "slot", "gradient", "residual", "center", "worker")
+DAMAGED = "copy or download it again, or use an earlier one"
+
+
+@dataclass(frozen=True)
+class Content:
+    """Content of a file."""
+
+    kind: str
+    arrays: dict[str, NDArray[Any]]
+    roles: dict[str, str]
+    meta: dict[str, Any]
+
+
+def read_block(path: str | Path, what: str) -> Block:
+    """The text block of a file; raises `InputError` unless it is one of netspec's own, of a version known here."""
+    with reading(path, what) as (file, size):
+        return _block(path, file, size, what)
+
+
+def verify_file(path: str | Path, what: str) -> Block:
+    """The text block of a file whose every byte was found to be as it was written."""
+    with reading(path, what) as (file, size):
+        block = _block(path, file, size, what)
+        _verify(path, file, block)
+        return block
+
+
+def read_file(path: str | Path, what: str) -> Content:
+    """All that a file holds. Raises `InputError` naming what is wrong with it."""
+    path = Path(path)
+    block = verify_file(path, what)
+    with refuse_damage(path, what, DAMAGED):
+        content = _Reader(Hdf5File(str(path), path, what, trusted=block.sha256 in WRITTEN)).content()
+    if content.kind != block.kind or (block.step is not None and _step(content.meta) != block.step):
+        raise InputError(f"{path} contradicts itself", expected=f"a {block.kind} file", got=f"a {content.kind} file")
+    return content
+
+
+def _step(meta: dict[str, Any]) -> object:
+    progress = meta.get("progress")
+    return progress.get("step") if isinstance(progress, dict) else None
+
+
+def _block(path: str | Path, file: BufferedReader, size: int, what: str) -> Block:
+    head = file.read(BLOCK_BYTES)
+    block = Block.parse(head)
+    if block is None:
+        if head.startswith(MAGIC):
+            short = f"; the file has {size} bytes only" if size < BLOCK_BYTES else ""
+            raise InputError(f"{path} is damaged in its first lines{short}", expected=what, hint=DAMAGED)
+        of_onnx = "an ONNX model", "`netspec import` reads it"
+        found, hint = of_onnx if is_onnx(head, Path(path)) else sniff(head)
+        raise InputError(f"{path} is not a file of netspec's own", expected=what, got=found, hint=hint)
+    if block.version > VERSION:
+        raise InputError(
+            f"{path} was written by a later netspec", expected=f"format version {VERSION} or lower",
+            got=f"version {block.version}", hint="upgrade netspec",
+        )  # fmt: skip
+    if block.kind not in ("weights", "checkpoint") or block.version < 1:
+        raise InputError(f"{path} is of an unknown kind", expected=what, got=f"{block.kind} {block.version}")
+    if block.size != size:
+        state = "cut short" if size < block.size else "longer than it was written"
+        raise InputError(f"{path} is {state}", expected=f"{block.size} bytes", got=f"{size} bytes", hint=DAMAGED)
+    return block
+
+
+def _verify(path: str | Path, file: BufferedReader, block: Block) -> None:
+    file.seek(BLOCK_BYTES)
+    found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != block.sha256:
+        raise InputError(
+            f"{path} is damaged: its checksum is wrong", expected=f"sha256 {block.sha256}", got=f"sha256 {found}",
+            hint=DAMAGED,
+        )  # fmt: skip
+
+
+class _Reader:
+    """Takes the content out of an open file. A file may be made to deceive: only plain, stored arrays are read."""
+
+    def __init__(self, file: Hdf5File) -> None:
+        self.file = file
+        self.taken = 0
+        self.entries: dict[str, Entry] = {}
+
+    def content(self) -> Content:
+        """Everything that the manifest lists."""
+        manifest = self._manifest()
+        entries, meta, kind = (manifest.get(key) for key in ("arrays", "meta", "kind"))
+        if not isinstance(entries, list) or not isinstance(meta, dict) or not isinstance(kind, str):
+            self._refuse("its manifest lacks `arrays`, `meta` or `kind`")
+        self._find(entries)
+        arrays: dict[str, NDArray[Any]] = {}
+        roles: dict[str, str] = {}
+        for entry in entries:
+            name, role = (entry.get("name"), entry.get("role")) if isinstance(entry, dict) else (None, None)
+            if not isinstance(name, str) or role not in ROLES or name in arrays:
+                self._refuse(f"its manifest has an entry that is wrong: {str(entry)[:200]}")
+            arrays[name] = self._array(name, entry)
+            roles[name] = role
+        return Content(kind, arrays, roles, meta)
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise InputError(f"{self.file.name} is refused: {why}", expected="a file as netspec writes it", hint=DAMAGED)
+
+    def _find(self, entries: list[Any]) -> None:
+        """Collect the entries of the file; refuse any that its manifest does not list."""
+        paths = [entry.get("path") if isinstance(entry, dict) else None for entry in entries]
+        listed = {MANIFEST, *(f"{ARRAYS}/{path}" for path in paths)}
+        groups = {path[:end] for path in listed for end, char in enumerate(path) if char == "/"} | {ARRAYS}
+        deepest, most = max(path.count("/") for path in listed) + 2, len(listed) + len(groups) + 1
+        for entry in self.file.walk(deepest=deepest, most=most):
+            if entry.path not in (groups if entry.kind == "group" else listed):
+                self._refuse(f"it holds {entry.path!r}, which its manifest does not list")
+            self.entries[entry.path] = entry
+
+    def _manifest(self) -> dict[str, Any]:
+        import numpy as np
+
+        stored = self._stored(MANIFEST, self.file.find(MANIFEST))
+        dtype = np.dtype(stored.dtype)
+        if stored.shape != () or dtype.kind not in "SO" or dtype.itemsize > self.file.size:
+            self._refuse("its manifest is not text")
+        if dtype.kind == "O" or stored.stored != dtype.itemsize:
+            self._refuse("its manifest is stored in another way")
+        found = json.loads(bytes(self.file.values(stored)[()]).decode())
+        if not isinstance(found, dict):
+            self._refuse("its manifest is not a JSON object")
+        return found
+
+    def _array(self, name: str, entry: dict[str, Any]) -> NDArray[Any]:
+        import numpy as np
+
+        dtype, shape, path = entry.get("dtype"), entry.get("shape"), entry.get("path")
+        if dtype not in DTYPES or not isinstance(shape, list) or not isinstance(path, str):
+            self._refuse(f"its manifest describes {name!r} wrongly")
+        path = f"{ARRAYS}/{path}"
+        stored = self._stored(path, self.entries.get(path))
+        if str(np.dtype(stored.dtype)) != dtype or stored.shape is None or list(stored.shape) != shape:
+            self._refuse(f"{name!r} is {stored.type}{stored.shape}, its manifest says {dtype}{shape}")
+        self.taken += stored.nbytes
+        if stored.stored != stored.nbytes or self.taken > self.file.size:
+            self._refuse(f"{name!r} declares {stored.nbytes} bytes, more than are stored")
+        array = self.file.values(stored)
+        if checksum(array) != entry.get("crc32"):
+            self._refuse(f"{name!r} has another checksum than its manifest says")
+        return array
+
+    def _stored(self, path: str, entry: Entry | None) -> StoredArray:
+        """How the dataset at a path is stored; each part of the path must be a group of the file itself."""
+        if entry is None:
+            self._refuse(f"there is no {path!r} in it")
+        if entry.kind == "link":
+            self._refuse(f"{path!r} is a link, not stored here")
+        if entry.array is None:
+            self._refuse(f"{path!r} is not a numeric array" + (f": {entry.fault}" if entry.fault else ""))
+        if entry.array.external or entry.array.layout != "contiguous":
+            self._refuse(f"{path!r} is external, virtual, compressed or chunked")
+        return entry.array

@@ -1,0 +1,58 @@
+"""A net from netspec's own files: weights carry the net's YAML, checkpoints that of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import InputError
+from netspec.exchange.formats.native.hdf5 import CheckpointFile, read_checkpoint, read_weights, write_weights
+from netspec.exchange.interface import Imported, ImportOptions, Target, WithoutNet
+from netspec.schema.language.provenance import canonical_yaml, resolved_yaml
+from netspec.schema.load import load_net
+from netspec.schema.yaml.reader import parse_yaml
+from netspec.schema.yaml.tree import Map
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from netspec.exchange.formats.registry import Exportable
+
+OF_THE_DATA = ("transforms", "learned")
+"""Keys on preprocessing in a checkpoint's progress, which weights have too."""
+
+
+def import_hdf5(path: str | Path, options: ImportOptions | None = None) -> Imported:
+    """The net and the weights in one of netspec's own files. Raises `InputError` if it has no net."""
+    found = read_weights(path)
+    if found.kind == "checkpoint":
+        checkpoint = read_checkpoint(path)
+        meta = {name: checkpoint.progress[name] for name in OF_THE_DATA if name in checkpoint.progress}
+        return Imported(_net_of_run(path, checkpoint), found.arrays, meta=meta)
+    if not found.net:
+        raise WithoutNet(
+            f"{path} holds weights without the net they belong to",
+            expected="weights with their net, as `netspec train` writes them",
+            got="weights alone",
+            hint="use it with its net: `netspec test NET --weights FILE`, or give it: `netspec import FILE --net NET`",
+        )
+    return Imported(found.net, found.arrays, meta=found.meta)
+
+
+def weights_of(path: str | Path, target: Target) -> dict[str, NDArray[Any]]:
+    """The weights alone: the names of their states are those of the net."""
+    return target.renamed(read_weights(path).arrays)
+
+
+def export_hdf5(path: str | Path, made: Exportable) -> tuple[str, ...]:
+    """A weights file with its net."""
+    write_weights(path, made.arrays, net=canonical_yaml(made.net), name=made.net.name, **made.meta)
+    return ()
+
+
+def _net_of_run(path: str | Path, checkpoint: CheckpointFile) -> str:
+    """The net's own YAML out of that of the run, which holds it in full."""
+    net = parse_yaml(checkpoint.spec, f"{path} (its spec)").get("net")
+    if not isinstance(net, Map):
+        raise InputError(f"{path} does not say its net", expected="the run's spec, as `netspec train` writes it")
+    return resolved_yaml(load_net(net))

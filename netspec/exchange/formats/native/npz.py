@@ -1,0 +1,94 @@
+"""Weights in `.npz` files: an array for each state under its name, and the net's YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile, ZipInfo
+
+from netspec.errors import InputError, Problem
+from netspec.exchange.containers.zip_archive import MAGIC, open_zip
+from netspec.exchange.files import write_atomically
+from netspec.files.damage import refuse_damage
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+WHAT = "NumPy arrays (.npz)"
+NET = "netspec.net"
+"""The member that holds the net's YAML as one text."""
+SUFFIX = ".npy"
+
+
+def is_npz(head: bytes, path: Path) -> bool:
+    """Whether a file is a zip whose members are arrays."""
+    if not head.startswith(MAGIC):
+        return False
+    try:
+        with open_zip(path, WHAT) as archive:
+            names = archive.namelist()
+    except InputError:
+        return False
+    return bool(names) and all(name.endswith(SUFFIX) for name in names)
+
+
+def holds(path: str | Path, name: str) -> bool:
+    """Whether a file has an array of this name, by its directory. Raises `InputError`."""
+    with open_zip(path, WHAT) as archive:
+        return f"{name}{SUFFIX}" in archive.namelist()
+
+
+def read_npz(path: str | Path) -> dict[str, NDArray[Any]]:
+    """All arrays of a file, never unpickling. Raises `InputError` with all that is wrong."""
+    problems: list[Problem] = []
+    found: dict[str, NDArray[Any]] = {}
+    with open_zip(path, WHAT) as archive:
+        for member in archive.infolist():
+            name = member.filename.removesuffix(SUFFIX)
+            try:
+                with refuse_damage(f"{path}: `{name}`", "an array of numbers"):
+                    found[name] = _array(archive, member)
+            except InputError as error:
+                problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def _array(archive: ZipFile, member: ZipInfo) -> NDArray[Any]:
+    import numpy as np
+
+    formats = np.lib.format
+    with archive.open(member) as file:
+        version = formats.read_magic(file)
+        headers = {(1, 0): formats.read_array_header_1_0, (2, 0): formats.read_array_header_2_0}
+        if version not in headers:
+            raise ValueError(f"version {version} of the format is not read")
+        shape, _, dtype = headers[version](file)
+        if dtype.hasobject:
+            raise ValueError("Python objects, which run code when they are read")
+        if dtype.kind not in "biufU":
+            raise ValueError(f"{dtype} is not a numeric type")
+        if prod(shape) * dtype.itemsize > member.file_size:  # before anything of that size is made
+            raise ValueError(f"the shape {list(shape)} of {dtype} in {member.file_size:,} bytes")
+    with archive.open(member) as file:
+        array: NDArray[Any] = formats.read_array(file, allow_pickle=False)
+        return array
+
+
+def write_npz(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays under their names, whole or not at all; the same arrays give the same bytes.
+
+    `numpy.savez` takes names as Python arguments and has some of its own; here any name of a layer will do.
+    """
+    import numpy as np
+
+    def write(temporary: Path) -> None:
+        with ZipFile(temporary, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(ZipInfo(f"{name}{SUFFIX}"), "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asarray(array, order="C"), allow_pickle=False)
+
+    write_atomically(path, write)

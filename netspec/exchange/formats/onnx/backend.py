@@ -1,0 +1,223 @@
+"""`onnx.backend.base.Backend` over the importer: ONNX's interface to run models, and its test suite.
+
+A net has static shapes, weights that are states, and fields that are numbers; a model may leave shapes open, and may
+compute what a net wants as a number. So a model is specialised when its inputs are given: to their shapes, and to the
+values of those inputs that the net needs as constants (the target of a Reshape, the kernel of a Conv). What is compiled
+for them is kept.
+
+How a net is compiled is handed in: `compiled` of a subclass.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import onnx
+from onnx.backend.base import Backend, BackendRep, namedtupledict
+
+from netspec.errors import InputError, Problem
+from netspec.exchange.formats.onnx.importing import model_of
+from netspec.exchange.interface import Imported, ImportOptions
+from netspec.exchange.lift.model import LiftedModel, UnsupportedModel, lift_model
+from netspec.exchange.lift.registry import MEASURES
+from netspec.exchange.operator_graph.constant_folding import fold
+from netspec.exchange.operator_graph.graph import OperatorGraph
+from netspec.exchange.unsupported import UnsupportedFeature
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays: TypeAlias = "dict[str, NDArray[Any]]"
+Run: TypeAlias = "Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]"
+
+KEPT = 8
+"""How many specialisations of a model stay compiled."""
+ORIGIN = "the model"
+
+
+class ImportingBackend(Backend):
+    """A backend that runs models as nets. A subclass says how a net is compiled, and on which devices."""
+
+    @classmethod
+    @abstractmethod
+    def compiled(cls, net: Imported, device: str) -> Run:
+        """The net as a function from its inputs to its outputs, by name. `device` is called as ONNX calls it."""
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> BackendRep:
+        """Prepare a model to be run repeatedly. Raises `InputError` if it is damaged, or the device does not exist."""
+        if not cls.supports_device(device):
+            raise InputError(f"there is no device `{device}` for ONNX models here", expected="CPU, or CUDA with a GPU")
+        return Prepared(model, lambda net: cls.compiled(net, device))
+
+    @classmethod
+    def run_node(
+        cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any
+    ) -> tuple[Any, ...]:
+        """The results of one node for arrays, in the order of its operands that are not left out.
+
+        `outputs_info`, the element types and shapes of the results, is inferred by default;
+        `opset_version` is the newest by default.
+        """
+        opset = int(kwargs.pop("opset_version", onnx.defs.onnx_opset_version()))
+        return cls.run_model(_model_of_node(node, inputs, outputs_info, opset), inputs, device, **kwargs)
+
+
+def _model_of_node(node: onnx.NodeProto, inputs: Sequence[Any], outputs_info: Any, opset: int) -> onnx.ModelProto:
+    import numpy as np
+
+    helper = onnx.helper
+
+    def info(name: str, dtype: Any, shape: Any) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
+
+    read, made = [name for name in node.input if name], [name for name in node.output if name]
+    given = [info(name, one.dtype, one.shape) for name, one in zip(read, map(np.asarray, inputs), strict=True)]
+    told = [info(name, *one) for name, one in zip(made, outputs_info or (), strict=False)]
+    results = told or [onnx.ValueInfoProto(name=name) for name in made]
+    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(node.domain, 1)] if node.domain else [])]
+    model = helper.make_model(helper.make_graph([node], "node", given, results), opset_imports=opsets)
+    return model if told else onnx.shape_inference.infer_shapes(model)
+
+
+@dataclass(frozen=True)
+class _Special:
+    """A model for inputs of certain shapes, some of them of certain values."""
+
+    constants: Arrays
+    """Outputs that need no net."""
+    lifted: LiftedModel | None
+    run: Run
+
+
+class Prepared(BackendRep):
+    """A model that runs as a net, compiled for each set of shapes (and of values that must be constants)."""
+
+    def __init__(self, proto: onnx.ModelProto, compiled: Callable[[Imported], Run]) -> None:
+        self._model = model_of(proto, ORIGIN)
+        self._compiled = compiled
+        self._fixed: set[str] = set()
+        self._kept: OrderedDict[object, _Special] = OrderedDict()
+        self._types = {one.name: _element_type(one) for one in proto.graph.output}
+        outputs = self._model.outputs
+        self._tuple = namedtupledict("Outputs", outputs)
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The model's outputs, of their declared element types, for arrays in the order of its inputs or by name.
+
+        Raises `InputError` if the inputs are not the model's, or the model has nodes without a layer.
+        """
+        given = self._given(inputs)
+        special = self._special(given)
+        found = dict(special.constants)
+        if special.lifted is not None:
+            inputs, outputs = special.lifted.inputs, special.lifted.outputs
+            results = special.run({place.name: place.to_net(given[name]) for name, place in inputs.items()})
+            found |= {name: place.from_net(results[place.name]) for name, place in outputs.items()}
+        return self._tuple(*(found[name].astype(self._types[name], copy=False) for name in self._model.outputs))
+
+    def _given(self, inputs: Any) -> Arrays:
+        import numpy as np
+
+        names = [one.name for one in self._model.inputs]
+        if isinstance(inputs, Mapping):
+            named = dict(inputs)
+        else:
+            arrays = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
+            named = dict(zip(names, arrays, strict=False))
+            if len(arrays) > len(names):
+                raise InputError(f"{ORIGIN} has {len(names)} inputs", got=f"{len(arrays)} arrays")
+        problems = [Problem(f"the input `{name}` is missing") for name in names if name not in named]
+        problems += [Problem(f"{ORIGIN} has no input `{name}`") for name in named if name not in names]
+        problems += [
+            Problem(f"the input `{name}` must be a numeric array", got=type(one).__name__)
+            for name, one in named.items()
+            if np.asarray(one).dtype.kind in "OUS"
+        ]
+        if problems:
+            raise InputError(problems)
+        return {name: np.asarray(named[name]) for name in names}
+
+    def _special(self, given: Arrays) -> _Special:
+        """The model for these shapes and values, compiled if it is not yet."""
+        key = self._key(given)
+        if key not in self._kept:
+            special = self._specialised(given)
+            key = self._key(given)  # more inputs may have turned out to be needed as constants
+            self._kept[key] = special
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def _key(self, given: Arrays) -> object:
+        shapes = tuple((name, array.shape) for name, array in given.items())
+        return shapes, tuple((name, given[name].tobytes()) for name in sorted(self._fixed))
+
+    def _specialised(self, given: Arrays) -> _Special:
+        while True:
+            model = self._with(given)
+            known = _computed(model)
+            constants = {name: known[name] for name in model.outputs if name in known}
+            if len(constants) == len(model.outputs):
+                return _Special(constants, None, lambda inputs: {})
+            rest = replace(model, outputs=[name for name in model.outputs if name not in constants])
+            try:
+                lifted = lift_model(rest, ImportOptions(), ORIGIN)
+            except UnsupportedModel as error:
+                more = self._needed(error.needed_constants, given) - self._fixed
+                if not more:
+                    raise
+                self._fixed |= more
+            else:
+                return _Special(constants, lifted, self._compiled(lifted.imported))
+
+    def _needed(self, wanted: Iterable[str], given: Arrays) -> set[str]:
+        """The inputs that tensors depend on; for tensors within a function, all integer inputs."""
+        inside = set(wanted) - {name for node in self._model.nodes for name in node.outputs} - given.keys()
+        whole = {name for name, array in given.items() if array.dtype.kind in "iu"} if inside else set()
+        return _origins(self._model, wanted) & given.keys() | whole
+
+    def _with(self, given: Arrays) -> OperatorGraph:
+        """The model with the shapes of the inputs, and with the values of those that are needed as constants."""
+        inputs = [replace(one, dims=given[one.name].shape) for one in self._model.inputs if one.name not in self._fixed]
+        values = {name: given[name] for name in self._fixed}
+        return replace(self._model, inputs=inputs, constants={**self._model.constants, **values})
+
+
+def _computed(model: OperatorGraph) -> Arrays:
+    """The constants of a model, and what its nodes make of them and of the shapes of its inputs."""
+    import numpy as np
+
+    shapes = {one.name: np.broadcast_to(np.uint8(0), [size or 0 for size in one.dims or ()]) for one in model.inputs}
+    found = dict(model.constants)
+    for node in model.nodes:
+        known = {**shapes, **found} if node.op_type in MEASURES and not node.domain else found
+        if all(name in known for name in node.inputs if name):
+            with suppress(UnsupportedFeature):
+                found |= zip(node.outputs, fold(node, [known.get(name) for name in node.inputs]), strict=False)
+    return found
+
+
+def _origins(model: OperatorGraph, tensors: Iterable[str]) -> set[str]:
+    """The tensors that the values of tensors depend on. Shapes do not count as dependencies."""
+    makers = {name: node for node in model.nodes for name in node.outputs}
+    found: set[str] = set()
+    waiting = list(tensors)
+    while waiting:
+        name = waiting.pop()
+        node = makers.get(name)
+        if name not in found and node is not None and node.op_type not in ("Shape", "Size"):
+            waiting += node.inputs
+        found.add(name)
+    return found
+
+
+def _element_type(info: onnx.ValueInfoProto) -> Any:
+    """NumPy's element type of an output."""
+    return onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)

@@ -1,0 +1,290 @@
+"""Write a net as an ONNX model: emitted from the ops, checked by ONNX, compared in onnxruntime, and only then saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import netspec.exchange.formats.onnx.external_data as external
+from netspec.errors import InputError, Problem
+from netspec.exchange.files import check_writable, staging, write_atomically
+from netspec.exchange.formats.onnx import messages
+from netspec.exchange.formats.onnx.cleanup import tidy
+from netspec.exchange.formats.onnx.messages import LOWEST_OPSET, Dims
+from netspec.exchange.formats.onnx.opset_downgrade import older
+from netspec.exchange.formats.onnx.verify import TOLERANCE, Predict, Verifier, random_inputs
+from netspec.exchange.formats.registry import Exportable, ExportOptions, Lost
+from netspec.exchange.lower.emit import differences, emit
+from netspec.exchange.numeric_diff import Arrays, Comparison
+from netspec.exchange.operator_graph.graph import LoweredGraph
+from netspec.graph.graph import Graph
+from netspec.layers.states import Domain
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+
+BATCH_AXIS = "N"
+"""Name of the batch axis if its size is open."""
+MOST_AT_ONCE = 64
+"""Number of samples per run if the batch is open."""
+PROBES = (3, 5)
+"""Batch sizes at which a net is emitted to find what depends on the batch: it must be the first axis alone."""
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """Result of an export."""
+
+    path: Path
+    opset: int
+    ir_version: int
+    nodes: int
+    parameters: int
+    """Numbers in the weights."""
+    nbytes: int
+    inputs: dict[str, Dims]
+    outputs: dict[str, Dims]
+    comparison: Comparison | None = None
+    """Differences between onnxruntime's results and the net's; None if they were not compared."""
+    on_given: Comparison | None = None
+    """The same on the inputs that the user gave; None without."""
+    data: Path | None = None
+    """The file with the weights, if they are too large for one ONNX file."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A model that is not saved yet, with the graph it was made of."""
+
+    model: onnx.ModelProto
+    graph: LoweredGraph
+    dims: dict[str, Dims]
+    opset: int
+    weights: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """Those that go into a file of their own, by the names of their tensors."""
+
+    def runnable(self, folder: Path, name: str) -> bytes | Path:
+        """The model's bytes for onnxruntime; or, with external weights, a file of this name in the folder."""
+        if not self.weights:
+            return bytes(self.model.SerializeToString())
+        self.save(folder / name)
+        return folder / name
+
+    def save(
+        self,
+        path: str | Path,
+        comparison: Comparison | None = None,
+        on_given: Comparison | None = None,
+        staged: Path | None = None,
+    ) -> ExportReport:
+        """Write the file, whole or not at all; before it that of the weights, or move it from the folder `staged`."""
+        path, apart = Path(path), None
+        if self.weights:
+            location = external.data_name(path.name, self.weights)
+            external.refer(self.model, location, self.weights)
+            apart = path.absolute().with_name(location)
+            if staged is not None:
+                (staged / location).replace(apart)
+            else:
+                external.write_data(apart, self.weights)
+        data = self.model.SerializeToString(deterministic=True)
+        write_atomically(path, lambda temporary: _write(temporary, data))
+        external.remove_others(path, "" if apart is None else apart.name)
+        return ExportReport(
+            path=path,
+            opset=self.opset,
+            ir_version=self.model.ir_version,
+            nodes=len(self.graph.nodes),
+            parameters=sum(kind.size for _, kind in self.graph.states.values()),
+            nbytes=len(data) + (apart.stat().st_size if apart is not None else 0),
+            data=None if apart is None else path.with_name(apart.name),
+            inputs={name: self.dims[name] for name in self.graph.inputs},
+            outputs={name: self.dims[name] for name in self.graph.outputs},
+            comparison=comparison,
+            on_given=on_given,
+        )
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+def to_onnx(
+    graph_for: Callable[[int], Graph],
+    states: Mapping[str, NDArray[Any]],
+    *,
+    batch: int | None = None,
+    opset: int | None = None,
+    name: str = "net",
+    doc: str = "",
+    metadata: Mapping[str, str] | None = None,
+    inside: int = messages.MAX_BYTES,
+) -> Exported:
+    """A graph, of inference or as it is in training, as a checked ONNX model.
+
+    `graph_for(n)` gives the graph for a batch of n, `states` the values of its states. `batch` fixes the
+    batch size; None leaves it open as the axis `N`. Raises `InputError` with every layer that has no ONNX form, that
+    the opset can't say, or that needs a fixed batch size. Weights of more bytes than `inside` go into a file of their
+    own.
+    """
+    graph, dims, opset, problems = _emitted(graph_for, batch, opset)
+    problems += _unfit(graph, states)
+    if problems:
+        raise InputError(problems)
+    weights = messages.weights_of(graph, states)
+    apart = external.apart(weights) if sum(array.nbytes for array in weights.values()) > inside else {}
+    model = messages.make_model(
+        graph, states, opset=opset, dims=dims, name=name, doc=doc, metadata=metadata, apart=apart
+    )
+    messages.check_model(_bare(graph, dims, opset, name) if apart else model)
+    return Exported(model, graph, dims, opset, apart)
+
+
+def write_onnx(path: Path, made: Exportable) -> tuple[str, ...]:
+    """A net as an ONNX model, for writers of any format: checked by ONNX, compared with nothing."""
+    export_onnx(made.graph_for, made.arrays, path, name=made.net.name, doc=made.net.description)
+    return ()
+
+
+def preflight_onnx(made: Exportable, options: ExportOptions) -> Lost:
+    """Everything that prevents `to_onnx` from writing the net, independent of its weights.
+
+    Raises `InputError` for an unknown opset, `RunError` if ONNX's checker or onnxruntime rejects the model.
+    """
+    graph, dims, opset, problems = _emitted(made.graph_for, options.batch, options.opset)
+    if not problems:
+        model = _bare(graph, dims, opset, made.net.name)
+        messages.check_model(model)
+        messages.open_session(model.SerializeToString())
+    return Lost(problems)
+
+
+def _bare(graph: LoweredGraph, dims: Mapping[str, Dims], opset: int, name: str) -> onnx.ModelProto:
+    """The model without weights, which are inputs: the checker and onnxruntime look at types alone."""
+    weights = dict(graph.states.values())
+    bare = replace(graph, inputs={**graph.inputs, **weights}, states={})
+    shapes = {**dims, **{tensor: kind.shape for tensor, kind in weights.items()}}
+    return messages.make_model(bare, {}, opset=opset, dims=shapes, name=name)
+
+
+def _opset(given: int | None, graph: LoweredGraph) -> int:
+    """The requested opset, or the newest that onnxruntime runs. Raises `InputError` if it cannot be written."""
+    newest = messages.newest_opset()
+    if given is not None and not LOWEST_OPSET <= given <= newest:
+        raise InputError(f"cannot write ONNX opset {given}", expected=f"{LOWEST_OPSET} … {newest}", got=str(given))
+    return given or messages.runnable_opset(node.op_type for node in graph.nodes)
+
+
+def export_onnx(
+    graph_for: Callable[[int], Graph], states: Mapping[str, NDArray[Any]], path: str | Path, **options: Any
+) -> ExportReport:
+    """`to_onnx`, saved without a comparison; `export_verified` is what users should get."""
+    return to_onnx(graph_for, states, **options).save(path)
+
+
+def export_verified(
+    graph_for: Callable[[int], Graph],
+    states: Mapping[str, NDArray[Any]],
+    path: str | Path,
+    predict: Predict,
+    *,
+    domains: Mapping[str, Domain] | None = None,
+    given: Arrays | None = None,
+    all_values: Predict | None = None,
+    undrawn_for: Callable[[int], Graph] | None = None,
+    tolerance: float = TOLERANCE,
+    batch: int | None = None,
+    opset: int | None = None,
+    name: str = "net",
+    doc: str = "",
+    metadata: Mapping[str, str] | None = None,
+    inside: int = messages.MAX_BYTES,
+) -> ExportReport:
+    """Export, compare with `predict` on random inputs (two batch sizes if the batch is open), and only then save.
+
+    `predict` maps the net's inputs to its outputs, for any batch size that the model takes; `all_values` likewise to
+    every layer's output, to name the first layer that differs. `domains` says what whole numbers the inputs take.
+    `given` are samples to compare on as well, as many as wanted; with a fixed batch, a multiple of it. `undrawn_for`
+    gives the graph without what is drawn at random: that is compared in place of a graph that draws. The largest
+    difference found goes into the model's metadata. Raises as `to_onnx`; `RunError` where results differ.
+    """
+    parts = list(_parts(given, batch)) if given else []
+    made = to_onnx(graph_for, states, batch=batch, opset=opset, name=name, doc=doc, metadata=metadata, inside=inside)
+    target = Path(path)
+    check_writable(target)
+    with staging(target) if made.weights else nullcontext(target) as folder:
+        model = made.runnable(folder, target.name)
+        compared = made
+        if undrawn_for is not None:
+            compared = to_onnx(undrawn_for, states, batch=batch, opset=opset, inside=inside)
+            model = compared.runnable(folder, f"{target.name}.compared")
+        differ = Verifier(model, predict, tolerance, graph=compared.graph, all_values=all_values)
+        found: list[Comparison] = []
+        for seed, size in enumerate((1, 3) if batch is None else (batch,)):
+            types = {key: value.type for key, value in (undrawn_for or graph_for)(size).inputs().items()}
+            found.append(differ(random_inputs(types, domains or {}, seed), "random inputs"))
+        on_given = [differ(part, f"the samples given, from sample {start} on") for start, part in parts]
+        worst = Comparison.largest(found + on_given).whole
+        if worst.finite:  # else there is nothing that was verified
+            made.model.metadata_props.add(key="verified_max_abs_difference", value=f"{worst.max_abs:.3g}")
+        told = Comparison.largest(found), Comparison.largest(on_given) if on_given else None
+        return made.save(path, *told, folder if made.weights else None)
+
+
+def _parts(given: Arrays, batch: int | None) -> Iterator[tuple[int, Arrays]]:
+    """Split the samples into batches that the model takes, each with its start."""
+    samples = len(next(iter(given.values())))
+    if batch is not None and samples % batch:
+        raise InputError(
+            "the samples given do not fill whole batches", expected=f"a multiple of {batch}", got=f"{samples} samples"
+        )
+    step = batch or MOST_AT_ONCE
+    for start in range(0, samples, step):
+        yield start, {name: array[start : start + step] for name, array in given.items()}
+
+
+def _emitted(
+    graph_for: Callable[[int], Graph], batch: int | None, given: int | None
+) -> tuple[LoweredGraph, dict[str, Dims], int, list[Problem]]:
+    """The net in nodes, the sizes of its inputs and outputs, the opset, and all that keeps it from being written.
+
+    With an open batch it is emitted for two sizes; what is not the same for both is tied to the batch.
+    """
+    made = [emit(graph_for(size)) for size in (PROBES if batch is None else (batch,))]
+    problems = dict.fromkeys(one for _, found in made for one in found)
+    tidied = [tidy(graph) for graph, _ in made]
+    opset = _opset(given, tidied[0])
+    graphs = [older(graph, opset) for graph in tidied]
+    first, last = graphs[0], graphs[-1]
+    for layer, (node, what) in differences(first, last).items():
+        told = Problem(
+            f"layer `{layer}` ({node.scope.kind}) is tied to the batch size",
+            node.scope.location,
+            f"layers.{layer}",
+            got=f"{what} depends on it",
+            hint="export for a fixed batch size",
+        )
+        problems[told] = None
+    problems.update(dict.fromkeys(messages.check_opset(first, opset)))
+    other = {**last.inputs, **last.outputs}
+    dims: dict[str, Dims] = {}
+    for name, kind in {**first.inputs, **first.outputs}.items():
+        sizes = enumerate(zip(kind.shape, other[name].shape, strict=True))
+        dims[name] = tuple(one if one == two else BATCH_AXIS if axis == 0 else None for axis, (one, two) in sizes)
+    return first, dims, opset, list(problems)
+
+
+def _unfit(graph: LoweredGraph, states: Mapping[str, NDArray[Any]]) -> list[Problem]:
+    problems = []
+    for name, (_, kind) in graph.states.items():
+        if name not in states:
+            problems.append(Problem(f"the weights lack `{name}`", expected=str(list(kind.shape))))
+        elif tuple(states[name].shape) != kind.shape:
+            got = str(list(states[name].shape))
+            problems.append(Problem(f"`{name}` has another shape", expected=str(list(kind.shape)), got=got))
+    return problems

@@ -1,0 +1,221 @@
+"""Import an ONNX file: read it to an operator graph, which is lifted to a net with weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from netspec.errors import InputError, Problem
+from netspec.exchange.files import reading, sniff
+from netspec.exchange.interface import Imported, ImportOptions
+from netspec.exchange.lift.model import lift_model
+from netspec.exchange.operator_graph.arrays import Arrays, text
+from netspec.exchange.operator_graph.graph import GraphInput, OperatorGraph
+from netspec.exchange.operator_graph.onnx_protos import DOMAINS, Nodes, twice
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def import_onnx(path: str | Path, options: ImportOptions | None = None) -> Imported:
+    """The net and the weights in an ONNX model; sizes in `options` are with the batch or without it.
+
+    Raises `InputError`: with what is wrong with the file, or with every node that netspec has no layer for.
+    """
+    return lift_model(read_model(path), options or ImportOptions(), str(path)).imported
+
+
+WHAT = "an ONNX model (.onnx)"
+MAX_BYTES = 2**31 - 1
+"""Protobuf's own limit."""
+OLDEST_OPSET = 7
+IR_VERSION = b"\x08"
+"""Tag of the field that a model begins with."""
+DAMAGED = "copy or download it again"
+NO_NAMES = ("?", "-1", "None")
+"""Names of axes that programs write for an unknown size."""
+
+T = TypeVar("T")
+
+
+def read_model(path: str | Path) -> OperatorGraph:
+    """The model in a file. Raises `InputError` with everything that is wrong with it."""
+    return model_of(_parse(path), str(path), Path(path).parent)
+
+
+def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) -> OperatorGraph:
+    """Read a model in memory, which messages call `origin`; its external files are below `folder`.
+
+    Raises `InputError` with all problems.
+    """
+    import onnx
+
+    graph = proto.graph
+    opsets: dict[str, int] = {}
+    for entry in proto.opset_import:
+        domain = "" if text(entry.domain) in DOMAINS else text(entry.domain)
+        opsets[domain] = max(entry.version, opsets.get(domain, 0))
+    opset = opsets.get("", 0)
+    if not opset or not graph.node:
+        raise InputError(f"{origin} is not an ONNX model", expected=WHAT, got="a message without nodes or opset")
+    if opset < OLDEST_OPSET and _unchanged(graph, opset):
+        opset = opsets[""] = OLDEST_OPSET
+    if opset < OLDEST_OPSET:
+        raise InputError(
+            f"{origin} is written in ONNX opset {opset}", expected=f"opset {OLDEST_OPSET} or newer",
+            hint="convert it with onnx.version_converter",
+        )  # fmt: skip
+    _known_version(origin, "opset", opset, onnx.defs.onnx_opset_version())
+    _known_version(origin, "IR version", proto.ir_version, onnx.IR_VERSION)
+    problems: list[str] = []
+    arrays = Arrays(folder)
+    nodes = Nodes(arrays, {(text(one.domain), text(one.name)): one for one in proto.functions})
+    model = OperatorGraph(
+        text(graph.name), f"{text(proto.producer_name)} {text(proto.producer_version)}".strip(), opset
+    )
+    model.metadata = {text(one.key): text(one.value) for one in proto.metadata_props}
+    held = [
+        *_each(arrays.named, graph.initializer, problems),
+        *_each(arrays.sparse, graph.sparse_initializer, problems),
+    ]
+    model.constants = dict(held)
+    given = {text(one.name) for one in graph.initializer}  # before ONNX's IR 4 they are listed as inputs too
+    given |= {text(one.values.name) for one in graph.sparse_initializer}
+    model.inputs = _each(_input, [one for one in graph.input if text(one.name) not in given], problems)
+    problems += twice([name for name, _ in held], "initializer")
+    problems += twice([one.name for one in model.inputs], "input")
+    model.outputs = [text(one.name) for one in graph.output]
+    model.output_types = _element_types(graph.output)
+    for made in _each(lambda node: nodes.several([node], opsets), graph.node, problems):
+        model.nodes += made
+    if not problems:
+        _sort(model)
+        problems = _wiring(model)
+    if problems:
+        raise InputError(Problem(f"{origin}: {one}") for one in dict.fromkeys(problems))
+    model.remarks = arrays.remarks
+    return model
+
+
+def _unchanged(graph: onnx.GraphProto, opset: int) -> bool:
+    """Whether all operators of a graph say in an opset what they say in the oldest that is read."""
+    import onnx
+
+    inner = any(one.HasField("g") for node in graph.node for one in node.attribute)
+    plain = not inner and all(text(node.domain) in DOMAINS for node in graph.node)
+    try:
+        return plain and all(
+            onnx.defs.get_schema(node.op_type, opset).since_version
+            == onnx.defs.get_schema(node.op_type, OLDEST_OPSET).since_version
+            for node in graph.node
+        )
+    except onnx.defs.SchemaError:
+        return False
+
+
+def _known_version(origin: str, what: str, number: int, newest: int) -> None:
+    """Raise `InputError` for a file of a version of ONNX that the installed library does not know."""
+    if number > newest:
+        raise InputError(
+            f"{origin} is written in ONNX {what} {number}", expected=f"{what} {newest} or older",
+            hint="a newer version of onnx may know it: `pip install --upgrade onnx`",
+        )  # fmt: skip
+
+
+def _each(make: Callable[[Any], T], parts: Iterable[Any], problems: list[str]) -> list[T]:
+    """The results of `make` for each part; failures are added to the problems."""
+    made = []
+    for part in parts:
+        try:
+            made.append(make(part))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            problems.append(str(error))
+    return made
+
+
+def _parse(path: str | Path) -> onnx.ModelProto:
+    import onnx
+
+    with reading(path, WHAT) as (file, size):
+        if size > MAX_BYTES:
+            raise InputError(f"{path} is too large for an ONNX file", expected=f"at most {MAX_BYTES:,} bytes")
+        data = file.read()
+    try:
+        return onnx.load_model_from_string(data)
+    except Exception as error:  # protobuf's DecodeError, whose module has no type information, and what lies below it
+        found, hint = (str(error), DAMAGED) if data.startswith(IR_VERSION) else sniff(data)
+        raise InputError(f"{path} is damaged, or not an ONNX model", expected=WHAT, got=found, hint=hint) from error
+
+
+def _input(info: onnx.ValueInfoProto) -> GraphInput:
+    import numpy as np
+    import onnx
+
+    kind = info.type.tensor_type
+    if info.type.WhichOneof("value") != "tensor_type":
+        raise ValueError(f"the input `{info.name}` is not a tensor")
+    dtype = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)))
+    if not kind.HasField("shape"):
+        return GraphInput(info.name, dtype, None)
+    dims = tuple(size.dim_value if size.dim_value > 0 else None for size in kind.shape.dim)  # 0 where it is not set
+    said = [text(size.dim_param) for size in kind.shape.dim]
+    empty = [axis for axis, size in enumerate(kind.shape.dim) if size.HasField("dim_value") and not size.dim_value]
+    names = tuple("" if name in NO_NAMES else name for name in said)
+    return GraphInput(info.name, dtype, dims, names, tuple(empty))
+
+
+def _element_types(outputs: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
+    """NumPy's names of the element types of outputs that declare one."""
+    import numpy as np
+    import onnx
+
+    kinds = {text(one.name): one.type.tensor_type.elem_type for one in outputs}
+    return {name: str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind))) for name, kind in kinds.items() if kind}
+
+
+def _sort(model: OperatorGraph) -> None:
+    """Put each node behind those it reads, the rest in the order that there is; circles stay for `_wiring` to tell."""
+    makers = {name: place for place, node in enumerate(model.nodes) for name in node.outputs if name}
+    before = [{makers[name] for name in (*node.inputs, *node.captured) if name in makers} for node in model.nodes]
+    if all(place not in needs and max(needs, default=-1) < place for place, needs in enumerate(before)):
+        return
+    after: dict[int, list[int]] = {}
+    for place, needs in enumerate(before):
+        for one in needs:
+            after.setdefault(one, []).append(place)
+    missing = [len(needs) for needs in before]
+    ready = [place for place, count in enumerate(missing) if count == 0]
+    order = []
+    heapify(ready)
+    while ready:
+        place = heappop(ready)
+        order.append(place)
+        for one in after.get(place, ()):
+            missing[one] -= 1
+            if missing[one] == 0:
+                heappush(ready, one)
+    circle = [place for place in range(len(before)) if missing[place]]
+    model.nodes = [model.nodes[place] for place in (*order, *circle)]
+
+
+def _wiring(model: OperatorGraph) -> list[str]:
+    """Problems of tensor names: read before they are defined, defined twice, never defined."""
+    wrong = []
+    made = {*model.constants, *(one.name for one in model.inputs)}
+    later = {name for node in model.nodes for name in node.outputs}
+    for node in model.nodes:
+        for name in (*node.inputs, *node.captured):
+            if name and name not in made:
+                what = "before it is made (the nodes run in a circle)" if name in later else "which nothing makes"
+                wrong.append(f"{node.describe()} reads `{name}`, {what}")
+        for name in node.outputs:
+            if name and name in made:
+                wrong.append(f"{node.describe()} makes `{name}`, which exists already")
+            made.add(name)
+        made.update(name for name in (*node.inputs, *node.captured) if name)  # each missing name is reported once
+    wrong += [f"the output `{name}` is made by no node" for name in model.outputs if name not in made]
+    if not model.outputs:
+        wrong.append("the model has no outputs")
+    return wrong

@@ -1,0 +1,209 @@
+"""ONNX messages from plain data, and which versions of ONNX the installed libraries read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import Problem, RunError
+from netspec.exchange.operator_graph.graph import LoweredGraph, OperatorNode
+from netspec.graph.types import DType, TensorType
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+MAX_BYTES = 2**31 - 2**20
+"""A protobuf message ends at 2 GiB; the margin is for everything that is not a weight."""
+LOWEST_OPSET = 11
+"""Before it operators take no negative axes, and neither pads nor bounds as operands: files would be other nets."""
+PROVIDER = "CPUExecutionProvider"
+"""The part of onnxruntime that runs models on the processor."""
+STILL = 2**31 - 1
+"""How onnxruntime writes that its code is for the newest form that it knows: for the one that it begins with."""
+Dims = tuple[int | str | None, ...]
+"""Sizes of a tensor: a number, a symbol, or unknown."""
+
+
+@cache
+def newest_opset() -> int:
+    """The newest opset that both installed libraries, onnx and onnxruntime, take."""
+    import onnx
+
+    for opset in range(onnx.defs.onnx_opset_version(), LOWEST_OPSET - 1, -1):
+        probe = LoweredGraph(nodes=[OperatorNode("Identity", "probe", ("x",), ("y",), {})])
+        kind = TensorType((1,), DType.FLOAT32)
+        probe.inputs, probe.outputs = {"x": kind}, {"y": kind}
+        try:
+            open_session(make_model(probe, {}, opset=opset, dims={"x": (1,), "y": (1,)}).SerializeToString())
+        except RunError:
+            continue
+        return opset
+    raise RunError("the installed onnx and onnxruntime have no opset in common", hint="upgrade onnxruntime")
+
+
+def runnable_opset(op_types: Iterable[str]) -> int:
+    """The newest opset that both libraries take whose forms of these operators onnxruntime has code for."""
+    newest = newest_opset()
+    kinds = [one for one in set(op_types) if not _runs(one, newest)]
+    return next((opset for opset in range(newest, LOWEST_OPSET, -1) if all(_runs(one, opset) for one in kinds)), newest)
+
+
+@cache
+def _runs(op_type: str, opset: int) -> bool:
+    """Whether onnxruntime has code for the form that the operator has in an opset."""
+    import onnx
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
+
+    try:
+        schema: Any = onnx.defs.get_schema(op_type, opset)  # its types say too little
+    except onnx.defs.SchemaError:
+        return False
+    if schema.function_opset_versions or schema.context_dependent_function_opset_versions:
+        return True  # it is made of others
+    since = schema.since_version
+    return any(
+        first == since or first <= since <= last < STILL
+        for first, last in (
+            one.version_range
+            for one in get_all_opkernel_def()
+            if one.op_name == op_type and not one.domain and one.provider == PROVIDER
+        )
+    )
+
+
+def open_session(model: bytes | Path) -> Any:
+    """An onnxruntime session on the CPU, of a model's bytes or its file.
+
+    Raises `RunError` if it rejects the model.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        given = str(model) if isinstance(model, Path) else model
+        return onnxruntime.InferenceSession(given, options, providers=[PROVIDER])
+    except Exception as error:  # its error classes share no other base
+        raise RunError("onnxruntime does not take the exported model", got=str(error)) from error
+
+
+def check_opset(graph: LoweredGraph, opset: int) -> list[Problem]:
+    """A problem for each node that has no such form in the opset."""
+    import onnx
+
+    problems: dict[Problem, None] = {}
+    for node in graph.nodes:
+        why = None
+        try:
+            schema = onnx.defs.get_schema(node.op_type, opset)
+        except onnx.defs.SchemaError:
+            why = f"there is no {node.op_type} yet"
+        else:
+            unknown = sorted(node.attributes.keys() - schema.attributes.keys())
+            if unknown:
+                why = f"its {node.op_type} has no attribute {', '.join(unknown)}"
+            elif not schema.min_input <= len(node.inputs) <= schema.max_input:
+                why = f"its {node.op_type} takes other operands"
+            else:
+                why = _untaken(graph, node, schema)
+        if why:
+            layer = node.scope.layer
+            told = Problem(
+                f"layer `{layer}` ({node.scope.kind}) can't be written in ONNX opset {opset}", node.scope.location,
+                f"layers.{layer}", got=why, hint=f"use a newer one; the newest here is {newest_opset()}",
+            )  # fmt: skip
+            problems[told] = None
+    return list(problems)
+
+
+def _untaken(graph: LoweredGraph, node: OperatorNode, schema: onnx.defs.OpSchema) -> str | None:
+    """The element type of an operand that the operator does not take, if there is one."""
+    import numpy as np
+    from onnx import TensorProto, helper
+
+    for place, name in enumerate(node.inputs):
+        kind = graph.types.get(name)
+        if kind is not None:
+            element = helper.np_dtype_to_tensor_dtype(np.dtype(str(kind.dtype)))
+            formal = schema.inputs[min(place, len(schema.inputs) - 1)]
+            if f"tensor({TensorProto.DataType.Name(element).lower()})" not in formal.types:
+                return f"its {node.op_type} takes no {kind.dtype}"
+    return None
+
+
+def weights_of(graph: LoweredGraph, states: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The values of a graph's states by the names of their tensors."""
+    import numpy as np
+
+    return {
+        tensor: np.ascontiguousarray(states[state], str(kind.dtype)).reshape(kind.shape)
+        for state, (tensor, kind) in graph.states.items()
+    }
+
+
+def make_model(
+    graph: LoweredGraph,
+    states: Mapping[str, NDArray[Any]],
+    *,
+    opset: int,
+    dims: Mapping[str, Dims],
+    name: str = "net",
+    doc: str = "",
+    metadata: Mapping[str, str] | None = None,
+    apart: Collection[str] = (),
+) -> onnx.ModelProto:
+    """The ONNX model of an emitted graph; `dims` are the sizes of its inputs and outputs.
+
+    Of the weights called as `apart` says it has types alone.
+    """
+    import numpy as np
+    import onnx
+    from onnx import helper, numpy_helper
+
+    def info(tensor: str, kind: TensorType) -> onnx.ValueInfoProto:
+        element = helper.np_dtype_to_tensor_dtype(np.dtype(str(kind.dtype)))
+        return helper.make_tensor_value_info(tensor, element, list(dims[tensor]))
+
+    def held(tensor: str, array: NDArray[Any]) -> onnx.TensorProto:
+        if tensor not in apart:
+            return numpy_helper.from_array(array, tensor)
+        element = helper.np_dtype_to_tensor_dtype(array.dtype)
+        return onnx.TensorProto(name=tensor, data_type=element, dims=array.shape)
+
+    made = helper.make_graph(
+        [_node(node) for node in graph.nodes],
+        name,
+        [info(tensor, kind) for tensor, kind in graph.inputs.items()],
+        [info(tensor, kind) for tensor, kind in graph.outputs.items()],
+        [held(tensor, array) for tensor, array in {**weights_of(graph, states), **graph.constants}.items()],
+        doc_string=doc,
+    )
+    opsets = [helper.make_opsetid("", opset)]
+    model = helper.make_model(made, opset_imports=opsets, producer_name="netspec")
+    model.ir_version = helper.find_min_ir_version_for(opsets)  # the oldest that has the opset: readable for the most
+    helper.set_model_props(model, dict(metadata or {}))
+    return model
+
+
+def _node(node: OperatorNode) -> onnx.NodeProto:
+    import numpy as np
+    from onnx import helper
+
+    def plain(value: Any) -> Any:
+        return helper.np_dtype_to_tensor_dtype(np.dtype(str(value))) if isinstance(value, DType) else value
+
+    attributes = {name: plain(value) for name, value in node.attributes.items()}
+    return helper.make_node(node.op_type, node.inputs, node.outputs, name=node.name, **attributes)
+
+
+def check_model(model: onnx.ModelProto) -> None:
+    """ONNX's own checker, with shapes inferred strictly. Raises `RunError` with what it says."""
+    import onnx
+
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as error:
+        raise RunError("the exported model does not pass ONNX's checker", got=str(error)) from error

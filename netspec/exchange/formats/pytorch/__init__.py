@@ -1,0 +1,1 @@
+"""PyTorch: state dicts, trainings in safetensors files, and why pickles are refused."""

@@ -1,0 +1,312 @@
+"""The formats of files that nets and weights are exchanged in: recognized by content when read, by suffix when written.
+
+The functions are named, not imported: a format's library loads when a file of it is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from netspec.errors import InputError, Problem, did_you_mean, kind_of_file, listing
+from netspec.exchange.containers.protobuf import is_onnx
+from netspec.exchange.containers.zip_archive import MAGIC, open_zip
+from netspec.exchange.files import HEAD_BYTES, reading, sniff
+from netspec.exchange.formats.caffe.recognizing import (
+    is_hdf5_weights,
+    is_mean,
+    is_net,
+    is_solver,
+    is_solver_state,
+    is_weights,
+)
+from netspec.exchange.formats.native.hdf5_file import is_own
+from netspec.exchange.formats.native.npz import is_npz
+from netspec.exchange.formats.native.safetensors import is_safetensors
+from netspec.exchange.formats.pytorch.pickles import is_pytorch
+from netspec.exchange.interface import CUT
+from netspec.exchange.names import check_names
+from netspec.files.damage import refuse_damage
+from netspec.files.hdf5 import SIGNATURE, Hdf5File
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from netspec.exchange.interface import Imported, ImportOptions, Target
+    from netspec.graph.graph import Graph
+    from netspec.schema.specs.net import NetSpec
+    from netspec.schema.specs.train import TrainSpec
+
+
+Container = Literal["binary", "text", "zip", "hdf5", ""]
+
+
+@dataclass(frozen=True)
+class Exportable:
+    """A net with its weights, as writers are given it."""
+
+    net: NetSpec
+    arrays: Mapping[str, NDArray[Any]]
+    """Parameters and statistics by name; empty for a preflight, which looks at the net alone."""
+    graph_for: Callable[[int], Graph]
+    """The inference graph for a batch of this size; `named` has the value of each layer's output."""
+    train: TrainSpec | None = None
+    slots: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """States of the solver by name, if a checkpoint is written."""
+    step: int = 0
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    """Preprocessing of the samples, as netspec's own files record it."""
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Options of an export; `Format.options` are those that a format supports."""
+
+    batch: int | None = None
+    """The only batch size that it takes; None: any."""
+    opset: int | None = None
+    """The operator set; None: the newest."""
+    form: str | None = None
+    """`training` for the net as it is in training; None: as it is used."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What a format cannot express of a net and its training, known before there are weights."""
+
+    problems: Sequence[Problem] = ()
+    """Problems that prevent the export."""
+    notes: Sequence[str] = ()
+    """Notes on the export."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format. Functions are given as `module:function`; an empty one says that the format does not do that."""
+
+    name: str
+    what: str
+    """The kind of file, for messages."""
+    suffixes: tuple[str, ...]
+    """Ends of names, for writing: the longest that fits decides."""
+    recognizes: Callable[[bytes, Path], bool]
+    """Whether a file has the structure of one, by its first bytes and a look into it, whatever its name."""
+    containers: tuple[Container, ...] = ("binary",)
+    """Containers that its files use: a file with a damaged beginning can only be of this format in one of these."""
+    read: str = ""
+    """`(path, ImportOptions) -> Imported`, of a file that says the net."""
+    weights: str = ""
+    """`(path, Target) -> {state: array}`, of a file that holds weights alone."""
+    write: str = ""
+    """`(path, Exportable) -> notes`; raises `InputError` with all that the format can't say."""
+    refuse: str = ""
+    """`(path, options)`, for a format that is recognized but never read: raises `InputError` with an alternative."""
+    preflight: str = ""
+    """`(Exportable without arrays, ExportOptions) -> Lost`; an empty one of a format that says every net."""
+    options: tuple[str, ...] = ()
+    """The fields of `ExportOptions` that it knows."""
+    given: tuple[str, ...] = ()
+    """The fields of `ImportOptions` that it knows."""
+    cuts: bool = False
+    """Whether `read` applies `until` itself, so that dropped layers are never translated."""
+    parts: str = ""
+    """`(path) -> (path, path)`: the net and the weights written as `path`, if they are two files."""
+
+    def reads(self, path: Path, options: ImportOptions) -> Imported:
+        """The net and the weights in a file."""
+        with refuse_damage(path, self.what):
+            found: Imported = load_function(self.read or self.refuse)(path, options)
+            check_names(path, [*found.arrays, *found.slots], self.what)
+        return found
+
+    def weights_for(self, path: Path, target: Target) -> dict[str, NDArray[Any]]:
+        """The weights in a file, by the names of a net's states."""
+        with refuse_damage(path, self.what):
+            found: dict[str, NDArray[Any]] = load_function(self.weights or self.refuse)(path, target)
+        return found
+
+    def writes(self, path: Path, made: Exportable) -> tuple[str, ...]:
+        """Write a file, whole or not at all; what the user should know of it."""
+        found: tuple[str, ...] = load_function(self.write)(path, made)
+        return found
+
+    def parts_of(self, path: Path) -> tuple[Path, Path | None]:
+        """The file that says the net that was written as `path`, and that of its weights, if it is another."""
+        found: tuple[Path, Path | None] = load_function(self.parts)(path) if self.parts else (path, None)
+        return found
+
+    def checks(self, made: Exportable, options: ExportOptions) -> Lost:
+        """Everything that would be lost of the net and its training, whatever its weights, if it were written so."""
+        found: Lost = load_function(self.preflight)(made, options) if self.preflight else Lost()
+        return found
+
+
+def load_function(name: str) -> Callable[..., Any]:
+    """A function of a format, imported when it is first needed: `module:function`, below `netspec.exchange.formats`."""
+    module, _, name_in_module = name.partition(":")
+    function: Callable[..., Any] = getattr(import_module(f"netspec.exchange.formats.{module}"), name_in_module)
+    return function
+
+
+def _is_keras(head: bytes, path: Path) -> bool:
+    if not head.startswith((MAGIC, SIGNATURE)):
+        return False
+    found: bool = load_function("keras.importing.archive:is_keras")(head, path)
+    return found
+
+
+OWN = "netspec"
+"""The name of netspec's own format."""
+ONNX = "onnx"
+"""The name of the format whose files are compared in another program before they are written."""
+_CAFFE = "caffe.writing.files:write_caffe"
+_CAFFE_PREFLIGHT = "caffe.writing.files:preflight_caffe"
+_KERAS_PREFLIGHT = "keras.exporting:preflight_keras"
+_CAFFE_WEIGHTS = "caffe.load_into_net:weights_onto"
+_CAFFE_GIVEN = ("shapes", "weights", "phase", "level", "stages", *CUT)
+_CAFFE_PARTS = "caffe.writing.files:parts_of"
+
+FORMATS: tuple[Format, ...] = (
+    Format(
+        OWN, "weights or a checkpoint that netspec wrote (.h5)", (".h5",), is_own,
+        read="native.hdf5_nets:import_hdf5", weights="native.hdf5_nets:weights_of",
+        write="native.hdf5_nets:export_hdf5", given=CUT,
+    ),
+    Format(
+        "safetensors", "a safetensors file (.safetensors)", (".safetensors",), is_safetensors,
+        read="native.weight_files:import_safetensors",
+        weights="native.weight_files:safetensors_for",
+        write="native.weight_files:export_safetensors",
+        preflight="native.weight_files:preflight_safetensors", given=CUT,
+    ),
+    Format(
+        ONNX, "an ONNX model (.onnx)", (".onnx",), is_onnx,
+        read="onnx.importing:import_onnx", write="onnx.exporting:write_onnx",
+        preflight="onnx.exporting:preflight_onnx", options=("batch", "opset", "form"),
+        given=("shapes", "values", *CUT), cuts=True,
+    ),
+    Format(
+        "solverstate", "the state of a Caffe solver (.solverstate)", (".solverstate", ".solverstate.h5"),
+        is_solver_state, ("binary", "hdf5"), refuse="caffe.solver.reading:refuse_state",
+    ),
+    Format(
+        "binaryproto", "a Caffe mean image (.binaryproto)", (".binaryproto",), is_mean,
+        refuse="caffe.reading:refuse_mean",
+    ),
+    Format(
+        "keras", "a Keras model or its weights (.keras, .h5)", (".keras",), _is_keras, ("zip", "hdf5"),
+        read="keras.importing:import_keras", weights="keras.importing.load_into_net:weights_of",
+        write="keras.exporting:write_keras", preflight=_KERAS_PREFLIGHT, given=("shapes", *CUT),
+        cuts=True,
+    ),
+    Format(
+        "keras_weights", "weights of a Keras model (.weights.h5)", (".weights.h5",), _is_keras, ("hdf5",),
+        write="keras.exporting:write_keras_weights", preflight=_KERAS_PREFLIGHT,
+    ),
+    Format(
+        "caffe_solver", "a solver of Caffe's (.prototxt)", (), is_solver, ("text",),
+        read="caffe.solver.reading:read_solver", given=("shapes", "weights"),
+    ),
+    Format(
+        "caffe", "a net of Caffe's (.prototxt)", (".prototxt",), is_net, ("text",),
+        read="caffe.reading:read_prototxt", write=_CAFFE, preflight=_CAFFE_PREFLIGHT,
+        parts=_CAFFE_PARTS, given=_CAFFE_GIVEN, cuts=True,
+    ),
+    Format(
+        "caffemodel", "weights of Caffe's with their net (.caffemodel)", (".caffemodel",), is_weights,
+        read="caffe.reading:read_caffemodel", weights=_CAFFE_WEIGHTS, write=_CAFFE,
+        preflight=_CAFFE_PREFLIGHT, parts=_CAFFE_PARTS, given=_CAFFE_GIVEN, cuts=True,
+    ),
+    Format(
+        "caffemodel.h5", "weights of Caffe's (.caffemodel.h5)", (".caffemodel.h5",), is_hdf5_weights, ("hdf5",),
+        read="caffe.reading:read_caffemodel", weights=_CAFFE_WEIGHTS, write=_CAFFE,
+        preflight=_CAFFE_PREFLIGHT, parts=_CAFFE_PARTS, given=_CAFFE_GIVEN, cuts=True,
+    ),
+    Format(
+        "npz", "NumPy arrays (.npz)", (".npz",), is_npz, ("zip",),
+        read="native.weight_files:import_npz", weights="native.weight_files:npz_for",
+        write="native.weight_files:export_npz", given=CUT,
+    ),
+    Format(
+        "pytorch", "a PyTorch file (.pt, .pth)", (".pt", ".pth"), is_pytorch, ("zip",),
+        refuse="pytorch.pickles:refuse_pytorch",
+    ),
+)  # fmt: skip
+"""In the order in which they are tried: the strictest structures first."""
+
+
+def format_of(path: str | Path) -> Format:
+    """The format of a file by its structure; if several fit, its name decides.
+
+    If the beginning of a file is damaged, its name decides among the formats that are still possible. Raises
+    `InputError` for a file of an unknown format.
+    """
+    path = Path(path)
+    readable = [one for one in FORMATS if one.read or one.weights or one.refuse]
+    with reading(path, "a model, or weights") as (file, _):
+        head = file.read(HEAD_BYTES)
+        container = _container(head)
+        if container == "hdf5":
+            Hdf5File(str(path), path, "a model, or weights").walk()  # report damage once, not for each format
+        fitting = [one for one in readable if one.recognizes(head, path)]
+    named = [one for one in readable if path.name.endswith(one.suffixes)]
+    found = [one for one in fitting if one in named] or fitting
+    found = found or [one for one in named if container in one.containers]
+    if found:
+        return found[0]
+    if container == "zip":
+        with open_zip(path, "a model, or weights"):
+            pass
+    what, hint = sniff(head)
+    whats = [one.what for one in readable if not one.refuse]
+    raise InputError(f"{path}: unrecognized file format", expected=listing(whats, len(whats)), got=what, hint=hint)
+
+
+def _container(head: bytes) -> Container:
+    """The container of a file by its first bytes; empty if no format uses it."""
+    if head.startswith(MAGIC):
+        return "zip"
+    if head.startswith(SIGNATURE):
+        return "hdf5"
+    kind = kind_of_file(head)
+    if sniff(head)[0] != kind:  # a web page, a Git LFS pointer
+        return ""
+    return "text" if kind == "a text file" else "binary" if kind.startswith("a file that begins") else ""
+
+
+def format_to_write(path: str | Path) -> Format:
+    """The format of a file name's suffix. Raises `InputError` if no writable format has it."""
+    found = [(suffix, one) for one in FORMATS if one.write for suffix in one.suffixes if str(path).endswith(suffix)]
+    if not found:
+        known = sorted({suffix for one in FORMATS if one.write for suffix in one.suffixes})
+        raise InputError(
+            f"{path}: its name says no format that is written",
+            expected=f"a name ending in {listing(known)}",
+            hint="PyTorch loads .safetensors: `model.load_state_dict(safetensors.torch.load_file(path))`"
+            if Path(path).suffix in (".pt", ".pth")
+            else None,
+        )
+    return max(found, key=lambda pair: len(pair[0]))[1]
+
+
+def format_to_check(name: str, options: ExportOptions) -> Format:
+    """The format of that name, which nets are checked for before they are trained. Raises `InputError`."""
+    known = {one.name: one for one in FORMATS if one.write}
+    if name not in known:
+        raise InputError(
+            f"there is no format `{name}` to export to", expected=f"one of {listing(list(known), len(known))}",
+            hint=did_you_mean(name, known),
+        )  # fmt: skip
+    check_options(known[name], options)
+    return known[name]
+
+
+def check_options(format_: Format, options: ExportOptions) -> None:
+    """Raise `InputError` for an option that the format does not support."""
+    given = [one.name for one in fields(options) if getattr(options, one.name) is not None]
+    unknown = [name for name in given if name not in format_.options]
+    if unknown:
+        raise InputError(f"a file of the format `{format_.name}` has no {listing(unknown)} to choose")

@@ -1,0 +1,307 @@
+"""Inputs of the net: the batch axis of each input of the model, and the sizes of its other axes.
+
+In batches, every input has a batch axis, usually in front. As a single sample, none has: the model computes one sample,
+and its inputs have fixed sizes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import TYPE_CHECKING, Any, get_args
+
+from netspec.errors import Problem, did_you_mean, listing
+from netspec.exchange.axis_view import AxisView, axes_with_batch_at
+from netspec.exchange.interface import sizes_shown, unread
+from netspec.exchange.lift.tensors import MAX_SIZE
+from netspec.exchange.notes import Note
+from netspec.exchange.operator_graph.arrays import NARROW
+from netspec.exchange.operator_graph.graph import GraphInput
+from netspec.graph.ops.source import Input
+from netspec.graph.types import DType, TensorType
+from netspec.schema.specs.net import InputDType
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from netspec.exchange.lift.context import LiftContext
+
+OPEN_BATCH = 7919
+"""Stands for the size of an open batch axis: a prime that no other axis is likely to have."""
+OTHER_BATCH = 7907
+"""Another one: what is not the same for both depends on the size of the batch."""
+
+INPUT_TYPES = {
+    **{one: one for one in get_args(InputDType)},
+    **dict.fromkeys(("float64", "float16", "bfloat16"), "float32"),
+    **NARROW,
+}
+"""The element type that a net's input has for one of the model's."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """An input of the net."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    """Shape of a sample."""
+    batch: int | None
+    """The axis of the model's input that the samples are along; None if the whole input is one sample."""
+
+
+@dataclass
+class Feeds:
+    """The net's inputs, and what hinders them."""
+
+    feeds: list[Feed] = field(default_factory=list)
+    batch: int = OPEN_BATCH
+    problems: list[Problem] = field(default_factory=list)
+    mixed: list[Problem] = field(default_factory=list)
+    """Why there is no batch: reasons that do not count for the whole model as a sample."""
+    missing: list[Problem] = field(default_factory=list)
+    """Sizes that the user has to give."""
+    remarks: list[str] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+    """Sizes that the user may give."""
+
+
+def add_inputs(ctx: LiftContext, shapes: Mapping[str, tuple[int, ...]], batch_size: int = 0) -> None:
+    """Add the net's inputs to an import, with the sizes that the user gives, and report those that cannot be inputs.
+
+    With `batch_size`, samples come in batches of that size, whatever the model says.
+    """
+    tensors, report = ctx.tensors, ctx.report
+    read = [model_input for model_input in ctx.model.inputs if tensors.is_read(model_input.name)]
+    for model_input in ctx.model.inputs:
+        name, dtype = model_input.name, model_input.dtype
+        if model_input not in read:
+            report.remarks.append(Note(*unread(name)))
+        elif dtype not in INPUT_TYPES:
+            contents = "text" if dtype == "object" else dtype
+            report.problems.append(Problem(f"the input `{name}` holds {contents}, which no net takes"))
+        elif INPUT_TYPES[dtype] != dtype:
+            text = f"the input `{name}` of {dtype} becomes {INPUT_TYPES[dtype]}"
+            kind = "{count} inputs have another element type here"
+            report.remarks.append(Note(text, kind, f"`{name}` {dtype} → {INPUT_TYPES[dtype]}"))
+    known, wrong = sized(ctx.model.inputs, shapes)
+    report.problems += wrong
+    supported = [one for one in known if tensors.is_read(one.name) and one.dtype in INPUT_TYPES]
+    feeds = whole(supported) if tensors.single_sample else batched(supported)
+    ctx.batch_size = batch_size or feeds.batch
+    report.mixed, report.missing, report.assumed = feeds.mixed, feeds.missing, feeds.assumed
+    report.remarks += [*ctx.model.remarks, *feeds.remarks, *feeds.assumed]
+    for model_input in read:
+        ctx.nodes.expect(model_input.name)
+    for feed in feeds.feeds:
+        _add_input(ctx, feed)
+    if not read:
+        report.problems.append(Problem("the model reads no input", expected="something to compute with"))
+
+
+def _add_input(ctx: LiftContext, feed: Feed) -> None:
+    if prod(feed.shape) > MAX_SIZE:
+        message, expected = f"the input `{feed.name}` is too large", f"at most {MAX_SIZE:,} numbers in a sample"
+        ctx.report.problems.append(Problem(message, expected=expected, got=f"{list(feed.shape)}"))
+        return
+    ctx.nodes.provide(feed.name)
+    tensor = ctx.tensors.fresh_name(feed.name) if feed.batch else feed.name
+    ctx.inputs[tensor] = feed
+    ctx.tensors.values[tensor] = Input(feed.name, TensorType((ctx.batch_size, *feed.shape), DType(feed.dtype)))()
+    if feed.batch:
+        ctx.tensors.views[feed.name] = AxisView(tensor, axes_with_batch_at(feed.batch, len(feed.shape) + 1))
+
+
+def samples_moved(what: str, name: str, axis: int) -> Note:
+    """The note on an input or output whose samples are along another axis in the model."""
+    return Note(
+        f"the {what} `{name}` has its samples in front here, not as axis {axis}",
+        f"{{count}} {what}s have their samples in front here", f"`{name}` (axis {axis})",
+    )  # fmt: skip
+
+
+def sized(
+    inputs: Sequence[GraphInput], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[list[GraphInput], list[Problem]]:
+    """The inputs with the sizes that the user gives: of an input, with or without the batch, or of a named axis."""
+    axes = {name for one in inputs for name in one.names if name}
+    known = {one.name for one in inputs}
+    problems = [
+        Problem(
+            f"a shape is given for `{name}`, which is not an input",
+            expected=listing(sorted(known | axes)), hint=did_you_mean(name, sorted(known | axes)),
+        )
+        for name in sorted(shapes.keys() - known - axes)
+    ]  # fmt: skip
+    named = {}
+    for name in sorted((shapes.keys() & axes) - known):
+        if len(shapes[name]) == 1:
+            named[name] = shapes[name][0]
+        else:
+            problems.append(Problem(f"`{name}` is an axis of the model", expected=f"one size: --shape {name}=48"))
+    found = []
+    for one in inputs:
+        given, dims = shapes.get(one.name), one.dims
+        if given is not None and dims is None:
+            dims = (None, *given)
+        elif given is not None and dims is not None:
+            if len(given) == len(dims) - 1:
+                first = _batch_axis(one, _batch_name(inputs)) or 0
+                given = (*given[:first], dims[first] or 0, *given[first:])
+            if len(given) != len(dims) or any(
+                have and want and have != want for have, want in zip(dims, given, strict=False)
+            ):
+                expected = f"sizes that fit {_sizes(one)}, with or without the batch"
+                got = "--shape " + one.name + "=" + ",".join(map(str, shapes[one.name]))
+                problems.append(Problem(f"the shape given for `{one.name}` is not its", expected=expected, got=got))
+                continue
+            dims = tuple(size or None for size in given)
+        if dims is not None:
+            names = one.names or ("",) * len(dims)
+            dims = tuple(size or named.get(name) for size, name in zip(dims, names, strict=False))
+        found.append(replace(one, dims=dims))
+    return found, problems
+
+
+def pinned(
+    inputs: Sequence[GraphInput], values: Mapping[str, tuple[float, ...]]
+) -> tuple[dict[str, NDArray[Any]], list[Problem]]:
+    """The inputs that always have certain values, as constants: one number for all elements, or one for each."""
+    import numpy as np
+
+    known, found, problems = {one.name: one for one in inputs}, {}, []
+    for name, numbers in values.items():
+        one = known.get(name)
+        if one is None:
+            hint = did_you_mean(name, list(known))
+            problems.append(
+                Problem(
+                    f"a value is given for `{name}`, which is not an input", expected=listing(sorted(known)), hint=hint
+                )
+            )
+            continue
+        dims = one.dims if one.dims is not None else () if len(numbers) == 1 else (None,)
+        array = np.asarray(numbers)
+        open_ = [size for size in dims if size is None]
+        shape = tuple(-1 if size is None else size for size in dims)
+        fixed = prod(size for size in shape if size > 0)
+        if len(numbers) == 1 and not open_:
+            array = np.full(shape, array[0])
+        elif len(open_) <= 1 and (len(numbers) == fixed or (open_ and len(numbers) % fixed == 0)):
+            array = array.reshape(shape)
+        else:
+            problems.append(
+                Problem(f"{len(numbers)} numbers do not fit the input `{name}`", expected=f"as many as {_sizes(one)}")
+            )
+            continue
+        made = array.astype(one.dtype)
+        if made.dtype.kind != "f" and not np.array_equal(made, array):
+            problems.append(Problem(f"the input `{name}` holds {one.dtype}", got=", ".join(map(str, numbers))))
+            continue
+        found[name] = made
+    return found, problems
+
+
+def batched(inputs: Sequence[GraphInput]) -> Feeds:
+    """The inputs, each with an axis of samples; its size is `OPEN_BATCH` if the model leaves it open."""
+    made = Feeds(batch=OPEN_BATCH)
+    shared, sizes, labels = _batch_name(inputs), set(), set()
+    for one in inputs:
+        dims = one.dims
+        if dims is not None and not dims:
+            made.mixed.append(Problem(f"the input `{one.name}` is a single number, for all samples"))
+            continue
+        axis = _batch_axis(one, shared)
+        if axis is None:
+            made.mixed.append(Problem(f"the input `{one.name}` has no axis of samples: {_sizes(one)}"))
+            continue
+        if dims is None or any(size is None for place, size in enumerate(dims) if place != axis):
+            made.missing.append(_missing(one, axis))
+            continue
+        sizes |= {dims[axis]} - {None}
+        labels |= {one.names[axis]} if one.names else set()
+        shape = tuple(size for place, size in enumerate(dims) if place != axis and size is not None)
+        made.feeds.append(Feed(one.name, INPUT_TYPES[one.dtype], shape, axis))
+        if axis:
+            made.remarks.append(samples_moved("input", one.name, axis))
+    if len(sizes) > 1:
+        found = sorted(size for size in sizes if size)
+        made.mixed.append(Problem(f"the inputs have different batch sizes: {found}"))
+    elif sizes:
+        made.batch = sizes.pop() or OPEN_BATCH
+    if len(labels - {""}) > 1:
+        made.remarks.append(f"{listing(sorted(labels - {''}))} are taken for the same: the axis of samples")
+    return made
+
+
+def whole(inputs: Sequence[GraphInput]) -> Feeds:
+    """The inputs as single samples; if only a common first axis is open, it gets the size 1."""
+    made = Feeds(batch=OPEN_BATCH)
+    shared = _batch_name(inputs)
+    several = [one for one in inputs if one.dims is None or None in one.dims or prod(filter(None, one.dims)) > 1]
+    alone = len(several) == 1 and not shared
+    for one in inputs:
+        dims = one.dims
+        if dims is not None and None in dims:
+            known = shared and all(shared in other.names for other in several)
+            in_front = any(other.names and other.names[0] == shared for other in inputs)
+            axis = _batch_axis(one, shared) if known and in_front else None
+            axis = 0 if alone and dims[0] is None else axis
+            if axis is not None and dims[axis] is None:
+                dims = (*dims[:axis], 1, *dims[axis + 1 :])
+                made.assumed.append(f"axis {axis} of `{one.name}` is taken to have the size 1: `--shape` gives another")
+        if dims is None or None in dims:
+            made.missing.append(_missing(one, None))
+        else:
+            shape = tuple(size for size in dims if size is not None)
+            made.feeds.append(Feed(one.name, INPUT_TYPES[one.dtype], shape, None))
+    return made
+
+
+def _batch_name(inputs: Sequence[GraphInput]) -> str:
+    """The name of the axis of samples: that of most inputs' first axis, or the only name.
+
+    The only name does not count if all sizes are fixed, with one sample in front.
+    """
+    found = Counter(one.names[0] for one in inputs if one.names and one.names[0])
+    if found:
+        return found.most_common(1)[0][0]
+    named = {name for one in inputs for name in one.names if name}
+    fixed = all(one.dims and one.dims[0] for one in inputs)
+    in_front = all(one.dims and None not in one.dims and one.dims[0] == 1 for one in inputs)
+    return named.pop() if len(named) == 1 and fixed and not in_front else ""
+
+
+def _batch_axis(one: GraphInput, shared: str) -> int | None:
+    """The axis of samples: the one with the shared name, else the first unless it is fixed."""
+    if shared and shared in one.names:
+        return one.names.index(shared)
+    fixed = one.dims is not None and bool(one.dims) and one.dims[0] is not None
+    return None if shared and fixed else 0
+
+
+def _missing(one: GraphInput, batch: int | None) -> Problem:
+    """That sizes of an input are left open, with what to write."""
+    dims, names = one.dims or (), one.names or ("",) * len(one.dims or ())
+    open_ = {place: name for place, name in enumerate(names) if not dims[place] and place != batch}
+    sizes = ["…" if place in open_ else str(size) for place, size in enumerate(dims) if place != batch]
+    options = f"`--shape {one.name}={','.join(sizes) or '…'}`"
+    if open_ and all(open_.values()):
+        options += " or `" + " ".join(f"--shape {name}=…" for name in dict.fromkeys(open_.values())) + "`"
+    along = " and ".join(f"`{name}`" if name else f"axis {place}" for place, name in open_.items())
+    empty = [place for place in open_ if place in one.empty]
+    zero = f": the model says 0 along {listing([f'axis {place}' for place in empty])}" if empty else ""
+    return Problem(
+        f"the input `{one.name}` has no fixed size" + (f" along {along}" if along else "") + zero,
+        expected="sizes that are numbers" if batch is None else "a batch axis, then sizes that are numbers",
+        got="unknown" if one.dims is None else _sizes(one),
+        hint=f"give the sizes for which the net shall be made: {options}",
+    )
+
+
+def _sizes(one: GraphInput) -> str:
+    names = one.names or ("",) * len(one.dims or ())
+    return sizes_shown(one.dims or (), ["0" if axis in one.empty else name for axis, name in enumerate(names)])

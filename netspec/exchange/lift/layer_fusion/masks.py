@@ -1,0 +1,100 @@
+"""Masks of attention as exporters write them: added terms, or a selection between scores and a constant."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.lift.layer_fusion.fusion import Chains
+from netspec.exchange.net_yaml_writer import DraftLayer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FORBIDDEN = -1e4
+"""Where a mask adds as little as this or less, softmax gives nothing."""
+LETTERS = "xyzw"
+"""The operands of an Expression."""
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Scores (…, T, S) with a mask: the scores before it, whether the mask is causal, and the layers of the mask."""
+
+    scores: str
+    causal: bool
+    parts: list[DraftLayer]
+
+
+def masked(chains: Chains, name: str) -> Masked | None:
+    """The scores before the masks on `name`; None if one of them is not causal."""
+    found = Masked(name, False, [])
+    while True:
+        mask, layer = None, chains.layers.get(found.scores)
+        if layer is not None and chains.layer(found.scores, layer.type) is not None:
+            mask = _added(chains, layer) or _chosen(chains, layer)
+        if mask is None or layer is None:
+            return found
+        scores, array = mask
+        causal = _is_causal(array)
+        if not causal and array.any():
+            return None
+        found = Masked(scores, found.causal or causal, [*found.parts, layer])
+
+
+def unguarded(chains: Chains, name: str) -> tuple[str, list[DraftLayer]]:
+    """The tensor before NaN is replaced, as PyTorch does after a softmax whose mask may forbid everything."""
+    guard = chains.layer(name, "Expression")
+    if guard is None or guard.fields.get("expr") != "where(x, 0.0, y)" or len(guard.sources) != 2:
+        return name, []
+    test = chains.layer(guard.sources[0], "Expression")
+    if test is None or test.fields.get("expr") != "isnan(x)" or test.sources != guard.sources[1:]:
+        return name, []
+    return guard.sources[1], [guard, test]
+
+
+def _added(chains: Chains, layer: DraftLayer) -> tuple[str, NDArray[Any]] | None:
+    if layer.type != "Bias" or layer.fields != {"axis": chains.ranks[layer.name] - 2, "num_axes": 2}:
+        return None
+    return layer.sources[0], layer.arrays["bias"]
+
+
+def _chosen(chains: Chains, layer: DraftLayer) -> tuple[str, NDArray[Any]] | None:
+    """where(mask, scores, -inf), or the other way round, as what would be added."""
+    import numpy as np
+
+    parts = re.fullmatch(r"where\((\w), ([^,()]+), ([^,()]+)\)", str(layer.fields.get("expr")))
+    if layer.type != "Expression" or parts is None or parts[1] not in LETTERS:
+        return None
+    given = dict(zip(LETTERS, layer.sources, strict=False))
+    condition, *both = (_constant(chains, given.get(text, ""), text) for text in parts.groups())
+    if condition is None or condition.ndim < 2 or condition.size != condition.shape[-2] * condition.shape[-1]:
+        return None
+    for place, scores in ((0, parts[3]), (1, parts[2])):
+        away = both[place]
+        if away is not None and (away <= FORBIDDEN).all() and both[1 - place] is None and scores in given:
+            forbidden = condition if place == 0 else ~condition
+            return given[scores], np.where(forbidden.reshape(forbidden.shape[-2:]), -np.inf, 0.0)
+    return None
+
+
+def _constant(chains: Chains, name: str, text: str) -> NDArray[Any] | None:
+    """The array of a Parameter, or the number that an operand of an Expression is."""
+    import numpy as np
+
+    layer = chains.layers.get(name)
+    if layer is not None and layer.type == "Parameter":
+        return np.asarray(layer.arrays["value"]).astype(layer.fields.get("dtype", "float32"))
+    try:
+        return None if name else np.asarray(float(text))
+    except ValueError:
+        return None
+
+
+def _is_causal(mask: NDArray[Any]) -> bool:
+    """Whether an added square mask is causal."""
+    import numpy as np
+
+    behind = np.triu(np.ones(mask.shape, bool), 1)
+    return mask.shape[0] == mask.shape[1] and bool((mask[behind] <= FORBIDDEN).all() and (mask[~behind] == 0).all())

@@ -1,0 +1,346 @@
+"""The layers of one import: what rules add, and what later nodes become part of.
+
+Every layer is built as it is added (shapes only), so that each rule knows the shapes of its operands, and a layer that
+does not fit is reported at its node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from netspec.errors import NetspecError
+from netspec.exchange.axis_view import Axes, AxisView
+from netspec.exchange.lift.inputs import INPUT_TYPES
+from netspec.exchange.lift.tensors import Tensors
+from netspec.exchange.operator_graph.graph import OperatorGraph, OperatorNode
+from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
+from netspec.graph.types import DType
+from netspec.graph.value import ShapeMismatch, Value, in_scope
+from netspec.layers.base import Builder, LayerSpec
+from netspec.schema.specs.kinds import LAYERS
+from netspec.schema.specs.names import snake_case
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass
+class LiftedLayer:
+    """A layer: fields that differ from their defaults, weights, and the tensors that it connects."""
+
+    type: str
+    fields: dict[str, Any]
+    inputs: tuple[str, ...]
+    output: str
+    node: OperatorNode
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    name: str = ""
+    sources: tuple[str, ...] = ()
+    """Names of the layers and inputs that it reads, once layers have names."""
+    outputs: tuple[tuple[str, str], ...] = ()
+    """Of a layer with several outputs: the tensor of each output, the first included, and the output's name."""
+    renamed: bool = False
+    """Whether an output of the model is the first output of such a layer, and takes its tensor's name."""
+
+    @property
+    def stem(self) -> str:
+        """The name of a layer with several outputs: `split` for the node `split/Split`, as netspec exports it.
+
+        Without a name of the node, that of its first tensor, or its type if an output of the model has that name.
+        """
+        name = self.node.called
+        stem = name.removesuffix(f"/{self.node.op_type}") if name else ""
+        return stem or (snake_case(self.type) if self.renamed else self.outputs[0][0])
+
+    def same_as(self, other: LiftedLayer) -> bool:
+        """Whether another layer computes the same: type, fields, inputs and weights."""
+        import numpy as np
+
+        return (
+            (self.type, self.fields, self.inputs) == (other.type, other.fields, other.inputs)
+            and self.arrays.keys() == other.arrays.keys()
+            and all(
+                array is other.arrays[name]
+                or np.array_equal(array, other.arrays[name], equal_nan=array.dtype.kind == "f")
+                for name, array in self.arrays.items()
+            )
+        )
+
+    @property
+    def applies_activation(self) -> bool:
+        """Whether layers of this type apply their field `activation` to their output, by default none.
+
+        A recurrent layer applies it within its steps.
+        """
+        activation = LAYERS[self.type].model_fields.get("activation")
+        return activation is not None and activation.default is None
+
+
+class LayerWriter:
+    """Adds layers to an import."""
+
+    def __init__(self, model: OperatorGraph, tensors: Tensors, remarks: list[str]) -> None:
+        self.written: list[LiftedLayer] = []
+        self._model = model
+        self._tensors = tensors
+        self._remarks = remarks
+        self._parameters: dict[tuple[str, tuple[int, ...]], str] = {}
+        """The tensor of the layer Parameter of each constant, by its shape."""
+
+    def value(self, tensor: str) -> Value:
+        """The tensor in the net, with its axes in order. A constant becomes a layer Parameter."""
+        if tensor in self._tensors.views:
+            self._put_in_order(tensor)
+        if tensor in self._tensors.constants:
+            return self._tensors.values[self.parameter(tensor, self._tensors.rank(tensor))]
+        return self._tensors.values[self._tensors.resolve(tensor)]
+
+    def view_with_single_axes(self, tensor: str, *axes: int) -> AxisView:
+        """The view of a computed tensor in which each of `axes` is a single axis of the net.
+
+        Raises `MixesSamples` if one of them is the batch.
+        """
+        if any(len(self._tensors.view(tensor).axes[axis]) != 1 for axis in axes):
+            self.value(tensor)
+        view = self._tensors.view(tensor)
+        if any(view.axis(axis) == 0 for axis in axes):
+            raise MixesSamples("its parameters vary along the batch axis")
+        return view
+
+    def broadcast_operands(self, tensors: Sequence[str]) -> list[str]:
+        """The tensors with an equal number of axes, so that layers broadcast them as ONNX does; constants as layers."""
+        rank = max(map(self._tensors.rank, tensors))
+        return [self._with_rank(tensor, rank) for tensor in tensors]
+
+    def add(
+        self,
+        node: OperatorNode,
+        type_: str,
+        inputs: Sequence[str],
+        fields: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]] | None = None,
+        outputs: Sequence[str] | None = None,
+        result_axes: Callable[[int], Axes] | None = None,
+    ) -> LiftedLayer:
+        """Add a layer that makes the node's result. Raises `UnsupportedFeature` if it does not fit.
+
+        Fields count axes as the net does: see `Tensors.axis`. `outputs` are the tensors of a layer with several
+        outputs, by default the node's results; an empty name is one that nothing reads. `result_axes` gives the axes of
+        the results for a tensor of the net of that rank, if they are not in order.
+        """
+        tensors = self._tensors
+        values = [self.value(tensor) for tensor in inputs]
+        sources = [
+            self.parameter(tensor, tensors.rank(tensor)) if tensor in tensors.constants else tensor for tensor in inputs
+        ]
+        weights = {name: self._weight(array) for name, array in (arrays or {}).items()}
+        names, results = build_layer(type_, values, fields, weights)
+        for value in results:
+            tensors.require_room(value.shape[tensors.axis_offset :])
+        made = list(node.outputs if outputs is None else outputs)
+        for index, value in enumerate(results[: len(made)]):
+            tensor = made[index]
+            axes = result_axes(len(value.shape)) if result_axes is not None and tensor else None
+            if axes is not None and axes != tensors.axes_in_order(len(value.shape) - tensors.axis_offset):
+                made[index] = tensors.fresh_name(tensor)
+                tensors.views[tensor] = AxisView(made[index], axes, node)
+        layer = LiftedLayer(type_, dict(fields), tuple(map(tensors.resolve, sources)), made[0], node, weights)
+        self.written.append(layer)
+        tensors.values.update(zip(made, results, strict=False))
+        if names:
+            layer.outputs = tuple((tensor, name) for tensor, name in zip(made, names, strict=False) if tensor)
+            self._keep_names(layer)
+        return layer
+
+    def add_elementwise(
+        self,
+        node: OperatorNode,
+        type_: str,
+        inputs: Sequence[str],
+        fields: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]] | None = None,
+    ) -> LiftedLayer:
+        """`add` for layers that treat all elements alike: operands that are stored alike stay as they are stored."""
+        tensors = self._tensors
+        views = [tensors.view(tensor) for tensor in inputs] if all(map(tensors.is_computed, inputs)) else []
+        if len({view.axes for view in views}) == 1 and len({tensors.shape(tensor) for tensor in inputs}) == 1:
+            axes = views[0].axes
+            return self.add(node, type_, [view.source for view in views], fields, arrays, result_axes=lambda rank: axes)
+        return self.add(node, type_, self.broadcast_operands(inputs), fields, arrays)
+
+    def absorb(self, layer: LiftedLayer, node: OperatorNode) -> None:
+        """Make `layer`, which makes an operand of the node, make the node's result."""
+        output = node.outputs[0]
+        read = next((name for name in node.inputs if self._tensors.source_of_view(name) == layer.output), "")
+        value = self._tensors.values[layer.output]
+        if read:
+            view = self._tensors.views.pop(read)
+            layer.output = self._tensors.fresh_name(output)
+            self._tensors.views[output] = AxisView(layer.output, view.axes, view.node)
+        else:
+            layer.output = output
+        self._tensors.values[layer.output] = value
+
+    def producer(self, tensor: str) -> LiftedLayer | None:
+        """The layer that makes this tensor as its only output."""
+        layers = (layer for layer in reversed(self.written) if layer.output == tensor and not layer.outputs)
+        return next(layers, None)
+
+    def is_made_by_layer(self, tensor: str) -> bool:
+        """Whether a layer makes the tensor, as its only output or as one of several."""
+        return self.producer(tensor) is not None or any(tensor in dict(layer.outputs) for layer in self.written)
+
+    def fusable_producer(self, tensor: str, node: OperatorNode) -> LiftedLayer | None:
+        """The layer that makes `tensor`, if `node` may become part of it: nothing else reads the tensor.
+
+        The layer may store the tensor in another order: see `Tensors.view`. If the node `conv1/Conv` makes `conv1`, as
+        netspec exports layers, the layer is complete: only nodes `conv1/…` belong to it.
+        """
+        reads = self._tensors.reads
+        if reads.get(tensor) != 1 or tensor in self._tensors.constants:
+            return None
+        source = self._tensors.view(tensor).source
+        layer = self.producer(source) if reads.get(source) == 1 else None
+        origin = self._tensors.stands_for.get(source, source)
+        if layer is not None and layer.node.name.startswith(f"{origin}/") and not node.name.startswith(f"{origin}/"):
+            return None
+        return layer
+
+    def parameter(self, tensor: str, rank: int) -> str:
+        """The tensor of a layer Parameter that holds a constant, with axes of size 1 in front up to `rank` axes."""
+        array = self._tensors.constants[tensor]
+        if not array.size:
+            raise UnsupportedFeature(f"`{self._tensors.stands_for.get(tensor, tensor)}` has no elements")
+        shape = (*(1,) * (rank - array.ndim), *array.shape)
+        if not self._tensors.single_sample:
+            if not shape or (shape[0] != 1 and not self._tensors.is_same_for_all_samples(array)):
+                raise MixesSamples(
+                    f"its operand `{tensor}` is a constant that has no batch, or another value for each sample"
+                )
+            array = array[:1] if len(shape) == array.ndim else array
+            shape = shape[1:]
+        if (tensor, shape) not in self._parameters:
+            name = self._tensors.fresh_name(tensor)
+            self._parameters[tensor, shape] = name
+            dtype, values = as_parameter_array(array)
+            node = OperatorNode("Constant", "", (), (name,), {}, self._model.opset)
+            fields = {"shape": list(shape), **({} if dtype == "float32" else {"dtype": dtype})}
+            like = next(iter(self._tensors.values), None)
+            if like is None:
+                raise UnsupportedFeature("the model reads no input that its constants could go with")
+            self.add(node, "Parameter", [like], fields, {"value": values.reshape(shape)})
+        return self._parameters[tensor, shape]
+
+    def needs_only_permute(self, view: AxisView) -> bool:
+        """Whether a Permute at most puts the axes in order."""
+        in_front = self._tensors.single_sample or view.axes[:1] == ((0,),)
+        return in_front and all(len(axes) == 1 for axes in view.axes)
+
+    def reshape_samples(self, node: OperatorNode, source: str, target: tuple[int, ...], output: str) -> None:
+        """Give samples another shape: by Flatten, Squeeze or Reshape, the simplest that does it."""
+        if len(target) == 1:
+            self.add(node, "Flatten", [source], {}, outputs=[output])
+        elif target:
+            self.add(node, "Reshape", [source], {"target_shape": list(target)}, outputs=[output])
+        else:
+            self.add(node, "Squeeze", [source], {}, outputs=[output])
+
+    def _put_in_order(self, tensor: str) -> None:
+        """Add the layers that put a tensor's axes in order."""
+        view = self._tensors.views[tensor]
+        if not self._tensors.single_sample and view.axes[:1] != ((0,),):
+            raise MixesSamples("its operand has another axis than that of the samples in front")
+        shape, order = self._tensors.shape(tensor), [axis for axis in view.flat if axis]
+        del self._tensors.views[tensor]
+        source, node = view.source, view.node or OperatorNode("Transpose", "", (), (tensor,), {}, self._model.opset)
+        if order != sorted(order):
+            target = tensor if self.needs_only_permute(view) else self._tensors.fresh_name(tensor)
+            self.add(node, "Permute", [source], {"dims": order}, outputs=[target])
+            source = target
+        if source != tensor:
+            self.reshape_samples(node, source, shape[1 - self._tensors.axis_offset :], tensor)
+
+    def _with_rank(self, tensor: str, rank: int) -> str:
+        if tensor in self._tensors.constants:
+            return self.parameter(tensor, rank)
+        have = self._tensors.rank(tensor)
+        if have == rank:
+            return tensor
+        if not self._tensors.single_sample:
+            raise MixesSamples("its operands differ in their number of axes: one of them has no batch axis")
+        shape = (*(1,) * (rank - have), *self._tensors.shape(tensor))
+        self.value(tensor)
+        name = self._tensors.fresh_name(tensor)
+        node = OperatorNode("Reshape", "", (tensor,), (name,), {}, self._model.opset)
+        self.add(node, "Reshape", [tensor], {"target_shape": list(shape)})
+        return name
+
+    def _keep_names(self, layer: LiftedLayer) -> None:
+        """Add layers that give outputs of a layer with several outputs the names that they have in the model."""
+        stem = layer.stem
+        for index, (tensor, name) in enumerate(layer.outputs):
+            if tensor in self._model.outputs and tensor != f"{stem}.{name}":
+                layer.renamed |= index == 0
+                held = f"{tensor} in the layer"
+                self._tensors.values[held] = self._tensors.values[tensor]
+                layer.outputs = (*layer.outputs[:index], (held, name), *layer.outputs[index + 1 :])
+                self.add(layer.node, "Activation", [held], {"activation": "linear"}, outputs=[tensor])
+
+    def _weight(self, array: NDArray[Any]) -> NDArray[Any]:
+        import numpy as np
+
+        if array.dtype.kind != "f":
+            return np.asarray(array, order="C")
+        if array.dtype != np.float32:
+            self._remarks.append(f"weights of {array.dtype} become float32")
+        return np.asarray(array, np.float32, order="C")
+
+
+def build_layer(
+    type_: str, values: Sequence[Value], fields: Mapping[str, Any], weights: Mapping[str, NDArray[Any]]
+) -> tuple[tuple[str, ...], tuple[Value, ...]]:
+    """Build a layer: names of its outputs, as `output_names` gives them, and their values.
+
+    Raises `UnsupportedFeature` if the inputs or weights do not fit.
+    """
+    try:
+        spec = LAYERS[type_].model_validate({"type": type_, **fields})
+        assert isinstance(spec, LayerSpec)
+        builder = Builder(training=False, dtype=DType.FLOAT32)
+        with in_scope(builder.enter(spec, "layer")):
+            made = spec.build(builder, *values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise UnsupportedFeature(f"{type_} does not take it: {place}: {first['msg']}") from None
+    except ShapeMismatch as error:
+        raise UnsupportedFeature(f"{type_} does not fit: {error.message} (got {error.got})") from None
+    except NetspecError as error:
+        raise UnsupportedFeature(f"{type_} does not fit: {error.summary}") from None
+    wanted = {name.removeprefix("layer/"): info.value.shape for name, info in builder.states.items()}
+    given = {name: array.shape for name, array in weights.items()}
+    if wanted != given:
+        raise UnsupportedFeature(f"{type_} needs weights of shapes {wanted}, these are {given}")
+    for name, info in builder.states.items():
+        have, kind = weights[name.removeprefix("layer/")].dtype, info.value.dtype
+        if have != str(kind):
+            raise UnsupportedFeature(
+                f"its weights are {have}, not {'floating-point numbers' if kind.is_float else kind}"
+            )
+    return spec.output_names(), made if isinstance(made, tuple) else (made,)
+
+
+def as_parameter_array(array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
+    """The element type in which a layer stores a constant, and the constant in it. Raises `UnsupportedFeature`."""
+    import numpy as np
+
+    name = INPUT_TYPES.get(str(array.dtype))
+    if name is None:
+        raise UnsupportedFeature(f"a constant of {array.dtype}")
+    if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo("int64").max:
+        raise UnsupportedFeature("a constant of whole numbers beyond int64")
+    return name, np.asarray(array, name, order="C")

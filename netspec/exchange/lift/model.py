@@ -1,0 +1,182 @@
+"""Lift a model: from its operator graph to a net with weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import InputError, Problem
+from netspec.exchange.interface import Imported, ImportOptions
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.inputs import OPEN_BATCH, OTHER_BATCH, add_inputs, pinned
+from netspec.exchange.lift.layer_fusion import join
+from netspec.exchange.lift.outputs import add_outputs, draft_of, name_layers, notes, output_names, tensor_names
+from netspec.exchange.lift.patterns import find_patterns
+from netspec.exchange.lift.training_form import as_net, freeze
+from netspec.exchange.net_yaml_writer import clean
+from netspec.exchange.operator_graph.graph import OperatorGraph, needed
+from netspec.exchange.truncation import lookup
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class UnsupportedModel(InputError):
+    """A model has nodes that netspec has no layer for."""
+
+    def __init__(self, problems: Iterable[Problem], needed_constants: frozenset[str]) -> None:
+        super().__init__(problems)
+        self.needed_constants = needed_constants
+        """Computed tensors that rules need as constants."""
+
+
+@dataclass(frozen=True)
+class BoundaryTensor:
+    """An input or output of a model in the net: its name there, and the model's axis that the net has in front.
+
+    Without such an axis the whole model is one sample, and the net has a batch axis in front of the model's axes.
+    """
+
+    name: str
+    batch: int | None
+
+    def to_net(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Convert an array of the model to one of the net."""
+        import numpy as np
+
+        return array[np.newaxis] if self.batch is None else np.moveaxis(array, self.batch, 0)
+
+    def from_net(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Convert an array of the net to one of the model: of a single sample, the first one."""
+        import numpy as np
+
+        return np.asarray(array[0]) if self.batch is None else np.moveaxis(array, 0, self.batch)
+
+
+@dataclass(frozen=True)
+class LiftedModel:
+    """A model as a net, and the model's inputs and outputs in it."""
+
+    imported: Imported
+    inputs: Mapping[str, BoundaryTensor]
+    """The inputs that the net reads."""
+    outputs: Mapping[str, BoundaryTensor]
+
+
+def lift_model(model: OperatorGraph, options: ImportOptions, origin: str) -> LiftedModel:
+    """Lift a model to a net; messages call it `origin`. Raises `UnsupportedModel` with all reasons."""
+    model = find_patterns(as_net(_specialized(model, options, origin)))
+    ctx = _lift(model, options)
+    problems = [*ctx.report.missing, *ctx.report.problems, *ctx.report.mixed]
+    if problems:
+        located = [replace(problem, message=f"{origin}: {problem.message}") for problem in problems]
+        raise UnsupportedModel(located, frozenset(ctx.tensors.needed_constants))
+    layers, outputs = name_layers(ctx), output_names(ctx)
+    draft = draft_of(ctx, Path(origin).name)
+    types = ctx.tensors.types()
+    join(draft, {name: types[tensor].shape for layer in layers for tensor, name in tensor_names(layer).items()})
+    freeze(model, draft.layers)
+    arrays = draft.arrays()
+    return LiftedModel(
+        Imported(draft.text(), arrays, notes(ctx, arrays, outputs.values()), draft=draft),
+        {feed.name: BoundaryTensor(clean(feed.name), feed.batch) for feed in ctx.inputs.values()},
+        {name: BoundaryTensor(outputs[name], output.batch) for name, output in ctx.outputs.items()},
+    )
+
+
+def _specialized(model: OperatorGraph, options: ImportOptions, origin: str) -> OperatorGraph:
+    """The model with the values of inputs that the user gives as constants, cut where the user asks."""
+    values, wrong = pinned(model.inputs, options.values)
+    if wrong:
+        raise InputError(replace(problem, message=f"{origin}: {problem.message}") for problem in wrong)
+    if options.until:
+        named = _cut_at(model, options.until, origin)
+        model = replace(model, outputs=list(named), output_names=named)
+    return replace(
+        model,
+        nodes=needed(model.nodes, model.outputs),
+        inputs=[model_input for model_input in model.inputs if model_input.name not in values],
+        constants={**model.constants, **values},
+    )
+
+
+def _cut_at(model: OperatorGraph, names: Sequence[str], origin: str) -> dict[str, str]:
+    """Map tensors to the names by which they were requested: those of tensors, nodes, or layers made from nodes."""
+    makers = {name: node for node in model.nodes for name in node.outputs if name}
+    known = {clean(node.called): name for name, node in reversed(makers.items()) if node.called}
+    known |= {node.name: name for name, node in reversed(makers.items()) if node.name}
+    known |= {clean(name): name for name in makers} | {name: name for name in makers}
+    return dict(zip(lookup(names, known, origin, _computed(model)), dict.fromkeys(names), strict=True))
+
+
+def _computed(model: OperatorGraph) -> list[str]:
+    """The tensors that depend on the model's inputs, without constant ones."""
+    fed = {model_input.name for model_input in model.inputs}
+    computed = []
+    for node in model.nodes:
+        if not fed.isdisjoint(node.inputs):
+            fed.update(filter(None, node.outputs))
+            computed += [name for name in node.outputs if name]
+    return computed
+
+
+def _lift(model: OperatorGraph, options: ImportOptions) -> LiftContext:
+    """Lift a model in batches, or as a single sample if its samples are mixed; with problems if neither is possible.
+
+    Problems with batches don't matter if the model can be lifted as a single sample, which is tried whenever one of
+    these problems concerns the batch. If neither is possible, the problems of both are reported, except mixed samples.
+    """
+    in_batches = _attempt(model, options)
+    if in_batches.counts_batch and not in_batches.report.failed and in_batches.batch_size != 1:
+        other = _attempt(model, options, batch_size=OTHER_BATCH)
+        size = in_batches.batch_size
+        if size == OPEN_BATCH or not other.report.failed:
+            in_batches.report.mixed += _depending_on_batch(in_batches, other)
+        else:
+            remark = f"the size of the batch, {size}, is a number that the model may compute with"
+            in_batches.report.remarks.append(remark)
+    if not in_batches.report.mixed:
+        return in_batches
+    single = _attempt(model, options, single_sample=True)
+    single.tensors.needed_constants |= in_batches.tensors.needed_constants
+    report = single.report
+    if report.failed:
+        known = {problem.message for problem in report.problems}
+        report.problems += [problem for problem in in_batches.report.problems if problem.message not in known]
+        hint = "; ".join(report.assumed) or None
+        report.problems = [replace(problem, hint=problem.hint or hint) for problem in report.problems]
+    else:
+        report.remarks.insert(0, _why_single_sample(in_batches))
+    return single
+
+
+def _attempt(
+    model: OperatorGraph, options: ImportOptions, *, batch_size: int = 0, single_sample: bool = False
+) -> LiftContext:
+    """Lift a model in one way, to layers or to problems."""
+    ctx = LiftContext(model, single_sample=single_sample)
+    add_inputs(ctx, options.shapes, batch_size)
+    ctx.nodes.lift_graph()
+    if not ctx.report.failed:
+        add_outputs(ctx)
+    return ctx
+
+
+def _depending_on_batch(first: LiftContext, second: LiftContext) -> list[Problem]:
+    """Problems of layers that differ between two sizes of the batch: they compute with the size."""
+    pairs = zip_longest(first.layers.written, second.layers.written)
+    return [
+        Problem(f"{(one or other).node.describe()}: what it computes depends on the size of the batch")
+        for one, other in pairs
+        if one is None or other is None or not one.same_as(other)
+    ]
+
+
+def _why_single_sample(in_batches: LiftContext) -> str:
+    first, *others = (problem.message.replace(" can't be imported", "") for problem in in_batches.report.mixed)
+    more = f", and {len(others)} more" if others else ""
+    read = "the whole model is read as one sample, all inputs and outputs with a batch in front of them"
+    return f"{read}: {first}{more}"

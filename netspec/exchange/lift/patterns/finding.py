@@ -1,0 +1,148 @@
+"""Replace each pattern that is found in a model by one node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from math import inf
+from pkgutil import iter_modules
+from typing import Any, TypeAlias
+
+from netspec.exchange.lift.patterns.formula import Term, ends_in, operators
+from netspec.exchange.lift.patterns.matching import Match, Search
+from netspec.exchange.operator_graph.graph import OperatorGraph, OperatorNode
+from netspec.exchange.operator_graph.onnx_protos import rename
+
+DOMAIN = "netspec"
+"""Domain of the nodes that replace patterns."""
+
+DEEPEST = 14
+"""Maximum depth of a formula in nodes, down to the last operator that is not arithmetic."""
+
+PARTS = "of"
+"""The attribute of a node that stands for several: these, in their order."""
+Attributes: TypeAlias = "Callable[[Match], dict[str, Any] | None]"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A formula, and the node that says the same: its operator, its operands by name, and its attributes."""
+
+    op_type: str
+    formula: Term
+    operands: tuple[str, ...] = ("x",)
+    attributes: Attributes = lambda found: dict(found.numbers)
+    """Attributes of the node for a match; None if the match is not the pattern after all."""
+
+
+_families: list[Callable[[], Sequence[Pattern]]] = []
+
+
+def patterns(family: Callable[[], Sequence[Pattern]]) -> Callable[[], Sequence[Pattern]]:
+    """Decorator: the function gives patterns; of those that begin at the same node, the first of the largest counts."""
+    _families.append(family)
+    return family
+
+
+@cache
+def _all() -> tuple[Pattern, ...]:
+    package = import_module("netspec.exchange.lift.patterns")
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")
+    return tuple(pattern for family in _families for pattern in family())
+
+
+def find_patterns(model: OperatorGraph, but: str = "") -> OperatorGraph:
+    """Replace each pattern by one node of the domain `netspec`, except patterns that end in the tensor `but`."""
+    model = _without_identities(model)
+    search, near = Search(model), _near(model)
+    order = {node.outputs[0]: place for place, node in enumerate(model.nodes) if node.outputs}
+    replaced: dict[str, OperatorNode] = {}
+    gone: set[str] = set()
+    for node in reversed(model.nodes):
+        if node.domain or not node.outputs or any(node.outputs[0] in names for names in (gone, search.fixed, (but,))):
+            continue
+        wanted = [one for one in _ending_in(node.op_type) if operators(one.formula) <= near[node.outputs[0]]]
+        found = max(_found(search, wanted, node, gone), key=lambda one: len(one[1]), default=None)
+        if found is not None:
+            made, used = found
+            parts = tuple(model.nodes[place] for place in sorted(order[name] for name in used))
+            replaced[node.outputs[0]] = replace(made, attributes={**made.attributes, PARTS: parts})
+            gone |= used
+    nodes = [
+        replaced.get(node.outputs[0], node)
+        for node in model.nodes
+        if node.outputs and (node.outputs[0] in replaced or node.outputs[0] not in gone)
+    ]
+    return replace(model, nodes=nodes)
+
+
+@cache
+def _ending_in(op_type: str) -> tuple[Pattern, ...]:
+    return tuple(pattern for pattern in _all() if op_type in ends_in(pattern.formula))
+
+
+def _near(model: OperatorGraph) -> Mapping[str, frozenset[str]]:
+    """For each tensor the operators of the last `DEEPEST` nodes that it comes from."""
+    named = [(node, _ALSO.get(node.op_type, frozenset({node.op_type}))) for node in model.nodes if node.outputs]
+    near: dict[str, frozenset[str]] = {}
+    for _ in range(DEEPEST):
+        before = near
+        none: frozenset[str] = frozenset()
+        near = {
+            name: own.union(*(before.get(read, none) for read in node.inputs))
+            for node, own in named
+            for name in node.outputs
+        }
+    return near
+
+
+_ALSO = {"ReduceSum": frozenset({"ReduceSum", "ReduceMean"})}
+"""Other operators by which a formula may be computed."""
+
+
+def _without_identities(model: OperatorGraph) -> OperatorGraph:
+    """Remove nodes that return their operand unchanged, unless their result is an output."""
+    same: dict[str, str] = {}
+    nodes = []
+    for node in model.nodes:
+        read = rename(node, lambda name: same.get(name, name))
+        given = _given_as_it_is(read, model)
+        if given and read.outputs[0] not in model.outputs and given not in model.constants:
+            same[read.outputs[0]] = given
+        else:
+            nodes.append(read)
+    return replace(model, nodes=nodes)
+
+
+def _given_as_it_is(node: OperatorNode, model: OperatorGraph) -> str:
+    """The operand that equals the result; empty if there is none."""
+    if node.domain or not node.outputs:
+        return ""
+    if node.op_type == "Identity":
+        return node.operand(0)
+    nothing = {"Max": -inf, "Min": inf}.get(node.op_type)
+    if nothing is None or len(node.inputs) != 2:
+        return ""
+    limits = [model.constants.get(name) for name in node.inputs]
+    left = [name for name, one in zip(node.inputs, limits, strict=True) if one is None or one.shape or one != nothing]
+    return left[0] if len(left) == 1 else ""
+
+
+def _found(
+    search: Search, wanted: Sequence[Pattern], node: OperatorNode, gone: set[str]
+) -> Iterator[tuple[OperatorNode, frozenset[str]]]:
+    """The nodes that would stand for each pattern that ends in `node`, and the results of those it is made of."""
+    for pattern in wanted:
+        found = search.find(pattern.formula, node.outputs[0])
+        if found is None or found.used & gone:
+            continue
+        attributes = pattern.attributes(found)
+        if attributes is not None:
+            operands = tuple(found.tensors.get(name, "") for name in pattern.operands)
+            made = OperatorNode(
+                pattern.op_type, node.name, operands, node.outputs[:1], attributes, node.opset, DOMAIN, node.path
+            )  # fmt: skip
+            yield made, found.used

@@ -1,0 +1,204 @@
+"""Formulas of patterns: `0.5 * x * (1 + call("Erf", x / sqrt2))` is a term, in a form that does not know of order.
+
+Sums are a number and terms with coefficients, products a number and terms with exponents; subtraction, division and
+roots are of these. What is left are limits (`clip`) and other operators (`call`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+from typing import Any, TypeAlias
+
+Real: TypeAlias = "float | Number"
+
+
+class Term:
+    """A part of a formula; the operators of Python combine terms."""
+
+    @cached_property
+    def reduced(self) -> bool:
+        """Whether it is of sums over axes alone: something may stretch these axes again wherever it is used."""
+        match self:
+            case Sum(_, terms):
+                return all(one.reduced for _, one in terms)
+            case Product(_, powers):
+                return all(one.reduced for one, _ in powers)
+            case Limits(one):
+                return one.reduced
+            case Call(_, operands):
+                return all(one.reduced for one in operands)
+        return isinstance(self, Reduced)
+
+    def __add__(self, other: Term | float) -> Term:
+        left, right = _as_sum(self), _as_sum(other)
+        if isinstance(left.number, float) and isinstance(right.number, float):
+            return Sum(left.number + right.number, left.terms + right.terms)
+        return Sum(left.number if right.number == 0 else right.number, left.terms + right.terms)
+
+    def __mul__(self, other: Term | float) -> Term:
+        left, right = _as_product(self), _as_product(other)
+        powers = dict(left.powers)
+        for term, exponent in right.powers:
+            powers[term] = powers.get(term, 0.0) + exponent
+        if isinstance(left.factor, float) and isinstance(right.factor, float):
+            return Product(left.factor * right.factor, tuple(powers.items()))
+        return Product(left.factor if right.factor == 1 else right.factor, tuple(powers.items()))
+
+    def __pow__(self, exponent: float) -> Term:
+        one = _as_product(self)
+        assert isinstance(one.factor, float)
+        return Product(one.factor**exponent, tuple((term, power * exponent) for term, power in one.powers))
+
+    def __sub__(self, other: Term | float) -> Term:
+        return self + -1.0 * other
+
+    def __truediv__(self, other: Term | float) -> Term:
+        return self * (1 / other if isinstance(other, (int, float)) else other**-1.0)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __rsub__(self, other: float) -> Term:
+        return -1.0 * self + other
+
+    def __rtruediv__(self, other: float) -> Term:
+        return self**-1.0 * other
+
+
+@dataclass(frozen=True, eq=True)
+class Variable(Term):
+    """A computed tensor, the same wherever the variable is."""
+
+    name: str = "x"
+
+
+@dataclass(frozen=True)
+class Weights(Term):
+    """A constant tensor of any shape."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Number(Term):
+    """A constant number that may be any."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Sum(Term):
+    """number + Σ coefficient · term."""
+
+    number: Real
+    terms: tuple[tuple[float, Term], ...]
+
+
+@dataclass(frozen=True)
+class Product(Term):
+    """factor · Π term ^ exponent."""
+
+    factor: Real
+    powers: tuple[tuple[Term, float], ...]
+
+
+@dataclass(frozen=True)
+class Limits(Term):
+    """The term, not below `low` and not above `high`."""
+
+    term: Term
+    low: float = -inf
+    high: float = inf
+
+
+@dataclass(frozen=True)
+class Call(Term):
+    """Another operator. `told` are required attributes, `asked` the attributes to capture, with their names."""
+
+    op_type: str
+    operands: tuple[Term, ...]
+    told: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    asked: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Reduced(Term):
+    """A sum, a mean or the like over axes, which may be left out or have size 1 then."""
+
+    op_type: str
+    term: Term
+    axes: str
+
+
+def operators(term: Term) -> frozenset[str]:
+    """The operators that the formula calls."""
+    match term:
+        case Sum(_, terms):
+            return frozenset().union(*(operators(one) for _, one in terms))
+        case Product(_, powers):
+            return frozenset().union(*(operators(one) for one, _ in powers))
+        case Limits(one):
+            return operators(one)
+        case Reduced(op_type, one):
+            return operators(one) | {op_type}
+        case Call(op_type, operands):
+            return frozenset({op_type}).union(*map(operators, operands))
+    return frozenset()
+
+
+def ends_in(term: Term) -> tuple[str, ...]:
+    """The operators that may come last in what the formula says."""
+    match term:
+        case Sum():
+            return "Add", "Sub"
+        case Product():
+            return "Mul", "Div", "Neg", "Reciprocal", "Sqrt", "Pow"
+        case Limits():
+            return "Clip", "Max", "Min", "Relu"
+        case Call(op_type) | Reduced(op_type):
+            return (op_type,)
+    return ()
+
+
+def call(op_type: str, *operands: Term, **told: Any) -> Term:
+    """The operator with these operands and attributes."""
+    return Call(op_type, operands, told)
+
+
+def mean(x: Term, axes: str = "axes") -> Term:
+    """The mean over axes; all means over axes of one name are over the same ones."""
+    return Reduced("ReduceMean", x, axes)
+
+
+def clip(x: Term, low: float, high: float) -> Term:
+    """x, not below `low` and not above `high`; limits of limits are one."""
+    inner = x if isinstance(x, Limits) else Limits(x)
+    return Limits(inner.term, max(low, inner.low), min(high, inner.high))
+
+
+def _as_sum(given: Term | float) -> Sum:
+    match given:
+        case Sum():
+            return given
+        case Number():
+            return Sum(given, ())
+        case Product(float() as factor, powers):
+            return Sum(0.0, ((factor, Product(1.0, powers)),))
+        case Term():
+            return Sum(0.0, ((1.0, given),))
+    return Sum(float(given), ())
+
+
+def _as_product(given: Term | float) -> Product:
+    match given:
+        case Product():
+            return given
+        case Number():
+            return Product(given, ())
+        case Sum(float() as number, ((coefficient, term),)) if number == 0:
+            return coefficient * _as_product(term)  # type: ignore[return-value]  # a number times a product is one
+        case Term():
+            return Product(1.0, ((given, 1.0),))
+    return Product(float(given), ())

@@ -1,0 +1,436 @@
+"""Whether a tensor of a model is what a formula says.
+
+The formula leads: a sum is looked for in Add, Sub, Neg and factors of its terms, a product in Mul, Div, Reciprocal,
+Neg, Sqrt and Pow, limits in Clip, Max, Min and Relu. Where terms can be dealt out to operands in several ways, all are
+tried. What is summed over axes may be stretched again by Reshape, Unsqueeze and Expand wherever that is: whether it is
+stretched to the right sizes is checked by `holds`, once sizes are known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import cache
+from itertools import product
+from math import inf, isclose, prod
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.lift.patterns.formula import (
+    Call,
+    Limits,
+    Number,
+    Product,
+    Real,
+    Reduced,
+    Sum,
+    Term,
+    Variable,
+    Weights,
+)
+from netspec.exchange.operator_graph.graph import OperatorGraph, OperatorNode
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+COMMUTATIVE = ("Add", "Mul", "Max", "Min")
+BINARY = ("Add", "Sub", "Mul", "Div", "Pow")
+CASTS, FLOAT = ("Cast", "CastLike"), 1
+"""Operators that keep a float32 tensor unchanged."""
+STRETCHING = ("Reshape", "Unsqueeze", "Expand")
+MOST_NODES, MOST_STEPS = 32, 600
+"""Largest number of nodes of a match, and of nodes visited in the search at one tensor: x, x · x, the square of that
+and so on can be split in exponentially many ways."""
+TOLERANCE = 1e-3
+"""Constants such as 0.7071 or 1.702 are written with four digits or more."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A match of a formula: what its variables stand for."""
+
+    tensors: Mapping[str, str] = field(default_factory=dict)
+    """Variables and weights."""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """Numbers, and attributes asked for."""
+    used: frozenset[str] = frozenset()
+    """Results of the nodes that the formula is made of."""
+
+    def number(self, wanted: Real, found: float) -> Match | None:
+        """The match with a number; None if it contradicts the match."""
+        if isinstance(wanted, Number):
+            return self.attribute(wanted.name, found)
+        return self if isclose(wanted, found, rel_tol=TOLERANCE, abs_tol=1e-9) else None
+
+    def attribute(self, name: str, found: Any) -> Match | None:
+        """The match with an attribute; None if it contradicts the match."""
+        if name in self.numbers:
+            return self if self.numbers[name] == found else None
+        return replace(self, numbers={**self.numbers, name: found})
+
+    def over(self, name: str, axes: tuple[int, ...]) -> Match:
+        """With axes that something is reduced over: all that are called so, since -1 may be the same as 2."""
+        return replace(self, numbers={**self.numbers, name: self.numbers.get(name, frozenset()) | {axes}})
+
+    def tensor(self, name: str, found: str) -> Match | None:
+        """The match with a tensor; None if it contradicts the match."""
+        if name in self.tensors:
+            return self if self.tensors[name] == found else None
+        return replace(self, tensors={**self.tensors, name: found})
+
+    def through(self, node: OperatorNode) -> Match:
+        """With a node."""
+        return replace(self, used=self.used | {node.outputs[0]})
+
+
+class _EnoughError(Exception):
+    """A search has taken its time."""
+
+
+class Search:
+    """Looks for formulas in a model."""
+
+    def __init__(self, model: OperatorGraph) -> None:
+        self.makers = {name: node for node in model.nodes for name in node.outputs if name}
+        constants = {
+            node.outputs[0]: node.attributes["value"]
+            for node in model.nodes
+            if node.op_type == "Constant" and not node.domain and hasattr(node.attributes.get("value"), "shape")
+        }
+        self.constants: dict[str, NDArray[Any]] = {**constants, **model.constants}
+        for node in model.nodes:  # JAX gives numbers the type of what they meet
+            if node.op_type in CASTS and not node.domain and node.operand(0) in self.constants:
+                array = self.constants[node.operand(0)]
+                if array.dtype.kind == "f" and node.attributes.get("to", FLOAT) == FLOAT:
+                    self.constants[node.outputs[0]] = array
+        self.fixed = _fixed(model)
+        """Tensors computed from constants and shapes alone: arithmetic on them is not matched as a formula."""
+        self.reads = model.reads()
+        self._steps = 0
+
+    def find(self, term: Term, tensor: str) -> Match | None:
+        """The match of the formula that ends in the tensor, if nothing else reads the tensors in between."""
+        self._steps = 0
+        try:
+            return next((one for one in self.match(term, tensor, Match()) if self._alone(one, tensor)), None)
+        except _EnoughError:
+            return None
+
+    def _alone(self, found: Match, tensor: str) -> bool:
+        inside = Counter(name for one in found.used for name in self.makers[one].inputs)
+        return all(one == tensor or self.reads[one] == inside[one] for one in found.used)
+
+    def match(self, term: Term, tensor: str, found: Match) -> Iterator[Match]:
+        """All that the formula may stand for if the tensor is it, added to what was found."""
+        made: Match | None = None
+        tensor, found = self._stretched([term], tensor, found)
+        match term:
+            case Variable():
+                made = found.tensor(term.name, tensor) if tensor not in self.fixed else None
+            case Weights():
+                made = found.tensor(term.name, tensor) if tensor in self.fixed and tensor else None
+            case Number():
+                value = self._number(tensor)
+                made = found.number(term, value) if value is not None else None
+            case Sum():
+                for one, number in self._sum(term.terms, 1.0, tensor, found):
+                    yield from _kept(one.number(term.number, number))
+            case Product():
+                for one, number in self._product(term.powers, 1.0, tensor, found):
+                    yield from _kept(one.number(term.factor, number))
+            case Limits():
+                yield from self._limits(term, tensor, found, -inf, inf)
+            case Reduced():
+                yield from self._reduced(term, tensor, found)
+            case Call():
+                yield from self._call(term, tensor, found)
+        yield from _kept(made)
+
+    def _stretched(self, terms: Sequence[Term], tensor: str, found: Match) -> tuple[str, Match]:
+        """The tensor before it is stretched, if all terms are reduced."""
+        while terms and all(term.reduced for term in terms):
+            node = self._maker(tensor, found)
+            if node is None or node.op_type not in STRETCHING or not self.fixed.issuperset(node.inputs[1:]):
+                break
+            tensor, found = node.inputs[0], found.through(node)
+        return tensor, found
+
+    def _sum(
+        self, terms: Sequence[tuple[float, Term]], scale: float, tensor: str, found: Match
+    ) -> Iterator[tuple[Match, float]]:
+        """Matches of scale · tensor = number + Σ terms, with the number."""
+        tensor, found = self._stretched([term for _, term in terms], tensor, found)
+        value = self._number(tensor)
+        if value is not None:
+            if not terms:
+                yield found, scale * value
+            return
+        if not terms:
+            return
+        if len(terms) == 1:
+            ((coefficient, term),) = terms
+            for one in self.match(_times(coefficient / scale, term), tensor, found):
+                yield one, 0.0
+        node = self._maker(tensor, found)
+        if node is None:
+            return
+        within = found.through(node)
+        match node.op_type:
+            case "Add" | "Sub":
+                second = -scale if node.op_type == "Sub" else scale
+                for chosen in _splits(len(terms)):
+                    left = [term for term, here in zip(terms, chosen, strict=True) if here]
+                    right = [term for term, here in zip(terms, chosen, strict=True) if not here]
+                    for one, first in self._sum(left, scale, node.inputs[0], within):
+                        for both, other in self._sum(right, second, node.inputs[1], one):
+                            yield both, first + other
+            case "Neg":
+                yield from self._sum(terms, -scale, node.inputs[0], within)
+            case "Mul" | "Div":
+                for inner, factor in self._scaled(node):
+                    yield from self._sum(terms, scale * factor, inner, within)
+
+    def _product(
+        self, powers: Sequence[tuple[Term, float]], exponent: float, tensor: str, found: Match
+    ) -> Iterator[tuple[Match, float]]:
+        """Matches of tensor ^ exponent = factor · Π powers, with the factor."""
+        tensor, found = self._stretched([term for term, _ in powers], tensor, found)
+        value = self._number(tensor)
+        if value is not None and not powers and (value > 0 or (value and exponent == round(exponent))):
+            yield found, value**exponent
+        if len(powers) == 1 and isclose(powers[0][1], exponent):
+            for one in self.match(powers[0][0], tensor, found):
+                yield one, 1.0
+        node = self._maker(tensor, found)
+        if node is not None and powers and tensor not in self.constants:
+            yield from self._product_in(node, powers, exponent, found.through(node))
+
+    def _product_in(
+        self, node: OperatorNode, powers: Sequence[tuple[Term, float]], exponent: float, within: Match
+    ) -> Iterator[tuple[Match, float]]:
+        match node.op_type:
+            case "Mul" | "Div":
+                second = -exponent if node.op_type == "Div" else exponent
+                for left, right in _dealt(powers, exponent, second):
+                    for one, first in self._product(left, exponent, node.inputs[0], within):
+                        for both, other in self._product(right, second, node.inputs[1], one):
+                            yield both, first * other
+            case "Neg" if exponent == round(exponent):
+                for one, factor in self._product(powers, exponent, node.inputs[0], within):
+                    yield one, factor * (-1) ** round(exponent)
+            case "Reciprocal" | "Sqrt":
+                power = -1.0 if node.op_type == "Reciprocal" else 0.5
+                yield from self._product(powers, exponent * power, node.inputs[0], within)
+            case "Pow":
+                power = self._number(node.inputs[1]) or 0.0
+                if power:
+                    yield from self._product(powers, exponent * power, node.inputs[0], within)
+
+    def _limits(self, term: Limits, tensor: str, found: Match, low: float, high: float) -> Iterator[Match]:
+        """Matches of the tensor, limited to low … high, with the limits of the term."""
+        if (low, high) == (term.low, term.high):
+            yield from self.match(term.term, tensor, found)
+        node = self._maker(tensor, found)
+        if node is None:
+            return
+        bounds: tuple[float | None, float | None] = None, None
+        inner = node.inputs[0]
+        match node.op_type:
+            case "Relu":
+                bounds = 0.0, inf
+            case "Clip":
+                bounds = self._bound(node, 1, "min", -inf), self._bound(node, 2, "max", inf)
+            case "Max" | "Min" if len(node.inputs) == 2:
+                first, second = node.inputs
+                inner, other = (second, first) if first in self.constants else (first, second)
+                limit = self._number(other)
+                bounds = (limit, inf) if node.op_type == "Max" else (-inf, limit)
+        if bounds[0] is not None and bounds[1] is not None and bounds[0] < high and bounds[1] > low:
+            limited = max(low, bounds[0]), min(high, bounds[1])
+            yield from self._limits(term, inner, found.through(node), *limited)
+
+    def _bound(self, node: OperatorNode, operand: int, attribute: str, absent: float) -> float | None:
+        if node.operand(operand):
+            return self._number(node.operand(operand))
+        return float(node.attributes.get(attribute, absent))
+
+    def _reduced(self, term: Reduced, tensor: str, found: Match) -> Iterator[Match]:
+        """Matches of a sum over axes or the like; a mean may be a sum that is divided by the `count` of its terms."""
+        node = self._maker(tensor, found)
+        if node is None:
+            return
+        if node.op_type == term.op_type:
+            axes = self._attribute(node, "axes")
+            if axes:
+                yield from self.match(term.term, node.inputs[0], found.through(node).over(term.axes, axes))
+        elif term.op_type == "ReduceMean" and node.op_type in ("Mul", "Div"):
+            total = Reduced("ReduceSum", term.term, term.axes)
+            for inner, factor in self._scaled(node):
+                if 0 < factor <= 1 and isclose(factor * round(1 / factor), 1, rel_tol=1e-6):
+                    for one in _kept(found.through(node).attribute("count", round(1 / factor))):
+                        yield from self.match(total, inner, one)
+
+    def _call(self, term: Call, tensor: str, found: Match) -> Iterator[Match]:
+        node = self._maker(tensor, found)
+        if node is None or node.op_type != term.op_type or node.outputs[0] != tensor:
+            return
+        one: Match | None = found.through(node)
+        for name, value in term.told.items():
+            if not _same_value(value, node.attributes.get(name, value)):
+                return
+        for name, called in term.asked:
+            one = None if one is None else one.attribute(called, self._attribute(node, name))
+        count = len(term.operands)
+        if one is None or (any(node.inputs[count:]) and not term.asked):
+            return
+        orders = [node.inputs[:count]]
+        if node.op_type in COMMUTATIVE:
+            orders.append(node.inputs[:count][::-1])
+        for order in orders:
+            if len(order) == count:
+                yield from self._each(term.operands, order, one)
+
+    def _each(self, terms: Sequence[Term], tensors: Sequence[str], found: Match) -> Iterator[Match]:
+        if not terms:
+            yield found
+            return
+        for one in self.match(terms[0], tensors[0], found):
+            yield from self._each(terms[1:], tensors[1:], one)
+
+    def _attribute(self, node: OperatorNode, name: str) -> Any:
+        """An attribute, or the constant second operand that newer opsets have instead; None without either."""
+        array = self.constants.get(node.operand(1))
+        value = node.attributes.get(name, None if array is None else array.reshape(-1).tolist())
+        return tuple(value) if isinstance(value, list) else value
+
+    def _maker(self, tensor: str, found: Match) -> OperatorNode | None:
+        """The node of ONNX's own domain that makes a tensor; None if it lacks operands, or the match is full."""
+        node = self.makers.get(tensor)
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise _EnoughError
+        if node is None or node.domain or len(found.used) > MOST_NODES:
+            return None
+        return node if len(node.inputs) >= (2 if node.op_type in BINARY else 1) else None
+
+    def _number(self, tensor: str) -> float | None:
+        """A constant that is one number, as the shortest decimal that is the same."""
+        array = self.constants.get(tensor)
+        return float(str(array.reshape(-1)[0])) if array is not None and array.size == 1 else None
+
+    def _scaled(self, node: OperatorNode) -> Iterator[tuple[str, float]]:
+        """The operand of a product with a number, or of a division by one, and the factor."""
+        first, second = map(self._number, node.inputs)
+        if second:
+            yield node.inputs[0], 1 / second if node.op_type == "Div" else second
+        if first and node.op_type == "Mul":
+            yield node.inputs[1], first
+
+
+def _fixed(model: OperatorGraph) -> set[str]:
+    fixed = {*model.constants, ""}
+    for node in model.nodes:
+        if node.op_type == "Shape" or fixed.issuperset((*node.inputs, *node.captured)):
+            fixed.update(node.outputs)
+    return fixed
+
+
+def _kept(found: Match | None) -> Iterator[Match]:
+    if found is not None:
+        yield found
+
+
+def _times(factor: float, term: Term) -> Term:
+    return term if isclose(factor, 1.0) and not isinstance(term, Product) else factor * term
+
+
+@cache
+def _splits(count: int) -> list[tuple[bool, ...]]:
+    """Splits of `count` terms between two operands, even splits first, which are the most likely."""
+    return sorted(product((True, False), repeat=count), key=lambda chosen: abs(2 * sum(chosen) - count))
+
+
+def _dealt(
+    powers: Sequence[tuple[Term, float]], first: float, second: float
+) -> Iterator[tuple[list[tuple[Term, float]], list[tuple[Term, float]]]]:
+    """The ways to deal out factors to two operands of which the exponents are `first` and `second`.
+
+    A factor goes to one of them whole, or to either once (x² = x · x, x³ = x · x²).
+    """
+    choices = []
+    for term, exponent in powers:
+        ways = [((term, exponent), None), (None, (term, exponent))]
+        rests = {(first, exponent - first), (exponent - second, second)}
+        ways += [((term, left), (term, right)) for left, right in rests if left * right * first * second > 0]
+        choices.append(ways)
+    every = list(product(*choices))
+    for chosen in sorted(
+        every, key=lambda ways: abs(sum((left is not None) - (right is not None) for left, right in ways))
+    ):
+        yield [left for left, _ in chosen if left], [right for _, right in chosen if right]
+
+
+def _same_value(want: Any, have: Any) -> bool:
+    both = isinstance(want, (int, float)) and isinstance(have, (int, float))
+    return isclose(want, have, rel_tol=TOLERANCE) if both else bool(want == have)
+
+
+class Form(Enum):
+    """The axes of a tensor in a pattern, compared with the axes of its input."""
+
+    FULL = "the same axes"
+    KEPT = "those that were reduced have size 1"
+    DROPPED = "those that were reduced are gone"
+
+
+def holds(
+    parts: Sequence[OperatorNode],
+    about: str,
+    shape: Sequence[int],
+    axes: Sequence[int],
+    constants: Mapping[str, NDArray[Any]],
+) -> bool:
+    """Whether the nodes, in order, compute what their pattern says of `about`, of this shape, reduced over `axes`."""
+    sizes = {
+        Form.FULL: list(shape),
+        Form.KEPT: [1 if axis in axes else size for axis, size in enumerate(shape)],
+        Form.DROPPED: [size for axis, size in enumerate(shape) if axis not in axes],
+    }
+    forms = {about: Form.FULL}
+    for node in parts:
+        read = [forms[name] for name in node.inputs if name in forms]
+        if node.op_type.startswith("Reduce"):
+            found = Form.KEPT if node.attributes["keepdims"] else Form.DROPPED
+        elif node.op_type in STRETCHING:
+            made = _stretched(node, sizes[read[0]], constants)
+            expanded = node.op_type == "Expand" and read == [Form.KEPT] and made == sizes[Form.FULL]
+            if not expanded and (made != sizes[Form.KEPT] or Form.FULL in read):
+                return False
+            found = Form.FULL if expanded else Form.KEPT
+        else:
+            weights = any(name in constants and constants[name].size > 1 for name in node.inputs)
+            if Form.DROPPED in read and (weights or {*read} != {Form.DROPPED}):
+                return False
+            found = Form.FULL if Form.FULL in read else read[0]
+        forms[node.outputs[0]] = found
+    return forms[parts[-1].outputs[0]] is not Form.DROPPED if parts else True
+
+
+def _stretched(node: OperatorNode, sizes: list[int], constants: Mapping[str, NDArray[Any]]) -> list[int]:
+    """The sizes of the result of Reshape, Unsqueeze or Expand; empty if they are unknown."""
+    given = constants.get(node.operand(1))
+    target = list(node.attributes.get("axes", ())) if given is None else given.reshape(-1).tolist()
+    match node.op_type:
+        case "Unsqueeze":
+            rank = len(sizes) + len(target)
+            added, left = {axis % rank for axis in target}, iter(sizes)
+            return [1 if axis in added else next(left) for axis in range(rank)]
+        case "Expand":
+            import numpy as np
+
+            return list(np.broadcast_shapes(tuple(sizes), tuple(target)))
+    made = [sizes[place] if size == 0 and place < len(sizes) else size for place, size in enumerate(target)]
+    known = prod(size for size in made if size != -1)
+    return [prod(sizes) // known if size == -1 and known else size for size in made]

@@ -1,0 +1,82 @@
+"""Patterns of normalizations along axes, softmax included: written with means, variances and roots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import Any
+
+from netspec.exchange.lift.patterns.finding import Pattern, patterns
+from netspec.exchange.lift.patterns.formula import Number, Reduced, Term, Variable, Weights, call, clip, mean
+from netspec.exchange.lift.patterns.matching import Match
+
+LAYER, ROOT_MEAN_SQUARE, UNIT = "LayerNormalization", "RMSNormalization", "UnitNormalization"
+MOST_EPSILON = 1e-2
+"""Largest epsilon that counts as a guard against division by zero."""
+x, gamma, beta, epsilon = Variable(), Weights("gamma"), Weights("beta"), Number("epsilon")
+
+
+@patterns
+def normalizations() -> Sequence[Pattern]:
+    """The largest first: what is scaled and shifted, what is scaled, what is neither."""
+    return [*_layer(), *_root_mean_square(), *_unit()]
+
+
+def _layer() -> Iterator[Pattern]:
+    centered = x - mean(x)
+    of_squares = mean(x**2) - mean(x) ** 2
+    for variance in (mean(centered**2), of_squares, clip(of_squares, 0.0, inf)):  # the last is flax's
+        inverse = (variance + epsilon) ** -0.5
+        for formula in (gamma * centered * inverse + beta, gamma * centered * inverse, centered * inverse):
+            yield _over_axes(LAYER, formula)
+        # As TensorFlow has it: y = x · a + (beta - mean · a), a = gamma / √(variance + epsilon)
+        yield _over_axes(LAYER, x * (gamma * inverse) + beta - mean(x) * (gamma * inverse))
+
+
+def _root_mean_square() -> Iterator[Pattern]:
+    inverse = (mean(x**2) + epsilon) ** -0.5
+    yield _over_axes(ROOT_MEAN_SQUARE, gamma * x * inverse)
+    yield _over_axes(ROOT_MEAN_SQUARE, x * inverse)
+
+
+def _unit() -> Iterator[Pattern]:
+    length = Reduced("ReduceL2", x, "axes")
+    square = Reduced("ReduceSum", x**2, "axes")
+    squares = Reduced("ReduceSumSquare", x, "axes")
+    least = clip(length, 1e-12, inf)  # PyTorch's
+    for divisor in (length, least, square**0.5, squares**0.5, clip(square, 1e-12, inf) ** 0.5):
+        yield _over_axes(UNIT, x / divisor)
+
+
+def _over_axes(op_type: str, formula: Term) -> Pattern:
+    return Pattern(op_type, formula, ("x", "gamma", "beta"), _attributes)
+
+
+def _attributes(found: Match) -> dict[str, Any] | None:
+    least = found.numbers.get("epsilon", 0.0)
+    if not 0 <= least <= MOST_EPSILON:
+        return None
+    return {"axes": found.numbers["axes"], "epsilon": least, "count": found.numbers.get("count")}
+
+
+x = Variable()
+
+
+@patterns
+def softmaxes() -> Sequence[Pattern]:
+    """JAX has them so, and formulas that others wrote out."""
+    return list(_softmaxes())
+
+
+def _softmaxes() -> Iterator[Pattern]:
+    for away in (x - Reduced("ReduceMax", x, "axes"), x):
+        share = call("Exp", away)
+        whole = Reduced("ReduceSum", share, "axes")
+        yield Pattern("Softmax", share / whole, attributes=_axis)
+        yield Pattern("LogSoftmax", away - call("Log", whole), attributes=_axis)
+    yield Pattern("LogSoftmax", x - Reduced("ReduceLogSumExp", x, "axes"), attributes=_axis)
+
+
+def _axis(found: Match) -> dict[str, Any] | None:
+    axes = found.numbers["axes"]
+    return {"axes": axes} if all(len(one) == 1 for one in axes) else None

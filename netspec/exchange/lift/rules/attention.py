@@ -1,0 +1,84 @@
+"""Attention as one node: in the form that is put together again with its projections."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.nodes import Expansion
+from netspec.exchange.lift.registry import rule
+from netspec.exchange.operator_graph.graph import OperatorNode
+from netspec.exchange.unsupported import UnsupportedFeature
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NEVER = -1e9
+"""Added to the score of a masked key."""
+READ = {"q_num_heads", "kv_num_heads", "scale", "is_causal", "softmax_precision", "qk_matmul_output_mode"}
+UNSAID = (0, -1)
+"""Values of other attributes that have no effect."""
+PAST, LAST = 4, 7
+"""Operands from the first to before the last that are a state, or lengths of sequences."""
+
+
+@rule("Attention")
+def attention(ctx: LiftContext, node: OperatorNode) -> None:
+    """Split heads if there are several, compute softmax(scale · query · keyᵀ + mask) · value, and merge the heads.
+
+    query: (N, T, heads · D) or (N, heads, T, D), as key and value. Other forms are decomposed as ONNX defines them.
+    """
+    import numpy as np
+
+    have = node.attributes
+    if any(value not in UNSAID for name, value in have.items() if name not in READ):
+        raise UnsupportedFeature("limited scores, or a window")
+    if any(map(node.operand, range(PAST, LAST))):
+        raise UnsupportedFeature("a state of the places before, or lengths")
+    shapes = [ctx.tensors.shape(name) for name in node.inputs[:3]]
+    packed = len(shapes[0]) == 3
+    counts = [have.get(f"{which}_num_heads") if packed else shapes[place][1] for place, which in enumerate(("q", "kv"))]
+    if not counts[0] or counts[0] != counts[1]:
+        raise UnsupportedFeature("keys and values that heads share")
+    features = shapes[0][-1] // counts[0] if packed else shapes[0][-1]
+    factor = have.get("scale", 1 / sqrt(features))
+    packed &= counts[0] > 1 or factor != 1
+    steps, heads, rank = Expansion(ctx, node), list(node.inputs[:3]), 4 if packed else len(shapes[0])
+    if packed:
+        apart = steps.constant(np.asarray([0, 0, counts[0], -1], "int64"))
+        heads = [steps.node("Transpose", steps.node("Reshape", name, apart), perm=[0, 2, 1, 3]) for name in heads]
+    turned = steps.node("Transpose", heads[1], perm=[*range(rank - 2), rank - 1, rank - 2])
+    scores = steps.node("MatMul", heads[0], turned)
+    if factor != 1:
+        scores = steps.node("Mul", scores, steps.constant(np.float32(factor)))
+    mask = _mask(ctx, node, (shapes[0][-2], shapes[1][-2]))
+    if mask is not None:
+        scores = steps.node("Add", scores, steps.constant(mask))
+    found = steps.node("MatMul", steps.node("Softmax", scores, axis=-1), heads[2])
+    if packed:
+        together = steps.constant(np.asarray([0, 0, -1], "int64"))
+        steps.node("Reshape", steps.node("Transpose", found, perm=[0, 2, 1, 3]), together)
+    steps.lift()
+
+
+def _mask(ctx: LiftContext, node: OperatorNode, shape: tuple[int, int]) -> NDArray[Any] | None:
+    """The mask that is added to the scores (T, S).
+
+    Raises `UnsupportedFeature` if a query may attend to no key: ONNX gives 0 for it.
+    """
+    import numpy as np
+
+    made = np.zeros(shape, "float32")
+    if node.operand(3):
+        given = ctx.tensors.constant(node.operand(3), "mask")
+        if given.shape != shape:
+            raise UnsupportedFeature(f"a mask {list(given.shape)} of {shape[0]} × {shape[1]} places")
+        made = np.where(given, 0, NEVER).astype("float32") if given.dtype == bool else np.maximum(given, NEVER)
+    elif not node.attributes.get("is_causal"):
+        return None
+    if node.attributes.get("is_causal"):
+        made = np.where(np.tri(*shape, dtype=bool), made, np.float32(NEVER))
+    if (made <= NEVER).all(axis=1).any():
+        raise UnsupportedFeature("a place that may look nowhere")
+    return made.astype("float32")

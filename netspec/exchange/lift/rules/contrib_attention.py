@@ -1,0 +1,161 @@
+"""onnxruntime's attention operators (com.microsoft), split into projections, heads, masks and matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import sqrt
+
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.nodes import Expansion
+from netspec.exchange.lift.registry import rule
+from netspec.exchange.lift.rules.contrib import MICROSOFT, number
+from netspec.exchange.operator_graph.graph import OperatorNode
+from netspec.exchange.unsupported import UnsupportedFeature
+
+MASKED = -10000.0
+"""Default value that is added to the score of a masked key."""
+MASKED_LATER = -1e9
+"""Value that is added to the score of a key after the query, in causal attention."""
+HEADS_FIRST = (0, 2, 1, 3)
+
+
+@rule("Attention", domain=MICROSOFT, uses_all_results=True)
+def attention(ctx: LiftContext, node: OperatorNode) -> None:
+    """Self-attention of a sequence (N, T, in), with all projections in one matrix (in, query + key + value)."""
+    steps, x = Expansion(ctx, node), node.inputs[0]
+    need_no_state(ctx, node, past=(4, 6), present=1)
+    if node.attributes.get("do_rotary"):
+        raise UnsupportedFeature("rotary positions")
+    weights = ctx.tensors.constant(node.inputs[1], "matrix of projections")
+    bias = ctx.tensors.constant(node.inputs[2], "bias of projections") if node.operand(2) else None
+    widths = node.attributes.get("qkv_hidden_sizes") or [weights.shape[1] // 3] * 3
+    ends = [0, widths[0], widths[0] + widths[1], sum(widths)]
+    projected = []
+    for begin, end in pairwise(ends):
+        made = steps.node("MatMul", x, steps.constant(weights[:, begin:end]))
+        projected.append(made if bias is None else steps.node("Add", made, steps.constant(bias[begin:end])))
+    attend(ctx, steps, node, projected, (widths[0], node.operand(3), node.operand(5)))
+    steps.lift()
+
+
+def attend(
+    ctx: LiftContext, steps: Expansion, node: OperatorNode, projected: Sequence[str], given: tuple[int, str, str]
+) -> None:
+    """Attention of projections (N, T, heads · D); `given`: the width of the query, the mask, and the attention bias."""
+    (width, mask, added), count = given, node.attributes["num_heads"]
+    query, key, value = (split_heads(steps, made, count) for made in projected)
+    length = ctx.tensors.shape(node.inputs[0])[1]
+    scores = [_mask(ctx, steps, node, mask, (length, length)), added]
+    _attended(steps, node, (query, key, value), (width // count, length, length), scores)
+
+
+@rule("MultiHeadAttention", domain=MICROSOFT, uses_all_results=True)
+def multi_head_attention(ctx: LiftContext, node: OperatorNode) -> None:
+    """Attention of a query (N, T, heads · D) to key and value (N, S, heads · D) or (N, heads, S, D).
+
+    A key without a value contains both (N, S, heads, 2, D); a single operand contains all three (N, T, heads, 3, D).
+    """
+    import numpy as np
+
+    steps, count = Expansion(ctx, node), node.attributes["num_heads"]
+    need_no_state(ctx, node, past=(6, 7, 8, 9), present=1)
+    given = [name for name in node.inputs[:3] if name]
+    packed = given[-1]
+    if ctx.tensors.rank(packed) == 5:
+        parts = ctx.tensors.shape(packed)[3]
+        split = [
+            steps.node("Gather", packed, steps.constant(np.asarray(part, "int64")), axis=3) for part in range(parts)
+        ]
+        heads = [steps.node("Transpose", made, perm=list(HEADS_FIRST)) for made in split]
+        heads = [split_heads(steps, name, count) for name in given[:-1]] + heads
+        features, length = ctx.tensors.shape(packed)[4], ctx.tensors.shape(packed)[1]
+    else:
+        names = [*given, given[-1]][:3]
+        length = ctx.tensors.shape(names[1])[2 if ctx.tensors.rank(names[1]) == 4 else 1]
+        features = ctx.tensors.shape(names[0])[-1] // count
+        biased = _biased(ctx, steps, node, names)
+        heads = [
+            split_heads(steps, made, count) if ctx.tensors.rank(name) == 3 else made
+            for name, made in zip(names, biased, strict=True)
+        ]
+    sizes = (ctx.tensors.shape(given[0])[1], length)
+    mask = _mask(ctx, steps, node, node.operand(4), sizes)
+    query, key, value = heads
+    _attended(steps, node, (query, key, value), (features, *sizes), [mask, node.operand(5)])
+    steps.lift()
+
+
+def _biased(ctx: LiftContext, steps: Expansion, node: OperatorNode, names: list[str]) -> list[str]:
+    """Add their parts of the bias to query, key and value."""
+    if not node.operand(3):
+        return names
+    bias, begin, made = ctx.tensors.constant(node.operand(3), "bias"), 0, []
+    for name in names:
+        width = ctx.tensors.shape(name)[-1] * (ctx.tensors.shape(name)[1] if ctx.tensors.rank(name) == 4 else 1)
+        part = bias[begin : begin + width]
+        if ctx.tensors.rank(name) == 4:
+            part = part.reshape(ctx.tensors.shape(name)[1], 1, -1)
+        made.append(steps.node("Add", name, steps.constant(part)))
+        begin += width
+    return made
+
+
+def need_no_state(ctx: LiftContext, node: OperatorNode, past: tuple[int, ...], present: int) -> None:
+    """Raise `UnsupportedFeature` if cached keys and values are passed in, or results other than the first are used."""
+    if any(map(node.operand, past)) or any(ctx.tensors.is_read(name) for name in node.outputs[present:]):
+        raise UnsupportedFeature("cached keys and values, or attention scores as an output")
+
+
+def split_heads(steps: Expansion, x: str, count: int) -> str:
+    """Reshape (N, T, heads · D) to (N, heads, T, D)."""
+    import numpy as np
+
+    apart = steps.constant(np.asarray([0, 0, count, -1], "int64"))
+    return steps.node("Transpose", steps.node("Reshape", x, apart), perm=list(HEADS_FIRST))
+
+
+def _mask(ctx: LiftContext, steps: Expansion, node: OperatorNode, mask: str, sizes: tuple[int, int]) -> str:
+    """Values to add to the scores, (N, 1, 1, S) or (N, 1, T, S): 0, or a large negative number for masked keys.
+
+    `mask` is 0 for masked keys, (N, S) or (N, T, S), or contains the number of keys of each sample, (N).
+    """
+    import numpy as np
+
+    least = node.attributes.get("mask_filter_value", MASKED)
+    if not mask:
+        return ""
+    rank, samples = ctx.tensors.rank(mask), ctx.tensors.shape(node.inputs[0])[0]
+    if rank == 1:
+        if ctx.tensors.shape(mask) != (samples,):
+            raise UnsupportedFeature("a mask of start and end positions")
+        kind = str(ctx.tensors.dtype(mask) if ctx.tensors.is_computed(mask) else ctx.tensors.constants[mask].dtype)
+        positions = steps.constant(np.arange(sizes[1], dtype=kind)[None])
+        ends = steps.node("Unsqueeze", mask, steps.constant(np.asarray([1], "int64")), axes=[1])
+        kept = steps.node("Cast", steps.node("Less", positions, ends), to=1)
+    elif rank in (2, 3):
+        kept = steps.node("Cast", mask, to=1)
+    else:
+        raise UnsupportedFeature(f"a mask of {rank} axes")
+    added = steps.node("Mul", steps.node("Sub", number(steps, 1.0), kept), number(steps, least))
+    axes = [1] if rank == 3 else [1, 2]
+    return steps.node("Unsqueeze", added, steps.constant(np.asarray(axes, "int64")), axes=axes)
+
+
+def _attended(
+    steps: Expansion, node: OperatorNode, heads: tuple[str, str, str], sizes: tuple[int, int, int], added: list[str]
+) -> None:
+    """softmax(scale · query · keyᵀ + added) · value, with the heads concatenated."""
+    import numpy as np
+
+    (query, key, value), (features, rows, columns) = heads, sizes
+    scores = steps.node("MatMul", query, steps.node("Transpose", key, perm=[0, 1, 3, 2]))
+    scores = steps.node("Mul", scores, number(steps, node.attributes.get("scale") or 1 / sqrt(features)))
+    for one in filter(None, added):
+        scores = steps.node("Add", scores, one)
+    if node.attributes.get("unidirectional"):
+        later = np.triu(np.full((rows, columns), MASKED_LATER, "float32"), 1 + columns - rows)
+        scores = steps.node("Add", scores, steps.constant(later))
+    found = steps.node("MatMul", steps.node("Softmax", scores, axis=-1), value)
+    together = steps.constant(np.asarray([0, 0, -1], "int64"))
+    steps.node("Reshape", steps.node("Transpose", found, perm=list(HEADS_FIRST)), together)

@@ -1,0 +1,186 @@
+"""Branches and loops whose course is known while importing: If, Loop and Scan become the nodes within them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.registry import rule
+from netspec.exchange.operator_graph.graph import OperatorNode, Subgraph
+from netspec.exchange.operator_graph.onnx_protos import MAX_NODES, inlined
+from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
+
+MAX_TURNS = 4096
+"""Largest number of iterations of one loop."""
+
+
+@rule("If", uses_all_results=True)
+def branch(ctx: LiftContext, node: OperatorNode) -> None:
+    """The nodes of the branch that a constant condition chooses."""
+    condition = bool(ctx.tensors.constant(node.inputs[0], "condition").reshape(()))
+    graph = graph_of(node, "then_branch" if condition else "else_branch")
+    if len(graph.outputs) < len(node.outputs):
+        raise UnsupportedFeature(f"its branch has {len(graph.outputs)} results, it has {len(node.outputs)}")
+    constants, nodes, outputs = inlined(graph, (), node.outputs[0])
+    ctx.tensors.constants.update(constants)
+    ctx.nodes.replace(node, [*nodes, *_named(node, outputs)])
+
+
+@rule("Loop", uses_all_results=True)
+def loop(ctx: LiftContext, node: OperatorNode) -> None:
+    """The nodes within it, once for each turn: as many as a constant says, until a constant says stop."""
+    import numpy as np
+
+    graph = graph_of(node, "body")
+    states = list(node.inputs[2:])
+    turns = (
+        int(ctx.tensors.constant(node.inputs[0], "number of turns").reshape(())) if node.inputs[0] else MAX_TURNS + 1
+    )
+    going = not node.operand(1) or bool(ctx.tensors.constant(node.inputs[1], "condition").reshape(()))
+    if len(graph.inputs) != len(states) + 2 or len(graph.outputs) < len(states) + 1:
+        raise UnsupportedFeature(f"its body takes {len(graph.inputs)} tensors and gives {len(graph.outputs)}")
+    made: list[list[str]] = [[] for _ in graph.outputs[len(states) + 1 :]]
+    turn = 0
+    while going and turn < turns:
+        count, condition = f"{node.outputs[0]} turn {turn}", f"{node.outputs[0]} going {turn}"
+        ctx.tensors.constants[count], ctx.tensors.constants[condition] = np.asarray(turn, "int64"), np.asarray(True)
+        outputs = write_turn(ctx, node, graph, (count, condition, *states), turn)
+        going = bool(ctx.tensors.constant(outputs[0], "condition after a turn").reshape(()))
+        states = list(outputs[1 : len(states) + 1])
+        for tensors, one in zip(made, outputs[len(states) + 1 :], strict=True):
+            tensors.append(one)
+        turn += 1
+    if not turn and not any(ctx.tensors.is_read(name) for name in node.outputs[len(states) :]):
+        made = []
+    if made and not turn:
+        raise UnsupportedFeature("it makes no turn, so that a result has no element")
+    stacked = [_stack(node, place, tensors, 0) for place, tensors in enumerate(made)]
+    nodes = [one for several in stacked for one in several]
+    ctx.nodes.replace(node, [*nodes, *_named(node, [*states, *(several[-1].outputs[0] for several in stacked)])])
+
+
+@rule("Scan", uses_all_results=True)
+def scan(ctx: LiftContext, node: OperatorNode) -> None:
+    """The nodes within it, once for each element along an axis of what it runs over."""
+    if node.opset < 9:
+        _over_batch(ctx, node)
+        return
+    import numpy as np
+
+    graph, count = graph_of(node, "body"), int(node.attributes["num_scan_inputs"])
+    states, over = list(node.inputs[: len(node.inputs) - count]), node.inputs[len(node.inputs) - count :]
+    results = len(graph.outputs) - len(states)
+    axes = [
+        axis % ctx.tensors.rank(name) for axis, name in zip(_each(node, "scan_input_axes", count), over, strict=True)
+    ]
+    lengths = {ctx.tensors.shape(name)[axis] for name, axis in zip(over, axes, strict=True)}
+    if len(lengths) != 1 or len(graph.inputs) != len(node.inputs):
+        raise UnsupportedFeature(f"it runs over axes of {sorted(lengths)} elements")
+    (turns,) = lengths
+    back = _each(node, "scan_input_directions", count)
+    made: list[list[str]] = [[] for _ in range(results)]
+    for turn in range(turns):
+        parts = []
+        for index, (name, axis, backwards) in enumerate(zip(over, axes, back, strict=True)):
+            of = f"{turn} of {node.outputs[0]}" + (f" ({index})" if over.count(name) > 1 else "")
+            place, part = f"{name} place {of}", f"{name} at {of}"
+            ctx.tensors.constants[place] = np.asarray(turns - 1 - turn if backwards else turn, "int64")
+            parts.append(OperatorNode("Gather", node.name, (name, place), (part,), {"axis": axis}, node.opset))
+        ctx.nodes.insert(parts, [one.outputs[0] for one in parts])
+        outputs = write_turn(ctx, node, graph, (*states, *(one.outputs[0] for one in parts)), turn)
+        states = list(outputs[: len(states)])
+        for tensors, one in zip(made, outputs[len(states) :], strict=True):
+            tensors.append(one)
+    directions, axes = _each(node, "scan_output_directions", results), _each(node, "scan_output_axes", results)
+    stacked = [
+        _stack(node, place, tensors[::-1] if directions[place] else tensors, axes[place])
+        for place, tensors in enumerate(made)
+    ]
+    nodes = [one for several in stacked for one in several]
+    ctx.nodes.replace(node, [*nodes, *_named(node, [*states, *(several[-1].outputs[0] for several in stacked)])])
+
+
+def _over_batch(ctx: LiftContext, node: OperatorNode) -> None:
+    """As opset 8 has it, over a batch of whole sequences: one of opset 9 for each of them."""
+    import numpy as np
+
+    lengths, *given = node.inputs
+    if not ctx.tensors.single_sample:
+        raise MixesSamples("what is within it is of one sample, without a batch")
+    count = int(node.attributes["num_scan_inputs"])
+    samples, most = (
+        ctx.tensors.shape(given[-1])[0],
+        {ctx.tensors.shape(name)[1] for name in given[len(given) - count :]},
+    )
+    if lengths and {*ctx.tensors.constant(lengths, "lengths of the sequences").reshape(-1).tolist()} != most:
+        raise UnsupportedFeature("its sequences have lengths of their own")
+    if samples > MAX_TURNS:
+        raise UnsupportedFeature(f"it runs over more than {MAX_TURNS} sequences")
+    back = _each(node, "directions", count)
+    attributes = {"body": graph_of(node, "body"), "num_scan_inputs": count, "scan_input_directions": back}
+    nodes, made = [], [[f"{name} of sample {sample}" for sample in range(samples)] for name in node.outputs]
+    for sample in range(samples):
+        place = f"{node.outputs[0]} sample {sample}"
+        ctx.tensors.constants[place] = np.asarray(sample, "int64")
+        parts = [f"{name} ({index}) of {place}" for index, name in enumerate(given)]
+        nodes += [
+            OperatorNode("Gather", node.name, (name, place), (part,), {"axis": 0}, node.opset)
+            for name, part in zip(given, parts, strict=True)
+        ]
+        results = tuple(tensors[sample] for tensors in made)
+        nodes.append(OperatorNode("Scan", node.name, tuple(parts), results, attributes, opset=9))
+    stacked = [_stack(node, place, tensors, 0) for place, tensors in enumerate(made)]
+    nodes += [one for several in stacked for one in several]
+    ctx.nodes.replace(node, [*nodes, *_named(node, [several[-1].outputs[0] for several in stacked])])
+
+
+def graph_of(node: OperatorNode, name: str) -> Subgraph:
+    """Return the graph in an attribute of the node. Raises `UnsupportedFeature`."""
+    graph = node.attributes.get(name)
+    if not isinstance(graph, Subgraph):
+        raise UnsupportedFeature(f"it has no {name}")
+    return graph
+
+
+def _each(node: OperatorNode, name: str, count: int) -> list[int]:
+    """An attribute with one integer for each of `count` tensors; zeros if it is left out."""
+    given: Any = node.attributes.get(name) or [0] * count
+    if len(given) != count:
+        raise UnsupportedFeature(f"`{name}` has {len(given)} numbers for {count}")
+    return list(given)
+
+
+def write_turn(
+    ctx: LiftContext, node: OperatorNode, graph: Subgraph, inputs: Sequence[str], turn: int
+) -> Sequence[str]:
+    """Add the nodes of one iteration and return the names of their results. Raises `UnsupportedFeature`."""
+    if turn >= MAX_TURNS or turn * len(graph.nodes) > MAX_NODES:
+        raise UnsupportedFeature(f"it takes more than {turn} turns")
+    constants, nodes, outputs = inlined(graph, inputs, f"{node.outputs[0]}/{turn}")
+    ctx.tensors.constants.update(constants)
+    ctx.nodes.insert(nodes, outputs)
+    lost = [name for name in outputs if ctx.nodes.is_lost(name)]
+    if lost:
+        raise UnsupportedFeature(f"turn {turn} of it cannot be: see there")
+    return outputs
+
+
+def _named(node: OperatorNode, outputs: Sequence[str]) -> list[OperatorNode]:
+    """Nodes that give tensors the names of the node's results."""
+    return [
+        OperatorNode("Identity", "", (found,), (name,), {}, node.opset)
+        for found, name in zip(outputs, node.outputs, strict=False)
+        if name
+    ]
+
+
+def _stack(node: OperatorNode, place: int, tensors: Sequence[str], axis: int) -> list[OperatorNode]:
+    """Nodes that put tensors one after another along a new axis."""
+    made = [f"{name} as row {row} of {place} of {node.outputs[0]}" for row, name in enumerate(tensors)]
+    rows = [
+        OperatorNode("Unsqueeze", node.name, (name,), (row,), {"axes": [axis]}, node.opset)
+        for name, row in zip(tensors, made, strict=True)
+    ]
+    whole = f"rows of {place} of {node.outputs[0]}"
+    return [*rows, OperatorNode("Concat", node.name, tuple(made), (whole,), {"axis": axis}, node.opset)]

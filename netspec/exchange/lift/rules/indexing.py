@@ -1,0 +1,163 @@
+"""Elements found, put or ordered: GatherElements, GatherND, ScatterElements, ScatterND, OneHot, TopK and their like."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.inputs import INPUT_TYPES
+from netspec.exchange.lift.registry import rule
+from netspec.exchange.lift.rules.windows import short
+from netspec.exchange.operator_graph.graph import OperatorNode
+from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
+
+
+def along(ctx: LiftContext, node: OperatorNode, default: int = 1, axis: int | None = None) -> dict[str, Any]:
+    """The field `axis` for the operator's axis of its first operand; empty if it is the layer's default."""
+    held = ctx.tensors.axis(node.inputs[0], node.attributes["axis"] if axis is None else axis)
+    return {} if held == default else {"axis": held}
+
+
+@rule("GatherElements")
+def gather_elements(ctx: LiftContext, node: OperatorNode) -> None:
+    """The layer of the same name."""
+    ctx.layers.add(node, "GatherElements", node.inputs, along(ctx, node))
+
+
+@rule("ScatterElements", "Scatter")
+def scatter_elements(ctx: LiftContext, node: OperatorNode) -> None:
+    """The layer ScatterElements."""
+    ctx.layers.add(node, "ScatterElements", node.inputs, along(ctx, node) | _reduction(node))
+
+
+def _reduction(node: OperatorNode) -> dict[str, Any]:
+    how = node.attributes.get("reduction", "none")
+    return {} if how == "none" else {"reduction": how}
+
+
+@rule("GatherND")
+def gather_nd(ctx: LiftContext, node: OperatorNode) -> None:
+    """The layer of the same name, which counts the batch among the axes that both operands share."""
+    shared = node.attributes.get("batch_dims", 0) + ctx.tensors.axis_offset
+    if shared < 1:
+        raise MixesSamples("it picks from among the samples of a batch")
+    ctx.layers.add(node, "GatherND", node.inputs, {} if shared == 1 else {"batch_dims": shared})
+
+
+@rule("ScatterND")
+def scatter_nd(ctx: LiftContext, node: OperatorNode) -> None:
+    """The layer of the same name, if the model is one sample: indices do not run over the batch."""
+    if not ctx.tensors.single_sample:
+        raise MixesSamples("it puts parts among the samples of a batch")
+    ctx.layers.add(node, "ScatterND", node.inputs, _reduction(node))
+
+
+@rule("TensorScatter")
+def tensor_scatter(ctx: LiftContext, node: OperatorNode) -> None:
+    """The layer of the same name; a model of one sample can have several caches only if all start at one index."""
+    held = ctx.tensors.axis(node.inputs[0], node.attributes["axis"])
+    fields = {} if held == ctx.tensors.rank_in_net(node.inputs[0]) - 2 else {"axis": held}
+    if node.attributes["mode"] != "linear":
+        fields |= {"mode": node.attributes["mode"]}
+    ctx.layers.add(node, "TensorScatter", [name for name in node.inputs if name], fields)
+
+
+@rule("ReverseSequence")
+def reverse_sequence(ctx: LiftContext, node: OperatorNode) -> None:
+    """The layer of the same name."""
+    time = ctx.tensors.axis(node.inputs[0], node.attributes["time_axis"])
+    batch = node.attributes["batch_axis"] + ctx.tensors.axis_offset
+    fields = ({} if time == 1 else {"time_axis": time}) | ({} if batch == 0 else {"batch_axis": batch})
+    ctx.layers.add(node, "ReverseSequence", node.inputs, fields)
+
+
+@rule("OneHot")
+def one_hot(ctx: LiftContext, node: OperatorNode) -> None:
+    """The layer of the same name; indices that are floats are cast to integers first."""
+    index = node.inputs[0]
+    depth = int(ctx.tensors.constant(node.inputs[1], "depth").item())
+    values = ctx.tensors.constant(node.inputs[2], "values").reshape(-1)
+    off, on = (float(str(value)) for value in values)
+    rank = ctx.tensors.rank(index) + 1
+    axis = node.attributes["axis"]
+    if axis % rank == 0 and not ctx.tensors.single_sample:
+        raise MixesSamples("its vectors lie along the batch")
+    held = axis % rank + ctx.tensors.axis_offset
+    fields: dict[str, Any] = {"depth": depth} | ({} if held == rank - 1 + ctx.tensors.axis_offset else {"axis": held})
+    fields |= ({} if on == 1 else {"on_value": on}) | ({} if off == 0 else {"off_value": off})
+    if INPUT_TYPES.get(str(values.dtype)) != "float32":
+        fields["dtype"] = INPUT_TYPES.get(str(values.dtype), str(values.dtype))
+    if ctx.tensors.is_computed(index) and ctx.tensors.dtype(index).is_float:
+        whole = ctx.tensors.fresh_name(index)
+        ctx.layers.add(node, "Cast", [index], {"dtype": "int64"}, outputs=[whole])
+        index = whole
+    ctx.layers.add(node, "OneHot", [index], fields)
+
+
+@rule("Compress")
+def compress(ctx: LiftContext, node: OperatorNode) -> None:
+    """Indices at which a constant condition holds → Gather."""
+    condition = ctx.tensors.constant(node.inputs[1], "condition").reshape(-1)
+    source, axis = node.inputs[0], node.attributes.get("axis")
+    if axis is None:
+        axis, flat = 0, ctx.tensors.fresh_name(node.outputs[0])
+        ctx.reshaping.reshape(node, source, (prod(ctx.tensors.shape(source)),), flat)
+        source = flat
+    held = ctx.tensors.axis(source, axis, "it leaves out samples")
+    places = condition.nonzero()[0].tolist()
+    if not places:
+        raise UnsupportedFeature("nothing is left")
+    ctx.layers.add(node, "Gather", [source], {"indices": places} | ({} if held == 1 else {"axis": held}))
+
+
+@rule("TopK", uses_all_results=True)
+def top_k(ctx: LiftContext, node: OperatorNode) -> None:
+    """The layer of the same name."""
+    rank = ctx.tensors.rank(node.inputs[0])
+    held = ctx.tensors.axis(node.inputs[0], node.attributes["axis"], "it runs over the batch")
+    k = int(ctx.tensors.constant(node.operand(1), "k").item()) if node.operand(1) else node.attributes["k"]
+    fields = {"k": k} | ({} if held == rank - 1 + ctx.tensors.axis_offset else {"axis": held})
+    if not node.attributes.get("largest", 1):
+        fields["largest"] = False
+    ctx.layers.add(node, "TopK", node.inputs[:1], fields, outputs=(*node.outputs, "")[:2])
+
+
+@rule("CumSum", "CumProd")
+def cumulative(ctx: LiftContext, node: OperatorNode) -> None:
+    """The layers of the same names."""
+    axis = int(ctx.tensors.constant(node.inputs[1], "axis").item())
+    fields = {name: True for name in ("exclusive", "reverse") if node.attributes.get(name)}
+    ctx.layers.add(node, node.op_type, node.inputs[:1], along(ctx, node, axis=axis) | fields)
+
+
+@rule("Trilu")
+def trilu(ctx: LiftContext, node: OperatorNode) -> None:
+    """The layer of the same name."""
+    k = int(ctx.tensors.constant(node.operand(1), "k").item()) if node.operand(1) else 0
+    _of_matrices(ctx, node, ({} if node.attributes["upper"] else {"upper": False}) | ({"k": k} if k else {}))
+
+
+@rule("Det")
+def det(ctx: LiftContext, node: OperatorNode) -> None:
+    """The layer of the same name."""
+    _of_matrices(ctx, node, {})
+
+
+def _of_matrices(ctx: LiftContext, node: OperatorNode, fields: dict[str, Any]) -> None:
+    ctx.tensors.axis(node.inputs[0], -2, "the samples are rows of a matrix")
+    ctx.layers.add(node, node.op_type, node.inputs[:1], fields)
+
+
+@rule("Col2Im")
+def col2im(ctx: LiftContext, node: OperatorNode) -> None:
+    """The layer of the same name."""
+    image, block = (ctx.tensors.constant(node.inputs[k], what).tolist() for k, what in ((1, "image"), (2, "block")))
+    fields: dict[str, Any] = {"output_size": short(image), "kernel_size": short(block)}
+    if len(image) > 1:
+        fields["output_size"] = image
+    for name, ours in (("strides", "strides"), ("pads", "padding"), ("dilations", "dilation_rate")):
+        given = node.attributes.get(name)
+        if given and set(given) != ({0} if name == "pads" else {1}):
+            fields[ours] = short(given)
+    ctx.reshaping.add_per_sample(node, "Col2Im", node.inputs[:1], fields)

@@ -1,0 +1,135 @@
+"""Concat, Gather, Slice and Split along an axis in front of the samples: states (directions, N, H), heads (3, N, …)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from netspec.exchange.axis_view import Axes, AxisView
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.operator_graph.graph import OperatorNode
+
+
+def joined_beside(ctx: LiftContext, node: OperatorNode) -> bool:
+    """Add a Concat of tensors stored alike, whose samples are not along the first axis. False if they are not."""
+    if ctx.tensors.single_sample or not all(map(ctx.tensors.is_computed, node.inputs)):
+        return False
+    views = [ctx.tensors.view(name) for name in node.inputs]
+    if views[0].axes[:1] == ((0,),) or any(view.axes != views[0].axes for view in views):
+        return False
+    lies, axis = views[0].axes, node.attributes["axis"]
+    if lies[axis] == (0,):
+        return False
+    sources = [view.source for view in views]
+    if not lies[axis]:
+        sources = [ctx.tensors.fresh_name(name) for name in node.inputs]
+        for view, name in zip(views, sources, strict=True):
+            shape = [1, *ctx.layers.value(view.source).shape[1:]]
+            ctx.layers.add(node, "Reshape", [view.source], {"target_shape": shape}, outputs=[name])
+        lies = _shifted(lies, 1, 1)
+        lies = tuple((1,) if place == axis % len(lies) else one for place, one in enumerate(lies))
+    (along,) = lies[axis]
+    ctx.layers.add(node, "Concatenate", sources, {} if along == 1 else {"axis": along}, result_axes=lambda rank: lies)
+    return True
+
+
+def picked_beside(ctx: LiftContext, node: OperatorNode) -> bool:
+    """Add a Gather of one constant index along an axis in front of the samples. False if it is another Gather."""
+    data, index = node.inputs
+    if index not in ctx.tensors.constants or ctx.tensors.constants[index].ndim:
+        return False
+    axis = node.attributes["axis"] % ctx.tensors.rank(data)
+    found = _beside(ctx, data, axis) and _picked(
+        ctx, node, data, axis, int(ctx.tensors.constants[index]), node.outputs[0]
+    )
+    if not found:
+        return False
+    ctx.tensors.views[node.outputs[0]] = AxisView(found.source, (*found.axes[:axis], *found.axes[axis + 1 :]), node)
+    return True
+
+
+def cut_beside(
+    ctx: LiftContext, node: OperatorNode, parts: Mapping[int, tuple[int, int, int]], turned: Sequence[int]
+) -> bool:
+    """Add a Slice along axes of a tensor whose samples are not in front; a single index is picked.
+
+    `turned` are the axes whose indices, ascending in `parts`, are wanted in descending order.
+    """
+    data = node.inputs[0]
+    axes = {*parts, *turned}
+    if not axes or not all(_beside(ctx, data, axis) for axis in axes):
+        return False
+    if len(axes) == len(parts) == 1 and all(len(range(*part)) == 1 for part in parts.values()):
+        ((axis, part),) = parts.items()
+        found = _picked(ctx, node, data, axis, part[0], node.outputs[0])
+        if found is not None:
+            ctx.tensors.views[node.outputs[0]] = found
+        return found is not None
+    view = ctx.tensors.view(data)
+    if not all(view.axes[axis] for axis in axes):
+        return False
+    layers: list[tuple[str, int, dict[str, int]]] = [
+        ("Slice", axis, {"start": start, "stop": stop, **({} if step == 1 else {"step": step})})
+        for axis, (start, stop, step) in parts.items()
+    ]
+    layers += [("Flip", axis, {}) for axis in turned]
+    source = view.source
+    for count, (type_, axis, fields) in enumerate(layers, 1):
+        along, last = view.axis(axis), count == len(layers)
+        made = node.outputs[0] if last else ctx.tensors.fresh_name(node.outputs[0])
+        at = {} if along == 1 else {"axis": along}
+        ctx.layers.add(
+            node, type_, [source], {**at, **fields}, outputs=[made], result_axes=(lambda _: view.axes) if last else None
+        )
+        source = made
+    return True
+
+
+def split_beside(ctx: LiftContext, node: OperatorNode, axis: int, parts: Sequence[tuple[str, int]]) -> bool:
+    """Add a Split along an axis of a tensor whose samples are not in front; single indices are picked."""
+    data = node.inputs[0]
+    if not _beside(ctx, data, axis) or not ctx.tensors.view(data).axes[axis]:
+        return False
+    view, start = ctx.tensors.view(data), 0
+    if all(size == 1 for _, size in parts):
+        for place, (name, _) in enumerate(parts):
+            found = _picked(ctx, node, data, axis, place, name) if name else None
+            if found is not None:
+                ctx.tensors.views[name] = found
+        return True
+    along = view.axis(axis)
+    for name, size in parts:
+        if name:
+            at = {} if along == 1 else {"axis": along}
+            fields = {**at, "start": start, "stop": start + size}
+            ctx.layers.add(node, "Slice", [view.source], fields, outputs=[name], result_axes=lambda _: view.axes)
+        start += size
+    return True
+
+
+def _beside(ctx: LiftContext, data: str, axis: int) -> bool:
+    """Whether an axis of a computed tensor is one of the net's, or none, and its samples are not in front."""
+    if ctx.tensors.single_sample or not ctx.tensors.is_computed(data):
+        return False
+    axes = ctx.tensors.view(data).axes
+    return axes[:1] != ((0,),) and len(axes[axis]) < 2 and axes[axis] != (0,)
+
+
+def _picked(ctx: LiftContext, node: OperatorNode, data: str, axis: int, place: int, output: str) -> AxisView | None:
+    """The view of one index along an axis, which is dropped; None if the index does not exist."""
+    view, source = ctx.tensors.view(data), ctx.tensors.view(data).source
+    rest = (*view.axes[:axis], (), *view.axes[axis + 1 :])
+    if view.axes[axis]:
+        along = view.axis(axis)
+        gathered, source = ctx.tensors.fresh_name(data), ctx.tensors.fresh_name(output)
+        at = {} if along == 1 else {"axis": along}
+        ctx.layers.add(node, "Gather", [view.source], {"indices": [place], **at}, outputs=[gathered])
+        ctx.layers.add(node, "Squeeze", [gathered], {"axis": along}, outputs=[source])
+        rest = _shifted(rest, along, -1)
+    elif place not in (0, -1):
+        return None
+    return AxisView(source, rest, node)
+
+
+def _shifted(axes: Axes, start: int, by: int) -> Axes:
+    """The axes of the net from `start` on moved."""
+    return tuple(tuple(one + by if one >= start else one for one in found) for found in axes)

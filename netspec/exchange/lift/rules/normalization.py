@@ -1,0 +1,257 @@
+"""Normalizations, as ONNX's operators and as patterns of several nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.nodes import Expansion
+from netspec.exchange.lift.patterns.finding import DOMAIN, PARTS
+from netspec.exchange.lift.patterns.matching import holds
+from netspec.exchange.lift.patterns.normalization import LAYER, ROOT_MEAN_SQUARE, UNIT
+from netspec.exchange.lift.registry import rule
+from netspec.exchange.lift.rules.activations import softmax
+from netspec.exchange.lift.rules.arithmetic import with_constant
+from netspec.exchange.operator_graph.graph import OperatorNode
+from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+DEFAULT_EPSILON, DEFAULT_MOMENTUM, INSTANCE_EPSILON, DEFAULT_GROUPS = 1e-3, 0.99, 1e-5, 32
+
+
+@rule("BatchNormalization", uses_all_results=True)
+def batch_normalization(ctx: LiftContext, node: OperatorNode) -> None:
+    """The inference form; its channels are axis 1 of its operand, which may be another axis of a layer's output."""
+    if node.attributes.get("training_mode"):
+        _by_its_batch(ctx, node)
+        return
+    ctx.nodes.require_one_result(node)
+    if node.attributes.get("spatial", 1) != 1:
+        raise UnsupportedFeature("statistics for each element")
+    if ctx.tensors.rank(node.inputs[0]) == 1:
+        _of_single_axis(ctx, node)
+        return
+    names = ("gamma", "beta", "moving_mean", "moving_variance")
+    arrays = {name: ctx.tensors.constant(tensor, name) for name, tensor in zip(names, node.inputs[1:], strict=True)}
+    fields: dict[str, Any] = {}
+    if node.attributes["epsilon"] != DEFAULT_EPSILON:
+        fields["epsilon"] = node.attributes["epsilon"]
+    if node.attributes["momentum"] != DEFAULT_MOMENTUM:
+        fields["momentum"] = node.attributes["momentum"]
+    x = node.inputs[0]
+    view = ctx.layers.view_with_single_axes(x, 1)
+    if view.axis(1) != 1:
+        fields["axis"] = view.axis(1)
+    ctx.layers.add(node, "BatchNormalization", [view.source], fields, arrays, result_axes=lambda rank: view.axes)
+
+
+def _of_single_axis(ctx: LiftContext, node: OperatorNode) -> None:
+    """Normalize (N) as (N, 1): ONNX gives a tensor of one axis a single channel."""
+    import numpy as np
+
+    steps = Expansion(ctx, node)
+    last = steps.constant(np.asarray([1], "int64"))
+    column = steps.node("Unsqueeze", node.inputs[0], last)
+    steps.node("Squeeze", steps.node("BatchNormalization", column, *node.inputs[1:], **node.attributes), last)
+    steps.lift()
+
+
+def _by_its_batch(ctx: LiftContext, node: OperatorNode) -> None:
+    """The training form in a model of one sample, as arithmetic, with the new averages if they are read."""
+    import numpy as np
+
+    if not ctx.tensors.single_sample:
+        raise MixesSamples("the training form: it takes the averages of its batch")
+    steps, (x, *given) = Expansion(ctx, node), node.inputs
+    shape, momentum = ctx.tensors.shape(x), node.attributes["momentum"]
+    axes = [axis for axis in range(len(shape)) if axis != 1]
+    channels, each = (steps.constant(np.asarray(one, "int64")) for one in (shape[1:2], (-1, *(1 for _ in axes[1:]))))
+    scale, offset = (steps.node("Reshape", name, each) for name in given[:2])
+    mean = steps.node("ReduceMean", x, axes=axes, keepdims=1)
+    away = steps.node("Sub", x, mean)
+    variance = steps.node("ReduceMean", steps.node("Mul", away, away), axes=axes, keepdims=1)
+    epsilon = steps.constant(np.float32(node.attributes["epsilon"]))
+    unit = steps.node("Div", away, steps.node("Sqrt", steps.node("Add", variance, epsilon)))
+    kept, fresh = (steps.constant(np.float32(share)) for share in (momentum, 1 - momentum))
+    moved = [
+        steps.node("Add", steps.node("Mul", old, kept), steps.node("Mul", steps.node("Reshape", new, channels), fresh))
+        for old, new in zip(given[2:4], (mean, variance), strict=True)
+    ]
+    steps.lift(steps.node("Add", steps.node("Mul", unit, scale), offset), *moved)
+
+
+@rule("LayerNormalization")
+def layer_normalization(ctx: LiftContext, node: OperatorNode) -> None:
+    """Over the last axes of its operand, which may be other axes of a layer's output."""
+    x, rank = node.inputs[0], ctx.tensors.rank(node.inputs[0])
+    first = node.attributes["axis"] % rank
+    ctx.tensors.axis(x, first)
+    view = ctx.layers.view_with_single_axes(x, *range(first, rank))
+    axes = [view.axis(axis) for axis in range(first, rank)]
+    arrays = {"gamma": ctx.tensors.constant(node.inputs[1], "scale")}
+    last = ctx.tensors.rank_in_net(x) - 1
+    fields: dict[str, Any] = {} if axes == [last] else {"axis": sorted(axes) if len(axes) > 1 else axes[0]}
+    if node.operand(2):
+        arrays["beta"] = ctx.tensors.constant(node.inputs[2], "offset")
+    else:
+        fields["center"] = False
+    if node.attributes["epsilon"] != DEFAULT_EPSILON:
+        fields["epsilon"] = node.attributes["epsilon"]
+    ascending = sorted(range(len(axes)), key=axes.__getitem__)
+    arrays = {name: array.transpose(ascending) for name, array in arrays.items()}
+    ctx.layers.add(node, "LayerNormalization", [view.source], fields, arrays, result_axes=lambda rank: view.axes)
+
+
+@rule("InstanceNormalization", "GroupNormalization")
+def group_normalization(ctx: LiftContext, node: OperatorNode) -> None:
+    """Over channels, or groups of them, which are axis 1."""
+    if node.op_type == "GroupNormalization" and node.opset < 21:
+        raise UnsupportedFeature("before opset 21 it has a scale for each group, not for each channel")
+    arrays = {
+        name: ctx.tensors.constant(tensor, name)
+        for name, tensor in zip(("gamma", "beta"), node.inputs[1:], strict=True)
+    }
+    fields: dict[str, Any] = {}
+    if node.op_type == "GroupNormalization" and node.attributes["num_groups"] != DEFAULT_GROUPS:
+        fields["groups"] = node.attributes["num_groups"]
+    default = DEFAULT_EPSILON if node.op_type == "GroupNormalization" else INSTANCE_EPSILON
+    if node.attributes["epsilon"] != default:
+        fields["epsilon"] = node.attributes["epsilon"]
+    ctx.reshaping.add_per_sample(node, node.op_type, node.inputs[:1], fields, arrays)
+
+
+@rule("LpNormalization")
+def lp_normalization(ctx: LiftContext, node: OperatorNode) -> None:
+    """Each vector by its length, or by the sum of magnitudes; one of zeros stays."""
+    length = {1: "ReduceL1", 2: "ReduceL2"}.get(node.attributes["p"])
+    if length is None:
+        raise UnsupportedFeature(f"a norm of order {node.attributes['p']}")
+    made = ctx.tensors.fresh_name(node.outputs[0])
+    attributes = {"axes": [node.attributes["axis"]], "keepdims": 1}
+    ctx.nodes.lift(replace(node, op_type=length, outputs=(made,), attributes=attributes, domain=""))
+    ctx.layers.add_elementwise(node, "Expression", [node.inputs[0], made], {"expr": "x / y if y != 0 else x"})
+
+
+@rule("MeanVarianceNormalization")
+def mean_variance_normalization(ctx: LiftContext, node: OperatorNode) -> None:
+    """By the operators that ONNX says that it is made of."""
+    import numpy as np
+
+    steps, x, axes = Expansion(ctx, node), node.inputs[0], node.attributes.get("axes", [0, 2, 3])
+
+    def mean(of: str) -> str:
+        return steps.node("ReduceMean", of, axes=axes, keepdims=1)
+
+    away = steps.node("Sub", x, mean(x))
+    deviation = steps.node("Sqrt", mean(steps.node("Mul", away, away)))
+    steps.node("Div", away, steps.node("Add", deviation, steps.constant(np.float32(1e-9))))
+    steps.lift()
+
+
+@rule("LRN")
+def local_response_normalization(ctx: LiftContext, node: OperatorNode) -> None:
+    """Across channels → LocalResponseNormalization, whose alpha has another default."""
+    if node.attributes["size"] % 2 == 0:
+        _one_more_after(ctx, node)
+        return
+    fields: dict[str, Any] = {"size": node.attributes["size"]} if node.attributes["size"] != 5 else {}
+    for name, ours, default in (("alpha", "alpha", 1.0), ("beta", "beta", 0.75), ("bias", "k", 1.0)):
+        if node.attributes[name] != default:
+            fields[ours] = node.attributes[name]
+    ctx.reshaping.add_per_sample(node, "LocalResponseNormalization", node.inputs, fields)
+
+
+def _one_more_after(ctx: LiftContext, node: OperatorNode) -> None:
+    """LRN of an even size: the window has one more channel after than before, unlike in PyTorch and netspec."""
+    import numpy as np
+
+    steps, (x,), given = Expansion(ctx, node), node.inputs, node.attributes
+    shape, size = ctx.tensors.shape(x), given["size"]
+
+    def shaped(of: str, *sizes: int) -> str:
+        return steps.node("Reshape", of, steps.constant(np.asarray(sizes, "int64")))
+
+    column = shaped(steps.node("Mul", x, x), 0, 1, shape[1], -1)
+    pads = [(size - 1) // 2, 0, size // 2, 0]
+    mean = steps.node("AveragePool", column, kernel_shape=[size, 1], pads=pads, count_include_pad=1)
+    alpha, bias, beta = (steps.constant(np.float32(given[name])) for name in ("alpha", "bias", "beta"))
+    scale = steps.node("Add", steps.node("Mul", shaped(mean, 0, *shape[1:]), alpha), bias)
+    steps.node("Div", x, steps.node("Pow", scale, beta))
+    steps.lift()
+
+
+@rule(ROOT_MEAN_SQUARE)
+def root_mean_square(ctx: LiftContext, node: OperatorNode) -> None:
+    """ONNX's own operator, over the last axes from `axis` on."""
+    x, scale = node.inputs
+    ctx.tensors.constant(scale, "scale")
+    rank = ctx.tensors.rank(x)
+    axes = tuple(range(node.attributes["axis"] % rank, rank))
+    normalization(ctx, replace(node, attributes={"axes": {axes}, "epsilon": node.attributes["epsilon"]}))
+
+
+@rule(LAYER, ROOT_MEAN_SQUARE, UNIT, domain=DOMAIN)
+def normalization(ctx: LiftContext, node: OperatorNode) -> None:
+    """The layer of that name; a factor and an offset along other axes become Scale and Bias after it."""
+    import numpy as np
+
+    source, gamma, beta = (node.operand(index) for index in range(3))
+    if not {gamma, beta, ""} <= {*ctx.tensors.constants, ""}:
+        raise UnsupportedFeature("its factor or offset is not a constant")
+    shape, axes = ctx.tensors.shape(source), _axes(ctx, node)
+    held = [ctx.tensors.axis(source, axis) for axis in axes]
+    fields: dict[str, Any] = {} if axes == [len(shape) - 1] else {"axis": held if len(held) > 1 else held[0]}
+    if node.op_type != UNIT:
+        fields["epsilon"] = node.attributes["epsilon"]
+    arrays = {}
+    behind: list[tuple[str, str]] = []
+    for name, tensor, operator in (("gamma", gamma, "Mul"), ("beta", beta, "Add")):
+        along = _along(ctx.tensors.constants[tensor], shape, axes) if tensor else None
+        if tensor and (along is None or behind or node.op_type == UNIT):
+            behind.append((operator, tensor))
+        elif along is not None:
+            arrays[name] = along
+    if node.op_type == LAYER:
+        fields |= {name: False for name, made in (("scale", "gamma"), ("center", "beta")) if made not in arrays}
+    elif node.op_type == ROOT_MEAN_SQUARE:
+        arrays["scale"] = arrays.pop("gamma", np.ones([shape[axis] for axis in axes], "float32"))
+    made = [*(f"{node.outputs[0]} {operator}" for operator, _ in behind), node.outputs[0]]
+    ctx.layers.add(node, node.op_type, [source], fields, arrays, outputs=made[:1])
+    for (operator, tensor), before, after in zip(behind, made, made[1:], strict=False):
+        with_constant(ctx, replace(node, inputs=(before, tensor), outputs=(after,)), before, tensor, operator)
+
+
+@rule("Softmax", "LogSoftmax", domain=DOMAIN)
+def as_softmax(ctx: LiftContext, node: OperatorNode) -> None:
+    """ONNX's operator."""
+    (axis,) = _axes(ctx, node)
+    softmax(ctx, replace(node, attributes={"axis": axis}, opset=13, domain=""))
+
+
+def _axes(ctx: LiftContext, node: OperatorNode) -> list[int]:
+    """The axes that means and sums of the operand are over, upwards."""
+    source = node.inputs[0]
+    shape = ctx.tensors.shape(source)
+    axes, *others = {tuple(sorted(axis % len(shape) for axis in one)) for one in node.attributes["axes"]}
+    count, size = node.attributes.get("count"), prod(shape[axis] for axis in axes)
+    parts = node.attributes.get(PARTS, ())
+    if (
+        not ctx.tensors.dtype(source).is_float
+        or others
+        or count not in (None, size)
+        or not holds(parts, source, shape, axes, ctx.tensors.constants)
+    ):
+        raise UnsupportedFeature("what is summed over axes meets others")
+    return list(axes)
+
+
+def _along(constant: NDArray[Any], shape: tuple[int, ...], axes: list[int]) -> NDArray[Any] | None:
+    """The constant along the axes; None if it varies along others, or not along these."""
+    full = (1,) * (len(shape) - constant.ndim) + constant.shape
+    wanted = tuple(size if axis in axes else 1 for axis, size in enumerate(shape))
+    return constant.reshape([shape[axis] for axis in axes]) if full == wanted else None

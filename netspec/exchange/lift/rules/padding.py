@@ -1,0 +1,61 @@
+"""Numbers around data, and sides cut off: Pad and CenterCropPad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.registry import rule
+from netspec.exchange.lift.rules.windows import padding_field
+from netspec.exchange.operator_graph.graph import OperatorNode
+
+
+@rule("Pad")
+def pad(ctx: LiftContext, node: OperatorNode) -> None:
+    """Zeros around spatial axes → ZeroPadding2D (or 1D, 3D); other axes, values and modes → Pad."""
+    rank, operand = ctx.tensors.rank(node.inputs[0]), node.operand(1)
+    given = ctx.tensors.constant(operand, "padding").reshape(-1).tolist() if operand else node.attributes["pads"]
+    axes = ctx.tensors.constant(node.operand(3), "axes").tolist() if node.operand(3) else list(range(rank))
+    value = (
+        ctx.tensors.constant(node.operand(2), "value").item() if node.operand(2) else node.attributes.get("value", 0.0)
+    )
+    mode = node.attributes.get("mode", "constant")
+    sides = [(0, 0)] * rank
+    for axis, before, after in zip(axes, given[: len(axes)], given[len(axes) :], strict=True):
+        sides[axis % rank] = int(before), int(after)
+    _padded(ctx, node, sides, mode if isinstance(mode, str) else mode.decode(), float(str(value)))
+
+
+def _padded(ctx: LiftContext, node: OperatorNode, sides: list[tuple[int, int]], mode: str, value: float) -> None:
+    """Around each axis of the operand so much before and after; less than nothing is cut off."""
+    rank = len(sides)
+    zeros = mode == "constant" and not value and min(map(min, sides)) >= 0
+    if zeros and rank in (3, 4, 5) and not any(map(any, sides[:2])):
+        fields = padding_field(sides[2:]) or {"padding": 0}
+        ctx.reshaping.add_per_sample(
+            node, f"ZeroPadding{rank - 2}D", node.inputs[:1], {} if fields == {"padding": 1} else fields
+        )
+        return
+    if not any(map(any, sides)):
+        ctx.reshaping.alias(node, node.inputs[0])
+        return
+    for axis, side in enumerate(sides):
+        if any(side):
+            ctx.tensors.axis(node.inputs[0], axis, "it pads the batch")
+    given: dict[str, Any] = {"padding": [list(side) for side in sides[1 - ctx.tensors.axis_offset :]]}
+    given |= ({} if mode == "constant" else {"mode": mode}) | ({"value": value} if value else {})
+    ctx.layers.add(node, "Pad", node.inputs[:1], given)
+
+
+@rule("CenterCropPad")
+def center_crop_pad(ctx: LiftContext, node: OperatorNode) -> None:
+    """The middle of axes, or zeros around them → Pad: of an odd rest the larger half is behind."""
+    shape = ctx.tensors.shape(node.inputs[0])
+    wanted = ctx.tensors.constant(node.inputs[1], "shape").tolist()
+    axes = node.attributes.get("axes") or range(len(shape))
+    sides = [(0, 0)] * len(shape)
+    for axis, size in zip(axes, wanted, strict=True):
+        more = size - shape[axis]
+        before = more // 2 if more > 0 else -(-more // 2)
+        sides[axis] = before, more - before
+    _padded(ctx, node, sides, "constant", 0.0)

@@ -1,0 +1,280 @@
+"""Quantized values: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, and 8-bit products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.axis_view import axes_of_single_sample
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.nodes import Expansion
+from netspec.exchange.lift.registry import rule
+from netspec.exchange.lift.rules.windows import window_of
+from netspec.exchange.operator_graph.arrays import NARROW, bounds, widened
+from netspec.exchange.operator_graph.constant_folding import element_type
+from netspec.exchange.operator_graph.graph import OperatorNode
+from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+MAX_SAMPLES = 1024
+"""Largest batch that is convolved sample by sample."""
+OF_CODES = {21: "uint4", 22: "int4", 25: "uint2", 26: "int2"}
+"""ONNX's names of the types in `NARROW`."""
+
+
+@rule("QuantizeLinear", "DequantizeLinear")
+def scaled(ctx: LiftContext, node: OperatorNode) -> None:
+    """Values narrower than a byte are clipped to the range of their type and stored as bytes."""
+    narrow = _quantized_type(ctx, node) if node.op_type == "QuantizeLinear" else ""
+    if narrow not in NARROW:
+        _scaled(ctx, node)
+        return
+    least, most = bounds(narrow)
+    held = ctx.tensors.fresh_name(node.outputs[0])
+    _scaled(ctx, replace(node, outputs=(held,)))
+    ctx.layers.add_elementwise(
+        node, "Expression", [held], {"expr": f"min(max(x, {least}), {most})", "keep_types": True}
+    )
+
+
+def _scaled(ctx: LiftContext, node: OperatorNode) -> None:
+    """Constant scales belong to the layer; computed ones are inputs of it."""
+    x, scale, zero_point = node.inputs[0], node.inputs[1], node.operand(2)
+    if scale in ctx.tensors.constants and not isfinite(ctx.tensors.constants[scale].astype("float64").sum()):
+        raise UnsupportedFeature("one of its scales is not finite")
+    fields: dict[str, Any] = {}
+    if node.op_type == "QuantizeLinear":
+        quantized = _quantized_type(ctx, node)
+        dtype = NARROW.get(quantized, quantized)
+        fields = {"dtype": dtype} if dtype != "uint8" else {}
+    else:
+        dtype = str(widened(ctx.tensors.constants[x]).dtype if x in ctx.tensors.constants else ctx.tensors.dtype(x))
+    shape = ctx.tensors.shape(scale)
+    if len(shape) == 0 or shape == (1,):
+        if scale not in ctx.tensors.constants or (zero_point and zero_point not in ctx.tensors.constants):
+            _computed(ctx, node, fields, ())
+            return
+        arrays = {
+            "scale": ctx.tensors.constants[scale].reshape(()),
+            "zero_point": _zero(ctx, zero_point, dtype).reshape(()),
+        }
+        ctx.layers.add_elementwise(node, node.op_type, [x], fields, arrays)
+        return
+    axis = node.attributes.get("axis", 1)
+    fields["axis"] = ctx.tensors.axis(x, axis)
+    if len(shape) > 1:
+        fields["block_size"] = node.attributes.get("block_size", 0) or -(-ctx.tensors.shape(x)[axis] // shape[axis])
+    if scale not in ctx.tensors.constants or (zero_point and zero_point not in ctx.tensors.constants):
+        _computed(ctx, node, fields, shape)
+        return
+    arrays = {"scale": ctx.tensors.constants[scale], "zero_point": _zero(ctx, zero_point, dtype, shape)}
+    if len(shape) > 1:
+        if not ctx.tensors.single_sample:
+            raise MixesSamples("its scales differ between samples")
+        ctx.layers.add(node, node.op_type, [x], fields, arrays)
+        return
+    view = ctx.layers.view_with_single_axes(x, axis)
+    fields["axis"] = view.axis(axis)
+    ctx.layers.add(node, node.op_type, [view.source], fields, arrays, result_axes=lambda rank: view.axes)
+
+
+def _computed(ctx: LiftContext, node: OperatorNode, fields: dict[str, Any], shape: tuple[int, ...]) -> None:
+    """Scales that are computed: those of a sample."""
+    if not ctx.tensors.single_sample:
+        raise MixesSamples("its scales are computed for all samples of a batch")
+    names = [node.inputs[0]]
+    for name in node.inputs[1:3]:
+        if name and ctx.tensors.shape(name) != shape:
+            made = ctx.tensors.fresh_name(name)
+            if name in ctx.tensors.constants:
+                ctx.tensors.constants[made] = ctx.tensors.constants[name].reshape(shape)
+            else:
+                ctx.reshaping.reshape(node, name, shape, made)
+            name = made
+        names += [name] if name else []
+    ctx.layers.add(node, node.op_type, names, fields)
+
+
+def _quantized_type(ctx: LiftContext, node: OperatorNode) -> str:
+    """The element type of the result, as the model has it."""
+    zero_point, code = node.operand(2), node.attributes.get("output_dtype", 0)
+    if zero_point:
+        given = {one.name: one.dtype for one in ctx.model.inputs}
+        found = str(
+            ctx.tensors.constants[zero_point].dtype
+            if zero_point in ctx.tensors.constants
+            else ctx.tensors.dtype(zero_point)
+        )
+        found = given.get(zero_point, found)
+    else:
+        try:
+            found = OF_CODES.get(code) or (element_type(code) if code else "uint8")
+        except ValueError as error:
+            raise UnsupportedFeature(str(error)) from error
+    if found in NARROW:
+        return found
+    if found not in ("uint8", "int8", "uint16", "int16"):
+        raise UnsupportedFeature(f"numbers quantized to {found}")
+    return found
+
+
+def _zero(ctx: LiftContext, name: str, dtype: str, shape: tuple[int, ...] = ()) -> NDArray[Any]:
+    """A constant zero point; zeros if it is left out."""
+    import numpy as np
+
+    return widened(ctx.tensors.constant(name, "zero point")) if name else np.zeros(shape, dtype)
+
+
+@rule("DynamicQuantizeLinear", uses_all_results=True)
+def dynamic(ctx: LiftContext, node: OperatorNode) -> None:
+    """Scale and zero point of all that a sample holds."""
+    if not ctx.tensors.single_sample:
+        raise MixesSamples("its scale is one for all samples of a batch")
+    ctx.layers.add(node, node.op_type, node.inputs, {})
+
+
+@rule("MatMulInteger")
+def matmul_integer(ctx: LiftContext, node: OperatorNode) -> None:
+    """By a constant matrix, which is the layer's, or a computed one."""
+    x, other = node.inputs[:2]
+    kernel, sources, fields = _matrix(ctx, node, x, other)
+    zero, of_kernel = (node.operand(place) for place in (2, 3))
+    arrays = {"kernel": kernel} if kernel is not None else {}
+    if zero and zero not in ctx.tensors.constants:
+        sources.append(_one_zero(ctx, node, zero))
+    else:
+        arrays["zero_point"] = _alone(_zero(ctx, zero, _type(ctx, x)), "zero point")
+    _per_channel(fields, arrays, "kernel_zero_point", _zero(ctx, of_kernel, _type(ctx, other)))
+    ctx.layers.add(node, node.op_type, sources, fields, arrays)
+
+
+@rule("QLinearMatMul")
+def qlinear_matmul(ctx: LiftContext, node: OperatorNode) -> None:
+    """By a constant matrix, which is the layer's, or a computed one; scales and zero points are constants."""
+    x, other = node.inputs[0], node.inputs[3]
+    kernel, sources, fields = _matrix(ctx, node, x, other)
+    arrays = {"kernel": kernel} if kernel is not None else {}
+    _requantized(ctx, fields, arrays, [*node.inputs[1:3], *node.inputs[4:8]])
+    ctx.layers.add(node, node.op_type, sources, fields, arrays)
+
+
+def _matrix(
+    ctx: LiftContext, node: OperatorNode, x: str, other: str
+) -> tuple[NDArray[Any] | None, list[str], dict[str, Any]]:
+    """The matrix, if it is the layer's; what the layer reads; its fields."""
+    ctx.tensors.axis(x, -1)
+    if other in ctx.tensors.constants and ctx.tensors.constants[other].ndim == 2:
+        kernel = ctx.tensors.constants[other]
+        kind = {} if str(kernel.dtype) == "int8" else {"kernel_dtype": str(kernel.dtype)}
+        return kernel, [x], {"units": kernel.shape[1], **kind}
+    return None, ctx.layers.broadcast_operands([x, other]), {}
+
+
+@rule("ConvInteger")
+def conv_integer(ctx: LiftContext, node: OperatorNode) -> None:
+    """With a constant kernel."""
+    x, kernel = node.inputs[0], ctx.tensors.constant(node.inputs[1], "kernel")
+    zero = node.operand(2)
+    if zero and zero not in ctx.tensors.constants and ctx.tensors.single_sample and ctx.tensors.shape(x)[0] > 1:
+        _each_sample(ctx, node)
+        return
+    fields, arrays = _kernel(ctx, node, x, kernel), {"kernel": kernel}
+    _per_channel(fields, arrays, "kernel_zero_point", _zero(ctx, node.operand(3), str(kernel.dtype)))
+    if not zero or zero in ctx.tensors.constants:
+        arrays["zero_point"] = _alone(_zero(ctx, zero, _type(ctx, x)), "zero point")
+        ctx.reshaping.add_per_sample(node, node.op_type, [x], fields, arrays)
+        return
+    sources = [ctx.reshaping.samples_first(x), _one_zero(ctx, node, zero)]
+    ctx.layers.add(node, node.op_type, sources, fields, arrays, result_axes=axes_of_single_sample)
+
+
+def _each_sample(ctx: LiftContext, node: OperatorNode) -> None:
+    """Split a convolution of several samples with a computed zero point into one convolution per sample."""
+    steps, x = Expansion(ctx, node), node.inputs[0]
+    count = ctx.tensors.shape(x)[0]
+    if count > MAX_SAMPLES:
+        raise UnsupportedFeature(f"{count} samples with a computed zero point")
+    samples = steps.node_with_results(count, "Split", x, axis=0)
+    made = [steps.node(node.op_type, one, *node.inputs[1:], **node.attributes) for one in samples]
+    steps.node("Concat", *made, axis=0)
+    steps.lift()
+
+
+@rule("QLinearConv")
+def qlinear_conv(ctx: LiftContext, node: OperatorNode) -> None:
+    """With constant kernel, bias, scales and zero points."""
+    x, kernel = node.inputs[0], ctx.tensors.constant(node.inputs[3], "kernel")
+    fields, arrays = _kernel(ctx, node, x, kernel), {"kernel": kernel}
+    _requantized(ctx, fields, arrays, [*node.inputs[1:3], *node.inputs[4:8]])
+    if node.operand(8):
+        arrays["bias"] = ctx.tensors.constant(node.operand(8), "bias")
+    else:
+        fields["use_bias"] = False
+    ctx.reshaping.add_per_sample(node, node.op_type, [x], fields, arrays)
+
+
+def _kernel(ctx: LiftContext, node: OperatorNode, x: str, kernel: NDArray[Any]) -> dict[str, Any]:
+    """Fields of a convolution of 8 bits."""
+    fields: dict[str, Any] = {"filters": kernel.shape[0], "kernel_size": list(kernel.shape[2:])}
+    fields |= {"kernel_dtype": str(kernel.dtype)} if str(kernel.dtype) != "int8" else {}
+    window = window_of(node, list(kernel.shape[2:]), ctx.tensors.shape(x)[2:])
+    if any(map(any, window.pads)):
+        fields["padding"] = [list(sides) for sides in window.pads]
+    for name, value in (("strides", window.strides), ("dilation_rate", window.dilation)):
+        if set(value) != {1}:
+            fields[name] = list(value)
+    return fields | ({"groups": node.attributes["group"]} if node.attributes["group"] != 1 else {})
+
+
+def _requantized(ctx: LiftContext, fields: dict[str, Any], arrays: dict[str, NDArray[Any]], names: list[str]) -> None:
+    """Scales and zero points of input, kernel and output."""
+    found = [ctx.tensors.constant(name, "scales and zero points") for name in names]
+    arrays |= {"input_scale": _alone(found[0], "scale"), "input_zero_point": _alone(found[1], "zero point")}
+    arrays |= {"output_scale": _alone(found[4], "scale"), "output_zero_point": _alone(found[5], "zero point")}
+    if str(found[5].dtype) != "uint8":
+        fields["dtype"] = str(found[5].dtype)
+    _per_channel(fields, arrays, "kernel_scale", found[2])
+    arrays["kernel_zero_point"] = _spread(found[3], arrays["kernel_scale"].shape)
+
+
+def _per_channel(fields: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str, array: NDArray[Any]) -> None:
+    if array.size > 1:
+        if array.ndim != 1:
+            raise UnsupportedFeature(f"scales or zero points of shape {list(array.shape)}")
+        fields["per_channel"] = True
+        arrays[name] = array
+    else:
+        arrays[name] = array.reshape(())
+
+
+def _spread(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    import numpy as np
+
+    return np.broadcast_to(array if array.size > 1 else array.reshape(()), shape)
+
+
+def _alone(array: NDArray[Any], what: str) -> NDArray[Any]:
+    if array.size != 1:
+        raise UnsupportedFeature(f"its {what} has {array.size} numbers, for rows of the first operand")
+    return array.reshape(())
+
+
+def _one_zero(ctx: LiftContext, node: OperatorNode, name: str) -> str:
+    """A computed zero point, of which each sample has one."""
+    if not ctx.tensors.single_sample:
+        raise MixesSamples("its zero point is computed for all samples of a batch")
+    if ctx.tensors.shape(name) == (1,):
+        made = ctx.tensors.fresh_name(name)
+        ctx.reshaping.reshape(node, name, (), made)
+        return made
+    if ctx.tensors.rank(name):
+        raise UnsupportedFeature(f"computed zero points of shape {list(ctx.tensors.shape(name))}")
+    return name
+
+
+def _type(ctx: LiftContext, name: str) -> str:
+    return str(ctx.tensors.constants[name].dtype if name in ctx.tensors.constants else ctx.tensors.dtype(name))

@@ -1,0 +1,120 @@
+"""Random tensors, drawn once at import because a net computes the same each time; and Dropout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.nodes import Expansion
+from netspec.exchange.lift.patterns.finding import DOMAIN
+from netspec.exchange.lift.registry import rule
+from netspec.exchange.notes import Note
+from netspec.exchange.operator_graph.constant_folding import element_type
+from netspec.exchange.operator_graph.evaluate import MAX_ELEMENTS
+from netspec.exchange.operator_graph.graph import OperatorNode
+from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@rule("RandomNormal", "RandomUniform")
+def of_shape(ctx: LiftContext, node: OperatorNode) -> None:
+    """A constant of the shape that the node names."""
+    ctx.tensors.constants[node.outputs[0]] = _drawn(ctx, node, tuple(node.attributes["shape"]), "float32")
+
+
+@rule("RandomNormalLike", "RandomUniformLike")
+def like(ctx: LiftContext, node: OperatorNode) -> None:
+    """A constant of the operand's shape."""
+    x = node.inputs[0]
+    if not ctx.tensors.single_sample and ctx.tensors.is_computed(x):
+        raise MixesSamples("each sample has random numbers of its own")
+    own = str(ctx.tensors.dtype(x)) if ctx.tensors.is_computed(x) else str(ctx.tensors.constants[x].dtype)
+    ctx.tensors.constants[node.outputs[0]] = _drawn(ctx, node, ctx.tensors.shape(x), own)
+
+
+@rule("Multinomial")
+def multinomial(ctx: LiftContext, node: OperatorNode) -> None:
+    """Classes (N, samples) by logits (N, classes): as many sums of probabilities as a drawn number is not below."""
+    import numpy as np
+
+    if not ctx.tensors.single_sample:
+        raise MixesSamples("each sample has random numbers of its own")
+    rows, classes = ctx.tensors.shape(node.inputs[0])
+    uniform = replace(node, attributes={**node.attributes, "low": 0.0, "high": 1.0, "dtype": 0})
+    drawn = _drawn(ctx, uniform, (rows, node.attributes["sample_size"], 1), "float32")
+    steps = Expansion(ctx, node)
+    zero, one, last = (steps.constant(np.asarray([number], "int64")) for number in (0, 1, classes - 1))
+    sums = steps.node("CumSum", steps.node("Softmax", node.inputs[0], axis=-1), one)
+    sums = steps.node("Slice", sums, zero, last, one)  # the last is 1, but for rounding
+    past = steps.node("GreaterOrEqual", steps.constant(drawn), steps.node("Unsqueeze", sums, axes=[1]))
+    steps.node("ReduceSum", steps.node("Cast", past, to=node.attributes["dtype"]), axes=[2], keepdims=0)
+    steps.lift()
+
+
+def _drawn(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """Numbers as the attributes say; they depend on the node's seed, or its name, alone."""
+    import numpy as np
+
+    if prod(shape) > MAX_ELEMENTS:
+        raise UnsupportedFeature(f"more than {MAX_ELEMENTS:,} random numbers")
+    ctx.report.remarks.append(
+        Note(
+            f"the random numbers of {node.describe()} are drawn once: every run uses the same",
+            "the random numbers of {count} nodes are drawn once, the same for every run", f"`{node.label}`",
+        )
+    )  # fmt: skip
+    seed, given = node.attributes.get("seed"), node.attributes.get("dtype")
+    random = np.random.default_rng(crc32(repr(node.label if seed is None else seed).encode()))
+    if "mean" in node.attributes:
+        numbers = random.normal(node.attributes["mean"], node.attributes["scale"], shape)
+    else:
+        numbers = random.uniform(node.attributes["low"], node.attributes["high"], shape)
+    return np.asarray(numbers, element_type(given) if given else dtype)
+
+
+@rule("Dropout", uses_all_results=True)
+def dropout(ctx: LiftContext, node: OperatorNode) -> None:
+    """The same tensor in inference; the layer keeps the rate for further training. Nothing is masked then."""
+    import numpy as np
+
+    mask = (*node.outputs, "")[1]
+    if mask and ctx.tensors.is_read(mask):
+        if not ctx.tensors.single_sample:
+            raise MixesSamples("its mask is that of each sample")
+        ctx.tensors.constants[mask] = np.broadcast_to(np.ones((), bool), ctx.tensors.shape(node.inputs[0]))
+    training = node.operand(2)
+    if training and (ctx.tensors.is_computed(training) or bool(ctx.tensors.constants[training].reshape(()))):
+        ctx.report.remarks.append(
+            Note(
+                f"{node.describe()} drops elements whenever the model runs; in netspec only in training",
+                "{count} nodes drop elements whenever the model runs; in netspec only in training",
+                f"`{node.label}`",
+            )
+        )
+    ctx.layers.add_elementwise(node, "Dropout", node.inputs[:1], {"rate": _rate(ctx, node)})
+
+
+@rule("Dropout", domain=DOMAIN)
+def together(ctx: LiftContext, node: OperatorNode) -> None:
+    """Dropout of whole channels → SpatialDropout2D (or 1D, 3D), else Dropout with `noise_shape`."""
+    shape, noise = ctx.tensors.shape(node.inputs[0]), node.attributes["noise_shape"]
+    if len(noise) != len(shape):
+        raise UnsupportedFeature(f"numbers of {list(shape)} dropped by {noise}")
+    own = [size is None or size == have != 1 for size, have in zip(noise, shape, strict=True)]
+    fields: dict[str, Any] = {"rate": _rate(ctx, node)}
+    if own == [True, True, *[False] * (len(shape) - 2)] and len(shape) in (3, 4, 5) and not ctx.tensors.single_sample:
+        ctx.layers.add(node, f"SpatialDropout{len(shape) - 2}D", node.inputs[:1], fields)
+    else:
+        fields["noise_shape"] = [*[None] * ctx.tensors.axis_offset, *(None if free else 1 for free in own)]
+        ctx.layers.add(node, "Dropout", node.inputs[:1], fields)
+
+
+def _rate(ctx: LiftContext, node: OperatorNode) -> float:
+    if node.operand(1):
+        return float(str(ctx.tensors.constant(node.operand(1), "ratio").reshape(())))
+    return float(node.attributes.get("ratio", 0.5))

@@ -1,0 +1,279 @@
+"""LSTM, GRU and RNN: layers of these kinds, in one direction or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.axis_view import Axes
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.registry import rule
+from netspec.exchange.lift.rules.unrolled_recurrence import unrolled
+from netspec.exchange.operator_graph.graph import OperatorNode
+from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
+from netspec.schema.specs.names import snake_case
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+GATES = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}
+"""The index in ONNX of each of the layer's gates."""
+LAYERS = {"LSTM": "LSTM", "GRU": "GRU", "RNN": "SimpleRNN"}
+DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+FUNCTIONS = {
+    "tanh": "tanh", "sigmoid": "sigmoid", "relu": "relu", "softsign": "softsign", "softplus": "softplus", "elu": "elu",
+}  # fmt: skip
+"""Activation functions whose parameters, if any, have their defaults."""
+STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
+
+
+@dataclass(frozen=True)
+class _Recurrent:
+    """A node, and what is known of it."""
+
+    ctx: LiftContext
+    node: OperatorNode
+
+    @property
+    def both(self) -> bool:
+        """Whether it reads in both directions."""
+        return bool(self.node.attributes.get("direction", "forward") == "bidirectional")
+
+    @property
+    def batch_axis(self) -> int:
+        """The axis of the samples in the sequence."""
+        return 0 if self.node.attributes.get("layout", 0) else 1
+
+    @property
+    def steps(self) -> int:
+        """How many steps the sequence has."""
+        return self.ctx.tensors.shape(self.node.inputs[0])[1 - self.batch_axis]
+
+    def read(self, place: int) -> str:
+        """A result, if anything reads it: Y, Y_h, Y_c."""
+        name = self.node.outputs[place] if place < len(self.node.outputs) else ""
+        return name if name and self.ctx.tensors.is_read(name) else ""
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of the layer, or of both."""
+        node, kind = self.node, self.node.op_type
+        for name, why in (("clip", "numbers cut off before activations"), ("input_forget", "coupled gates")):
+            if node.attributes.get(name):
+                raise UnsupportedFeature(why)
+        if node.operand(7):
+            raise UnsupportedFeature("peepholes: gates that see the state of the cell")
+        if node.operand(4):
+            lengths = self.ctx.tensors.constant(node.operand(4), "lengths of the sequences")
+            if (lengths != self.steps).any():
+                raise UnsupportedFeature(f"sequences of other lengths than {self.steps}")
+        return {"units": self.units(), **self._activations(), **self._kind(kind)}
+
+    def units(self) -> int:
+        """The size of the state."""
+        return int(self.ctx.tensors.constant(self.node.inputs[2], "recurrent kernel").shape[-1])
+
+    def _kind(self, kind: str) -> dict[str, Any]:
+        found: dict[str, Any] = {} if self.node.operand(3) else {"use_bias": False}
+        if kind == "GRU" and not self.node.attributes.get("linear_before_reset"):
+            found["reset_after"] = False
+        return found
+
+    def _activations(self) -> dict[str, Any]:
+        node, default = self.node, DEFAULTS[self.node.op_type]
+        count = len(default)
+        given = list(node.attributes.get("activations") or [])
+        names = [name.lower() for name in given] or [name.lower() for name in default * 2][: count * (1 + self.both)]
+        names = names[: count * (1 + self.both)]  # RNN has two by default, also where there is one direction
+        one, other = names[:count], names[count:]
+        if len(names) != count * (1 + self.both) or (other and other != one):
+            raise UnsupportedFeature(f"activations {given}")
+        if any(name not in FUNCTIONS for name in one) or one[1:] != one[1:2] * (count - 1):
+            raise UnsupportedFeature(f"activations {given}")
+        if any(value != 1.0 for value in node.attributes.get("activation_alpha") or []) and "elu" in one:
+            raise UnsupportedFeature("an activation with parameters")
+        last, gate = FUNCTIONS[one[-1]], FUNCTIONS[one[0]]
+        fields = {} if last == "tanh" else {"activation": last}
+        return fields | ({"recurrent_activation": gate} if count > 1 and gate != "sigmoid" else {})
+
+    def weights(self) -> list[dict[str, NDArray[Any]]]:
+        """For each direction: kernel (in, gates · H), recurrent kernel (H, gates · H), bias."""
+        import numpy as np
+
+        node, order = self.node, list(GATES[self.node.op_type])
+        kernels, recurrent = (
+            self.ctx.tensors.constant(node.inputs[k], what) for k, what in ((1, "kernel"), (2, "kernel"))
+        )
+        units = self.units()
+
+        def sorted_(rows: NDArray[Any]) -> NDArray[Any]:
+            """(gates · H, …) by our order of gates."""
+            by_gate = rows.reshape(len(order), units, *rows.shape[1:])[order]
+            return by_gate.reshape(rows.shape)
+
+        found = []
+        for way in range(1 + self.both):
+            made = {"kernel": sorted_(kernels[way]).T, "recurrent_kernel": sorted_(recurrent[way]).T}
+            if node.operand(3):
+                bias = self.ctx.tensors.constant(node.operand(3), "bias")[way]
+                first, second = (sorted_(half) for half in np.split(bias, 2))
+                two = node.op_type == "GRU" and node.attributes.get("linear_before_reset")
+                made["bias"] = np.stack([first, second]) if two else first + second
+            found.append(made)
+        return found
+
+    def begins(self) -> tuple[list[str], list[bool]]:
+        """The tensors of the first states, and which of them are 0."""
+        names = [self.node.operand(5 + place) for place in range(STATES[self.node.op_type])]
+        return names, [
+            not name or (name in self.ctx.tensors.constants and not self.ctx.tensors.constants[name].any())
+            for name in names
+        ]
+
+    def first_states(self) -> list[str]:
+        """The initial states: those of the first direction, then of the second. None if all are 0."""
+        names, zero = self.begins()
+        if all(zero):
+            return []
+        if any(zero) and len(names) > 1:
+            like = names[zero.index(False)]
+            shape = self.ctx.tensors.shape(like)
+            names = [self._zeros(shape) if none else name for name, none in zip(names, zero, strict=True)]
+        return [self._state(name, way) for way in range(1 + self.both) for name in names]
+
+    def _zeros(self, shape: tuple[int, ...]) -> str:
+        import numpy as np
+
+        name = self.ctx.tensors.fresh_name(self.node.outputs[0])
+        self.ctx.tensors.constants[name] = np.zeros(shape, "float32")
+        return name
+
+    def _state(self, name: str, way: int) -> str:
+        """A first state of one direction: (N, H) in the net."""
+        ctx, made = self.ctx, self.ctx.tensors.fresh_name(name)
+        if name in ctx.tensors.constants:
+            rows = ctx.tensors.constants[name].take(way, 1 - self.batch_axis)
+            if (rows != rows[:1]).any():
+                raise MixesSamples("its first states are constants that differ between samples")
+            ctx.tensors.constants[made] = rows[0] if ctx.tensors.single_sample else rows[:1]
+            return made
+        if self.both:
+            part, source = ctx.tensors.fresh_name(name), ctx.reshaping.samples_first(name, self.batch_axis)
+            ctx.layers.add(self.node, "Slice", [source], {"start": way, "stop": way + 1}, outputs=[part])
+            ctx.layers.add(self.node, "Flatten", [part], {}, outputs=[made])
+            return made
+        shape = ctx.tensors.shape(name)
+        ctx.reshaping.reshape(self.node, name, (shape[self.batch_axis], shape[2]), made)
+        return ctx.reshaping.samples_first(made)
+
+
+@rule("LSTM", "GRU", "RNN", uses_all_results=True)
+def recurrent(ctx: LiftContext, node: OperatorNode) -> None:
+    """LSTM, GRU or SimpleRNN, or Bidirectional with one of them; states come in and go out as the model has them.
+
+    What no layer does becomes the steps that it is made of.
+    """
+    one = _Recurrent(ctx, node)
+    several = ctx.tensors.single_sample and ctx.tensors.shape(node.inputs[0])[one.batch_axis] > 1
+    try:
+        fields = one.fields()
+        if several and not all(one.begins()[1]):
+            raise UnsupportedFeature("several sequences with first states, where the whole model is one sample")
+    except UnsupportedFeature:
+        unrolled(ctx, node)
+        return
+    weights, states = one.weights(), one.first_states()
+    kind = LAYERS[node.op_type]
+    sequence, results = one.read(0), [one.read(place) for place in range(1, 1 + STATES[node.op_type])]
+    if sequence:
+        fields["return_sequences"] = True
+    if (sequence and any(results)) or any(results[1:]):
+        fields["return_state"] = True
+    if one.both:
+        name = snake_case(kind)
+        arrays = {f"{way}_{name}/{key}": array for way, found in zip(("forward", "backward"), weights, strict=True)
+                  for key, array in found.items()}  # fmt: skip
+        type_, fields = "Bidirectional", {"layer": {"type": kind, **fields}}
+    else:
+        type_, arrays = kind, weights[0]
+        if node.attributes.get("direction", "forward") == "reverse":
+            fields["go_backwards"] = True
+    if several:
+        x = ctx.tensors.fresh_name(node.inputs[0])
+        order = [one.batch_axis, 1 - one.batch_axis, 2]
+        ctx.reshaping.transpose(OperatorNode("Transpose", "", (), (x,), {}, node.opset), node.inputs[0], order)
+        arrays = {f"{snake_case(type_)}/{name}": array for name, array in arrays.items()}
+        type_, fields = "TimeDistributed", {"layer": {"type": type_, **fields}}
+    else:
+        x = ctx.reshaping.samples_first(node.inputs[0], one.batch_axis)
+    _written(one, type_, [x, *states], fields, arrays, sequence, results)
+
+
+def _written(
+    one: _Recurrent, type_: str, inputs: list[str], fields: dict[str, Any], arrays: dict[str, NDArray[Any]],
+    sequence: str, results: list[str],
+) -> None:  # fmt: skip
+    """The layer, and the results in ONNX's shapes."""
+    ctx, node = one.ctx, one.node
+    lies = _laid(one, type_ == "TimeDistributed")
+    backwards = bool(fields.get("go_backwards") or fields.get("layer", {}).get("go_backwards"))
+    first = sequence or results[0]
+    outputs = [first, *(results if sequence or any(results[1:]) else [])]
+    if one.both or (sequence and backwards):
+        held = ctx.tensors.fresh_name(node.outputs[0])
+        states = [ctx.tensors.fresh_name(name) if name else "" for name in outputs[1:]]
+        if one.both:
+            states = [
+                ctx.tensors.fresh_name(node.outputs[0]) if any(outputs[1:]) else "" for _ in range(2 * len(outputs[1:]))
+            ]
+        ctx.layers.add(node, type_, inputs, fields, arrays, outputs=[held, *states])
+        _after(one, held, states, first, outputs[1:], lies)
+        return
+    ctx.layers.add(node, type_, inputs, fields, arrays, outputs=outputs, result_axes=lies)
+
+
+def _after(
+    one: _Recurrent, held: str, states: Sequence[str], first: str, results: Sequence[str], lies: Callable[[int], Axes]
+) -> None:
+    """Combine the results: both directions are stacked, and a sequence read backwards is reversed."""
+    ctx, node = one.ctx, one.node
+    if not one.both:
+        along = ctx.tensors.rank_in_net(held) - 2
+        places = list(range(one.steps))[::-1]
+        ctx.layers.add(node, "Gather", [held], {"indices": places, **({} if along == 1 else {"axis": along})},
+                outputs=[first], result_axes=lies)  # fmt: skip
+        for state, result in zip(states, results, strict=True):
+            if result:
+                ctx.layers.add(
+                    node, "Activation", [state], {"activation": "linear"}, outputs=[result], result_axes=lies
+                )
+        return
+    pairs = [(held, first)]
+    for place, result in enumerate(results):
+        if result:
+            joined = ctx.tensors.fresh_name(result)
+            both = [states[place], states[place + len(results)]]
+            ctx.layers.add(node, "Concatenate", both, {"axis": -1}, outputs=[joined])
+            pairs.append((joined, result))
+    for source, result in pairs:
+        if result:
+            *front, last = ctx.layers.value(source).shape[1:]
+            ctx.layers.add(node, "Reshape", [source], {"target_shape": [*front, 2, last // 2]}, outputs=[result],
+                    result_axes=lies)  # fmt: skip
+
+
+def _laid(one: _Recurrent, distributed: bool) -> Callable[[int], Axes]:
+    """Axes in the net of Y (T, D, N, H) and the states (D, N, H), or (N, T, D, H) and (N, D, H) with `layout`."""
+    first = 1 if distributed else 0
+
+    def axes(rank: int) -> Axes:
+        batch = (1,) if distributed else () if one.ctx.tensors.single_sample else (0,)
+        rank -= first
+        ways = (rank - 2 + first,) if one.both else ()
+        last = (rank - 1 + first,)
+        if rank == 3 + one.both:
+            steps = (1 + first,)
+            return (batch, steps, ways, last) if one.batch_axis == 0 else (steps, ways, batch, last)
+        return (batch, ways, last) if one.batch_axis == 0 else (ways, batch, last)
+
+    return axes

@@ -1,0 +1,53 @@
+"""Reductions: GlobalAveragePooling and GlobalMaxPooling, Reduction, ArgMax and ArgMin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.registry import rule
+from netspec.exchange.operator_graph.graph import OperatorNode
+
+OPERATIONS = {
+    "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod",
+    "ReduceL1": "asum", "ReduceSumSquare": "sumsq", "ReduceL2": "l2", "ReduceLogSum": "logsum",
+    "ReduceLogSumExp": "logsumexp",
+}  # fmt: skip
+GLOBAL = {"ReduceMean": "GlobalAveragePooling", "ReduceMax": "GlobalMaxPooling"}
+
+
+@rule(*OPERATIONS, keeps_type=True)
+def reduction(ctx: LiftContext, node: OperatorNode) -> None:
+    """A mean or maximum over all spatial axes → GlobalAveragePooling2D (or 1D, 3D); else Reduction."""
+    axes = ctx.tensors.constant(node.operand(1), "axes").tolist() if node.operand(1) else node.attributes.get("axes")
+    rank = len(ctx.tensors.shape(node.inputs[0]))
+    if not axes and node.attributes.get("noop_with_empty_axes"):
+        ctx.reshaping.alias(node, node.inputs[0])
+        return
+    over = sorted(axis % rank for axis in axes or range(rank))
+    keepdims: dict[str, Any] = {"keepdims": True} if node.attributes["keepdims"] else {}
+    held = [ctx.tensors.axis(node.inputs[0], axis) for axis in over]
+    if not held:
+        ctx.reshaping.alias(node, node.inputs[0])
+        return
+    pooled = rank in (3, 4, 5) and node.op_type in GLOBAL and ctx.tensors.dtype(node.inputs[0]).is_float
+    if pooled and over == list(range(2, rank)):
+        ctx.reshaping.add_per_sample(node, f"{GLOBAL[node.op_type]}{rank - 2}D", node.inputs[:1], keepdims)
+        return
+    everything = len(over) == rank - 1 + ctx.tensors.axis_offset
+    fields: dict[str, Any] = {} if everything else {"axes": held[0] if len(over) == 1 else held}
+    if node.op_type != "ReduceSum":
+        fields = {"operation": OPERATIONS[node.op_type], **fields}
+    layers = [("Reduction", fields | keepdims)]
+    if everything and not keepdims:  # the layer keeps an axis then, of size 1
+        layers.append(("Squeeze", {}))
+    ctx.reshaping.add_chain(node, node.inputs[0], layers)
+
+
+@rule("ArgMax", "ArgMin")
+def extreme(ctx: LiftContext, node: OperatorNode) -> None:
+    """The layers of the same names."""
+    axis = ctx.tensors.axis(node.inputs[0], node.attributes["axis"], "it runs over the batch")
+    fields: dict[str, Any] = {} if axis == 1 else {"axis": axis}
+    fields |= {name: True for name in ("keepdims", "select_last_index") if node.attributes.get(name)}
+    ctx.layers.add(node, node.op_type, node.inputs, fields)

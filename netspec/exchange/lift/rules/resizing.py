@@ -1,0 +1,175 @@
+"""Resize, and Upsample, as it was called before opset 10."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.registry import rule
+from netspec.exchange.lift.rules.windows import short
+from netspec.exchange.operator_graph.graph import OperatorNode
+from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
+
+
+@dataclass(frozen=True)
+class Resized:
+    """One resized axis: its size before and after, the scale if positions depend on it, and the region that is read."""
+
+    before: int
+    size: int
+    scale: float | None
+    part: tuple[float, float] = (0.0, 1.0)
+
+    @property
+    def changes(self) -> bool:
+        """Whether the axis does not stay as it is."""
+        return self.size != self.before or self.scale not in (None, 1.0) or self.part != (0.0, 1.0)
+
+
+@rule("Resize", "Upsample", keeps_type=True)
+def resize(ctx: LiftContext, node: OperatorNode) -> None:
+    """By a whole factor → UpSampling2D (or 1D, 3D), of an image to any size → Resizing; by other rules → Resize."""
+    shape = ctx.tensors.shape(node.inputs[0])
+    found = {axis: one for axis, one in _axes(ctx, node, shape).items() if one.changes}
+    if 0 in found and not ctx.tensors.single_sample:
+        raise MixesSamples("it resizes the axis of the batch")
+    spatial = [found.get(axis, Resized(size, size, None)) for axis, size in enumerate(shape) if axis > 1]
+    if not found:
+        ctx.reshaping.alias(node, node.inputs[0])
+    elif 0 in found:
+        behind = {axis + ctx.tensors.axis_offset: one for axis, one in found.items()}
+        ctx.layers.add(node, "Resize", node.inputs[:1], _fields(node, behind, len(shape) + ctx.tensors.axis_offset))
+    elif min(found) < 2 or len(spatial) not in (1, 2, 3) or not _usual(ctx, node, spatial):
+        ctx.reshaping.add_per_sample(node, "Resize", node.inputs[:1], _fields(node, found, len(shape)))
+
+
+def _usual(ctx: LiftContext, node: OperatorNode, spatial: list[Resized]) -> bool:
+    """Add a layer of Keras's, if it samples the same positions as the operator: the centers of pixels. Else False."""
+    mode, where, rounding = _mode(node), _where(node), _rounding(node)
+    if any(one.scale not in (None, 1.0) for one in spatial) or _policy(node):
+        return False
+    whole, rank = all(one.size % one.before == 0 for one in spatial), len(spatial)
+    centers = where == "half_pixel" or (where == "pytorch_half_pixel" and min(one.size for one in spatial) > 1)
+    if mode == "nearest":
+        repeats = whole and ((centers and rounding.startswith("round")) or (where, rounding) == ("asymmetric", "floor"))
+        fits = repeats or (centers and rounding == "round_prefer_ceil")
+    else:
+        fits = centers and mode == "linear"
+    if not fits or node.attributes.get("antialias") or node.attributes.get("exclude_outside"):
+        return False
+    if whole and (mode == "nearest" or rank == 2):
+        factors = [one.size // one.before for one in spatial]
+        fields: dict[str, Any] = {} if set(factors) == {2} else {"size": short(factors)}
+        if mode != "nearest":
+            fields["interpolation"] = "bilinear"
+        ctx.reshaping.add_per_sample(node, f"UpSampling{rank}D", node.inputs[:1], fields)
+    elif rank == 2:
+        height, width = (one.size for one in spatial)
+        interpolation = {"interpolation": mode} if mode == "nearest" else {}
+        ctx.reshaping.add_per_sample(
+            node, "Resizing", node.inputs[:1], {"height": height, "width": width} | interpolation
+        )
+    else:
+        return False
+    return True
+
+
+def _fields(node: OperatorNode, found: dict[int, Resized], rank: int) -> dict[str, Any]:
+    """The fields of the layer Resize."""
+    axes = sorted(found)
+    said: dict[str, Any] = {} if axes == list(range(2, rank)) else {"axes": axes[0] if len(axes) == 1 else axes}
+    if any(one.scale is not None for one in found.values()) and not _policy(node):
+        said["scales"] = [found[axis].size / found[axis].before if found[axis].scale is None else found[axis].scale
+                          for axis in axes]  # fmt: skip
+    else:
+        said["sizes"] = [found[axis].size for axis in axes]
+    said |= {"mode": _mode(node), "coordinate_transformation_mode": _where(node), "nearest_mode": _rounding(node)}
+    said |= {name: bool(node.attributes.get(name)) for name in ("antialias", "exclude_outside")}
+    if _mode(node) == "cubic":
+        said["cubic_coeff_a"] = _short(node.attributes.get("cubic_coeff_a", -0.75))
+    if _policy(node):
+        said["keep_aspect_ratio_policy"] = _policy(node)
+    if _where(node) == "tf_crop_and_resize":
+        said["roi"] = [found[axis].part[side] for side in range(2) for axis in axes]
+        said["extrapolation_value"] = _short(node.attributes.get("extrapolation_value", 0.0))
+    defaults = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel", "antialias": False,
+                "nearest_mode": "round_prefer_floor", "exclude_outside": False, "cubic_coeff_a": -0.75,
+                "extrapolation_value": 0.0}  # fmt: skip
+    if _mode(node) != "nearest":
+        del said["nearest_mode"]
+    return {name: value for name, value in said.items() if name not in defaults or value != defaults[name]}
+
+
+def _axes(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...]) -> dict[int, Resized]:
+    """The resized axes that the operator names."""
+    axes = [axis % len(shape) for axis in node.attributes.get("axes") or range(len(shape))]
+    count = len(axes)
+    roi = [0.0] * count + [1.0] * count
+    if _where(node) == "tf_crop_and_resize":
+        roi = [_short(one) for one in ctx.tensors.constant(node.operand(1), "roi").reshape(-1)]
+    parts = list(zip(roi, roi[count:], strict=False))
+    have = [shape[axis] for axis in axes]
+    if node.operand(3):
+        sizes = [int(size) for size in ctx.tensors.constant(node.operand(3), "sizes").reshape(-1)]
+        if len(sizes) != count:
+            raise UnsupportedFeature(f"sizes {sizes} of {count} axes")
+        made = [Resized(size, wanted, None, part) for size, wanted, part in zip(have, sizes, parts, strict=True)]
+    else:
+        scales = _scales(ctx, node)
+        if len(scales) != count:
+            raise UnsupportedFeature(f"scales {scales} of {count} axes")
+        made = [_scaled(size, scale, part) for size, scale, part in zip(have, scales, parts, strict=True)]
+    if prod(one.size for one in made) <= 0:
+        raise UnsupportedFeature(f"{have} made {[one.size for one in made]}")
+    return dict(zip(axes, made, strict=True))
+
+
+def _scaled(size: int, scale: float, part: tuple[float, float]) -> Resized:
+    # Scales are float32: a factor such as 7/4 or 1/3 is not exact there, and what is meant is the whole number.
+    exact = size * scale
+    if abs(exact - round(exact)) <= 1e-5 * exact:
+        return Resized(size, round(exact), None, part)
+    short = _short(scale)
+    return Resized(size, int(exact), short if int(size * short) == int(exact) else float(scale), part)
+
+
+def _scales(ctx: LiftContext, node: OperatorNode) -> list[Any]:
+    if node.op_type == "Upsample" and node.opset < 9:
+        return list(node.attributes.get("scales") or [])
+    place = 1 if node.op_type == "Upsample" or node.opset < 11 else 2
+    return list(ctx.tensors.constant(node.operand(place), "scales").reshape(-1).tolist())
+
+
+def _short(number: Any) -> float:
+    """The shortest decimal that is the same number in float32."""
+    import numpy as np
+
+    return float(str(np.float32(number)))
+
+
+def _mode(node: OperatorNode) -> str:
+    mode: str = node.attributes.get("mode", "nearest")
+    return "linear" if mode == "bilinear" else mode
+
+
+def _where(node: OperatorNode) -> str:
+    default = "half_pixel" if _newer(node) else "asymmetric"
+    where: str = node.attributes.get("coordinate_transformation_mode", default)
+    return where
+
+
+def _rounding(node: OperatorNode) -> str:
+    rounding: str = node.attributes.get("nearest_mode", "round_prefer_floor" if _newer(node) else "floor")
+    return rounding
+
+
+def _newer(node: OperatorNode) -> bool:
+    return node.opset >= 11 and node.op_type == "Resize"
+
+
+def _policy(node: OperatorNode) -> str:
+    """The policy that keeps the aspect ratio; empty if there is none."""
+    policy: str = node.attributes.get("keep_aspect_ratio_policy", "stretch")
+    return "" if policy == "stretch" or not node.operand(3) else policy

@@ -1,0 +1,129 @@
+"""Sequences of tensors: lists that are resolved while importing, so that the net contains no sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.nodes import Expansion
+from netspec.exchange.lift.registry import rule
+from netspec.exchange.lift.rules.control import graph_of, write_turn
+from netspec.exchange.operator_graph.graph import OperatorNode
+from netspec.exchange.operator_graph.onnx_protos import MAX_NODES
+from netspec.exchange.unsupported import UnsupportedFeature
+
+
+@rule("SequenceEmpty", "SequenceConstruct")
+def construct(ctx: LiftContext, node: OperatorNode) -> None:
+    """Make a sequence of the operands, or an empty one."""
+    _hold(ctx, node, tuple(filter(None, node.inputs)))
+
+
+@rule("SequenceInsert")
+def insert(ctx: LiftContext, node: OperatorNode) -> None:
+    """Insert a tensor before `position`, or at the end."""
+    held = list(_held(ctx, node))
+    at = _position(ctx, node, 2, len(held), len(held) + 1) if node.operand(2) else len(held)
+    _hold(ctx, node, (*held[:at], node.inputs[1], *held[at:]))
+
+
+@rule("SequenceErase")
+def erase(ctx: LiftContext, node: OperatorNode) -> None:
+    """Remove the tensor at `position`, or the last one."""
+    held = list(_held(ctx, node))
+    at = _position(ctx, node, 1, len(held), len(held)) if node.operand(1) else len(held) - 1
+    _hold(ctx, node, (*held[:at], *held[at + 1 :]))
+
+
+@rule("SequenceAt")
+def element(ctx: LiftContext, node: OperatorNode) -> None:
+    """Return one of the tensors."""
+    held = _held(ctx, node)
+    tensor = held[_position(ctx, node, 1, len(held), len(held))]
+    ctx.nodes.replace(node, [replace(node, op_type="Identity", inputs=(tensor,))])
+
+
+@rule("SequenceLength")
+def length(ctx: LiftContext, node: OperatorNode) -> None:
+    """Return the number of tensors, a constant."""
+    import numpy as np
+
+    ctx.tensors.constants[node.outputs[0]] = np.asarray(len(_held(ctx, node)), "int64")
+
+
+@rule("SplitToSequence")
+def split(ctx: LiftContext, node: OperatorNode) -> None:
+    """Split an axis into a sequence: by the sizes in `split`, into parts of one size, or into single elements."""
+    import numpy as np
+
+    x, axis, sizes = node.inputs[0], node.attributes["axis"], np.asarray(1)
+    if node.operand(1):
+        sizes = ctx.tensors.constant(node.operand(1), "sizes")
+    have = ctx.tensors.shape(x)[axis]
+    if not sizes.ndim:
+        size = int(sizes)
+        if size < 1 or have // size > MAX_NODES:
+            raise UnsupportedFeature(f"{have} elements in parts of {size}")
+        sizes = np.asarray([size] * (have // size) + [have % size] * (have % size > 0))
+    parts = tuple(ctx.tensors.fresh_name(node.outputs[0], reads=0) for _ in sizes)
+    given = ctx.tensors.fresh_name(node.outputs[0], reads=0)
+    ctx.tensors.constants[given] = sizes.astype("int64")
+    nodes = [replace(node, op_type="Split", inputs=(x, given), outputs=parts, attributes={"axis": axis})]
+    held = parts
+    if not node.operand(1) and not node.attributes["keepdims"]:
+        held = tuple(ctx.tensors.fresh_name(node.outputs[0], reads=0) for _ in parts)
+        nodes += [
+            replace(node, op_type="Squeeze", inputs=(part,), outputs=(one,), attributes={"axes": [axis]})
+            for part, one in zip(parts, held, strict=True)
+        ]
+    ctx.nodes.insert(nodes, held)
+    _hold(ctx, node, held)
+
+
+@rule("ConcatFromSequence")
+def concatenate(ctx: LiftContext, node: OperatorNode) -> None:
+    """Concatenate all tensors along an axis, or stack them along a new one."""
+    import numpy as np
+
+    steps, held, axis = Expansion(ctx, node), _held(ctx, node), node.attributes["axis"]
+    if node.attributes["new_axis"]:
+        at = steps.constant(np.asarray([axis], "int64"))
+        held = [steps.node("Unsqueeze", tensor, at, axes=[axis]) for tensor in held]
+    steps.node("Concat", *held, axis=axis)
+    steps.lift()
+
+
+@rule("SequenceMap", uses_all_results=True)
+def mapped(ctx: LiftContext, node: OperatorNode) -> None:
+    """Add the nodes of the body for each element; the results are sequences."""
+    body, others = graph_of(node, "body"), node.inputs[1:]
+    rows: list[Sequence[str]] = []
+    for turn, tensor in enumerate(_held(ctx, node)):
+        more = [ctx.tensors.sequences[name][turn] if name in ctx.tensors.sequences else name for name in others]
+        rows.append(write_turn(ctx, node, body, (tensor, *more), turn))
+    for index, name in enumerate(node.outputs):
+        ctx.tensors.sequences[name] = tuple(row[index] for row in rows)
+
+
+def _hold(ctx: LiftContext, node: OperatorNode, tensors: tuple[str, ...]) -> None:
+    lost = [tensor for tensor in tensors if ctx.nodes.is_lost(tensor)]
+    if lost:
+        raise UnsupportedFeature(f"its element `{lost[0]}` can't be imported")
+    ctx.tensors.sequences[node.outputs[0]] = tensors
+
+
+def _held(ctx: LiftContext, node: OperatorNode) -> tuple[str, ...] | list[str]:
+    """The tensors of the sequence that the node reads."""
+    if node.inputs[0] not in ctx.tensors.sequences:
+        raise UnsupportedFeature(f"`{node.inputs[0]}` is not a sequence of tensors")
+    return ctx.tensors.sequences[node.inputs[0]]
+
+
+def _position(ctx: LiftContext, node: OperatorNode, operand: int, length: int, end: int) -> int:
+    """A constant position, counted from the end if negative, below `end`. Raises `UnsupportedFeature`."""
+    position = int(ctx.tensors.constant(node.operand(operand), "position").reshape(()))
+    at = position + length if position < 0 else position
+    if not 0 <= at < end:
+        raise UnsupportedFeature(f"position {position} in a sequence of {length} tensors")
+    return at

@@ -1,0 +1,166 @@
+"""Operators that only change shape, order or type: Flatten, Reshape, Squeeze, Transpose, Identity, Expand, Cast."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, get_args
+
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.registry import rule
+from netspec.exchange.operator_graph.constant_folding import element_type, squeezed, target_shape, unsqueezed
+from netspec.exchange.operator_graph.evaluate import MAX_ELEMENTS
+from netspec.exchange.operator_graph.graph import OperatorNode
+from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
+from netspec.graph.types import broadcast_shapes
+from netspec.schema.specs.net import InputDType
+
+
+@rule("Reshape")
+def reshape(ctx: LiftContext, node: OperatorNode) -> None:
+    """To a constant shape that keeps the samples apart → Flatten or Reshape."""
+    target = ctx.tensors.constant(node.inputs[1], "target shape").tolist()
+    _to(ctx, node, lambda shape: target_shape(target, shape, bool(node.attributes.get("allowzero"))))
+
+
+@rule("Flatten")
+def flatten(ctx: LiftContext, node: OperatorNode) -> None:
+    """All axes from `axis` on into one → Flatten."""
+    rank, axis = ctx.tensors.rank(node.inputs[0]), node.attributes["axis"]
+    axis = axis + rank if axis < 0 else axis
+    _to(ctx, node, lambda shape: (prod(shape[:axis]), prod(shape[axis:])))
+
+
+@rule("Squeeze")
+def squeeze(ctx: LiftContext, node: OperatorNode) -> None:
+    """Axes of size 1 left out → Reshape."""
+    _to(ctx, node, lambda shape: squeezed(shape, _axes(ctx, node)))
+
+
+@rule("Unsqueeze")
+def unsqueeze(ctx: LiftContext, node: OperatorNode) -> None:
+    """Axes of size 1 put in → Reshape."""
+    _to(ctx, node, lambda shape: unsqueezed(shape, _axes(ctx, node) or []))
+
+
+def _axes(ctx: LiftContext, node: OperatorNode) -> list[int] | None:
+    if node.operand(1):
+        return list(ctx.tensors.constant(node.operand(1), "axes").reshape(-1).tolist())
+    return node.attributes.get("axes")
+
+
+def _to(ctx: LiftContext, node: OperatorNode, shaped: Any) -> None:
+    source = node.inputs[0]
+    shape = ctx.tensors.shape(source)
+    try:
+        target = shaped(shape)
+    except (ValueError, IndexError, StopIteration) as error:
+        raise UnsupportedFeature(str(error)) from error
+    ctx.reshaping.reshape(node, source, target)
+
+
+@rule("Expand")
+def expand(ctx: LiftContext, node: OperatorNode) -> None:
+    """A vector made a row and repeated → RepeatVector; other axes of size 1 repeated → Tile."""
+    source = node.inputs[0]
+    before, shape = ctx.layers.fusable_producer(source, node), ctx.tensors.shape(source)
+    wanted = tuple(int(size) for size in ctx.tensors.constant(node.inputs[1], "shape"))
+    row = (
+        before is not None
+        and before.type == "Reshape"
+        and len(shape) == 3
+        and shape[1] == 1
+        and not ctx.tensors.single_sample
+    )
+    fits = len(wanted) == 3 and wanted[0] in (1, shape[0]) and wanted[2] in (1, shape[2])
+    if row and fits and before is not None and ctx.tensors.rank(before.inputs[0]) == 2:
+        ctx.layers.written.remove(before)
+        ctx.layers.add(node, "RepeatVector", before.inputs, {"n": wanted[1]})
+        return
+    target = broadcast_shapes(shape, wanted)
+    if target is None:
+        raise UnsupportedFeature(f"{list(shape)} does not broadcast to {list(wanted)}")
+    ctx.tensors.require_room(target)
+    longer = (*(1,) * (len(target) - len(shape)), *shape)
+    held = ctx.tensors.fresh_name(node.outputs[0])
+    ctx.reshaping.reshape(node, source, longer, held)
+    layers = [
+        ("Tile", {"tiles": want, "axis": ctx.tensors.axis(held, axis, "it repeats the batch")})
+        for axis, (have, want) in enumerate(zip(longer, target, strict=True))
+        if have != want
+    ]
+    ctx.reshaping.add_chain(node, held, layers)
+
+
+@rule("Transpose")
+def transpose(ctx: LiftContext, node: OperatorNode) -> None:
+    """Taken up by what follows, if that knows how."""
+    source = node.inputs[0]
+    ctx.reshaping.transpose(node, source, node.attributes.get("perm") or range(ctx.tensors.rank(source))[::-1])
+
+
+@rule("Identity")
+def identity(ctx: LiftContext, node: OperatorNode) -> None:
+    """The same tensor."""
+    ctx.reshaping.alias(node, node.inputs[0])
+
+
+@rule("Cast")
+def cast(ctx: LiftContext, node: OperatorNode) -> None:
+    """Left out between floats, and between int32 and int64; from integers to floats Activation; else Cast."""
+    try:
+        target = element_type(node.attributes["to"])
+    except ValueError as error:
+        raise UnsupportedFeature(str(error)) from error
+    _cast(ctx, node, target)
+
+
+@rule("BitCast")
+def bit_cast(ctx: LiftContext, node: OperatorNode) -> None:
+    """The layer of the same name; float64 and float16 do not keep their bits in a net."""
+    target = element_type(node.attributes["to"])
+    own = [one.dtype for one in ctx.model.inputs if one.name == node.inputs[0]]
+    if target in ("float64", "float16") or not {"float64", "float16", "bfloat16"}.isdisjoint(own):
+        raise UnsupportedFeature("bits of floats other than float32")
+    ctx.layers.add_elementwise(node, "BitCast", node.inputs, {"dtype": target})
+
+
+@rule("CastLike")
+def cast_like(ctx: LiftContext, node: OperatorNode) -> None:
+    """As Cast, to the element type of the second operand, of which nothing else is used."""
+    like = node.inputs[1]
+    _cast(
+        ctx,
+        node,
+        str(ctx.tensors.dtype(like)) if ctx.tensors.is_computed(like) else str(ctx.tensors.constants[like].dtype),
+    )
+
+
+def _cast(ctx: LiftContext, node: OperatorNode, target: str) -> None:
+    source = ctx.tensors.dtype(node.inputs[0])
+    if target.startswith("float"):
+        if source.is_float:
+            ctx.reshaping.alias(node, node.inputs[0])
+        else:
+            ctx.layers.add_elementwise(node, "Activation", node.inputs[:1], {"activation": "linear"})
+    elif {target, str(source)} <= {"int32", "int64"} or target == source:
+        ctx.reshaping.alias(node, node.inputs[0])
+    elif target in get_args(InputDType):
+        ctx.layers.add_elementwise(node, "Cast", node.inputs[:1], {"dtype": target})
+    else:
+        raise UnsupportedFeature(f"{source} made {target}")
+
+
+@rule("EyeLike")
+def eye_like(ctx: LiftContext, node: OperatorNode) -> None:
+    """Ones along a diagonal: a constant, of a shape without samples."""
+    import numpy as np
+
+    if not ctx.tensors.single_sample:
+        raise MixesSamples("its rows are the samples of a batch")
+    shape = ctx.tensors.shape(node.inputs[0])
+    given = node.attributes.get("dtype")
+    dtype = element_type(given) if given else str(ctx.tensors.dtype(node.inputs[0]))
+    rows, columns = shape
+    if rows * columns > MAX_ELEMENTS:
+        raise UnsupportedFeature(f"a matrix of {rows} by {columns}")
+    ctx.tensors.constants[node.outputs[0]] = np.eye(rows, columns, k=node.attributes.get("k", 0), dtype=dtype)

@@ -1,0 +1,195 @@
+"""Parts of tensors, and parts exchanged: Slice, Split, Gather, Tile, DepthToSpace, SpaceToDepth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.registry import rule
+from netspec.exchange.lift.rules.leading_axis import cut_beside, picked_beside, split_beside
+from netspec.exchange.lift.rules.windows import padding_field, short
+from netspec.exchange.operator_graph.graph import OperatorNode
+from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MAX_COPIES = 2**12
+"""Largest number of repetitions of an axis of several elements: each is an operand of a concatenation."""
+
+
+@rule("Slice")
+def cut(ctx: LiftContext, node: OperatorNode) -> None:
+    """Sides of spatial axes cut off → Cropping2D (or 1D, 3D); other parts → Slice, one for each axis."""
+    shape = ctx.tensors.shape(node.inputs[0])
+    if node.operand(1):
+        starts, ends = (ctx.tensors.constant(node.inputs[k], "range").tolist() for k in (1, 2))
+    else:
+        starts, ends = node.attributes["starts"], node.attributes["ends"]
+    axes = ctx.tensors.constant(node.operand(3), "axes").tolist() if node.operand(3) else node.attributes.get("axes")
+    steps = ctx.tensors.constant(node.operand(4), "steps").tolist() if node.operand(4) else [1] * len(starts)
+    parts: dict[int, tuple[int, int, int]] = {}
+    turned: list[int] = []
+    for axis, start, end, step in zip(axes or range(len(starts)), starts, ends, steps, strict=True):
+        size = shape[axis % len(shape)]
+        places = range(*slice(start, end, step).indices(size))
+        if step < 0:  # those counted up, in the opposite order
+            places = range(places[-1], places[0] + 1, -step) if places else places
+            turned.append(axis % len(shape))
+        if places != range(size):
+            parts[axis % len(shape)] = places.start, places.stop, places.step
+    left = {axis: len(range(*part)) for axis, part in parts.items()}
+    if 0 in left.values():
+        ctx.tensors.constants[node.outputs[0]] = _nothing(ctx, node, left)
+        return
+    if cut_beside(ctx, node, parts, turned):
+        return
+    flips = [ctx.tensors.axis(node.inputs[0], axis, "samples in the opposite order") for axis in turned]
+    held = {axis: ctx.tensors.axis(node.inputs[0], axis, "a part of the batch") for axis in parts}
+    if (
+        parts
+        and not flips
+        and len(shape) in (3, 4, 5)
+        and min(parts) > 1
+        and {step for _, _, step in parts.values()} == {1}
+    ):
+        sides = [(0, 0)] * len(shape)
+        for axis, (first, last, _) in parts.items():
+            sides[axis] = first, shape[axis] - max(first, last)
+        written = padding_field(sides[2:]).get("padding", 0)
+        ctx.reshaping.add_per_sample(node, f"Cropping{len(shape) - 2}D", node.inputs[:1], {"cropping": written})
+        return
+    layers = [
+        ("Slice", ({} if held[axis] == 1 else {"axis": held[axis]}) | _range(shape[axis], *part))
+        for axis, part in parts.items()
+    ]
+    if flips:
+        layers.append(("Flip", {} if flips == [1] else {"axis": short(flips)}))
+    ctx.reshaping.add_chain(node, node.inputs[0], layers)
+
+
+def _range(size: int, first: int, last: int, step: int) -> dict[str, Any]:
+    fields = {"start": first, "stop": last, "step": step}
+    return {name: value for name, value in fields.items() if value != {"start": 0, "stop": size, "step": 1}[name]}
+
+
+@rule("Split", uses_all_results=True)
+def split(ctx: LiftContext, node: OperatorNode) -> None:
+    """The parts of an axis → Split."""
+    shape, count = ctx.tensors.shape(node.inputs[0]), len(node.outputs)
+    axis = node.attributes["axis"] % len(shape)
+    if node.operand(1):
+        sizes = ctx.tensors.constant(node.operand(1), "sizes").tolist()
+    elif "split" in node.attributes:
+        sizes = node.attributes["split"]
+    else:  # equal ones, of which the last may be smaller
+        size = -(-shape[axis] // count)
+        sizes = [size] * (count - 1) + [shape[axis] - size * (count - 1)]
+    for name, size in zip(node.outputs, sizes, strict=True):
+        if size == 0 and name:
+            ctx.tensors.constants[name] = _nothing(ctx, node, {axis: 0})
+    parts = [(name, size) for name, size in zip(node.outputs, sizes, strict=True) if size]
+    if not parts:
+        return
+    if len(parts) == 1:
+        ctx.reshaping.alias(replace(node, outputs=(parts[0][0],)), node.inputs[0])
+        return
+    if split_beside(ctx, node, axis, parts):
+        return
+    held = ctx.tensors.axis(node.inputs[0], axis, "parts of the batch")
+    sizes = [size for _, size in parts]
+    fields = {"sections": len(sizes) if len(set(sizes)) == 1 else sizes}
+    names = [name for name, _ in parts]
+    ctx.layers.add(node, "Split", node.inputs[:1], fields | ({} if held == 1 else {"axis": held}), outputs=names)
+
+
+def _nothing(ctx: LiftContext, node: OperatorNode, sizes: Mapping[int, int]) -> NDArray[Any]:
+    """A tensor without elements, of other sizes along these axes: a constant, of which Concat takes no notice."""
+    import numpy as np
+
+    shape = (sizes.get(axis, size) for axis, size in enumerate(ctx.tensors.shape(node.inputs[0])))
+    return np.zeros(tuple(shape), str(ctx.tensors.dtype(node.inputs[0])))
+
+
+@rule("Gather")
+def gather(ctx: LiftContext, node: OperatorNode) -> None:
+    """Rows of a constant table → Embedding; constant indices → Gather; reordered samples → BatchReindex."""
+    data, index = node.inputs
+    axis = node.attributes["axis"] % len(ctx.tensors.shape(data))
+    if (
+        data in ctx.tensors.constants
+        and axis == 0
+        and ctx.tensors.constants[data].dtype.kind == "f"
+        and ctx.tensors.rank(data) > 0
+    ):
+        _embedding(ctx, node)
+        return
+    if picked_beside(ctx, node):
+        return
+    if index not in ctx.tensors.constants:
+        if (
+            axis == 0
+            and ctx.tensors.rank(index) == 1
+            and not ctx.tensors.single_sample
+            and ctx.tensors.is_computed(data)
+        ):
+            ctx.layers.add(node, "BatchReindex", node.inputs, {})
+            return
+        if not ctx.tensors.single_sample:
+            raise MixesSamples("the same computed places in all samples")
+        ctx.layers.add(node, "Gather", node.inputs, {} if axis == 0 else {"axis": axis + 1})
+        return
+    places = ctx.tensors.constants[index]
+    held = ctx.tensors.axis(data, axis, "samples by constant numbers")
+    along = {} if held == 1 else {"axis": held}
+    fields: dict[str, Any] = {"indices": places.reshape(-1).tolist(), **along}
+    if places.ndim == 0:  # the axis goes
+        ctx.reshaping.add_chain(node, data, [("Gather", fields), ("Squeeze", {"axis": held})])
+    elif places.ndim == 1:
+        ctx.reshaping.add_chain(node, data, [("Gather", fields)])
+    else:
+        picked, shape = ctx.tensors.fresh_name(node.outputs[0]), ctx.tensors.shape(data)
+        ctx.layers.add(node, "Gather", [data], fields, outputs=[picked])
+        ctx.reshaping.reshape(node, picked, (*shape[:axis], *places.shape, *shape[axis + 1 :]))
+
+
+def _embedding(ctx: LiftContext, node: OperatorNode) -> None:
+    """Rows of a table of floats, of whatever shape."""
+    table, index = ctx.tensors.constants[node.inputs[0]], node.inputs[1]
+    width = prod(table.shape[1:])
+    fields = {"input_dim": table.shape[0], "output_dim": width}
+    arrays = {"embeddings": table.reshape(-1, width)}
+    if table.ndim == 2:
+        ctx.layers.add(node, "Embedding", [index], fields, arrays)
+        return
+    rows, places = ctx.tensors.fresh_name(node.outputs[0]), ctx.tensors.shape(index)
+    ctx.layers.add(node, "Embedding", [index], fields, arrays, outputs=[rows])
+    ctx.reshaping.reshape(node, rows, (*places, *table.shape[1:]))
+
+
+@rule("Tile")
+def tile(ctx: LiftContext, node: OperatorNode) -> None:
+    """Repeated along its axes → Tile, one for each axis."""
+    repeats = ctx.tensors.constant(node.inputs[1], "repeats").tolist()
+    shape = ctx.tensors.shape(node.inputs[0])
+    ctx.tensors.require_room([size * count for size, count in zip(shape, repeats, strict=True)])
+    if any(count > MAX_COPIES for size, count in zip(shape, repeats, strict=True) if size > 1):
+        raise UnsupportedFeature(f"it repeats {list(shape)} {repeats} times")
+    axes = {
+        axis: ctx.tensors.axis(node.inputs[0], axis, "it repeats the batch") for axis, n in enumerate(repeats) if n != 1
+    }
+    layers = [
+        ("Tile", {"tiles": repeats[axis], **({} if held == 1 else {"axis": held})}) for axis, held in axes.items()
+    ]
+    ctx.reshaping.add_chain(node, node.inputs[0], layers)
+
+
+@rule("DepthToSpace", "SpaceToDepth")
+def blocks(ctx: LiftContext, node: OperatorNode) -> None:
+    """Blocks of pixels and channels → the layers of the same names, whose mode is CRD by default."""
+    mode = node.attributes.get("mode", "DCR")  # SpaceToDepth has no such attribute and always uses DCR
+    fields = {"block_size": node.attributes["blocksize"]}
+    ctx.reshaping.add_per_sample(node, node.op_type, node.inputs, fields | ({} if mode == "CRD" else {"mode": mode}))

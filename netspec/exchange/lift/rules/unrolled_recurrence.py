@@ -1,0 +1,201 @@
+"""LSTM, GRU and RNN step by step: with what no layer of these kinds has, such as peepholes or other activations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.nodes import Expansion
+from netspec.exchange.operator_graph.graph import OperatorNode
+from netspec.exchange.unsupported import UnsupportedFeature
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_STEPS = 1024
+"""In both directions together: each becomes a dozen layers."""
+DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+PLAIN = ("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus")
+OF_ALPHA = {"Elu": 1.0, "LeakyRelu": 0.01, "ThresholdedRelu": 1.0}
+"""Activations with a parameter, and its default."""
+
+
+@dataclass
+class Way:
+    """A node read in one direction."""
+
+    ctx: LiftContext
+    node: OperatorNode
+    steps: Expansion
+    way: int
+    weights: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    def number(self, value: float) -> str:
+        """A constant."""
+        import numpy as np
+
+        return self.steps.constant(np.float32(value))
+
+    def activated(self, place: int, x: str, clipped: bool = True) -> str:
+        """The activation of a number in the order of ONNX, of what is cut off before."""
+        node, count = self.node, len(DEFAULTS[self.node.op_type])
+        clip, at = node.attributes.get("clip"), self.way * count + place
+        if clip and clipped:
+            x = self.steps.node("Clip", x, self.number(-clip), self.number(clip))
+        given = list(node.attributes.get("activations") or DEFAULTS[node.op_type] * 2)
+        name = next(one for one in (*PLAIN, *OF_ALPHA, "HardSigmoid", "Affine", "ScaledTanh", given[at])
+                    if one.lower() == given[at].lower())  # fmt: skip
+        own = {"HardSigmoid": (0.2, 0.5), "Affine": (1.0, 0.0), "ScaledTanh": (1.0, 1.0)}
+        default = own.get(name, (OF_ALPHA.get(name, 1.0), 0.0))
+        alphas, betas = (list(node.attributes.get(f"activation_{one}") or []) for one in ("alpha", "beta"))
+        alpha = alphas[at] if at < len(alphas) else default[0]
+        beta = betas[at] if at < len(betas) else default[1]
+        if name in PLAIN:
+            return self.steps.node(name, x)
+        if name in OF_ALPHA:
+            return self.steps.node(name, x, alpha=alpha)
+        if name == "HardSigmoid":
+            return self.steps.node(name, x, alpha=alpha, beta=beta)
+        if name == "Affine":
+            return self.steps.node("Add", self.steps.node("Mul", x, self.number(alpha)), self.number(beta))
+        if name == "ScaledTanh":
+            inner = self.steps.node("Tanh", self.steps.node("Mul", x, self.number(beta)))
+            return self.steps.node("Mul", inner, self.number(alpha))
+        raise UnsupportedFeature(f"the activation {name}")
+
+    def sum(self, *terms: str) -> str:
+        """The sum of the terms that exist."""
+        there = [one for one in terms if one]
+        total = there[0]
+        for one in there[1:]:
+            total = self.steps.node("Add", total, one)
+        return total
+
+    def times(self, x: str, y: str) -> str:
+        """A product; an empty name if a factor is 0, and so has an empty name."""
+        return self.steps.node("Mul", x, y) if x and y else ""
+
+    def element(self, at: int) -> str:
+        """The element of the sequence at a step."""
+        return picked(self.steps, self.node.inputs[0], at, int(bool(self.node.attributes.get("layout"))))
+
+    def product(self, x: str, name: str, gate: int) -> str:
+        """x · the part of a kernel that is a gate's."""
+        if not x:
+            return ""
+        kernel = self.weights[name]
+        units = kernel.shape[1] // self.gates
+        part = kernel[:, gate * units : (gate + 1) * units]
+        return self.steps.node("MatMul", x, self.steps.constant(part))
+
+    @property
+    def gates(self) -> int:
+        """The number of gates."""
+        return {"LSTM": 4, "GRU": 3, "RNN": 1}[self.node.op_type]
+
+    def bias(self, gate: int, half: int | None = None) -> str:
+        """The bias of a gate: of the input's product, of the state's, or both."""
+        if "bias" not in self.weights:
+            return ""
+        halves = self.weights["bias"].reshape(2, self.gates, -1)[:, gate]
+        return self.steps.constant(halves.sum(axis=0) if half is None else halves[half])
+
+    def peephole(self, number: int, state: str) -> str:
+        """The peephole term of a gate."""
+        if "peepholes" not in self.weights or not state:
+            return ""
+        return self.times(state, self.steps.constant(self.weights["peepholes"].reshape(3, -1)[number]))
+
+    def gate(self, x: str, h: str, number: int, seen: str = "") -> str:
+        """The argument of the activation of a gate."""
+        return self.sum(self.product(x, "kernel", number), self.product(h, "recurrent", number),
+                        self.bias(number), seen)  # fmt: skip
+
+    def step(self, x: str, states: list[str]) -> list[str]:
+        """The new states. Formulas are those of ONNX's operators."""
+        kind, (h, *rest) = self.node.op_type, states
+        if kind == "RNN":
+            return [self.activated(0, self.gate(x, h, 0))]
+        if kind == "LSTM":
+            (c,) = rest
+            i = self.activated(0, self.gate(x, h, 0, self.peephole(0, c)))
+            if self.node.attributes.get("input_forget"):
+                f = self.steps.node("Sub", self.number(1.0), i)
+            else:
+                f = self.activated(0, self.gate(x, h, 2, self.peephole(2, c)))
+            fresh = self.times(i, self.activated(1, self.gate(x, h, 3)))
+            c = self.sum(fresh, self.times(f, c))
+            o = self.activated(0, self.gate(x, h, 1, self.peephole(1, c)))
+            return [self.times(o, self.activated(2, c, clipped=False)), c]
+        z, r = (self.activated(0, self.gate(x, h, number)) for number in (0, 1))
+        if self.node.attributes.get("linear_before_reset"):
+            seen = self.times(r, self.sum(self.product(h, "recurrent", 2), self.bias(2, 1)) if h else self.bias(2, 1))
+            candidate = self.sum(self.product(x, "kernel", 2), self.bias(2, 0), seen)
+        else:
+            candidate = self.sum(self.product(x, "kernel", 2), self.product(self.times(r, h), "recurrent", 2),
+                                 self.bias(2))  # fmt: skip
+        left = self.steps.node("Sub", self.number(1.0), z)
+        return [self.sum(self.times(left, self.activated(1, candidate)), self.times(z, h))]
+
+
+def unrolled(ctx: LiftContext, node: OperatorNode, way_of: type[Way] = Way) -> None:
+    """Unroll the steps of the sequences, in one direction or both.
+
+    `way_of` defines how a direction multiplies by its kernels.
+    """
+    import numpy as np
+
+    steps, layout = Expansion(ctx, node), int(bool(node.attributes.get("layout")))
+    both, backwards = (node.attributes.get("direction") == one for one in ("bidirectional", "reverse"))
+    count, states = ctx.tensors.shape(node.inputs[0])[layout], 2 if node.op_type == "LSTM" else 1
+    if count * (1 + both) > MOST_STEPS:
+        raise UnsupportedFeature(f"more than {MOST_STEPS} steps that no layer takes")
+    named = {"kernel": 1, "recurrent": 2, "bias": 3, "peepholes": 7}
+    held = {name: ctx.tensors.constant(node.operand(at), name) for name, at in named.items() if node.operand(at)}
+
+    def beside(tensors: list[str], axis: int) -> str:
+        return tensors[0] if len(tensors) == 1 else steps.node("Concat", *tensors, axis=axis)
+
+    lengths, ends, found = node.operand(4), [], []
+    for number in range(1 + both):
+        weights = {name: array[number].T if array.ndim == 3 else array[number] for name, array in held.items()}
+        way = way_of(ctx, node, steps, number, weights)
+        last = [
+            picked(steps, node.operand(5 + k), number, layout) if node.operand(5 + k) else "" for k in range(states)
+        ]
+        each: dict[int, str] = {}
+        for at in range(count)[:: -1 if backwards or number else 1]:
+            new = way.step(way.element(at), last)
+            each[at] = new[0]
+            if lengths:
+                bound = steps.constant(np.asarray(at, str(_whole_type(ctx, lengths))))
+                there = steps.node("Cast", steps.node("Greater", lengths, bound), to=1)
+                there = steps.node("Unsqueeze", there, steps.constant(np.asarray([1], "int64")), axes=[1])
+                gone = steps.node("Sub", way.number(1.0), there)
+                kept = [way.times(gone, before) for before in last]
+                new = [way.sum(way.times(there, one), before) for one, before in zip(new, kept, strict=True)]
+                each[at] = way.times(there, each[at])
+            last = new
+        axes = [layout, layout + 1]
+        found.append([_raised(steps, each[at], axes) for at in range(count)])
+        ends.append([_raised(steps, one, [layout]) for one in last])
+    y = beside([beside([way[at] for way in found], layout + 1) for at in range(count)], layout)
+    steps.lift(y, *(beside([way[k] for way in ends], layout) for k in range(states)))
+
+
+def picked(steps: Expansion, tensor: str, at: int, axis: int) -> str:
+    """The element at index `at` along an axis."""
+    import numpy as np
+
+    return steps.node("Gather", tensor, steps.constant(np.asarray(at, "int64")), axis=axis)
+
+
+def _raised(steps: Expansion, tensor: str, axes: list[int]) -> str:
+    import numpy as np
+
+    return steps.node("Unsqueeze", tensor, steps.constant(np.asarray(axes, "int64")), axes=axes)
+
+
+def _whole_type(ctx: LiftContext, tensor: str) -> Any:
+    return ctx.tensors.dtype(tensor) if ctx.tensors.is_computed(tensor) else ctx.tensors.constants[tensor].dtype

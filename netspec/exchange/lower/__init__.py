@@ -1,0 +1,1 @@
+"""Lower nets to operator graphs."""

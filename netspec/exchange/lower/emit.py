@@ -1,0 +1,217 @@
+"""A graph as ONNX nodes, in plain data: every op's own `onnx` form, with names taken from the layers.
+
+Nothing here needs the ONNX library; `formats/onnx/messages.py` turns the result into messages of a file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import Problem
+from netspec.exchange.names import Names
+from netspec.exchange.operator_graph.graph import LoweredGraph, OperatorNode
+from netspec.graph.graph import Graph
+from netspec.graph.onnx_map import Decomposed, NoOnnxForm, OnnxExpansion, OnnxMap
+from netspec.graph.ops.random import RNG_INPUT
+from netspec.graph.ops.source import Input, State
+from netspec.graph.value import Node, Scope, Value, in_scope
+
+if TYPE_CHECKING:
+    pass
+
+
+def emit(graph: Graph) -> tuple[LoweredGraph, list[Problem]]:
+    """The graph in ONNX nodes, and a problem for each op of a layer that has no ONNX form."""
+    while any(_is_decomposed(node) for node in graph.nodes()):
+        graph = graph.rewrite(_decomposed)
+    return _Writer(graph).write()
+
+
+def _is_decomposed(node: Node) -> bool:
+    form = node.op.onnx
+    return isinstance(form, Decomposed) or (isinstance(form, OnnxExpansion) and not form.accepts(node.op))
+
+
+def _decomposed(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | None:
+    if not _is_decomposed(node):
+        return None
+    with in_scope(node.scope):
+        made = node.op.decompose(*inputs)
+    return made if isinstance(made, tuple) else (made,)
+
+
+class _Writer:
+    """Writes a graph node by node; it is the `Emitter` that expansions write to."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.made = LoweredGraph()
+        self.problems: dict[Problem, None] = {}
+        self._tensor_names, self._node_names = Names(), Names()
+        self._tensors: dict[Value, str] = {}
+        self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._called: dict[Value, str] = {}
+        self._scope = Scope()
+        self._nodes = graph.nodes()
+        self._read = {value for node in self._nodes for value in node.inputs} | set(graph.roots())
+
+    def write(self) -> tuple[LoweredGraph, list[Problem]]:
+        """Write all nodes."""
+        inputs = self.graph.inputs().items()
+        self.made.inputs = {name: value.type for name, value in inputs if name != RNG_INPUT}  # who runs a model draws
+        self.made.outputs = {name: value.type for name, value in self.graph.outputs.items()}
+        for name in dict.fromkeys([*self.made.inputs, *self.made.outputs]):
+            self._tensor_names(name)
+        for name, value in self.graph.states().items():
+            self.made.states[name] = self._tensor_names(name), value.type
+        final = self._final_names()
+        for node in self._nodes:
+            self._write(node, final)
+        self._finish_outputs()
+        return self.made, list(self.problems)
+
+    def _final_names(self) -> dict[Value, str]:
+        """Names that values must get: those of the graph's outputs, and what the spec calls the layers' outputs."""
+        names: dict[Value, str] = {}
+        for name, value in self.graph.outputs.items():
+            if not value.op.traits.source and (value not in names or value.node.scope.layer == name):
+                names[value] = name
+        for name, value in self.graph.named.items():
+            if value in self._read and not value.op.traits.source:
+                self._called.setdefault(value, name)
+                if value not in names:
+                    names[value] = self._tensor_names(name)
+        return names
+
+    def _write(self, node: Node, final: dict[Value, str]) -> None:
+        self._scope = node.scope
+        if isinstance(node.op, (Input, State)):
+            label = node.op.label
+            name = label if isinstance(node.op, Input) else self.made.states[label][0]
+            self._tensors[node.outputs[0]], self.made.types[name] = name, node.outputs[0].type
+            return
+        operands = [self._tensors[value] for value in node.inputs]
+        start = len(self.made.nodes)
+        results = self._results(node, operands)
+        for value, name in zip(node.outputs, results, strict=False):
+            wanted = final.get(value)
+            if wanted is not None and self._rename(name, wanted, start):
+                name = wanted
+            self._tensors[value] = name
+            self.made.types[name] = value.type
+            if value in self._called:
+                self.made.tensors[self._called[value]] = name
+
+    def _results(self, node: Node, operands: list[str]) -> tuple[str, ...]:
+        form = node.op.onnx
+        if isinstance(form, OnnxMap):
+            count = 1 + max((value.index for value in node.outputs if value in self._read), default=0)
+            first = self.node(
+                form.op_type, *operands, outputs=count, **form.encode(node.op)
+            )  # unread ones are left out
+            return tuple(first if index == 0 else f"{first}:{index}" for index in range(count))
+        if isinstance(form, OnnxExpansion):
+            made = form.write(self, node.outputs[0], *operands)
+            return (made,) if isinstance(made, str) else tuple(made)
+        reason = form.reason if isinstance(form, NoOnnxForm) else "its ONNX form is not written down"
+        layer = f"layer `{node.scope.layer}` ({node.scope.kind}): " if node.scope.layer else ""
+        told = Problem(
+            f"{layer}{node.op.name} has no ONNX form", node.scope.location,
+            f"layers.{node.scope.layer}" if node.scope.layer else "", got=reason or None,
+        )  # fmt: skip
+        self.problems[told] = None
+        return tuple(map(self._tensor_names, [node.op.name] * len(node.outputs)))  # for those who read it to be judged
+
+    def _rename(self, old: str, new: str, start: int) -> bool:
+        """Give a tensor made by the nodes from `start` on another name; False if it is made elsewhere."""
+        if not any(old in node.outputs for node in self.made.nodes[start:]):
+            return False
+        for index in range(start, len(self.made.nodes)):
+            node = self.made.nodes[index]
+            inputs, outputs = (
+                tuple(new if one == old else one for one in names) for names in (node.inputs, node.outputs)
+            )
+            self.made.nodes[index] = replace(node, inputs=inputs, outputs=outputs)
+        return True
+
+    def _finish_outputs(self) -> None:
+        """Outputs that are another tensor under a second name (an input, a constant, a twin) get an Identity."""
+        for name, value in self.graph.outputs.items():
+            tensor = self._tensors.get(value)
+            if tensor is not None and tensor != name:
+                self.made.nodes.append(
+                    OperatorNode("Identity", self._node_names(f"{name}/Identity"), (tensor,), (name,), {})
+                )
+
+    def node(self, op_type: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
+        """Add a node (see `Emitter`)."""
+        wanted = f"{self._scope.layer}/{op_type}" if self._scope.layer else op_type
+        first = self._tensor_names(wanted)
+        names = (first, *(self._tensor_names(f"{first}:{index}") for index in range(1, outputs)))
+        self.made.nodes.append(
+            OperatorNode(op_type, self._node_names(wanted), inputs, names, attributes, scope=self._scope)
+        )
+        return first
+
+    def constant(self, values: Any, dtype: str) -> str:
+        """Add a constant (see `Emitter`); equal ones are held once."""
+        import numpy as np
+
+        array = np.asarray(values, dtype=dtype)
+        key = dtype, array.shape, array.tobytes()
+        if key not in self._shared:
+            name = self._tensor_names(f"{self._scope.layer}/constant" if self._scope.layer else "constant")
+            self._shared[key] = name
+            self.made.constants[name] = array
+        return self._shared[key]
+
+    def is_read(self, value: Value) -> bool:
+        """Whether a node reads the value, or it is an output (see `Emitter`)."""
+        return value in self._read
+
+
+def differences(one: LoweredGraph, other: LoweredGraph) -> dict[str, tuple[OperatorNode, str]]:
+    """The layers in which two emissions of one net differ, with a node and what differs: they depend on the batch."""
+    found: dict[str, tuple[OperatorNode, str]] = {}
+    left, right = _by_layer(one), _by_layer(other)
+    for layer in dict.fromkeys([*left, *right]):
+        ours, theirs = left.get(layer, []), right.get(layer, [])
+        if len(ours) != len(theirs):
+            found[layer] = max(ours, theirs, key=len)[-1], "the number of nodes"
+            continue
+        for a, b in zip(ours, theirs, strict=True):
+            what = _difference(one, a, other, b)
+            if what:
+                found[layer] = a, what
+                break
+    return found
+
+
+def _by_layer(graph: LoweredGraph) -> dict[str, list[OperatorNode]]:
+    layers: dict[str, list[OperatorNode]] = {}
+    for node in graph.nodes:
+        layers.setdefault(node.scope.layer, []).append(node)
+    return layers
+
+
+def _difference(one: LoweredGraph, left: OperatorNode, other: LoweredGraph, right: OperatorNode) -> str | None:
+    if left.op_type != right.op_type:
+        return f"{left.op_type} or {right.op_type}"
+    if left.attributes != right.attributes:
+        changed = [name for name, value in left.attributes.items() if right.attributes.get(name) != value]
+        return f"{left.op_type}'s {', '.join(changed)}"
+    contents = zip(_contents(one, left), _contents(other, right), strict=False)  # as many, but for a variable number
+    if len(left.inputs) != len(right.inputs) or any(_differ(*both) for both in contents):
+        return f"a constant operand of {left.op_type}"
+    return None
+
+
+def _contents(graph: LoweredGraph, node: OperatorNode) -> list[Any]:
+    return [graph.constants.get(name) for name in node.inputs]
+
+
+def _differ(left: Any, right: Any) -> bool:
+    if left is None or right is None:
+        return (left is None) != (right is None)
+    return left.shape != right.shape or bool((left != right).any())

@@ -1,0 +1,179 @@
+"""Match weights with a net: the states that they cover, those that are missing, and renaming by patterns."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from netspec.errors import InputError, Location, Problem, did_you_mean, listing
+from netspec.schema.specs.patterns import Pattern
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+Status = Literal["loaded", "missing", "shape differs", "not in the net"]
+
+
+class Shaped(Protocol):
+    """Whatever has a shape: a `TensorType`, an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of all axes."""
+        ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """One name in a coverage table."""
+
+    name: str
+    status: Status
+    wanted: tuple[int, ...] | None
+    given: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Result of `match_weights`: every name of either side, and the arrays that fit."""
+
+    rows: tuple[Row, ...]
+    arrays: dict[str, NDArray[Any]]
+
+    def count(self, status: Status) -> int:
+        """How many names have this status."""
+        return sum(row.status == status for row in self.rows)
+
+    def render(self) -> str:
+        """The table as text: one line a name, then the totals."""
+        width = max((len(row.name) for row in self.rows), default=0)
+        lines = [
+            f"{row.name:{width}}  {_shape(row.wanted):18} {_shape(row.given):18} {row.status}" for row in self.rows
+        ]
+        totals = [f"{count} {status}" for status in _STATUSES if (count := self.count(status))]
+        return "\n".join([*lines, ", ".join(totals)])
+
+
+_STATUSES: tuple[Status, ...] = ("loaded", "missing", "shape differs", "not in the net")
+
+
+def match_weights(
+    wanted: Mapping[str, Shaped],
+    given: Mapping[str, NDArray[Any]],
+    *,
+    partial: bool = False,
+    source: str = "the weights",
+) -> Coverage:
+    """Lay the arrays of a file against the states of a net, by name and shape.
+
+    Raises one `InputError` that lists every name that is missing, of another shape, or not in the net. With `partial`
+    (fine-tuning) what fits is taken and the table says what does not; only no fit at all is an error.
+    """
+    rows = [_row(name, kind.shape, given.get(name)) for name, kind in wanted.items()]
+    rows += [
+        Row(name, "not in the net", None, tuple(array.shape)) for name, array in given.items() if name not in wanted
+    ]
+    coverage = Coverage(tuple(rows), {row.name: given[row.name] for row in rows if row.status == "loaded"})
+    if partial:
+        if wanted and not coverage.arrays:
+            raise InputError(f"nothing in {source} fits the net", notes=tuple(coverage.render().splitlines()))
+        return coverage
+    problems = [_problem(row, wanted, given, source) for row in rows if row.status != "loaded"]
+    if problems:
+        raise InputError(problems)
+    return coverage
+
+
+def _row(name: str, shape: tuple[int, ...], array: NDArray[Any] | None) -> Row:
+    if array is None:
+        return Row(name, "missing", tuple(shape), None)
+    fits = tuple(array.shape) == tuple(shape)
+    return Row(name, "loaded" if fits else "shape differs", tuple(shape), tuple(array.shape))
+
+
+def _problem(row: Row, wanted: Mapping[str, Shaped], given: Mapping[str, Any], source: str) -> Problem:
+    if row.status == "missing":
+        spare = {name: array for name, array in given.items() if name not in wanted}
+        hint = _fitting_module(row, spare) or did_you_mean(row.name, spare)
+        return Problem(f"{source}: `{row.name}` is missing", expected=_shape(row.wanted), hint=hint)
+    if row.status == "not in the net":
+        open_ = [name for name in wanted if name not in given]
+        return Problem(
+            f"{source}: the net has no `{row.name}`", got=_shape(row.given), hint=did_you_mean(row.name, open_)
+        )
+    return Problem(f"{source}: `{row.name}` has another shape", expected=_shape(row.wanted), got=_shape(row.given))
+
+
+def _fitting_module(row: Row, spare: Mapping[str, Any]) -> str | None:
+    """A hint that names the arrays of a state dict that could be the missing one, and the `--map` that selects one."""
+    size = prod(row.wanted or ())
+    fitting = [name for name in spare if "." in name and "/" not in name and prod(spare[name].shape) == size]
+    if not fitting:
+        return None
+    layer = row.name.rpartition("/")[0].replace("/", ".")
+    option = shlex.quote(f"{fitting[0].rpartition('.')[0]}.*={layer}.*")
+    several = f"{listing([f'`{name}`' for name in fitting], 6)} of the file {'fits' if len(fitting) == 1 else 'fit'}"
+    return f"{several}; name the module of the layer: `netspec import … --net … --map {option}`"
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "-" if shape is None else str(list(shape))
+
+
+Placed: TypeAlias = Callable[..., Location | None]
+"""Where a rule is written: `(pattern, key=True)` the pattern itself, `(pattern)` its new name, `()` all of them."""
+
+
+def nowhere(*path: str, key: bool = False) -> Location | None:
+    """Rules of a command line have no location in a file."""
+    return None
+
+
+def renamed(
+    rules: Mapping[str, str | None],
+    given: Mapping[str, NDArray[Any]],
+    *,
+    path: str = "--map",
+    where: Placed = nowhere,
+) -> dict[str, NDArray[Any]]:
+    """Rename arrays: the first pattern that fits a name counts, and None drops the array.
+
+    `path` and `where` are the name and location of the rules for messages. Raises `InputError` if a rule fits nothing,
+    or two arrays get one name.
+    """
+    patterns = {Pattern(text): target for text, target in rules.items()}
+    used: set[str] = set()
+    origins: dict[str, str] = {}
+    problems: list[Problem] = []
+    for name in given:
+        rule = next((one for one in patterns if name in one), None)
+        target: str | None = name
+        if rule is not None:
+            used.add(rule.text)
+            to = patterns[rule]
+            target = None if to is None else rule.renamed(name, to)
+        if target is None:
+            continue
+        if target in origins:
+            place = where(rule.text) if rule is not None else where()
+            problems.append(Problem(f"two arrays of the file become `{target}`", place, path,
+                                    got=f"`{origins[target]}` and `{name}`", expected="names that differ"))  # fmt: skip
+        origins[target] = name
+    problems += [
+        fits_nothing(text, where(text, key=True), path, list(given), "the file") for text in rules if text not in used
+    ]
+    if problems:
+        raise InputError(problems)
+    return {target: given[name] for target, name in origins.items()}
+
+
+def fits_nothing(text: str, place: Location | None, path: str, names: list[str], whose: str) -> Problem:
+    """The problem of a pattern that fits no name."""
+    return Problem(
+        f"`{text}` fits no name in {whose}", place, path, expected=f"one of {listing(names)}",
+        hint=did_you_mean(text, names),
+    )  # fmt: skip

@@ -1,0 +1,138 @@
+"""Write the YAML of imported nets and trainings as a person would: a line per layer, no defaults."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from netspec.schema.specs.kinds import LAYERS
+from netspec.schema.yaml.flow_style import flow, item, plain
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+WIDTH = 118
+LONGEST_NAME = 190
+
+
+@dataclass
+class DraftLayer:
+    """A layer: its fields as plain data (those that are defaults are left out when written) and its states."""
+
+    name: str
+    type: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+    """Names of the layers and inputs that it reads."""
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """By the name within the layer (`kernel`)."""
+
+
+@dataclass
+class Draft:
+    """A net: inputs, layers, losses and metrics as the mappings that a spec has there."""
+
+    name: str
+    origin: str = ""
+    """Where it comes from, as a comment says it: `lenet.onnx (opset 13, made by …)`."""
+    inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    layers: list[DraftLayer] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    losses: list[dict[str, Any]] = field(default_factory=list)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All states, by the names that the net gives them (`conv1/kernel`)."""
+        return {f"{layer.name}/{key}": array for layer in self.layers for key, array in layer.arrays.items()}
+
+    def text(self) -> str:
+        """The net's YAML."""
+        lines = [f"# Imported from {comment(self.origin)}"] if self.origin else []
+        lines += ["netspec: 1", f"name: {plain(spec_name(self.name))}", "inputs:"]
+        lines += [f"  {plain(name)}: {flow(fields)}" for name, fields in self.inputs.items()]
+        lines.append("layers:")
+        above = next(iter(self.inputs), "")
+        for layer in self.layers:
+            given = {"name": layer.name, "type": layer.type}
+            if layer.sources != (above,):
+                given["from"] = named(layer.sources)
+            lines += item(given | without_defaults(layer.type, layer.fields), 2, WIDTH)
+            above = layer.name
+        if self.outputs:
+            lines.append(f"outputs: {flow(self.outputs)}")
+        for key, entries in (("losses", self.losses), ("metrics", self.metrics)):
+            if entries:
+                lines += [f"{key}:", *(line for entry in entries for line in item(entry, 2, WIDTH))]
+        return "\n".join(lines) + "\n"
+
+
+def named(sources: Sequence[str]) -> Any:
+    """Return names in the form of `from`: a single name is not put in a list."""
+    return sources[0] if len(sources) == 1 else list(sources)
+
+
+def without_defaults(type_: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a layer that say something, in the order in which its class declares them."""
+    cls = LAYERS[type_]
+    try:
+        spec = cls.model_validate({"type": type_, **fields})
+    except ValidationError:  # the reader of the YAML reports invalid fields, with their location
+        return dict(fields)
+    declared = {name: one for name, one in cls.model_fields.items() if name in fields}
+    kept = {
+        name: fields[name]
+        for name, one in declared.items()
+        if one.is_required() or getattr(spec, name) != one.get_default(call_default_factory=True, validated_data={})
+    }
+    return kept | {name: value for name, value in fields.items() if name not in declared}
+
+
+def clean(name: str) -> str:
+    """The name with only the characters that names in a spec may have; a `/` in front (`/encoder/Conv`) is left out."""
+    text = re.sub(r"[^A-Za-z0-9_./:\-]", "_", name.lstrip("/"))[:LONGEST_NAME]
+    return text if re.match(r"[A-Za-z0-9_]", text) else f"_{text}"
+
+
+def spec_name(text: str) -> str:
+    """The name of a net, from its name in the file."""
+    return re.sub(r"[^A-Za-z0-9_.\-]+", "_", text).strip("_.-") or "imported"
+
+
+def comment(text: str) -> str:
+    """A text as it may stand in a comment."""
+    return re.sub(r"[^ -~]", "?", text)[:200]
+
+
+def training_text(
+    origin: str, name: str, data: Mapping[str, Mapping[str, Any]], solver: Mapping[str, Any], loop: Mapping[str, Any]
+) -> str:  # fmt: skip
+    """The YAML of a training of `net.yaml`: splits by their names, the solver, and the field `train`."""
+    lines = [f"# Imported from {comment(origin)}", "netspec: 1"]
+    if name:
+        lines.append(f"name: {plain(name)}")
+    lines += ["net: net.yaml", "data:"]
+    lines += [line for split, fields in data.items() for line in _entry(split, fields, 2)]
+    lines += [*_entry("solver", solver, 0), *_entry("train", loop, 0)]
+    return "\n".join(lines) + "\n"
+
+
+def _entry(key: str, fields: Mapping[str, Any], indent: int) -> Iterator[str]:
+    """A mapping on one line if it fits, else a line per field, and per item of lists that do not fit."""
+    start = " " * indent
+    line = f"{start}{key}: {flow(fields)}"
+    if len(line) <= WIDTH:
+        yield line
+        return
+    yield f"{start}{key}:"
+    for name, value in fields.items():
+        inner = f"{start}  {name}: {flow(value)}"
+        if len(inner) <= WIDTH or not (isinstance(value, list) and value and isinstance(value[0], Mapping)):
+            yield inner
+        else:
+            yield f"{start}  {name}:"
+            yield from (f"{start}    - {flow(one)}" for one in value)

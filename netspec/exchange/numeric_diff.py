@@ -1,0 +1,123 @@
+"""Differences of results: the largest one of finite elements, and counts of NaN and infinities that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays: TypeAlias = "Mapping[str, NDArray[Any]]"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Elementwise difference of two arrays. NaN equals NaN, and equal infinities are equal."""
+
+    size: int
+    """Number of elements."""
+    finite_abs: float
+    """The largest absolute difference of elements that are finite on both sides."""
+    finite_scaled: float
+    """The same, divided by the largest finite magnitude of the first side if that is above 1."""
+    same_not_finite: int = 0
+    """Number of elements that are NaN on both sides, or the same infinity."""
+    nan_alone: int = 0
+    """Number of elements that are NaN on one side only."""
+    infinite_alone: int = 0
+    """Number of elements that are infinite on one side and differ on the other."""
+
+    @property
+    def max_abs(self) -> float:
+        """The largest absolute difference; infinite if NaN or an infinity meets another value."""
+        return inf if self.nan_alone or self.infinite_alone else self.finite_abs
+
+    @property
+    def scaled(self) -> float:
+        """The same, of the difference that is divided by the magnitude."""
+        return inf if self.nan_alone or self.infinite_alone else self.finite_scaled
+
+    @property
+    def finite(self) -> int:
+        """Number of elements that are finite on both sides."""
+        return self.size - self.same_not_finite - self.nan_alone - self.infinite_alone
+
+    def __str__(self) -> str:
+        measured = f"largest difference {self.finite_abs:.3g}"
+        if self.finite == self.size:
+            return measured
+        others = (
+            (self.same_not_finite, "NaN or infinite alike on both sides"),
+            (self.nan_alone, "NaN on one side alone"),
+            (self.infinite_alone, "infinite on one side, another number on the other"),
+        )
+        parts = [f"{measured} of those that are finite"] if self.finite else []
+        parts += [f"{what}: {places:,} of {self.size:,} numbers" for places, what in others if places]
+        return "; ".join(parts)
+
+    @property
+    def relative(self) -> str:
+        """A difference for messages: the scaled figure, or the counts of elements that are not finite."""
+        return f"{self.scaled:.3g}" if self.finite == self.size else str(self)
+
+    @classmethod
+    def largest(cls, found: Iterable[Gap]) -> Gap:
+        """Several pairs of arrays as one."""
+        several = list(found)
+        return cls(
+            sum(one.size for one in several),
+            max((one.finite_abs for one in several), default=0.0),
+            max((one.finite_scaled for one in several), default=0.0),
+            sum(one.same_not_finite for one in several),
+            sum(one.nan_alone for one in several),
+            sum(one.infinite_alone for one in several),
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Differences of results from the net's own, by output."""
+
+    gaps: dict[str, Gap]
+
+    @property
+    def whole(self) -> Gap:
+        """All outputs as one."""
+        return Gap.largest(self.gaps.values())
+
+    @property
+    def max_abs(self) -> dict[str, float]:
+        """The largest absolute differences."""
+        return {name: gap.max_abs for name, gap in self.gaps.items()}
+
+    @classmethod
+    def largest(cls, found: Sequence[Comparison]) -> Comparison:
+        """Several comparisons of one model as one."""
+        return cls({name: Gap.largest(one.gaps[name] for one in found) for name in found[0].gaps})
+
+
+def compare(ours: Arrays, theirs: Arrays) -> Comparison:
+    """Differences by name; infinite if shapes differ, or one side lacks a name."""
+    names = {**ours, **theirs}
+    return Comparison({name: gap_of(ours.get(name), theirs.get(name)) for name in names})
+
+
+def gap_of(ours: NDArray[Any] | None, theirs: NDArray[Any] | None) -> Gap:
+    """The difference of two arrays; infinite if one is missing, or has another shape."""
+    import numpy as np
+
+    if ours is None or theirs is None or ours.shape != theirs.shape:
+        return Gap(0, inf, inf)
+    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    nan = np.isnan(a), np.isnan(b)
+    alike = (nan[0] & nan[1]) | (~finite & (a == b))
+    nan_alone = nan[0] ^ nan[1]
+    gaps = np.abs(np.subtract(a, b, where=finite, out=np.zeros_like(a)))
+    worst = float(gaps.max(initial=0.0))
+    scale = float(np.abs(a[np.isfinite(a)]).max(initial=1.0))
+    others = [int(np.count_nonzero(one)) for one in (alike, nan_alone, ~(finite | alike | nan_alone))]
+    return Gap(a.size, worst, worst / scale, *others)

@@ -1,0 +1,1 @@
+"""The graph of operators that all formats share: nodes in ONNX's vocabulary, as plain data."""

@@ -1,0 +1,162 @@
+"""Tensors of an ONNX file as arrays: in the model, in external files, and sparse ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec.errors import kind_of_path
+from netspec.exchange.files import LFS_POINTER, sniff
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+MAX_SPREAD = 2**27
+"""Elements of a tensor that is given by those that are not 0."""
+
+
+class Damaged(ValueError):
+    """Stored weights do not fit their declaration."""
+
+
+NARROW = {"int4": "int8", "uint4": "uint8", "int2": "int8", "uint2": "uint8"}
+"""Integer types narrower than a byte, and the types that store them in a net."""
+
+
+def bounds(narrow: str) -> tuple[int, int]:
+    """The least and the greatest number of a type of `NARROW`."""
+    bits = int(narrow[-1])
+    return (0, 2**bits - 1) if narrow.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def widened(array: NDArray[Any]) -> NDArray[Any]:
+    """The same values, each in a byte if their type is narrower."""
+    wide = NARROW.get(str(array.dtype))
+    return array if wide is None else array.astype(wide)
+
+
+@dataclass
+class Arrays:
+    """Reads tensors. `folder` may contain the model's external files; None without any."""
+
+    folder: Path | None = None
+    remarks: list[str] = field(default_factory=list)
+
+    def named(self, tensor: onnx.TensorProto) -> tuple[str, NDArray[Any]]:
+        """A tensor's name and array. Raises `ValueError`."""
+        return text(tensor.name), self.numbers(tensor)
+
+    def numbers(self, tensor: onnx.TensorProto) -> NDArray[Any]:
+        """The array of a tensor. Raises `ValueError` if it is damaged, or is not numeric."""
+        import numpy as np
+        import onnx
+
+        name = text(tensor.name)
+        if any(size < 0 for size in tensor.dims):
+            raise ValueError(f"the weights `{name}` have the shape {list(tensor.dims)}")
+        try:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                array = self._beside(tensor)
+            else:
+                array = np.asarray(onnx.numpy_helper.to_array(tensor))
+        except Damaged as error:
+            raise ValueError(f"the weights `{name}` are damaged: {error}") from None
+        except OSError as error:
+            raise ValueError(f"the weights `{name}` cannot be read: {error.strerror or error}") from error
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:  # in ONNX's own words
+            sizes = " × ".join(map(str, tensor.dims)) or "one number"
+            raise ValueError(f"the weights `{name}` are damaged: they hold no {_kind(tensor)} of {sizes}") from error
+        if str(array.dtype) == "bfloat16":
+            self.remarks.append("weights of bfloat16 become float32")
+            array = array.astype("float32")
+        if array.dtype.kind not in "fiub" and str(array.dtype) not in NARROW:
+            raise ValueError(f"the weights `{name}` hold {array.dtype}, not numbers")
+        return array
+
+    def sparse(self, tensor: onnx.SparseTensorProto) -> tuple[str, NDArray[Any]]:
+        """The name and array of a sparse tensor. Raises `ValueError`."""
+        import numpy as np
+
+        name, values = self.named(tensor.values)
+        places, shape = self.numbers(tensor.indices), tuple(tensor.dims)
+        if any(size < 1 for size in shape) or prod(shape) > MAX_SPREAD:
+            raise ValueError(f"the sparse weights `{name}` have the shape {list(shape)}")
+        if places.dtype.kind != "i" or places.shape not in ((values.size,), (values.size, len(shape))):
+            raise ValueError(f"the sparse weights `{name}` have {values.size} values at {list(places.shape)} places")
+        limits = np.array(shape if places.ndim == 2 else [prod(shape)])
+        if values.ndim != 1 or (places < 0).any() or (places >= limits).any():
+            raise ValueError(f"the sparse weights `{name}` have values outside of their shape {list(shape)}")
+        made = np.zeros(shape, values.dtype)
+        made.reshape(-1)[np.ravel_multi_index(tuple(places.T), shape) if places.ndim == 2 else places] = values
+        return name, made
+
+    def _beside(self, tensor: onnx.TensorProto) -> NDArray[Any]:
+        """Data in an external file, which must be below the model's folder and contain enough bytes."""
+        import numpy as np
+        import onnx
+
+        told = {entry.key: entry.value for entry in tensor.external_data}
+        path = self._path(told.get("location", ""))
+        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        packed = {"4": 2, "2": 4}[str(dtype)[-1]] if str(dtype) in NARROW else 1
+        size, there = -(-prod(tensor.dims) * dtype.itemsize // packed), path.stat().st_size
+        offset = _whole(told, "offset", 0)
+        length = _whole(told, "length", max(there - offset, 0))  # by ONNX's own reader all that follows
+        with path.open("rb") as file:
+            head = file.read(len(LFS_POINTER))
+        if head == LFS_POINTER:
+            found, hint = sniff(head)
+            raise Damaged(f"{told['location']} is {found}; {hint}")
+        if length != size:
+            raise Damaged(f"{length:,} bytes are given for {list(tensor.dims)} of {dtype}, which takes {size:,}")
+        if not 0 <= offset <= there - size:
+            raise Damaged(f"{told['location']} has {there:,} bytes, not {size:,} from {offset:,} on")
+        if size == 0:
+            return np.zeros(tuple(tensor.dims), dtype)
+        if packed == 1 and dtype.isbuiltin == 1:
+            return np.memmap(path, dtype.newbyteorder("<"), "r", offset, tuple(tensor.dims))
+        held = onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims)
+        with path.open("rb") as file:
+            file.seek(offset)
+            held.raw_data = file.read(size)
+        return np.asarray(onnx.numpy_helper.to_array(held))
+
+    def _path(self, location: str) -> Path:
+        if self.folder is None:
+            raise Damaged("they are stored in another file, and the model came without one")
+        folder = self.folder.resolve()
+        path = (folder / location).resolve()
+        if not location or Path(location).is_absolute() or ".." in Path(location).parts or folder not in path.parents:
+            raise Damaged(f"they would be stored in {location!r}, which is not below the model's folder")
+        there = kind_of_path(path)
+        if there is not None or not path.exists():
+            raise Damaged(f"they are stored in {location!r}, which is {there or 'not there'}")
+        return path
+
+
+def _whole(told: Mapping[str, str], name: str, usual: int) -> int:
+    """An integer that locates a tensor in an external file. Raises `Damaged`."""
+    given = told.get(name)
+    if given is None:
+        return usual
+    if not re.fullmatch(r"-?[0-9]{1,19}", given):
+        raise Damaged(f"their {name} is {given[:40]!r}, not a number of bytes")
+    return int(given)
+
+
+def _kind(tensor: onnx.TensorProto) -> str:
+    """The declared element type of a tensor."""
+    import onnx
+
+    known = onnx.TensorProto.DataType.items()
+    return next((f"{name.lower()} array" for name, number in known if number == tensor.data_type), "known array")
+
+
+def text(name: str | bytes) -> str:
+    """A name; protobuf gives bytes for one that is not UTF-8."""
+    return name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")

@@ -1,0 +1,105 @@
+"""Evaluate any operator on constants with the reference implementation in the onnx package, within bounds.
+
+The size of a result is inferred before it is computed: a few bytes may ask for terabytes (Range, Tile, Pad, OneHot …).
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from netspec.exchange.operator_graph.graph import OperatorNode, Subgraph
+from netspec.exchange.operator_graph.onnx_protos import as_proto
+from netspec.exchange.unsupported import UnsupportedFeature
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+MAX_ELEMENTS = 2**22
+"""Largest number of elements of all operands, and of each result: larger tensors are weights."""
+MAX_UNTOLD = 2**16
+"""Largest number of elements of all operands, if the size of the result depends on their values."""
+TOLD_ELEMENTS = 2**10
+"""Operands up to this size are passed to shape inference by value: they may be shapes."""
+
+
+class NotEvaluated(UnsupportedFeature):
+    """A node is not computed on constants; that it can be read otherwise is not ruled out."""
+
+
+class TooLargeToEvaluate(UnsupportedFeature):
+    """A node has larger constant operands than are computed with."""
+
+
+def compute(node: OperatorNode, operands: list[NDArray[Any] | None]) -> list[NDArray[Any]]:
+    """The results of a node for constant operands (None: left out).
+
+    Raises `NotEvaluated`, or `UnsupportedFeature` if the operands are invalid or too large.
+    """
+    import warnings
+
+    import numpy as np
+    from onnx import defs
+    from onnx.reference import ReferenceEvaluator
+
+    given = {name: array for name, array in zip(node.inputs, operands, strict=True) if array is not None}
+    if sum(array.size for array in given.values()) > MAX_ELEMENTS:
+        raise TooLargeToEvaluate(f"its constant operands have more than {MAX_ELEMENTS:,} elements")
+    if not defs.has(node.op_type, node.domain):
+        raise NotEvaluated("this operator is not computed on constants")
+    schema: Any = defs.get_schema(node.op_type, node.domain)
+    if schema.non_deterministic or any(isinstance(one, Subgraph) for one in node.attributes.values()):
+        raise NotEvaluated("it draws numbers, or has graphs within it")
+    if any(all(kind.startswith("seq") for kind in one.types) for one in schema.outputs):
+        raise NotEvaluated("its result is a sequence of tensors")
+    try:
+        model = _model(node, given)
+        _check_sizes(model)
+    except Exception as error:  # the onnx package raises what it likes
+        raise UnsupportedFeature(f"it cannot be computed on its constant operands: {_first_line(error)}") from error
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            made = ReferenceEvaluator(model).run(None, given)
+    except Exception as error:  # of any class: the reference implementations check nothing
+        raise NotEvaluated(f"it cannot be computed on its constant operands: {_first_line(error)}") from error
+    arrays = [np.asarray(one) for one in made]
+    if any(array.dtype.kind not in "fiub" for array in arrays):
+        raise UnsupportedFeature("its result holds something else than numbers")
+    return arrays
+
+
+def _model(node: OperatorNode, given: dict[str, NDArray[Any]]) -> onnx.ModelProto:
+    """The node alone, as a model. Raises what the onnx package raises."""
+    from onnx import ValueInfoProto, helper, numpy_helper
+
+    proto = as_proto(node)
+    kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in given.items()}
+    graph = helper.make_graph(
+        [proto], "constants",
+        [helper.make_tensor_value_info(name, kinds[name], array.shape) for name, array in given.items()],
+        [ValueInfoProto(name=name) for name in node.outputs if name],
+        [numpy_helper.from_array(array, name) for name, array in given.items() if array.size <= TOLD_ELEMENTS],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, node.opset)])
+
+
+def _check_sizes(model: onnx.ModelProto) -> None:
+    """Raise `ValueError` if a result would be too large, or its size is unknown and operands are not small."""
+    from onnx import shape_inference
+
+    told = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
+    given = sum(prod(size.dim_value for size in info.type.tensor_type.shape.dim) for info in told.input)
+    for info in told.output:
+        kind = info.type.tensor_type
+        known = kind.HasField("shape") and all(size.HasField("dim_value") for size in kind.shape.dim)
+        size = prod(one.dim_value for one in kind.shape.dim) if known else 0
+        if size > MAX_ELEMENTS:
+            raise ValueError(f"{size:,} elements are too many")
+        if not known and given > MAX_UNTOLD:
+            raise ValueError(f"the size of its result is unknown, and its inputs have {given:,} elements")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,223 @@
+"""Cut a net: at named layers or tensors (`--until`), or before its last layers with parameters (`--drop-head`).
+
+Importers cut before they translate, so that the dropped part need not be supported; they look up names with `lookup`.
+`truncated` cuts a net that has been imported. The remaining layers keep their weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from netspec.errors import InputError, Problem, SpecError, counted, did_you_mean, listing, nearest
+from netspec.exchange.interface import Imported, ImportOptions
+from netspec.exchange.notes import Note
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import ShapeMismatch, in_scope, mismatch_problem
+from netspec.layers.base import Builder
+from netspec.layers.core.identity import Parameter
+from netspec.schema.language.provenance import canonical_yaml
+from netspec.schema.load import load_net
+from netspec.schema.specs.links import LayerLink, Links, LossLink, MetricLink, resolve_names
+from netspec.schema.yaml.reader import parse_yaml
+from netspec.schema.yaml.tree import Map
+
+if TYPE_CHECKING:
+    from netspec.exchange.net_yaml_writer import Draft
+    from netspec.schema.specs.net import NetSpec
+
+T = TypeVar("T")
+MOST_NAMED = 10
+"""Number of names that a message lists."""
+DROPPED_JUDGES = "{count} losses and metrics are left out, since their inputs are dropped"
+DROPPED_TRAINING = "the training is left out: the net was cut"
+
+
+class CutFailed(InputError):
+    """A file cannot be cut before it is imported: a name is unknown, or weights are stored for the whole net."""
+
+
+def lookup(names: Iterable[str], known: Mapping[str, T], what: str, shown: Collection[str] = ()) -> list[T]:
+    """Look up the names given by `--until`. Raises one `CutFailed` with all unknown names.
+
+    `what` describes the model in messages; `shown` are the names that a message lists, by default all of `known`.
+    """
+    problems = []
+    for name in dict.fromkeys(names):
+        if name not in known:
+            hint, meant = did_you_mean(name, known), nearest(name, known)
+            listed = list(dict.fromkeys([*(shown or known), *([meant] if meant else [])]))
+            expected = f"a layer or tensor: {listing(listed, MOST_NAMED, hint)}"
+            problems.append(Problem(f"{what} has no `{name}` to cut at", expected=expected, hint=hint))
+    if problems:
+        raise CutFailed(problems)
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The part of a net that is kept."""
+
+    layers: Sequence[LayerLink]
+    outputs: Sequence[str]
+    losses: Sequence[int]
+    """Indices of the kept losses."""
+    metrics: Sequence[int]
+    """Indices of the kept metrics."""
+    inputs: Collection[str]
+
+
+def truncated(found: Imported, options: ImportOptions, what: str, *, until: bool = True) -> Imported:
+    """Cut a net at `options.until`, and drop its last `options.drop_head` layers with parameters.
+
+    With `until` false the importer has already cut at `options.until`. Losses and metrics that read dropped layers are
+    dropped too, and so is the training, with notes; messages call the net `what`. Raises `InputError` for an unknown
+    name, or if no layer would be left.
+    """
+    if not options.drop_head and not (until and options.until):
+        return found
+    tree = parse_yaml(found.net, f"{what} (its net)")
+    assert isinstance(tree, Map)
+    net = load_net(tree)
+    links = resolve_names(net)
+    outputs = list(links.outputs)
+    if until and options.until:
+        known = {name: name for link in links.layers for name in (link.name, *link.outputs)}
+        outputs = lookup(options.until, known, what)
+    if options.drop_head:
+        outputs = _before_head(net, _needed(links, outputs), outputs, options.drop_head, what)
+    kept = _needed(links, outputs)
+    names = [link.name for link in links.layers]
+    gone = [name for name in names if name not in {link.name for link in kept}]
+    notes = [f"the net is cut at {listing(outputs, MOST_NAMED)}; dropped: {listing(gone, MOST_NAMED) or 'nothing'}"]
+    part = _part(net, links, kept, outputs, notes)
+    if found.train:
+        notes.append(DROPPED_TRAINING)
+    new = replace(
+        found, arrays={name: array for name, array in found.arrays.items() if _owner(name, names) not in gone},
+        notes=(*found.notes, *notes), train="", slots={}, step=0,
+    )  # fmt: skip
+    if found.draft is None:
+        return replace(new, net=canonical_yaml(_cut_net(net, links, part)))
+    draft = _cut_draft(found.draft, part)
+    return replace(new, net=draft.text(), draft=draft)
+
+
+def _layer_of(name: str, links: Links) -> str:
+    """The layer that computes a value, which may be one of several outputs (`lstm.state`); an input's own name."""
+    return next((link.name for link in links.layers if name in (link.name, *link.outputs)), name)
+
+
+def _needed(links: Links, outputs: Iterable[str]) -> list[LayerLink]:
+    """The layers that the outputs depend on, in order; with a layer that shares weights, also their owner."""
+    wanted = {_layer_of(name, links) for name in outputs}
+    for link in reversed(links.layers):
+        if link.name in wanted:
+            wanted.update(_layer_of(source, links) for source in link.sources)
+            wanted.update([link.fields.share] if link.fields.share else [])
+    return [link for link in links.layers if link.name in wanted]
+
+
+def _before_head(
+    net: NetSpec, layers: Sequence[LayerLink], outputs: Sequence[str], count: int, what: str
+) -> list[str]:  # fmt: skip
+    """New outputs: the inputs of the last `count` layers with parameters, and outputs that do not depend on these."""
+    candidates = _with_parameters(net, layers)
+    if count >= len(candidates):
+        raise InputError(
+            f"{what} has {counted(len(candidates), 'layer')} with parameters",
+            expected=f"--drop-head below {len(candidates)}", got=f"--drop-head {count}",
+        )  # fmt: skip
+    head = candidates[-count:]
+    gone = {name for link in head for name in (link.name, *link.outputs)}
+    for link in layers:
+        if not gone.isdisjoint(link.sources):
+            gone.update((link.name, *link.outputs))
+    read = [source for link in head for source in link.sources if source not in gone and source not in net.inputs]
+    left = list(dict.fromkeys([*(name for name in outputs if name not in gone), *read]))
+    if not left:
+        raise InputError(f"{what}: its last {counted(count, 'layer')} with parameters read inputs: no layer is left")
+    return left
+
+
+def _with_parameters(net: NetSpec, layers: Sequence[LayerLink]) -> list[LayerLink]:
+    """The layers that have parameters, or share those of another layer; `Parameter` layers do not count."""
+    builder = Builder(training=False, dtype=DType.FLOAT32)
+    values = {
+        name: builder.input(name, TensorType((1, *one.shape), DType(one.dtype))) for name, one in net.inputs.items()
+    }
+    found = []
+    for link in layers:
+        layer: Any = link.fields
+        before, inputs = len(builder.states), [values[source] for source in link.sources]
+        with in_scope(builder.enter(layer, link.name)):
+            try:
+                made = layer.call(builder, *inputs)
+            except ShapeMismatch as mismatch:
+                raise SpecError(mismatch_problem(inputs, mismatch)) from None
+        results = made if isinstance(made, tuple) else (made,)
+        values |= {link.name: results[0], **dict(zip(link.outputs, results, strict=False))}
+        if (len(builder.states) > before or layer.share) and not isinstance(layer, Parameter):
+            found.append(link)
+    return found
+
+
+def _part(
+    net: NetSpec, links: Links, layers: Sequence[LayerLink], outputs: Sequence[str], notes: list[str]
+) -> _Part:  # fmt: skip
+    """The part of a net with these layers; losses and metrics that read other layers are left out, with a note."""
+    there = {*net.inputs, *(link.name for link in layers)}
+    inputs = {source for link in layers for source in link.sources}
+    kept: dict[str, list[int]] = {"loss": [], "metric": []}
+    judged: tuple[tuple[str, Sequence[LossLink | MetricLink]], ...] = (
+        ("loss", links.losses),
+        ("metric", links.metrics),
+    )
+    for what, judges in judged:
+        for index, judge in enumerate(judges):
+            weight = judge.fields.sample_weight
+            read = (*judge.sources, *([weight] if weight else []))
+            gone = sorted(f"`{name}`" for name in read if _layer_of(name, links) not in there)
+            if gone:
+                text = f"the {what} `{judge.name}` is left out: it reads {listing(gone, MOST_NAMED)}"
+                notes.append(Note(text, DROPPED_JUDGES, f"`{judge.name}`"))
+            else:
+                kept[what].append(index)
+                inputs.update(read)
+    return _Part(layers, outputs, kept["loss"], kept["metric"], inputs & net.inputs.keys())
+
+
+def _owner(state: str, layers: Collection[str]) -> str:
+    """The layer that a state belongs to; both names may contain slashes."""
+    parts = state.split("/")
+    paths = ("/".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
+    return next((path for path in paths if path in layers), "")
+
+
+def _cut_draft(draft: Draft, part: _Part) -> Draft:
+    names = {link.name for link in part.layers}
+    return replace(
+        draft,
+        inputs={name: one for name, one in draft.inputs.items() if name in part.inputs},
+        layers=[layer for layer in draft.layers if layer.name in names],
+        outputs=list(part.outputs),
+        losses=[draft.losses[index] for index in part.losses],
+        metrics=[draft.metrics[index] for index in part.metrics],
+    )
+
+
+def _cut_net(net: NetSpec, links: Links, part: _Part) -> NetSpec:
+    def named(link: LayerLink | LossLink | MetricLink) -> Any:
+        return link.fields.model_copy(update={"name": link.name, "from_": link.sources})
+
+    return net.model_copy(
+        update={
+            "inputs": {name: one for name, one in net.inputs.items() if name in part.inputs},
+            "layers": [named(link) for link in part.layers],
+            "outputs": tuple(part.outputs),
+            "losses": [named(links.losses[index]) for index in part.losses],
+            "metrics": [named(links.metrics[index]) for index in part.metrics],
+            "expect": None,  # it describes the whole net
+        }
+    )

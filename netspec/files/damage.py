@@ -1,0 +1,39 @@
+"""The guard of all readers: any exception that a library raises on a damaged file becomes an `InputError`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from netspec.errors import InputError, NetspecError
+
+LONGEST_REASON = 200
+"""Number of characters of a library's message that are shown."""
+COPY_AGAIN = "copy or download it again; if it is intact, please report this: --debug shows where it fails"
+
+
+@contextmanager
+def refuse_damage(name: str | Path, expected: str | None = None, hint: str = COPY_AGAIN) -> Iterator[None]:
+    """Turn any exception in the block that is not netspec's own into an `InputError` that names the file.
+
+    `ImportError` passes: a package that is not installed says nothing about the file.
+    """
+    try:
+        yield
+    except (NetspecError, ImportError):
+        raise
+    except Exception as error:  # parsers may raise anything on damaged files
+        system = isinstance(error, OSError) and bool(error.strerror)  # a lost disk, no permission
+        raise InputError(
+            f"cannot read {name}", expected=expected, got=reason(error), hint=None if system else hint
+        ) from error
+
+
+def reason(error: Exception) -> str:
+    """The message of a library's exception, in one line."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    text = " ".join(text.split())[:LONGEST_REASON]
+    if isinstance(error, (OSError, ValueError)) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

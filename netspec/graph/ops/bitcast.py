@@ -1,0 +1,32 @@
+"""BitCast: the bits of elements, read as another type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from netspec.graph.onnx_map import OnnxExpansion
+from netspec.graph.op import Array, NoGradient, Xp
+from netspec.graph.types import DType, TensorType
+
+
+@dataclass(frozen=True)
+class BitCast(NoGradient):
+    """The same bits read as numbers of another type of as many bits."""
+
+    dtype: DType
+    onnx = OnnxExpansion(lambda g, y, x: g.node("BitCast", x, to=y.op.dtype))
+
+    def infer(self, x: TensorType) -> TensorType:
+        self.check(
+            x.dtype.itemsize == self.dtype.itemsize,
+            f"{self.dtype} has other bits than {x.dtype}",
+            expected=f"a type of {x.dtype.itemsize} bytes",
+            got=self.dtype,
+        )
+        return x.with_dtype(self.dtype)
+
+    def forward(self, xp: Xp, x: Array) -> Array:
+        return xp.ascontiguousarray(x).view(str(self.dtype))
+
+    def flops(self, x: TensorType) -> int:
+        return 0

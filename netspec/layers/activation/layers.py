@@ -1,0 +1,260 @@
+"""Activation functions as layers: Activation, which takes any, and Keras's and Caffe's layers of single ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.graph.ops.elementwise import Where, call_elementwise
+from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.ops.shape import Transpose
+from netspec.graph.ops.unary import PRelu
+from netspec.graph.types import broadcast_shapes
+from netspec.graph.value import Value
+from netspec.layers.activation import over_axis, piecewise, smooth
+from netspec.layers.activation.base import Activation as Function
+from netspec.layers.activation.base import ActivationSpec, activate
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import Axes, require, sample_axis
+from netspec.layers.constraints import Constraint
+from netspec.layers.core.masking import as_mask
+from netspec.layers.initializers.base import Initializer, Zeros
+from netspec.layers.regularizers import Regularizer
+from netspec.schema.specs.kinds import ACTIVATIONS, LAYERS, LayerFields
+
+ACTIVATION_MODULES = (piecewise, smooth, over_axis)
+
+
+def _samples() -> Iterator[Sample]:
+    """Every function with every set of fields that it has as a sample."""
+    for cls in (one for family in ACTIVATION_MODULES for one in vars(family).values() if one in ACTIVATIONS.known()):
+        assert issubclass(cls, ActivationSpec)
+        name = cls.model_fields["type"].default
+        for fields in cls.samples:
+            blocked = cls.onnx_roundtrip == "never" or (cls.onnx_roundtrip == "plain" and bool(fields))
+            given = {"type": name, **fields} if fields else name
+            yield Sample.of((2, 3, 4), activation=given, ranges=((-7.0, 7.0),), no_onnx_roundtrip=blocked)
+
+
+@LAYERS.register
+class Activation(LayerSpec):
+    """Apply an activation function to each element, or along an axis.
+
+    Input and output have the same shape; of `glu` the output has half the features.
+    """
+
+    type: Literal["Activation"] = "Activation"
+    activation: Function
+    """the function"""
+    axis: int = -1
+    """the axis of functions that need one (`softmax`, `glu`), unless the function sets its own"""
+
+    passes_mask: ClassVar = True
+    samples: ClassVar[Any] = tuple(_samples())
+
+    def build(self, builder: Builder, x: Value) -> Value:
+        """x → function of x, same shape."""
+        return activate(self.activation, builder.floating(x), self.axis)
+
+
+class FunctionLayer(LayerSpec):
+    """Base of layers that apply a single activation function."""
+
+    onnx_equivalents: ClassVar = ("Activation",)
+    passes_mask: ClassVar = True
+
+    def function(self) -> ActivationSpec:
+        """The function that the fields describe."""
+        raise NotImplementedError  # abstract: subclasses say
+
+    def build(self, builder: Builder, x: Value) -> Value:
+        """x → function of x, same shape."""
+        return self.function().apply(builder.floating(x))
+
+
+@LAYERS.register
+class ReLU(FunctionLayer):
+    """Pass elements from `threshold` to `max_value`; larger ones become `max_value`, smaller ones 0.
+
+    Input and output have the same shape. Below the threshold the output is negative_slope · (x - threshold).
+    """
+
+    type: Literal["ReLU"] = "ReLU"
+    max_value: float | None = Field(default=None, ge=0)
+    """greatest output; default: no limit"""
+    negative_slope: float = Field(default=0.0, ge=0)
+    """slope below the threshold"""
+    threshold: float = Field(default=0.0, ge=0)
+    """elements that are not greater count as negative"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 4)),
+        Sample.of((2, 9), no_onnx_roundtrip=True, max_value=1.5, negative_slope=0.1, threshold=0.5),
+        Sample.of((2, 3, 2, 2), no_onnx_roundtrip=True, max_value=1.0),
+    )
+
+    def function(self) -> ActivationSpec:
+        """`relu` with these fields."""
+        return piecewise.Relu(max_value=self.max_value, negative_slope=self.negative_slope, threshold=self.threshold)
+
+
+@LAYERS.register
+class LeakyReLU(FunctionLayer):
+    """Pass positive elements, and multiply the others by a small slope.
+
+    Input and output have the same shape. Maas, Hannun and Ng 2013. PReLU learns the slope.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = LayerFields.foreign_fields | {"alpha": "here it is `negative_slope`"}
+
+    type: Literal["LeakyReLU"] = "LeakyReLU"
+    negative_slope: float = Field(default=0.3, ge=0)
+    """slope for negative elements (in Keras the layer has 0.3, the function 0.2; PyTorch has 0.01)"""
+
+    samples: ClassVar = (Sample.of((2, 3, 4)), Sample.of((2, 3), negative_slope=0.01))
+
+    def function(self) -> ActivationSpec:
+        """`leaky_relu` with this slope."""
+        return piecewise.LeakyRelu(negative_slope=self.negative_slope)
+
+
+@LAYERS.register
+class ELU(FunctionLayer):
+    """Pass positive elements; the others become alpha · (eˣ - 1), which approaches -alpha.
+
+    Input and output have the same shape. Clevert et al. 2015, arXiv:1511.07289.
+    """
+
+    type: Literal["ELU"] = "ELU"
+    alpha: float = 1.0
+    """negated limit for large negative elements"""
+
+    samples: ClassVar = (Sample.of((2, 3, 4)), Sample.of((2, 3), alpha=0.5))
+
+    def function(self) -> ActivationSpec:
+        """`elu` with this factor."""
+        return smooth.Elu(alpha=self.alpha)
+
+
+@LAYERS.register
+class BNLL(FunctionLayer):
+    """Caffe's binomial normal log likelihood: ln(1 + eˣ), the function `softplus`.
+
+    Input and output have the same shape.
+    """
+
+    type: Literal["BNLL"] = "BNLL"
+
+    samples: ClassVar = (Sample.of((2, 3, 4)),)
+
+    def function(self) -> ActivationSpec:
+        """`softplus`."""
+        return smooth.Softplus()
+
+
+@LAYERS.register
+class Swish(FunctionLayer):
+    """Caffe's Swish: x · sigmoid(beta · x).
+
+    Input and output have the same shape. Ramachandran et al. 2017, arXiv:1710.05941.
+    """
+
+    type: Literal["Swish"] = "Swish"
+    beta: float = 1.0
+    """factor of the operand of the sigmoid"""
+
+    samples: ClassVar = (Sample.of((2, 3, 4)), Sample.of((2, 3), no_onnx_roundtrip=True, beta=1.7))
+
+    def function(self) -> ActivationSpec:
+        """`swish` with this factor."""
+        return smooth.SwishActivation(beta=self.beta)
+
+
+LEAST = -1e9
+"""Replacement for masked elements; Keras's value."""
+
+
+@LAYERS.register
+class Softmax(LayerSpec):
+    """Positive elements that sum to 1 over `axis`: eˣ / Σ eˣ.
+
+    Inputs (N, …) and optionally a mask that broadcasts to it and is nonzero for elements to include. Output (N, …), 0
+    for masked elements.
+    """
+
+    onnx_equivalents: ClassVar = ("Activation",)
+    passes_mask: ClassVar = True
+
+    type: Literal["Softmax"] = "Softmax"
+    axis: Axes = (-1,)
+    """the axis or axes to sum over. For images (N, C, H, W), 1 is the channels and [2, 3] all positions"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 4)),
+        Sample.of((2, 3, 2, 4), axis=1),
+        Sample.of((2, 3, 2, 4), no_onnx_roundtrip=True, axis=[1, -1]),
+        Sample.of((2, 3, 4), (2, 3, 4), ranges=(None, (0, 2)), dtypes=("float32", "int32"), no_onnx_roundtrip=True),
+    )
+
+    def build(self, builder: Builder, x: Value, mask: Value | None = None) -> Value:
+        """x: (N, …), mask: as x, or 1 along some axes → (N, …)."""
+        if mask is None:
+            return self._normalized(builder, x)
+        fits = len(mask.shape) == len(x.shape) and broadcast_shapes(mask.shape, x.shape) == x.shape
+        require(fits, "the mask has other sizes", expected=f"those of {x.type}, or 1", got=mask.type)
+        counts = as_mask(mask)
+        y = self._normalized(builder, call_elementwise(Where(), counts, builder.floating(x), LEAST))
+        return call_elementwise(Where(), counts, y, 0.0)  # where none counts all would be alike
+
+    def _normalized(self, builder: Builder, x: Value) -> Value:
+        axes = tuple(sorted(sample_axis(x, axis, "to normalize over") for axis in self.axis))
+        require(len(set(axes)) == len(axes), "an axis is repeated", expected="different axes", got=list(self.axis))
+        x = builder.floating(x)
+        if len(axes) == 1:
+            return over_axis.SoftmaxActivation().apply_along(x, axes[0])
+        order = (*(axis for axis in range(len(x.shape)) if axis not in axes), *axes)
+        back = tuple(sorted(order, key=order.__getitem__))
+        turned = Transpose(order)(x)
+        kept = turned.shape[: len(order) - len(axes)]
+        flat = over_axis.SoftmaxActivation().apply_over(
+            reshape_to(turned, (*kept, prod(turned.shape[len(kept) :]))), -1
+        )
+        return Transpose(back)(reshape_to(flat, turned.shape))
+
+
+@LAYERS.register
+class PReLU(LayerSpec):
+    """Pass positive elements, and multiply the others by learned slopes.
+
+    Input (N, …), output the same: x if x > 0, else alpha · x. Each element of a sample has its own slope, except that
+    elements along `shared_axes` share one: for images, [2, 3] gives one per channel, as in Caffe's and PyTorch's PReLU.
+    """
+
+    type: Literal["PReLU"] = "PReLU"
+    alpha_initializer: Initializer = Zeros()
+    """first values of `alpha` (sizes of a sample, 1 along the shared axes)"""
+    alpha_regularizer: Regularizer | None = None
+    """penalty on `alpha`, added to the loss"""
+    alpha_constraint: Constraint | None = None
+    """constraint on `alpha`, applied after each step"""
+    shared_axes: Axes | None = None
+    """axes along which all elements share one slope; default: none"""
+
+    passes_mask: ClassVar = True
+    samples: ClassVar = (
+        Sample.of((2, 3, 4)),
+        Sample.of((2, 3, 2, 2), shared_axes=[2, 3]),
+        Sample.of((3, 4), shared_axes=1, alpha_regularizer={"type": "L2", "l2": 0.1}),
+    )
+
+    def build(self, builder: Builder, x: Value) -> Value:
+        """x: (N, …) → (N, …)."""
+        shared = {sample_axis(x, axis, "to share slopes along") for axis in self.shared_axes or ()}
+        require(len(x.shape) >= 2, "the input has no features", expected="(batch, …, features)", got=x.type)
+        x = builder.floating(x)
+        shape = tuple(1 if axis in shared else size for axis, size in enumerate(x.shape[1:], 1))
+        alpha = builder.parameter("alpha", shape, self.alpha_initializer, self.alpha_regularizer, self.alpha_constraint)
+        return PRelu()(x, alpha)

@@ -1,0 +1,389 @@
+"""MultiHeadAttention and GroupQueryAttention: several attentions in parallel. Vaswani et al. 2017, arXiv:1706.03762."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from math import prod, sqrt
+from typing import ClassVar, Literal, TypeAlias
+
+from pydantic import Field
+
+from netspec.graph.ops.attention import AttentionBand
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.ops.shape import PadAxis, Transpose
+from netspec.graph.ops.unary import Sigmoid
+from netspec.graph.value import Value
+from netspec.layers.attention.attention import queries_mask, require_sequences, values_mask
+from netspec.layers.attention.core import attend, attend_with_scores
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import Axes, PositiveInt, require, sample_axis
+from netspec.layers.constraints import Constraint
+from netspec.layers.core.masking import as_mask, combine_masks
+from netspec.layers.initializers.base import Initializer, MatrixInitial, Zeros
+from netspec.layers.initializers.variance_scaling import GlorotUniform
+from netspec.layers.regularizers import Regularizer
+from netspec.schema.specs.kinds import LAYERS
+
+
+@dataclass(frozen=True)
+class AxisFolding:
+    """Which axes of a query are attended over, `axes`, and which are as samples are, `others`."""
+
+    axes: tuple[int, ...]
+    others: tuple[int, ...]
+
+    @classmethod
+    def of(cls, query: Value, axes: Axes | None) -> AxisFolding:
+        """Use the given axes, or all axes except the batch and the features."""
+        middle = range(1, len(query.shape) - 1)
+        chosen = tuple(sorted(sample_axis(query, axis, "to attend over") for axis in axes)) if axes else tuple(middle)
+        fits = bool(chosen) and len(set(chosen)) == len(chosen) and set(chosen) <= set(middle)
+        require(fits, "cannot attend over these axes", expected="different axes other than that of the features",
+             got=list(axes or ()))  # fmt: skip
+        return cls(chosen, tuple(axis for axis in middle if axis not in chosen))
+
+    def folded(self, query: Value, x: Value) -> Value:
+        """Fold query, value or key x: (N, …, features) → (N · others, positions, features)."""
+        rank, kept = len(query.shape), (0, *self.others)
+        require(
+            len(x.shape) == rank and all(x.shape[axis] == query.shape[axis] for axis in kept),
+            "the inputs differ in axes that are not attended over",
+            expected=f"{rank} axes, and the sizes of the query besides axes {list(self.axes)}: {query.type}",
+            got=x.type,
+        )  # fmt: skip
+        order = (0, *self.others, *self.axes, len(x.shape) - 1)
+        turned = x if order == tuple(range(len(order))) else Transpose(order)(x)
+        places = prod(x.shape[axis] for axis in self.axes)
+        return reshape_to(turned, (turned.type.size // (places * x.shape[-1]), places, x.shape[-1]))
+
+    def mask(self, query: Value, key: Value, mask: Value) -> Value:
+        """Fold a mask (N, others…, query positions…, key positions…) → (N · others, positions, positions)."""
+        places = [tuple(x.shape[axis] for axis in self.axes) for x in (query, key)]
+        samples = tuple(query.shape[axis] for axis in (0, *self.others))
+        wanted = (*samples, *places[0], *places[1])
+        require(mask.shape == wanted, "the mask must have one entry for each pair of query and key",
+             expected=f"(batch, {', '.join(map(str, wanted[1:]))})", got=mask.type)  # fmt: skip
+        return reshape_to(mask, (prod(samples), prod(places[0]), prod(places[1])))
+
+    def scores(self, query: Value, key: Value, scores: Value) -> Value:
+        """(N · others, heads, positions, positions) → (N, others…, heads, the query's positions…, the key's…)."""
+        positions = [x.shape[axis] for x in (query, key) for axis in self.axes]
+        samples = [query.shape[axis] for axis in (0, *self.others)]
+        return reshape_to(scores, (*samples, scores.shape[1], *positions))
+
+    def unfolded(self, query: Value, y: Value) -> Value:
+        """Unfold y: (N · others, positions, outputs) → the query's shape with other features."""
+        order = (0, *self.others, *self.axes, len(query.shape) - 1)
+        sizes = tuple(query.shape[axis] for axis in order[:-1])
+        back = tuple(sorted(range(len(order)), key=order.__getitem__))
+        turned = reshape_to(y, (*sizes, y.shape[-1]))
+        return turned if back == tuple(range(len(order))) else Transpose(back)(turned)
+
+
+Inputs: TypeAlias = tuple[Value, Value, Value, Value | None]
+"""Query, value, key, and a mask."""
+Attended: TypeAlias = Value | tuple[Value, Value]
+"""The output, or the output and the attention scores."""
+
+
+class HeadsSpec(LayerSpec):
+    """Base of multi-head attentions: learned projections before and after the heads."""
+
+    onnx_roundtrip_blocker: ClassVar = "it is written as products and a softmax, which are not put together again"
+    passes_mask: ClassVar = True
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """share of the weights that become 0 in training"""
+    use_bias: bool = True
+    """add a learned offset to each output of the projections"""
+    use_causal_mask: bool = False
+    """step t attends to steps up to t only. In Keras, an argument of the call"""
+    sliding_window: PositiveInt | None = None
+    """step t attends only to steps less than this far away: with 2 and the causal mask, to itself and the previous
+    step"""
+    use_gate: bool = False
+    """multiply the heads' output by sigmoid(a learned projection of the query). Qiu et al. 2025, arXiv:2505.06708"""
+    return_attention_scores: bool = False
+    """true: the attention weights before dropout are a second output, `NAME.attention_scores` (N, heads, T, S). In
+    Keras, this is an argument of the call"""
+    kernel_initializer: Initializer = GlorotUniform()
+    """first values of `query/kernel`, `key/kernel`, `value/kernel` and `gate/kernel` (features, heads, size), and of
+    `attention_output/kernel` (heads, size, outputs)"""
+    bias_initializer: Initializer = Zeros()
+    """first values of `query/bias`, `key/bias`, `value/bias` and `gate/bias` (heads, size), and of
+    `attention_output/bias` (outputs)"""
+    kernel_regularizer: Regularizer | None = None
+    """penalty on each kernel, added to the loss"""
+    kernel_constraint: Constraint | None = None
+    """constraint on each kernel, applied after each step"""
+    bias_regularizer: Regularizer | None = None
+    """penalty on each bias, added to the loss"""
+    bias_constraint: Constraint | None = None
+    """constraint on each bias, applied after each step"""
+
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs: with `return_attention_scores`, the scores are the second."""
+        return ("output", "attention_scores") if self.return_attention_scores else ()
+
+    def extended(self, builder: Builder, keys: Value, values: Value) -> tuple[Value, Value]:
+        """Append further positions to keys and values, (N, S, heads, size), if fields ask for them."""
+        return keys, values
+
+    def attended(
+        self, builder: Builder, inputs: Inputs, heads: int, groups: int, sizes: tuple[int, int], outputs: int
+    ) -> Attended:
+        """Output (N, T, outputs) of `heads` heads that share keys and values of `sizes` in `groups` groups."""
+        query, value, key, mask = inputs
+        size, value_size = sizes
+        each = (groups, heads // groups) if groups < heads else (heads,)
+        q = self._heads(builder, "query", query, each, size, factor=1 / sqrt(size))
+        k = self._heads(builder, "key", key, (groups,), size)
+        v = self._heads(builder, "value", value, (groups,), value_size)
+        band, (k, v) = AttentionBand(self.use_causal_mask, self.sliding_window), self.extended(builder, k, v)
+        more = k.shape[1] - key.shape[1]
+        if not more and not self.return_attention_scores:
+            return self._joined(builder, query, attend(builder, q, k, v, self.dropout, band, mask), outputs)
+        found, scores = attend_with_scores(builder, q, k, v, self.dropout, band, mask, unmasked=more)
+        y = self._joined(builder, query, found, outputs)
+        return (y, reshape_to(scores, (y.shape[0], heads, *scores.shape[-2:]))) if self.return_attention_scores else y
+
+    def _joined(self, builder: Builder, query: Value, found: Value, outputs: int) -> Value:
+        """Project the results of the heads, (N, T, heads…, size), to (N, T, outputs)."""
+        heads, size = prod(found.shape[2:-1]), found.shape[-1]
+        joined = reshape_to(found, (*query.shape[:2], heads * size))
+        if self.use_gate:
+            joined = joined * Sigmoid()(self._projected(builder, "gate", query, heads, size))
+        y = MatMul()(joined, self._kernel(builder, "attention_output", (heads, size, outputs), inputs=2))
+        if not self.use_bias:
+            return y
+        return y + builder.parameter(
+            "attention_output/bias", (outputs,), self.bias_initializer, self.bias_regularizer, self.bias_constraint
+        )
+
+    def _heads(
+        self, builder: Builder, name: str, x: Value, heads: tuple[int, ...], size: int, factor: float = 1.0
+    ) -> Value:
+        """The projection called `name` of x: (N, T, …) → (N, T, *heads, size), times `factor`."""
+        y = self._projected(builder, name, x, prod(heads), size)
+        return reshape_to(y if factor == 1 else y * factor, (*x.shape[:2], *heads, size))
+
+    def _projected(self, builder: Builder, name: str, x: Value, heads: int, size: int) -> Value:
+        """The projection called `name` of x: (N, T, …) → (N, T, heads · size)."""
+        y = MatMul()(x, self._kernel(builder, name, (x.shape[-1], heads, size), inputs=1))
+        if not self.use_bias:
+            return y
+        bias = builder.parameter(
+            f"{name}/bias", (heads, size), self.bias_initializer, self.bias_regularizer, self.bias_constraint
+        )
+        return y + reshape_to(bias, (heads * size,))
+
+    def _kernel(self, builder: Builder, name: str, shape: tuple[int, int, int], inputs: int) -> Value:
+        """The kernel of a projection as a matrix; its first `inputs` axes are the input's."""
+        first, second, third = shape
+        matrix = (first * second, third) if inputs == 2 else (first, second * third)
+        initial = MatrixInitial(self.kernel_initializer, matrix)
+        return reshape_to(
+            builder.parameter(f"{name}/kernel", shape, initial, self.kernel_regularizer, self.kernel_constraint), matrix
+        )
+
+
+@LAYERS.register
+class MultiHeadAttention(HeadsSpec):
+    """Multi-head attention: attention in `num_heads` learned subspaces at once.
+
+    Inputs query (N, T, …), value (N, S, …), key (N, S, …) and mask (N, T, S); an omitted input is the previous one, so
+    with one input each step attends to all steps of the same sequence. Output (N, T, output_shape). Each head computes
+    softmax(q · kᵀ / √key_dim) · v, where q, k and v are learned projections; another projection combines the heads.
+    Images and volumes (N, …, features) are attended over all positions, or over those of `attention_axes`. Masked steps
+    of the inputs are not attended to, and attend to nothing.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = LayerSpec.foreign_fields | {
+        "embed_dim": "`embed_dim` is PyTorch's name: here it is `key_dim`, which is embed_dim / num_heads",
+        "need_weights": "`need_weights` is PyTorch's name: here it is `return_attention_scores`",
+        "batch_first": "not needed: a sequence is (batch, steps, features)",
+    }
+
+    type: Literal["MultiHeadAttention"] = "MultiHeadAttention"
+    num_heads: PositiveInt
+    """how many heads"""
+    key_dim: PositiveInt
+    """size of queries and keys in each head"""
+    value_dim: PositiveInt | None = None
+    """size of values in each head; without it `key_dim`"""
+    output_shape: PositiveInt | None = None
+    """number of outputs; default: as many as the query has features"""
+    attention_axes: Axes | None = None
+    """for inputs with more axes than a sequence: the axes whose positions attend to each other; the other axes are
+    treated as samples. Default: all but the batch and the features"""
+    add_bias_kv: bool = False
+    """append a learned key, `bias_k` (num_heads, key_dim), and a learned value, `bias_v` (num_heads, value_dim), to
+    the sequence; every query may attend to them. (PyTorch's name; Keras has no such option.)"""
+    add_zero_attn: bool = False
+    """append a key and a value of zeros; every query may attend to them. (PyTorch's name; Keras has no such option.)"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 4), num_heads=2, key_dim=3),
+        Sample.of((2, 3, 4), (2, 5, 3), (2, 5, 2), num_heads=2, key_dim=2, value_dim=3, output_shape=5, use_bias=False),
+        Sample.of((2, 4, 3), (2, 4, 3), num_heads=1, key_dim=2, use_causal_mask=True, dropout=0.4),
+        Sample.of(
+            (3, 2, 4), (3, 3, 2), (3, 3, 2), (3, 2, 3), dtypes=("float32", "float32", "float32", "int32"), high=5,
+            num_heads=2, key_dim=2, kernel_regularizer={"type": "L2", "l2": 0.1},
+        ),
+        Sample.of((2, 3, 4), num_heads=2, key_dim=2, dropout=0.3, use_causal_mask=True, masks=[(2, 3)]),
+        Sample.of((3, 2, 3), (3, 3, 3), num_heads=1, key_dim=2, masks=[None, (3, 3)]),
+        Sample.of((2, 3, 2, 4), num_heads=2, key_dim=3),
+        Sample.of((2, 2, 3, 4), (2, 4, 3, 2), num_heads=2, key_dim=2, attention_axes=[1]),
+        Sample.of(
+            (2, 3, 2, 4), (2, 3, 3, 2), (2, 3, 3, 2), (2, 3, 2, 3), dtypes=("float32", "float32", "float32", "int32"),
+            high=5, num_heads=1, key_dim=2, attention_axes=2,
+        ),
+        Sample.of((2, 4, 3), num_heads=2, key_dim=2, value_dim=1, sliding_window=2, use_gate=True, use_bias=False),
+        Sample.of((2, 3, 4), num_heads=2, key_dim=2, use_causal_mask=True, return_attention_scores=True),
+        Sample.of((2, 2, 3, 4), num_heads=2, key_dim=2, attention_axes=[2], return_attention_scores=True),
+        Sample.of((2, 3, 4), (2, 5, 4), num_heads=2, key_dim=2, add_bias_kv=True, return_attention_scores=True),
+        Sample.of((2, 3, 4), num_heads=2, key_dim=2, add_bias_kv=True, add_zero_attn=True, use_causal_mask=True),
+        Sample.of(
+            (2, 3, 4), (2, 2, 4), (2, 2, 4), (2, 3, 2), dtypes=("float32", "float32", "float32", "int32"), high=2,
+            num_heads=2, key_dim=2, add_zero_attn=True, return_attention_scores=True,
+        ),
+    )  # fmt: skip
+
+    def extended(self, builder: Builder, keys: Value, values: Value) -> tuple[Value, Value]:
+        """Append a learned step, a step of zeros, or both."""
+        if self.add_bias_kv:
+            keys, values = self._with_learned(builder, "bias_k", keys), self._with_learned(builder, "bias_v", values)
+        if self.add_zero_attn:
+            keys, values = PadAxis(1, 0, 1)(keys), PadAxis(1, 0, 1)(values)
+        return keys, values
+
+    def _with_learned(self, builder: Builder, name: str, x: Value) -> Value:
+        """Append the parameter `name` to x, (N, S, heads, size), as a further position."""
+        _, steps, heads, size = x.shape
+        initial = MatrixInitial(self.kernel_initializer, (1, 1, heads * size))
+        learned = builder.parameter(name, (heads, size), initial, self.bias_regularizer, self.bias_constraint)
+        return PadAxis(1, 0, 1)(x) + PadAxis(1, steps, 0)(reshape_to(learned, (1, 1, heads, size)))
+
+    def build(
+        self,
+        builder: Builder,
+        query: Value,
+        value: Value | None = None,
+        key: Value | None = None,
+        attention_mask: Value | None = None,
+    ) -> Attended:
+        """query: (N, T, …), value, key: (N, S, …), attention_mask: (N, T, S), nonzero to attend → (N, T, …)."""
+        if len(query.shape) > 3:
+            return self._over_axes(builder, query, value, key, attention_mask)
+        require(self.attention_axes in (None, (1,), (-2,)), "a sequence has one axis to attend over", expected="1",
+             got=list(self.attention_axes or ()))  # fmt: skip
+        return self._of_sequences(builder, query, value, key, attention_mask)
+
+    def _of_sequences(self, builder: Builder, query: Value, *others: Value | None) -> Attended:
+        sizes = self.key_dim, self.value_dim or self.key_dim
+        outputs = self.output_shape or query.shape[-1]
+        return self.attended(builder, _inputs(builder, query, *others), self.num_heads, self.num_heads, sizes, outputs)
+
+    def _over_axes(
+        self, builder: Builder, query: Value, value: Value | None, key: Value | None, mask: Value | None
+    ) -> Attended:
+        """Attention over folded axes: each position of the other axes holds one sequence."""
+        folding = AxisFolding.of(query, self.attention_axes)
+        for name in ("use_causal_mask", "sliding_window", "add_bias_kv", "add_zero_attn"):
+            require(
+                not getattr(self, name), f"`{name}` is available for sequences only",
+                expected="(batch, steps, features)", got=query.type,
+            )  # fmt: skip
+        last = key if key is not None else value if value is not None else query
+        result = self._of_sequences(
+            builder,
+            folding.folded(query, query),
+            *(None if x is None else folding.folded(query, x) for x in (value, key)),
+            None if mask is None else folding.mask(query, last, mask),
+        )
+        if isinstance(result, Value):
+            return folding.unfolded(query, result)
+        return folding.unfolded(query, result[0]), folding.scores(query, last, result[1])
+
+
+@LAYERS.register
+class GroupQueryAttention(HeadsSpec):
+    """As MultiHeadAttention, but groups of heads share keys and values, which saves computation and memory.
+
+    Inputs query (N, T, …), value (N, S, …), key (N, S, …) and mask (N, T, S); an omitted input is the previous one.
+    Output (N, T, …) with as many features as the query. Masks are applied as in MultiHeadAttention. Ainslie et al.
+    2023, arXiv:2305.13245.
+    """
+
+    type: Literal["GroupQueryAttention"] = "GroupQueryAttention"
+    head_dim: PositiveInt
+    """size of queries, keys and values in each head"""
+    num_query_heads: PositiveInt
+    """how many heads"""
+    num_key_value_heads: PositiveInt
+    """how many different keys and values: they are shared by num_query_heads / num_key_value_heads heads each"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 4), head_dim=3, num_query_heads=4, num_key_value_heads=2),
+        Sample.of((2, 3, 4), (2, 3, 5), head_dim=2, num_query_heads=3, num_key_value_heads=1, use_causal_mask=True),
+        Sample.of(
+            (3, 2, 4), (3, 3, 2), (3, 3, 2), (3, 2, 3), dtypes=("float32", "float32", "float32", "int32"), high=6,
+            head_dim=2, num_query_heads=2, num_key_value_heads=1, use_bias=False,
+        ),
+        Sample.of(
+            (3, 2, 3), (3, 4, 3), (3, 4, 3), head_dim=2, num_query_heads=2, num_key_value_heads=2,
+            dropout=0.3, masks=[(3, 2), (3, 4), (3, 4)],
+        ),
+        Sample.of(
+            (2, 3, 2), head_dim=2, num_query_heads=2, num_key_value_heads=1, use_causal_mask=True, sliding_window=2,
+            use_gate=True,
+        ),
+    )  # fmt: skip
+
+    def build(
+        self,
+        builder: Builder,
+        query: Value,
+        value: Value | None = None,
+        key: Value | None = None,
+        attention_mask: Value | None = None,
+    ) -> Attended:
+        """query: (N, T, …), value, key: (N, S, …), attention_mask: (N, T, S), nonzero to attend → (N, T, …)."""
+        heads, groups = self.num_query_heads, self.num_key_value_heads
+        require(
+            heads % groups == 0,
+            "the heads cannot share keys and values evenly",
+            expected=f"`num_query_heads` to be a multiple of {groups}",
+            got=f"{heads}",
+        )
+        inputs = _inputs(builder, query, value, key, attention_mask)
+        return self.attended(builder, inputs, heads, groups, (self.head_dim, self.head_dim), query.shape[-1])
+
+
+def _inputs(builder: Builder, query: Value, value: Value | None, key: Value | None, mask: Value | None) -> Inputs:
+    """Query, value and key as floats, with defaults for omitted inputs, and the mask as bool."""
+    given = sum(one is not None for one in (value, key))  # the number of the last input among these three
+    query = builder.floating(query)
+    value = query if value is None else builder.floating(value)
+    key = value if key is None else builder.floating(key)
+    require_sequences(query, value, key)
+    seen = None if mask is None else _mask(mask, (*query.shape[:2], key.shape[1]))
+    masks = [queries_mask(builder, query)]
+    masks += [
+        values_mask(builder, min(index, given), x) for index, x in ((1, value), (2, key)) if index <= max(1, given)
+    ]
+    return query, value, key, reduce(combine_masks, masks, seen)
+
+
+def _mask(given: Value, shape: tuple[int, ...]) -> Value:
+    """The mask as bool."""
+    n, t, s = shape
+    require(
+        given.shape in (shape, (n, 1, s)),
+        "the mask must have one entry for each pair of query and key",
+        expected=f"(batch, {t}, {s}), or (batch, 1, {s}) for all positions",
+        got=given.type,
+        hint=f"Reshape with `target_shape: [1, {s}]` before it" if given.shape == (n, s) else None,
+    )
+    return as_mask(given)

@@ -1,0 +1,157 @@
+"""Encodings of a vector's position in its sequence: names and meaning are KerasHub's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.graph.ops.reduce import BroadcastLike
+from netspec.graph.ops.shape import Concat, Slice
+from netspec.graph.ops.source import constant
+from netspec.graph.value import Value, require_precomputable
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, require, sample_axis
+from netspec.layers.initializers.base import Initializer
+from netspec.layers.initializers.variance_scaling import GlorotUniform
+from netspec.schema.specs.kinds import LAYERS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def _require_sequence(x: Value) -> None:
+    require(
+        len(x.shape) >= 3,
+        "the input is not a sequence of vectors",
+        expected="(batch, …, places, features)",
+        got=x.type,
+        hint="put an Embedding before it to turn integers into vectors" if len(x.shape) == 2 else None,
+    )
+
+
+@LAYERS.register
+class PositionEmbedding(LayerSpec):
+    """A learned vector for each position of a sequence, the same in all samples. Add it to the input.
+
+    Input (N, …, T, C), of which only the shape is used; output the same shape.
+    """
+
+    type: Literal["PositionEmbedding"] = "PositionEmbedding"
+    sequence_length: PositiveInt
+    """number of positions: the length of the longest sequence"""
+    initializer: Initializer = GlorotUniform()
+    """first values of `embeddings` (sequence_length, C)"""
+
+    onnx_roundtrip_blocker: ClassVar = "ONNX has no such operator: the vectors are written as a constant"
+    passes_mask: ClassVar = True
+    samples: ClassVar = (
+        Sample.of((2, 3, 4), sequence_length=3),
+        Sample.of((2, 2, 3, 4), sequence_length=5),
+    )
+
+    def build(self, builder: Builder, x: Value) -> Value:
+        """x: (N, …, T, C) → (N, …, T, C)."""
+        _require_sequence(x)
+        places, features = x.shape[-2:]
+        require(
+            places <= self.sequence_length,
+            f"the sequence has {places} places, and there are vectors for {self.sequence_length}",
+            expected=f"at most {self.sequence_length} places",
+            got=x.type,
+            hint=f"`sequence_length: {places}`",
+        )
+        table = builder.parameter("embeddings", (self.sequence_length, features), self.initializer)
+        return BroadcastLike()(
+            table if places == self.sequence_length else Slice(0, 0, places)(table), builder.floating(x)
+        )
+
+
+def sines(places: int, features: int, max_wavelength: float) -> NDArray[np.float64]:
+    """The vectors (positions, features) of a SinePositionEncoding. Vaswani et al. 2017, arXiv:1706.03762."""
+    import numpy as np
+
+    require_precomputable(places * features, "elements of the encoding")
+    index = np.arange(features)
+    angles = np.arange(places)[:, None] * max_wavelength ** -(2 * (index // 2) / features)
+    return np.where(index % 2, np.cos(angles), np.sin(angles))
+
+
+@LAYERS.register
+class SinePositionEncoding(LayerSpec):
+    """A fixed vector for each position of a sequence: sines and cosines of increasing wavelengths. Add it to the input.
+
+    Input (N, …, T, C), of which only the shape is used; output the same shape. At position p, feature 2i is sin(p /
+    max_wavelength^(2i/C)) and feature 2i + 1 the cosine of the same angle. Vaswani et al. 2017, arXiv:1706.03762.
+    """
+
+    type: Literal["SinePositionEncoding"] = "SinePositionEncoding"
+    max_wavelength: float = Field(default=10000, gt=0)
+    """the longest wavelength, divided by 2π"""
+
+    onnx_roundtrip_blocker: ClassVar = "ONNX has no such operator: the vectors are written as a constant"
+    passes_mask: ClassVar = True
+    samples: ClassVar = (Sample.of((2, 5, 4)), Sample.of((2, 2, 3, 5), max_wavelength=50.0))
+
+    def build(self, builder: Builder, x: Value) -> Value:
+        """x: (N, …, T, C) → (N, …, T, C)."""
+        _require_sequence(x)
+        places, features = x.shape[-2:]
+        made = sines(places, features, self.max_wavelength)
+        return BroadcastLike()(constant(made.astype(str(builder.dtype))), builder.floating(x))
+
+
+@LAYERS.register
+class RotaryEmbedding(LayerSpec):
+    """Rotate each vector of a sequence by angles proportional to its position, so that dot products see distances.
+
+    Input (N, …) with an axis of positions and one of features, output the same. Features i and i + C/2 are rotated
+    together, at position p by p / (scaling_factor · max_wavelength^(2i/C)). Su et al. 2021, arXiv:2104.09864.
+    """
+
+    type: Literal["RotaryEmbedding"] = "RotaryEmbedding"
+    max_wavelength: float = Field(default=10000, gt=0)
+    """the longest wavelength, divided by 2π"""
+    scaling_factor: float = Field(default=1.0, gt=0)
+    """by how much all wavelengths are longer than in training on shorter sequences"""
+    sequence_axis: int = 1
+    """the axis of positions"""
+    feature_axis: int = -1
+    """the axis of features, whose size must be even"""
+
+    onnx_roundtrip_blocker: ClassVar = "it is written as products and slices, which are not put together again"
+    passes_mask: ClassVar = True
+    samples: ClassVar = (
+        Sample.of((2, 3, 4)),
+        Sample.of((2, 3, 2, 4), sequence_axis=2, max_wavelength=100.0, scaling_factor=2.0),
+        Sample.of((2, 6, 3), sequence_axis=2, feature_axis=1),
+    )
+
+    def build(self, builder: Builder, x: Value) -> Value:
+        """x → the same shape."""
+        import numpy as np
+
+        places = sample_axis(x, self.sequence_axis, "of places")
+        features = sample_axis(x, self.feature_axis, "of features")
+        require(
+            places != features,
+            "positions and features must be different axes",
+            expected="two axes",
+            got=f"both {places}",
+        )
+        size = x.shape[features]
+        require(size % 2 == 0, "features are turned in pairs", expected="an even number of features", got=f"{size}")
+        x, half = builder.floating(x), size // 2
+        require_precomputable(x.shape[places] * size, "angles")
+        slower = self.scaling_factor * self.max_wavelength ** (np.arange(half) / half)
+        angles = np.tile(np.arange(x.shape[places])[:, None] / slower, 2)
+
+        def along(table: Any) -> Value:
+            """A table of positions by features, in the shape that multiplies x."""
+            shape = [1] * len(x.shape)
+            shape[places], shape[features] = x.shape[places], size
+            return constant((table if places < features else table.T).reshape(shape).astype(str(x.dtype)))
+
+        turned = Concat(features)(-Slice(features, half, size)(x), Slice(features, 0, half)(x))
+        return x * along(np.cos(angles)) + turned * along(np.sin(angles))

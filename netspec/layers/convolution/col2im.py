@@ -1,0 +1,84 @@
+"""Col2Im: sums windows into the image that they were cut from, the inverse of im2col."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator
+
+from netspec.graph.ops import convolution
+from netspec.graph.ops.window import Window
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import require
+from netspec.schema.specs.kinds import LAYERS
+from netspec.schema.specs.spec import describe, problem
+
+
+def _numbers(least: int) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        numbers = value if isinstance(value, (list, tuple)) else [value]
+        if not numbers or any(type(one) is not int or one < least for one in numbers):
+            expected = f"an integer of {least} or more, or one for each axis"
+            raise problem("not a size", expected=expected, got=describe(value))
+        return tuple(numbers)
+
+    return BeforeValidator(check, json_schema_input_type=int | list[int])
+
+
+SizePerAxis = Annotated[tuple[int, ...], _numbers(1)]
+"""Integers of 1 or more, one per axis; a single one is used for all axes."""
+PadPerAxis = Annotated[tuple[int, ...], _numbers(0)]
+"""Integers of 0 or more: one per axis, or all before and then all after; a single one is used for all."""
+
+
+@LAYERS.register
+class Col2Im(LayerSpec):
+    """Sum windows into the image that they were cut from: overlapping elements add up. PyTorch calls it Fold.
+
+    Input (N, C · elements of a window, windows), output (N, C, *output_size), with as many axes as `output_size` has.
+    """
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "image_shape": "`image_shape` is ONNX's name: here it is `output_size`",
+        "block_shape": "`block_shape` is ONNX's name: here it is `kernel_size`",
+        "dilations": "`dilations` is ONNX's name: here it is `dilation_rate`",
+        "pads": "`pads` is ONNX's name: here it is `padding`",
+    }
+
+    type: Literal["Col2Im"] = "Col2Im"
+    output_size: SizePerAxis
+    """the sizes of the image"""
+    kernel_size: SizePerAxis
+    """the sizes of a window"""
+    strides: SizePerAxis = (1,)
+    """step from one window to the next"""
+    padding: PadPerAxis = (0,)
+    """how far windows reach beyond the image: for each axis, or before each and then after each"""
+    dilation_rate: SizePerAxis = (1,)
+    """step from one element of a window to the next"""
+
+    samples: ClassVar = (
+        Sample.of((2, 8, 6), output_size=[3, 4], kernel_size=2),
+        Sample.of(
+            (1, 4, 4), output_size=[4, 3], kernel_size=2, strides=[2, 1], padding=[0, 1, 1, 0], dilation_rate=[1, 2]
+        ),
+        Sample.of((2, 2, 3), output_size=5, kernel_size=2, strides=2, padding=1),
+    )
+
+    def build(self, builder: Builder, x: Value) -> Value:
+        """x: (N, C · elements, windows) → (N, C, *output_size)."""
+        rank = len(self.output_size)
+
+        def each(field: str, count: int = rank) -> tuple[int, ...]:
+            given: tuple[int, ...] = getattr(self, field)
+            require(
+                len(given) in (1, rank, count), f"`{field}` does not fit to {rank} axes",
+                expected=f"1 number, or {rank}", got=list(given),
+            )  # fmt: skip
+            return given * (count // len(given))
+
+        sides = each("padding", 2 * rank)
+        pads = tuple(zip(sides[:rank], sides[rank:], strict=True))
+        window = Window(each("kernel_size"), each("strides"), pads, each("dilation_rate"))
+        return convolution.Col2Im(window, self.output_size)(builder.floating(x))

@@ -1,0 +1,111 @@
+"""Convolution at positions shifted by learned offsets: DeformConv2D."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import ClassVar, Literal
+
+from netspec.graph.ops.grid_sample import add, gather_taps, taps
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.reduce import BroadcastLike, reshape_to
+from netspec.graph.ops.shape import Slice, Transpose
+from netspec.graph.ops.source import constant
+from netspec.graph.value import Value, require_precomputable
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import PositiveInt, require, require_countable
+from netspec.layers.constraints import Constraint
+from netspec.layers.convolution.conv import ConvBase, HasFilters
+from netspec.layers.initializers.base import Initializer
+from netspec.layers.initializers.variance_scaling import GlorotUniform
+from netspec.layers.regularizers import Regularizer
+from netspec.layers.spatial import Padding, Size2D
+from netspec.schema.specs.kinds import LAYERS
+
+
+@LAYERS.register
+class DeformConv2D(ConvBase, HasFilters):
+    """Slide `filters` learned kernels over an image; a second input shifts the position of each kernel element.
+
+    Inputs (N, C, H, W), offsets (N, offset_groups · elements · 2, OH, OW), down and to the right for each element of
+    the kernel, and optionally factors (N, offset_groups · elements, OH, OW); output (N, filters, OH, OW) as for Conv2D.
+    Positions between elements are interpolated bilinearly; outside of the image are zeros. Dai et al. 2017,
+    arXiv:1703.06211; Zhu et al. 2018, arXiv:1811.11168. https://onnx.ai/onnx/operators/onnx__DeformConv.html
+    """
+
+    rank: ClassVar[int] = 2
+    onnx_roundtrip_blocker: ClassVar = "it is written as gathered elements"
+
+    type: Literal["DeformConv2D"] = "DeformConv2D"
+    kernel_size: Size2D
+    """height and width of the kernels; a single number sets both"""
+    strides: Size2D = (1, 1)
+    """step of the kernel along height and width"""
+    padding: Padding = "valid"
+    """`valid`: none; `same`: ⌈size / stride⌉ outputs; or explicit zeros, e.g. 2 or [[1, 1], [0, 2]]"""
+    dilation_rate: Size2D = (1, 1)
+    """distance between the elements of the kernel"""
+    groups: PositiveInt = 1
+    """number of groups that the channels are split into, each convolved separately"""
+    offset_groups: PositiveInt = 1
+    """number of groups that the channels are split into, each with its own offsets"""
+    kernel_initializer: Initializer = GlorotUniform()
+    """first values of `kernel` (filters, channels / groups, sizes of the kernel)"""
+    kernel_regularizer: Regularizer | None = None
+    """penalty on `kernel`, added to the loss"""
+    kernel_constraint: Constraint | None = None
+    """constraint on `kernel`, applied after each step"""
+
+    samples: ClassVar = (
+        Sample.of((2, 2, 4, 5), (2, 8, 3, 4), filters=3, kernel_size=2),
+        Sample.of((1, 4, 4, 4), (1, 12, 2, 4), (1, 6, 2, 4), filters=2, kernel_size=(3, 1), strides=(2, 1),
+                  padding="same", groups=2, offset_groups=2, use_bias=False, activation="tanh"),
+    )  # fmt: skip
+
+    def build(self, builder: Builder, x: Value, offsets: Value, factors: Value | None = None) -> Value:
+        """x: (N, C, H, W), offsets: (N, …, OH, OW), factors: (N, …, OH, OW) → (N, filters, OH, OW)."""
+        import numpy as np
+
+        x = self.spatial_input(builder, x)
+        count, channels, parts = x.shape[0], x.shape[1], self.offset_groups
+        for field, number in (("groups", self.groups), ("offset_groups", parts)):
+            require(
+                channels % number == 0 and (field != "groups" or self.filters % number == 0),
+                f"{channels} channels and {self.filters} filters cannot be split as `{field}` says",
+                expected=f"multiples of {number}", got=x.type,
+            )  # fmt: skip
+        window, elements = self.window(x), prod(self.kernel_size)
+        out = window.out(x.shape[2:])
+        for what, given, each in (("offsets", offsets, 2), ("factors", factors, 1)):
+            shape = (count, parts * elements * each, *out)
+            require(
+                given is None or (given.dtype.is_float and given.shape == shape),
+                f"the {what} do not fit",
+                expected=f"floats {list(shape)}",
+                got=given.type if given is not None else None,
+            )
+        require_countable(elements * prod(out), 1)
+        moved = reshape_to(builder.floating(offsets), (count, parts, elements, 2, *out))
+        looked_at = (count, parts * elements * prod(out))
+        along = []
+        for axis, size in enumerate(x.shape[2:]):
+            require_precomputable(elements * prod(out), "positions to sample")
+            within = np.indices(self.kernel_size)[axis].reshape(-1, 1, 1) * window.dilation[axis]
+            start = np.indices(out)[axis] * window.strides[axis] - window.pads[axis][0]
+            places = constant((start + within).astype(str(x.dtype)))
+            at = reshape_to(Slice(3, axis, axis + 1)(moved), (count, parts, elements, *out)) + places
+            rows = reshape_to(at, looked_at)
+            along.append(taps(rows, size, "linear", "zeros", align_corners=False))
+        group = BroadcastLike()(constant(np.repeat(np.arange(parts), elements * prod(out))[None]), rows)
+        of_part = reshape_to(x, (count, parts, channels // parts, *x.shape[2:]))
+        found = gather_taps(of_part, along, add, group)
+        if factors is not None:
+            found = found * reshape_to(builder.floating(factors), (*looked_at, 1))
+        found = reshape_to(found, (count, parts, elements, prod(out), channels // parts))
+        inside = channels // self.groups
+        columns = reshape_to(Transpose((0, 1, 4, 2, 3))(found), (count, self.groups, inside * elements, prod(out)))
+        kernel = builder.parameter(
+            "kernel", (self.filters, inside, *self.kernel_size),
+            self.kernel_initializer, self.kernel_regularizer, self.kernel_constraint,
+        )  # fmt: skip
+        weights = reshape_to(kernel, (1, self.groups, self.filters // self.groups, inside * elements))
+        return self.add_bias_and_activate(builder, reshape_to(MatMul()(weights, columns), (count, self.filters, *out)))

@@ -1,0 +1,1 @@
+"""Dense, embedding, masking, dropout and identity layers."""

@@ -1,0 +1,265 @@
+"""Dense: the fully connected layer; EinsumDense: the same over any axes, given by an equation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, model_validator
+
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.reduce import ReduceSum, reshape_to
+from netspec.graph.ops.shape import Transpose
+from netspec.graph.value import Value
+from netspec.layers.activation.base import Activation, activate
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, require
+from netspec.layers.constraints import Constraint
+from netspec.layers.initializers.base import Initializer, MatrixInitial, Zeros
+from netspec.layers.initializers.variance_scaling import GlorotUniform
+from netspec.layers.regularizers import Regularizer
+from netspec.schema.specs.kinds import LAYERS
+from netspec.schema.specs.spec import describe, problem
+
+
+@LAYERS.register
+class Dense(LayerSpec):
+    """Connect every feature to each of `units` outputs: y = activation(x · kernel + bias).
+
+    Input (N, …, features), output (N, …, units): it acts on the last axis, as Keras's Dense does. Put Flatten before it
+    to connect all elements of an image.
+    """
+
+    type: Literal["Dense"] = "Dense"
+    units: PositiveInt
+    """number of outputs"""
+    activation: Activation | None = None
+    """function applied to the result (softmax: over the units)"""
+    use_bias: bool = True
+    """add a learned offset to each output"""
+    kernel_initializer: Initializer = GlorotUniform()
+    """first values of `kernel` (features, units)"""
+    bias_initializer: Initializer = Zeros()
+    """first values of `bias` (units)"""
+    kernel_regularizer: Regularizer | None = None
+    """penalty on `kernel`, added to the loss"""
+    kernel_constraint: Constraint | None = None
+    """constraint on `kernel`, applied after each step"""
+    bias_regularizer: Regularizer | None = None
+    """penalty on `bias`, added to the loss"""
+    bias_constraint: Constraint | None = None
+    """constraint on `bias`, applied after each step"""
+
+    passes_mask: ClassVar = True
+    shardable_parameter: ClassVar = "kernel"
+    samples: ClassVar = (
+        Sample.of((3, 5), units=4),
+        Sample.of((2, 3, 4), units=2, use_bias=False, activation="softmax"),
+        Sample.of((2, 3), units=3, activation="relu", kernel_regularizer={"type": "L2", "l2": 0.1}),
+    )
+
+    def build(self, builder: Builder, x: Value) -> Value:
+        """x: (N, …, features) → (N, …, units)."""
+        require(
+            len(x.shape) >= 2,
+            "the input has no features",
+            expected="(batch, …, features)",
+            got=x.type,
+            hint="an input of shape [] has one value per sample: declare it as [1]",
+        )
+        x = builder.floating(x)
+        kernel = builder.parameter(
+            "kernel",
+            (x.shape[-1], self.units),
+            self.kernel_initializer,
+            self.kernel_regularizer,
+            self.kernel_constraint,
+        )
+        y = MatMul()(x, kernel)
+        if self.use_bias:
+            y = y + builder.parameter(
+                "bias", (self.units,), self.bias_initializer, self.bias_regularizer, self.bias_constraint
+            )
+        return activate(self.activation, y)
+
+
+_FORM = re.compile(r"(\.\.\.)?([a-zA-Z]+)(\.\.\.)?,([a-zA-Z]+)->(\.\.\.)?([a-zA-Z]+)(\.\.\.)?")
+_FORMS = "`[X],[Y]->[Z]`, `...[X],[Y]->...[Z]` or `[X]...,[Y]->[Z]...` with letters for axes"
+
+
+def _sizes(value: Any) -> Any:
+    sizes = value if isinstance(value, (list, tuple)) else [value]
+    for size in sizes:
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise problem("not a size", expected="an integer of 1 or more, or null", got=describe(size))
+    return tuple(sizes)
+
+
+Sizes = Annotated[tuple[int | None, ...], BeforeValidator(_sizes, json_schema_input_type=int | list[int | None])]
+"""One size or several; null for the input's size."""
+
+
+@dataclass(frozen=True)
+class EinsumEquation:
+    """The axes of the input, the kernel and the output, as letters; axes that dots stand for are named by digits."""
+
+    x: tuple[str, ...]
+    kernel: tuple[str, ...]
+    y: tuple[str, ...]
+
+    def axes(self, *, x: bool, kernel: bool, y: bool) -> list[str]:
+        """The letters that occur, or don't, in each of the three terms, in order of appearance."""
+        wanted = (x, kernel, y)
+        letters = dict.fromkeys((*self.x, *self.kernel))
+        return [one for one in letters if (one in self.x, one in self.kernel, one in self.y) == wanted]
+
+    def __call__(self, x: Value, kernel: Value) -> Value:
+        """Compute one matrix product, or one per position of the axes that all three have; the batch stays first."""
+        size = dict(zip((*self.x, *self.kernel), (*x.shape, *kernel.shape), strict=True))
+
+        def count(letters: list[str]) -> int:
+            return prod(size[one] for one in letters)
+
+        alone = self.axes(x=True, kernel=False, y=False)
+        if alone:
+            x = ReduceSum(tuple(self.x.index(one) for one in alone))(x)
+        have = [one for one in self.x if one not in alone]
+        first, *rows = self.axes(x=True, kernel=False, y=True)
+        inner, each = self.axes(x=True, kernel=True, y=False), self.axes(x=True, kernel=True, y=True)
+        made = self.axes(x=False, kernel=True, y=True)
+        x = Transpose(tuple(have.index(one) for one in (first, *each, *rows, *inner)))(x)
+        kernel = Transpose(tuple(self.kernel.index(one) for one in (*each, *inner, *made)))(kernel)
+        matrices, lines = [count(each)] * bool(each), [count(rows)] * bool(each or rows)
+        left = reshape_to(x, (size[first], *matrices, *lines, count(inner)))
+        product = MatMul()(left, reshape_to(kernel, (*matrices, count(inner), count(made))))
+        order = (first, *each, *rows, *made)
+        y = reshape_to(product, tuple(size[one] for one in order))
+        return Transpose(tuple(order.index(one) for one in self.y))(y)
+
+
+@LAYERS.register
+class EinsumDense(LayerSpec):
+    """Connect any axes to any others: y = activation(einsum(equation, x, kernel) + bias).
+
+    Input (N, …) with the axes that `equation` names; output likewise. `abc,cde->abde` connects the last of three axes
+    to two new ones; `...x,xy->...y` is Dense. It is computed as a matrix product.
+    """
+
+    type: Literal["EinsumDense"] = "EinsumDense"
+    equation: str
+    """the axes of the input, the kernel and the output: letters, as in NumPy's einsum"""
+    output_shape: Sizes
+    """sizes of the output's axes without the batch and without those that dots stand for; null: the input's size"""
+    activation: Activation | None = None
+    """function applied to the result"""
+    bias_axes: str | None = None
+    """letters of the output's axes along which a learned offset is added; null: no bias"""
+    kernel_initializer: Initializer = GlorotUniform()
+    """first values of `kernel`: those of a matrix of all its input axes by all its output axes"""
+    bias_initializer: Initializer = Zeros()
+    """first values of `bias`"""
+    kernel_regularizer: Regularizer | None = None
+    """penalty on `kernel`, added to the loss"""
+    kernel_constraint: Constraint | None = None
+    """constraint on `kernel`, applied after each step"""
+    bias_regularizer: Regularizer | None = None
+    """penalty on `bias`, added to the loss"""
+    bias_constraint: Constraint | None = None
+    """constraint on `bias`, applied after each step"""
+
+    onnx_roundtrip_blocker: ClassVar = "it is written as a product of matrices, which does not contain the equation"
+    samples: ClassVar = (
+        Sample.of((2, 3, 4), equation="abc,cde->abde", output_shape=[None, 2, 3], bias_axes="de", activation="relu"),
+        Sample.of((2, 3, 4), equation="abc,bcd->adb", output_shape=[2, 3], bias_axes="b"),
+        Sample.of((2, 3, 4), equation="ab...,bc->ac...", output_shape=5, bias_axes="c"),
+        Sample.of(
+            (2, 3, 2, 2), equation="...xy,yz->...z", output_shape=3, kernel_regularizer={"type": "L2", "l2": 0.1}
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        found = _FORM.fullmatch(self.equation.replace(" ", ""))
+        dots = found is not None and [found[k] is not None for k in (1, 3, 5, 7)]
+        if found is None or dots not in ([False] * 4, [True, False] * 2, [False, True] * 2):
+            raise problem("not an equation", field="equation", expected=_FORMS, got=repr(self.equation))
+        x, kernel, y = found[2], found[4], found[6]
+        for letters in (x, kernel, y):
+            if len(set(letters)) < len(letters):
+                raise problem("a letter is repeated in one operand", field="equation", got=letters)
+        if not found[1] and (x[0] != y[0] or x[0] in kernel):
+            raise problem(
+                "the first axis is the batch: it stays the first and is not the kernel's", field="equation",
+                expected=f"an output that begins with `{x[0]}`", got=repr(self.equation),
+            )  # fmt: skip
+        for letter in y + kernel:
+            if (letter not in x + kernel) if letter in y else (letter not in x):
+                raise problem(f"nothing says what the axis `{letter}` is", field="equation", got=repr(self.equation))
+        if not set(self.bias_axes or "") <= set(y):
+            raise problem(
+                "the bias is along axes of the output", field="bias_axes", expected=f"letters of `{y}`",
+                got=repr(self.bias_axes),
+            )  # fmt: skip
+        if self.bias_axes == "":
+            raise problem("not axes of the bias", field="bias_axes", expected="letters, or null for no bias", got="''")
+        sizes = len(y) if found[1] else len(y) - 1
+        if len(self.output_shape) != sizes:
+            named = y if found[1] else y[1:]
+            raise problem(
+                "there is not one size for each axis of the output", field="output_shape",
+                expected=f"{sizes}, for {', '.join(f'`{one}`' for one in named)}", got=f"{len(self.output_shape)}",
+            )  # fmt: skip
+        return self
+
+    def _einsum(self, rank: int) -> EinsumEquation:
+        """The axes for an input of this rank."""
+        (x, kernel), y = self.equation.replace(" ", "").partition("->")[0].split(","), self.equation.split("->")[1]
+        named = len(x.replace(".", ""))
+        dotted = "..." in x
+        fits = rank > named if x.startswith("...") else rank >= named if dotted else rank == named
+        require(
+            fits,
+            f"the input does not have the axes of `{self.equation}`",
+            expected=f"{named + x.startswith('...')} axes{' or more' if dotted else ''}, the batch among them",
+            got=f"{rank}",
+        )
+        numbers = tuple(map(str, range(rank - named)))
+
+        def axes(letters: str) -> tuple[str, ...]:
+            before, dots, behind = letters.strip().partition("...")
+            return (*before, *(numbers if dots else ()), *behind)
+
+        return EinsumEquation(axes(x), tuple(kernel), axes(y))
+
+    def build(self, builder: Builder, x: Value) -> Value:
+        """x: (N, …) → (N, …)."""
+        x = builder.floating(x)
+        one = self._einsum(len(x.shape))
+        size, letters = dict(zip(one.x, x.shape, strict=True)), [axis for axis in one.y[1:] if axis.isalpha()]
+        for axis, given in zip(letters, self.output_shape, strict=True):
+            known = size.get(axis)
+            require(
+                given is not None or known is not None,
+                f"nothing says how long the axis `{axis}` is",
+                expected="a number for it in `output_shape`",
+            )
+            require(
+                given is None or known in (None, given),
+                f"the axis `{axis}` has another size in the input",
+                expected=f"{known}, or null, in `output_shape`",
+                got=f"{given}",
+            )
+            size.setdefault(axis, given or 0)
+        inputs, outputs = (
+            prod(size[axis] for axis in one.kernel if (axis in one.y) is there) for there in (False, True)
+        )
+        shape = tuple(size[axis] for axis in one.kernel)
+        initial = MatrixInitial(self.kernel_initializer, (inputs, outputs))
+        y = one(x, builder.parameter("kernel", shape, initial, self.kernel_regularizer, self.kernel_constraint))
+        if self.bias_axes is not None:
+            behind = one.y[min(one.y.index(axis) for axis in self.bias_axes) :]
+            along = tuple(size[axis] if axis in self.bias_axes else 1 for axis in behind)
+            y = y + builder.parameter("bias", along, self.bias_initializer, self.bias_regularizer, self.bias_constraint)
+        return activate(self.activation, y)

@@ -1,0 +1,102 @@
+"""Masks, which say which steps of a sequence count. `Masking` makes one; other layers declare how they pass it on."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from netspec.graph.ops.elementwise import Equal, Greater, Where, call_elementwise, cast
+from netspec.graph.ops.logic import And
+from netspec.graph.ops.reduce import ReduceSum, reshape_to
+from netspec.graph.types import DType
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import require
+from netspec.schema.specs.kinds import LAYERS
+
+
+def as_mask(given: Value) -> Value:
+    """A mask as bool: True for elements that are not 0 (for floats: greater than ½)."""
+    return (
+        given if given.dtype == DType.BOOL else call_elementwise(Greater(), given, 0.5 if given.dtype.is_float else 0)
+    )
+
+
+def combine_masks(one: Value | None, other: Value | None) -> Value | None:
+    """Elementwise "and" of two masks that broadcast; None is a mask that is True everywhere."""
+    if one is None or other is None:
+        return other if one is None else one
+    return And()(one, other)
+
+
+def broadcast_mask(mask: Value, x: Value) -> Value:
+    """A mask of the first axes of `x` with axes of size 1 for the others, so that it broadcasts to `x`."""
+    return reshape_to(mask, mask.shape + (1,) * (len(x.shape) - len(mask.shape)))
+
+
+def require_steps(mask: Value, x: Value) -> None:
+    """Raise a located error unless the mask is (N, T), for the steps of the sequence `x`."""
+    require(
+        mask.shape == x.shape[:2],
+        "the mask must have one entry for each step",
+        expected=f"{list(x.shape[1:2])} per sample",
+        got=f"{list(mask.shape[1:])}",
+    )
+
+
+def step_mask(builder: Builder, x: Value, index: int = 0) -> Value | None:
+    """The mask (N, T) of the steps of the sequence `x`, which is input `index`; None if all count."""
+    mask = builder.mask(index)
+    if mask is not None:
+        require_steps(mask, x)
+    return mask
+
+
+@LAYERS.register
+class Masking(LayerSpec):
+    """Declare which steps of a sequence count: layers that support masks skip the others.
+
+    Inputs (N, …, features) and optionally a mask (N, …), nonzero for steps that count; output as the first input, with
+    zeros for masked steps. Without the mask input, steps are masked if all their features are `mask_value`. Recurrent
+    layers skip masked steps, attention does not attend to them, losses and metrics leave them out.
+    """
+
+    type: Literal["Masking"] = "Masking"
+    mask_value: float = 0.0
+    """a step is masked if all its features have this value"""
+
+    onnx_roundtrip_blocker: ClassVar = "it is written as comparisons, which are not put together again"
+    samples: ClassVar = (
+        Sample.of((2, 3, 2), ranges=[(0.0, 2.0)]),
+        Sample.of((2, 3, 2), dtypes=("int32",), high=2, mask_value=1.0),
+        Sample.of((2, 3, 2), (2, 3), dtypes=("float32", "int32"), high=2),
+    )
+
+    def _counts(self, x: Value, given: Value | None) -> Value:
+        if given is not None:
+            require(
+                given.shape == x.shape[: len(given.shape)] and 2 <= len(given.shape) <= len(x.shape),
+                "the mask must have one entry for each position",
+                expected=f"{list(x.shape[1:-1])} per sample",
+                got=f"{list(given.shape[1:])}",
+            )
+            return as_mask(given)
+        require(
+            len(x.shape) >= 3,
+            "the input is not a sequence of vectors",
+            expected="(batch, …, places, features)",
+            got=x.type,
+            hint="an Embedding has `mask_zero: true` for this" if len(x.shape) == 2 else None,
+        )
+        same = ReduceSum((-1,))(cast(call_elementwise(Equal(), x, self.mask_value), DType.FLOAT32))
+        return call_elementwise(Greater(), x.shape[-1] - 0.5, same)
+
+    def build(self, builder: Builder, x: Value, mask: Value | None = None) -> Value:
+        """x: (N, …, features), mask: (N, …) → as x."""
+        x = builder.floating(x)
+        return call_elementwise(Where(), broadcast_mask(self._counts(x, mask), x), x, 0.0)
+
+    def mask(self, builder: Builder, *inputs: Value) -> Value:
+        """True for the steps that count."""
+        x, given = (*inputs, None)[:2]
+        assert x is not None
+        return self._counts(builder.floating(x), given)

@@ -1,0 +1,1 @@
+"""The layer Expression and its formulas."""

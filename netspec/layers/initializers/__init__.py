@@ -1,0 +1,1 @@
+"""Initializers: the first values of parameters."""

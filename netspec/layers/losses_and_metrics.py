@@ -1,0 +1,188 @@
+"""Base classes of losses and metrics: values for each element of a batch, their weights, and their reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar, TypeAlias
+
+from netspec.graph.ops.elementwise import Equal, Where, call_elementwise, cast, scalar
+from netspec.graph.ops.reduce import ReduceMean, ReduceSum, reshape_to
+from netspec.graph.types import DType
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, Sample
+from netspec.layers.checks import require
+from netspec.schema.specs.kinds import LossFields, MetricFields
+
+TableRow: TypeAlias = Mapping[str, float]
+MetricResult: TypeAlias = float | TableRow | Mapping[str, TableRow]
+"""Result of a metric: a number, numbers by name, or a table, whose rows and columns have names."""
+
+
+@dataclass(frozen=True)
+class ElementLosses:
+    """Losses, or measured values, of a batch: `values` (N, …), one per element."""
+
+    values: Value
+    group_size: int = 1
+    """Number of adjacent values on the last axis whose mean is one loss, as in Keras."""
+    weights: tuple[Value, ...] = ()
+    """Factors of the values in addition to the sample weights, such as class weights."""
+    mask: Value | None = None
+    """bool: elements that are False are left out of all means."""
+    uses_prediction_mask: bool = True
+    """Whether the prediction's mask applies to the values."""
+
+    @classmethod
+    def per_feature(cls, values: Value, *weights: Value) -> ElementLosses:
+        """Values for each element of a prediction; the mean over the last axis is one loss."""
+        return cls(values, values.shape[-1] if len(values.shape) > 1 else 1, weights)
+
+    def weighted(self, builder: Builder) -> tuple[Value, Value | None, Value | None]:
+        """The values times all weights; the product of all weights, and the mask, or None if all are 1.
+
+        The mask combines the prediction's with that of the loss itself.
+        """
+        given = [*self.weights, *([] if builder.sample_weight is None else [builder.sample_weight])]
+        masks = [one for one in (builder.mask() if self.uses_prediction_mask else None, self.mask) if one is not None]
+        weights = _product([align_weights(builder.floating(one), self.values) for one in given])
+        mask = _product([align_weights(builder.floating(one), self.values) for one in masks])
+        factors = [one for one in (weights, mask) if one is not None]
+        values = self.values if not factors else cast(self.values, builder.dtype)
+        for factor in factors:
+            values = values * factor
+        return values, _product(factors), mask
+
+
+def _product(factors: list[Value]) -> Value | None:
+    made: Value | None = None
+    for factor in factors:
+        made = factor if made is None else made * factor
+    return made
+
+
+def align_weights(weights: Value, values: Value) -> Value:
+    """Reshape weights (N, …) to broadcast with values (N, …): leading axes of the same size, or of size 1.
+
+    A last axis of size 1 that the values don't have is dropped, as in Keras.
+    """
+    shape, sizes = weights.shape, list(values.shape[1:])
+    if 1 < len(shape) == len(values.shape) + 1 and shape[-1] == 1:
+        shape = shape[:-1]
+    fits = len(shape) <= len(values.shape) and all(
+        one in (1, size) for one, size in zip(shape, values.shape, strict=False)
+    )
+    require(
+        fits,
+        "the weights do not match the values",
+        expected="one value per sample" + (f", or the first of the sizes {sizes}, or 1 for some" if sizes else ""),
+        got=f"{list(weights.shape[1:])} per sample",
+        hint=None if values.shape else "the whole batch has a single value: give the loss an `axis`",
+    )
+    return reshape_to(weights, (*shape, *(1,) * (len(values.shape) - len(shape))))
+
+
+def broadcast_sum(factor: Value, values: Value) -> Value:
+    """The sum of a factor over all values that it is multiplied with."""
+    total = ReduceSum()(factor)
+    repeats = prod(values.shape) // prod(factor.shape)
+    return total if repeats == 1 else total * float(repeats)
+
+
+def safe_ratio(total: Value, count: Value) -> Value:
+    """total / count; 0 if the count is 0."""
+    none = call_elementwise(Equal(), count, 0.0)
+    return call_elementwise(Where(), none, 0.0, total / call_elementwise(Where(), none, 1.0, count))
+
+
+class LossSpec(LossFields):
+    """Base of losses: `build` gives the loss of the batch, a scalar, by way of `reduced`."""
+
+    samples: ClassVar[tuple[Sample, ...]] = ()
+
+    def build(self, builder: Builder, *inputs: Any, **_: Any) -> Value:
+        """The scalar loss from prediction and target."""
+        raise NotImplementedError  # abstract: subclasses say
+
+    def reduce(self, builder: Builder, losses: ElementLosses) -> Value:
+        """The loss of the batch, as `reduction` says."""
+        values, weights, mask = losses.weighted(builder)
+        size, batch = prod(values.shape), values.shape[0] if values.shape else 1
+        match self.reduction:
+            case "sum":
+                return _times(ReduceSum()(values), 1 / losses.group_size)
+            case "batch_size":
+                return _times(ReduceSum()(values), 1 / (losses.group_size * batch))
+            case "mean_with_sample_weight" if weights is not None:
+                return safe_ratio(ReduceSum()(values), broadcast_sum(weights, values))
+            case "sum_over_batch_size" | "mean" if mask is not None:
+                return safe_ratio(ReduceSum()(values), broadcast_sum(mask, values))
+        return ReduceMean()(values) if size > 1 else reshape_to(values, ())
+
+
+class PairLoss(LossSpec):
+    """Base of losses that compare a prediction with a target: `per_element` gives the losses of all elements."""
+
+    def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
+        """The losses of all elements."""
+        raise NotImplementedError  # abstract: subclasses say
+
+    def build(self, builder: Builder, prediction: Value, target: Value) -> Value:
+        """prediction, target: (N, …) → scalar."""
+        return self.reduce(builder, self.per_element(builder, prediction, target))
+
+
+def _times(x: Value, factor: float) -> Value:
+    return x if factor == 1 else x * factor
+
+
+class MetricSpec(MetricFields):
+    """Base of metrics: batches are summed up in the graph, the result is read off the sums.
+
+    `build` gives arrays that are added over all batches (and workers); `result` turns the totals into the figure, so
+    that it is exact over the whole set whatever the batch size.
+    """
+
+    samples: ClassVar[tuple[Sample, ...]] = ()
+
+    def build(self, builder: Builder, *inputs: Any, **_: Any) -> tuple[Value, ...]:
+        """Totals of one batch, from prediction and target."""
+        raise NotImplementedError  # abstract: subclasses say
+
+    def result(self, *totals: Any) -> MetricResult:
+        """The figure from the totals of all batches."""
+        raise NotImplementedError  # abstract: subclasses say
+
+
+class MeanMetric(MetricSpec):
+    """Base of metrics that are a weighted mean over all elements."""
+
+    def totals(self, builder: Builder, measured: ElementLosses) -> tuple[Value, ...]:
+        """Sum of values and of weights; int64, which is exact, if values are bool and have no weights."""
+        values, weights, _ = measured.weighted(builder)
+        if weights is not None:
+            return ReduceSum()(values), broadcast_sum(weights, values)
+        count = scalar(prod(values.shape), DType.INT64)
+        return ReduceSum()(cast(values, DType.INT64) if values.dtype == DType.BOOL else values), count
+
+    def result(self, *totals: Any) -> MetricResult:
+        """Their quotient."""
+        return self.mean(*totals)
+
+    @staticmethod
+    def mean(total: Any, count: Any) -> float:
+        """The quotient of the totals; 0 if the count is 0."""
+        return float(total) / float(count) if float(count) else 0.0
+
+
+class PairMetric(MeanMetric):
+    """Base of metrics that compare a prediction with a target: `per_element` gives the values to average."""
+
+    def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
+        """bool or float values of all elements."""
+        raise NotImplementedError  # abstract: subclasses say
+
+    def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
+        """prediction, target: (N, …) → sum of the weighted values, sum of the weights."""
+        return self.totals(builder, self.per_element(builder, prediction, target))

@@ -1,0 +1,1 @@
+"""Layers that apply mathematical functions."""

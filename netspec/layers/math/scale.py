@@ -1,0 +1,141 @@
+"""A learned or computed factor, or offset, for each channel: Caffe's Scale and Bias."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import PositiveInt, require, sample_axis
+from netspec.layers.constraints import Constraint
+from netspec.layers.initializers.base import Initializer, Ones, Zeros
+from netspec.layers.regularizers import Regularizer
+from netspec.schema.specs.kinds import LAYERS
+
+
+class ChannelwiseLayer(LayerSpec):
+    """Base of layers that combine the input with a smaller array along some of its axes."""
+
+    passes_mask: ClassVar = True
+    foreign_fields: ClassVar[dict[str, str]] = {"filler": "`filler` is Caffe's name: it is an initializer here"}
+
+    axis: int = 1
+    """first axis of the input that the other array corresponds to"""
+    num_axes: PositiveInt = 1
+    """number of axes of the learned array; a second input has its own number of axes"""
+
+    def shape_of(self, x: Value) -> tuple[int, ...]:
+        """Shape of the learned array for the input `x`."""
+        axis = sample_axis(x, self.axis, "to lie along")
+        fits = axis + self.num_axes <= len(x.shape)
+        require(
+            fits,
+            f"there are no {self.num_axes} axes from axis {axis} on",
+            expected=f"`num_axes` of at most {len(x.shape) - axis}",
+            got=x.type,
+        )
+        return x.shape[axis : axis + self.num_axes]
+
+    def along(self, x: Value, other: Value) -> Value:
+        """A second input (N, sizes of some axes) in a shape that broadcasts with `x`."""
+        axis = sample_axis(x, self.axis, "to lie along")
+        inner = other.shape[1:]
+        require(
+            x.shape[axis : axis + len(inner)] == inner,
+            f"the second input does not match the first's axes from axis {axis} on",
+            expected=f"the batch axis, then {list(x.shape[axis : axis + max(1, len(inner))])}",
+            got=other.type,
+        )
+        lead, rest = (1,) * (axis - 1), (1,) * (len(x.shape) - axis - len(inner))
+        return reshape_to(other, (other.shape[0], *lead, *inner, *rest))
+
+
+def broadcast_along(array: Value, x: Value, axis: int) -> Value:
+    """Reshape an array for the axes of `x` from `axis` on, so that it broadcasts with `x`."""
+    rest = len(x.shape) - axis % len(x.shape) - len(array.shape)
+    return reshape_to(array, (*array.shape, *(1,) * rest))
+
+
+@LAYERS.register
+class Scale(ChannelwiseLayer):
+    """Multiply by a learned factor for each channel, or by a second input with one factor per channel.
+
+    Input (N, C, …), output the same: scale · x, plus a learned bias with `use_bias`. A second input (N, C) replaces the
+    learned factors, for example as a gate on channels.
+    """
+
+    onnx_equivalents: ClassVar[tuple[str, ...]] = ("Multiply",)
+
+    type: Literal["Scale"] = "Scale"
+    use_bias: bool = False
+    """also add a learned offset to each channel"""
+    scale_initializer: Initializer = Ones()
+    """first values of `scale`"""
+    bias_initializer: Initializer = Zeros()
+    """first values of `bias`"""
+    scale_regularizer: Regularizer | None = None
+    """penalty on `scale`, added to the loss"""
+    bias_regularizer: Regularizer | None = None
+    """penalty on `bias`, added to the loss"""
+    scale_constraint: Constraint | None = None
+    """constraint on `scale`, applied after each step"""
+    bias_constraint: Constraint | None = None
+    """constraint on `bias`, applied after each step"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 4)),
+        Sample.of((2, 3, 2, 2), use_bias=True, axis=2, num_axes=2),
+        Sample.of((3, 4), use_bias=True, scale_regularizer={"type": "L2", "l2": 0.1}),
+        Sample.of((2, 3, 4), (2, 3)),
+        Sample.of((2, 3, 4), (2, 4), axis=-1, use_bias=True, no_onnx_roundtrip=True),
+    )
+
+    def build(self, builder: Builder, x: Value, factors: Value | None = None) -> Value:
+        """x: (N, …), factors: (N, sizes from `axis` on) → (N, …)."""
+        x = builder.floating(x)
+        shape = self.shape_of(x)
+        if factors is None:
+            learned = builder.parameter(
+                "scale", shape, self.scale_initializer, self.scale_regularizer, self.scale_constraint
+            )
+            y = x * broadcast_along(learned, x, self.axis)
+        else:
+            y = x * self.along(x, builder.floating(factors))
+        if not self.use_bias:
+            return y
+        bias = builder.parameter("bias", shape, self.bias_initializer, self.bias_regularizer, self.bias_constraint)
+        return y + broadcast_along(bias, x, self.axis)
+
+
+@LAYERS.register
+class Bias(ChannelwiseLayer):
+    """Add a learned offset to each channel, or a second input with one offset per channel.
+
+    Input (N, C, …), output the same. A second input (N, C) replaces the learned offsets.
+    """
+
+    onnx_equivalents: ClassVar[tuple[str, ...]] = ("Add",)
+
+    type: Literal["Bias"] = "Bias"
+    bias_initializer: Initializer = Zeros()
+    """first values of `bias`"""
+    bias_regularizer: Regularizer | None = None
+    """penalty on `bias`, added to the loss"""
+    bias_constraint: Constraint | None = None
+    """constraint on `bias`, applied after each step"""
+
+    samples: ClassVar = (
+        Sample.of((2, 3, 4)),
+        Sample.of((2, 3, 2), axis=-1, bias_regularizer={"type": "L2", "l2": 0.1}),
+        Sample.of((2, 3, 4), (2, 3)),
+    )
+
+    def build(self, builder: Builder, x: Value, added: Value | None = None) -> Value:
+        """x: (N, …), added: (N, sizes from `axis` on) → (N, …)."""
+        x = builder.floating(x)
+        if added is not None:
+            return x + self.along(x, builder.floating(added))
+        shape = self.shape_of(x)
+        learned = builder.parameter("bias", shape, self.bias_initializer, self.bias_regularizer, self.bias_constraint)
+        return x + broadcast_along(learned, x, self.axis)

@@ -1,0 +1,139 @@
+"""MaxUnpool, and ArgMaxPooling, 1D to 3D, which gives the indices that it takes."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import ClassVar, Literal
+
+from netspec.graph.op import Array
+from netspec.graph.ops.elementwise import call_elementwise, cast
+from netspec.graph.ops.indexing import ScatterElements
+from netspec.graph.ops.integer import Mod
+from netspec.graph.ops.pooling import MaxPoolIndices
+from netspec.graph.ops.reduce import BroadcastLike, reshape_to
+from netspec.graph.ops.shape import PadAxis
+from netspec.graph.ops.source import constant
+from netspec.graph.types import DType
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import require
+from netspec.layers.convolution.col2im import PadPerAxis, SizePerAxis
+from netspec.layers.pooling.windowed import Pooling, Pooling1D, Pooling2D, Pooling3D
+from netspec.schema.specs.kinds import LAYERS
+
+
+class ArgMaxPooling(Pooling):
+    """Base of ArgMaxPooling1D to 3D."""
+
+    onnx_roundtrip_blocker: ClassVar = "it is the second result of an operator that is read as two layers"
+
+    def build(self, builder: Builder, x: Value) -> Value:
+        """x: (N, C, …) → (N, C, …) int64."""
+        return MaxPoolIndices(self.window(x))(builder.floating(x))
+
+
+@LAYERS.register
+class ArgMaxPooling1D(Pooling1D, ArgMaxPooling):
+    """Index in its channel of the maximum under a sliding window; of equal ones the first.
+
+    Input (N, C, L), output (N, C, OL) integers (int64), for MaxUnpool; the maxima are those of MaxPooling1D.
+    """
+
+    type: Literal["ArgMaxPooling1D"] = "ArgMaxPooling1D"
+
+
+@LAYERS.register
+class ArgMaxPooling2D(Pooling2D, ArgMaxPooling):
+    """Index in its channel of the maximum under a sliding window, in row-major order; of equal ones the first.
+
+    Input (N, C, H, W), output (N, C, OH, OW) integers (int64) y · W + x, for MaxUnpool; the maxima are those of
+    MaxPooling2D.
+    """
+
+    type: Literal["ArgMaxPooling2D"] = "ArgMaxPooling2D"
+
+
+@LAYERS.register
+class ArgMaxPooling3D(Pooling3D, ArgMaxPooling):
+    """Index in its channel of the maximum under a sliding window, in row-major order; of equal ones the first.
+
+    Input (N, C, D, H, W), output (N, C, OD, OH, OW) integers (int64), for MaxUnpool; the maxima are those of
+    MaxPooling3D.
+    """
+
+    type: Literal["ArgMaxPooling3D"] = "ArgMaxPooling3D"
+
+
+@LAYERS.register
+class MaxUnpool(LayerSpec):
+    """Write elements to the indices from which a max pooling took them, with zeros elsewhere.
+
+    Inputs (N, C, h, w) and indices (N, C, h, w) in each channel, from ArgMaxPooling2D; output (N, C, H, W) with H = (h
+    - 1) · stride + pool - padding; with as many axes as `pool_size` has. If an index occurs several times, any one of
+    the elements is kept. https://onnx.ai/onnx/operators/onnx__MaxUnpool.html
+    """
+
+    onnx_roundtrip_blocker: ClassVar = "it is written as a scatter into zeros"
+
+    type: Literal["MaxUnpool"] = "MaxUnpool"
+    pool_size: SizePerAxis
+    """the window of the pooling, a size for each axis"""
+    strides: SizePerAxis | None = None
+    """steps of the pooling, for each axis; default: `pool_size`"""
+    padding: PadPerAxis = (0,)
+    """padding of the pooling: one number for all sides, or all before and then all after the axes"""
+    output_size: SizePerAxis | None = None
+    """sizes of the result, if they are larger: zeros are added at the end of each axis"""
+
+    samples: ClassVar = (
+        Sample.of((2, 2, 1, 1), (2, 2, 1, 1), dtypes=("float32", "int64"), pool_size=[2, 2]),
+        Sample.of((2, 3, 1), (2, 3, 1), dtypes=("float32", "int32"), pool_size=4, strides=2, padding=1, output_size=5),
+    )
+
+    def build(self, builder: Builder, x: Value, places: Value) -> Value:
+        """x and indices: (N, …, h, w) → (N, …, H, W)."""
+        rank = len(self.pool_size)
+        strides, sides = self.strides or self.pool_size, self.padding * (2 * rank // len(self.padding))
+        require(
+            len(strides) == rank and len(sides) == 2 * rank and len(self.output_size or strides) == rank,
+            "`strides`, `padding` or `output_size` does not fit to `pool_size`",
+            expected=f"{rank} numbers, or {2 * rank} of `padding`",
+            got=f"{len(strides)}, {len(self.padding)} and {len(self.output_size or strides)}",
+        )
+        lead = len(x.shape) - rank
+        require(lead >= 1, f"the input must have {rank} axes after the batch", expected="(batch, …)", got=x.type)
+        require(
+            not places.dtype.is_float and places.dtype != DType.BOOL and places.shape == x.shape,
+            "the second input must hold one index per element",
+            expected=f"integers {list(x.shape)}",
+            got=places.type,
+        )
+        sizes = tuple(
+            (have - 1) * stride + size - before - after
+            for have, stride, size, before, after in zip(
+                x.shape[lead:], strides, self.pool_size, sides[:rank], sides[rank:], strict=True
+            )
+        )
+        wanted, count = self.output_size or sizes, prod(x.shape[lead:])
+        require(
+            min(sizes) > 0 and all(size <= want for size, want in zip(sizes, wanted, strict=True)),
+            "the result is smaller than the input of the pooling",
+            expected=f"{list(sizes)} or more",
+            got=list(wanted),
+        )
+        require(count <= prod(sizes), "there are more elements than indices", expected=f"{prod(sizes)}", got=count)
+        x = builder.floating(x)
+        rows = reshape_to(x, (*x.shape[:lead], count))
+        zero = reshape_to(constant(_zeros(str(x.dtype))), (1,) * (lead + 1))
+        zeros = PadAxis(lead, 0, prod(sizes) - count)(BroadcastLike()(zero, rows))
+        index = call_elementwise(Mod(), cast(reshape_to(places, rows.shape), DType.INT64), prod(sizes))
+        made = reshape_to(ScatterElements(lead)(zeros, index, rows), (*x.shape[:lead], *sizes))
+        for axis, (size, want) in enumerate(zip(sizes, wanted, strict=True), lead):
+            made = made if size == want else PadAxis(axis, 0, want - size)(made)
+        return made
+
+
+def _zeros(dtype: str) -> Array:
+    import numpy as np
+
+    return np.zeros(1, dtype)

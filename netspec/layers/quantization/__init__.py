@@ -1,0 +1,1 @@
+"""Layers that quantize, and that compute with quantized integers."""

@@ -1,0 +1,1 @@
+"""Layers that reshape, pad, slice, index or reorder their input."""

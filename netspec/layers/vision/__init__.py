@@ -1,0 +1,1 @@
+"""Layers that resample images: resizing, grid sampling, regions of interest."""

@@ -1,0 +1,47 @@
+"""Clamp sinking: a clamp such as ReLU moves behind the max pooling that alone reads its result.
+
+max over relu(x) equals relu of max over x, and there are fewer maxima than elements: forward and backward do less, and
+the result before pooling need not be kept. The pass runs before gradients are built, so that they benefit too.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from netspec.graph.graph import Graph, rebuild, users
+from netspec.graph.value import Node, Value, apply, in_scope
+from netspec.passes.base import Pass
+
+
+class SinkClamps(Pass):
+    """Move clamps behind window maxima.
+
+    If all elements of a window are at the bound, another one may be selected; its gradient is 0 as well.
+    """
+
+    name: ClassVar[str] = "sink"
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph in which no window maximum reads a clamp that has no other reader."""
+        read, roots = users(graph.nodes()), set(graph.roots())
+
+        def own(value: Value) -> bool:
+            return value not in roots and len(read.get(value, ())) == 1
+
+        def sink(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | None:
+            clamps: list[Node] = []
+            (x, *others), source = inputs or (None,), node.inputs[:1]
+            if x is None or others or not node.op.is_window_max(x.type) or any(one in read for one in node.outputs[1:]):
+                return None
+            while x.op.traits.clamp and all(map(own, source)):
+                clamps.append(x.node)
+                (x,), source = x.inputs, source[0].inputs
+            if not clamps:
+                return None
+            with in_scope(node.scope):
+                y, *places = apply(node.op, (x,))
+            for clamp in reversed(clamps):
+                (y,) = rebuild(clamp, (y,))
+            return y, *places
+
+        return graph.rewrite(sink)

@@ -1,0 +1,55 @@
+"""Communication order: all workers run collectives in one order, that of construction.
+
+This is the first pass: simplification creates new nodes, and different ones on workers with other batch sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from netspec.graph.graph import Graph
+from netspec.graph.ops.all_reduce import CommunicationOp, OrderedCommunication
+from netspec.graph.ops.reduce_scatter import BucketAllGather
+from netspec.graph.value import Node, Value, apply, in_scope
+from netspec.passes.base import Pass
+
+
+class OrderCommunication(Pass):
+    """Make each blocking collective depend on the preceding one.
+
+    The other collectives get a position, in the order in which their operands were built.
+    """
+
+    name: ClassVar[str] = "in_sequence"
+    exact: ClassVar[bool] = True
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph in which each blocking collective has the result of the preceding one as an operand."""
+        last: list[Value] = []
+        late = [node for node in graph.nodes() if isinstance(node.op, OrderedCommunication) and not node.op.is_blocking]
+        late.sort(key=_built)
+        places = {node: place for place, node in enumerate(late)}
+
+        def after_the_last(node: Node, inputs: tuple[Value, ...]) -> Sequence[Value] | None:
+            if node in places and isinstance(node.op, OrderedCommunication):
+                with in_scope(node.scope):
+                    return apply(replace(node.op, position=places[node]), inputs)
+            if not isinstance(node.op, CommunicationOp) or not node.op.is_blocking:
+                return None
+            with in_scope(node.scope):
+                made = apply(node.op, (inputs[0], *last))
+            last[:] = made
+            return made
+
+        return graph.rewrite(after_the_last)
+
+
+def _built(node: Node) -> tuple[bool, int]:
+    """Sort key: when the operands were built.
+
+    For a `BucketAllGather`, whose operands differ by worker, the node itself.
+    """
+    whole = isinstance(node.op, BucketAllGather)
+    return whole, node.serial if whole else max(value.node.serial for value in node.inputs)

@@ -1,0 +1,193 @@
+"""Elementwise fusion: adjacent elementwise nodes of one shape become one `Fused` node.
+
+Decisions depend on traits, never on op names. A node joins the groups of its operands unless a path leaves the group
+and returns through the node, which would make the fused node depend on itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from netspec.graph.fused import Fused, FusedStep
+from netspec.graph.graph import Graph, rebuild, topological_order, users
+from netspec.graph.op import AcceptsOp
+from netspec.graph.ops.source import Fill
+from netspec.graph.value import Node, Value, apply, in_scope
+from netspec.passes.base import Pass
+
+FusedGroup = tuple["_Group", Fused, list[Value], list[Value]]
+"""A group, its op, the op's operands, and the results that other nodes read."""
+
+MAX_STEPS = 64
+"""Longer bodies gain nothing, and take long to compile."""
+MAX_OPERANDS = 16
+
+
+@dataclass
+class _Group:
+    """Nodes to be fused."""
+
+    members: list[Node]
+    bits: int
+    """Their positions in the graph as a bit set."""
+    inputs: set[Value] = field(default_factory=set)
+
+
+class FuseElementwise(Pass):
+    """Fuse groups of elementwise nodes into `Fused` nodes."""
+
+    name: ClassVar[str] = "fuse"
+    requires: ClassVar[frozenset[str]] = frozenset({"fold", "cse"})
+
+    def __init__(self, accepts: AcceptsOp) -> None:
+        self.accepts = accepts
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with groups of two or more elementwise nodes fused, if a fast kernel accepts them."""
+        nodes = graph.nodes()
+        read, kept = users(nodes), set(graph.roots())
+        found = [
+            group
+            for group in _fusion_groups(nodes, graph)
+            if sum(not _is_scalar_constant(one) for one in group.members) > 1
+        ]
+        made = [(group, *_fused_op(group, read, kept)) for group in found]
+        taken = [one for one in made if self.accepts(one[1], [value.type for value in one[2]])]
+        return _rebuild_graph(graph, nodes, taken)
+
+
+def _is_scalar_constant(node: Node) -> bool:
+    """Whether the node is a scalar constant, which becomes part of the body instead of an operand."""
+    return isinstance(node.op, Fill) and node.types[0].shape == ()
+
+
+def _is_fusible(node: Node) -> bool:
+    return node.op.traits.elementwise and node.op.traits.pure and len(node.outputs) == 1
+
+
+def _fusion_groups(nodes: Sequence[Node], graph: Graph) -> list[_Group]:
+    position = {node: index for index, node in enumerate(nodes)}
+    above: dict[Node, int] = {}  # for each node its ancestors and itself, as a bit set of positions
+    group_of: dict[Node, _Group] = {}
+    guarded = _before_guard(graph)
+    for index, node in enumerate(nodes):
+        above[node] = 1 << index
+        for value in node.inputs:
+            above[node] |= above[value.node]
+        if not _is_fusible(node):
+            continue
+        group = _Group([node], 1 << index, _external(node, ()))
+        for value in node.inputs:
+            other = group_of.get(value.node)
+            if other is None or other is group or other.members[0].types[0].shape != node.types[0].shape:
+                continue
+            if (node in guarded) != (other.members[0] in guarded):
+                continue  # nodes that the guard needs run before it, the others after
+            if _can_merge(group, other, above, position):
+                group = _merge_groups(other, group)
+        for member in group.members:
+            group_of[member] = group
+        if len(group.members) > 1:
+            _update_ancestors(nodes[: index + 1], group, above)
+    return list({id(group): group for group in group_of.values()}.values())
+
+
+def _update_ancestors(nodes: Sequence[Node], group: _Group, above: dict[Node, int]) -> None:
+    """Add a group's ancestors to each node that depends on a member: a group is computed at once."""
+    whole = 0
+    for member in group.members:
+        whole |= above[member]
+    first = (group.bits & -group.bits).bit_length() - 1
+    for node in nodes[first:]:
+        if above[node] & group.bits:
+            above[node] |= whole
+
+
+def _before_guard(graph: Graph) -> set[Node]:
+    return set(topological_order([graph.guard])) if graph.guard is not None else set()
+
+
+def _external(node: Node, members: Sequence[Node]) -> set[Value]:
+    inside = {node, *members}
+    return {value for value in node.inputs if value.node not in inside and not _is_scalar_constant(value.node)}
+
+
+def _can_merge(one: _Group, other: _Group, above: dict[Node, int], position: dict[Node, int]) -> bool:
+    """Whether two groups can be merged: no path leads from one to the other through other nodes."""
+    if len(one.members) + len(other.members) > MAX_STEPS:
+        return False
+    operands = one.inputs | other.inputs
+    if sum(value.node not in one.members and value.node not in other.members for value in operands) > MAX_OPERANDS:
+        return False
+    inside = one.bits | other.bits
+    for group in (one, other):
+        for value in group.inputs:
+            if not inside >> position[value.node] & 1 and above[value.node] & inside:
+                return False
+    return True
+
+
+def _merge_groups(one: _Group, other: _Group) -> _Group:
+    members = one.members + [node for node in other.members if node not in one.members]
+    inside = set(members)
+    inputs = {value for value in one.inputs | other.inputs if value.node not in inside}
+    return _Group(members, one.bits | other.bits, inputs)
+
+
+def _rebuild_graph(graph: Graph, nodes: Sequence[Node], groups: Sequence[FusedGroup]) -> Graph:
+    """Rebuild the graph with each group placed where all of its operands exist."""
+    group_of = {node: made for made in groups for node in made[0].members}
+    new: dict[Value, Value] = {}
+    pending = list(nodes)
+    while pending:
+        rest: list[Node] = []
+        for node in pending:
+            made = group_of.get(node)
+            if made is not None and node.outputs[0] in new:
+                continue
+            operands = made[2] if made is not None else node.inputs
+            if any(value not in new for value in operands):
+                rest.append(node)
+            elif made is not None:
+                group, op, _, results = made
+                with in_scope(max(group.members, key=lambda one: one.serial).scope):
+                    images = dict(zip(results, apply(op, [new[value] for value in operands]), strict=True))
+                # Members that no other node reads are marked as done too.
+                first = next(iter(images.values()))
+                new.update({one.outputs[0]: images.get(one.outputs[0], first) for one in group.members})
+            else:
+                inputs = tuple(new[value] for value in node.inputs)
+                same = inputs == node.inputs
+                new.update(zip(node.outputs, node.outputs if same else rebuild(node, inputs), strict=True))
+        if len(rest) == len(pending):
+            raise RuntimeError("fusion created a cycle")
+        pending = rest
+    return graph.remap(new)
+
+
+def _fused_op(group: _Group, read: dict[Value, list[Node]], kept: set[Value]) -> tuple[Fused, list[Value], list[Value]]:
+    """The op of a group, its operands, and the results that other nodes read."""
+    inside = set(group.members)
+    members = sorted(group.members, key=lambda node: node.serial)
+    operands: list[Value] = []
+    for node in members:
+        operands += [
+            v for v in node.inputs if v.node not in inside and not _is_scalar_constant(v.node) and v not in operands
+        ]
+    index = {value: place for place, value in enumerate(operands)}
+    body: list[FusedStep] = []
+    for node in members:
+        for value in node.inputs:
+            if value not in index:  # a literal; members come after the members they read
+                index[value] = len(operands) + len(body)
+                body.append(FusedStep(value.op, ()))
+        index[node.outputs[0]] = len(operands) + len(body)
+        body.append(FusedStep(node.op, tuple(index[value] for value in node.inputs), node.scope))
+    results = [
+        node.outputs[0]
+        for node in members
+        if node.outputs[0] in kept or any(user not in inside for user in read.get(node.outputs[0], ()))
+    ]
+    return Fused(len(operands), tuple(body), tuple(index[value] for value in results)), operands, results

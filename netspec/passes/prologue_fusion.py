@@ -1,0 +1,146 @@
+"""Prologue fusion: elementwise ops that compute an operand of a heavy op move into that op.
+
+The gradient of batch normalization, for example, reads its operand twice. After a ReLU that operand is a gradient
+masked by the sign of the ReLU's result, which then need not be written to memory. If the masking value can be computed
+elementwise from what the op reads anyway, it is recomputed instead of read. `Traits.fusable_inputs` lists the operands
+for which this is possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from netspec.graph.fused import FusedStep, PrologueFused
+from netspec.graph.graph import Graph, topological_order, users
+from netspec.graph.op import AcceptsOp
+from netspec.graph.ops.source import Fill
+from netspec.graph.value import Node, Value, in_scope
+from netspec.passes.base import Pass
+
+MAX_LARGE_READS = 2
+"""Largest number of large operands that a body may read per read of its result; beyond it, fusion saves nothing."""
+
+
+class FusePrologues(Pass):
+    """Move elementwise ops into the heavy op whose operand they compute."""
+
+    name: ClassVar[str] = "prologue"
+    requires: ClassVar[frozenset[str]] = frozenset({"fold", "cse", "epilogue"})
+
+    def __init__(self, accepts: AcceptsOp) -> None:
+        self.accepts = accepts
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with prologues fused."""
+        read, kept = users(graph.nodes()), set(graph.roots())
+        guarded = set(topological_order([graph.guard])) if graph.guard is not None else set()
+
+        def movable(value: Value, reader: Node, members: Sequence[Node]) -> bool:
+            """Whether the node of a value can move into the heavy op `reader`, as `members` do."""
+            node, traits = value.node, value.op.traits
+            elementwise = traits.elementwise and traits.pure and len(node.outputs) == 1
+            together = (node in guarded) == (reader in guarded) and node.scope.phase == reader.scope.phase
+            return elementwise and together and value not in kept and {reader, *members}.issuperset(read[value])
+
+        def fed(node: Node, inputs: tuple[Value, ...]) -> Sequence[Value] | None:
+            for operand in node.op.traits.fusable_inputs:
+                old, new = node.inputs[operand], inputs[operand]
+                if node.inputs.count(old) == 1 and movable(old, node, ()):
+                    with in_scope(node.scope):
+                        body = _PrologueBody(new, [*inputs[:operand], *inputs[operand + 1 :]])
+                        body.grow(old, new, lambda value, members: movable(value, node, members))
+                        op, operands = body.as_op(node, operand)
+                        if self.accepts(op, [value.type for value in operands]):
+                            return op.call_multi(*operands)
+            return None
+
+        return graph.rewrite(fed)
+
+
+class _PrologueBody:
+    """The elementwise nodes that compute a value, and what they read."""
+
+    def __init__(self, result: Value, own: list[Value]) -> None:
+        """`own` are the values that the heavy op reads in addition to the result."""
+        self.result, self.own = result, own
+        self.inside: set[Node] = {result.node}
+        self.remade: dict[Value, Value] = {}
+
+    def grow(self, old: Value, new: Value, movable: Callable[[Value, Sequence[Node]], bool]) -> None:
+        """Add further nodes as long as few large operands are read.
+
+        `new` is the image of `old`, which has the same ops in the graph that `movable` refers to.
+        """
+        members, images = [old.node], [new.node]
+        self._remake(new.node)
+        for member, image in zip(members, images, strict=False):  # both grow in the loop
+            for value, copy in zip(member.inputs, image.inputs, strict=True):
+                if copy.shape != self.result.shape or copy.node in self.inside or not movable(value, members):
+                    continue
+                before = len(self._large())
+                self.inside.add(copy.node)
+                self._remake(copy.node)
+                if len(self._large()) > max(MAX_LARGE_READS, before):
+                    self.inside.discard(copy.node)
+                else:
+                    members.append(value.node)
+                    images.append(copy.node)
+
+    def _remake(self, node: Node) -> None:
+        """Record which operands of a node can be recomputed from what the heavy op reads."""
+        for value in node.inputs:
+            if value.shape == self.result.shape and value.index == 0 and value not in self.remade:
+                made = value.op.recompute(value.inputs, value.node.outputs)
+                if made is not None and all(one in self.own for one in self._leaves(made)):
+                    self.remade[value] = made
+
+    def _leaves(self, made: Value) -> list[Value]:
+        """The large values from which elementwise nodes compute a value."""
+        if made.shape != self.result.shape:
+            return []
+        if not made.op.traits.elementwise or made in self.own:
+            return [made]
+        return [leaf for value in made.inputs for leaf in self._leaves(value)]
+
+    def _large(self) -> set[Value]:
+        """The large operands that only the body reads."""
+        read = {value for node in self.inside for value in node.inputs if value.node not in self.inside}
+        free = {*self.own, *self.remade}
+        return {value for value in read if value.shape == self.result.shape} - free
+
+    def as_op(self, node: Node, operand: int) -> tuple[PrologueFused, list[Value]]:
+        """The heavy op with this prologue, and its operands."""
+        order: list[Value] = []  # literals and values of the body, each after its operands
+        operands: list[Value] = []
+        anew = self._recomputed_values()
+
+        def visit(value: Value) -> None:
+            value = self.remade.get(value, value)
+            if value in order or value in operands:
+                return
+            literal = isinstance(value.op, Fill) and value.shape == ()
+            if literal or value.node in self.inside or value in anew:
+                for one in value.inputs:
+                    visit(one)
+                order.append(value)
+            else:
+                operands.append(value)
+
+        visit(self.result)
+        place = {value: index for index, value in enumerate([*operands, *order])}
+        steps = [
+            FusedStep(one.op, tuple(place[self.remade.get(v, v)] for v in one.inputs), one.node.scope) for one in order
+        ]
+        return PrologueFused(node.op, operand, len(node.inputs), tuple(steps)), [*self.own, *operands]
+
+    def _recomputed_values(self) -> set[Value]:
+        """Results of the nodes that recompute operands."""
+        found: set[Value] = set()
+        stack = list(self.remade.values())
+        while stack:
+            value = stack.pop()
+            if value.shape == self.result.shape and value not in self.own:
+                found.add(value)
+                stack.extend(value.inputs)
+        return found

@@ -1,0 +1,1 @@
+"""What a spec is written with: expressions, blocks, repetition, include, overrides."""

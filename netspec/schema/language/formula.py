@@ -1,0 +1,192 @@
+"""Formulas: texts in the grammar of arithmetic, walked over a parsed tree that can do nothing else.
+
+Numbers, texts, names, `+ - * / // % **`, comparisons, `and or not`, `a if condition else b`, `list[0]`, and calls of
+functions by their names. There are no attributes, slices or calls of anything else, and the sizes of a text and of its
+nesting are bounded. What a formula means is said by a subclass: `${…}` computes numbers, the layer Expression makes a
+graph.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from netspec.errors import did_you_mean, listing
+
+MAX_LENGTH = 1000
+MAX_DEPTH = 60
+
+
+class ExpressionError(Exception):
+    """An expression that has no value: why, and where in its text (`offset`, in characters from 0)."""
+
+    def __init__(self, message: str, offset: int = 0, *, expected: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.offset = offset
+        self.expected = expected
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that expressions may call."""
+
+    call: Callable[..., Any]
+    least: int
+    most: int | None
+
+
+SIGNS: dict[type[ast.operator] | type[ast.cmpop], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+    ast.In: "in", ast.NotIn: "not in",
+}  # fmt: skip
+"""How operators are written."""
+
+
+class Formula(ABC):
+    """A parsed formula. Raises `ExpressionError` if the text is not a formula."""
+
+    functions: ClassVar[Mapping[str, Function]]
+    example: ClassVar[str]
+    """What to write, for messages."""
+    grammar: ClassVar[str]
+    """What may be written, for messages; the functions are added."""
+    too_deep: ClassVar[str | None] = None
+    """What to do about a formula that is nested too deeply."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._shift = len(text) - len(text.lstrip())
+        body = text.strip().replace("\n", " ")
+        if not body:
+            raise ExpressionError("the expression is empty", expected=f"something like {self.example}")
+        if len(body) > MAX_LENGTH:
+            raise ExpressionError("the expression is too long", expected=f"at most {MAX_LENGTH} characters")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about odd literals; they parse all the same
+                self.node = ast.parse(body, mode="eval").body
+        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+            column = (getattr(error, "offset", None) or 1) - 1
+            raise ExpressionError(
+                "invalid expression", self._shift + min(column, len(body)), expected=f"something like {self.example}"
+            ) from None
+        self._body = body.encode()
+
+    def names(self) -> set[str]:
+        """The names it uses, other than those of functions."""
+        called = {id(node.func) for node in ast.walk(self.node) if isinstance(node, ast.Call)}
+        names = (node for node in ast.walk(self.node) if isinstance(node, ast.Name) and id(node) not in called)
+        return {node.id for node in names}
+
+    def walk(self, scope: Mapping[str, Any]) -> Any:
+        """What the formula means where `scope` gives the meaning of names."""
+        return self._walk(self.node, scope, 0)
+
+    def _walk(self, node: ast.expr, scope: Mapping[str, Any], depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise self.fail(node, "the expression is nested too deeply", hint=self.too_deep)
+
+        def below(part: ast.expr) -> Any:
+            return self._walk(part, scope, depth + 1)
+
+        match node:
+            case ast.Constant(value=bool() | int() | float() | str() as value):
+                return self.constant(node, value)
+            case ast.Name(id=name):
+                return self.variable(node, name, scope)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return self.opposite(operand, below(operand))
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
+                return self.signed(operand, below(operand), negative=isinstance(sign, ast.USub))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in SIGNS:
+                return self.arithmetic(node, SIGNS[type(op)], below(left), below(right))
+            case ast.BoolOp(op=op, values=values):
+                return self.joined(node, (below(item) for item in values), either=isinstance(op, ast.Or))
+            case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in SIGNS for op in ops):
+                return self.comparison(node, [SIGNS[type(op)] for op in ops], [below(item) for item in (left, *rights)])
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return self.choice(node, below(test), lambda: below(body), lambda: below(orelse))
+            case ast.Subscript(value=value, slice=index) if not isinstance(index, (ast.Slice, ast.Tuple)):
+                return self.item(node, below(value), below(index))
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
+                return self._call(node, name, [below(item) for item in args])
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
+            raise self.fail(node, "`^` is not allowed in an expression", hint="a power is written `**`")
+        raise self.fail(
+            node,
+            "this is not allowed in an expression",
+            expected=f"{self.grammar}, and the functions {listing(list(self.functions))}",
+        )
+
+    @abstractmethod
+    def constant(self, node: ast.expr, value: Any) -> Any:
+        """A number, a text or a truth value as written."""
+
+    @abstractmethod
+    def variable(self, node: ast.Name, name: str, scope: Mapping[str, Any]) -> Any:
+        """What a name stands for."""
+
+    @abstractmethod
+    def opposite(self, node: ast.expr, value: Any) -> Any:
+        """`not value`"""
+
+    @abstractmethod
+    def signed(self, node: ast.expr, value: Any, *, negative: bool) -> Any:
+        """`-value` or `+value`"""
+
+    @abstractmethod
+    def arithmetic(self, node: ast.BinOp, sign: str, left: Any, right: Any) -> Any:
+        """`left sign right`"""
+
+    @abstractmethod
+    def joined(self, node: ast.BoolOp, values: Any, *, either: bool) -> Any:
+        """`a or b or …` if `either`, else `a and b and …`; values are made as they are asked for."""
+
+    @abstractmethod
+    def comparison(self, node: ast.Compare, signs: Sequence[str], values: Sequence[Any]) -> Any:
+        """`a < b < …`"""
+
+    @abstractmethod
+    def choice(self, node: ast.IfExp, test: Any, body: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+        """`body if test else orelse`"""
+
+    @abstractmethod
+    def item(self, node: ast.Subscript, value: Any, index: Any) -> Any:
+        """`value[index]`"""
+
+    @abstractmethod
+    def called(self, node: ast.Call, name: str, function: Function, values: list[Any]) -> Any:
+        """A known function of as many values as it takes."""
+
+    def _call(self, node: ast.Call, name: str, values: list[Any]) -> Any:
+        function = self.functions.get(name)
+        if function is None:
+            raise self.fail(
+                node,
+                f"no function `{name}` is known",
+                expected=f"one of {listing(list(self.functions))}",
+                hint=did_you_mean(name, self.functions),
+            )
+        if len(values) < function.least or (function.most is not None and len(values) > function.most):
+            most = "or more" if function.most is None else f"to {function.most}"
+            least = str(function.least)
+            wanted = least if function.least == function.most else f"{least} {most}"
+            raise self.fail(node, f"`{name}` takes {wanted} value{'' if wanted == '1' else 's'}, not {len(values)}")
+        return self.called(node, name, function, values)
+
+    def fail(self, node: ast.AST, message: str, **facts: str | None) -> ExpressionError:
+        """The error that is at a node."""
+        column = getattr(node, "col_offset", 0)  # in bytes, and of the last of several lines
+        return ExpressionError(message, self._shift + len(self._body[:column].decode(errors="replace")), **facts)
+
+    def source(self, node: ast.expr) -> str:
+        """The text of a node, shortened."""
+        text = ast.get_source_segment(self._body.decode(), node) or self.text
+        return text if len(text) <= 40 else text[:39] + "…"

@@ -1,0 +1,204 @@
+"""`include`: what other files say of variables, blocks and layers, put where it is asked for.
+
+`include: parts.yaml` at the top of a file takes the `vars` and `blocks` of that file; `- {include: stem.yaml}` in a
+list of layers also puts its layers there. Paths are relative to the file that names them. All values keep their places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, ValidationError
+
+from netspec.errors import InputError, Location, Problem
+from netspec.schema.language.blocks import Blocks, Entry, Include
+from netspec.schema.messages.problems import problems_of
+from netspec.schema.specs.paths import absolute
+from netspec.schema.specs.spec import Spec, describe
+from netspec.schema.yaml.reader import MAX_BYTES, read_yaml
+from netspec.schema.yaml.tree import Map, Seq, copied
+
+MAX_DEPTH = 10
+MAX_FILES = 100
+_DECLARE = "the file that includes both may declare it"
+_DEFINITIONS = ("vars", "blocks", "layers")
+
+
+def _anything(value: Any) -> Any:
+    """What is validated where it is put."""
+    return value
+
+
+class PartSpec(Spec):
+    """A file for others to include."""
+
+    netspec: Literal[1]
+    """version of the spec language"""
+    description: str = ""
+    """what the file is for"""
+    include: Include = Field(default=(), exclude=True)
+    """files (relative to this one) whose `vars` and `blocks` are taken as if they stood here"""
+    vars: Annotated[dict[str, Any], AfterValidator(_anything)] = Field(default_factory=dict)
+    """values for `${…}` expressions; a file that includes this one can override them"""
+    blocks: Blocks = Field(default_factory=dict)
+    """layers that are written once, under a name that is then a type of layers"""
+    layers: list[Entry] = Field(default_factory=list)
+    """layers, for a list of layers that includes this file"""
+
+
+@dataclass(frozen=True)
+class _Document:
+    """A document into which files are included."""
+
+    tree: Map
+    own: dict[str, set[str]]
+    """The names that it defines itself, by section."""
+    chain: tuple[Path, ...]
+    """The files from the first to this one."""
+
+
+@dataclass
+class Includes:
+    """Reads the files that documents include, each once; `problems` holds what is wrong with them."""
+
+    sections: tuple[str, ...]
+    """The definitions that the document may have: `vars`, `blocks`, `layers`."""
+    problems: list[Problem] = field(default_factory=list)
+    complete: bool = True
+    """False where a file could not be taken: what is not found later may be in it."""
+    _read: dict[Path, Map | None] = field(default_factory=dict)
+    _bytes: int = 0
+
+    def resolve(self, tree: Map) -> None:
+        """Put what is included into a document, in place."""
+        self._resolve(tree, (_file_of(tree.origin),))
+
+    def _resolve(self, tree: Map, chain: tuple[Path, ...]) -> None:
+        own = {section: set(tree[section]) for section in self.sections if isinstance(tree.get(section), Map)}
+        inside = _Document(tree, own, chain)
+        for name, place in _paths(tree):
+            part = self._part(name, place, inside)
+            if part is not None and part.get("layers"):
+                self._add("these layers go nowhere", place, got=f"`layers` in {name}",
+                          hint=f"in a list of layers write `- {{include: {name}}}`")  # fmt: skip
+        if "layers" in self.sections:
+            self._lists(tree, inside)
+
+    def _lists(self, holder: Map, inside: _Document) -> None:
+        """Put included layers into every list below `holder`: of the net, of groups, of blocks."""
+        layers, blocks = holder.get("layers"), holder.get("blocks")
+        if isinstance(layers, Seq):
+            holder["layers"] = self._spliced(layers, inside)
+        for block in blocks.values() if holder is inside.tree and isinstance(blocks, Map) else ():
+            if isinstance(block, Map) and block.origin.file == inside.tree.origin.file:  # those of others are done
+                self._lists(block, inside)
+
+    def _spliced(self, layers: Seq, inside: _Document) -> Seq:
+        found = Seq(layers.origin)
+        for item, place in zip(layers, layers.value_at, strict=True):
+            if not isinstance(item, Map) or "include" not in item:
+                if isinstance(item, Map) and "type" not in item:
+                    self._lists(item, inside)
+                found.add(item, place)
+                continue
+            if len(item) > 1:
+                other = next(key for key in item if key != "include")
+                self._add(f"an included file has no `{other}`", item.key_at[other], expected="`- {include: FILE}`",
+                          hint="put it into a group: `{name: …, repeat: …, layers: [{include: …}]}`")  # fmt: skip
+            if not _paths(item):
+                self._add("`include` needs the path of a file", item.value_at["include"], got=describe(item["include"]),
+                          expected="the path of a file, or a list of them")  # fmt: skip
+            for name, at in _paths(item):
+                part = self._part(name, at, inside)
+                theirs = part.get("layers") if part is not None else None
+                if isinstance(theirs, Seq):
+                    for one, where in zip(theirs, theirs.value_at, strict=True):
+                        found.add(copied(one), where)
+        return found
+
+    def _part(self, name: str, place: Location, inside: _Document) -> Map | None:
+        """The document in a file, its definitions merged; None, and a problem, where it can't be taken."""
+        key = absolute(name, place).resolve()
+        if key in inside.chain:
+            turn = [*(one.name for one in inside.chain[inside.chain.index(key) :]), key.name]
+            self._lost("these files include each other" if len(turn) > 2 else "a file includes itself", place,
+                       got=" → ".join(turn))  # fmt: skip
+            return None
+        if key not in self._read:
+            self._read[key] = None
+            self._read[key] = self._load(name, place, (*inside.chain, key))
+        part = self._read[key]
+        if part is not None:
+            self._merge(part, inside)
+        return part
+
+    def _load(self, name: str, place: Location, chain: tuple[Path, ...]) -> Map | None:
+        if len(chain) > MAX_DEPTH or len(self._read) > MAX_FILES:
+            self._lost("too many files are included", place, got=" → ".join(one.name for one in chain),
+                       expected=f"at most {MAX_FILES}, at most {MAX_DEPTH} deep")  # fmt: skip
+            return None
+        folder = Path() if place.file.startswith("<") else Path(place.file).parent
+        shown = str(folder / Path(name).expanduser())
+        try:
+            tree = read_yaml(shown)
+            self._bytes += Path(shown).stat().st_size
+        except InputError as error:
+            self.problems += [problem.at(place, "include") for problem in error.problems]
+            self.complete = False
+            return None
+        if self._bytes > MAX_BYTES:
+            self._lost("the included files are too large", place, expected=f"at most {MAX_BYTES // 2**20} MiB in all")
+            return None
+        self._resolve(tree, chain)
+        try:
+            PartSpec.model_validate(tree)
+        except ValidationError as error:
+            self.problems += problems_of(error, tree, PartSpec)
+        strange = [key for key in tree if key in _DEFINITIONS and key not in self.sections]
+        for key in strange:
+            self._add(f"a training has no `{key}`, and takes none from a file", tree.key_at[key], expected="`vars`")
+        return tree
+
+    def _merge(self, part: Map, inside: _Document) -> None:
+        """Take the definitions of a file that are not there yet. The variables of a file itself go before."""
+        tree = inside.tree
+        for section in ("vars", "blocks"):
+            found, there = part.get(section), tree.get(section)
+            if section not in self.sections or not isinstance(found, Map):
+                continue
+            if section not in tree:
+                there = Map(found.origin)
+                tree.put(section, there, part.key_at[section], part.value_at[section])
+            if not isinstance(there, Map):
+                continue
+            for name, place in found.key_at.items():
+                if name not in there:
+                    there.put(name, copied(found[name]), place, found.value_at[name])
+                elif there.key_at[name] != place and (section == "blocks" or name not in inside.own.get(section, ())):
+                    what, why = {"blocks": ("blocks", None), "vars": ("variables", _DECLARE)}[section]
+                    self._add(f"two {what} are called `{name}`", there.key_at[name], f"{section}.{name}",
+                              hint=why, notes=(f"the other is at {place}",))  # fmt: skip
+
+    def _lost(self, message: str, place: Location, **facts: Any) -> None:
+        """A problem that leaves a file out."""
+        self.complete = False
+        self._add(message, place, **facts)
+
+    def _add(self, message: str, place: Location, path: str = "include", **facts: Any) -> None:
+        self.problems.append(Problem(message, place, path, **facts))
+
+
+def _file_of(place: Location) -> Path:
+    return Path(place.file).resolve()
+
+
+def _paths(holder: Map) -> list[tuple[str, Location]]:
+    """The paths at `include`; nothing where it holds something else."""
+    value = holder.get("include")
+    if isinstance(value, str):
+        return [(value, holder.value_at["include"])]
+    if isinstance(value, Seq) and all(isinstance(one, str) for one in value):
+        return list(zip(value, value.value_at, strict=True))
+    return []

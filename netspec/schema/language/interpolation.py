@@ -1,0 +1,252 @@
+"""`${…}` in the texts of a document: found, evaluated over the document's `vars`, and put in place.
+
+A text that is exactly one `${…}` takes the value's type; otherwise values are written into the text. `$${` stands for
+a literal `${`. Variables may use each other in any order.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterator
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from netspec.errors import Location, Problem
+from netspec.schema.language.expressions import MAX_TEXT, Expression, Poisoned, Unknown
+from netspec.schema.language.formula import ExpressionError
+from netspec.schema.yaml.tree import Map, Seq, copied
+
+Part = str | tuple[int, Expression]
+"""A piece of text, or an expression and where in the text its first character is."""
+
+Scope = dict[str, Any]
+
+
+class Evaluator:
+    """Evaluates documents and collects what is wrong; `failed` holds the places whose value is therefore unknown."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.failed: set[Location] = set()
+
+    def scope(self, tree: Map, outer: Scope | None = None) -> Scope:
+        """Evaluate the `vars` of a document in place; the values by name, on top of those of `outer`."""
+        found = tree.get("vars")
+        if not isinstance(found, Map):
+            return dict(outer or {})
+        scope: Scope = dict(outer or {})
+        parts: dict[str, list[Part]] = {}
+        several: dict[str, set[str]] = {}  # lists and mappings, and what the texts in them use
+        for name, value in found.items():
+            scope[name] = Unknown()
+            if not name.isidentifier() or keyword.iskeyword(name):
+                self._add(
+                    f"`{name}` can't be the name of a variable",
+                    found.key_at[name],
+                    f"vars.{name}",
+                    expected="letters, digits and _, not starting with a digit",
+                )
+            elif isinstance(value, (bool, int, float)):
+                scope[name] = value
+            elif (
+                isinstance(value, str)
+                and (split := self._split(value, found.value_at[name], f"vars.{name}")) is not None
+            ):
+                parts[name] = split
+            elif isinstance(value, (Map, Seq)):
+                several[name] = set().union(*(variables_in(*text) for text in _texts(value)))
+        uses = {name: {used for one in split if not isinstance(one, str) for used in one[1].names()}
+                for name, split in parts.items()} | several  # fmt: skip
+        for name in self._ordered(found, uses):
+            if name in several:
+                self.evaluate(found[name], scope, f"vars.{name}", ())
+                scope[name] = self.known(found[name], found.value_at[name])
+                continue
+            value = self._join(found[name], parts[name], scope, found.value_at[name], f"vars.{name}")
+            scope[name] = value
+            if not isinstance(value, Unknown):
+                found[name] = value
+        return scope
+
+    def known(self, value: Any, place: Location) -> Any:
+        """The value that is written at `place`; `Unknown` where it, or anything in it, has none."""
+        if place in self.failed:
+            return Unknown()
+        inner = value.values() if isinstance(value, Map) else value if isinstance(value, Seq) else ()
+        places = value.value_at.values() if isinstance(value, Map) else value.value_at if isinstance(value, Seq) else ()
+        items = zip(inner, places, strict=True)
+        return Unknown() if any(isinstance(self.known(*item), Unknown) for item in items) else value
+
+    def evaluate(self, tree: Map | Seq, scope: Scope, path: str = "", skip: tuple[str, ...] = ("vars",)) -> None:
+        """Replace every text below `tree` by its value, in place; `skip` names keys of `tree` itself left alone."""
+        items = list(tree.items()) if isinstance(tree, Map) else list(enumerate(tree))
+        for step, value in items:
+            if step in skip:
+                continue
+            below = f"{path}.{step}" if path else str(step)
+            if isinstance(value, (Map, Seq)):
+                self.evaluate(value, scope, below, ())
+            elif isinstance(value, str) and "${" in value:
+                place = tree.value_at[step]  # type: ignore[index]  # the step is the container's own
+                tree[step] = self.text(value, scope, place, below)  # type: ignore[index]  # likewise
+
+    def text(self, text: str, scope: Scope, place: Location, path: str) -> Any:
+        """The value of one text; the text itself where it has none, and a problem."""
+        parts = self._split(text, place, path)
+        if parts is None:
+            return text
+        value = self._join(text, parts, scope, place, path)
+        return text if isinstance(value, Unknown) else value
+
+    def value(self, value: Any, scope: Scope, place: Location, path: str) -> Any:
+        """A value with all texts in it evaluated; what is given stays as it is."""
+        holder = Seq(place)
+        holder.add(copied(value), place)
+        self.evaluate(holder, scope, path, ())
+        return holder[0]
+
+    def _add(self, message: str, place: Location, path: str, **facts: Any) -> None:
+        self.problems.append(Problem(message, place, path, **facts))
+
+    def _ordered(self, found: Map, uses: dict[str, set[str]]) -> list[str]:
+        """The variables that are made of others, each after those it uses; cycles are reported and left out."""
+        uses = {name: used & set(uses) for name, used in uses.items()}
+        while True:
+            try:
+                return list(TopologicalSorter(uses).static_order())
+            except CycleError as error:
+                cycle: list[str] = list(reversed(error.args[1]))
+                start = min(cycle, key=list(found).index)
+                turn = cycle.index(start)
+                chain = [*cycle[turn:-1], *cycle[:turn], start] if turn else cycle
+                self.failed.add(found.value_at[start])
+                itself = len(chain) == 2
+                self._add(
+                    "a variable is defined by itself" if itself else "these variables are defined by each other",
+                    found.value_at[start],
+                    f"vars.{start}",
+                    got=" → ".join(chain),
+                )
+                for name in set(cycle):
+                    del uses[name]
+                    self.failed.add(found.value_at[name])
+                uses = {name: used - set(cycle) for name, used in uses.items()}
+
+    def _split(self, text: str, place: Location, path: str) -> list[Part] | None:
+        """Split a text into its parts; None, with a problem, if an expression in it is invalid."""
+        parts: list[Part] = []
+        start = 0
+        while (found := text.find("${", start)) >= 0:
+            if found > start and text[found - 1] == "$":
+                parts.append(text[start : found - 1] + "${")
+                start = found + 2
+                continue
+            parts.append(text[start:found])
+            end = _closing(text, found + 2)
+            try:
+                if end is None:
+                    raise ExpressionError("this `${` is not closed", -2, expected="a `}` after the expression")
+                parts.append((found + 2, Expression(text[found + 2 : end])))
+            except ExpressionError as error:
+                self._fail(error, text, found + 2, place, path)
+                return None
+            start = end + 1
+        return [part for part in (*parts, text[start:]) if part != ""]
+
+    def _join(self, text: str, parts: list[Part], scope: Scope, place: Location, path: str) -> Any:
+        values: list[Any] = []
+        for part in parts:
+            if isinstance(part, str):
+                values.append(part)
+                continue
+            offset, expression = part
+            try:
+                values.append(expression.evaluate(scope))
+            except Poisoned:
+                self.failed.add(place)
+                return Unknown()
+            except ExpressionError as error:
+                self._fail(error, text, offset, place, path)
+                return Unknown()
+        if len(values) == 1:
+            return copied(values[0])
+        for part, value in zip(parts, values, strict=True):
+            if not isinstance(value, (bool, int, float, str)):
+                offset = part[0] if isinstance(part, tuple) else 0
+                kind = "nothing (null)" if value is None else "a mapping" if isinstance(value, Map) else "a list"
+                self._fail(ExpressionError(f"{kind} can't be part of a text"), text, offset, place, path)
+                return Unknown()
+        joined = "".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
+        if len(joined) > max(MAX_TEXT, 2 * len(text)):
+            self._fail(ExpressionError("the text is too long"), text, 0, place, path)
+            return Unknown()
+        return joined
+
+    def _fail(self, error: ExpressionError, text: str, offset: int, place: Location, path: str) -> None:
+        self.failed.add(place)
+        there = inside(place, text, offset, error.offset)
+        self._add(error.message, there, path, expected=error.expected, hint=error.hint)
+
+
+def variables_in(text: str, place: Location) -> set[str]:
+    """The variables that a text uses; none where it can't be read, which its evaluation tells."""
+    parts = Evaluator()._split(text, place, "") or []
+    return {name for part in parts if not isinstance(part, str) for name in part[1].names()}
+
+
+def _texts(value: Any) -> Iterator[tuple[str, Location]]:
+    """The texts in a list or a mapping, with their places."""
+    items = (
+        ((value[key], place) for key, place in value.value_at.items())
+        if isinstance(value, Map)
+        else zip(value, value.value_at, strict=True)
+    )
+    for item, place in items:
+        if isinstance(item, str):
+            yield item, place
+        elif isinstance(item, (Map, Seq)):
+            yield from _texts(item)
+
+
+def _closing(text: str, start: int) -> int | None:
+    """Where the `}` is that ends the expression starting at `start`; quotes may hold others."""
+    quote = ""
+    for index in range(start, len(text)):
+        char = text[index]
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        elif char == "}":
+            return index
+    return None
+
+
+def inside(place: Location, text: str, start: int, offset: int) -> Location:
+    """The place of character `start + offset` of a text written at `place`.
+
+    Quotes, escapes and line breaks shift it, so the expression is looked for in the quoted line; the place of the
+    whole text where it isn't there as it stands.
+    """
+    body = text[max(0, start - 2) : start + 200].partition("}")[0].partition("\n")[0]
+    before = text[: max(0, start - 2)].count(body)
+    column = place.column - 1
+    for _ in range(before + 1):
+        column = place.text.find(body, column)
+        if column < 0:
+            return place
+        column += 1
+    return replace(place, column=column + min(2, start) + max(offset, -2))
+
+
+def escaped(value: Any) -> Any:
+    """The value as it has to be written so that it means itself; what is in a list or a mapping, likewise."""
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    if isinstance(value, (Map, Seq)):
+        new = copied(value)
+        for step, item in new.items() if isinstance(new, Map) else enumerate(new):
+            new[step] = escaped(item)
+        return new
+    return value

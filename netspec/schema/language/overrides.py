@@ -1,0 +1,225 @@
+"""Changes to a document from the command line (`solver.learning_rate=0.1`, `~train.max_epochs`) or from Python.
+
+They are made on the tree before expressions are evaluated, so that `vars.width=64` changes all that uses it. A path
+goes through mappings by key and through lists by an item's `name` or its position; where a key or a name has dots
+itself, the longest that exists is taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netspec.errors import Location, Problem, SpecError, did_you_mean, listing
+from netspec.schema.yaml.python_data import located, python_place
+from netspec.schema.yaml.reader import build
+from netspec.schema.yaml.scalars import DECIMAL
+from netspec.schema.yaml.tree import Map, Seq
+
+COMMAND_LINE = "<command line>"
+
+_TAGS = ("type", "source", "strategy")
+
+
+@dataclass(frozen=True)
+class Override:
+    """One change: the words of the path, and the new value (or that the key is to go)."""
+
+    path: tuple[str, ...]
+    value: Any
+    place: Location
+    """Where the value is written; `place.text` is the override as a whole."""
+    remove: bool = False
+
+    @property
+    def key_place(self) -> Location:
+        """Where the path is written."""
+        return Location(self.place.file, self.place.line, 1, self.place.text)
+
+
+def parse_overrides(arguments: Sequence[str], first: int = 1) -> list[Override]:
+    """The overrides of a command line, numbered from `first`. Raises `SpecError` with all that are wrong."""
+    found: list[Override] = []
+    problems: list[Problem] = []
+    for line, argument in enumerate(arguments, first):
+        try:
+            found.append(_parse(argument, line))
+        except SpecError as error:
+            problems += error.problems
+    if problems:
+        raise SpecError(problems)
+    return found
+
+
+def _parse(argument: str, line: int) -> Override:
+    place = Location(COMMAND_LINE, line, 1, argument)
+    remove = argument.startswith("~")
+    path, sign, text = argument.removeprefix("~").partition("=")
+    words = tuple(path.strip().split("."))
+    if not all(words) or (remove and sign) or (not remove and not sign):
+        raise SpecError(
+            f"invalid override `{argument}`",
+            location=place,
+            expected="`key.key=value`, or `~key.key` to remove a key",
+            hint=f"write `~{path}`, without a value" if remove and sign else None,
+        )
+    column = len(argument) - len(text) + 1
+    value_place = Location(COMMAND_LINE, line, column, argument)
+    return Override(words, None if remove else _value(text, value_place), value_place if sign else place, remove)
+
+
+def _value(text: str, place: Location) -> Any:
+    def at(line: int, column: int) -> Location:
+        # An argument is one line; a value with line breaks in it is placed at its start.
+        return place if line else Location(place.file, place.line, place.column + column, place.text)
+
+    flow = text.lstrip()[:1] in ("[", "{", '"', "'")
+    try:
+        value = build(text, at)
+    except SpecError:
+        if flow or DECIMAL.match(text.strip()):  # a number that is too large
+            raise
+        return text  # such as `Note: this`, which only a whole document would need to quote
+    return value if flow or not isinstance(value, (Map, Seq)) else text
+
+
+def overrides_from_mapping(mapping: Mapping[str, Any]) -> list[Override]:
+    """Overrides given in Python: `{"solver": {"learning_rate": 0.1}}` or `{"solver.learning_rate": 0.1}`.
+
+    A mapping changes the keys it names and leaves the others; one that says its `type` (`source`, `strategy`)
+    replaces the whole. Keys inside a mapping are taken as they are, dots and all.
+    """
+    found: list[Override] = []
+    for key, value in mapping.items():
+        path = tuple(key.split("."))
+        for below, leaf in _leaves(value, path):
+            place = python_place(".".join(below), leaf, len(found) + 1)
+            found.append(Override(below, located(leaf, place), place))
+    return found
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(value, Mapping) and value and not any(tag in value for tag in _TAGS):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, str(key)))
+    else:
+        yield path, value
+
+
+def apply_overrides(tree: Map, overrides: Sequence[str | Override], blocks: Collection[str] = ()) -> list[Problem]:
+    """Make the changes in `tree`, in order; the problems of those that can't be made.
+
+    `blocks` are the keys of mappings that the document may leave out: one that a path goes into is made.
+    Takes command-line texts as well as parsed overrides; texts that are not overrides raise `SpecError`.
+    """
+    texts = parse_overrides([item for item in overrides if isinstance(item, str)])
+    rest = iter(texts)
+    problems: list[Problem] = []
+    for override in [next(rest) if isinstance(item, str) else item for item in overrides]:
+        try:
+            _apply(tree, override, blocks)
+        except SpecError as error:
+            problems += error.problems
+    return problems
+
+
+def is_of_none(net: Map, path: Sequence[str]) -> bool:
+    """Whether a path is that of a layer which the document of a net, as it is written, does not have."""
+    layers = net.get("layers")
+    return (
+        len(path) > 1 and path[0] == "layers" and isinstance(layers, Seq) and _step(layers, tuple(path[1:]))[0] is None
+    )
+
+
+def _apply(tree: Map, override: Override, blocks: Collection[str]) -> None:
+    words = override.path
+    if words[0] in blocks and tree.get(words[0]) is None and len(words) > 1 and not override.remove:
+        tree.put(words[0], Map(override.key_place), override.key_place, override.key_place)
+    holder: Any = tree
+    walked: tuple[str, ...] = ()
+    while True:
+        step, used = _step(holder, words)
+        if used == len(words) or step is None:
+            break
+        walked, words, holder = (*walked, *words[:used]), words[used:], holder[step]
+    name = ".".join(words)
+    if isinstance(holder, Map):
+        if step is None and (override.remove or len(words) > 1):
+            absent = [] if walked or override.remove else [one for one in blocks if one not in holder]
+            raise _missing(override, words[0], walked, [*holder, *absent], "key")
+        key = name if step is None else str(step)
+        if override.remove:
+            holder.remove(key)
+        else:
+            holder.put(key, override.value, holder.key_at.get(key, override.key_place), override.place)
+    elif isinstance(holder, Seq):
+        if step is None:
+            known = [item["name"] for item in holder if isinstance(item, Map) and isinstance(item.get("name"), str)]
+            raise _missing(override, words[0], walked, known, "item", len(holder))
+        index = int(step)
+        if override.remove:
+            del holder[index], holder.value_at[index]
+        else:
+            holder[index], holder.value_at[index] = override.value, override.place
+    else:
+        raise SpecError(
+            f"`{'.'.join(walked)}` has no keys: it is {_kind(holder)}",
+            location=override.key_place,
+            path=".".join(override.path),
+            expected="a path to a value in a mapping or a list",
+            hint=f"set the whole: `{'.'.join(walked)}={{{name}: …}}`" if not override.remove else None,
+        )
+
+
+def _step(holder: Any, words: tuple[str, ...]) -> tuple[str | int | None, int]:
+    """The key or position in `holder` that the most words at the start of the path name, and how many they are."""
+    if isinstance(holder, Map):
+        known: dict[str, str | int] = {key: key for key in holder}
+    elif isinstance(holder, Seq):
+        known = {str(index): index for index in range(len(holder))}
+        for index in reversed(range(len(holder))):
+            name = holder[index].get("name") if isinstance(holder[index], Map) else None
+            if isinstance(name, str):
+                known[name] = index
+    else:
+        return None, 0
+    for count in range(len(words), 0, -1):
+        found = known.get(".".join(words[:count]))
+        if found is not None:
+            return found, count
+    return None, 0
+
+
+def _missing(
+    override: Override, word: str, walked: tuple[str, ...], known: list[str], kind: str, count: int | None = None
+) -> SpecError:
+    inside = f" in `{'.'.join(walked)}`" if walked else ""
+    expected = f"one of {listing(known)}" if known else None
+    if count is not None:
+        positions = _positions(count)
+        expected = f"{expected}, or {positions}" if expected else positions
+    hint = did_you_mean(word, known)
+    index = re.fullmatch(r"([^\[\]]+)((?:\[[^\[\]]+\])+)", word)
+    if index:
+        hint = f"an item of a list comes after a dot: `{'.'.join((*walked, *re.findall(r'[^][]+', word)))}`"
+    if hint is None and count is None and not override.remove:
+        hint = f"a new mapping is set as a whole: `{'.'.join((*walked, word))}={{…}}`"
+    return SpecError(
+        f"no {kind} `{word}`{inside}",
+        location=override.key_place,
+        path=".".join(override.path),
+        expected=expected,
+        hint=hint,
+    )
+
+
+def _positions(count: int) -> str:
+    if count > 1:
+        return f"a position from 0 to {count - 1}"
+    return "position 0" if count else "nothing: the list is empty"
+
+
+def _kind(value: Any) -> str:
+    return "nothing (null)" if value is None else f"the value {value!r}"

@@ -1,0 +1,190 @@
+"""The origin of each value of a spec, and the resolved spec with the origin at the end of each line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from netspec.errors import Location
+from netspec.schema.language.interpolation import escaped
+from netspec.schema.specs.paths import FilePath, absolute
+from netspec.schema.specs.spec import Spec
+from netspec.schema.yaml.python_data import PYTHON
+from netspec.schema.yaml.scalars import number, resolve
+from netspec.schema.yaml.tree import Map, Seq
+
+DEFAULT = "default"
+
+_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./]*(?:[ -]+[A-Za-z0-9_./]+)*\Z")
+_COMMENT_COLUMN = 44
+_MARK = "  # "
+
+
+def _nothing(_: Location) -> None:
+    """No origin is known but the place itself."""
+
+
+def origin(spec: Spec, field: str) -> str:
+    """Where a field's value (by its YAML name) comes from: `default`, `train.yaml:12`, `command line`, `python`."""
+    name = next(name for name, info in type(spec).model_fields.items() if field in (name, info.alias))
+    if name not in spec.model_fields_set:
+        return DEFAULT
+    tree = spec.written
+    return _words(tree.value_at[field] if tree is not None and field in tree else None)
+
+
+def _words(place: Location | None) -> str:
+    if place is None or place.file == PYTHON:
+        return "python"
+    if place.file.startswith("<"):
+        return place.file.strip("<>")
+    lines = [f"{one.file}:{one.line}" for one in (place, *(call.place for call in place.calls))]
+    return " ← ".join(dict.fromkeys(lines))
+
+
+def resolved_yaml(spec: Spec, told: Callable[[Location], str | None] = _nothing) -> str:
+    """The spec as one YAML document: the net inline, expressions evaluated, defaults filled in, absolute file paths.
+
+    Each line ends with a comment that says where its value comes from: what `told` knows of the place of its key, else
+    the place of its value. Reading it gives an equal spec.
+    """
+    writer = _Writer(told)
+    writer.spec(spec, 0, None)
+    return "".join(f"{text:<{_COMMENT_COLUMN}}{_MARK}{comment}\n" for text, comment in writer.lines)
+
+
+def told_origin(place: Location) -> str | None:
+    """What the line of a resolved spec says of where its value comes from; None where it says nothing."""
+    return place.text.rpartition(_MARK)[2].strip() if _MARK in place.text else None
+
+
+def canonical_yaml(spec: Spec) -> str:
+    """As `resolved_yaml`, without the comments: the same text wherever and however the spec was written."""
+    writer = _Writer()
+    writer.spec(spec, 0, None)
+    return "".join(f"{text}\n" for text, _ in writer.lines)
+
+
+def spec_sha256(spec: Spec) -> str:
+    """A fingerprint of what a spec says: of its `canonical_yaml`."""
+    return hashlib.sha256(canonical_yaml(spec).encode()).hexdigest()
+
+
+class _Writer:
+    """Collects lines and the comment of each. `place` is where the value was written; None for none."""
+
+    def __init__(self, told: Callable[[Location], str | None] = _nothing) -> None:
+        self.lines: list[tuple[str, str]] = []
+        self._told = told
+
+    def _origin(self, tree: Map | Seq, step: Any) -> str:
+        """Where a value of a document comes from."""
+        key_at: Mapping[Any, Location] = tree.key_at if isinstance(tree, Map) else {}
+        at = tree.value_at[step]
+        return self._told(key_at.get(step, at)) or _words(at)
+
+    def spec(self, spec: Spec, indent: int, place: Location | None, inherited: str | None = None) -> None:
+        """The fields of a spec; `inherited` is the comment for those of a spec that was not written as a mapping."""
+        tree = spec.written
+        for key, name in _ordered(spec):
+            value = getattr(spec, name)
+            if name not in spec.model_fields_set:
+                if value != "":  # stands for `none given`, and names may not be empty
+                    self._entry(f"{key}:", value, None, indent, None, DEFAULT)
+                continue
+            within = tree if tree is not None and key in tree else None
+            self._inside(f"{key}:", value, within, key, indent, place, inherited or _words(place))
+
+    def _entry(self, head: str, value: Any, raw: Any, indent: int, place: Location | None, comment: str) -> None:
+        """One `key:` or `-` with its value; `raw` is the part of the document that the value was made from."""
+        start = " " * indent + head
+        if _is_flow(value):
+            self.lines.append((f"{start} {_flow(value, place)}", comment))
+            return
+        if head != "-":
+            self.lines.append((start, comment))
+        first = len(self.lines)
+        below = indent + 2
+        if isinstance(value, Spec):
+            self.spec(value, below, place, comment)
+        elif isinstance(value, Mapping):
+            for key, item in ((str(key), item) for key, item in value.items()):  # a document's keys are texts
+                within: Map | Seq | None = raw if isinstance(raw, Map) and key in raw else None
+                self._inside(f"{_text(key)}:", item, within, key, below, place, comment)
+        else:
+            for index, item in enumerate(value):
+                within = raw if isinstance(raw, Seq) and len(raw) == len(value) else None
+                self._inside("-", item, within, index, below, place, comment)
+        if head == "-":  # the first line of an item follows its dash
+            text, own = self.lines[first]
+            self.lines[first] = (f"{start} {text.lstrip()}", own)
+
+    def _inside(
+        self, head: str, item: Any, within: Any, step: Any, indent: int, place: Location | None, comment: str
+    ) -> None:
+        """One entry of a mapping or a sequence; `within` is the part of the document that has it, if one has."""
+        if within is None:
+            self._entry(head, item, None, indent, place, comment)
+        else:
+            self._entry(head, item, within[step], indent, within.value_at[step], self._origin(within, step))
+
+
+def _ordered(spec: Spec) -> Iterable[tuple[str, str]]:
+    """YAML name and attribute of each field; what a reader looks for first comes first."""
+    names = {info.alias or name: name for name, info in type(spec).model_fields.items() if not info.exclude}
+    front = [key for key in ("netspec", "type", "source", "name") if key in names]
+    return [(key, names[key]) for key in (*front, *(key for key in names if key not in front))]
+
+
+def _is_flow(value: Any) -> bool:
+    """Whether a value is written on one line: a scalar, something empty, or a list of such."""
+    if isinstance(value, Spec):
+        return not type(value).model_fields
+    if isinstance(value, Mapping):
+        return not value
+    if isinstance(value, (list, tuple)):
+        return all(_is_flow(item) for item in value)
+    return True
+
+
+def _flow(value: Any, place: Location | None) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_flow(item, place) for item in value)}]"
+    if isinstance(value, (Mapping, Spec)):
+        return "{}"
+    if isinstance(value, FilePath):
+        return _text(escaped(str(absolute(value, place))))
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case float():
+            return number(value)
+        case str():
+            return _text(escaped(value))
+    raise TypeError(f"{value!r} can't be written in YAML")
+
+
+def _text(text: str) -> str:
+    """A text, quoted where it would be read as something else."""
+    if _PLAIN.match(text) and isinstance(resolve(text), str):
+        return text
+    return "".join(_visible(char) for char in json.dumps(text, ensure_ascii=False))
+
+
+def _visible(char: str) -> str:
+    """A character of a double-quoted text, escaped where YAML does not take it as it is."""
+    code = ord(char)
+    if 0x20 <= code < 0x7F or (code >= 0xA0 and char.isprintable()):
+        return char
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

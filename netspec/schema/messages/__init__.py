@@ -1,0 +1,1 @@
+"""Errors in specs: pydantic's findings and names of other frameworks, with hints."""

@@ -1,0 +1,26 @@
+"""JSON that every reader takes: the one writer for logs, `--json` and metadata."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from typing import Any
+
+
+def json_text(data: Any, indent: int | None = None) -> str:
+    """Format data as JSON, with null for nan and inf, which JSON lacks."""
+    try:
+        return json.dumps(data, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(data), indent=indent, allow_nan=False)
+
+
+def _finite(data: Any) -> Any:
+    match data:
+        case float():
+            return data if isfinite(data) else None
+        case dict():
+            return {key: _finite(value) for key, value in data.items()}
+        case list() | tuple():
+            return [_finite(value) for value in data]
+    return data

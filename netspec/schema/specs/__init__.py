@@ -1,0 +1,1 @@
+"""The spec classes: net, train and data files, and the registries of their members."""

@@ -1,0 +1,100 @@
+"""What a train file may say of its data: a source per split, batches, shuffling, transforms.
+
+A split is written flat, `{source: mnist, split: train, batch_size: 64, …}`: `source` picks the class, which inherits
+the fields common to all sources from `SplitFields` and adds its own.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, PositiveInt, ValidationError
+from pydantic_core import PydanticCustomError
+
+from netspec.schema.messages.pydantic_messages import truth_hint
+from netspec.schema.specs.spec import Member, Registry, Spec, describe, problem
+
+TRANSFORMS: Registry[Spec] = Registry("transform")
+AnyTransform = Annotated[Spec, Member(TRANSFORMS)]
+TOKENIZERS: Registry[Spec] = Registry("tokenizer")
+COLUMNS: Registry[Spec] = Registry("column")
+
+
+class ShuffleWindow(Spec):
+    """A random order that needs only some samples at a time: blocks of neighbours, and these mixed within a window."""
+
+    window: PositiveInt
+    """how many samples are mixed with each other; 1: none"""
+
+
+def _as_shuffle(value: Any) -> Any:
+    if isinstance(value, (bool, ShuffleWindow)):
+        return value
+    if not isinstance(value, dict):
+        raise problem(
+            "not a way to shuffle", expected="true, false, or `{window: 10000}`", got=describe(value),
+            hint=truth_hint(value),
+        )  # fmt: skip
+    try:
+        return ShuffleWindow.model_validate(value)
+    except ValidationError as error:
+        raise PydanticCustomError("nested", "{error}", {"error": error, "data": value, "cls": ShuffleWindow}) from None
+
+
+class SplitFields(Spec):
+    """What every data source has in YAML: how its samples become batches."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "batch": "here it is `batch_size`",
+        "type": "here it is `source`",
+        "transform": "here it is `transforms`, a list",
+        "transform_param": "`transform_param` is Caffe's name: here it is `transforms`, a list",
+        "preprocessing": "here it is `transforms`, a list",
+        "num_workers": "here it is `workers`",
+        "buffer_size": "here it is `shuffle: {window: …}`",
+        "ignore_errors": "here it is `on_error: skip`",
+        "seed": "`seed` belongs under `train`",
+        "epochs": "it belongs under `train`, as `max_epochs`",
+        "drop_last": "not needed: each sample is taken exactly once an epoch",
+    }
+
+    batch_size: PositiveInt
+    """samples in a batch, over all workers together"""
+    shuffle: Annotated[bool | ShuffleWindow, BeforeValidator(_as_shuffle)] = False
+    """draw the samples in a new random order every epoch; with `{window: 10000}` in an order that needs only that many
+    samples at a time, for data larger than memory"""
+    transforms: list[AnyTransform] = Field(default_factory=list)
+    """what is done to each sample, in order"""
+    inputs: dict[str, str] = Field(default_factory=dict)
+    """which field of the source feeds which input of the net, as `{net input: source field}`; default: same names"""
+    limit: PositiveInt | None = None
+    """use only the first N samples"""
+    prefetch: int = Field(default=2, ge=0, le=64)
+    """batches prepared ahead of the step, where preparing one takes long enough to be worth a thread"""
+    workers: PositiveInt | None = Field(default=None, le=256)
+    """threads that prepare batches, where that is worth a thread; default: as many as there are processors. Results do
+    not depend on it"""
+    on_error: Literal["error", "skip"] = "error"
+    """what a damaged sample does (a file that cannot be read, a value that is not finite, a label out of range): end
+    the run (`error`), or be left out and counted in the log (`skip`)"""
+
+    def known_samples(self) -> int | None:
+        """How many samples an epoch has, where the spec alone says it."""
+        return None
+
+
+SOURCES: Registry[SplitFields] = Registry("data source", tag="source")
+AnySource = Annotated[SplitFields, Member(SOURCES)]
+
+
+class DataSpec(Spec):
+    """The data of a training."""
+
+    foreign_fields: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("validation", "valid", "val", "eval"), "here it is `test`"
+    )
+
+    train: AnySource
+    """samples to learn from"""
+    test: AnySource | None = None
+    """samples to evaluate on"""

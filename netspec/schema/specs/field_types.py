@@ -1,0 +1,82 @@
+"""Types of fields: names, shapes of samples, amounts of memory."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, PositiveInt
+
+from netspec.schema.specs.spec import describe, problem
+
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_./:\-]*$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=200)]
+
+
+def as_names(value: Any) -> tuple[str, ...] | None:
+    """A name or a list of them as a tuple; None as it is."""
+    if value is None:
+        return None
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
+        raise problem("not a name, or a list of names", expected="a name, or a list of names", got=describe(value))
+    return tuple(names)
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(as_names, json_schema_input_type=str | list[str])]
+"""One name or a list of names; always a tuple once validated."""
+
+
+def _some_or_none(value: Any) -> Any:
+    """Names as a tuple; an empty list as none."""
+    return () if isinstance(value, (list, tuple)) and not value else as_names(value)
+
+
+NamesOrNone = Annotated[tuple[str, ...], BeforeValidator(_some_or_none, json_schema_input_type=str | list[str])]
+"""One name, or a list of names that may be empty; always a tuple once validated."""
+
+
+def _shape(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = [value]
+    if not isinstance(value, (list, tuple)):
+        raise problem(
+            "not a shape", expected="a list of sizes such as [1, 28, 28] (without the batch axis)", got=describe(value)
+        )
+    for index, size in enumerate(value):
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise problem(
+                "a shape holds whole numbers of 1 or more",
+                field=str(index),
+                expected="a list of sizes such as [1, 28, 28]",
+                got=describe(size),
+                hint="the batch axis is left out" if index == 0 and size in (None, -1) else None,
+            )
+    return tuple(value)
+
+
+Shape = Annotated[tuple[int, ...], BeforeValidator(_shape, json_schema_input_type=list[int])]
+
+
+UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+SIZE = rf"^[0-9]+(\.[0-9]+)? ?({'|'.join(UNITS)})$"
+
+
+def _bytes(value: object) -> object:
+    """A text with a unit as a number of bytes; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    if re.match(SIZE, value) is None:
+        raise problem(
+            "not an amount of memory", expected="bytes, or a number and a unit, such as `512MB` or `2GiB`",
+            got=describe(value), hint=f"units are {', '.join(UNITS)}",
+        )  # fmt: skip
+    number = value.rstrip("kKMGTiB ")
+    return int(float(number) * UNITS[value.removeprefix(number).strip()])
+
+
+Bytes = Annotated[
+    PositiveInt, BeforeValidator(_bytes, json_schema_input_type=PositiveInt | Annotated[str, Field(pattern=SIZE)])
+]
+"""An amount of memory: a number of bytes, or a text such as `2GiB`."""

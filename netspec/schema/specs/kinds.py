@@ -1,0 +1,224 @@
+"""The kinds of things a spec is made of: one registry each, and the fields that all members of a kind share.
+
+The members (what they compute) live in `layers/`, `solvers/` and `data/`; only what YAML may say of all of them is
+here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from netspec.schema.language.blocks import Condition, Repeat
+from netspec.schema.specs.data import COLUMNS, SOURCES, TOKENIZERS, TRANSFORMS
+from netspec.schema.specs.field_types import Name, Names
+from netspec.schema.specs.spec import Member, Registry, Spec, describe, problem
+
+Multiplier = Annotated[float, Field(ge=0)] | dict[str, Annotated[float, Field(ge=0)]]
+"""A factor for all parameters of a layer, or one for each parameter by its name (`{kernel: 1, bias: 2}`)."""
+
+
+CAFFE_PARAMS = tuple(
+    f"{word}_param"
+    for word in (
+        "convolution",
+        "pooling",
+        "inner_product",
+        "relu",
+        "dropout",
+        "batch_norm",
+        "concat",
+        "eltwise",
+        "embed",
+    )
+)
+
+
+RENORM = "not there: of small batches GroupNormalization and LayerNormalization need no statistics"
+LORA = "not there: a Dense of few `units` and one behind it, added to a frozen layer, are what it makes"
+KERNELS = "not needed: `netspec plan --kernels` tells which kernels are taken"
+
+REGULARIZERS: Registry[Spec] = Registry("regularizer")
+CELLS: Registry[Spec] = Registry("cell")
+
+
+class LayerFields(Spec):
+    """What every layer has in YAML, whatever its type."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("renorm", "renorm_clipping", "renorm_momentum"), RENORM),
+        **dict.fromkeys(("lora_rank", "lora_alpha"), LORA),
+        **dict.fromkeys(("use_cudnn", "flash_attention"), KERNELS),
+        "bottom": "`bottom` is Caffe's name: here it is `from`",
+        "top": "a layer's output goes by the layer's `name`; `top` is not needed",
+        "inputs": "here it is `from`",
+        "input": "here it is `from`",
+        "lr_mult": "here it is `learning_rate_multiplier`",
+        "decay_mult": "here it is `weight_decay_multiplier`",
+        "num_output": "`num_output` is Caffe's name: here it is `filters` (Conv2D) or `units` (Dense)",
+        "out_channels": "`out_channels` is PyTorch's name: here it is `filters`",
+        "out_features": "`out_features` is PyTorch's name: here it is `units`",
+        "in_channels": "not needed: it follows from what the layer reads",
+        "in_features": "not needed: it follows from what the layer reads",
+        "input_shape": "`input_shape` is Keras's name: shapes are declared under `inputs`",
+        "data_format": "not needed: data is channels-first, (batch, channels, height, width)",
+        "kernel": "here it is `kernel_size`",
+        "kernel_size": "here it is `pool_size`",
+        "stride": "here it is `strides`",
+        "pad": "here it is `padding`",
+        "dilation": "here it is `dilation_rate`",
+        "group": "here it is `groups`",
+        "bias": "here it is `use_bias`",
+        "bias_term": "`bias_term` is Caffe's name: here it is `use_bias`",
+        "p": "`p` is PyTorch's name: here it is `rate`",
+        "dropout_ratio": "`dropout_ratio` is Caffe's name: here it is `rate`",
+        "weight_filler": "`weight_filler` is Caffe's name: here it is `kernel_initializer`",
+        "bias_filler": "`bias_filler` is Caffe's name: here it is `bias_initializer`",
+        "eps": "here it is `epsilon`",
+        "quantization_config": "not there: weights are floats",
+        "reverse_dtype": "not there: all of a net is computed in one precision, which the train file says",
+        "weights": "not there: `init_from` of the train file says where first values come from",
+        "pool": "`pool` is Caffe's name: here the type says it, MaxPooling2D or AveragePooling2D",
+        "global_pooling": "`global_pooling` is Caffe's name: here it is a type, GlobalAveragePooling2D",
+        **dict.fromkeys(CAFFE_PARAMS, "not needed: write its fields next to `type`"),
+    }
+
+    name: Name = ""
+    """name of the layer and of its output; unique in the net. Default: the type in snake case and a number"""
+    from_: Names | None = Field(default=None, alias="from")
+    """the layers or inputs this layer reads; default: the layer above (the first layer reads the first input)"""
+    trainable: bool = True
+    """false: the parameters keep their values in training"""
+    share: Name | None = None
+    """name of an earlier layer of the same type whose parameters this layer uses"""
+    learning_rate_multiplier: Multiplier = 1.0
+    """factor on the learning rate of this layer's parameters; a single number, or one per parameter"""
+    weight_decay_multiplier: Multiplier = 1.0
+    """factor on the solver's weight decay for this layer's parameters; a single number, or one per parameter"""
+    activity_regularizer: Annotated[Spec, Member(REGULARIZERS)] | None = None
+    """penalty on the output, divided by the number of samples, added to the loss in training"""
+    repeat: Repeat = Field(default=None, exclude=True)
+    """number of copies of the layer, each of which reads the previous one; or variables with the value for each copy:
+    `{width: [64, 128]}`"""
+    if_: Condition = Field(default=None, alias="if", exclude=True)
+    """false: the layer is left out"""
+
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the layer's outputs, in order, if it has several: `lstm.state_h`.
+
+        Empty for a layer with one output, which has the layer's name. So does the first of several.
+        """
+        return ()
+
+
+Reduction = Literal["sum_over_batch_size", "mean", "mean_with_sample_weight", "sum", "batch_size", "full"]
+
+
+def _reduced(value: Any) -> Any:
+    if value in (None, "none"):
+        raise problem(
+            "a loss is one number",
+            expected=f"one of {', '.join(get_args(Reduction))}",
+            got=describe(value),
+            hint="Keras has the gradient of the `sum` there",
+        )
+    return value
+
+
+class LossOrMetricFields(Spec):
+    """Fields of all losses and metrics."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "bottom": "`bottom` is Caffe's name: here it is `from`",
+        "top": "the figure goes by its `name`; `top` is not needed",
+        "inputs": "here it is `from`",
+        "sample_weights": "here it is `sample_weight`: the name of an input or layer",
+        "ignore_label": "`ignore_label` is Caffe's name: here it is `ignore_class`",
+        "ignore_index": "`ignore_index` is PyTorch's name: here it is `ignore_class`",
+        "threshold": "here it is `thresholds`",
+        "top_k": "here it is `k`",
+        "eps": "here it is `epsilon`",
+        "num_labels": "not needed: it follows from the prediction",
+        "axis": "not needed: every number is judged by itself, and the mean is over all",
+    }
+    compares: ClassVar[bool] = True
+    """Whether it reads a prediction and a target, rather than a single value of the net."""
+
+    name: Name = ""
+    """name in logs; default: the type in snake case"""
+    from_: Names | None = Field(default=None, alias="from")
+    """the values to compare: `[prediction, target]`"""
+    sample_weight: Name | None = None
+    """name of the input or layer with the weights: one per sample, or one for each element of a sample"""
+
+
+class LossFields(LossOrMetricFields):
+    """Fields of all losses."""
+
+    foreign_fields: ClassVar[dict[str, str]] = {
+        "loss_weight": "`loss_weight` is Caffe's name: here it is `weight`",
+        "loss_param": "not needed: write its fields next to `type`",
+        "normalization": "here it is `reduction`: VALID is `mean`, BATCH_SIZE `batch_size`, FULL `full`, NONE `sum`",
+        "normalize": "here it is `reduction`: `mean` for true, `batch_size` for false",
+        "size_average": "here it is `reduction`: `mean` for true, `sum` for false",
+        "pos_weight": "here it is `class_weight`: `{1: …}`",
+    }
+
+    weight: float = 1.0
+    """factor of this loss in the total"""
+    reduction: Annotated[Reduction, BeforeValidator(_reduced)] = "sum_over_batch_size"
+    """how the losses of all elements of a batch are reduced: their mean (`sum_over_batch_size`, or `mean`), their sum
+    divided by the sum of the weights (`mean_with_sample_weight`), their `sum`, the sum divided by the number of samples
+    (`batch_size`), or by the number of all elements, including masked and ignored ones (`full`)"""
+
+
+class MetricFields(LossOrMetricFields):
+    """Fields of all metrics."""
+
+
+LAYERS: Registry[LayerFields] = Registry("layer")
+LOSSES: Registry[LossFields] = Registry("loss")
+METRICS: Registry[MetricFields] = Registry("metric")
+ACTIVATIONS: Registry[Spec] = Registry("activation")
+INITIALIZERS: Registry[Spec] = Registry("initializer")
+CONSTRAINTS: Registry[Spec] = Registry("constraint")
+SOLVERS: Registry[Spec] = Registry("solver")
+SCHEDULES: Registry[Spec] = Registry("schedule")
+STRATEGIES: Registry[Spec] = Registry("strategy", tag="strategy")
+CALLBACKS: Registry[Spec] = Registry("callback")
+STRATEGIES.lives_in("netspec.distributed.strategies")  # not imported before a spec names a strategy
+CALLBACKS.lives_in("netspec.training.callbacks")
+
+AnyLayer = Annotated[LayerFields, Member(LAYERS)]
+AnyEntry = Annotated[
+    LayerFields, Member(LAYERS), WithJsonSchema({"x-netspec-registry": "layer", "x-netspec-entry": True})
+]
+"""A layer; in a file that editors complete, also what stands for several."""
+AnyLoss = Annotated[LossFields, Member(LOSSES)]
+AnyMetric = Annotated[MetricFields, Member(METRICS)]
+AnySolver = Annotated[Spec, Member(SOLVERS)]
+AnyStrategy = Annotated[Spec, Member(STRATEGIES)]
+AnyCallback = Annotated[Spec, Member(CALLBACKS)]
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    registry.kind: registry
+    for registry in (
+        LAYERS,
+        LOSSES,
+        METRICS,
+        ACTIVATIONS,
+        INITIALIZERS,
+        REGULARIZERS,
+        CONSTRAINTS,
+        CELLS,
+        SOLVERS,
+        SCHEDULES,
+        STRATEGIES,
+        CALLBACKS,
+        SOURCES,
+        TRANSFORMS,
+        TOKENIZERS,
+        COLUMNS,
+    )
+}

@@ -1,0 +1,59 @@
+"""`FilePath`: a field that names a file, relative to the file it is written in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import core_schema
+
+from netspec.errors import Location
+from netspec.schema.specs.spec import Spec
+
+
+class FilePath(str):
+    """The text of a path as it was written; `resolve_path` makes it absolute."""
+
+    __slots__ = ()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Text that is not empty."""
+        return core_schema.no_info_after_validator_function(cls, core_schema.str_schema(strict=True, min_length=1))
+
+
+def absolute(text: str, written: Location | None) -> Path:
+    """The absolute path of `text`, relative to the folder of the file it was `written` in.
+
+    What came from the command line or from Python is relative to the current folder; `~` is the home folder.
+    """
+    in_file = written is not None and not written.file.startswith("<")
+    folder = Path(written.file).parent if written is not None and in_file else Path()
+    return (folder / Path(text).expanduser()).absolute()
+
+
+def resolve_path(spec: Spec, *path: str | int) -> Path:
+    """The absolute path in the field at `path` of `spec`."""
+    value: Any = spec
+    for step in path:
+        value = getattr(value, step) if isinstance(value, Spec) and isinstance(step, str) else value[step]
+    return absolute(str(value), spec.where(*path))
+
+
+def files_named_in(spec: Spec) -> list[str]:
+    """The absolute paths in all fields of `spec` that name files, including lists and mappings."""
+    return [
+        str(resolve_path(spec, *path))
+        for path in _key_paths([], {name: getattr(spec, name) for name in type(spec).model_fields})
+    ]
+
+
+def _key_paths(above: list[str | int], value: Any) -> Iterator[list[str | int]]:
+    """Yield the keys and indices that lead to each `FilePath` in nested values."""
+    if isinstance(value, FilePath):
+        yield above
+    elif isinstance(value, (dict, list)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _key_paths([*above, key], item)

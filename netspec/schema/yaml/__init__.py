@@ -1,0 +1,1 @@
+"""The YAML reader: text → a tree of located values."""

@@ -1,0 +1,51 @@
+"""Values as YAML on one line, as a person would write them: `{type: Conv2D, kernel_size: [3, 3]}`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from netspec.schema.yaml.scalars import looks_quoted, number
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./-]+(:[A-Za-z0-9_./-]+)*\Z")
+_OTHER_PARSERS = {"yes", "no", "on", "off"}  # truth values to YAML 1.1
+
+
+def flow(value: Any) -> str:
+    """Mappings, lists, texts, numbers, truth values and None, nested as they may be."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case int():
+            return repr(value)
+        case float():
+            return number(value)
+        case Mapping():
+            return "{" + ", ".join(f"{_key(key)}: {flow(item)}" for key, item in value.items()) + "}"
+        case Sequence() if not isinstance(value, str):
+            return "[" + ", ".join(map(flow, value)) + "]"
+    return plain(str(value))
+
+
+def _key(key: str | int) -> str:
+    return str(key) if isinstance(key, int) else plain(key)
+
+
+def plain(text: str) -> str:
+    """A text without quotes wherever every reader of YAML takes it for that text."""
+    is_plain = _PLAIN.match(text) and text[0] != "-" and not looks_quoted(text) and text.lower() not in _OTHER_PARSERS
+    return text if is_plain else json.dumps(text)
+
+
+def item(value: Mapping[str, Any], indent: int, width: int) -> list[str]:
+    """Format an item of a list: on one line if it fits into `width`, else one line per key."""
+    start = " " * indent
+    line = f"{start}- {flow(value)}"
+    if len(line) <= width:
+        return [line]
+    first, *rest = (f"{key}: {flow(one)}" for key, one in value.items())
+    return [f"{start}- {first}", *(f"{start}  {text}" for text in rest)]

@@ -1,0 +1,77 @@
+"""ASGD: gradient descent with a decaying rate and an average of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from netspec.graph.ops.elementwise import Maximum, Pow, cast, scalar
+from netspec.graph.value import Value
+from netspec.schema.specs.kinds import SOLVERS
+from netspec.solvers.averaging import AVERAGE
+from netspec.solvers.base import SolverSpec
+from netspec.solvers.scaling import AddDecayedWeights
+from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Transform, Updates, for_each
+
+
+@dataclass(frozen=True)
+class DescendAveraged(Transform):
+    """u ← -η · (u + lambd · w), with η = lr / (1 + lambd · lr · (t - 1))^alpha
+
+    average ← average + μ · (w + u - average), with μ = 1 / max(1, t - 1 - t0): the weights up to step t0 + 2.
+    """
+
+    lambd: float
+    alpha: float
+    t0: float
+
+    def init(self, param: Param) -> Declared:
+        return {AVERAGE: Kept(None)}
+
+    def evaluated(self, param: Param) -> str | None:
+        return AVERAGE
+
+    def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
+        done = step.count - 1.0
+        share = 1.0 / Maximum()(done - self.t0, scalar(1.0, step.count.dtype))
+
+        def rule(param: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            dtype = update.dtype
+            rate = step.rate(param)
+            rate = rate * Pow(-self.alpha)(1.0 + self.lambd * rate * cast(done, dtype))
+            change = -rate * (update + self.lambd * param.value)
+            moved = param.value + change
+            return change, {AVERAGE: own[AVERAGE] + (moved - own[AVERAGE]) * cast(share, dtype)}
+
+        return for_each(updates, slots, step, rule)
+
+
+@SOLVERS.register
+class ASGD(SolverSpec):
+    """Averaged stochastic gradient descent: the rate decays, and weights are averaged from step `t0` on.
+
+    g ← ∂loss/∂w + weight_decay · w; η = lr / (1 + lambd · lr · (t - 1))^alpha; w ← w - η · (g + lambd · w);
+    average ← average + (w - average) / max(1, t - 1 - t0), t = 1 at the first update. Evaluation and saved weights use
+    the average, which equals the weights until t0. Polyak and Juditsky 1992, "Acceleration of stochastic
+    approximation by averaging"; PyTorch's ASGD, whose η lags one step behind a scheduled lr (Keras has none).
+    """
+
+    type: Literal["ASGD"] = "ASGD"
+    averages: ClassVar[bool] = True
+    lambd: float = Field(default=1e-4, ge=0)
+    """decay of the weights in each step, and of the rate"""
+    alpha: float = Field(default=0.75, ge=0)
+    """exponent of the decay of the rate"""
+    t0: float = Field(default=1e6, ge=0)
+    """the step from which the weights are averaged"""
+    samples: ClassVar = (
+        {},
+        {"learning_rate": 0.1, "lambd": 0.05, "alpha": 0.5, "t0": 3, "weight_decay": 0.01},
+        {"learning_rate": 0.1, "lambd": 0.5, "t0": 0},
+    )
+
+    def transforms(self) -> Sequence[Transform]:
+        return [AddDecayedWeights(self.weight_decay), DescendAveraged(self.lambd, self.alpha, self.t0)]

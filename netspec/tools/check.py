@@ -1,0 +1,171 @@
+"""Check a spec without its data: fields, names, shapes, gradients, the update, its inputs, and an export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from netspec.compile import NetGraph, build
+from netspec.errors import InputError, Problem, by_place, did_you_mean, listing
+from netspec.graph.graph import Graph, topological_order
+from netspec.graph.types import DType
+from netspec.schema.load import Overrides, Source
+from netspec.schema.specs.expect import NetExpectation
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.train import TrainSpec
+from netspec.tools.specs import load_spec, net_of, precision_of
+
+TRAINING = "training"
+"""The form of an exported net that other programs train further."""
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """A spec without mistakes, in figures."""
+
+    kind: str
+    """`net` or `training`."""
+    name: str
+    layers: int
+    parameters: int
+    """Number of elements of all parameters, trained or not; moving statistics do not count."""
+    notes: tuple[str, ...] = ()
+    """What an export to the format asked for would leave out."""
+
+
+@dataclass(frozen=True)
+class _Export:
+    """A format that a net is to be exported to."""
+
+    format: str
+    batch: int | None
+    opset: int | None
+    form: str | None
+
+
+def check(
+    source: Source,
+    *,
+    overrides: Overrides = (),
+    export: str | None = None,
+    batch_size: int | None = None,
+    opset: int | None = None,
+    form: str = "inference",
+    note: Callable[[str], object] | None = None,
+) -> CheckReport:
+    """Check a net or training file as far as possible without data and weights.
+
+    With `export`, the name of a format such as `"onnx"`, the check includes everything that the format cannot express;
+    `batch_size`, `opset` and `form` are those of the export. `note` is called with each note on the export, also if
+    the check fails.
+
+    Raises `InputError` with all mistakes.
+
+        >>> netspec.check("train.yaml").parameters
+    """
+    if form not in ("inference", TRAINING):
+        raise InputError("--form is unknown", expected="inference or training", got=repr(form))
+    if export is None and (batch_size is not None or opset is not None or form == TRAINING):
+        raise InputError("--batch-size, --opset and --form describe an export", hint="name its format: `--export onnx`")
+    wanted = _Export(export, batch_size, opset, TRAINING if form == TRAINING else None) if export is not None else None
+    spec = load_spec(source, overrides)
+    notes: list[str] = []
+
+    def keep(text: str) -> None:
+        notes.append(text)
+        if note is not None:
+            note(text)
+
+    problems: dict[Problem, Problem] = {}  # a problem of several forms of the net is reported once, whatever its notes
+    for run in _checks(spec, wanted, keep):
+        try:
+            run()
+        except InputError as error:
+            for problem in error.problems:
+                problems.setdefault(replace(problem, notes=()), problem)
+    if problems:
+        raise InputError(sorted(problems.values(), key=by_place))
+    net = net_of(spec)
+    states = build(net, 1, training=False, dtype=precision_of(spec), with_losses=False).builder.states.values()
+    name = (spec.name if isinstance(spec, TrainSpec) else None) or net.name
+    kind = "training" if isinstance(spec, TrainSpec) else "net"
+    parameters = sum(state.value.type.size for state in states if state.role == "parameter")
+    return CheckReport(kind, name, len(net.layers), parameters, tuple(notes))
+
+
+def _checks(
+    spec: NetSpec | TrainSpec, export: _Export | None, note: Callable[[str], object]
+) -> Iterator[Callable[[], object]]:
+    """Functions that raise `InputError` if the spec is wrong."""
+    net, dtype = net_of(spec), precision_of(spec).compute_dtype
+    yield lambda: build(net, 1, training=False, dtype=dtype)
+    yield lambda: check_net(net, dtype)
+    if isinstance(spec, TrainSpec):
+        from netspec.tools.check_training import check_training  # a net needs neither passes nor solvers
+
+        yield lambda: check_training(spec)
+    elif net.losses:
+        yield lambda: build(net, 1, training=True, dtype=dtype)
+    if export is not None:
+        wanted = export
+        yield lambda: _check_export(spec, wanted, note)
+
+
+def _check_export(spec: NetSpec | TrainSpec, export: _Export, note: Callable[[str], object]) -> None:
+    """Raise `InputError` with everything that the format cannot express; call `note` with what it leaves out."""
+    from netspec.exchange.formats.registry import Exportable, ExportOptions, format_to_check
+
+    net, dtype = net_of(spec), precision_of(spec).compute_dtype
+    options = ExportOptions(export.batch, export.opset, export.form)
+
+    def graph_for(size: int) -> Graph:
+        if export.form == TRAINING:
+            from netspec.compile import training_form
+
+            return training_form(build(net, size, training=True, dtype=dtype))
+        built = build(net, size, training=False, dtype=dtype, with_losses=False)
+        return Graph(built.outputs, named=built.values)
+
+    made = Exportable(net, {}, graph_for, spec if isinstance(spec, TrainSpec) else None)
+    lost = format_to_check(export.format, options).checks(made, options)
+    for told in lost.notes:
+        note(told)
+    if lost.problems:
+        raise InputError(lost.problems)
+
+
+def check_net(net: NetSpec, dtype: DType) -> None:
+    """Compare a net with what it says under `expect`. Raises `InputError` with all that is otherwise."""
+    if net.expect is None:
+        return
+    built = build(net, 1, training=False, dtype=dtype, with_losses=False)
+    problems = list(_problems(net.expect, built))
+    if problems:
+        raise InputError(problems)
+
+
+def _problems(expect: NetExpectation, built: NetGraph) -> Iterator[Problem]:
+    for name, shape in expect.outputs.items():
+        path = f"expect.outputs.{name}"
+        if name not in built.values:
+            known = list(built.values)
+            yield Problem(f"`{name}` is not an output of a layer", expect.where("outputs", name, key=True), path,
+                          expected=f"one of {listing(known)}", hint=did_you_mean(name, known))  # fmt: skip
+        elif built.values[name].shape[1:] != shape:
+            got = str(list(built.values[name].shape[1:]))
+            place = expect.where("outputs", name)
+            yield Problem(f"the output of `{name}` has another shape", place, path, expected=str(list(shape)), got=got)
+    states = [info.value.type.size for info in built.builder.states.values() if info.role == "parameter"]
+    if expect.parameters is not None and sum(states) != expect.parameters:
+        yield Problem("the net has another number of parameters", expect.where("parameters"), "expect.parameters",
+                      expected=f"{expect.parameters:,}", got=f"{sum(states):,}")  # fmt: skip
+    flops = _flops(built)
+    if expect.max_flops is not None and flops > expect.max_flops:
+        yield Problem("the net needs more operations for a sample", expect.where("max_flops"), "expect.max_flops",
+                      expected=f"at most {expect.max_flops:,.0f}", got=f"{flops:,}")  # fmt: skip
+
+
+def _flops(built: NetGraph) -> int:
+    """Operations that the outputs take, in the forward direction."""
+    nodes = [node for node in topological_order(built.outputs.values()) if not node.op.traits.source]
+    return sum(node.op.flops(*(value.type for value in node.inputs)) for node in nodes if not node.op.traits.view)

@@ -1,0 +1,104 @@
+"""What can be known of a training without its data: that the update can be made, and which inputs are fed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from netspec.backends.device_registry import open_device
+from netspec.compile import Compiler, ProgramKind
+from netspec.data.base import Dataset, FieldType, Source, Transform
+from netspec.data.input_binding import match_feeds
+from netspec.data.pipeline import Pipeline
+from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.schema.specs.data import SplitFields
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.paths import resolve_path
+from netspec.schema.specs.train import TrainSpec
+from netspec.solvers.base import SolverSpec
+from netspec.tools.specs import precision_of
+from netspec.training.evaluation import wanted_inputs
+
+
+def check_training(spec: TrainSpec) -> None:
+    """Build the update, and see that the data feeds the net. Raises `InputError` with all that is wrong."""
+    assert isinstance(spec.solver, SolverSpec)
+    problems: list[Problem] = []
+    for path, split in _splits(spec):
+        problems += _unknown_inputs(spec.net, path, split)
+    compiler: Compiler | None = None
+    try:
+        opened = open_device("null", spec.compile.autotune, spec.compile.rounding)
+        computed = precision_of(spec).compute_dtype  # which device has its types of memory is another question
+        compiler = Compiler(spec.net, solver=spec.solver, dtype=computed, device=opened, loop=spec.train)
+    except InputError as error:
+        problems += error.problems
+    if compiler is not None and spec.init_from is not None and resolve_path(spec.init_from, "file").is_file():
+        from netspec.training.transfer import plan_transfer
+
+        try:
+            plan_transfer(spec, compiler)
+        except InputError as error:
+            problems += error.problems
+    if problems or compiler is None:
+        raise InputError(problems)
+    for path, split in _splits(spec):
+        try:
+            _check_feeds(compiler, path, split)
+        except InputError as error:
+            problems += [replace(problem, path=f"{path}.{problem.path}") for problem in error.problems]
+    if problems:
+        raise InputError(problems)
+
+
+def _splits(spec: TrainSpec) -> Iterator[tuple[str, SplitFields]]:
+    yield "data.train", spec.data.train
+    if spec.data.test is not None:
+        yield "data.test", spec.data.test
+
+
+def _check_feeds(compiler: Compiler, path: str, split: SplitFields) -> None:
+    assert isinstance(split, Source)
+    if split.known_fields() is not None:  # the rest needs NumPy
+        from netspec.tools.check_training import check_feeds
+
+        check_feeds(compiler, split, ProgramKind.TEST if path == "data.test" else compiler.batch_program)
+
+
+def _unknown_inputs(net: NetSpec, path: str, split: SplitFields) -> Iterator[Problem]:
+    """The inputs that a split says it feeds must be inputs of the net."""
+    for name in split.inputs:
+        if name not in net.inputs:
+            yield Problem(
+                f"the net has no input `{name}`",
+                split.where("inputs", name, key=True),
+                f"{path}.inputs.{name}",
+                expected=f"one of {listing(list(net.inputs))}",
+                hint=did_you_mean(name, net.inputs),
+            )
+
+
+class Announced(Dataset):
+    """A dataset of one sample whose fields are known; it is never read."""
+
+    digest = ""
+
+    def __init__(self, fields: Mapping[str, FieldType]) -> None:
+        self.fields = fields
+
+    def __len__(self) -> int:
+        return 1
+
+
+def check_feeds(compiler: Compiler, split: SplitFields, purpose: ProgramKind) -> None:
+    """Compare the fields of a split, after its transforms, with the inputs that the net's programs read.
+
+    Raises `InputError` with all that do not match. What a transform learns from data does not change a field's type.
+    """
+    assert isinstance(split, Source)
+    fields = split.known_fields()
+    waiting = [isinstance(one, Transform) and (one.needs_data or one.needs_classes) for one in split.transforms]
+    if fields is None or any(waiting):
+        return
+    pipeline = Pipeline(Announced(fields), split, seed=0)
+    match_feeds(pipeline.fields, wanted_inputs(compiler, [purpose]), split, known=compiler.spec.inputs)

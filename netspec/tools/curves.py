@@ -1,0 +1,114 @@
+"""What `netspec plot` draws: the learning rates of a training to come, the figures of a run from its log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from netspec.data.base import Source
+from netspec.errors import InputError, Problem
+from netspec.schema.specs.train import TrainSpec
+from netspec.solvers.base import SolverSpec
+from netspec.solvers.schedules.base import ScheduleSpec
+from netspec.tools.charts import Chart, Curve, Scale
+
+MOST_POINTS = 2000
+"""Steps that a curve shows, evenly spread where there are more."""
+LOG = "log.jsonl"
+
+
+def schedule_charts(spec: TrainSpec, scale: Scale) -> list[Chart]:
+    """Charts of the learning rates and of scheduled momenta. Raises `InputError` if the number of steps is unknown."""
+    assert isinstance(spec.solver, SolverSpec)
+    total = steps_of(spec)
+    stride = max(1, -(-total // MOST_POINTS))
+    steps = sorted({*range(0, total, stride), total - 1})
+    charts = {"learning rate": _schedules(spec.solver), "momentum": _momenta(spec.solver)}
+    curves = {title: [_planned(*one, steps, total) for one in several] for title, several in charts.items()}
+    return [Chart(title, "step", several, scale) for title, several in curves.items() if several]
+
+
+def _planned(name: str, schedule: ScheduleSpec, steps: Sequence[int], total: int) -> Curve:
+    """The values of a schedule at some steps, with notes on what may differ in the run."""
+    values = [schedule.value(step, total) for step in steps]
+    notes = [f"before any reduction: it watches `{schedule.watches}`"] if schedule.watches else []
+    notes += [f"never reached: {what}" for what in schedule.beyond(total)]
+    return Curve(name, [step + 1 for step in steps], values, "; ".join(notes))
+
+
+def _momenta(solver: SolverSpec) -> Iterator[tuple[str, ScheduleSpec]]:
+    """Momenta that are scheduled, of the solver and of solvers of groups, each with its label."""
+    yield from solver.scheduled_momenta().items()
+    for group in solver.groups:
+        if isinstance(group.solver, SolverSpec):
+            for schedule in group.solver.scheduled_momenta().values():
+                yield ", ".join(group.match), schedule
+
+
+def _schedules(solver: SolverSpec) -> Iterator[tuple[str, ScheduleSpec]]:
+    """The solver's schedule, and those of groups that have their own, each with what to call it."""
+    yield "learning_rate", solver.learning_rate
+    for group in solver.groups:
+        own = group.solver if isinstance(group.solver, SolverSpec) else group
+        if own.learning_rate is not None:
+            yield ", ".join(group.match), own.learning_rate
+
+
+def steps_of(spec: TrainSpec) -> int:
+    """How many steps a training has; with `max_epochs` its data is opened, and counted.
+
+    Raises `InputError` where that can't be read.
+    """
+    loop, split = spec.train, spec.data.train
+    if loop.max_steps is not None:
+        return loop.max_steps
+    assert isinstance(split, Source)
+    try:
+        samples = min(len(split.open(seed=loop.seed)), split.limit or 2**63)
+    except InputError as error:
+        place, path = loop.where("max_epochs"), "train.max_epochs"
+        hint = "or say the length in steps: `~train.max_epochs train.max_steps=1000`"
+        told = Problem("`max_epochs` can't be counted in steps", place, path, expected="the training data", hint=hint)
+        raise InputError([*error.problems, told]) from None
+    return (loop.max_epochs or 0) * -(-samples // (split.batch_size * loop.accumulate))
+
+
+def run_charts(folder: Path, scale: Scale) -> list[Chart]:
+    """Losses and metrics of a run, one chart for each figure, from its log. Raises `InputError` where it has none."""
+    events = _logged(folder)
+    losses = [_curve("training", events["log"], "loss"), _curve("test", events["test"], "loss")]
+    charts = [Chart("loss", "step", [curve for curve in losses if curve.xs], scale)]
+    metrics = {step: event.get("metrics", {}) for step, event in events["test"].items()}
+    names = dict.fromkeys(name for known in metrics.values() for name in known)
+    return charts + [Chart(name, "step", [_curve("test", metrics, name)], scale) for name in names]
+
+
+def scheduled_charts(folder: Path, scale: Scale) -> list[Chart]:
+    """The learning rate and the scheduled momentum of a run, from its log. Raises `InputError` if it has no figures."""
+    log = _logged(folder)["log"]
+    charts = [Chart("learning rate", "step", [_curve("run", log, "learning_rate")], scale)]
+    momentum = _curve("run", log, "momentum")
+    return [*charts, Chart("momentum", "step", [momentum], scale)] if momentum.xs else charts
+
+
+def _curve(name: str, figures: dict[int, dict[str, Any]], key: str) -> Curve:
+    known = {step: one[key] for step, one in sorted(figures.items()) if isinstance(one.get(key), (int, float))}
+    return Curve(name, list(known), list(known.values()))
+
+
+def _logged(folder: Path) -> dict[str, dict[int, dict[str, Any]]]:
+    """The events `log` and `test` of a run by their steps; the last of a step that a resumed run did again."""
+    path, found = folder / LOG, {"log": dict[int, dict[str, Any]](), "test": dict[int, dict[str, Any]]()}
+    if not path.is_file():
+        raise InputError(f"{folder} is not the folder of a run", expected=f"a folder with a file {LOG}")
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError):  # a line that a killed process left half written
+            event = json.loads(line)
+            if isinstance(event, dict) and event.get("event") in found and isinstance(event.get("step"), int):
+                found[event["event"]][event["step"]] = event
+    if not any(found.values()):
+        raise InputError(f"the log of {folder} has no figures yet", expected="a training that came to its first step")
+    return found

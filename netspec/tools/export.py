@@ -1,0 +1,347 @@
+"""Export a model to a file of any writable format, and compare the file with the model before it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec import __version__
+from netspec.backends.program import Program
+from netspec.compile import NEW, Compiler, ProgramKind, make_plan
+from netspec.errors import InputError, RunError
+from netspec.exchange.files import staging, sync_folder
+from netspec.exchange.formats.native.hdf5 import CHECKPOINT, CheckpointFile, read_checkpoint
+from netspec.exchange.formats.native.hdf5_file import read_block
+from netspec.exchange.formats.onnx.exporting import ExportReport, export_verified
+from netspec.exchange.formats.onnx.verify import TOLERANCE
+from netspec.exchange.formats.registry import (
+    ONNX,
+    OWN,
+    Exportable,
+    ExportOptions,
+    Format,
+    check_options,
+    format_of,
+    format_to_write,
+)
+from netspec.exchange.interface import ImportOptions, notes_of_not_finite
+from netspec.exchange.numeric_diff import Gap
+from netspec.graph.graph import Graph
+from netspec.graph.ops.random import RNG_INPUT
+from netspec.schema.language.provenance import spec_sha256
+from netspec.schema.load import Overrides, Source, load_train
+from netspec.schema.plain_json import json_text
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.train import TrainSpec
+from netspec.schema.yaml.reader import parse_yaml
+from netspec.tools.check import TRAINING
+from netspec.tools.diff import compare_models
+from netspec.tools.model_inputs import import_options, open_any, read_npz, spec_and_weights, unapplied_transforms
+from netspec.tools.specs import load_spec, net_of, precision_of
+from netspec.training.inputs import check_inputs
+from netspec.training.model import Model, count_elements, load
+from netspec.training.preprocessing import PreprocessingRecord
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+SLOT = "slot"
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """The files of an exported model."""
+
+    files: tuple[Path, ...]
+    """The files written; the first is the one asked for."""
+    format: str
+    """Name of the format, such as `onnx`."""
+    parameters: int
+    """Number of elements of all parameters."""
+    statistics: int
+    """Number of elements of all moving statistics."""
+    notes: tuple[str, ...] = ()
+    """What the file cannot hold, and other remarks."""
+    report: ExportReport | None = None
+    """Details of an ONNX model."""
+    difference: Gap | None = None
+    """Difference between the results of the file, read again, and of the model; None if they were not compared."""
+    transforms: tuple[str, ...] = ()
+    """Transforms of the training that the exported model does not contain, each as a line."""
+
+
+def export(
+    source: Source,
+    path: str | Path,
+    *,
+    weights: str | Path | None = None,
+    overrides: Overrides = (),
+    batch_size: int | None = None,
+    opset: int | None = None,
+    form: str = "inference",
+    inputs: str | Path | Mapping[str, Any] | None = None,
+    tolerance: float | None = None,
+) -> ExportResult:
+    """Export a net with weights to ONNX, Keras, Caffe or another format, chosen by the suffix of `path`.
+
+    `source` is a run directory, a net file or a training file; `weights` names a weights file or a checkpoint, and a
+    run directory brings its own. `batch_size` fixes the batch size, which is left open by default; `opset` is the
+    operator set and `form="training"` the form with losses, both of ONNX. The file is compared with the model: an
+    ONNX file in onnxruntime, on random inputs and on `inputs` (arrays by name, or an `.npz` file), any other file by
+    reading it back; the largest relative difference allowed is `tolerance` (0.0001).
+
+    Raises `InputError` if the format cannot express the net, `RunError` if the results differ. Nothing is written then.
+
+        >>> netspec.export("runs/lenet_mnist", "lenet.onnx").files
+    """
+    spec_file, weights_file = spec_and_weights(source, weights)
+    if tolerance is not None and not 0 < tolerance < inf:
+        raise InputError("--tolerance must be a finite number above 0", got=str(tolerance))
+    if form not in ("inference", TRAINING):
+        raise InputError("--form is unknown", expected="inference or training", got=repr(form))
+    target = Path(path)
+    format_to_write(target)  # before anything is compiled
+    spec = load_spec(spec_file, overrides)
+    precision = precision_of(spec).compute_dtype  # a file stores the type of the computation
+    model = load(net_of(spec), weights_file, device="cpu", precision=str(precision))
+    samples = read_npz(Path(inputs)) if isinstance(inputs, (str, Path)) else inputs
+    return write_model(
+        model, spec, target, model.preprocessing.or_declared_in(spec), checkpoint=checkpoint_in(weights_file),
+        batch=batch_size, opset=opset, form=TRAINING if form == TRAINING else None, given=samples, tolerance=tolerance,
+    )  # fmt: skip
+
+
+def convert(
+    source: str | Path,
+    path: str | Path,
+    *,
+    weights: str | Path | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Sequence[float]] | None = None,
+    batch_size: int | None = None,
+    opset: int | None = None,
+) -> ExportResult:
+    """Convert a model file of one format to another, and compare the results of both.
+
+    `source` is a model file of any known format, a run directory, or a spec with `weights`; the suffix of `path`
+    selects the format to write. `shapes` and `values` settle inputs that the file leaves open.
+
+    Raises `InputError` if either format cannot express the net, `RunError` if the results differ.
+
+        >>> netspec.convert("model.onnx", "model.keras")
+    """
+    format_to_write(Path(path))
+    loaded = open_any(source, weights, import_options(shapes=shapes, values=values))
+    if not loaded.has_weights:
+        raise InputError(f"{source} has no weights", hint="name a file that has them: `--weights FILE`")
+    preparation = loaded.model.preprocessing.or_declared_in(loaded.spec)
+    return write_model(
+        loaded.model, loaded.spec, Path(path), preparation, checkpoint=checkpoint_in(loaded.weights), batch=batch_size,
+        opset=opset, notes=loaded.notes,
+    )  # fmt: skip
+
+
+def write_model(
+    model: Model,
+    spec: NetSpec | TrainSpec,
+    target: Path,
+    preparation: PreprocessingRecord,
+    *,
+    checkpoint: CheckpointFile | None = None,
+    batch: int | None = None,
+    opset: int | None = None,
+    form: str | None = None,
+    given: Mapping[str, Any] | None = None,
+    tolerance: float | None = None,
+    notes: Sequence[str] = (),
+) -> ExportResult:
+    """Write a model in the format of the suffix of `target`, and compare it.
+
+    `checkpoint` is the file of the weights, for formats that store the state of a solver; `notes` are returned with
+    those of the writer.
+    Raises `InputError` if the format cannot express the net, `RunError` if results differ; nothing is written then.
+    """
+    all_notes = list(dict.fromkeys([*notes, *notes_of_not_finite(model.parameters)]))
+    chosen = format_to_write(target)
+    check_options(chosen, ExportOptions(batch, opset, form))
+    if chosen.name != ONNX and given is not None:
+        raise InputError(
+            "--inputs is only used for a comparison in onnxruntime", expected="an output file that ends in .onnx"
+        )
+    report, difference = None, None
+    if chosen.name == ONNX:
+        report = export_model(
+            model, target, preparation, batch=batch, opset=opset, training=form == TRAINING, given=given,
+            tolerance=tolerance,
+        )  # fmt: skip
+        files: tuple[Path, ...] = (target,) if report.data is None else (target, report.data)
+        if form == TRAINING and RNG_INPUT in model.compiler.graph(ProgramKind.FORWARD, 1).inputs():
+            all_notes.append("what Dropout draws is left out of the comparison")
+    else:
+        files, written_notes, difference = _write_and_compare(
+            model, chosen, target, _exportable(model, spec, preparation, checkpoint),
+            TOLERANCE if tolerance is None else tolerance,
+        )  # fmt: skip
+        all_notes += written_notes
+    return ExportResult(
+        files, chosen.name, count_elements(model.compiler, "parameter"), count_elements(model.compiler, "statistic"),
+        tuple(all_notes), report, difference, tuple(unapplied_transforms(model, preparation)),
+    )  # fmt: skip
+
+
+def _write_and_compare(
+    model: Model, chosen: Format, target: Path, content: Exportable, tolerance: float
+) -> tuple[tuple[Path, ...], list[str], Gap | None]:
+    """Write a file to a temporary folder, read it back, compare it, and move it to its place; with notes."""
+    try:
+        with staging(target, shown=target.parent) as staged:
+            notes = [*chosen.writes(staged / target.name, content)]
+            written = sorted(staged.iterdir())
+            difference, why_not = _read_back(model, chosen, staged / target.name, tolerance)
+            for file in written:
+                file.replace(target.with_name(file.name))
+            sync_folder(target.absolute().parent)
+    except OSError as error:
+        raise RunError(f"cannot write {target}", got=error.strerror or str(error)) from error
+    if why_not:
+        notes.append(f"the results were not compared: {why_not}")
+    return tuple(target.with_name(file.name) for file in written), notes, difference
+
+
+def checkpoint_in(path: str | Path | None) -> CheckpointFile | None:
+    """The checkpoint in a file; None where it is something else."""
+    if path is None or format_of(path).name != OWN or read_block(path, CHECKPOINT).kind != "checkpoint":
+        return None
+    return read_checkpoint(path)
+
+
+def _exportable(
+    model: Model, spec: NetSpec | TrainSpec, preparation: PreprocessingRecord, checkpoint: CheckpointFile | None
+) -> Exportable:
+    slots: dict[str, Any] = {}
+    step = 0
+    if checkpoint is not None:
+        slots = {name: array for name, array in checkpoint.states.items() if checkpoint.roles[name] == SLOT}
+        step = int(checkpoint.progress.get("step", 0))
+    return Exportable(
+        model.spec,
+        dict(model.parameters),
+        lambda size: model.compiler.graph(ProgramKind.PREDICT, size),
+        spec if isinstance(spec, TrainSpec) else _training_in(checkpoint),
+        slots,
+        step,
+        preparation.as_meta(),
+    )
+
+
+def _training_in(checkpoint: CheckpointFile | None) -> TrainSpec | None:
+    """The training that a checkpoint is of; None where it says none that can be read here."""
+    if checkpoint is None:
+        return None
+    try:
+        return load_train(parse_yaml(checkpoint.spec, "the training in the checkpoint"))
+    except InputError:  # of parts that are not here: the net and its weights go all the same
+        return None
+
+
+def _read_back(model: Model, chosen: Format, path: Path, tolerance: float) -> tuple[Gap | None, str]:
+    """How far the net is from what the file says, or why that can't be known."""
+    if not chosen.read:
+        return None, f"{chosen.name} files do not say the net"
+    source, weights = chosen.parts_of(path)
+    try:
+        again = open_any(source, options=ImportOptions(weights=weights)).model
+    except InputError as error:  # what the other program has may have no counterpart here
+        message = error.problems[0].message.replace(str(path), path.name)
+        return None, f"the written file can't be read back: {message}"
+    comparison, why_not = compare_models(model, again)
+    if comparison is None:
+        return None, why_not
+    gap = comparison.whole
+    if not gap.scaled <= tolerance:
+        raise RunError(
+            f"the {chosen.name} file, read again, does not compute what the net computes",
+            expected=f"at most {tolerance:g} apart", got=gap.relative,
+            hint="nothing was written; please report it with the net",
+        )  # fmt: skip
+    return gap, ""
+
+
+def export_model(
+    model: Model,
+    path: Path,
+    preparation: PreprocessingRecord,
+    *,
+    batch: int | None,
+    opset: int | None,
+    training: bool = False,
+    given: Mapping[str, Any] | None = None,
+    tolerance: float | None = None,
+) -> ExportReport:
+    """Export a model, compared in onnxruntime with what the model itself computes: on random inputs and on those given.
+
+    With `training` in the form of training, losses and new states included; it is compared without what is drawn at
+    random. The transforms of its training are recorded in the metadata, since they are not part of the model.
+    Raises `InputError` where the net has no ONNX form, `RunError` where the results differ.
+    """
+    compiler, purpose = model.compiler, ProgramKind.FORWARD if training else ProgramKind.PREDICT
+
+    def undrawn(samples: int) -> Graph:
+        return compiler.graph(purpose, samples).deterministic_form()
+
+    if given is not None:
+        wanted = undrawn(1).inputs()
+        arrays, _ = check_inputs(compiler, given, list(wanted))
+        given = {name: array.astype(str(wanted[name].dtype)) for name, array in arrays.items()}
+
+    def computed(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+        return Program(make_plan(graph, compiler.device), compiler.device, compiler.states)(inputs)
+
+    def in_training(inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+        return computed(undrawn(len(next(iter(inputs.values())))), inputs)
+
+    def all_values(inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+        """The output of every layer, to name the first that differs."""
+        samples = len(next(iter(inputs.values())))
+        layers = compiler.net_graph(purpose, samples).values
+        graph = Graph({name: value for name, value in layers.items() if name not in model.spec.inputs})
+        return computed(graph.deterministic_form(), inputs)
+
+    return export_verified(
+        lambda size: compiler.graph(purpose, size),
+        dict(model.parameters),
+        path,
+        in_training if training else model.predict,
+        domains=compiler.domains,
+        given=given,
+        all_values=all_values,
+        undrawn_for=undrawn if training else None,
+        tolerance=TOLERANCE if tolerance is None else tolerance,
+        batch=batch,
+        opset=opset,
+        name=model.spec.name,
+        doc=model.spec.description,
+        metadata={
+            "netspec_version": __version__,
+            "netspec_spec_sha256": spec_sha256(model.spec),
+            "netspec_transforms": json_text(preparation.of_inputs(compiler.graph(ProgramKind.PREDICT, 1).inputs())),
+            **(_of_training(compiler) if training else {}),
+        },
+    )
+
+
+def _of_training(compiler: Compiler) -> dict[str, str]:
+    """What a training elsewhere wants to know: what gradients move, and which output is the next value of a state."""
+    graph = compiler.graph(ProgramKind.FORWARD, 1)
+    read, ends = graph.states(), {f"{name}/{NEW}": name for name in compiler.info}
+    return {
+        "netspec_form": "training",
+        "netspec_trainable": json_text(
+            [name for name, info in compiler.info.items() if info.trainable and name in read]
+        ),
+        "netspec_updates": json_text({ends[name]: name for name in graph.outputs if name in ends}),
+    }

@@ -1,0 +1,95 @@
+"""What a net costs on a GPU that need not be there: whether it fits, the largest batch, the time of a step at best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from netspec.backends.cuda.gpus import Gpu
+from netspec.compile.largest import largest_batch
+from netspec.graph.execution_plan import ExecutionPlan, layout_signature
+from netspec.graph.fused import inner_traits
+from netspec.graph.kernel import bytes_moved, multiply_precision
+from netspec.graph.types import DType, Precision
+from netspec.graph.value import Node
+
+
+@dataclass(frozen=True)
+class LeastTime:
+    """What a program takes if every kernel is as fast as the GPU's arithmetic or memory, and caches hold nothing."""
+
+    seconds: float
+    arithmetic: float
+    """Of these, seconds of operations whose arithmetic takes longest."""
+    memory: float
+    """Of operations whose memory does."""
+    launches: float
+    """Of operations that are done before the next one can start."""
+    reference: int
+    """How many operations run reference code, which moves more than is counted here."""
+
+
+@dataclass(frozen=True)
+class GpuCosts:
+    """A net on a GPU."""
+
+    name: str
+    title: str
+    memory_bytes: int
+    needed_bytes: int
+    """Of the program that needs most, states included."""
+    largest_batch: int | None
+    """How many samples fit, if nothing is computed twice; None where not even one does."""
+    least: dict[str, LeastTime]
+    """By program."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return asdict(self)
+
+
+def gpu_costs(
+    name: str, gpu: Gpu, plans: Mapping[str, ExecutionPlan], states: int, batch_size: int, needs: Callable[[int], int]
+) -> GpuCosts:
+    """Return the costs of the programs of `plans`; `needs` plans a batch and returns its bytes without the `states`."""
+    needed = states + max((plan.memory.nbytes for plan in plans.values()), default=0)
+    largest = largest_batch(lambda samples: states + needs(samples), gpu.memory, batch_size)
+    least = {purpose: least_time(plan, gpu) for purpose, plan in plans.items()}
+    return GpuCosts(name, gpu.title, gpu.memory, needed, largest, least)
+
+
+def least_time(plan: ExecutionPlan, gpu: Gpu) -> LeastTime:
+    """Each operation at the rate of what bounds it, one after another (Williams et al. 2009, "Roofline")."""
+    spent = {"arithmetic": 0.0, "memory": 0.0, "launches": 0.0}
+    steady, reference = set(plan.order[: plan.invariant_count]), 0
+    for node, choice in plan.choices.items():
+        if node in steady:
+            continue
+        reference += choice.kernel.rank <= 0
+        what, seconds = bounded(node, plan, gpu)
+        spent[what] += seconds
+    return LeastTime(sum(spent.values()), **spent, reference=reference)
+
+
+def bounded(node: Node, plan: ExecutionPlan, gpu: Gpu) -> tuple[str, float]:
+    """What bounds an operation, and the seconds that it takes at best."""
+    takes = {
+        "arithmetic": _flops(node)
+        / gpu.rates.contraction_rate(_computed_in(node, plan, tf32=plan.choices[node].kernel.tf32)),
+        "memory": bytes_moved(node, layout_signature(node, plan.layouts)) / gpu.rates.bytes_per_second,
+        "launches": gpu.rates.call_seconds,
+    }
+    what = max(takes, key=takes.__getitem__)
+    return what, takes[what]
+
+
+def _flops(node: Node) -> int:
+    return node.op.flops(*(value.type for value in node.inputs))
+
+
+def _computed_in(node: Node, plan: ExecutionPlan, *, tf32: bool) -> Precision:
+    """Products as their operands lie; all else in float32, or in float64."""
+    if inner_traits(node.op).is_contraction:
+        return multiply_precision(node, layout_signature(node, plan.layouts), tf32=tf32)
+    return Precision.FLOAT64 if node.types[0].dtype == DType.FLOAT64 else Precision.FLOAT32

@@ -1,0 +1,200 @@
+"""Models from a spec, a run directory, an imported folder, or a model file of any known format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netspec.compile import ProgramKind
+from netspec.errors import InputError, near_path
+from netspec.exchange.importing import import_model
+from netspec.exchange.interface import Imported, ImportOptions
+from netspec.schema.load import Overrides, Source, load_net
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.train import TrainSpec
+from netspec.schema.yaml.reader import parse_yaml
+from netspec.schema.yaml.tree import Map
+from netspec.tools.specs import load_spec, net_of, precision_of
+from netspec.training.model import Model, assign_arrays
+from netspec.training.model import load as load_model
+from netspec.training.preprocessing import PreprocessingRecord
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SPECS = ("spec.yaml", "train.yaml", "net.yaml")
+WEIGHTS = ("best.h5", "weights.h5")
+"""Files of a run directory or an imported folder; the first that exists is used."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model together with the spec and the files that it comes from."""
+
+    spec: NetSpec | TrainSpec
+    model: Model
+    has_weights: bool
+    """Whether the weights were read from a file; otherwise they are freshly initialized."""
+    weights: Path | None = None
+    """The file of the weights."""
+    imported: Imported | None = None
+    """The content of a file of another program."""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def net(self) -> NetSpec:
+        """The net; of a training, its net."""
+        return net_of(self.spec)
+
+    def with_weights(self, weights: Path) -> LoadedModel:
+        """The same net with the weights of a file. Raises `InputError` if they do not fit."""
+        return _from_spec(self.spec, weights)
+
+
+def load(
+    source: str | Path | Mapping[str, Any] | NetSpec,
+    weights: str | Path | None = None,
+    *,
+    device: str = "auto",
+    precision: str = "float32",
+    autotune: str = "off",
+    rounding: str = "fast",
+    deterministic: bool = True,
+    seed: int = 1,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Sequence[float]] | None = None,
+) -> Model:
+    """Load a model: from a run directory, a net or training file, or a model file of any known format.
+
+    A run directory brings its best weights, else its last; an ONNX, Keras, Caffe or netspec model file brings its own.
+    A net alone starts with fresh weights, drawn by `seed`. `weights` names a file that replaces either. `source` may
+    also be a mapping with what a net file would say. `shapes` and `values` settle inputs that a model file leaves open.
+
+    Raises `InputError` if the spec or the weights are wrong.
+
+        >>> model = netspec.load("runs/lenet_mnist")
+        >>> model.predict({"image": images})["logits"]
+    """
+    path = Path(source) if isinstance(source, (str, Path)) else None
+    settings: dict[str, Any] = {
+        "device": device, "precision": precision, "autotune": autotune, "rounding": rounding,
+        "deterministic": deterministic, "seed": seed,
+    }  # fmt: skip
+    if path is not None and path.is_dir():
+        spec, own_weights = find_in_folder(path)
+        return load_model(spec, weights if weights is not None else own_weights, **settings)
+    if path is None or not is_model_file(path):
+        return load_model(source, weights, **settings)
+    return _from_model_file(path, weights, import_options(shapes=shapes, values=values), settings).model
+
+
+def is_model_file(path: Path) -> bool:
+    """Whether a path names a file that is not YAML: a model, weights or a checkpoint."""
+    return path.suffix not in (".yaml", ".yml") and path.is_file()
+
+
+def open_any(
+    path: str | Path, weights: str | Path | None = None, options: ImportOptions | None = None,
+    overrides: Overrides = (),
+) -> LoadedModel:  # fmt: skip
+    """Open a spec, a run directory or a model file on the processor, in the precision that a training file asks for.
+
+    Raises `InputError` if `path` describes no net, or the weights do not fit.
+    """
+    path = Path(path)
+    if path.is_dir():
+        spec, own_weights = find_in_folder(path)
+        return _from_spec(load_spec(spec, overrides), weights or own_weights)
+    if path.suffix in (".yaml", ".yml"):
+        return _from_spec(load_spec(path, overrides), weights)
+    return _from_model_file(path, weights, options, {"device": "cpu"})
+
+
+def _from_model_file(
+    path: Path, weights: str | Path | None, options: ImportOptions | None, settings: Mapping[str, Any]
+) -> LoadedModel:
+    imported = import_model(path, options)
+    tree = parse_yaml(imported.net, f"{path} (its net)")
+    assert isinstance(tree, Map)
+    net = load_net(tree)
+    model = load_model(net, weights, **settings)
+    if weights is None and imported.arrays:
+        assign_arrays(model.compiler, imported.arrays, source=str(path))
+        model.preprocessing = PreprocessingRecord.from_meta(imported.meta)
+    has_weights = bool(imported.arrays) or weights is not None
+    return LoadedModel(net, model, has_weights, Path(weights or path), imported, imported.notes)
+
+
+def _from_spec(spec: NetSpec | TrainSpec, weights: str | Path | None) -> LoadedModel:
+    model = load_model(net_of(spec), weights, device="cpu", precision=str(precision_of(spec).compute_dtype))
+    return LoadedModel(spec, model, weights is not None, None if weights is None else Path(weights))
+
+
+def find_in_folder(folder: Path) -> tuple[Path, Path | None]:
+    """The spec in a folder, and its weights if there are any. Raises `InputError` if the folder has no spec."""
+    spec = next((folder / name for name in SPECS if (folder / name).is_file()), None)
+    if spec is None:
+        raise InputError(f"{folder} is a folder without a spec", expected=f"one of {', '.join(SPECS)} in it")
+    return spec, next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+
+
+def spec_and_weights(
+    source: Source, weights: str | Path | None, note: Callable[[str], object] = lambda _: None
+) -> tuple[Source, str | Path]:
+    """The spec and the weights file of `source`; a run directory brings both, and `note` is called with its weights.
+
+    Raises `InputError` if a folder has no spec, or no weights are known.
+    """
+    if isinstance(source, Mapping):
+        if weights is not None:
+            return source, weights
+    else:
+        path = Path(source)
+        if path.is_dir():
+            spec, own_weights = find_in_folder(path)
+            if weights is None and own_weights is not None:
+                note(f"the weights are those in {own_weights}")
+                return str(spec), own_weights
+            source = str(spec)
+        if weights is not None:
+            return source, weights
+        if not Path(source).exists():
+            raise InputError(
+                f"there is no file or folder {source}", expected="a run directory, or a spec",
+                hint=near_path(Path(source)),
+            )  # fmt: skip
+    raise InputError(
+        "--weights is missing", expected="a weights file, or a checkpoint",
+        hint=f"a run directory, or a folder with a spec and {' or '.join(WEIGHTS)}, needs none",
+    )  # fmt: skip
+
+
+def unapplied_transforms(model: Model, preparation: PreprocessingRecord) -> list[str]:
+    """The transforms that the inputs of the model had in its training, each as a line."""
+    return list(preparation.describe(model.compiler.graph(ProgramKind.PREDICT, 1).inputs()))
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Read all arrays of an `.npz` file. Raises `InputError` if the file is not one, or the arrays differ in length."""
+    from netspec.data.readers.npz import open_npz
+
+    dataset = open_npz(path)
+    return dataset.read(np.arange(len(dataset)))
+
+
+def import_options(
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Sequence[float]] | None = None,
+    **others: Any,
+) -> ImportOptions:
+    """`ImportOptions` from arguments as Python callers give them."""
+    return ImportOptions(
+        shapes={name: tuple(sizes) for name, sizes in (shapes or {}).items()},
+        values={name: tuple(numbers) for name, numbers in (values or {}).items()},
+        **others,
+    )

@@ -1,0 +1,209 @@
+"""How much of what several workers send each other in a step is hidden by what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, median
+from time import perf_counter
+from typing import Any
+
+from netspec.backends.program import Program
+from netspec.compile import Compiler
+from netspec.distributed import world
+from netspec.distributed.cost_model.comm_volume import hosts_of, lying, of_programs
+from netspec.distributed.session import WorkerSession
+from netspec.errors import InputError
+from netspec.graph.ops.all_reduce import CommunicationOp
+from netspec.graph.types import TensorType
+from netspec.graph.value import Node
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.train import TrainSpec
+from netspec.tools.timing import Part, Runs, Timing, run_step, time_compiled, warm_up
+from netspec.tools.worker_plan import compiler_of, session_of
+
+MEETINGS = 10_000
+"""Steps among which one is looked for at which the workers of a strategy meet."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A message of a step: when it was sent, and how long it was waited for."""
+
+    name: str
+    contents: tuple[str, ...]
+    bytes: float
+    started_seconds: float
+    """From the begin of its program."""
+    exposed_seconds: float
+    """That a step spends on sending it and waiting for it."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """A step with what the workers send, without it, and what they send without the step."""
+
+    strategy: str
+    workers: int
+    steps: int
+    step_seconds: float
+    """With what is sent, between steps too; medians, as all of these."""
+    silent_seconds: float
+    """The same step, in which nobody sends anything."""
+    exposed_seconds: float
+    """Of a step, in which a worker does nothing but send, wait or add up; the mean of all workers."""
+    alone_seconds: float
+    """What all messages of a step take where nothing is computed meanwhile."""
+    between_seconds: float
+    """Of `exposed_seconds` and `alone_seconds` what is between steps, in the mean of steps."""
+    messages: tuple[Wait, ...]
+    """As the first worker finds them."""
+
+    @property
+    def exposed_share(self) -> float:
+        """Of a step."""
+        return self.exposed_seconds / self.step_seconds
+
+    @property
+    def hidden_share(self) -> float:
+        """Of what is sent."""
+        return max(0.0, 1 - self.exposed_seconds / self.alone_seconds) if self.alone_seconds else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        messages = [{"name": message.name, "holds": message.contents, "bytes": message.bytes,
+                     "started_seconds": message.started_seconds, "exposed_seconds": message.exposed_seconds}
+                    for message in self.messages]  # fmt: skip
+        return {
+            **asdict(self), "messages": messages, "exposed_share": self.exposed_share,
+            "hidden_share": self.hidden_share,
+        }  # fmt: skip
+
+
+def time_workers(spec: NetSpec | TrainSpec, batch_size: int, device: str, steps: int | None) -> tuple[Timing, Overlap]:
+    """Time the step of a worker, and how much it hides. All workers come here.
+
+    Raises `InputError` where the strategy does not sum up in the step's programs what the workers find.
+    """
+    session = session_of(spec, world())
+    if not session.alone and session.strategy.servers_among(session.world_group.size):
+        raise InputError(
+            "what servers are sent and send back follows the step, and nothing of it is hidden",
+            location=session.strategy.where(), expected="another strategy",
+            hint="`netspec plan --workers` says how many bytes it is",
+        )  # fmt: skip
+    if session.shards is not None:
+        raise InputError(
+            "steps that are `deterministic` add up parts one by one: nothing is hidden, and nothing to be timed",
+            location=session.strategy.where("deterministic"), expected="`deterministic: false`",
+        )  # fmt: skip
+    session.use_own_cores()
+    began = perf_counter()
+    compiler = compiler_of(spec, device, session)
+    first, end = session.share.of(0, batch_size)
+    overlap: list[Overlap] = []
+
+    def measure(parts: Sequence[Part], steps: int | None) -> tuple[list[float], list[Runs]]:
+        whole, by_node, found = measure_overlap(compiler, session, parts, steps)
+        overlap.append(found)
+        return whole, by_node
+
+    timing = time_compiled(
+        compiler, end - first, steps, began, measure=measure, workers=session.workers.size, all_samples=batch_size
+    )
+    return timing, overlap[0]
+
+
+def measure_overlap(
+    compiler: Compiler, session: WorkerSession, parts: Sequence[Part], steps: int | None
+) -> tuple[list[float], list[Runs], Overlap]:
+    """Time steps with what the workers send, without, and what they send alone, in turn. All workers come here.
+
+    Also seconds of whole steps, and of steps node by node, as of one worker: a report has one time of a step.
+    """
+    group = session.workers
+    alone = [(program.only(communicates), times) for program, _, times in parts]
+    meeting = next((step for step in range(1, MEETINGS) if session.strategy.meets(step)), None)
+
+    def messages() -> None:
+        for run, times in alone:
+            for _ in range(times):
+                run()
+
+    def together(act: Callable[[], object]) -> float:
+        group.barrier()
+        began = perf_counter()
+        act()
+        return perf_counter() - began
+
+    steps = warm_up(parts, steps)
+    taken: dict[str, list[float]] = {"whole": [], "silent": [], "alone": [], "between": []}
+    by_node: list[Runs] = [[] for _ in parts]
+    for _ in range(steps):
+        taken["whole"].append(together(lambda: run_step(parts)))
+        with group.silence():
+            taken["silent"].append(together(lambda: run_step(parts)))
+        group.barrier()
+        for (program, write, _), runs in zip(parts, by_node, strict=True):
+            write()
+            runs.append(program.timed())
+        taken["alone"].append(together(messages))
+        if meeting is not None and not session.joint_steps:
+            taken["between"].append(together(lambda: session.after_step(meeting, compiler)) / meeting)
+    cluster = hosts_of(group.size, group.host_size)
+    found = [
+        wait
+        for (program, _, times), runs in zip(parts, by_node, strict=True)
+        for wait in _waits(program, runs, times, [one.name for one in of_programs([(program.plan.order, 1)], cluster)])
+    ]
+    between = median(taken["between"]) if taken["between"] else 0.0
+    waited = sum(one.exposed_seconds for one in found) + between
+    whole = [seconds + between for seconds in taken["whole"]]
+    overlap = Overlap(
+        session.strategy.strategy, group.size, steps, median(whole), median(taken["silent"]),
+        fmean(group.all_gather_objects(waited)), median(taken["alone"]) + between, between, tuple(found),
+    )  # fmt: skip
+    return whole, by_node, overlap
+
+
+def communicates(node: Node) -> bool:
+    """Whether workers speak in it, or wait."""
+    return isinstance(node.op, CommunicationOp)
+
+
+def exposed(taken: Mapping[Node, float]) -> float:
+    """Seconds of a run, by its nodes, in which a worker does nothing but send, wait or add up."""
+    return sum(seconds for node, seconds in taken.items() if communicates(node))
+
+
+def medians(runs: Runs) -> dict[Node, float]:
+    """Seconds of each node."""
+    found = {}
+    for calls in zip(*runs, strict=True):
+        if calls[0][0] is not None:
+            found[calls[0][0]] = median(seconds for _, seconds in calls)
+    return found
+
+
+def _waits(program: Program, runs: Runs, times: int, names: Sequence[str]) -> list[Wait]:
+    """Return the cost of each message of a program in a step that runs the program `times` times."""
+    taken, found, at, began = medians(runs), list[Wait](), 0.0, dict[Node, float]()
+    for node, seconds in taken.items():
+        began[node] = at
+        at += seconds
+    senders = [node for node in program.plan.order if communicates(node) and _carried(node)]
+    for node, name in zip(senders, names, strict=True):
+        ends = [one for one in taken if communicates(one) and any(value.node is node for value in one.inputs)]
+        mine = taken[node] + sum(taken[one] for one in ends if one not in senders)
+        holds, nbytes = _op(node).contents, lying(_op(node), _carried(node))
+        found.append(Wait(name, holds, nbytes, began[node], times * mine))
+    return found
+
+
+def _op(node: Node) -> CommunicationOp:
+    assert isinstance(node.op, CommunicationOp)
+    return node.op
+
+
+def _carried(node: Node) -> Sequence[TensorType]:
+    return _op(node).sent_types([value.type for value in node.inputs])

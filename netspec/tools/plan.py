@@ -1,0 +1,399 @@
+"""What a net costs: shape, parameters, arithmetic and memory, layer by layer and in all. Nothing is allocated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from netspec.backends.cuda.gpus import GPUS
+from netspec.backends.device import Device
+from netspec.backends.device_registry import PlannedGpu, open_device
+from netspec.compile import Compiler, NetGraph, ProgramKind
+from netspec.errors import InputError, RunError, did_you_mean, listing
+from netspec.graph.execution_plan import ExecutionPlan, align_up
+from netspec.graph.graph import topological_order
+from netspec.graph.kernel import NoKernelError
+from netspec.graph.types import DType, Precision
+from netspec.graph.value import Node
+from netspec.schema.load import Overrides, Source
+from netspec.schema.specs.links import resolve_names
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.train import LoopSpec, TrainSpec
+from netspec.solvers.base import SolverSpec
+from netspec.solvers.groups import group_of
+from netspec.tools.gpu_plan import GpuCosts, gpu_costs
+from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
+
+if TYPE_CHECKING:
+    from netspec.tools.gpu_worker_plan import GpuWorkers
+    from netspec.tools.worker_plan import OneWorker, Sending, StageCost
+
+PLANNING = ("null", *GPUS)
+"""What can be planned for: the processor, or a GPU."""
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """One layer, for one batch in the forward direction."""
+
+    name: str
+    type: str
+    output_shape: tuple[int, ...]
+    """Of the first output, where it has several."""
+    output_dtype: str
+    parameters: int
+    """Numbers in the layer's own parameters; 0 for one that shares those of another."""
+    flops: int
+    """Floating-point operations; a multiplication and an addition are two."""
+    memory_bytes: int
+    """Bytes of all values that the layer computes, as if none made room for another."""
+    outputs: dict[str, tuple[int, ...]]
+    """Shape of each output, by the name by which others read it."""
+
+
+@dataclass(frozen=True)
+class ProgramCost:
+    """One compiled program, with the memory allocated for it in addition to the states."""
+
+    nodes: int
+    """Operations of each run."""
+    steady_nodes: int
+    """Operations that run only when states have changed, such as putting weights into the form that a kernel wants."""
+    flops: int
+    """Of each run."""
+    arena_bytes: int
+    """Bytes of all values of a step and of the kernels' scratch memory; this is what is allocated."""
+    lower_bound_bytes: int
+    """The most bytes alive at once: no plan can be smaller."""
+    constant_bytes: int
+    steady_bytes: int
+    """What steady operations leave to the others."""
+    staged_bytes: int
+    """Of inputs on their way to a GPU."""
+    recomputed_nodes: int
+    """Operations that run a second time, because their results are not kept for the gradients."""
+    recomputed_flops: int
+    """Of these, in each run."""
+    spared_bytes: int
+    """By how much the arena would be larger without them."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated for it in addition to the states."""
+        return self.arena_bytes + self.constant_bytes + self.steady_bytes + self.staged_bytes
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """One node of a program, and the kernel that runs it."""
+
+    op: str
+    layer: str
+    phase: str
+    types: tuple[str, ...]
+    """Element type and shape of each result."""
+    layouts: tuple[str, ...]
+    """Memory layout of each result: `plain`, an order of axes, or a layout private to the kernel."""
+    steady: bool
+    """Whether it runs only when states have changed."""
+    kernel: str
+    declined: tuple[tuple[str, str], ...]
+    """Faster kernels, and why they can't take the node."""
+
+
+@dataclass(frozen=True)
+class GroupUse:
+    """A group of a solver's parameters."""
+
+    says: str
+    """What it has of its own; `the solver's own` of those in no group."""
+    parameters: tuple[str, ...]
+    """The trained parameters that are in it."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What `netspec plan` says."""
+
+    name: str
+    batch_size: int
+    precision: str
+    layers: tuple[LayerCost, ...]
+    parameters: int
+    trainable_parameters: int
+    states_bytes: dict[str, int]
+    """Bytes that outlive a step, by role: `parameter`, `statistic`, `slot`, `gradient`."""
+    programs: dict[str, ProgramCost]
+    """By purpose: `train`, `test`, `predict`."""
+    kernels: dict[str, tuple[KernelUse, ...]]
+    """For the purposes in `programs`, in the order of execution."""
+    notes: dict[str, tuple[str, ...]]
+    """By purpose, what the device says of how a program runs; for most there is nothing to say."""
+    gpu: GpuCosts | None = None
+    """What it is on the GPU that it was planned for."""
+    remark: str | None = None
+    """What the device makes of the precision, where that is not what one would expect."""
+    groups: tuple[GroupUse, ...] = ()
+    """Who is in which group of the solver, in their order; those in none at the end. Empty without groups."""
+
+    def as_json(self, *, kernels: bool) -> dict[str, Any]:
+        """The same as plain data; the kernels only where asked for."""
+        made = asdict(self)
+        for name in ("gpu", "remark"):
+            if made[name] is None:
+                del made[name]
+        made["totals"] = {"flops": self.flops, "memory_bytes": self.memory_bytes}
+        if not kernels:
+            del made["kernels"], made["notes"]
+        return made
+
+    @property
+    def flops(self) -> int:
+        """Of the forward direction of all layers."""
+        return sum(layer.flops for layer in self.layers)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the values of all layers."""
+        return sum(layer.memory_bytes for layer in self.layers)
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """A training step of several workers, planned before there are any."""
+
+    sent: Sending
+    """Messages of a step."""
+    worker: OneWorker
+    """Memory of the worker that needs most."""
+    stages: tuple[StageCost, ...]
+    """Stages of a pipeline; empty for other strategies."""
+    gpus: GpuWorkers | None
+    """Time and memory on the GPUs that it was planned for."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as plain data."""
+        stages = {"stages": [asdict(stage) for stage in self.stages]} if self.stages else {}
+        gpus = {"gpus": self.gpus.as_json()} if self.gpus is not None else {}
+        return {"sent": self.sent.as_json(), "worker": self.worker.as_json(), **stages, **gpus}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Costs of a net or a training step, and of the workers if there are several."""
+
+    costs: Costs
+    workers: WorkerPlan | None
+
+    def as_json(self, *, kernels: bool = False) -> dict[str, Any]:
+        """The plan as plain data, with the kernel of each operation on request."""
+        return {**self.costs.as_json(kernels=kernels), **(self.workers.as_json() if self.workers else {})}
+
+
+def plan(
+    source: Source,
+    *,
+    overrides: Overrides = (),
+    batch_size: int | None = None,
+    workers: int | None = None,
+    workers_per_host: int | None = None,
+    device: str | None = None,
+    autotune: str | None = None,
+) -> Plan:
+    """Plan a net or a training step: shapes, parameters, arithmetic, memory and kernels. Nothing is allocated.
+
+    `batch_size` defaults to that of the training file, or 1 for a net. With `workers`, the plan includes what each
+    worker sends and allocates in a step, with `workers_per_host` of them on a host. `device` is the processor by
+    default, or a GPU that need not be present, such as `"h200"`: then the plan says whether the net fits, the largest
+    batch that does, and the least time of a step.
+
+    Raises `InputError` if the spec is wrong or cannot be spread over the workers.
+
+        >>> netspec.plan("train.yaml", device="h200").costs.gpu.largest_batch
+    """
+    counts = {"--batch-size": batch_size, "--workers": workers, "--workers-per-host": workers_per_host}
+    for name, number in counts.items():
+        if number is not None and number < 1:
+            raise InputError(f"{name} must be 1 or more", got=str(number))
+    if workers_per_host is not None and workers is None:
+        raise InputError("--workers-per-host has no effect without --workers", hint="add the number: `--workers 8`")
+    spec, solver, loop = load_spec(source, overrides), None, None
+    if isinstance(spec, TrainSpec):
+        assert isinstance(spec.solver, SolverSpec)
+        solver, loop, batch_size = spec.solver, spec.train, batch_size or spec.data.train.batch_size
+    result = costs(
+        net_of(spec), batch_size or 1, dtype=precision_of(spec), solver=solver, autotune=autotune or autotune_of(spec),
+        rounding=rounding_of(spec), deterministic=deterministic_of(spec), loop=loop, device=device or "null",
+    )  # fmt: skip
+    if workers is None:
+        return Plan(result, None)
+    return Plan(result, _plan_workers(spec, workers, workers_per_host, batch_size or 1, device or "null"))
+
+
+def _plan_workers(
+    spec: NetSpec | TrainSpec, workers: int, per_host: int | None, batch_size: int, device: str
+) -> WorkerPlan:
+    # A plan of one worker loads nothing of several.
+    from netspec.tools.gpu_worker_plan import OF_A_HOST, gpu_workers
+    from netspec.tools.worker_plan import one_worker, sending, stage_costs
+
+    gpus = None
+    if device in GPUS:
+        per_host = per_host or min(workers, OF_A_HOST)
+        gpus = gpu_workers(spec, device, workers, per_host, batch_size)
+    sent = sending(spec, workers, per_host, batch_size, device)
+    worker = one_worker(spec, workers, batch_size, device)
+    return WorkerPlan(sent, worker, tuple(stage_costs(spec, workers, batch_size, device)), gpus)
+
+
+def costs(
+    net: NetSpec,
+    batch_size: int,
+    *,
+    dtype: DType | Precision = DType.FLOAT32,
+    solver: SolverSpec | None = None,
+    autotune: str = "off",
+    rounding: str = "fast",
+    deterministic: bool = True,
+    loop: LoopSpec | None = None,
+    device: str = "null",
+) -> Costs:
+    """Plan a net for batches of a size; with a solver also the training step, within the memory that `loop` gives it.
+
+    With `autotune`, kernels are the winners of races that were run before: planning runs none. Raises `SpecError` where
+    the net is wrong, or the step does not fit into its memory budget.
+    """
+    opened = _planning(device, autotune, rounding, deterministic=deterministic)
+    compiler = Compiler(net, dtype=dtype, solver=solver, device=opened, loop=loop)
+    purposes = [
+        *([compiler.batch_program] if solver else []),
+        *([ProgramKind.UPDATE] if compiler.updates else []),
+        *([ProgramKind.TEST] if net.losses or net.metrics else []),
+        ProgramKind.PREDICT,
+    ]
+    try:
+        plans = {
+            str(purpose): compiler.plan(purpose, 1 if purpose is ProgramKind.UPDATE else batch_size)
+            for purpose in purposes
+        }
+    except NoKernelError as error:
+        raise RunError(f"there is no kernel for a part of this net: {error}") from None
+    info = compiler.info.values()
+    states = Counter(dict.fromkeys(("parameter", "statistic", "slot", "gradient"), 0))
+    for one in info:
+        states[one.role] += align_up(one.value.type.nbytes)
+    parameters = [one for one in info if one.role == "parameter"]
+    return Costs(
+        name=net.name,
+        batch_size=batch_size,
+        precision=str(dtype),
+        layers=tuple(layer_costs(compiler, compiler.net_graph(ProgramKind.PREDICT, batch_size))),
+        parameters=sum(one.value.type.size for one in parameters),
+        trainable_parameters=sum(one.value.type.size for one in parameters if one.trainable),
+        states_bytes=dict(states),
+        gpu=_on_gpu(opened, compiler, plans, batch_size) if isinstance(opened, PlannedGpu) else None,
+        remark=compiler.remark,
+        programs={name: _program(plan) for name, plan in plans.items()},
+        kernels={name: tuple(_kernels(plan)) for name, plan in plans.items()},
+        notes={name: tuple(found) for name, plan in plans.items() if (found := opened.notes(plan))},
+        groups=tuple(_groups(solver, compiler)) if solver is not None and solver.groups else (),
+    )
+
+
+def _planning(device: str, autotune: str, rounding: str, *, deterministic: bool) -> Device:
+    """The device, which must be one that only plans."""
+    opened = open_device(device, autotune, rounding, deterministic=deterministic) if device in PLANNING else None
+    if opened is None:
+        raise InputError(
+            f"`netspec plan` has no device {device!r}", expected=f"one of {listing(PLANNING)}",
+            hint=did_you_mean(device, PLANNING) or "without `--device` the plan is for the processor",
+        )  # fmt: skip
+    return opened
+
+
+def _on_gpu(device: PlannedGpu, compiler: Compiler, plans: Mapping[str, ExecutionPlan], batch_size: int) -> GpuCosts:
+    """What the programs need and take there; larger batches are planned with nothing computed twice."""
+    loop = compiler.loop.model_copy(update={"recompute": "none", "memory_budget": None}) if compiler.loop else None
+    other = Compiler(compiler.spec, dtype=compiler.precision, solver=compiler.solver, device=device, loop=loop)
+    purpose = other.batch_program if other.solver is not None else ProgramKind.PREDICT
+    nbytes = sum(align_up(one.value.type.nbytes) for one in other.info.values())
+    return gpu_costs(
+        device.name, device.gpu, plans, nbytes, batch_size,
+        lambda samples: other.plan(purpose, samples).memory.nbytes,
+    )  # fmt: skip
+
+
+def _groups(solver: SolverSpec, compiler: Compiler) -> Iterable[GroupUse]:
+    trained = [name for name, info in compiler.info.items() if info.trainable]
+    for index, group in enumerate(solver.groups):
+        own = tuple(name for name in trained if group_of(solver.groups, name) == index)
+        yield GroupUse(group.says(), own)
+    left = tuple(name for name in trained if group_of(solver.groups, name) is None)
+    if left:
+        yield GroupUse("the solver's own", left)
+
+
+def layer_costs(compiler: Compiler, built: NetGraph) -> Iterable[LayerCost]:
+    """Each layer of a net, as built for a batch."""
+    flops: Counter[str] = Counter()
+    memory: Counter[str] = Counter()
+    for node in topological_order(built.values.values()):
+        if not node.op.traits.source and not node.op.traits.view:
+            flops[node.scope.layer] += _flops(node)
+            memory[node.scope.layer] += sum(value.type.nbytes for value in node.outputs)
+    own: Counter[str] = Counter()
+    for state in compiler.info.values():
+        if state.role == "parameter":
+            own[state.value.node.scope.layer] += state.value.type.size
+    for link in resolve_names(compiler.spec).layers:
+        value = built.values[link.name]
+        kind = str(getattr(link.fields, "type", ""))
+        yield LayerCost(
+            name=link.name,
+            type=kind,
+            output_shape=value.shape,
+            output_dtype=str(value.dtype),
+            parameters=own[link.name],
+            flops=flops[link.name],
+            memory_bytes=memory[link.name],
+            outputs={name: built.values[name].shape for name in link.outputs},
+        )
+
+
+def _flops(node: Node) -> int:
+    return node.op.flops(*(value.type for value in node.inputs))
+
+
+def _program(plan: ExecutionPlan) -> ProgramCost:
+    memory = plan.memory
+    steady = _steady(plan)
+    return ProgramCost(
+        nodes=len(plan.choices) - len(steady),
+        steady_nodes=len(steady),
+        flops=sum(_flops(node) for node in plan.choices if node not in steady),
+        arena_bytes=memory.arena_bytes,
+        lower_bound_bytes=memory.lower_bound,
+        constant_bytes=memory.constant_bytes,
+        steady_bytes=memory.invariant_bytes,
+        staged_bytes=memory.staged_bytes,
+        recomputed_nodes=len(plan.recomputed),
+        recomputed_flops=sum(map(_flops, plan.recomputed)),
+        spared_bytes=plan.recompute_saved_bytes,
+    )
+
+
+def _steady(plan: ExecutionPlan) -> set[Node]:
+    return {node for node in plan.order[: plan.invariant_count] if node in plan.choices}
+
+
+def _kernels(plan: ExecutionPlan) -> Iterable[KernelUse]:
+    steady = _steady(plan)
+    for node, choice in plan.choices.items():
+        types = tuple(str(kind) for kind in node.types)
+        layouts = tuple(str(plan.layouts[value]) for value in node.outputs)
+        scope = node.scope
+        yield KernelUse(
+            node.op.name, scope.layer, scope.phase, types, layouts, node in steady, choice.label, choice.rejected
+        )

@@ -1,0 +1,105 @@
+"""What this machine can do at best, measured: the rate of a large matrix product, and that of a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from netspec.backends.device import Device
+from netspec.backends.program import Program
+from netspec.backends.states import States
+from netspec.compile import make_plan
+from netspec.graph.graph import Graph
+from netspec.graph.ops.elementwise import Neg
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.source import Input
+from netspec.graph.types import DType, Precision, TensorType
+
+MATRICES = (512, 1024, 2048)
+"""Sizes of the square matrices. Large ones amortize most; small ones are done before other work interrupts them."""
+COPIED = 2**26
+"""Bytes copied at a time: more than caches hold."""
+SHORT, LARGEST, MOST_COPIED = 1e-3, 2**14, 2**31
+"""Seconds below which starting a call is still felt: a GPU is given twice as much, up to such matrices and bytes."""
+BUDGET = 0.25
+"""Seconds that each measurement goes on for."""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """The two rates that bound every node (Williams et al. 2009, "Roofline")."""
+
+    flops_per_second: float
+    """Of a large matrix product, by the device's own kernel; a multiplication and an addition are two."""
+    bytes_per_second: float
+    """Read and written together, of arrays larger than the caches. What fits a cache can be faster than this."""
+
+    def seconds(self, flops: float, nbytes: float) -> float:
+        """The time that so much arithmetic and traffic takes at these rates, the one going on during the other."""
+        return max(flops / self.flops_per_second, nbytes / self.bytes_per_second)
+
+
+def measure_roofline(device: Device, dtype: DType | Precision = Precision.FLOAT32) -> Roofline:
+    """Measure for about a second. Products run as programs of the device, so the peak is that of its kernels."""
+    sizes, copied, products, copies = list(MATRICES), COPIED, list[float](), list[float]()
+    for size in sizes:
+        seconds = _fastest(_product(device, dtype, size))
+        products.append(2 * size**3 / seconds)
+        if size == sizes[-1] < LARGEST and seconds < SHORT:
+            sizes.append(2 * size)
+    while not copies or (2 * copied / copies[-1] < SHORT and copied < MOST_COPIED):
+        copied *= 1 + bool(copies)
+        copies += [2 * copied / _fastest(copy(device, dtype.compute_dtype, copied)) for copy in (_copy, _negation)]
+    return Roofline(max(products), max(copies))
+
+
+def _product(device: Device, dtype: DType | Precision, size: int) -> Callable[[], None]:
+    kind = TensorType((size, size), dtype.compute_dtype)
+    return _program(device, Graph({"y": MatMul()(Input("a", kind)(), Input("b", kind)())}), dtype)
+
+
+def _negation(device: Device, dtype: DType, nbytes: int) -> Callable[[], None]:
+    """One pass over memory by an elementwise kernel, which may have several threads where a copy has one."""
+    kind = TensorType((nbytes // dtype.itemsize,), dtype)
+    return _program(device, Graph({"y": Neg()(Input("x", kind)())}), dtype)
+
+
+def _copy(device: Device, dtype: DType, nbytes: int) -> Callable[[], None]:
+    kind = TensorType((nbytes // dtype.itemsize,), dtype)
+    source, target = (device.view(device.allocate(kind.nbytes), 0, kind) for _ in range(2))
+    copy = device.copier(target, source)
+
+    def run() -> None:
+        with device.running():  # on the stream that is waited for, where there are several
+            copy()
+
+    return _awaited(device, run)
+
+
+def _program(device: Device, graph: Graph, dtype: DType | Precision) -> Callable[[], None]:
+    """A run of the graph on the numbers that its inputs hold: normal ones at first, what a run leaves there then."""
+    program = Program(make_plan(graph, device, dtype), device, States({}, device))
+    random = np.random.default_rng(0)
+    program.write({name: random.standard_normal(one.shape) for name, one in program.inputs.items()})
+    return _awaited(device, program.run)
+
+
+def _awaited(device: Device, call: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        call()
+        device.wait()
+
+    return run
+
+
+def _fastest(call: Callable[[], object]) -> float:
+    """Seconds of the fastest call: what disturbs a measurement only ever makes it longer."""
+    call()
+    best, end = float("inf"), perf_counter() + BUDGET
+    while (start := perf_counter()) < end or best == float("inf"):
+        call()
+        best = min(best, perf_counter() - start)
+    return best

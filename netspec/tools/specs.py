@@ -1,0 +1,56 @@
+"""Reading specs for commands: with every layer, solver and data source known, net or training alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import netspec.data
+import netspec.layers
+import netspec.solvers  # noqa: F401  # these make their classes known to the spec language
+from netspec.graph.types import Precision
+from netspec.schema.load import load_spec, load_train
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.train import TrainSpec
+
+__all__ = [
+    "autotune_of",
+    "deterministic_of",
+    "load_spec",
+    "load_train",
+    "net_of",
+    "precision_of",
+    "read_net",
+    "rounding_of",
+]
+
+
+def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
+    """The net of a training, or the net itself."""
+    return spec.net if isinstance(spec, TrainSpec) else spec
+
+
+def autotune_of(spec: NetSpec | TrainSpec) -> str:
+    """Whether kernels race: as a training file says; a net's do not."""
+    return spec.compile.autotune if isinstance(spec, TrainSpec) else "off"
+
+
+def rounding_of(spec: NetSpec | TrainSpec) -> str:
+    """Whether kernels may round more than direct sums: as a training file says; a net's may."""
+    return spec.compile.rounding if isinstance(spec, TrainSpec) else "fast"
+
+
+def deterministic_of(spec: NetSpec | TrainSpec) -> bool:
+    """Whether kernels must find the same numbers each time: as a training file says; a net's must."""
+    return spec.compile.deterministic if isinstance(spec, TrainSpec) else True
+
+
+def precision_of(spec: NetSpec | TrainSpec) -> Precision:
+    """What the net is computed in: float32 where the spec does not say."""
+    return Precision(spec.train.precision) if isinstance(spec, TrainSpec) else Precision.FLOAT32
+
+
+def read_net(file: str | Path, overrides: Sequence[str] = ()) -> tuple[NetSpec, Precision]:
+    """The net in a net or train file, and its precision. Raises `InputError` with all that is wrong in the file."""
+    spec = load_spec(file, overrides)
+    return net_of(spec), precision_of(spec)

@@ -1,0 +1,94 @@
+"""`Callback`, the base of all that happens between training steps, and `CallbackSpec`, its form in a training file.
+
+The hooks of a training are called in this order:
+
+    on_train_start
+    for each step:  on_step_end
+                    on_epoch_end       after the last step of an epoch
+    on_train_end
+
+`on_evaluation_end` and `on_checkpoint` are called whenever an evaluation or a checkpoint is complete, `on_event` for
+each event of the log, and `on_exception` instead of `on_train_end` if the training fails. For each hook the callbacks
+run in this order: the log and the best weights; those of `callbacks:` in the training file; those given to
+`netspec.train`; checkpoints, evaluation and the final weights. So a checkpoint contains the state of each callback
+after the same step. An evaluation that is due after the same step runs after the checkpoint, and again in a run that
+resumes from it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from netspec.schema.specs.spec import Spec
+
+if TYPE_CHECKING:
+    from netspec.training.evaluation import Evaluation
+    from netspec.training.events import Event
+    from netspec.training.loop import TrainingLoop
+
+HOOKS = (
+    "on_train_start",
+    "on_step_end",
+    "on_epoch_end",
+    "on_evaluation_end",
+    "on_checkpoint",
+    "on_event",
+    "on_train_end",
+    "on_exception",
+)
+"""The methods of `Callback` that a training calls."""
+
+
+class Callback:
+    """Base of callbacks. Override the hooks that you need.
+
+    All workers of a training call the same hooks, except `on_event`, which only the root calls. Write files only if
+    `training.is_root`. An `InputError` or `RunError` that a hook raises ends the training after a checkpoint.
+    """
+
+    stop_training: bool = False
+    """Set this to True to end the training after the step. All workers must do so after the same step. It is stored in
+    checkpoints."""
+
+    def on_train_start(self, training: TrainingLoop) -> None:
+        """Before the first step, after the states have their first values or those of a checkpoint."""
+
+    def on_step_end(self, training: TrainingLoop) -> None:
+        """After each step: `training.step` is the number of steps done."""
+
+    def on_epoch_end(self, training: TrainingLoop) -> None:
+        """After the last step of an epoch, after `on_step_end` of all callbacks."""
+
+    def on_evaluation_end(self, training: TrainingLoop, evaluation: Evaluation) -> None:
+        """After each evaluation on the test data."""
+
+    def on_checkpoint(self, training: TrainingLoop, path: Path) -> None:
+        """After a checkpoint was written to `path`."""
+
+    def on_event(self, training: TrainingLoop, event: Event) -> None:
+        """For each event of the log: a mapping with the key `event`."""
+
+    def on_train_end(self, training: TrainingLoop) -> None:
+        """After the last step and the last evaluation, also of a training that was asked to stop before its end."""
+
+    def on_exception(self, training: TrainingLoop, error: Exception) -> None:
+        """After the training failed. Errors that this hook raises are ignored."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what checkpoints store of this callback: data that JSON can hold."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned. Checkpoints without this callback do not call it."""
+
+
+class CallbackSpec(Spec):
+    """Base of the callbacks that a training file can name."""
+
+    samples: ClassVar[tuple[dict[str, Any], ...]] = ({},)
+    """Small configurations for the registry-wide tests."""
+
+    def build(self) -> Callback:
+        """Return the callback for one training."""
+        raise NotImplementedError(f"{type(self).__name__} has no `build`")

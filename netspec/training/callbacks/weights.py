@@ -1,0 +1,139 @@
+"""The callbacks that evaluate, and that write checkpoints and weights."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from netspec.exchange.formats.native.hdf5 import write_checkpoint
+from netspec.schema.language.provenance import canonical_yaml
+from netspec.training.callbacks.base import Callback
+from netspec.training.environment import threads
+from netspec.training.model import save_weights
+from netspec.training.stepper import PartialStep
+
+if TYPE_CHECKING:
+    from netspec.training.evaluation import Evaluation
+    from netspec.training.loop import TrainingLoop
+    from netspec.training.progress import Progress
+    from netspec.training.session import GatheredStates
+
+
+class Evaluations(Callback):
+    """Evaluates on the test data every `test_every` steps, and at the end."""
+
+    def on_train_start(self, training: TrainingLoop) -> None:
+        """Evaluate if a run was interrupted between a checkpoint and the evaluation after it."""
+        self.on_step_end(training)
+
+    def on_step_end(self, training: TrainingLoop) -> None:
+        if training.finished or training.is_due(training.spec.train.test_every):
+            training.evaluate()
+
+
+class BestWeights(Callback):
+    """Writes the weights of the evaluation with the lowest loss to `best.h5`."""
+
+    def on_evaluation_end(self, training: TrainingLoop, evaluation: Evaluation) -> None:
+        progress, loss = training.progress, evaluation.loss
+        if loss is None or not isfinite(loss) or (progress.best_loss is not None and loss >= progress.best_loss):
+            return
+        progress.best_loss, progress.best_step = loss, progress.step
+        if training.is_root:
+            training.mend_folder()
+            save_weights(training.compiler, training.folder.best, training.preprocessing, step=progress.step)
+
+
+class FinalWeights(Callback):
+    """Writes the weights of the last step to `weights.h5`."""
+
+    def on_train_end(self, training: TrainingLoop) -> None:
+        if training.finished and training.is_root:
+            training.mend_folder()
+            save_weights(training.compiler, training.folder.weights, training.preprocessing, step=training.step)
+
+
+class Checkpoints(Callback):
+    """Writes a checkpoint every `checkpoint_every` steps, on request, at the end, and after a failure."""
+
+    def __init__(self) -> None:
+        self._saved: Progress | None = None
+        """The training's progress at the last checkpoint."""
+        self._gave_up = False
+        """True after an attempt to save after a failure."""
+
+    def on_step_end(self, training: TrainingLoop) -> None:
+        requested, every = training.vote.snapshot, training.spec.train.checkpoint_every
+        if requested or (training.is_due(every) and not training.finished):  # the last one contains the evaluation
+            training.signals.snapshot = False
+            self.save(training)
+
+    def on_train_end(self, training: TrainingLoop) -> None:
+        training.progress.callbacks = training.callback_states()
+        if self._saved != training.progress:
+            self.save(training)
+
+    def on_exception(self, training: TrainingLoop, error: Exception) -> None:
+        self.save_after_failure(training)
+
+    def save(self, training: TrainingLoop) -> None:
+        """Write a checkpoint of the states of all workers. Collective."""
+        training.settle()
+        progress, session = training.progress, training.session
+        losses = [progress.loss_sum, progress.loss_count]
+        progress.worker_losses = [*map(tuple, session.gather(losses))] if session.losses_differ else []
+        progress.callbacks = training.callback_states()
+        with session.synchronized_view(training.compiler):
+            gathered = session.gather_states(training.compiler)
+            if session.size == 1 or not progress.part.batches:  # no worker has all of a half-done step
+                self._saved = replace(progress, part=replace(progress.part), worker_losses=[])
+                path = training.folder.checkpoint(progress.step)
+                if training.is_root:
+                    self._write(training, gathered, path)
+                training.call("on_checkpoint", path)
+        progress.worker_losses = []
+
+    def save_after_failure(self, training: TrainingLoop) -> None:
+        """Write a checkpoint of the last complete step unless there is one. Collective, with all workers that are left.
+
+        Devices that sum gradients by themselves leave states half written: then no checkpoint is possible.
+        """
+        session, compiler = training.session, training.compiler
+        if self._gave_up or (session.joint_steps and compiler.device.has_collectives):
+            return
+        training.settle()
+        self._gave_up = True
+        saved = -1 if self._saved is None else self._saved.step
+        if session.can_save_after_failure(training.step, saved, unchanged=not training.stepper.changed):
+            training.loader.go_on_from(*training.position)
+            if training.stepper.restarts:
+                training.stepper.rewind()
+                training.progress.part = PartialStep()
+            self.save(training)
+            session.barrier()  # it is written before the job ends
+
+    def _write(self, training: TrainingLoop, gathered: GatheredStates, path: Path) -> None:
+        session, compiler, progress = training.session, training.compiler, training.progress
+        session.report_activity(progress.step, "writing a checkpoint")
+        layout = session.layout(compiler)
+        # Gradient sums are needed only in the middle of a step.
+        left_out = ("gathered", "gradient") if not progress.part.batches else ("gathered",)
+        info = {name: state for name in layout.replicated if (state := compiler.info[name]).role not in left_out}
+        states = {**{name: compiler.states[name] for name in info}, **gathered.full}
+        roles = {**{name: state.role for name, state in info.items()}, **layout.roles}
+        meta = {
+            **asdict(progress),
+            **training.preprocessing.as_meta(),
+            "loader": training.loader.state(),
+            "threads": threads(),
+        }
+        # A state that was gathered from pieces is stored under its own name.
+        stored = {name: compiler.info[label].gathers or label for name, label in compiler.evaluated.items()}
+        evaluated = {name: label for name, label in stored.items() if label != name}
+        training.mend_folder()
+        spec = canonical_yaml(training.spec)
+        write_checkpoint(path, states, roles, meta, spec, evaluated, gathered.by_worker)
+        training.folder.prune(training.spec.train.keep_checkpoints)
+        training.emit("checkpoint", step=progress.step, path=str(path))

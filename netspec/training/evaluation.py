@@ -1,0 +1,195 @@
+"""Evaluation: losses and metrics over a full data set, each sample exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite, nan
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from netspec.backends.device_registry import open_device
+from netspec.compile import LOSS, Compiler, ProgramKind
+from netspec.data.base import FieldType
+from netspec.data.loader import Loader, open_loader
+from netspec.data.pipeline import Learned
+from netspec.errors import InputError, Problem
+from netspec.graph.ops.source import Input
+from netspec.graph.types import Precision
+from netspec.layers.losses_and_metrics import TableRow
+from netspec.schema.load import Overrides, Source, load_spec
+from netspec.schema.specs.train import TrainSpec
+from netspec.training.events import MAX_EXAMPLES
+from netspec.training.inputs import input_ranges
+from netspec.training.model import load_weights
+from netspec.training.preprocessing import PreprocessingRecord
+from netspec.training.samples import with_samples
+from netspec.training.session import LOCAL, Session
+
+SIZE = "$size"
+"""Among the results of a batch: how many samples it has."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Results of an evaluation."""
+
+    samples: int
+    """Number of samples that were evaluated."""
+    loss: float | None
+    """Mean total loss; None for a net without losses."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Scalar metrics, by name."""
+    tables: dict[str, TableRow | Mapping[str, TableRow]] = field(default_factory=dict)
+    """Each other metric by its name: numbers by their names, or a table, rows and columns by their names."""
+    skipped: int = 0
+    """Number of damaged samples that `on_error: skip` left out."""
+    damaged: tuple[str, ...] = ()
+    """The problems of the first of them."""
+    remark: str | None = None
+    """Remark on the choice of the device."""
+
+    @property
+    def non_finite(self) -> list[str]:
+        """Names of values that are nan or infinite: `loss`, or metrics."""
+        named = {**({} if self.loss is None else {"loss": self.loss}), **self.metrics}
+        return [name for name, value in named.items() if not isfinite(value)]
+
+    def scalars(self) -> dict[str, Any]:
+        """What is one number, as plain data; `non_finite` is there where something is, for which JSON has null."""
+        bad = self.non_finite
+        data = {"samples": self.samples, "loss": self.loss, "metrics": dict(self.metrics)}
+        skipped = {"skipped": self.skipped} if self.skipped else {}
+        return {**data, **skipped, **({"non_finite": bad} if bad else {})}
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as plain data; `tables` is there where there are some."""
+        return {**self.scalars(), **({"tables": dict(self.tables)} if self.tables else {})}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `as_json`, also of one that went through JSON."""
+        bad, metrics, tables = data.get("non_finite", ()), data["metrics"], data.get("tables", {})
+        loss = nan if data["loss"] is None and "loss" in bad else data["loss"]
+        numbers = {name: nan if one is None else one for name, one in metrics.items()}
+        return cls(data["samples"], loss, numbers, tables, data.get("skipped", 0))
+
+
+def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Evaluation:
+    """Losses and metrics of the compiler's net over one pass of the loader.
+
+    The loss is the mean over samples: batches count by their size. Sums are kept in float64, and made in the order of
+    the batches, whichever worker of the session evaluates each: they do not depend on how many there are.
+    """
+    loss, samples, left_out = 0.0, 0, list[str]()
+    totals: dict[str, np.ndarray[Any, Any]] = {}
+    for several in session.gather_batches(_results(compiler, loader, left_out)):
+        for results in several:
+            size = int(results[SIZE])
+            loss += float(results.get(LOSS, 0.0)) * size
+            samples += size
+            for name, value in results.items():
+                if name not in (LOSS, SIZE) and not name.startswith(f"{LOSS}/"):
+                    totals[name] = totals.get(name, 0.0) + value.astype(np.float64)
+    more, damaged = total_skipped(session, len(left_out), left_out[:MAX_EXAMPLES])
+    skipped, damaged = loader.skipped_at_opening + more, [*loader.damaged_at_opening, *damaged]
+    mean = loss / samples if compiler.spec.losses else None
+    found = Evaluation(samples, mean, skipped=skipped, damaged=tuple(damaged[:MAX_EXAMPLES]))
+    for name, metric in compiler.metrics.items():
+        own = [totals[key] for key in sorted((key for key in totals if key.rpartition("/")[0] == name), key=_number)]
+        figure = metric.result(*own)
+        if isinstance(figure, Mapping):
+            found.tables[name] = figure
+        else:
+            found.metrics[name] = figure
+    return found
+
+
+def total_skipped(session: Session, samples: int, examples: Sequence[str]) -> tuple[int, list[str]]:
+    """Return how many damaged samples all workers left out, and examples."""
+    by_worker = session.gather([samples, list(examples)])
+    return sum(count for count, _ in by_worker), [line for _, lines in by_worker for line in lines]
+
+
+def _results(compiler: Compiler, loader: Loader, left_out: list[str]) -> Iterator[dict[str, Any]]:
+    """What is found of each batch, and its size; what is wrong with the samples left out goes to `left_out`."""
+    for batch in loader.one_pass():
+        left_out += map(str, batch.skipped)
+        yield {SIZE: np.array(len(batch)), **compiler.program(ProgramKind.TEST, batch.rows)(batch.inputs)}
+
+
+def _number(key: str) -> int:
+    return int(key.rpartition("/")[2])
+
+
+def wanted_inputs(compiler: Compiler, purposes: Sequence[ProgramKind]) -> dict[str, FieldType]:
+    """The inputs of the net that programs for these purposes read, for a loader to fill."""
+    found: dict[str, FieldType] = {}
+    for purpose in purposes:
+        for name, value in compiler.graph(purpose, 1).inputs().items():
+            assert isinstance(value.op, Input)
+            if name in compiler.spec.inputs:
+                found[name] = FieldType(value.shape[1:], str(value.dtype))
+    return found
+
+
+def test(
+    source: Source,
+    weights: str | Path,
+    overrides: Overrides = (),
+    *,
+    device: str = "auto",
+    samples: Mapping[str, Any] | None = None,
+) -> Evaluation:
+    """Evaluate weights on the test data of a training file; `samples` are those of splits of `source: python`.
+
+    Values learned from the training data (class names, means) come from the weights; else the training data is read.
+    """
+    spec = with_samples(with_test_data(source, overrides), samples)
+    how = spec.compile
+    opened = open_device(device, how.autotune, how.rounding, deterministic=how.deterministic)
+    compiler = Compiler(spec.net, dtype=Precision(spec.train.precision), device=opened, seed=spec.train.seed)
+    learned = PreprocessingRecord.from_meta(load_weights(compiler, weights).meta).learned
+    return replace(evaluate_on(spec, compiler, learned), remark=opened.remark)
+
+
+def with_test_data(source: Source, overrides: Overrides = ()) -> TrainSpec:
+    """Load the training in a file. Raises `InputError` if it is a net, or has no test data."""
+    spec = load_spec(source, overrides)
+    if not isinstance(spec, TrainSpec):
+        raise InputError(
+            "this is a net: it says nothing of data to test on", location=spec.where(), expected="a training file",
+            hint="name the file whose `net` this is, such as train.yaml, or the spec.yaml of a run; "
+            "`netspec predict` needs the net alone",
+        )  # fmt: skip
+    if spec.data.test is None:
+        raise InputError(
+            Problem("there is no test data", spec.where("data"), "data", expected="`test:` next to `train:`")
+        )
+    return spec
+
+
+def evaluate_on(spec: TrainSpec, compiler: Compiler, learned: Learned | None) -> Evaluation:
+    """Evaluate a net on the test data of a training; if `learned` is missing, read the training data."""
+    with open_test_loader(spec, compiler, learned_of(spec, compiler, learned)) as loader:
+        return evaluate(compiler, loader)
+
+
+def learned_of(spec: TrainSpec, compiler: Compiler, learned: Learned | None) -> Learned:
+    """Return the preprocessing learned in training: from the weights, else from the training data."""
+    if learned is not None:
+        return learned
+    with open_loader(spec.data.train, seed=spec.train.seed, known=compiler.spec.inputs) as training:
+        return training.learned
+
+
+def open_test_loader(spec: TrainSpec, compiler: Compiler, learned: Learned, session: Session = LOCAL) -> Loader:
+    """The loader of the test data, whose labels and transforms mean what they mean in the training data."""
+    assert spec.data.test is not None
+    wanted, allowed, known = wanted_inputs(compiler, [ProgramKind.TEST]), input_ranges(compiler), compiler.spec.inputs
+    return open_loader(
+        spec.data.test, seed=spec.train.seed, wanted=wanted, ranges=allowed, known=known, learned=learned,
+        share=session.share,
+    )  # fmt: skip

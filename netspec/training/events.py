@@ -1,0 +1,158 @@
+"""The events of a training: plain mappings with the key `event`.
+
+The log files, the progress display and `--json` all listen to the same stream.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TextIO, TypeAlias
+
+from netspec.errors import RunError, counted
+from netspec.schema.plain_json import json_text
+
+Event: TypeAlias = dict[str, Any]
+"""`start`, `progress` (several times a second, not logged), `log`, `test`, `checkpoint`, `init_from`, `warning`,
+`note`, `skipped`, `done`."""
+Listener: TypeAlias = Callable[[Event], None]
+
+
+MAX_EXAMPLES = 3
+"""Number of damaged samples that are named; the others are counted."""
+WAITS = ("heartbeat", "stall")
+"""Settings of strategies that do not change results."""
+MOST_PARTS = 4
+"""Up to this many workers, the samples of each are listed; for more workers, how often each size occurs."""
+SPLITS = {"train": "training", "test": "test"}
+
+
+class LogFiles:
+    """Writes every event but `progress` to `log.jsonl` as JSON and to `log.txt` as text, at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "log.jsonl"
+        self._open()
+
+    def _open(self) -> None:
+        self._json, self._text = _appended(self.path), _appended(self.path.with_suffix(".txt"))
+
+    def __call__(self, event: Event) -> None:
+        """Write one event. Raises `RunError` if writing fails."""
+        if event["event"] == "progress":
+            return
+        if self.path.parent.is_dir() and not self.path.exists():  # somebody removed them
+            self.__exit__(None, None, None)
+            self._open()
+        for file, line in ((self._json, json_text(event)), (self._text, format_event(event))):
+            try:
+                file.write(line + "\n")
+                file.flush()
+            except OSError as error:
+                raise RunError(f"cannot write {file.name}", got=error.strerror) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in (self._json, self._text):
+            with suppress(OSError):  # the error of the write was reported
+                file.close()
+
+
+def _appended(path: Path) -> TextIO:
+    """The file, opened to write on. A process that was killed may have left its last line without an end."""
+    torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
+    file = path.open("a", encoding="utf-8", errors="backslashreplace")  # names of files may be any bytes
+    if torn:
+        file.write("\n")
+    return file
+
+
+def read_log(path: Path) -> Iterator[Event]:
+    """Yield the events of a log that have a step. Damaged lines (the process was killed) are skipped."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            with suppress(ValueError, RecursionError):
+                event = json.loads(line)
+                if isinstance(event, dict) and isinstance(event.get("step"), int) and "event" in event:
+                    yield event
+
+
+def format_event(event: Event) -> str:
+    """Return an event as one line of text."""
+    match event["event"]:
+        case "start":
+            parts = event.get("split", ())
+            split = f" = {_sum_of(parts)} on {counted(len(parts), 'worker')}" if parts else ""
+            if many := (event.get("parallel") or {}).get("micro_batches"):
+                split = f" through {counted(event['workers'], 'stage')}, micro-batches: {many}"
+            split += f" and {counted(event['servers'], 'server')}" if event.get("servers") else ""
+            resumed = f", resumed at step {event['step']}" if event["step"] else ""
+            precision = "" if event["precision"] == "float32" else f" in {event['precision']}"
+            return (
+                f"{event['name']}: {counted(event['parameters'], 'parameter')}, "
+                f"{counted(event['samples'], 'sample')}, batch {event['batch_size']}{split}, "
+                f"{counted(event['steps'], 'step')} on {event['device']}{precision}{_strategy_of(event)}{resumed}"
+            )
+        case "log" | "progress":
+            rate = event["samples_per_second"]
+            momentum = f" momentum {event['momentum']:.6g}" if "momentum" in event else ""
+            skipped = f" skipped {event['skipped_steps']:,}" if event.get("skipped_steps") else ""
+            skipped += f" late gradients {event['late_gradients']:,}" if event.get("late_gradients") else ""
+            return (
+                f"step {event['step']:,} epoch {event['epoch']:.2f} loss {event['loss']:.5f} "
+                f"learning rate {event['learning_rate']:.6g}{momentum}{skipped} {rate:,.0f} samples/s"
+            )
+        case "test":
+            return f"step {event['step']:,} test {format_evaluation(event)}"
+        case "checkpoint":
+            return f"step {event['step']:,} checkpoint {event['path']}"
+        case "init_from":
+            return f"weights from {event['file']}:\n{event['table']}"
+        case "warning" | "note" as kind:
+            return f"{kind}: {event['message']}"
+        case "skipped":
+            when = f" in epoch {event['epoch']:,}" if "epoch" in event else ""
+            which = f" ({'; '.join(event['examples'])})" if event["examples"] else ""
+            left_out = f"{counted(event['samples'], 'damaged sample')} of the {SPLITS[event['split']]} data left out"
+            return f"skipped: {left_out}{when}{which}"
+        case "done":
+            test = f", test {format_evaluation(event['test'])}" if event["test"] else ""
+            skipped = f", {counted(event['skipped'], 'damaged sample')} left out" if event.get("skipped") else ""
+            return f"done: {counted(event['steps'], 'step')} in {event['seconds']:.1f} s{test}{skipped}"
+    return json_text(event)
+
+
+def _strategy_of(event: Event) -> str:
+    """How several workers train: `, by top_k: density 0.01, smallest 1000`; without how long they wait."""
+    shown_fields = dict(event.get("parallel") or {})
+    if not shown_fields:
+        return ""
+    shown_fields |= {"hierarchical": event["by_host"]} if "hierarchical" in shown_fields else {}
+    if not shown_fields.get("deterministic", True):
+        shown_fields.pop("shards", None)
+    name = shown_fields.pop("strategy")
+    shown = [f"{key} {json_text(one)}".replace('"', "") for key, one in shown_fields.items() if key not in WAITS]
+    return f", by {name}: {', '.join(shown)}" if shown else f", by {name}"
+
+
+def _sum_of(parts: Sequence[int]) -> str:
+    """`16 + 16 + 16 + 16`; of many, how often each: `64 × 16`."""
+    if len(parts) <= MOST_PARTS:
+        return " + ".join(map(str, parts))
+    return " + ".join(f"{parts.count(size)} × {size}" for size in dict.fromkeys(parts))
+
+
+def format_evaluation(test: Event) -> str:
+    """Loss, metrics and sample count of an evaluation."""
+    loss = [] if test["loss"] is None else [f"loss {test['loss']:.5f}"]
+    metrics = [f"{name} {value:.5f}" for name, value in test["metrics"].items()]
+    samples = f"over {counted(test['samples'], 'sample')}"
+    skipped = f", {test['skipped']:,} left out" if test.get("skipped") else ""
+    return " ".join([*loss, *metrics, samples]) + skipped + (" (not finite)" if test.get("non_finite") else "")

@@ -1,0 +1,75 @@
+"""The lock of a run directory: two processes must not write one run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from netspec.errors import InputError, RunError
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
+
+LOCK = "lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold `folder` as the only writer while the block runs. Raises `InputError` if another process holds it.
+
+    The file `lock` names the holder. If the system has `flock`, the lock ends with its process, even after a crash,
+    and the file stays; otherwise the file itself is the lock, and is removed at the end.
+    """
+    path = folder / LOCK
+    handle = _by_system(path) if fcntl is not None else _by_existence(path)
+    try:
+        os.write(handle, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(handle)
+        if fcntl is None:
+            path.unlink(missing_ok=True)
+
+
+def _by_system(path: Path) -> int:
+    assert fcntl is not None
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise RunError(f"cannot write {path}", got=error.strerror) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise _held(path, "wait for it, or end it; another folder is named by --run-dir") from None
+    except OSError as error:
+        os.close(handle)
+        raise RunError(
+            f"cannot lock {path}", got=error.strerror, hint="name a folder on a local disk by --run-dir"
+        ) from None
+    os.ftruncate(handle, 0)
+    return handle
+
+
+def _by_existence(path: Path) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:
+        raise _held(path, f"if that process was killed, remove {path}") from None
+    except OSError as error:
+        raise RunError(f"cannot write {path}", got=error.strerror) from None
+
+
+def _held(path: Path, hint: str) -> InputError:
+    try:
+        holder = path.read_text(encoding="utf-8").strip()
+    except OSError:
+        holder = ""
+    who = f"process {holder}" if holder.isdigit() else "another process"
+    return InputError(f"{path.parent} is being written by {who}", hint=hint)

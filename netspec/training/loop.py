@@ -1,0 +1,392 @@
+"""The training loop: steps, and the hooks of the callbacks between them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from math import nan
+from pathlib import Path
+from typing import Any
+
+from netspec.backends.process_group import PeerFailure
+from netspec.backends.program import NonFiniteLoss
+from netspec.compile import LEARNING_RATE, Compiler, scheduled_inputs
+from netspec.data.batches import Batch
+from netspec.data.loader import Loader
+from netspec.errors import InputError, NetspecError, Problem, RunError
+from netspec.exchange.formats.native.hdf5 import read_weights
+from netspec.graph.fused import node_scopes
+from netspec.schema.specs.train import TrainSpec
+from netspec.solvers.base import SolverSpec
+from netspec.training.callbacks.base import Callback
+from netspec.training.callbacks.log import StepLog
+from netspec.training.callbacks.weights import BestWeights, Checkpoints, Evaluations, FinalWeights
+from netspec.training.evaluation import Evaluation, evaluate, total_skipped
+from netspec.training.events import MAX_EXAMPLES
+from netspec.training.model import Parameters
+from netspec.training.preprocessing import PreprocessingRecord
+from netspec.training.progress import PendingStep, Progress
+from netspec.training.run_directory import RunDir
+from netspec.training.session import NonFiniteOrigin, Session, StopVote
+from netspec.training.signals import Signals
+
+
+class TrainingLoop:
+    """A training, as callbacks see it. It runs steps until the training is finished or is asked to stop.
+
+    For callbacks: `step`, `total`, `epoch`, `loss`, `rates`, `finished`, `parameters`, `spec`, `run_dir`, `is_root`,
+    `emit`, `evaluate`, `save_checkpoint`.
+    """
+
+    def __init__(
+        self,
+        spec: TrainSpec,
+        compiler: Compiler,
+        loader: Loader,
+        test: Loader | None,
+        folder: RunDir,
+        signals: Signals,
+        progress: Progress,
+        session: Session,
+        *,
+        listeners: Sequence[Callback] = (),
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        """`listeners` are called before all others; `callbacks` are the user's."""
+        assert isinstance(spec.solver, SolverSpec)
+        self.spec, self.compiler, self.loader, self.test_loader = spec, compiler, loader, test
+        self.folder, self.signals, self.progress, self.session = folder, signals, progress, session
+        self.stopped = False
+        """Whether the loop ended before the training was finished, because it was asked to."""
+        self.schedules = scheduled_inputs(spec.solver)
+        progress.seen = {name: progress.seen.get(name, one.start()) for name, one in self.schedules.items()}
+        self.stepper = session.stepper(spec, compiler, loader)
+        self.total = spec.train.max_steps or (spec.train.max_epochs or 0) * self.stepper.steps_per_epoch
+        """Total number of training steps."""
+        self.preprocessing = PreprocessingRecord.of(test or loader)
+        """Preprocessing of the samples that the net is evaluated on."""
+        self.position = loader.place
+        """Position in the data after the last batch that was used."""
+        self.rates: Mapping[str, float] = {}
+        """The scheduled learning rates and momenta of the last step, by the inputs of the program."""
+        self.epoch = 0.0
+        """Passes over the training data so far."""
+        self.samples_read, self.step_seconds = 0, 0.0
+        """Samples of this call's steps, and the time that they took without callbacks."""
+        self.last_loss = nan
+        self.vote: StopVote
+        """Whether any worker was asked to stop or to write a checkpoint, during the last step."""
+        self._resumed_at = time.perf_counter()
+        self._pending: PendingStep | None = None
+        """The last step, until its loss is known. Devices that run ahead report it during the next step."""
+        self._damaged: list[str] = []
+        self._event_error: NetspecError | OSError | None = None
+        """The first error that a callback raised in `on_event`."""
+        self._checkpoints = Checkpoints()
+        self._user_callbacks = _named(callbacks)
+        self.callbacks = (
+            *listeners, StepLog(), BestWeights(), *callbacks, self._checkpoints, Evaluations(), FinalWeights()
+        )  # fmt: skip
+        """All callbacks, in the order in which their hooks are called."""
+        self._waits_for_loss = any(type(one).on_step_end is not Callback.on_step_end for one in callbacks)
+        for name, callback in self._user_callbacks.items():
+            if (saved := progress.callbacks.get(name)) is not None:
+                callback.stop_training = saved["stop_training"]
+                callback.load_state_dict(saved["state"])
+
+    def run(self) -> None:
+        """Train to the end, or until the step during which a stop was asked for; then evaluate and save.
+
+        A damaged sample, a callback that fails, or another worker that fails loses nothing of what was learned before:
+        the error is raised after a checkpoint.
+        """
+        try:
+            self._train()
+        except (NetspecError, OSError, PeerFailure) as error:
+            for callback in self.callbacks:
+                with suppress(Exception):  # the first error is the one to report
+                    callback.on_exception(self, error)
+            if isinstance(error, PeerFailure):
+                raise self.session.peer_failure() from None
+            if self._event_error is None:
+                raise
+        if self._event_error is not None:
+            raise self._event_error
+
+    def _train(self) -> None:
+        self.call("on_train_start")
+        for batch in () if self.finished else self.loader:
+            self._step(batch)
+            if not self.stepper.is_midstep(self.progress.part) and (self.finished or self.vote.stop):
+                self.stopped = not self.finished
+                break  # else the step continues with the next batch
+        self.settle()
+        self.call("on_train_end")
+
+    def call(self, hook: str, *arguments: Any) -> None:
+        """Call a hook of all callbacks. Other errors than netspec's of a user's callback become a `RunError`."""
+        for callback in self.callbacks:
+            try:
+                getattr(callback, hook)(self, *arguments)
+            except (NetspecError, OSError, PeerFailure):
+                raise
+            except Exception as error:
+                name = next((name for name, one in self._user_callbacks.items() if one is callback), None)
+                if name is None:
+                    raise
+                got = f"{type(error).__name__}: {error}"
+                raise RunError(f"the callback `{name}` failed in `{hook}`", got=got) from error
+
+    def emit(self, event: str, **facts: Any) -> None:
+        """Send an event to all callbacks, on the root.
+
+        A callback that fails in `on_event` (nobody reads what it prints) asks all workers to stop.
+        """
+        if not self.is_root:
+            return
+        for callback in self.callbacks:
+            try:
+                callback.on_event(self, {"event": event, **facts})
+            except (NetspecError, OSError) as error:
+                self._event_error = self._event_error or error
+                self.signals.stop = self.signals.stop or "an error"
+
+    def emit_skipped(self, split: str, samples: int, examples: Sequence[str], *, epoch: int | None = None) -> None:
+        """Report how many damaged samples of `train` or `test` were left out: in an epoch, an evaluation, or so far."""
+        when = {} if epoch is None else {"epoch": epoch}
+        self.emit("skipped", split=split, **when, samples=samples, examples=list(examples[:MAX_EXAMPLES]))
+
+    @property
+    def step(self) -> int:
+        """Number of steps done, those before a resume included."""
+        return self.progress.step
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this worker writes files and prints."""
+        return self.session.is_root
+
+    @property
+    def run_dir(self) -> Path:
+        """The run directory."""
+        return self.folder.folder
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameters and statistics of this worker by name: copies, which can be assigned."""
+        return Parameters(self.compiler)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps or epochs are done, or a callback ended the training.
+
+        Epochs may have fewer steps than planned if damaged samples are left out.
+        """
+        epochs = self.spec.train.max_epochs
+        done = self.progress.step >= self.total or (epochs is not None and self.loader.epoch >= epochs)
+        return done or any(callback.stop_training for callback in self.callbacks)
+
+    @property
+    def loss(self) -> float:
+        """Loss of the last step; nan before the first one. Waits for the device."""
+        self.settle()
+        return self.last_loss
+
+    @property
+    def last_test(self) -> Evaluation | None:
+        """The last evaluation of the run, before a resume or after it."""
+        return Evaluation.from_json(self.progress.last_test) if self.progress.last_test else None
+
+    def callback_states(self) -> dict[str, Any]:
+        """Return the states of the user's callbacks, by name. Raises `RunError` if JSON can't hold them."""
+        states = {}
+        for name, callback in self._user_callbacks.items():
+            state = callback.state_dict()
+            try:
+                states[name] = {"stop_training": callback.stop_training, "state": json.loads(json.dumps(state))}
+            except (TypeError, ValueError) as error:
+                raise RunError(f"JSON can't hold the state of the callback `{name}`", got=str(error)) from error
+        return states
+
+    def nothing_left(self) -> bool:
+        """Return whether a resumed run was complete: its weights are those of its last step, and were evaluated."""
+        untested = self.test_loader is not None and self.progress.tested_step != self.progress.step
+        if not self.finished or untested:
+            return False
+        try:
+            return read_weights(self.folder.weights).meta.get("step") == self.progress.step
+        except InputError:  # killed before they were written, or damaged since
+            return False
+
+    def is_due(self, every: int | None) -> bool:
+        """Whether an action is due after this step that is done every `every` steps; None: after every epoch."""
+        if not self.progress.step or every == 0:
+            return False
+        return self.loader.between_epochs if every is None else self.progress.step % every == 0
+
+    def save_checkpoint(self) -> None:
+        """Write a checkpoint now. All workers must call this after the same step."""
+        self._checkpoints.save(self)
+
+    def _step(self, batch: Batch) -> None:
+        """Run a step, or the part of one that a batch is for."""
+        step, rates = self.progress.step, self._scheduled()
+        self.session.report_activity(step, "training")
+        self.vote = self.session.vote_on_stop(self.signals, step + 1)
+        try:
+            started = self.stepper.run(batch, step, self.session.scheduled(rates), self.progress.part)
+        except NonFiniteLoss as error:
+            if not error.late:
+                self.settle()
+            raise self._not_finite(error, self._pending) from None
+        self.settle()
+        if started is not None or not self.stepper.restarts:
+            self.position = self.loader.place
+        self.samples_read += batch.end - batch.position
+        if started is None:
+            self._note_skipped(batch)
+            return
+        self._pending = PendingStep(*started, copy(self.progress), self.position)
+        self.progress.step = step + 1
+        if (self.session.size > 1 and not self.session.joint_steps) or self._waits_for_loss:
+            self.settle()  # others get, and callbacks see, only what is finite
+        self.session.after_step(self.progress.step, self.compiler)
+        self._note_skipped(batch)
+        self.rates, self.epoch = rates, batch.epoch + batch.end / self.loader.samples
+        self.step_seconds += time.perf_counter() - self._resumed_at
+        self.call("on_step_end")
+        if self.loader.between_epochs:
+            self.call("on_epoch_end")
+        self._resumed_at = time.perf_counter()
+
+    def settle(self) -> None:
+        """Wait for the loss of the last step. Raises `RunError` if it is not finite."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        try:
+            loss = pending.outcome()
+        except NonFiniteLoss as error:
+            raise self._not_finite(error, pending) from None
+        self.progress.loss_sum += loss
+        self.progress.loss_count += pending.losses
+        self.last_loss = loss if pending.losses else self.last_loss
+
+    def mean_loss(self) -> float:
+        """Mean loss since the last log line, over all workers if their losses differ."""
+        total, count = self.progress.loss_sum, self.progress.loss_count
+        if self.session.losses_differ:
+            total, count = map(sum, zip(*self.session.gather([total, count]), strict=True))
+        return total / count if count else nan
+
+    def _scheduled(self) -> dict[str, float]:
+        """The scheduled values of the next step, by the inputs of the program."""
+        step, seen = self.progress.step, self.progress.seen
+        return {name: schedule.rate(step, self.total, seen[name]) for name, schedule in self.schedules.items()}
+
+    def _note_skipped(self, batch: Batch) -> None:
+        """Count the damaged samples that were left out, and report them at the end of an epoch."""
+        progress = self.progress
+        if self.loader.between_epochs:
+            self.settle()
+        progress.skipped += len(batch.skipped)
+        self._damaged += [str(sample) for sample in batch.skipped[: MAX_EXAMPLES - len(self._damaged)]]
+        if self.loader.between_epochs and self.loader.skips:
+            progress.skipped, self._damaged = total_skipped(self.session, progress.skipped, self._damaged)
+        if self.loader.between_epochs and progress.skipped:
+            self.emit_skipped("train", progress.skipped, self._damaged, epoch=batch.epoch + 1)
+            progress.skipped_before, progress.skipped = progress.skipped_before + progress.skipped, 0
+            self._damaged = []
+
+    def evaluate(self) -> None:
+        """Evaluate on the test data, unless there is none or it was done after this step. Collective."""
+        progress = self.progress
+        if self.test_loader is None or progress.tested_step == progress.step:
+            return
+        self.settle()
+        self.session.report_activity(progress.step, "evaluating")
+        with self.session.synchronized_view(self.compiler):
+            began = time.perf_counter()
+            evaluation = evaluate(self.compiler, self.test_loader, self.session)
+            progress.last_test, progress.tested_step = evaluation.scalars(), progress.step
+            seconds = round(time.perf_counter() - began, 3)
+            self.emit("test", step=progress.step, **evaluation.scalars(), seconds=seconds)
+            self._update_schedules(evaluation)
+            if evaluation.skipped:
+                self.emit_skipped("test", evaluation.skipped, evaluation.damaged)
+            if evaluation.non_finite:
+                message = f"not finite (nan or infinite) on the test data: {', '.join(evaluation.non_finite)}"
+                self.emit("warning", message=message, step=progress.step)
+            self.call("on_evaluation_end", evaluation)
+
+    def _update_schedules(self, evaluation: Evaluation) -> None:
+        """Show schedules an evaluation that was due; one at the end would be one too many for a run that is resumed."""
+        if self.is_due(self.spec.train.test_every):
+            figures = {**evaluation.metrics, **({} if evaluation.loss is None else {"loss": evaluation.loss})}
+            seen = self.progress.seen
+            self.progress.seen = {name: one.observed(seen[name], figures) for name, one in self.schedules.items()}
+
+    def mend_folder(self) -> None:
+        """Make the run directory again if somebody removed it: what was learned is not lost with it."""
+        if (gone := self.folder.recreate()) is not None:
+            message = f"{gone} was removed during the training: it is made again, for what is saved now"
+            self.emit("warning", message=message, step=self.progress.step)
+
+    def _not_finite(self, error: NonFiniteLoss, pending: PendingStep | None) -> RunError:
+        """Save the weights before the step, and return the error that names the first value that is not finite.
+
+        `pending` is the failed step; its progress is undone.
+        """
+        if pending is not None:
+            self._pending = None
+            vars(self.progress).update(vars(pending.before))
+            self.loader.go_on_from(*pending.position)
+        step = self.progress.step
+        if self.session.alone or (self.session.joint_steps and not self.progress.part.batches):
+            self.save_checkpoint()
+        else:
+            with suppress(NetspecError, OSError, PeerFailure):
+                self._checkpoints.save_after_failure(self)
+        if error.state is not None:
+            what = f"`{error.state}` is not finite since the step before"
+        elif (
+            layers := {scope.layer: scope.kind for scope in node_scopes(error.node) if scope.layer}
+            if error.node
+            else {}
+        ):
+            named = [f"`{name}` ({kind})" for name, kind in layers.items()]
+            what = f"first in layer {named[0]}" if len(named) == 1 else f"first in one of the layers {', '.join(named)}"
+        else:
+            what = "in the sum of the losses"
+        location = error.node.scope.location if error.node is not None else None
+        origin = self.session.agree_on_origin(
+            NonFiniteOrigin(what, location, error.state is not None or error.node is not None)
+        )
+        path = self.folder.checkpoint(step)
+        return RunError(
+            Problem(
+                f"the loss is not finite at step {step + 1}: {origin.what}", origin.location,
+                got=f"learning rate {self._scheduled()[LEARNING_RATE]:.6g}",
+                hint="lower the learning rate, add `global_clipnorm`, or look at the data of this step",
+                notes=(f"the weights before this step are in {path}",) if path.is_file() else (),
+            )
+        )  # fmt: skip
+
+
+def _layers_of(error: NonFiniteLoss) -> dict[str, str]:
+    """The layers that the first non-finite node belongs to, and their types."""
+    scopes = node_scopes(error.node) if error.node is not None else ()
+    return {scope.layer: scope.kind for scope in scopes if scope.layer}
+
+
+def _named(callbacks: Sequence[Callback]) -> dict[str, Callback]:
+    """The callbacks by the names that checkpoints store them under: the class, and a number from the second one on."""
+    named: dict[str, Callback] = {}
+    for callback in callbacks:
+        name = type(callback).__name__.removeprefix("_")
+        count = sum(other == name or other.startswith(f"{name}-") for other in named)
+        named[f"{name}-{count + 1}" if count else name] = callback
+    return named

@@ -1,0 +1,258 @@
+"""`Model`: a net with weights, for use from Python and by the commands that do not train."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netspec.backends.device_registry import open_device
+from netspec.compile import LOSS, Compiler, ProgramKind
+from netspec.errors import did_you_mean, listing
+from netspec.exchange.formats.native.hdf5 import WeightsFile, read_weights, write_weights
+from netspec.exchange.formats.registry import OWN, format_of
+from netspec.exchange.importing import import_weights
+from netspec.exchange.interface import Target
+from netspec.exchange.match_weights import match_weights
+from netspec.graph.ops.random import RNG_INPUT
+from netspec.schema.language.provenance import canonical_yaml
+from netspec.schema.load import load_spec
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.train import TrainSpec
+from netspec.training.arguments import (
+    autotune_argument,
+    bool_argument,
+    device_argument,
+    int_argument,
+    path_argument,
+    precision_argument,
+    rounding_argument,
+    state_value,
+)
+from netspec.training.inputs import check_inputs
+from netspec.training.preprocessing import PreprocessingRecord
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from netspec.training.evaluation import Evaluation
+
+DEFAULT_BATCH = 256
+"""Samples computed at a time by default."""
+
+
+class Parameters(MutableMapping[str, "NDArray[Any]"]):
+    """The parameters and moving statistics of a model, by name (`conv1/kernel`): read as copies, assigned by value."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = compiler
+        self._names = compiler.names("parameter", "statistic")
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._names:
+            raise self._unknown(name)
+        array: NDArray[Any] = self._compiler.states[name]
+        return array
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name not in self._names:
+            raise self._unknown(name)
+        self._compiler.states.assign(name, state_value(name, value, self._compiler.info[name].value.type))
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("the parameters of a net are given by its layers: none can be removed")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        shapes = (f"{name} {list(self._compiler.info[name].value.shape)}" for name in self._names)
+        return f"<Parameters: {', '.join(shapes)}>"
+
+    def _unknown(self, name: object) -> KeyError:
+        hint = did_you_mean(str(name), self._names) or f"there are {listing(self._names)}"
+        return KeyError(f"the net has no parameter `{name}`: {hint}")
+
+
+class Model:
+    """A compiled net and its weights."""
+
+    def __init__(self, spec: NetSpec, compiler: Compiler, preprocessing: PreprocessingRecord | None = None) -> None:
+        self.spec = spec
+        self.compiler = compiler
+        self.parameters = Parameters(compiler)
+        self.preprocessing = preprocessing or PreprocessingRecord()
+        """Preprocessing of the samples in the training that produced the weights."""
+
+    def __repr__(self) -> str:
+        compiler = self.compiler
+        return (
+            f"<Model {self.spec.name}: {count_elements(compiler, 'parameter'):,} parameters on {compiler.device.name}>"
+        )
+
+    def predict(self, inputs: object, batch_size: int | None = None) -> dict[str, NDArray[Any]]:
+        """The net's outputs for samples, (N, …) by name.
+
+        `inputs` are arrays (N, …) by the names of the net's inputs; or samples as `source: python` takes them; or a
+        source, as a mapping such as `{"source": "image_folder", "path": "photos"}`; or a loader. Arrays and samples are
+        the net's own inputs: no transform of a training is applied (`preprocessing` lists them); a source's transforms
+        are. Samples are computed `batch_size` at a time (at most 256 by default); the results do not depend on it
+        beyond rounding. Raises `InputError` with all that does not fit.
+        """
+        from netspec.training.data_arguments import is_split, open_data
+
+        size = None if batch_size is None else int_argument("batch_size", batch_size, least=1)
+        if is_split(inputs) or not isinstance(inputs, (Mapping, np.ndarray)):
+            learned = self.preprocessing.learned
+            with open_data(inputs, self.compiler, ProgramKind.PREDICT, batch_size=size, learned=learned) as loader:
+                return _joined([self._outputs(batch.inputs, len(batch)) for batch in loader.one_pass()])
+        wanted = self.compiler.graph(ProgramKind.PREDICT, 1).inputs()
+        arrays, samples = check_inputs(self.compiler, inputs, list(wanted))
+        size = min(size or DEFAULT_BATCH, samples)
+        starts = range(0, samples, size)
+        return _joined(
+            [
+                self._outputs(
+                    {name: array[start : start + size] for name, array in arrays.items()}, min(size, samples - start)
+                )
+                for start in starts
+            ]
+        )
+
+    def _outputs(self, batch: Mapping[str, NDArray[Any]], samples: int) -> dict[str, NDArray[Any]]:
+        return self.compiler.program(ProgramKind.PREDICT, samples)(batch)
+
+    def loss_and_gradients(
+        self, inputs: Mapping[str, Any], *, seed: int = 1, step: int = 0
+    ) -> tuple[dict[str, float], dict[str, NDArray[Any]]]:
+        """The losses of one batch and the gradient of their sum by each trainable parameter.
+
+        Layers act as in training (dropout drops, as `seed` and `step` say); nothing changes. The losses are those of
+        the net by name, weighted, and `regularization` where layers have penalties.
+        """
+        wanted = [name for name in self.compiler.graph(ProgramKind.GRADIENTS, 1).inputs() if name != RNG_INPUT]
+        arrays, samples = check_inputs(self.compiler, inputs, wanted)
+        program = self.compiler.program(ProgramKind.GRADIENTS, samples)
+        key = [int_argument("seed", seed, least=0), int_argument("step", step, least=0), 0]
+        results = program({**arrays, RNG_INPUT: np.array(key)})
+        losses = {
+            name.removeprefix(f"{LOSS}/"): float(one) for name, one in results.items() if name.startswith(f"{LOSS}/")
+        }
+        found = {name.removeprefix("gradient/"): one for name, one in results.items() if name.startswith("gradient/")}
+        return losses, found
+
+    def evaluate(
+        self, data: object, *, samples: Mapping[str, Any] | None = None, batch_size: int | None = None
+    ) -> Evaluation:
+        """Losses and metrics over every sample, each exactly once.
+
+        `data` is a training file, or a mapping with what it would say: then its test data is meant, transforms applied,
+        and `samples` are those of splits of `source: python`, `{"test": …}`. Or it is what `predict` takes: arrays by
+        the names of the inputs, samples, a source, or a loader; `batch_size` is for these. Raises `InputError` where
+        there is no test data, or where the data does not feed this net.
+        """
+        from netspec.training.data_arguments import open_data
+        from netspec.training.evaluation import evaluate, evaluate_on, with_test_data
+        from netspec.training.samples import with_samples
+
+        if isinstance(data, (str, PathLike)) or (isinstance(data, Mapping) and data.keys() & {"netspec", "net"}):
+            return evaluate_on(with_samples(with_test_data(data), samples), self.compiler, self.preprocessing.learned)
+        size = None if batch_size is None else int_argument("batch_size", batch_size, least=1)
+        learned = self.preprocessing.learned
+        with open_data(data, self.compiler, ProgramKind.TEST, batch_size=size, learned=learned) as loader:
+            return evaluate(self.compiler, loader)
+
+    def save_weights(self, path: str | Path) -> None:
+        """Write parameters and statistics, with the net's spec, to an HDF5 file."""
+        save_weights(self.compiler, path_argument("path", path), self.preprocessing)
+
+    def load_weights(self, path: str | Path, *, partial: bool = False) -> None:
+        """Read parameters and statistics from a weights file or a checkpoint."""
+        self.preprocessing = PreprocessingRecord.from_meta(load_weights(self.compiler, path, partial=partial).meta)
+
+
+def _joined(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Concatenate the outputs of batches."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def load(
+    net: str | Path | Mapping[str, Any] | NetSpec,
+    weights: str | Path | None = None,
+    *,
+    device: str = "auto",
+    precision: str = "float32",
+    autotune: str = "off",
+    rounding: str = "fast",
+    deterministic: bool = True,
+    seed: int = 1,
+) -> Model:
+    """A model from a net file (or a training file, whose net is taken), with weights from a file or fresh ones.
+
+    `net` may also be a mapping with what the file would say. Raises `InputError` where spec or weights are wrong.
+    """
+    spec = net if isinstance(net, NetSpec) else net_of(load_spec(net))
+    dtype, first = precision_argument(precision), int_argument("seed", seed, least=0)
+    how = autotune_argument(autotune), rounding_argument(rounding)
+    opened = open_device(device_argument(device), *how, deterministic=bool_argument("deterministic", deterministic))
+    compiler = Compiler(spec, dtype=dtype, device=opened, seed=first)
+    model = Model(spec, compiler)
+    if weights is not None:
+        model.load_weights(weights)
+    return model
+
+
+def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
+    """The net of a training, or the net itself."""
+    return spec.net if isinstance(spec, TrainSpec) else spec
+
+
+def count_elements(compiler: Compiler, role: str) -> int:
+    """Number of elements of all states with a role: `parameter` or `statistic`."""
+    return sum(kind.size for kind in compiler.types(role).values())
+
+
+def save_weights(compiler: Compiler, path: Path, preprocessing: PreprocessingRecord, **meta: Any) -> None:
+    """Write parameters and statistics, the net's spec and what was done to the samples, to an HDF5 file."""
+    meta = {**preprocessing.as_meta(), **meta}
+    write_weights(path, compiler.weights(), net=canonical_yaml(compiler.spec), name=compiler.spec.name, **meta)
+
+
+@dataclass(frozen=True)
+class LoadedWeights:
+    """Result of loading a weights file."""
+
+    loaded: list[str]
+    """Names of the arrays."""
+    meta: Mapping[str, Any]
+    """Metadata of the file; `PreprocessingRecord.from_meta` reads it."""
+
+
+def load_weights(compiler: Compiler, path: str | Path, *, partial: bool = False) -> LoadedWeights:
+    """Read parameters and statistics from a weights file or a checkpoint.
+
+    Everything must be there with its shape, and nothing else, unless `partial`: then what fits is taken.
+    """
+    wanted = compiler.types("parameter", "statistic")
+    file = path_argument("weights", path)
+    own = format_of(file).name == OWN
+    given = read_weights(file) if own else WeightsFile(import_weights(file, Target(compiler.spec, wanted)))
+    return LoadedWeights(assign_arrays(compiler, given.arrays, partial=partial, source=str(path)), given.meta)
+
+
+def assign_arrays(
+    compiler: Compiler, arrays: Mapping[str, NDArray[Any]], *, partial: bool = False, source: str
+) -> list[str]:
+    """Give parameters and statistics these values; their names. Raises `InputError` as `match_weights` does."""
+    wanted = compiler.types("parameter", "statistic")
+    fitting = match_weights(wanted, arrays, partial=partial, source=source).arrays
+    for name, array in fitting.items():
+        compiler.assign(name, array)
+    return list(fitting)

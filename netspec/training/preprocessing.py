@@ -1,0 +1,80 @@
+"""`PreprocessingRecord`: how a training prepared its samples. Weights files store it, for later inference."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from netspec.data.loader import Loader
+from netspec.data.pipeline import Learned
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.spec import Spec
+from netspec.schema.specs.train import TrainSpec
+
+MOST_VALUES = 4
+"""Length of the part of a list that is shown."""
+
+
+@dataclass(frozen=True)
+class PreprocessingRecord:
+    """Transforms as plain data, learned values included, and what else the training data taught."""
+
+    transforms: tuple[dict[str, Any], ...] | None = None
+    """In order, each `{"input": of the net, "type": "Rescaling", "scale": 0.00390625, …}`; None if unknown."""
+    learned: Learned | None = None
+
+    @classmethod
+    def of(cls, loader: Loader) -> Self:
+        """Return the record of a loader."""
+        return cls(tuple({"input": name, **_fields(step)} for name, step in loader.transforms), loader.learned)
+
+    @classmethod
+    def from_meta(cls, meta: Mapping[str, Any]) -> Self:
+        """Read the record from the metadata of a weights file or checkpoint."""
+        found = meta.get("progress", meta)
+        learned = found.get("learned")
+        steps = found.get("transforms")
+        given = None if steps is None else tuple(one for one in steps if isinstance(one, dict))
+        return cls(given, None if learned is None else Learned.from_json(learned))
+
+    def as_meta(self) -> dict[str, Any]:
+        """The inverse of `from_meta`."""
+        meta: dict[str, Any] = {} if self.transforms is None else {"transforms": list(self.transforms)}
+        return meta if self.learned is None else {**meta, "learned": self.learned.as_json()}
+
+    def or_declared_in(self, spec: NetSpec | TrainSpec) -> PreprocessingRecord:
+        """Return this record, or that of the training file if the weights have none."""
+        if self.transforms is not None or not isinstance(spec, TrainSpec):
+            return self
+        split = spec.data.test or spec.data.train
+        fed = {field: name for name, field in split.inputs.items()}
+        fields = [str(getattr(step, "apply_to", None) or "") for step in split.transforms]  # "": the source's first
+        steps = zip(fields, split.transforms, strict=True)
+        return PreprocessingRecord(
+            tuple({"input": fed.get(name, name), **_fields(step)} for name, step in steps), self.learned
+        )
+
+    def of_inputs(self, inputs: Collection[str]) -> list[dict[str, Any]]:
+        """The transforms of these inputs, and those whose input is unknown."""
+        return [step for step in self.transforms or () if not step.get("input") or step["input"] in inputs]
+
+    def describe(self, inputs: Collection[str]) -> list[str]:
+        """A line for each transform of these inputs: "`image`: Rescaling, scale 0.00390625, offset 0.0"."""
+        return [_line(step) for step in self.of_inputs(inputs)]
+
+
+def _fields(transform: Spec) -> dict[str, Any]:
+    return transform.model_dump(exclude={"apply_to"}, exclude_none=True)
+
+
+def _line(step: Mapping[str, Any]) -> str:
+    fields = [f"{name} {_shown(value)}" for name, value in step.items() if name not in ("input", "type")]
+    where = f"`{step['input']}`" if step.get("input") else "the first input that is not a label"
+    return f"{where}: {', '.join([str(step.get('type')), *fields])}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list) and len(value) > MOST_VALUES:
+        return f"[{', '.join(map(str, value[:MOST_VALUES]))}, … {len(value)} values]"
+    return str(value)

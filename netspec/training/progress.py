@@ -1,0 +1,70 @@
+"""Progress of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from netspec.backends.executor import Outcome
+from netspec.training.stepper import PartialStep
+
+if TYPE_CHECKING:
+    from netspec.training.session import Session
+
+
+@dataclass
+class Progress:
+    """State of the training loop that checkpoints store."""
+
+    step: int = 0
+    """Steps done."""
+    best_loss: float | None = None
+    """The lowest test loss so far."""
+    best_step: int = 0
+    last_test: dict[str, Any] | None = None
+    """The last evaluation, as plain data."""
+    tested_step: int = -1
+    """The step after which it was."""
+    loss_sum: float = 0.0
+    """Sum of the losses since the last log line, and how many they are."""
+    loss_count: int = 0
+    worker_losses: list[tuple[float, int]] = field(default_factory=list)
+    """At a checkpoint, if each worker knows only the losses of its own samples: `loss_sum` and `loss_count` by rank."""
+    part: PartialStep = field(default_factory=PartialStep)
+    """Finished part of a step that reads several batches."""
+    seen: dict[str, Any] = field(default_factory=dict)
+    """State that schedules keep of evaluations, by the inputs that they feed."""
+    skipped: int = 0
+    """Damaged samples left out in this epoch so far, and in those before."""
+    skipped_before: int = 0
+    callbacks: dict[str, Any] = field(default_factory=dict)
+    """At a checkpoint, the states of the user's callbacks by name."""
+
+    def resume_losses(self, session: Session) -> None:
+        """Restore unreported losses: to each worker its own, or to the root those of all."""
+        saved = self.worker_losses or [(self.loss_sum, self.loss_count)]
+        if session.losses_differ and len(saved) == session.size:
+            saved = [saved[session.rank]]
+        elif session.losses_differ and not session.is_root:
+            saved = []
+        self.loss_sum, self.loss_count = sum(total for total, _ in saved), sum(count for _, count in saved)
+        self.worker_losses = []
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Progress:
+        """The inverse of `dataclasses.asdict`; what older checkpoints do not say is as at the start."""
+        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        return cls(**{**known, "part": PartialStep(**known.get("part", {}))})
+
+
+@dataclass(frozen=True)
+class PendingStep:
+    """A step of which it is not known yet whether its loss is finite."""
+
+    outcome: Outcome
+    losses: int
+    before: Progress
+    """What there was before it."""
+    position: tuple[int, int, int]
+    """Of the batch after it."""

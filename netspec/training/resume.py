@@ -1,0 +1,272 @@
+"""Resume from a checkpoint: which values of the spec may change, and how states are restored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from netspec.compile import Compiler
+from netspec.data.loader import Loader
+from netspec.errors import InputError, Location, Problem, command, listing
+from netspec.exchange.formats.native.hdf5 import CheckpointFile, find_latest_checkpoint, read_checkpoint
+from netspec.exchange.formats.pytorch.optimizers import is_training, read_training
+from netspec.schema.load import load_train
+from netspec.schema.specs.comparison import MISSING, differences, plain
+from netspec.schema.specs.kinds import STRATEGIES
+from netspec.schema.specs.paths import FilePath
+from netspec.schema.specs.train import TrainSpec
+from netspec.schema.yaml.reader import parse_yaml
+from netspec.solvers.base import SolverSpec
+from netspec.training.checkpoint_resharding import MULTI_WORKER_ROLES, reshard_checkpoint
+from netspec.training.environment import threads
+from netspec.training.progress import Progress
+from netspec.training.run_directory import SPEC, RunDir
+from netspec.training.session import LOCAL, Session, StateLayout
+from netspec.training.transfer import Transfer
+
+MAY_CHANGE = (
+    "callbacks",
+    "description",
+    "expect",
+    "net.expect",
+    "train.max_steps",
+    "train.max_epochs",
+    "train.test_every",
+    "train.checkpoint_every",
+    "train.keep_checkpoints",
+    "train.log_every",
+    "train.memory_budget",
+    "train.recompute",
+    "data.train.prefetch",
+    "data.train.workers",
+    "data.test",
+    "parallel.heartbeat",
+    "parallel.stall",
+    "net.description",
+    "net.metrics",
+    "net.vars",
+    "vars",
+)
+"""Values that do not alter what a step computes (the length may move a schedule, which is what is asked for then)."""
+
+OF_THE_TEST = ("data.test", "net.metrics")
+"""Values of the spec that an evaluation depends on."""
+
+
+@dataclass
+class StartingPoint:
+    """The state from which a run starts or resumes."""
+
+    progress: Progress
+    warnings: list[str] = field(default_factory=list)
+    worker_states: Sequence[Mapping[str, Any]] = ()
+    """For each worker other than the first, whose values the compiler holds: its own values of states, by name."""
+    sharded: Mapping[str, Any] = field(default_factory=dict)
+    """States of which each worker is to have a piece, by name."""
+    other_test: bool = False
+    """Whether the last evaluation was of something else than is asked for now."""
+    changed: frozenset[Location] = frozenset()
+    """Locations of the values of the spec that differ from those that the run began with."""
+    transfer: Transfer | None = None
+    """Values that `init_from` loaded from a file."""
+    adapted: list[str] = field(default_factory=list)
+    """Names of the layers whose states were adapted to the training data."""
+
+
+def restore_run(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loader, session: Session) -> StartingPoint:
+    """Restore states, data position and progress from the newest intact checkpoint, if there is one.
+
+    Raises `InputError` if the spec, the data or the arrays are not those of the run.
+    """
+    start = StartingPoint(Progress())
+    found = find_latest_checkpoint(folder.checkpoints)
+    checkpoint = None if found.path is None else read_checkpoint(found.path)
+    before = _spec_of_run(folder, checkpoint)
+    if before is not None:
+        changed = check_unchanged(before, spec, folder, session)
+        start.warnings += [f"changed since the run began: {path}: {change}" for path, change in changed.items()]
+        start.changed = frozenset(filter(None, (_place(spec, path) for path in changed)))
+        start.other_test = any(_is_below(path, OF_THE_TEST) for path in changed)
+    start.warnings += found.notes
+    if checkpoint is None:
+        if found.notes or folder.has_saved():
+            raise _without_checkpoint(folder, found.notes)
+        start.warnings.append("there is no checkpoint yet: starting from the beginning")
+        return start
+    checkpoint, warnings = reshard_checkpoint(checkpoint, compiler, session)
+    start.warnings += warnings
+    layout = session.layout(compiler)
+    _assign(checkpoint, f"{found.path}", compiler, layout)
+    start.worker_states, start.sharded = checkpoint.own, _sharded(checkpoint, layout)
+    loader.restore(checkpoint.progress["loader"])
+    then, now = checkpoint.progress.get("threads"), threads()
+    if then is not None and then != now:
+        start.warnings.append(
+            f"{now} threads now, {then} before: sums are split another way, so the weights are the same but for "
+            f"rounding (OMP_NUM_THREADS={then} makes them bit-identical)"
+        )
+    start.progress = Progress.from_json(checkpoint.progress)
+    if start.other_test:
+        start.progress.tested_step = Progress.tested_step
+    return start
+
+
+def start_from_checkpoint(
+    path: Path, spec: TrainSpec, compiler: Compiler, loader: Loader, session: Session
+) -> StartingPoint:
+    """States and step of a checkpoint file for a new run.
+
+    It is of another run, of another program by `netspec import`, or a PyTorch training in a safetensors file. The
+    place in the data is that of the checkpoint, or the one after as many steps if the file does not say it. Raises
+    `InputError` if the arrays are not those of the net and the solver, or the data is not that of the checkpoint.
+    """
+    layout = session.layout(compiler)
+    stored, notes = _of_pytorch(path, spec, compiler, layout) if is_training(path) else (read_checkpoint(path), ())
+    checkpoint, warnings = reshard_checkpoint(stored, compiler, session)
+    warnings += notes
+    _assign(checkpoint, f"{path}", compiler, layout)
+    progress = Progress.from_json(checkpoint.progress)
+    if "loader" in checkpoint.progress:
+        loader.restore(checkpoint.progress["loader"])
+    else:
+        loader.go_to(progress.step * spec.train.accumulate)
+    return StartingPoint(progress, warnings, checkpoint.own, _sharded(checkpoint, layout))
+
+
+def _of_pytorch(
+    path: Path, spec: TrainSpec, compiler: Compiler, layout: StateLayout
+) -> tuple[CheckpointFile, tuple[str, ...]]:
+    """Read a PyTorch training as a checkpoint, with notes; states that PyTorch lacks keep their first values."""
+    info = {name: compiler.info[name] for name in layout.replicated}
+    kinds = {name: state.value.type for name, state in info.items()} | layout.kinds
+    roles = {name: state.role for name, state in info.items()} | layout.roles
+    solver = spec.solver
+    assert isinstance(solver, SolverSpec)
+    solvers = [solver, *(group.solver for group in solver.groups if group.solver is not None)]
+    checkpoint, notes = read_training(path, kinds, roles, solvers)
+    fresh = [
+        name for name in info if name not in checkpoint.states and roles[name] not in ("gradient", *MULTI_WORKER_ROLES)
+    ]
+    states = {**{name: compiler.states[name] for name in fresh}, **checkpoint.states}
+    return replace(checkpoint, states=states, roles={name: roles[name] for name in states}), notes
+
+
+def _sharded(checkpoint: CheckpointFile, layout: StateLayout) -> dict[str, Any]:
+    """Return the full arrays of the sharded states."""
+    return {name: checkpoint.states[name] for name in layout.sharded}
+
+
+def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler, layout: StateLayout) -> None:
+    """Assign the values of a checkpoint to the states that are complete on all workers.
+
+    States that exist only on several workers may be missing: the number of workers may change. Raises `InputError` if
+    the states of the checkpoint are not those of the training.
+    """
+    wanted = {
+        state: compiler.info[state].value.type
+        for state in layout.replicated
+        if compiler.info[state].role not in ("gradient", *MULTI_WORKER_ROLES) or state in checkpoint.states
+    } | layout.kinds
+    unfit = [one for one, kind in wanted.items() if getattr(checkpoint.states.get(one), "shape", None) != kind.shape]
+    unfit += [one for one in checkpoint.states if one not in wanted]
+    if unfit:
+        got = f"others: {listing(unfit, 10)}"
+        raise InputError(f"{name} is of another net or solver", expected=f"{len(wanted)} arrays", got=got)
+    for state in wanted:
+        if state not in layout.sharded:
+            compiler.states.assign(state, checkpoint.states[state])
+    for state, info in compiler.info.items():
+        if state not in wanted and info.initialized_from is not None:
+            compiler.states.assign(state, compiler.states[info.initialized_from])
+
+
+def _spec_of_run(folder: RunDir, checkpoint: CheckpointFile | None) -> TrainSpec | None:
+    """Return the spec of the run so far: from its checkpoint, or from its own file if there is no checkpoint yet."""
+    if checkpoint is not None:
+        return load_train(parse_yaml(checkpoint.spec, f"{folder.spec}"))
+    return load_train(folder.spec) if folder.spec.exists() else None
+
+
+def _without_checkpoint(folder: RunDir, notes: Sequence[str]) -> InputError:
+    """The error of a run that has written checkpoints, none of which is there and sound."""
+    sound = [f"--weights {path}" for path in (folder.weights, folder.best) if path.is_file()]
+    gone = f"there is no checkpoint in {folder.checkpoints}, though the run has written one"
+    return InputError(
+        f"no checkpoint in {folder.checkpoints} can be read" if notes else gone,
+        expected="a checkpoint as it was written",
+        got="; ".join(note.removeprefix("left out: ") for note in notes) or "none",
+        hint=f"begin a new run{f' with {sound[0]}' if sound else ''}, or bring back a copy of a checkpoint",
+    )  # fmt: skip
+
+
+def resume_command(run_dir: Path, session: Session) -> str:
+    """Return the command line that resumes a run with as many workers."""
+    return command("train", run_dir / SPEC, "--resume", *session.resume_options())
+
+
+def check_unchanged(before: TrainSpec, now: TrainSpec, folder: RunDir, session: Session = LOCAL) -> dict[str, str]:
+    """Differences that are allowed, by path. Raises `InputError` with all that are not."""
+    allowed: dict[str, str] = {}
+    problems: list[Problem] = []
+    again = f"`{resume_command(folder.folder, session)}` goes on as the run began"
+    may_change = (*MAY_CHANGE, *_files_of(now))
+    for path, old, new in _differences(before, now):
+        if _is_below(path, may_change):
+            allowed[path] = f"{_show(old)} → {_show(new)}"
+        else:
+            place = _place(now, path)
+            is_own = place is not None and folder.is_own(place.file)
+            mend = "write back what it was" if is_own or not folder.spec.exists() else again
+            problems.append(
+                Problem(
+                    f"`{path}` is not what it was when the run began", place, path, expected=_show(old), got=_show(new),
+                    hint=f"{mend}; or start a new run with {_other_way(path, folder)}",
+                )
+            )  # fmt: skip
+    if problems:
+        raise InputError(problems)
+    return allowed
+
+
+def _differences(before: TrainSpec, now: TrainSpec) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the differences of two specs: `parallel` has its default, and of two strategies only the names count."""
+    old, new = plain(before), plain(now)
+    if before.parallel is None and now.parallel is None:
+        return differences(old, new)
+    for one in (old, new):
+        one["parallel"] = one["parallel"] or plain(STRATEGIES["all_reduce"]())
+    if old["parallel"]["strategy"] != new["parallel"]["strategy"]:
+        for one in (old, new):
+            one["parallel"] = {"strategy": one["parallel"]["strategy"]}
+    return differences(old, new)
+
+
+def _other_way(path: str, folder: RunDir) -> str:
+    """The option that begins a new run with another value: how workers train does not alter what a checkpoint holds."""
+    step = folder.newest_step()
+    return "--weights" if step is None or not _is_below(path, ("parallel",)) else f"--resume {folder.checkpoint(step)}"
+
+
+def _place(spec: TrainSpec, path: str) -> Location | None:
+    """Where a value is written, by its path in plain data: of the key, which stands even where the value is a block."""
+    return spec.where(*path.split("."), key=True)
+
+
+def _files_of(spec: TrainSpec) -> list[str]:
+    """Return the fields with paths of the training data. They may change: a fingerprint identifies the data."""
+    source = spec.data.train
+    return [f"data.train.{name}" for name in type(source).model_fields if _is_files(getattr(source, name))]
+
+
+def _is_files(value: Any) -> bool:
+    return isinstance(value, FilePath) or (isinstance(value, list) and all(isinstance(one, FilePath) for one in value))
+
+
+def _is_below(path: str, roots: tuple[str, ...]) -> bool:
+    return any(path == root or path.startswith(root + ".") for root in roots)
+
+
+def _show(value: Any) -> str:
+    return "nothing" if value is MISSING or value is None else str(value)

@@ -1,0 +1,343 @@
+"""Training: from a spec to a run directory with weights, checkpoints and logs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from netspec.compile import Compiler
+from netspec.data.loader import Loader
+from netspec.errors import InputError, Location
+from netspec.schema.language.provenance import resolved_yaml, told_origin
+from netspec.schema.load import Overrides, Source, load_train
+from netspec.schema.specs.train import TrainSpec
+from netspec.training.adaptation import adapt
+from netspec.training.callbacks.base import Callback, CallbackSpec
+from netspec.training.callbacks.log import EventListener
+from netspec.training.compiler import open_training_loader, training_compiler
+from netspec.training.environment import threads, versions
+from netspec.training.evaluation import Evaluation, open_test_loader
+from netspec.training.events import Event, Listener, LogFiles, read_log
+from netspec.training.loop import TrainingLoop
+from netspec.training.model import count_elements, load_weights
+from netspec.training.progress import Progress
+from netspec.training.resume import StartingPoint, restore_run, start_from_checkpoint
+from netspec.training.run_directory import RunDir, open_run_dir, run_of
+from netspec.training.samples import with_samples
+from netspec.training.session import Session, open_session
+from netspec.training.signals import Signals
+from netspec.training.transfer import init_from
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished training."""
+
+    run_dir: Path
+    steps: int
+    """Steps done in all, those before a resume included."""
+    seconds: float
+    """Wall time of this call."""
+    test: Evaluation | None
+    """The last evaluation."""
+    weights: Path
+    log: Path
+    skipped: int = 0
+    """Number of damaged samples of the training data that were left out, at opening and in all epochs of the run."""
+
+    @property
+    def best_weights(self) -> Path | None:
+        """The weights of the evaluation with the lowest loss; None if there was no evaluation."""
+        path = RunDir(self.run_dir).best
+        return path if path.is_file() else None
+
+    @property
+    def history(self) -> list[Event]:
+        """All events `log` and `test` of the run, in the order of steps: losses, learning rates, metrics.
+
+        Read from the log. If a resume repeated a step, its last event counts.
+        """
+        events = {(event["step"], event["event"]): event for event in read_log(self.log)}
+        return [events[key] for key in sorted(events) if key[1] in ("log", "test")]
+
+
+class Interrupted(KeyboardInterrupt):
+    """The training was asked to stop: it finished the step and wrote a checkpoint, or stopped at once."""
+
+    def __init__(self, run_dir: Path, step: int | None, *, at_once: bool = False, options: Sequence[str] = ()) -> None:
+        super().__init__(f"stopped at once in {run_dir}" if at_once else f"stopped after step {step}")
+        self.run_dir, self.step, self.at_once, self.options = run_dir, step, at_once, options
+        """`step` is that of the newest checkpoint, None if there is none. `options` resume with as many workers."""
+
+
+@dataclass
+class Prepared:
+    """A training whose data is open and whose net is compiled, before its states have values."""
+
+    spec: TrainSpec
+    session: Session
+    compiler: Compiler
+    loader: Loader
+    test: Loader | None
+    folder: RunDir
+
+
+def run(
+    source: Source | TrainSpec,
+    overrides: Overrides = (),
+    *,
+    run_dir: str | Path | None = None,
+    resume: bool | str | Path = False,
+    weights: str | Path | None = None,
+    samples: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    listeners: Sequence[Listener] = (),
+    callbacks: Sequence[Callback | CallbackSpec] = (),
+) -> Run:
+    """Run the training that the spec describes.
+
+    `resume=True` continues from the newest intact checkpoint of the run directory (of the run that `source` is the
+    `spec.yaml` of), and reaches bit-identical weights; the path of a checkpoint starts a new run from it. `weights`
+    starts from the parameters of a file that fit by name and shape. `samples` are those of splits of `source: python`.
+    Each of `listeners` is called with every event; the hooks of `callbacks` run after those of the spec's.
+    Raises `InputError` (the spec, the data, the checkpoint), `RunError` (a loss that is not finite) or `Interrupted`.
+    """
+    began = time.perf_counter()
+    spec = _checked(source, overrides, samples, resume=resume, weights=weights)
+    with open_session(spec) as session, ExitStack() as stack:
+        compiler = training_compiler(spec, device, session)
+        if session.is_server:
+            return _serve(session, compiler, began)
+        given = Path(run_dir) if run_dir else _own_run(source) if resume is True else None
+        training = _prepare(stack, spec, session, compiler, given, resume=resume is True)
+        start = _restore(training, resume) if resume else _initialize(training, weights)
+        loop = _align(stack, training, start, listeners, [*spec.callbacks, *callbacks])
+        _report_start(loop, start, resume)
+        _train(loop, start, resumed=bool(resume))
+        return _finish(loop, time.perf_counter() - began)
+
+
+def _checked(
+    source: Source | TrainSpec,
+    overrides: Overrides,
+    samples: Mapping[str, Any] | None,
+    *,
+    resume: bool | str | Path,
+    weights: str | Path | None,
+) -> TrainSpec:
+    """Read the spec. Raises `InputError` for arguments that exclude each other."""
+    if resume and weights is not None:
+        raise InputError("--resume and --weights exclude each other: a checkpoint holds the weights")
+    spec = with_samples(source if isinstance(source, TrainSpec) else load_train(source, overrides), samples)
+    if weights is not None and spec.init_from is not None:
+        hint = "remove it by `~init_from`, or give the file by `init_from.file=FILE`"
+        raise InputError("--weights and `init_from` exclude each other", location=spec.where("init_from"), hint=hint)
+    return spec
+
+
+def _prepare(
+    stack: ExitStack, spec: TrainSpec, session: Session, compiler: Compiler, given: Path | None, *, resume: bool
+) -> Prepared:
+    """Open the data, compile the first program, and open the run directory."""
+    loader = stack.enter_context(open_training_loader(spec, compiler, session))
+    test = None
+    if spec.data.test:
+        test = stack.enter_context(open_test_loader(spec, compiler, loader.learned, session))
+    compiler.program(compiler.batch_program, loader.batch_sizes[0])  # its errors come before a folder is made
+    opened = None
+    if session.is_root:
+        opened = stack.enter_context(open_run_dir(spec.name or spec.net.name, given, resume=resume))
+    folder = RunDir(Path(session.broadcast(str(opened.folder) if opened is not None else None)))
+    session.report_run_dir(folder.folder)
+    return Prepared(spec, session, compiler, loader, test, folder)
+
+
+def _restore(training: Prepared, resume: bool | str | Path) -> StartingPoint:
+    """Read the states from the run's newest checkpoint, or from the checkpoint file `resume`, on the root."""
+    spec, session, compiler, loader = training.spec, training.session, training.compiler, training.loader
+    session.layout(compiler)  # collective
+    if not session.is_root:
+        return StartingPoint(Progress())
+    if isinstance(resume, bool):
+        start = restore_run(training.folder, spec, compiler, loader, session)
+    else:
+        start = start_from_checkpoint(Path(resume), spec, compiler, loader, session)
+    if start.progress.step == 0:
+        _first_values(training, start, None)
+    return start
+
+
+def _initialize(training: Prepared, weights: str | Path | None) -> StartingPoint:
+    """Give the states their first values, on the root."""
+    training.session.layout(training.compiler)  # collective
+    start = StartingPoint(Progress())
+    if training.session.is_root:
+        _first_values(training, start, weights)
+    return start
+
+
+def _first_values(training: Prepared, start: StartingPoint, weights: str | Path | None) -> None:
+    """Take initial weights from files, and adapt states to the training data."""
+    compiler = training.compiler
+    start.transfer = init_from(training.spec, compiler)
+    loaded: list[str] = []
+    if weights is not None:
+        loaded = load_weights(compiler, weights, partial=True).loaded
+        start.warnings += _fresh(compiler, loaded, weights)
+    known = {*loaded, *(start.transfer.coverage.arrays if start.transfer is not None else ())}
+    start.adapted = adapt(compiler, training.loader, known)
+    compiler.follow()
+
+
+def _align(
+    stack: ExitStack,
+    training: Prepared,
+    start: StartingPoint,
+    listeners: Sequence[Listener],
+    callbacks: Sequence[object],
+) -> TrainingLoop:
+    """Give all workers the root's states, open the log, and set up the loop."""
+    spec, session, compiler, loader = training.spec, training.session, training.compiler, training.loader
+    progress = session.align(compiler, loader, start)
+    progress.resume_losses(session)
+    log: list[Listener] = []
+    if session.is_root:
+        training.folder.write_spec(resolved_yaml(spec, _told_before(training.folder, start.changed)))
+        log = [stack.enter_context(LogFiles(training.folder.folder))]
+    signals = stack.enter_context(Signals())
+    loop = TrainingLoop(
+        spec, compiler, loader, training.test, training.folder, signals, progress, session,
+        listeners=[EventListener(listener) for listener in (*log, *listeners)],
+        callbacks=[built_callback(callback) for callback in callbacks],
+    )  # fmt: skip
+    session.expect_traffic(compiler, loader, spec.train.accumulate, range(progress.step, loop.total))
+    return loop
+
+
+def built_callback(given: object) -> Callback:
+    """Return a callback, or the one that a spec describes. Raises `InputError` for anything else."""
+    if isinstance(given, CallbackSpec):
+        return given.build()
+    if isinstance(given, Callback):
+        return given
+    raise InputError("not a callback", expected="an object of a subclass of `netspec.Callback`", got=repr(given)[:80])
+
+
+def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str | Path) -> None:
+    """Emit the events of a training before its first step."""
+    compiler, loader = loop.compiler, loop.loader
+    over = [] if isinstance(resume, bool) or not loop.finished else [_over(loop, f"{resume}")]
+    for message in (*start.warnings, *over, *_beyond(loop)):
+        loop.emit("warning", message=message)
+    for remark in filter(None, (compiler.device.remark, compiler.remark, loop.session.remark())):
+        loop.emit("note", message=remark)
+    if start.transfer is not None:
+        loop.emit("init_from", **start.transfer.as_json())
+    if start.adapted:
+        loop.emit("note", message=f"found in the training data: {', '.join(start.adapted)}")
+    loop.emit("start", **_facts(loop))
+    if loader.skipped_at_opening:
+        loop.emit_skipped("train", loader.skipped_at_opening, loader.damaged_at_opening)
+
+
+def _train(loop: TrainingLoop, start: StartingPoint, *, resumed: bool) -> None:
+    """Run the loop, unless a resumed run has nothing left to do. Raises `Interrupted` if it is stopped at once."""
+    try:
+        # gathered among the workers: servers, which a broadcast waits for, are serving already
+        if resumed and loop.session.gather(not start.other_test and loop.nothing_left())[0]:
+            done = f"nothing was left to do: the run has done its {loop.progress.step:,} steps"
+            loop.emit("note", message=done)
+        else:
+            loop.run()
+    except KeyboardInterrupt:
+        options = loop.session.resume_options()
+        raise Interrupted(loop.folder.folder, loop.folder.newest_step(), at_once=True, options=options) from None
+
+
+def _finish(loop: TrainingLoop, seconds: float) -> Run:
+    """Leave the session and report the result. Raises `Interrupted` if the training was asked to stop."""
+    progress, folder, session, evaluation = loop.progress, loop.folder, loop.session, loop.last_test
+    stopped = loop.stopped and not loop.finished
+    session.leave([progress.step, stopped])
+    if stopped:
+        raise Interrupted(folder.folder, progress.step, options=session.resume_options())
+    left_out = loop.loader.skipped_at_opening + progress.skipped_before + progress.skipped
+    loop.emit(
+        "done", run_dir=str(folder.folder), steps=progress.step, seconds=round(seconds, 3),
+        test=evaluation.as_json() if evaluation else None, weights=str(folder.weights), log=str(folder.log),
+        **({"skipped": left_out} if left_out else {}), **session.done_facts(),
+    )  # fmt: skip
+    return Run(folder.folder, progress.step, seconds, evaluation, folder.weights, folder.log, left_out)
+
+
+def _serve(session: Session, compiler: Compiler, began: float) -> Run:
+    """Run a parameter server until the workers leave."""
+    folder = RunDir(Path(session.broadcast(None)))
+    session.report_run_dir(folder.folder)
+    try:
+        with Signals():  # the workers decide when all stop
+            session.serve(compiler)
+        step, stopped = session.leave()
+    except KeyboardInterrupt:
+        options = session.resume_options()
+        raise Interrupted(folder.folder, folder.newest_step(), at_once=True, options=options) from None
+    if stopped:
+        raise Interrupted(folder.folder, step, options=session.resume_options())
+    return Run(folder.folder, step, time.perf_counter() - began, None, folder.weights, folder.log)
+
+
+def _facts(loop: TrainingLoop) -> Event:
+    spec, compiler, loader = loop.spec, loop.compiler, loop.loader
+    return {
+        "name": spec.name or spec.net.name,
+        "run_dir": str(loop.folder.folder),
+        "device": compiler.device.name,
+        "precision": spec.train.precision,
+        "parameters": count_elements(compiler, "parameter"),
+        "samples": loader.samples,
+        "batch_size": loader.batch_size,
+        "steps_per_epoch": loop.stepper.steps_per_epoch,
+        "steps": loop.total,
+        "step": loop.progress.step,
+        "seed": spec.train.seed,
+        "threads": threads(),
+        "versions": versions(),
+        **loop.session.start_facts(loader.batch_size),
+    }
+
+
+def _own_run(source: object) -> Path | None:
+    return run_of(Path(source)) if isinstance(source, (str, PathLike)) else None
+
+
+def _told_before(folder: RunDir, changed: Collection[Location]) -> Callable[[Location], str | None]:
+    """Return the origins of values that have not changed, as the run's own spec, which is replaced, records them."""
+    is_own = cache(folder.is_own)
+    return lambda place: told_origin(place) if is_own(place.file) and place not in changed else None
+
+
+def _over(loop: TrainingLoop, checkpoint: str) -> str:
+    """A warning that a new run starts from a checkpoint of its last step, or of a later one."""
+    return (
+        f"no step is left to train: {checkpoint} is of step {loop.progress.step:,}, and this training ends at step "
+        f"{loop.total:,}; steps before the checkpoint count, so set `train.max_steps` or `train.max_epochs` higher"
+    )
+
+
+def _beyond(loop: TrainingLoop) -> Iterator[str]:
+    """A warning for each schedule that the training ends before."""
+    for schedule in loop.schedules.values():
+        if left := ", ".join(schedule.beyond(loop.total)):
+            place = schedule.where()
+            yield f"{f'{place}: ' if place else ''}the {loop.total:,} steps of the training never reach {left}"
+
+
+def _fresh(compiler: Compiler, loaded: list[str], weights: str | Path) -> list[str]:
+    fresh = sorted(set(compiler.names("parameter", "statistic")) - set(loaded))
+    return [f"{len(loaded)} arrays taken from {weights}; start fresh: {', '.join(fresh)}"] if fresh else []

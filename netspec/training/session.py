@@ -1,0 +1,401 @@
+"""`Session`: what a training needs to know of the other workers, and `LocalSession`, a training with one worker.
+
+The training loop talks to other workers only through a session. `netspec.distributed.session.WorkerSession` implements
+the protocol for several workers; `open_session` chooses between the two. Unless a docstring says otherwise, a method is
+collective: all workers call it at the same point of the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from netspec.backends.launcher_env import launched
+from netspec.backends.process_group import world
+from netspec.data.sharding import Share
+from netspec.errors import Location, RunError
+from netspec.training.stepper import Stepper
+
+if TYPE_CHECKING:
+    from netspec.backends.device import Device
+    from netspec.compile import Compiler
+    from netspec.compile.distributed_plan import DistributedPlan
+    from netspec.data.loader import Loader
+    from netspec.graph.types import TensorType
+    from netspec.schema.specs.train import TrainSpec
+    from netspec.training.progress import Progress
+    from netspec.training.resume import StartingPoint
+    from netspec.training.signals import Signals
+
+
+class StopVote(Protocol):
+    """Whether any worker was asked to stop, or to write a checkpoint."""
+
+    @property
+    def stop(self) -> bool:
+        """True if all workers stop after this step."""
+        ...
+
+    @property
+    def snapshot(self) -> bool:
+        """True if all workers write a checkpoint after this step."""
+        ...
+
+
+class ShardedStateInfo(Protocol):
+    """A state that no worker, or not every worker, holds in full."""
+
+    @property
+    def name(self) -> str:
+        """Name of the state."""
+        ...
+
+    @property
+    def role(self) -> str:
+        """Role of the state: `parameter`, `slot`, …"""
+        ...
+
+    @property
+    def kind(self) -> TensorType:
+        """Type of the full state."""
+        ...
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """Which states each worker holds in full, and which are sharded. It is the same on all workers."""
+
+    replicated: Sequence[str]
+    """Names of the states that every worker holds in full."""
+    sharded: Mapping[str, ShardedStateInfo] = field(default_factory=dict)
+    """The other states that checkpoints hold, by name."""
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Roles of the sharded states, by name."""
+        return {name: state.role for name, state in self.sharded.items()}
+
+    @property
+    def kinds(self) -> dict[str, TensorType]:
+        """Types of the full sharded states, by name."""
+        return {name: state.kind for name, state in self.sharded.items()}
+
+
+@dataclass(frozen=True)
+class GatheredStates:
+    """States of other workers that a checkpoint holds. Both are empty on all workers but the root."""
+
+    full: Mapping[str, Any] = field(default_factory=dict)
+    """The full arrays of sharded states, by name."""
+    by_worker: Sequence[Mapping[str, Any]] = ()
+    """For each further worker, the states of which every worker has values of its own, by name."""
+
+
+@dataclass(frozen=True)
+class NonFiniteOrigin:
+    """The source of a loss that is not finite."""
+
+    what: str
+    location: Location | None
+    known: bool
+    """True if it is a certain node or state; False if this worker's part of the loss was finite."""
+
+
+class Session(Protocol):
+    """One training, as one of its workers sees it."""
+
+    rank: int
+    """Index of this worker, from 0."""
+    size: int
+    """Number of workers that train; parameter servers are not counted."""
+    is_root: bool
+    """True on the worker that writes files and prints."""
+    share: Share
+    """This worker's share of an evaluation."""
+    training_share: Share
+    """This worker's share of the training batches."""
+    alone: bool
+    """True if no other process takes part, as a worker or as a parameter server."""
+    joint_steps: bool
+    """True if several workers compute every step together, so that all of them fail in the same step."""
+    own_roles: Sequence[str]
+    """Roles of the states of which every worker has values of its own."""
+
+    @property
+    def is_server(self) -> bool:
+        """True if this process holds parameters for the workers and does not train."""
+        ...
+
+    @property
+    def losses_differ(self) -> bool:
+        """True if each worker knows only the losses of its own samples."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """How the workers train together, for messages: `one worker`, `all_reduce`."""
+        ...
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the JSON data of every worker, in the order of ranks."""
+        ...
+
+    def broadcast(self, value: Any) -> Any:
+        """Return the JSON data of the root, on every process of the training."""
+        ...
+
+    def barrier(self) -> None:
+        """Wait for all workers."""
+        ...
+
+    def gather_batches(self, results: Iterator[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], ...]]:
+        """Yield the next result of every worker, in the order of ranks, until no worker has one."""
+        ...
+
+    def vote_on_stop(self, signals: Signals, step: int) -> StopVote:
+        """Start a vote whose result is known after the step `step`, counted from 1."""
+        ...
+
+    def host_only_reason(self) -> str | None:
+        """Return why the workers can't compute on GPUs; None if they can. Not collective."""
+        ...
+
+    def plan(self, spec: TrainSpec, device: Device) -> DistributedPlan | None:
+        """Return how the compiler spreads the training over the workers; None for one worker.
+
+        Raises `InputError` if the workers can't compute on this device. Not collective.
+        """
+        ...
+
+    def stepper(self, spec: TrainSpec, compiler: Compiler, loader: Loader) -> Stepper:
+        """Return what runs this worker's training steps. Not collective."""
+        ...
+
+    def scheduled(self, rates: Mapping[str, float]) -> Mapping[str, float]:
+        """Return the scheduled values of this worker's update, for those of the training. Not collective."""
+        ...
+
+    def after_step(self, step: int, compiler: Compiler) -> None:
+        """Exchange what the strategy exchanges after the step `step`, counted from 1."""
+        ...
+
+    def layout(self, compiler: Compiler) -> StateLayout:
+        """Return which states are sharded. Collective in the first call only."""
+        ...
+
+    def align(self, compiler: Compiler, loader: Loader, start: StartingPoint) -> Progress:
+        """Scatter the root's states, and return the progress and the position in the data from which all start."""
+        ...
+
+    def synchronized_view(self, compiler: Compiler) -> AbstractContextManager[None]:
+        """Give all workers the same full states while the block evaluates or saves them."""
+        ...
+
+    def gather_states(self, compiler: Compiler) -> GatheredStates:
+        """Gather on the root what a checkpoint holds of other workers' states."""
+        ...
+
+    def can_save_after_failure(self, step: int, saved: int, *, unchanged: bool) -> bool:
+        """Return whether the workers that are left can write a checkpoint of a step that is not saved yet.
+
+        `step` is the last one that this worker completed, `saved` that of its last checkpoint; `unchanged` is False if
+        a step that failed has changed states. Raises `PeerFailure` if not all workers come here in time.
+        """
+        ...
+
+    def peer_failure(self) -> RunError:
+        """Wait for the end of the job after another worker has failed; return the error if it does not come."""
+        ...
+
+    def agree_on_origin(self, origin: NonFiniteOrigin) -> NonFiniteOrigin:
+        """Return the source of a non-finite loss, from the first worker that knows it."""
+        ...
+
+    def serve(self, compiler: Compiler) -> None:
+        """Hold the parameters for the workers until all of them have left. Only servers call it."""
+        ...
+
+    def leave(self, value: Any = None) -> Any:
+        """End the training; return the root's `value`."""
+        ...
+
+    def report_activity(self, step: int, doing: str) -> None:
+        """Record what this worker does, for messages about a worker that hangs or fails. Not collective."""
+        ...
+
+    def report_run_dir(self, folder: Path) -> None:
+        """Record the run directory, for the command that resumes a failed training. Not collective."""
+        ...
+
+    def resume_options(self) -> list[str]:
+        """Return the options of the command line that start as many workers again. Not collective."""
+        ...
+
+    def expect_traffic(self, compiler: Compiler, loader: Loader, accumulate: int, steps: range) -> None:
+        """Compute the bytes that the workers send in each of `steps`. Not collective."""
+        ...
+
+    def remark(self) -> str | None:
+        """Return what users should know of this way of training. Not collective."""
+        ...
+
+    def start_facts(self, batch_size: int) -> dict[str, Any]:
+        """Return what the event `start` says of the workers. Not collective."""
+        ...
+
+    def step_facts(self) -> dict[str, Any]:
+        """Return what the events `log` and `progress` say of the workers. Not collective."""
+        ...
+
+    def done_facts(self) -> dict[str, Any]:
+        """Return what the event `done` says of the workers. Not collective."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalStopVote:
+    """The requests of one worker, as they are when they are read."""
+
+    signals: Signals
+
+    @property
+    def stop(self) -> bool:
+        """True if the training was asked to stop."""
+        return self.signals.stop is not None
+
+    @property
+    def snapshot(self) -> bool:
+        """True if a checkpoint was asked for."""
+        return self.signals.snapshot
+
+
+class LocalSession:
+    """A training with one worker: nothing is sent."""
+
+    rank, size, is_root, alone, is_server, joint_steps, losses_differ = 0, 1, True, True, False, False, False
+    own_roles: Sequence[str] = ()
+    share = training_share = Share()
+    description = "one worker"
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the value of the only worker."""
+        return [value]
+
+    def broadcast(self, value: Any) -> Any:
+        """Return the value."""
+        return value
+
+    def barrier(self) -> None:
+        """Return at once."""
+
+    def gather_batches(self, results: Iterator[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], ...]]:
+        """Yield each result alone."""
+        return ((result,) for result in results)
+
+    def vote_on_stop(self, signals: Signals, step: int) -> StopVote:
+        """Return the requests of this worker."""
+        return LocalStopVote(signals)
+
+    def host_only_reason(self) -> str | None:
+        """Return None: one worker computes on any device."""
+        return None
+
+    def plan(self, spec: TrainSpec, device: Device) -> DistributedPlan | None:
+        """Return None: one worker trains alone."""
+        return None
+
+    def stepper(self, spec: TrainSpec, compiler: Compiler, loader: Loader) -> Stepper:
+        """Return what runs the steps."""
+        return Stepper(spec, compiler, loader)
+
+    def scheduled(self, rates: Mapping[str, float]) -> Mapping[str, float]:
+        """Return the values as they are."""
+        return rates
+
+    def after_step(self, step: int, compiler: Compiler) -> None:
+        """Return at once."""
+
+    def layout(self, compiler: Compiler) -> StateLayout:
+        """Return a layout without sharded states."""
+        return StateLayout(list(compiler.info))
+
+    def align(self, compiler: Compiler, loader: Loader, start: StartingPoint) -> Progress:
+        """Return the progress."""
+        return start.progress
+
+    def synchronized_view(self, compiler: Compiler) -> AbstractContextManager[None]:
+        """Change nothing: this worker has all states."""
+        return nullcontext()
+
+    def gather_states(self, compiler: Compiler) -> GatheredStates:
+        """Return nothing: there are no other workers."""
+        return GatheredStates()
+
+    def can_save_after_failure(self, step: int, saved: int, *, unchanged: bool) -> bool:
+        """Return whether the states are those of a step that is not saved yet."""
+        return unchanged and saved != step
+
+    def peer_failure(self) -> RunError:
+        """Return an error for a failure that one worker can't see."""
+        return RunError("another worker has failed")
+
+    def agree_on_origin(self, origin: NonFiniteOrigin) -> NonFiniteOrigin:
+        """Return the origin that this worker found."""
+        return origin
+
+    def serve(self, compiler: Compiler) -> None:
+        """Return at once: one worker has no servers."""
+
+    def leave(self, value: Any = None) -> Any:
+        """Return the value."""
+        return value
+
+    def report_activity(self, step: int, doing: str) -> None:
+        """Record nothing: no other process watches this one."""
+
+    def report_run_dir(self, folder: Path) -> None:
+        """Record nothing."""
+
+    def resume_options(self) -> list[str]:
+        """Return no options."""
+        return []
+
+    def expect_traffic(self, compiler: Compiler, loader: Loader, accumulate: int, steps: range) -> None:
+        """Return at once: nothing is sent."""
+
+    def remark(self) -> str | None:
+        """Return nothing."""
+        return None
+
+    def start_facts(self, batch_size: int) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def step_facts(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def done_facts(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+
+LOCAL: Session = LocalSession()
+
+
+@contextmanager
+def open_session(spec: TrainSpec) -> Iterator[Session]:
+    """Open the session of a training: of several workers if the spec has `parallel:` or several processes were started.
+
+    This function alone chooses, and nothing else in this package imports `netspec.distributed`.
+    """
+    if spec.parallel is None and not launched() and world().size == 1:
+        yield LOCAL
+        return
+    from netspec.distributed.session import open_worker_session
+
+    with open_worker_session(spec) as session:
+        yield session

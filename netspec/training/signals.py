@@ -1,0 +1,66 @@
+"""Signals during a training: stop after this step, stop at once, or write a checkpoint now."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from netspec.backends.process_group import world
+
+STOP = ("SIGINT", "SIGTERM")
+SNAPSHOT = ("SIGUSR1", "SIGHUP")
+STDERR = 2
+"""File descriptor of the error stream."""
+
+
+class Signals:
+    """Listens while the block runs.
+
+    The first Ctrl-C (or SIGTERM) asks the loop to finish the step and save, and says so; the second stops at once.
+    SIGUSR1 and SIGHUP ask for a checkpoint. Outside the main thread, where Python allows no handlers, nothing is
+    caught.
+    """
+
+    def __init__(self) -> None:
+        self.stop: str | None = None
+        """Reason to stop: the name of a signal, or an error that may wait until all workers have saved."""
+        self.snapshot = False
+        """True once a checkpoint was asked for; the loop sets it back."""
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for names, handler in ((STOP, self._stop), (SNAPSHOT, self._snapshot)):
+                for name in names:
+                    number = getattr(signal, name, None)  # Windows has neither SIGUSR1 nor SIGHUP
+                    if number is not None:
+                        self._before[number] = signal.signal(number, handler)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.stop is not None:
+            raise KeyboardInterrupt
+        self.stop = signal.Signals(number).name
+        again = "Ctrl-C" if self.stop == "SIGINT" else self.stop
+        if world().rank == 0:
+            _say(f"finishing this step, then saving; {again} again stops now")
+
+    def _snapshot(self, number: int, frame: FrameType | None) -> None:
+        self.snapshot = True
+
+
+def _say(line: str) -> None:
+    """Write a line to the error stream from a signal handler: past Python's buffers, which it may have interrupted."""
+    with suppress(OSError):  # nobody listens there any more
+        echoed = b"\n" if os.isatty(STDERR) else b""  # a terminal has ^C on its line
+        os.write(STDERR, echoed + line.encode() + b"\n")

@@ -1,0 +1,67 @@
+"""`python -m tests.backends.cuda.cublaslt.descriptions`: the real cuBLASLt takes every attribute that netspec sets.
+
+It needs no GPU, but the library (444 MB): `NETSPEC_CUBLASLT=path`, or the wheel `nvidia-cublas`. What is set is read
+back. The library chooses algorithms only where there is a driver. Exit status 1 where something differs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+from netspec.backends.cuda import wheel_libraries
+from netspec.backends.cuda.cublaslt.library import SETTING, Library, load
+from netspec.backends.cuda.cublaslt.native import (
+    Attribute,
+    Compute,
+    CublasLtError,
+    CudaType,
+    Handle,
+    MatmulDesc,
+    MatrixLayout,
+    Preference,
+)
+
+
+def differing(one: Handle, attributes: type[Attribute]) -> list[str]:
+    """The attributes that the library does not give back as they were set."""
+    found = []
+    read = getattr(one.library.functions, f"cublasLt{one.kind}GetAttribute")
+    for attribute in attributes:
+        one.set(attribute, 1)
+        held, written = attribute.held(0), ctypes.c_size_t()
+        size = ctypes.c_size_t(ctypes.sizeof(held))
+        code = read(one.pointer, attribute.number, ctypes.byref(held), size, ctypes.byref(written))
+        if code or held.value != 1 or written.value != ctypes.sizeof(held):
+            found.append(f"{attribute}: status {code}, {held.value} in {written.value} bytes")
+    return found
+
+
+def main() -> int:
+    """Try all; the exit status."""
+    given = os.environ.get(SETTING)
+    paths = [given] if given else [str(path) for path in wheel_libraries("libcublasLt.so.1[23]")]
+    library = load(paths[0]) if paths else f"no wheel nvidia-cublas, and {SETTING} names no library"
+    if not isinstance(library, Library):
+        print(library)
+        return 1
+    wrong = []
+    for compute in Compute:
+        scale = CudaType.FLOAT64 if compute == Compute.FLOAT64 else CudaType.FLOAT32
+        wrong += differing(Handle(library, "MatmulDesc", ctypes.c_int(compute), ctypes.c_int(scale)), MatmulDesc)
+    for kind in CudaType:
+        sizes = ctypes.c_uint64(3), ctypes.c_uint64(5), ctypes.c_int64(4)
+        wrong += differing(Handle(library, "MatrixLayout", ctypes.c_int(kind), *sizes), MatrixLayout)
+    wrong += differing(Handle(library, "MatmulPreference"), Preference)
+    try:
+        Handle(library, "")
+        driver = "a handle can be made here"
+    except CublasLtError as error:
+        driver = str(error)
+    print("\n".join([f"{library.path} {library.version}: {len(wrong)} attributes differ; {driver}", *wrong]))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

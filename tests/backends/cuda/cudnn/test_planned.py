@@ -1,0 +1,112 @@
+"""Convolutions on a GPU that need not be there are cuDNN's, whether its library can be asked or not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from netspec.backends.cuda.cudnn import library, plans
+from netspec.backends.cuda.cudnn.device_properties import CHIPS, properties
+from netspec.backends.device_registry import open_device
+from netspec.compile import Compiler, ProgramKind
+from netspec.graph.execution_plan import ExecutionPlan, align_up
+from netspec.schema.load import load_net
+from netspec.solvers.sgd import SGD
+from tests.backends.cuda.cudnn import fake
+from tests.backends.cuda.cudnn.fake import forget
+
+LENET = load_net(Path(__file__).parents[4] / "model_zoo" / "lenet_mnist" / "net.yaml")
+BIAS = 256
+"""Bytes for a vector of a few channels, aligned: what is wanted beside the library's workspace."""
+SOLVER = SGD.model_validate({"type": "SGD", "learning_rate": 0.01})
+
+
+@pytest.fixture(autouse=True)
+def asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Without CuPy, which planning does not need."""
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    forget()
+    yield
+    forget()
+
+
+def planned(name: str = "h200") -> tuple[ExecutionPlan, list[str]]:
+    """A training step of LeNet, and what is told of libraries."""
+    device = open_device(name)
+    plan = Compiler(LENET, solver=SOLVER, device=device).plan(ProgramKind.TRAIN, 64)
+    return plan, [note for note in device.notes(plan) if "asked" in note]
+
+
+def most_workspace(plan: ExecutionPlan) -> int:
+    """Of a call of cuDNN."""
+    spaces, choices = plan.memory.workspace, plan.choices
+    found = [node for node, choice in choices.items() if choice.kernel.backend == "cudnn"]
+    assert len(found) >= 4  # forward and weights of two convolutions, images of one
+    return max((spaces[node].size for node in found if node in spaces), default=0)
+
+
+def test_without_the_package_its_kernels_are_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    plan, notes = planned()
+    assert most_workspace(plan) == BIAS
+    (note,) = notes
+    assert note.startswith("cudnn was not asked: its kernels would take what is planned for them")
+    assert note.endswith("(the package nvidia-cudnn-frontend is not installed)")
+
+
+def test_the_package_plans_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cudnn", fake)
+    plan, notes = planned()
+    assert most_workspace(plan) == BIAS + align_up(fake.WORKSPACE + 256 - 64)
+    assert notes == []
+    assert [why for why in planned("b200")[1] if "the properties of the GPU are unknown" in why]
+
+
+def test_a_package_that_cannot_plan_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(text: str) -> NoReturn:
+        raise RuntimeError("CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED\nat some line")
+
+    monkeypatch.setitem(sys.modules, "cudnn", fake)
+    monkeypatch.setattr(fake, "create_device_properties", fails)
+    library._deviceless.cache_clear()
+    plan, (note,) = planned()
+    assert most_workspace(plan) == BIAS
+    assert "cuDNN cannot plan here: CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED)" in note
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_clocks_follow_from_rates(name: str) -> None:
+    """As the makers say: from 1.4 GHz of the A100 to 2.5 of the Ada chips, memory from 1.6 GHz (HBM) to 10.5 (GDDR)."""
+    found = properties(name)
+    assert 1.4e6 < found["smClockRateKHz"] < 2.6e6
+    assert 1.5e6 < found["memClockRateKHz"] < 10.6e6
+    assert found["multiProcessorCount"] * found["maxThreadsPerSM"] >= 40 * 1024
+
+
+def test_sums_in_any_order_are_for_those_who_allow_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients alone have kernels for them; the engines that do so are left out of all other plans."""
+    made: list[fake.pygraph] = []
+
+    class Kept(fake.pygraph):
+        def __init__(self, **given: object) -> None:
+            super().__init__(**given)  # type: ignore[arg-type]  # as given
+            made.append(self)
+
+    monkeypatch.setitem(sys.modules, "cudnn", fake)
+    monkeypatch.setattr(fake, "pygraph", Kept)
+    for deterministic in (True, False):
+        plans._planned.cache_clear()
+        made.clear()
+        device = open_device("h200", deterministic=deterministic)
+        plan = Compiler(LENET, solver=SOLVER, device=device).plan(ProgramKind.TRAIN, 64)
+        chosen = {choice.label for choice in plan.choices.values() if choice.kernel.backend == "cudnn"}
+        gradients = {"cudnn:ConvInputGradient", "cudnn:ConvWeightGradient"}
+        if not deterministic:
+            gradients = {name.replace(":", ":Nondeterministic") for name in gradients}
+        assert chosen == {"cudnn:ConvForward", *gradients}
+        assert deterministic == all("NONDETERMINISTIC" in one.unwanted for one in made)
+    plans._planned.cache_clear()

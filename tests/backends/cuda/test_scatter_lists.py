@@ -1,0 +1,39 @@
+"""Updates that go to the same places, in their order, to the bit: more than a thread has, places of several digits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from netspec.backends.cuda import launch
+from netspec.backends.cuda.kernels.gather_rows import GOES_TO
+from netspec.backends.cuda.launch import pointer
+from netspec.backends.cuda.scatter_lists import FEW, ScatterLists
+from tests.backends.cuda.emulator import Emulator, compiler
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
+
+
+@pytest.fixture(autouse=True)
+def emulator() -> Iterator[None]:
+    before = launch.use(Emulator())
+    yield
+    launch.use(before)
+
+
+@pytest.mark.parametrize(("given", "places"), [(600, 300), (FEW + 1, 70_000)])
+def test_rows_are_added_in_their_order(given: int, places: int) -> None:
+    random = np.random.default_rng(1)
+    index = random.integers(-places - 2, places + 2, given)
+    index[::3] = 5  # one place has many
+    updates = random.standard_normal((given, 2)).astype(np.float32)
+    x = random.standard_normal((places, 2)).astype(np.float32)
+    y, lists = np.full_like(x, np.nan), ScatterLists(given, places)
+    workspace = np.full(lists.nbytes, 255, np.uint8)
+    lists.joined([pointer("index", index)], GOES_TO, x, updates, y, "add", workspace)()
+    there = (index >= -places) & (index < places)
+    right = x.copy()
+    np.add.at(right, index[there], updates[there])
+    np.testing.assert_array_equal(y, right)

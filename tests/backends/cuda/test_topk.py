@@ -1,0 +1,46 @@
+"""Ranks of numbers of which some are equal and some are NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from netspec.backends.backend import load_kernels
+from netspec.backends.cuda import launch
+from netspec.graph.kernel import Buffers, kernels_for
+from netspec.graph.layout import PLAIN, LayoutSignature
+from netspec.graph.ops.reduce import ArgMax
+from netspec.graph.ops.topk import InTopK, TopK
+from tests.backends.cuda.emulator import Emulator, compiler
+from tests.interpret import evaluate
+from tests.registry.op_calls import call
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
+load_kernels("cuda")
+ROWS = np.array([[2, np.nan, 2, 1, np.nan, -np.inf], [0, -0.0, np.inf, np.inf, 0, -1], [3, 3, 3, 3, 3, 3]], np.float32)
+OPS = [TopK(6, 1), TopK(4, 1, largest=False), InTopK(3), ArgMax(1)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def emulator() -> Iterator[None]:
+    before = launch.use(Emulator())
+    yield
+    launch.use(before)
+
+
+def test_equal_ones_come_in_their_order_and_nan_where_the_reference_has_it() -> None:
+    calls = []
+    for op in OPS:
+        made = call(op, ROWS)
+        results = tuple(np.full(value.shape, 101, str(value.dtype)) for value in made.node.outputs)
+        signature = LayoutSignature((PLAIN,), (PLAIN,) * len(results))
+        kind, ways = made.node.inputs[0].type, kernels_for(type(op), ("cuda",))
+        taking = [one for one in ways if one.reject_reason(op, kind) is None]
+        calls += [(made, results, one.bind(made.node, Buffers((ROWS,), results, signature))) for one in taking]
+    assert {type(made.op) for made, _, _ in calls} == {type(op) for op in OPS}
+    for made, results, run in calls:
+        run()
+        for got, right in zip(results, evaluate(made.node.outputs, made.feeds), strict=True):
+            np.testing.assert_array_equal(got, right, err_msg=str(made.op))

@@ -1,0 +1,76 @@
+"""Thunks in a row: the number of threads that each finds, and what is told and restored when one fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from netspec.backends.executor import CallSequence
+from netspec.errors import RunError
+from netspec.graph.ops.source import Input
+from netspec.graph.ops.unary import Relu
+from netspec.graph.value import Node, Scope, in_scope
+from tests.passes.graphs import typed
+
+
+class Pool:
+    """A pool of threads that is asked how many it has, and how often it was told."""
+
+    def __init__(self) -> None:
+        self.count, self.told, self.seen = 4, 0, list[int]()
+
+    def set_threads(self, count: int) -> None:
+        self.count, self.told = count, self.told + 1
+
+    def look(self) -> None:
+        self.seen.append(self.count)
+
+    def calls(self, *threads: int | None) -> CallSequence:
+        made = CallSequence(self.set_threads, self.count)
+        for one in threads:
+            made.add(lambda: self.look(), node(), one)
+        return made
+
+
+def node() -> Node:
+    with in_scope(Scope("relu", "Activation")):
+        return Relu()(Input("x", typed((2,)))()).node
+
+
+def test_the_number_of_threads_changes_only_where_neighbours_differ() -> None:
+    pool = Pool()
+    made = pool.calls(4, None, 1, None, 1, 4, 1)
+    for _ in range(2):
+        made.run()
+        assert pool.count == 4
+    assert pool.seen == [4, 4, 1, 1, 1, 4, 1] * 2
+    assert pool.told == 2 * 4  # to 1, to 4, to 1, and back
+
+
+def test_nothing_is_said_where_nothing_changes() -> None:
+    pool = Pool()
+    pool.calls(4, None, 4).run()
+    assert pool.told == 0
+
+
+def test_one_at_a_time_they_find_the_same() -> None:
+    pool = Pool()
+    made = pool.calls(1, 4, None)
+    taken = list(made.each())
+    assert pool.seen == [1, 4, 4]
+    assert [one.op.name for one, seconds in taken if one and seconds > 0] == ["Relu"] * 3
+    for _ in made.each():
+        break
+    assert (pool.seen, pool.count) == ([1, 4, 4, 1], 4)
+
+
+def test_a_failure_names_the_layer_and_leaves_the_threads_as_they_were() -> None:
+    pool = Pool()
+    made = pool.calls(1)
+
+    def fail() -> None:
+        raise IndexError("too far")
+
+    made.add(fail, node(), 1)
+    with pytest.raises(RunError, match="layer `relu` \\(Activation\\): Relu failed: too far"):
+        made.run()
+    assert pool.count == 4

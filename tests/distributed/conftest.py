@@ -1,0 +1,136 @@
+"""Jobs of real workers, which run the programs beside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netspec.distributed.launcher.mpi_discovery import clean_environment, find_mpiexec
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = Path(__file__).parent / "programs"
+MPIEXEC = find_mpiexec() if find_spec("mpi4py") else None
+QUICK = {"PATIENCE": "3 2"}
+"""For workers that are to be given up soon; others are waited for, since a test machine may have other work."""
+NONE: Mapping[str, str] = {}
+LIMIT = 240
+"""Seconds until a job that does not end fails its test."""
+
+
+class Job:
+    """A job that runs, by the command that started it."""
+
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str], stdout: int) -> None:
+        environment = clean_environment(os.environ) | {"PYTHONPATH": str(ROOT), **variables}
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True
+        )
+        self.out = self.err = ""
+        self.pids: list[int] = []
+
+    def line(self) -> str:
+        """The next line that is printed."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def begun(self) -> Job:
+        """Wait until all workers are there."""
+        self.pids = [int(word) for word in self.line().split()]
+        return self
+
+    def end(self) -> int:
+        """Wait for the end; the exit status. No worker is left then."""
+        self.out, self.err = self.process.communicate(timeout=LIMIT)
+        assert not self.left()
+        return self.process.returncode
+
+    def left(self) -> Sequence[int]:
+        """The workers that are there still, after the time that the system takes."""
+        until = time.monotonic() + 5
+        while (found := [pid for pid in self.pids if _runs(pid)]) and time.monotonic() < until:
+            time.sleep(0.05)
+        return found
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Jobs:
+    """Starts jobs, and kills what a test that failed leaves."""
+
+    def __init__(self) -> None:
+        self._all: list[Job] = []
+
+    def __call__(
+        self,
+        workers: int,
+        *words: str,
+        by: str = "netspec",
+        variables: Mapping[str, str] = NONE,
+        stdout: int = subprocess.PIPE,
+    ) -> Job:
+        """A program beside, started as `netspec train --workers N` does, or with MPI's own `mpiexec`."""
+        program = [str(PROGRAMS / words[0]), *words[1:]]
+        if by == "mpiexec":
+            return self.start(self.by_mpiexec(workers, program), variables, stdout)
+        return self.start([sys.executable, str(PROGRAMS / "start.py"), str(workers), *program], variables, stdout)
+
+    def train(self, *words: object, by: int = 0, variables: Mapping[str, str] = NONE) -> Job:
+        """`netspec train`, by that many processes of `mpiexec` if there are any."""
+        program = ["-m", "netspec", "train", *map(str, words)]
+        return self.start(self.by_mpiexec(by, program) if by else [sys.executable, *program], variables)
+
+    def by_mpiexec(self, workers: int, program: list[str]) -> list[str]:
+        """The command that runs a program of Python's with MPI's own `mpiexec`."""
+        assert MPIEXEC is not None
+        return MPIEXEC.command(workers, [sys.executable, *program], root=os.geteuid() == 0)
+
+    def start(self, command: Sequence[str], variables: Mapping[str, str] = NONE, stdout: int = subprocess.PIPE) -> Job:
+        """A command, with more environment variables."""
+        self._all.append(Job(command, variables, stdout))
+        return self._all[-1]
+
+    def close(self) -> None:
+        for job in self._all:
+            if job.process.poll() is None:
+                for pid in (job.process.pid, *job.pids):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            job.process.communicate(timeout=LIMIT)
+
+
+@pytest.fixture
+def jobs() -> Iterator[Jobs]:
+    if MPIEXEC is None:
+        pytest.skip("mpi4py or an mpiexec is not installed: pip install 'netspec[mpi]'")
+    started = Jobs()
+    yield started
+    started.close()
+
+
+def trainings(
+    jobs: Any, workers: int, listed: list[dict[str, Any]], folder: Path, program: str = "trainings.py"
+) -> dict[str, str]:
+    """The errors of those that failed, by name."""
+    told = folder / "list.json"
+    told.write_text(json.dumps(listed))
+    job = jobs(workers, program, str(told), by="mpiexec")
+    assert job.end() == 0, job.err
+    lines = [json.loads(line) for line in job.out.splitlines()]
+    return {Path(line["run"]).name: line["error"] for line in lines}

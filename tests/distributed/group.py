@@ -1,0 +1,81 @@
+"""Workers that are threads of this process, for what is to be tested of several without starting any."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+
+from netspec.distributed import Communicator
+
+T = TypeVar("T")
+
+
+class _Table:
+    """Where all lay down what they tell, and find what the others have told."""
+
+    def __init__(self, size: int) -> None:
+        self.told: list[Any] = [None] * size
+        self.barrier = threading.Barrier(size, timeout=30)
+
+
+class Threads(Communicator):
+    """One worker of several threads; only calls that block."""
+
+    def __init__(self, table: _Table, rank: int) -> None:
+        super().__init__()
+        self._table, self.rank, self.size = table, rank, len(table.told)
+
+    def _all(self, mine: Any) -> list[Any]:
+        self._table.barrier.wait()
+        self._table.told[self.rank] = mine
+        self._table.barrier.wait()
+        found = list(self._table.told)
+        self._table.barrier.wait()  # nobody writes into what another one still reads
+        return found
+
+    def all_gather_bytes(self, told: bytes) -> list[bytes]:
+        return self._all(told)
+
+    def gather(self, array: Any) -> Any:
+        found = self._all(np.array(array))
+        return np.stack(found) if self.is_first else None
+
+    def scatter(self, arrays: Any, like: Any) -> Any:
+        return self._all(arrays)[0][self.rank].copy()
+
+    def gather_parts(self, array: Any, counts: Sequence[int]) -> list[Any] | None:
+        assert array.size == counts[self.rank]
+        found = self._all(np.array(array))
+        return found if self.is_first else None
+
+    def scatter_parts(self, arrays: Sequence[Any] | None, counts: Sequence[int], dtype: str) -> Any:
+        found = self._all(arrays)[0][self.rank].copy()
+        assert (found.size, str(found.dtype)) == (counts[self.rank], dtype)
+        return found
+
+    def broadcast(self, array: Any, root: int = 0) -> None:
+        array[...] = self._all(array.copy())[root]
+
+
+def together(size: int, work: Callable[[Communicator], T]) -> list[T]:
+    """What so many workers find that do the same, in the order of ranks."""
+    table = _Table(size)
+
+    def one(rank: int) -> T:
+        try:
+            return work(Threads(table, rank))
+        except BaseException:
+            table.barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(size) as pool:
+        running = [pool.submit(one, rank) for rank in range(size)]
+        failed = [error for one in running if (error := one.exception()) is not None]
+        for error in failed:
+            if not isinstance(error, threading.BrokenBarrierError):
+                raise error
+        return [one.result() for one in running]

@@ -1,0 +1,91 @@
+"""Every call of a communicator, on any number of workers; each asserts, and the first one says that all is well."""
+
+import numpy as np
+
+from netspec.cli.workers import enter, leave
+from netspec.distributed import world
+
+enter()
+workers = world()
+rank, size = workers.rank, workers.size
+assert size > 1
+assert (workers.host_rank, workers.host_size) == (rank, size)  # on one host
+assert workers.describe()["workers"] == size == len(workers.describe()["hosts"])
+assert workers.is_first == (rank == 0)
+
+for dtype in ("float32", "float64", "int32"):
+    for shape in ((), (1,), (0,), (3, 5), (1_000_003,)):  # the last goes another way than small ones
+        ones = np.full(shape, rank + 1, dtype)
+        workers.all_reduce(ones)
+        np.testing.assert_array_equal(ones, np.full(shape, size * (size + 1) // 2, dtype), strict=True)
+        told = np.full(shape, rank + 7, dtype)
+        workers.broadcast(told)
+        np.testing.assert_array_equal(told, np.full(shape, 7, dtype), strict=True)
+
+# Several sums under way, joined in another order than they were started in.
+many = [np.full(1000, rank * 10.0 + number) for number in range(5)]
+pending = [workers.start_all_reduce(one) for one in many]
+while not pending[2].advance():
+    pass
+for number in (4, 2, 0, 1, 3):
+    pending[number].wait()
+for number, one in enumerate(many):
+    np.testing.assert_array_equal(one, 10.0 * size * (size - 1) / 2 + number * size)
+
+# Sums are the same on every worker, to the bit, where rounding depends on the order.
+noise = np.random.default_rng(rank).standard_normal(100_001).astype(np.float32)
+workers.all_reduce(noise)
+assert len(set(workers.all_gather_bytes(noise.tobytes()))) == 1
+
+assert workers.all_gather_bytes(b"x" * rank) == [b"x" * one for one in range(size)]  # of each length, none included
+assert workers.all_gather_objects({"rank": rank, "π": [None, 1.5]}) == [
+    {"rank": one, "π": [None, 1.5]} for one in range(size)
+]
+assert workers.broadcast_object("mine" if rank == 0 else "not this") == "mine"
+arrays: dict[str, np.ndarray] = {"a": np.arange(rank, dtype=np.int64), "b/c": np.full((2, 0, rank), 1.0, np.float16)}
+for other, found in enumerate(workers.all_gather_arrays(arrays)):
+    assert list(found) == ["a", "b/c"]
+    np.testing.assert_array_equal(found["a"], np.arange(other, dtype=np.int64), strict=True)
+    np.testing.assert_array_equal(found["b/c"], np.full((2, 0, other), 1.0, np.float16), strict=True)
+
+# From one to the next: tags are kept apart, and messages of one in order; a part of the workers has ranks of its own.
+ahead, behind = (rank + 1) % size, (rank - 1) % size
+for count in (1, 1_000_003):
+    out = [np.full(count, rank * 10.0 + number) for number in range(3)]
+    into = [np.zeros(count) for _ in out]
+    sends = [workers.start_send(one, ahead, tag) for one, tag in zip(out, (0, 1, 0), strict=True)]
+    receives = [workers.start_receive(into[number], behind, tag) for number, tag in ((1, 1), (0, 0), (2, 0))]
+    for call in (*reversed(receives), *sends):
+        call.wait()
+    for number, array in enumerate(into):
+        np.testing.assert_array_equal(array, behind * 10.0 + number)
+part = workers.split(rank % 2)
+assert (part.rank, part.size) == (rank // 2, len(range(rank % 2, size, 2)))
+assert part.all_gather_objects(rank) == list(range(rank % 2, size, 2))
+
+for counts in (range(size), range(size, 0, -1), [0] * (size - 1) + [1000]):  # parts of each length, none included
+    whole = [np.arange(count, dtype=np.float32) + 100 * number for number, count in enumerate(counts)]
+    for dtype in ("float32", "int64"):
+        parts = workers.gather_parts(whole[rank].astype(dtype), list(counts))
+        assert (parts is None) == (rank > 0)
+        for part, expected in zip(parts or (), whole[: len(parts or ())], strict=True):
+            np.testing.assert_array_equal(part, expected.astype(dtype), strict=True)
+        handed = workers.scatter_parts(parts, list(counts), dtype)
+        np.testing.assert_array_equal(handed, whole[rank].astype(dtype), strict=True)
+workers.barrier()
+
+# Memory that all share; nobody may write to the second piece what others look for in the first.
+pieces = [workers.share_memory(8 * size).view(np.int64) for _ in range(2)]
+for piece in pieces:
+    piece[rank] = 10 + rank
+workers.barrier()
+for piece in pieces:
+    np.testing.assert_array_equal(piece, 10 + np.arange(size))
+workers.barrier()
+pieces[0][0 if rank else 1] = -1
+workers.barrier()
+np.testing.assert_array_equal(pieces[0], [-1, -1, *range(12, 10 + size)])
+np.testing.assert_array_equal(pieces[1], 10 + np.arange(size))
+if workers.is_first:
+    print(f"{size} workers agree", flush=True)
+leave(0)

@@ -1,0 +1,116 @@
+"""Workers that end as the first argument says, as commands of netspec do; the first one tells all process ids."""
+
+import os
+import signal
+import sys
+import time
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from netspec.backends.cuda.execution_queue import NOT_READY, is_complete
+from netspec.cli.failures import report
+from netspec.cli.workers import enter, leave
+from netspec.distributed import Communicator, world
+from netspec.distributed.communicators.nccl import gpus
+from netspec.distributed.monitoring.activity import report_activity, report_run_dir, wait_until
+from netspec.distributed.world import set_timeouts
+from netspec.errors import InputError, RunError
+from netspec.training.signals import Signals
+from tests.backends.cuda import nccl
+from tests.backends.cuda.fake import Machine
+
+PAUSE = 0.05
+HOW = sys.argv[1]
+
+
+def act() -> int:
+    """What worker 1 or all do, while the others wait."""
+    workers = world()
+    match HOW, workers.rank:
+        case "agree", _:
+            raise InputError("the spec is wrong")
+        case "fail", 1:
+            raise RunError("the disk is full")
+        case "raise", 1:
+            raise AssertionError("nobody catches it")
+        case "leave", 1:
+            sys.exit()  # Python's own end: it says nothing to the others
+        case (("SIGKILL" | "SIGSEGV" | "SIGBUS" | "SIGSTOP"), 1):
+            time.sleep(4 * PAUSE)
+            os.kill(os.getpid(), getattr(signal, HOW))
+        case "hang", 1:
+            report_activity(8, "sleeping")
+            time.sleep(60)
+        case "part", rank:  # ways: each waits for all on a communicator of its own
+            from netspec.distributed.communicators.mpi import MpiCommunicator
+
+            [MpiCommunicator() for _ in range(workers.size)][rank].barrier()
+        case (("stuck" | "lost" | "broken"), rank):
+            wait_for_gpu(workers, stuck=rank == 1 and HOW == "stuck")
+        case "steps", _:
+            return steps()
+    workers.barrier()
+    return 0
+
+
+def wait_for_gpu(workers: Communicator, *, stuck: bool) -> None:
+    """A GPU waits for that of another worker, by a library whose `abort` takes its time."""
+    with pytest.MonkeyPatch.context() as patch:
+        machine = Machine(2)
+        made = nccl.install(patch, machine)
+
+        def abort(_: object) -> None:
+            os.write(2, f"{workers.rank} lets go\n".encode())
+            time.sleep(60)
+
+        patch.setattr(made.NcclCommunicator, "abort", abort)
+        gpus(workers)
+        if HOW == "lost" and workers.is_first:
+            made.lost = "remote process exited"
+        if stuck:
+            report_activity(9, "sleeping")
+            time.sleep(60)
+        machine.failed = 719 if HOW == "broken" else NOT_READY
+        wait_until(partial(is_complete, SimpleNamespace(ptr=0)))
+
+
+def steps() -> int:
+    """Steps until all were asked to stop; 130 then."""
+    with Signals() as signals:
+        for step in range(1000):
+            report_activity(step)
+            stop = np.array([signals.stop is not None], np.float32)
+            world().all_reduce(stop)
+            if stop[0]:
+                break
+            if world().is_first and step == 3:
+                print("steps", flush=True)
+            time.sleep(PAUSE)
+        while "slowly" in sys.argv:  # saves
+            time.sleep(PAUSE)
+    if world().is_first:
+        print("saved", flush=True)
+    return 130
+
+
+if __name__ == "__main__":
+    enter()
+    if given := os.environ.get("PATIENCE"):
+        set_timeouts(*map(float, given.split()))
+    pids = world().all_gather_objects(os.getpid())
+    if world().is_first:
+        print(*pids, "terminal" * sys.stdout.isatty(), flush=True)
+    report_run_dir("runs/a b")
+    report_activity(7)
+    status = 130
+    try:
+        status = act()
+    except KeyboardInterrupt:
+        if world().is_first:
+            print("at once", flush=True)
+    except (InputError, RunError) as error:
+        status = report(error, ["train", *sys.argv[2:]], debug=False)
+    sys.exit(leave(status))

@@ -1,0 +1,54 @@
+"""Products of the rows of all workers; each asserts that they are right, and the first one that they are the same."""
+
+import numpy as np
+
+from netspec.backends.device_registry import open_device
+from netspec.backends.program import Program
+from netspec.backends.states import States
+from netspec.cli.workers import enter, leave
+from netspec.compile import make_plan
+from netspec.distributed import world
+from netspec.distributed.partitioning.bucketing import BucketGradients
+from netspec.graph.graph import Graph
+from netspec.graph.ops.all_gather import AllGatherRows
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.source import Input
+from netspec.graph.ops.unary import Tanh
+from netspec.graph.types import DType, TensorType
+
+MOST, INPUTS, UNITS = 7, 300, 90
+
+enter()
+workers = world()
+rank, size = workers.rank, workers.size
+
+
+def of(worker: int, step: int) -> dict[str, np.ndarray]:
+    """Rows of a worker; the later ones have fewer."""
+    random = np.random.default_rng([worker, step])
+    rows = MOST - worker
+    return {"x": random.standard_normal((rows, INPUTS)), "dy": random.standard_normal((rows, UNITS))}
+
+
+device = open_device("cpu")
+for dtype in (DType.FLOAT32, DType.FLOAT64):
+    rows = MOST - rank
+    x, dy = (Input(name, TensorType((rows, n), dtype))() for name, n in (("x", INPUTS), ("dy", UNITS)))
+    gather = AllGatherRows(size, MOST)
+    graph = Graph({"product": MatMul(transpose_a=True)(gather(x), gather(Tanh()(dy)))})
+    program = Program(make_plan(graph, device, passes=[BucketGradients()]), device, States({}, device))
+    for step in range(5):
+        found = program({name: array.astype(str(dtype)) for name, array in of(rank, step).items()})["product"]
+        everyone = [of(worker, step) for worker in range(size)]
+        expected = sum(one["x"].T @ np.tanh(one["dy"]) for one in everyone)
+        # A sum of so many products of numbers below 5, each rounded once.
+        np.testing.assert_allclose(found, expected, rtol=0, atol=5 * size * MOST * float(np.finfo(str(dtype)).eps))
+        assert len(set(workers.all_gather_bytes(found.tobytes()))) == 1
+    with workers.silence():  # one worker by itself: the rows of the others are zeros
+        if workers.is_first:
+            found = program({name: array.astype(str(dtype)) for name, array in of(0, 0).items()})["product"]
+            alone = of(0, 0)
+            np.testing.assert_allclose(found, alone["x"].T @ np.tanh(alone["dy"]), rtol=0, atol=1e-4)
+if workers.is_first:
+    print("all agree", flush=True)
+leave(0)

@@ -1,0 +1,36 @@
+"""`many.py LIST`: the trainings of a list, and all of them again, which take nothing more of MPI; the first tells."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import netspec
+from netspec.distributed import join
+from netspec.distributed.communicators import mpi
+
+made: list[str] = []
+
+
+class Counted(mpi.MpiCommunicator):
+    """Tells of what MPI gives."""
+
+    def __init__(self, *members: Any) -> None:
+        made.append("a communicator")
+        super().__init__(*members)
+
+    def share_memory(self, nbytes: int) -> Any:
+        before = len(self._windows)
+        found = super().share_memory(nbytes)
+        made.extend(["memory"] * (len(self._windows) - before))
+        return found
+
+
+mpi.MpiCommunicator = Counted  # type: ignore[assignment, misc]
+first, counts = join(), list[int]()
+for number in range(3):
+    for one in json.loads(Path(sys.argv[1]).read_text()):
+        netspec.train(one["spec"], run_dir=Path(one["run_dir"]) / str(number))
+    counts.append(len(made))
+if first.is_first:
+    print(json.dumps({"counts": counts, "made": sorted(set(made))}))

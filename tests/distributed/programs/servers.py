@@ -1,0 +1,141 @@
+"""Three workers and two servers in every mode, on a gradient that everybody knows.
+
+The last worker is slow: it begins when the first one has come as far ahead of it as the mode lets it, and is no hurry
+later.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from netspec.cli.workers import enter, leave
+from netspec.distributed import Communicator, world
+from netspec.distributed.parameter_server.client import Client
+from netspec.distributed.parameter_server.protocol import NEVER
+from netspec.distributed.parameter_server.server import Coordinator, Follower
+from netspec.distributed.strategies.parameter_server import ParameterServer
+
+WORKERS, STEPS, PAUSE, AHEAD = 3, 30, 0.002, 5
+SIZES = 100_000, 7
+"""Of the servers' pieces: one is sent when it is asked for, the other one at once."""
+ANSWERED, READY = np.zeros(1), 99
+"""What the first worker tells the last one, and by which tag."""
+WAYS: tuple[dict[str, Any], ...] = (
+    {},
+    {"backup_workers": 1},
+    {"mode": "asynchronous"},
+    {"mode": "stale_synchronous", "staleness": 2},
+    {"mode": "stale_synchronous", "staleness": 0},
+)
+
+
+class Counters:
+    """A server's piece, each number of which every gradient of ones moves by the rate."""
+
+    dtype = "float64"
+
+    def __init__(self, size: int, group: Communicator) -> None:
+        self.size, self.values, self.moves, self._group = size, np.zeros(size), 0, group
+
+    def read(self) -> Any:
+        return self.values.copy()
+
+    def move(self, gradient: Any, rates: Sequence[float], count: int) -> None:
+        self.moves += 1
+        assert count == self.moves
+        self.values += rates[0] * gradient
+
+    def gather(self) -> None:
+        self._group.all_gather_objects(self.moves)
+
+    def assemble(self) -> None:
+        self._group.all_gather_objects(-self.moves)
+
+
+def lets(way: ParameterServer) -> int:
+    """How many steps the first worker can do before the last one has done any, of as many as are tried."""
+    if way.mode == "stale_synchronous":
+        return way.staleness
+    return AHEAD if way.backup_workers or way.mode == "asynchronous" else 0
+
+
+def work(group: Communicator, mates: Communicator, way: ParameterServer) -> None:
+    """Train as a worker: each step's gradient is the number of the step, times what the worker's samples count."""
+    client, last = Client(group, WORKERS, SIZES, "float64", 1), group.rank == WORKERS - 1
+    done, ahead, begun, pushed = 0, 0, dict[int, float](), dict[int, float]()
+    if last:
+        mates.start_receive(ANSWERED, 0, READY).wait()
+    while done < client.stop:
+        begun[done] = time.monotonic()
+        if group.rank == 0 and done == lets(way):
+            mates.start_send(ANSWERED, WORKERS - 1, READY).wait()
+        if last:
+            time.sleep(PAUSE)
+        gradient = [np.full(size, (done + 1) / WORKERS) for size in SIZES]
+        pushed[done] = time.monotonic()
+        client.push(gradient, done, 1 / WORKERS, float(done), [0.5])
+        wishes = group.rank == 0 and done + 1 >= STEPS
+        found = client.go_on(done + 1, stop=wishes, snapshot=wishes and client.snapshot == NEVER)
+        ahead = max(ahead, client.step - done)
+        done = client.step
+        pieces = {float(one) for part in found for one in np.unique(part)}
+        assert len(pieces) == 1, "each fetch is one state of the whole net"
+        if way.mode == "synchronous":
+            assert pieces == {0.25 * done * (done + 1)}  # the mean is that of one worker, whoever was dropped
+            assert client.loss is not None
+            assert client.loss < done
+    assert client.stop == client.snapshot
+    assert done == client.stop >= STEPS
+    slowest = mates.all_gather_objects(ahead)[-1]
+    if way.backup_workers:
+        assert client.late > 0
+        assert slowest >= AHEAD, "who is late passes over steps"
+    else:
+        assert client.late == 0
+        assert slowest == 1
+        far = lead(mates.all_gather_objects([list(begun.values()), list(pushed.values())]))
+        assert far == lets(way) or (way.mode == "asynchronous" and far > AHEAD)
+    client.look()
+    mates.barrier()
+    looked = client.look()[0][0]
+    assert mates.all_gather_objects(float(looked)) == [looked] * WORKERS
+    if not way.backup_workers:
+        np.testing.assert_allclose(looked, 0.25 * done * (done + 1), rtol=1e-13)
+    if group.is_first:
+        client.gather()
+        client.assemble()
+    moves = group.all_gather_objects(None)[WORKERS:]
+    assert [-one for one in group.all_gather_objects(None)[WORKERS:]] == moves
+    assert moves == [done if way.mode == "synchronous" else done * WORKERS] * len(SIZES)
+    client.leave()
+
+
+def lead(times: Sequence[Sequence[Sequence[float]]]) -> int:
+    """How many steps a worker had done at most when it began one, less those that another one had."""
+    found = 0
+    for begun, _ in times:
+        for done, at in enumerate(begun):
+            slowest = min(sum(one < at for one in pushed) for _, pushed in times)
+            found = max(found, done - slowest)
+    return found
+
+
+enter()
+everyone = world()
+part = everyone.split(int(everyone.rank < WORKERS))
+for fields in WAYS:
+    strategy = ParameterServer(strategy="parameter_server", servers=2, **fields)
+    if everyone.rank < WORKERS:
+        work(everyone, part, strategy)
+        continue
+    shard = Counters(SIZES[part.rank], everyone)
+    rule = strategy.rule(WORKERS, 0, 1)
+    if part.is_first:
+        Coordinator(everyone, WORKERS, shard, 1, rule, 0).serve()
+    else:
+        Follower(everyone, WORKERS, shard, 1).serve()
+if everyone.is_first:
+    print("all modes agree", flush=True)
+leave(0)

@@ -1,0 +1,78 @@
+"""Sums in every encoding on several workers; each asserts, and the first one says that all is well."""
+
+import numpy as np
+
+from netspec.cli.workers import enter, leave
+from netspec.distributed import world
+from netspec.distributed.communicators.compressed_allreduce import compressed_all_reduce
+from netspec.distributed.communicators.encodings import TopK, sent
+from netspec.graph.ops.gradient_compression import OneBit, TopKSparsify
+
+enter()
+workers = world()
+rank, size = workers.rank, workers.size
+SHAPES = (40, 7), (3,), (5, 2, 3, 3)
+
+
+def of(worker: int, number: int = 0) -> list[np.ndarray]:
+    """Arrays of a worker."""
+    random = np.random.default_rng([worker, number])
+    return [random.standard_normal(shape).astype(np.float32) for shape in SHAPES]
+
+
+def split(name: str, array: np.ndarray) -> np.ndarray:
+    """What of an array the encoding can tell."""
+    match name:
+        case "one_bit":
+            made = OneBit().forward(np, array)
+        case "top_k:0.1":
+            made = TopKSparsify(TopK(0.1).count(array.shape)).forward(np, array)
+        case _:
+            made = (array, None)
+    found: np.ndarray = made[0]
+    return found
+
+
+NAMES = ("in_full", "bfloat16", "float16", "one_bit", "top_k:0.1")
+EPSILON = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+"""Half the distance of two neighbours, of numbers near 1."""
+for name in NAMES:
+    arrays, before = [split(name, one) for one in of(rank)], workers.sent
+    compressed_all_reduce(workers, name, arrays).start().wait()
+    assert workers.sent - before >= sent(name, SHAPES, 4, size)
+    padding = size * 4 * 2  # numbers that make the parts alike, there and back
+    assert workers.sent - before <= sent(name, SHAPES, 4, size) + padding
+    for number, array in enumerate(arrays):
+        everyone = [split(name, of(worker)[number]) for worker in range(size)]
+        expected = everyone[0].copy()
+        for one in everyone[1:]:
+            expected += one
+        if name in EPSILON:  # each number is rounded once, and their sum
+            rounded = sum(abs(one) for one in everyone) + abs(expected)
+            assert (abs(array - expected) <= 1.01 * EPSILON[name] * rounded + 1e-7).all()
+        else:  # in the order of ranks, to the bit
+            np.testing.assert_array_equal(array, expected)
+    told = b"".join(one.tobytes() for one in arrays)
+    assert len(set(workers.all_gather_bytes(told))) == 1
+
+# Many under way, looked after and joined in another order on each worker.
+many = [of(rank, number) for number in range(6)]
+made = [compressed_all_reduce(workers, "in_full", arrays).start() for arrays in many]
+for number in np.random.default_rng(rank).permutation(6):
+    made[number - 1].advance()
+    made[number].wait()
+for number, arrays in enumerate(many):
+    for place, array in enumerate(arrays):
+        np.testing.assert_allclose(
+            array, sum(of(worker, number)[place] for worker in range(size)), rtol=1e-6, atol=1e-6
+        )
+
+# What each has goes to the first one, and comes back.
+mine = np.full((2, 3), rank, np.float64)
+stacked = workers.gather(mine)
+assert (stacked is None) == (rank > 0)
+np.testing.assert_array_equal(workers.scatter(stacked, mine), mine)
+if workers.is_first:
+    np.testing.assert_array_equal(stacked[:, 0, 0], np.arange(size))
+    print("all agree", flush=True)
+leave(0)

@@ -1,0 +1,31 @@
+"""Runs trainings one after another: a JSON file lists the arguments of each.
+
+With `of` a training goes on in a copy of that run's directory, from the checkpoint before the last one.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from math import inf
+from pathlib import Path
+
+import netspec
+from netspec.distributed import join
+from netspec.distributed.monitoring.activity import ACTIVITY
+from netspec.errors import NetspecError
+
+for one in json.loads(Path(sys.argv[1]).read_text()):
+    if (of := one.pop("of", None)) is not None:
+        if join().is_first:
+            run = Path(shutil.copytree(of, one["run_dir"]))
+            (run / "weights.h5").unlink()
+            max((run / "checkpoints").iterdir()).unlink()
+        join().barrier()
+    try:
+        netspec.train(one.pop("spec"), **one)
+    except NetspecError as error:
+        assert ACTIVITY.gives_up_at == inf, "workers would wait no more in what comes next"
+        if join().is_first:
+            print(json.dumps({"run": one["run_dir"], "error": error.render()}))

@@ -1,0 +1,107 @@
+"""Buckets: what is summed over workers travels in few messages, from pieces of memory that need no copy."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from netspec.backends.device_registry import open_device
+from netspec.backends.program import Program
+from netspec.backends.states import States
+from netspec.compile import make_plan
+from netspec.distributed.partitioning.bucketing import BucketGradients
+from netspec.graph.graph import Graph
+from netspec.graph.ops.all_reduce import AllReduce, JoinAllReduce, StartAllReduce
+from netspec.graph.ops.elementwise import Add, cast
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.source import Input, State
+from netspec.graph.ops.unary import Tanh
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Value, apply
+from netspec.graph.verify import verify
+from netspec.passes.communication_order import OrderCommunication
+from netspec.passes.schedule import schedule
+
+
+def chain(sizes: list[int], dtype: DType = DType.FLOAT32) -> Graph:
+    """Sums over workers of values of these sizes, each made from the one before; a guard made from the first."""
+    x: Value = Input("x", TensorType((1, sizes[0]), dtype))()
+    guard = AllReduce(deferred=True)(Input("loss", TensorType((), dtype))())
+    updates = {}
+    for number, (size, following) in enumerate(zip(sizes, [*sizes[1:], 1], strict=True)):
+        x = Tanh()(x)
+        state = State(f"w{number}", TensorType((1, size), dtype))()
+        updates[f"w{number}"] = state - AllReduce(deferred=True, contents=(f"w{number}",))(x + 1.0)
+        x = MatMul()(x, Input(f"m{number}", TensorType((size, following), dtype))())
+    return Graph({"loss": guard}, updates, guard)
+
+
+def counts(graph: Graph) -> list[int]:
+    """How many values each bucket has, in the order in which they are started."""
+    return [node.op.count for node in schedule(graph).order if isinstance(node.op, StartAllReduce)]
+
+
+def test_buckets_fill_up_in_the_order_in_which_values_come_to_be() -> None:
+    sizes = [10, 10, 10, 100, 100, 10, 10]
+    made = verify(BucketGradients(first_bytes=80, bucket_bytes=400).run(chain(sizes)))
+    assert counts(made) == [1, 2, 2, 1, 2]  # the guard's alone; 80 bytes; 400 and more each
+    assert not any(isinstance(node.op, AllReduce) for node in made.nodes())
+
+
+def test_buckets_are_the_same_where_one_worker_has_simplified_more() -> None:
+    """A pass that builds a node anew on the worker with one sample alone does not change what travels together."""
+    graph = OrderCommunication().run(chain([10, 100, 10, 100]))
+    large = [node for node in graph.nodes() if isinstance(node.op, Add) and node.types[0].size == 100]
+    young = {node: apply(node.op, node.inputs) for node in large}
+    other = graph.rewrite(lambda node, inputs: young.get(node))
+    assert held(other) == held(graph)
+    assert held(graph) == [(), ("w0",), ("w1",), ("w2",), ("w3",)]
+
+
+def held(graph: Graph) -> list[tuple[str, ...]]:
+    """What each of many small buckets holds."""
+    made = schedule(BucketGradients(first_bytes=1, bucket_bytes=1).run(graph))
+    return [node.op.contents for node in made.order if isinstance(node.op, StartAllReduce)]
+
+
+def test_every_bucket_is_on_its_way_before_the_guard_is_looked_at() -> None:
+    made = BucketGradients(first_bytes=80, bucket_bytes=80).run(chain([10] * 8))
+    found = schedule(made)
+    starts = [index for index, node in enumerate(found.order) if isinstance(node.op, StartAllReduce)]
+    joins = [index for index, node in enumerate(found.order) if isinstance(node.op, JoinAllReduce)]
+    assert max(starts) < found.before_guard_count
+    assert len([index for index in joins if index < found.before_guard_count]) == 1  # that of the guard
+    assert starts[0] < 3  # the loss goes first, before anything is computed
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64])
+def test_values_of_a_bucket_lie_side_by_side(dtype: DType) -> None:
+    sizes = [10, 100, 7, 33]
+    plan = make_plan(chain(sizes, dtype), open_device("cpu"), dtype, passes=[BucketGradients()])
+    (bucket,) = (node for node in plan.order if isinstance(node.op, StartAllReduce) and node.op.count == len(sizes))
+    pieces = [plan.memory.storage[value] for value in bucket.inputs[: len(sizes)]]
+    assert all(before.offset + before.size == after.offset for before, after in pairwise(pieces))
+    results = [plan.memory.storage[value] for value in bucket.outputs[: len(sizes)]]
+    assert [one.offset for one in results] == [one.offset for one in pieces]
+
+
+def test_a_value_in_two_places_is_copied_to_one_of_them() -> None:
+    """Nothing is summed twice, whoever else reads it."""
+    x = Input("x", TensorType((5,), DType.FLOAT32))()
+    shared = Tanh()(x)
+    sums = [AllReduce(deferred=True)(shared), AllReduce(deferred=True)(shared * 2.0), AllReduce(deferred=True)(shared)]
+    graph = Graph({"a": sums[0], "b": sums[1], "c": sums[2], "plain": shared + cast(x, DType.FLOAT32)})
+    device = open_device("cpu")
+    plan = make_plan(graph, device, passes=[BucketGradients()])
+    found = Program(plan, device, States({}, device))({"x": np.arange(5, dtype=np.float32)})
+    y = np.tanh(np.arange(5, dtype=np.float32))
+    expected = {"a": y, "b": 2 * y, "c": y, "plain": y + np.arange(5)}
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-6)  # a few roundings of float32
+
+
+def test_a_graph_without_sums_stays_as_it_is() -> None:
+    graph = Graph({"y": Tanh()(Input("x", TensorType((3,), DType.FLOAT32))())})
+    assert BucketGradients().run(graph) is graph

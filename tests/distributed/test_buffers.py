@@ -1,0 +1,31 @@
+"""Arrays that are sent as one are of one form on all workers, and copied only where they do not lie so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netspec.backends.device_registry import open_device
+from netspec.distributed.kernels.mpi.buffers import Bundle, address
+from netspec.graph.types import DType, TensorType
+
+SHAPES = (3, 4), (2, 5), (16,), ()
+
+
+@pytest.mark.parametrize("offsets", [(0, 64, 128, 192), (0, 64, 192, 256), (64, 0, 128, 192)], ids=str)
+def test_arrays_are_one_piece_of_memory_wherever_they_lie(offsets: tuple[int, ...]) -> None:
+    device = open_device("cpu")
+    memory = device.allocate(4096)
+    kinds = [TensorType(shape, DType.FLOAT32) for shape in SHAPES]
+    arrays = [device.view(memory, place, kind) for place, kind in zip(offsets, kinds, strict=True)]
+    bundle = Bundle(arrays)
+    assert bundle.starts == [0, 16, 32, 48, 64]
+    assert bundle.whole.shape == (49,)
+    assert (address(bundle.whole) == address(arrays[0])) == (offsets == (0, 64, 128, 192))
+    for number, array in enumerate(arrays):
+        array[...] = number + 1
+    bundle.fill()
+    bundle.whole *= 2
+    bundle.empty()
+    for number, array in enumerate(arrays):
+        np.testing.assert_array_equal(array, 2 * (number + 1))

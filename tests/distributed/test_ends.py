@@ -1,0 +1,209 @@
+"""How jobs of several workers end: done, failed, killed, stopped, hanging, asked to."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from netspec.distributed.communicators.shared_memory import SHARED
+from netspec.distributed.launcher.control_socket import WorkerConnection
+from netspec.distributed.launcher.launch import _likely, _own_status, _signal_of
+from netspec.distributed.monitoring.failure_reports import FailureReport, FailureReports
+from tests.distributed.conftest import QUICK
+
+AGAIN = "to go on: netspec train 'runs/a b/spec.yaml' --resume"
+WITH = {"netspec": " --workers 3", "mpiexec": ""}
+"""What more the command that goes on has, by what started the workers."""
+BOTH = pytest.mark.parametrize("by", ["netspec", "mpiexec"])
+
+
+def test_workers_that_are_done(jobs) -> None:
+    job = jobs(3, "ends.py", "well").begun()
+    assert len(set(job.pids)) == 3
+    assert (job.end(), job.out, job.err) == (0, "", "")
+
+
+@BOTH
+def test_what_all_workers_find_is_told_once(jobs, by: str) -> None:
+    job = jobs(3, "ends.py", "agree", "--json", by=by).begun()
+    assert job.end() == 2
+    assert job.err == "error: the spec is wrong\n"
+    assert json.loads(job.out)["problems"][0]["message"] == "the spec is wrong"
+
+
+def test_a_gpu_that_waits_for_ever_is_let_go_of(jobs) -> None:
+    """Of each group of GPUs, however long that takes the library."""
+    job = jobs(2, "ends.py", "stuck", variables=QUICK).begun()
+    assert job.end() == 1
+    assert re.search(
+        r"^(0 lets go\n){2}error: rank 0 .* has waited for \d+ s, for rank 1 \(.*step 9, sleeping", job.err
+    )
+
+
+def test_what_nccl_finds_out_is_told(jobs) -> None:
+    job = jobs(2, "ends.py", "lost").begun()
+    assert job.end() == 1
+    words = "rank 0 .*error: NCCL has lost another worker's GPU\n  got: remote process exited\n"
+    assert re.search(words, job.err)
+
+
+def test_a_gpu_that_fails_is_told_of(jobs) -> None:
+    """CUDA's answer about an event is neither that it is done nor that it is not yet."""
+    job = jobs(2, "ends.py", "broken").begun()
+    assert job.end() == 1
+    assert "error: the GPU has failed\n  got: 719\n" in job.err
+
+
+def _hwloc_files() -> set[Path]:
+    """In which hydra tells workers what processors there are: it removes its own, unless MPI aborts the job."""
+    return set(Path("/tmp").glob("hydra_hwloc_xmlfile_*"))
+
+
+@BOTH
+def test_what_one_worker_finds_is_told_with_its_rank(jobs, by: str) -> None:
+    before = _hwloc_files()
+    job = jobs(3, "ends.py", "fail", by=by).begun()
+    there = _hwloc_files() - before  # its own, and those of jobs of other tests
+    assert job.end() == 1
+    assert by == "mpiexec" or not there or there - _hwloc_files(), "the launcher has tidied up"
+    assert re.fullmatch(rf"rank 1 \(\S+\): error: the disk is full\n  hint: {AGAIN}{WITH[by]}\n", job.err)
+    assert job.out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "likely"),
+    [
+        ("SIGKILL", r": perhaps the memory was not enough\n  hint: "),
+        ("SIGBUS", r": perhaps the shared memory was full, .*\n(?:  got: .*\n)?  hint: .*--shm-size 4g`; "),
+    ],
+)
+def test_a_worker_that_dies_ends_the_job(jobs, name: str, likely: str) -> None:
+    job = jobs(3, "ends.py", name).begun()
+    shared = [line.split(maxsplit=5)[5] for line in Path(f"/proc/{job.pids[2]}/maps").read_text().splitlines()
+              if "/mpich_shm_" in line] if Path("/proc/self/maps").exists() else []  # fmt: skip
+    assert job.end() == 1
+    assert re.search(
+        rf"error: worker 1 \(pid {job.pids[1]}\) was ended by {name}{likely}{AGAIN} --workers 3\n", job.err
+    ), job.err
+    assert job.out == ""
+    assert all(one.endswith(" (deleted)") for one in shared), "its name would be left"
+
+
+@pytest.mark.parametrize(
+    ("begun", "told"),
+    [(False, "error: no such folder"), (True, "rank 0 (h1): error: no such folder\n  hint: to go on: x")],
+)
+def test_the_first_worker_speaks_for_all_until_the_work_has_begun(begun: bool, told: str) -> None:
+    words = FailureReports(3)
+    words.take(FailureReport(0, "h1", 2, "error: no such folder"))
+    assert words.tell("to go on: x", begun=begun) == ("", told, 2)
+
+
+def test_a_worker_that_crashes_says_by_which_signal() -> None:
+    near, far = socket.socketpair()
+    worker = WorkerConnection(far)
+    with near, far:
+        near.sendall(b'{"pid": 12, "ra')
+        near.sendall(b'Fatal Python error: Bus error\n\nCurrent thread 0x1 (most recent call first):\n  File "a.py"\n')
+        assert worker.listen()
+    assert (worker.crashed, worker.pid) == ("SIGBUS", None)
+
+
+def test_a_bus_error_is_told_with_what_is_likely() -> None:
+    said = "=   PID 12 RUNNING AT localhost\n=   EXIT CODE: 7\n=   CLEANING UP\nEXIT STRING: Terminated (signal 15)\n"
+    assert _signal_of(_own_status(12, said, 15)) == "SIGBUS"
+    assert _signal_of(_own_status(1, said, 15)) == "SIGTERM"  # of another one
+    likely, got, hint = _likely("SIGBUS")
+    assert likely.startswith(": perhaps the shared memory was full")
+    assert (got is not None) == SHARED.is_dir()
+    assert got is None or re.match(r"[\d,.]+ MB of [\d,.]+ MB are free in /dev/shm ", got)
+    assert hint is not None
+    assert "--shm-size" in hint
+
+
+@BOTH
+def test_a_worker_that_is_stopped_ends_the_job(jobs, by: str) -> None:
+    job = jobs(3, "ends.py", "SIGSTOP", by=by, variables=QUICK).begun()
+    began = time.monotonic()
+    assert job.end() == 1
+    assert time.monotonic() - began > 1.5
+    assert re.search(
+        rf"error: rank 1 \(host \S+, pid {job.pids[1]}; last known: step \d, [^)]+\) has not answered for 3 s", job.err
+    )
+    assert f"{AGAIN}{WITH[by]}\n" in job.err
+
+
+def test_a_worker_that_others_wait_for_in_vain_ends_the_job(jobs) -> None:
+    job = jobs(3, "ends.py", "hang", variables=QUICK).begun()
+    assert job.end() == 1
+    assert re.search(r"error: rank 0 .* has waited for \d s, for rank 1 .*last known: step 8, sleeping\)", job.err)
+
+
+def test_an_error_that_nobody_catches_ends_the_job_at_once(jobs) -> None:
+    """As of a program that calls `netspec.train`, and of a test's own assertion."""
+    job = jobs(3, "ends.py", "raise").begun()
+    began = time.monotonic()
+    assert job.end() == 1
+    assert time.monotonic() - began < 10
+    assert re.match(r"rank 1 \(\S+\): Traceback \(most recent call last\):\n", job.err)
+    assert f"AssertionError: nobody catches it\n  hint: {AGAIN} --workers 3\n" in job.err
+    assert job.err.count("Traceback") == 1
+
+
+def test_a_worker_that_has_left_is_not_waited_for_as_one_that_answers(jobs) -> None:
+    job = jobs(3, "ends.py", "leave", variables={"PATIENCE": "3 600"}).begun()
+    assert job.end() == 1
+    assert re.search(r"error: rank \d .* has waited for \d s, for rank 1 .*last known: step 7, done\)", job.err)
+
+
+def test_workers_that_wait_for_different_things_end_the_job(jobs) -> None:
+    job = jobs(2, "ends.py", "part", variables=QUICK).begun()
+    assert job.end() == 1
+    assert "for nobody: each waits for something else" in job.err
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_the_first_request_to_stop_ends_the_step_on_all(jobs, name: str) -> None:
+    job = jobs(2, "ends.py", "steps").begun()
+    assert job.line() == "steps"
+    job.process.send_signal(getattr(signal, name))
+    assert job.end() == 130
+    assert job.out == "saved\n"
+    again = "Ctrl-C" if name == "SIGINT" else name
+    assert job.err == f"finishing this step, then saving; {again} again stops now\n"
+
+
+def test_the_second_request_to_stop_ends_at_once(jobs) -> None:
+    job = jobs(2, "ends.py", "steps", "slowly").begun()
+    assert job.line() == "steps"
+    job.process.send_signal(signal.SIGINT)
+    assert "finishing this step" in job.process.stderr.readline()
+    job.process.send_signal(signal.SIGINT)
+    assert job.end() == 130
+    assert (job.out, job.err) == ("at once\n", "")
+
+
+def test_workers_end_with_the_command_that_started_them(jobs) -> None:
+    job = jobs(2, "ends.py", "steps").begun()
+    assert job.line() == "steps"
+    job.process.kill()
+    assert job.end() == -signal.SIGKILL
+
+
+def test_a_terminal_stays_one(jobs) -> None:
+    own, theirs = pty.openpty()
+    job = jobs(2, "ends.py", "well", stdout=theirs)
+    os.close(theirs)
+    with os.fdopen(own) as terminal:
+        words = terminal.readline().split()
+    assert words[-1] == "terminal"
+    job.pids = [int(word) for word in words[:-1]]
+    assert job.end() == 0

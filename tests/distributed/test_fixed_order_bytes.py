@@ -1,0 +1,40 @@
+"""Bytes of steps in parts: those of the first worker, who may have fewer sums to tell than the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from netspec.distributed.communication_plan import EpochBatches
+from netspec.distributed.fixed_order_step import partial_sums_of
+from netspec.distributed.session import WorkerSession
+from netspec.distributed.strategies.base import Strategy
+from netspec.schema.load import load_train
+from netspec.tools.worker_plan import Imagined
+from netspec.training.compiler import training_compiler
+from netspec.training.stepper import moving_averages
+from tests.training.conftest import points, spec
+
+__all__ = ["points", "spec"]
+
+
+@pytest.mark.parametrize(("workers", "branches", "level"), [(2, [1, 1], 2), (3, [1, 2, 2], 1)])
+def test_a_step_in_parts_knows_its_bytes(
+    spec: Callable[..., dict[str, Any]], workers: int, branches: list[int], level: int
+) -> None:
+    assert [len(partial_sums_of(rank, 8, workers, 8)) for rank in range(workers)] == branches
+    given = load_train(spec() | {"parallel": {"strategy": "all_reduce", "deterministic": True}})
+    assert isinstance(given.parallel, Strategy)
+    session = WorkerSession(Imagined(workers, workers), given.parallel)
+    compiler = training_compiler(given, "reference", session)
+    session.expect(compiler, EpochBatches([(16, 32)], [(16, 32)], 1), range(10))
+    sums = [*compiler.names("gradient"), *moving_averages(compiler)]
+    branch = 2 * 8 + sum(compiler.states[name].nbytes for name in sums)  # the loss, and how many samples
+    head = [[f"{level}/0/{name}", str(compiler.states[name].dtype), list(compiler.states[name].shape)] for name in sums]
+    head += [[f"{level}/0/{name}", "float64", []] for name in ("$loss", "$weight")]
+    told = 8 + 8 + len(json.dumps(head)) + branch  # and how much it is, and the head of it
+    expected = round((workers - 1) * (told + 2 * 8 / workers))  # and the wish to stop
+    assert session.sent_facts() == {"bytes_per_step": {"expected": expected}}

@@ -1,0 +1,166 @@
+"""Hogwild: workers that write to the same memory, and what they see of each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.backends.device_registry import NullDevice
+from netspec.backends.states import States
+from netspec.distributed import Communicator
+from netspec.distributed.communicators.shared_memory import check_room
+from netspec.distributed.session import WorkerSession
+from netspec.distributed.strategies.base import Strategy
+from netspec.distributed.worker_checks import check_workers
+from netspec.distributed.world import acting_as
+from netspec.errors import InputError, RunError
+from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
+from netspec.graph.types import DType, TensorType
+from netspec.schema.load import load_train
+from netspec.training.compiler import training_compiler
+from tests.distributed.conftest import trainings
+from tests.distributed.test_training import log
+from tests.distributed.test_training_jobs import until, workers_of
+from tests.training.conftest import points, spec
+
+pytestmark = pytest.mark.slow
+
+__all__ = ["points", "spec"]
+
+HOGWILD = {"strategy": "hogwild", "every": 7}
+STRAIGHT: dict[str, Any] = {
+    "netspec": 1,
+    "inputs": {"x": {"shape": [4]}, "y": {"shape": [1]}},
+    "layers": [{"name": "sum", "type": "Dense", "units": 1}],
+    "losses": [{"type": "MeanAbsoluteError", "from": ["sum", "y"]}],
+}
+"""With targets that are far below, the gradient is the mean of x wherever the weights are."""
+
+
+def straight(folder: Path, **given: Any) -> dict[str, Any]:
+    random = np.random.default_rng(2)
+    np.savez(folder / "far.npz", x=random.random((181, 4), np.float32), y=np.full((181, 1), -1e6, np.float32))
+    return {
+        "netspec": 1, "net": STRAIGHT,
+        "data": {"train": {"source": "npz", "path": str(folder / "far.npz"), "batch_size": 30, "shuffle": True}},
+        "solver": {"type": "SGD", "learning_rate": 0.5, "momentum": 0.9},
+        "train": {"max_steps": 21, "log_every": 5, "checkpoint_every": 0, "precision": "float64"}, **given,
+    }  # fmt: skip
+
+
+def test_workers_write_to_the_same_weights(jobs, spec, tmp_path: Path) -> None:
+    learns = spec()
+    learns["train"] |= {"max_steps": 60, "test_every": 10, "checkpoint_every": 10, "keep_checkpoints": 6}
+    learns["parallel"] = HOGWILD
+    runs = {
+        "straight": straight(tmp_path, parallel=HOGWILD),
+        "parts": straight(tmp_path, parallel=HOGWILD) | {"train": {"max_steps": 20, "accumulate": 2}},
+        "learns": learns,
+        "unfit": learns | {"solver": {"type": "ScheduleFreeAdamW"}},
+    }
+    listed = [{"spec": one, "run_dir": str(tmp_path / name)} for name, one in runs.items()]
+    errors = trainings(jobs, 3, listed, tmp_path)
+    assert list(errors) == ["unfit"]
+    assert "ScheduleFreeAdamW recomputes the weights" in errors["unfit"]
+
+    # The updates of all, in whatever order, lead to where one worker comes: 60 of a third of the rate, of which a race
+    # may lose one or two. In the last step of an epoch, which has one sample, two of the workers rest.
+    alone = netspec.train(
+        straight(tmp_path, train={**runs["straight"]["train"], "max_steps": 20}), run_dir=tmp_path / "a"
+    )
+    end, start = read_weights(alone.weights).arrays, training_compiler(load_train(runs["straight"]), "cpu").states
+    found = read_weights(tmp_path / "straight" / "weights.h5").arrays
+    for name, array in end.items():
+        np.testing.assert_allclose(found[name] - start[name], array - start[name], rtol=0.1)
+    assert np.isfinite(read_weights(tmp_path / "parts" / "weights.h5").arrays["sum/kernel"]).all()
+
+    first, *_, last = log(tmp_path / "learns", "log")
+    assert last["loss"] < 0.5 * first["loss"]
+    (done,), (note,) = log(tmp_path / "learns", "done"), log(tmp_path / "learns", "note")
+    assert done["bytes_per_step"] == dict.fromkeys(("expected", "measured"), pytest.approx(2 * 8 * 2 / 3 / 7, abs=0.6))
+    assert note["message"] == (
+        "hogwild: each of 3 workers moves the weights at 1/3 of the learning rate; "
+        "the same training finds other weights each time"
+    )
+    # Nobody writes while a checkpoint is written and the weights are evaluated: both are of the same weights.
+    best = read_weights(tmp_path / "learns" / "best.h5")
+    saved = read_checkpoint(tmp_path / "learns" / "checkpoints" / f"step-{best.meta['step']:08}.h5")
+    assert not saved.own
+    for name, array in best.arrays.items():
+        assert np.array_equal(saved.states[name], array), name
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
+def test_a_training_goes_on_with_others_after_a_worker_was_killed(jobs, spec, tmp_path: Path) -> None:
+    given = spec() | {"parallel": HOGWILD}
+    given["train"] |= {"max_steps": 2000, "checkpoint_every": 50, "log_every": 50}
+    path, run = tmp_path / "spec.json", tmp_path / "run"
+    path.write_text(json.dumps(given))
+    job = jobs.train(path, "--workers", 2, "--run-dir", run, "--json")
+    saved = until(job, "checkpoint")["step"]
+    job.pids = workers_of(job)
+    os.kill(job.pids[1], signal.SIGKILL)
+    assert job.end() == 1
+    assert f"(pid {job.pids[1]}) was ended by SIGKILL" in job.err
+    again = jobs.train(run / "spec.yaml", "--workers", 3, "--resume", "--json")
+    step = until(again, "start")["step"]
+    assert saved <= step < 2000
+    until(again, "log")
+    again.process.send_signal(signal.SIGINT)
+    assert again.end() == 130, again.err
+    last = json.loads(again.out.splitlines()[-1])
+    assert (last["event"], last["step"] % 7) == ("interrupted", 0)
+    alone = netspec.train(run / "spec.yaml", resume=True, train={"max_steps": last["step"] + 3})
+    assert alone.steps == last["step"] + 3
+
+
+def test_workers_on_several_hosts_are_told(spec) -> None:
+    given = load_train(spec() | {"parallel": HOGWILD})
+    check_workers(given, 4)
+    with pytest.raises(InputError, match="the workers of hogwild share memory, and these are on several hosts"):
+        check_workers(given, 4, one_host=False)
+
+
+class Two(Communicator):
+    """Worker 0 of two on one host; what they share is kept."""
+
+    size = host_size = 2
+
+    def share_memory(self, nbytes: int) -> Any:
+        """Plain memory."""
+        self.memory = super().share_memory(nbytes)
+        return self.memory
+
+
+def test_parameters_alone_are_shared(spec) -> None:
+    given = load_train(spec() | {"parallel": HOGWILD, "solver": {"type": "Adam"}})
+    strategy = given.parallel
+    assert isinstance(strategy, Strategy)
+    with acting_as(Two()) as group:
+        assert isinstance(group, Two)
+        compiler = training_compiler(given, "reference", WorkerSession(group, strategy))
+    inside = {n for n in compiler.info if np.shares_memory(compiler.states.array(n), group.memory)}
+    assert inside == set(compiler.names("parameter"))
+    assert compiler.states.nbytes == training_compiler(given, "reference").states.nbytes
+
+
+def test_a_device_without_shared_memory_says_so(monkeypatch) -> None:
+    kinds = {"w": TensorType((3,), DType.FLOAT32)}
+    assert States(kinds, NullDevice(), ["w"]).nbytes == 64
+    monkeypatch.delattr(NullDevice, "share")
+    with pytest.raises(InputError, match="workers can't share the memory of the device `null`"):
+        States(kinds, NullDevice(), ["w"])
+
+
+def test_too_little_shared_memory_is_told(tmp_path: Path) -> None:
+    check_room(1, tmp_path)
+    check_room(1 << 62, tmp_path / "missing")
+    with pytest.raises(RunError, match="there is not enough shared memory"):
+        check_room(1 << 62, tmp_path)

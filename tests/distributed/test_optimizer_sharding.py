@@ -1,0 +1,165 @@
+"""Pieces of parameters: what each worker has, and that the update of all pieces is the update of the whole."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.compile.build import build
+from netspec.compile.training import Training
+from netspec.distributed import Communicator
+from netspec.distributed.partitioning.optimizer_sharding import GRAIN, ShardingConfig, assign_pieces, shard_parameters
+from netspec.distributed.partitioning.training_steps import ShardUpdateTraining, hypothetical_update
+from netspec.graph.ops.all_reduce import AllReduce
+from netspec.graph.types import DType, TensorType
+from netspec.layers.states import Piece
+from netspec.schema.specs.kinds import SOLVERS
+from netspec.schema.specs.train import LossScale
+from tests.compile.nets import net, solver
+from tests.distributed.group import together
+from tests.interpret import Arrays, run
+from tests.solvers.problem import samples
+
+NET = """\
+netspec: 1
+inputs: {x: {shape: [8]}, y: {shape: [5]}}
+layers:
+  - {name: wide, type: Dense, units: 24, activation: tanh, learning_rate_multiplier: 2, weight_decay_multiplier: 0.5}
+  - {name: normed, type: Dense, units: 16, activation: tanh, kernel_constraint: {type: MaxNorm, max_value: 0.5}}
+  - {name: positive, type: Dense, units: 12, activation: tanh, kernel_constraint: {type: NonNeg}}
+  - {name: logits, type: Dense, units: 5}
+losses: [{type: MeanSquaredError, from: [logits, y]}]
+"""
+WORKERS = 3
+HOW = [ShardingConfig(rank, [1.0] * WORKERS, 500, 2000) for rank in range(WORKERS)]
+CHAINS = [(name, sample) for name, sample in samples(SOLVERS) if not SOLVERS[name].whole]  # type: ignore[attr-defined]  # a registry of specs
+FURTHER: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"momentum": 0.9, "clipnorm": 0.1}),
+    ("Adam", {"clipvalue": 0.1, "ema": {"decay": 0.5}}),
+    ("Adam", {"global_clipnorm": 0.1}),
+    ("SGD", {"momentum": 0.9, "groups": [{"match": "logits/*", "solver": {"type": "Adam", "global_clipnorm": 0.1}}]}),
+]
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, 2])
+def test_pieces_make_the_whole(axis: int | None) -> None:
+    whole = np.arange(4 * 6 * 5).reshape(4, 6, 5)
+    cuts = (0, 3, 3, 120) if axis is None else (0, 1, 1, whole.shape[axis])
+    parts = [Piece(whole.shape, axis, cuts, rank) for rank in range(3)]
+    assert [one.is_empty for one in parts] == [False, True, False]
+    found = [one.of(whole) for one in parts]
+    assert [part.shape for part in found] == [one.part for one in parts]
+    np.testing.assert_array_equal(parts[0].joined(found), whole)
+    all_of_it = Piece(whole.shape, axis, (0, cuts[-1]), 0)
+    assert all_of_it.is_whole
+    assert all_of_it.of(whole).shape == all_of_it.part == whole.shape
+
+
+@pytest.mark.parametrize("undivided", [(), ("b", "e"), ("a", "b", "c", "d", "e")], ids=str)
+@pytest.mark.parametrize("shares", [(1, 1), (1, 1, 1, 1), (0, 2, 1)], ids=str)
+def test_each_worker_has_its_share_in_one_stretch_of_a_bucket(shares, undivided) -> None:
+    sizes = {"a": 1000, "b": 30, "c": 500, "d": 7, "e": 2000}
+    kinds = {name: TensorType((size,), DType.FLOAT32) for name, size in sizes.items()}
+    buckets, found = assign_pieces(ShardingConfig(0, shares, 4 * 1500, 4 * 1500), kinds, undivided)
+    assert buckets == (("e",), ("d", "c", "b", "a"))
+    assert list(found) == list(kinds)
+    counts = np.zeros(len(shares))
+    for name, piece in found.items():
+        assert (piece.cuts[0], piece.cuts[-1]) == (0, sizes[name])
+        assert all(cut % GRAIN == 0 or cut == sizes[name] for cut in piece.cuts)
+        assert list(piece.cuts) == sorted(piece.cuts)
+        own = np.diff(piece.cuts)
+        assert name not in undivided or np.count_nonzero(own) == 1
+        counts += own
+    for bucket in buckets:  # where a worker's part ends within a parameter, nobody after it begins in one before
+        owners = [rank for name in bucket for rank in np.flatnonzero(np.diff(found[name].cuts))]
+        assert owners == sorted(owners)
+    assert not counts[np.array(shares) == 0].any()
+    most = max([sizes[name] for name in undivided], default=0) / 2 + GRAIN
+    goals = sum(sizes.values()) * np.array(shares) / sum(shares)
+    assert np.abs(counts - goals).max() <= 2 * most + len(sizes) * GRAIN  # either end of a part may be off by that
+
+
+@pytest.fixture
+def spec(tmp_path):
+    return net(NET, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("type_", "fields", "divided"),
+    [
+        ("Adam", {}, ["logits/kernel", "positive/kernel", "wide/bias", "wide/kernel"]),
+        ("Adam", {"clipnorm": 1.0}, []),
+        ("Adam", {"global_clipnorm": 1.0}, ["logits/kernel", "positive/kernel", "wide/bias", "wide/kernel"]),
+        ("Muon", {"exclude": "logits/*"}, ["logits/kernel", "wide/bias"]),
+        ("Lamb", {"exclude": "*/bias"}, ["wide/bias"]),
+        ("Adafactor", {}, []),
+    ],
+    ids=str,
+)
+def test_what_is_looked_at_as_a_whole_stays_whole(spec, type_, fields, divided) -> None:
+    built = build(spec, 1, training=True, dtype=DType.FLOAT64)
+    training = Training(spec, solver(type_, **fields), DType.FLOAT64)
+    how = ShardingConfig(0, [1.0] * 300, 500, 2000)  # more workers than anything has room for
+    found = shard_parameters(how, *hypothetical_update(training, built)).pieces
+    several = sorted(name for name, piece in found.items() if sum(np.diff(piece.cuts) > 0) > 1)
+    assert several == divided
+
+
+def updated(made: Any, states: Mapping[str, Any], steps: int) -> Arrays:
+    """The states after so many steps of an update, whose gradients are the states that are there."""
+    now = dict(states)
+    for step in range(steps):
+        rates = {name: np.array(0.1) for name in made.graph.inputs()}
+        _, now = run(made.graph, {**rates, "$step": np.array(step + 1.0)}, now)
+    return now
+
+
+def first(made: Any, label: str, wholes: Mapping[str, Any]) -> Any:
+    """A state's first value: what is known as a whole, what it follows, or its constant."""
+    info = made.states[label]
+    whole = wholes.get(label if info.initialized_from is None else info.initialized_from)
+    if whole is None:
+        return info.initial.sample(0, label, info.value.shape, "float64")
+    return whole if info.piece is None else info.piece.of(whole)
+
+
+SCALED = [(*one, LossScale(initial=4.0, growth_steps=2)) for one in FURTHER]
+
+
+@pytest.mark.parametrize(
+    ("type_", "fields", "scaling"), [*((*one, None) for one in [*CHAINS, *FURTHER]), *SCALED], ids=str
+)
+def test_the_update_of_all_pieces_is_that_of_the_whole(spec, monkeypatch, type_, fields, scaling) -> None:
+    fields = {name: "logits/*" if name == "exclude" else value for name, value in fields.items()}
+    training = Training(spec, solver(type_, **fields), DType.FLOAT64, scaling)
+    built = build(spec, 1, training=True, dtype=DType.FLOAT64)
+    random = np.random.default_rng(3)
+    shapes = {name: info.value.shape for name, info in built.builder.states.items() if info.trainable}
+    wholes = {label: random.normal(size=shapes[name]) for name in shapes for label in (name, f"gradient/{name}")}
+
+    def states_after(workers: Communicator, how: ShardingConfig) -> tuple[Any, Arrays]:
+        with one_at_a_time:
+            sharding = shard_parameters(how, *hypothetical_update(training, built))
+            made = ShardUpdateTraining.of(training, sharding=sharding).update(built)
+        here.workers = workers
+        return made, updated(made, {label: first(made, label, wholes) for label in made.states}, 3)
+
+    here, one_at_a_time = threading.local(), threading.Lock()
+    monkeypatch.setattr(AllReduce, "forward", lambda self, xp, x: sum(one for one in here.workers._all(x)))
+    ((alone, expected),) = together(1, lambda workers: states_after(workers, ShardingConfig(0, [1.0], 500, 2000)))
+    found = together(WORKERS, lambda workers: states_after(workers, HOW[workers.rank]))
+    for label, array in expected.items():
+        holders = [states[label] for _, states in found if label in states]
+        assert holders, label
+        divided = alone.states[label].piece is not None
+        wholes_found = (
+            [np.concatenate([one.reshape(-1) for one in holders]).reshape(array.shape)] if divided else holders
+        )
+        for one in wholes_found:  # norms of all gradients alone are added up in another order
+            rtol = 1e-13 if "global_clipnorm" in str(fields) else 0
+            np.testing.assert_allclose(one, array, rtol=rtol, err_msg=label)

@@ -1,0 +1,77 @@
+"""The turns of the stages of a pipeline: each micro-batch once each way, few kept, and nobody waits in a circle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from netspec.distributed.partitioning.pipeline.schedule import Task, gpipe, one_forward_one_backward
+
+SIZES = [(1, 1), (1, 5), (2, 1), (2, 2), (2, 7), (3, 4), (4, 2), (4, 16), (5, 3)]
+
+
+def turns_of(kind: str, parts: int, stages: int) -> list[list[Task]]:
+    if kind == "gpipe":
+        return [gpipe(parts)] * stages
+    return [one_forward_one_backward(parts, stage, stages) for stage in range(stages)]
+
+
+@pytest.mark.parametrize(("stages", "parts"), SIZES)
+@pytest.mark.parametrize("kind", ["gpipe", "1f1b"])
+def test_each_micro_batch_goes_there_and_back_once(kind: str, stages: int, parts: int) -> None:
+    for stage, turns in enumerate(turns_of(kind, parts, stages)):
+        assert sorted(turn.part for turn in turns if turn.forward) == list(range(parts))
+        assert sorted(turn.part for turn in turns if not turn.forward) == list(range(parts))
+        kept, most = set[int](), 0
+        for turn in turns:
+            if turn.forward:
+                kept.add(turn.part)
+            else:
+                kept.remove(turn.part)  # it was there
+            most = max(most, len(kept))
+        assert most == (parts if kind == "gpipe" else min(parts, stages - stage))
+
+
+def calls(turns: Sequence[Task], stage: int, stages: int) -> Iterator[tuple[str, int, str]]:
+    """What a stage does of which another is to know: `post`, `join` or `send`, with the other one and the direction.
+
+    It receives what the next turn needs while it computes, and one value goes from each stage to all that follow.
+    """
+
+    def received(turn: Task) -> list[tuple[int, str]]:
+        others = range(stage) if turn.forward else range(stage + 1, stages)
+        return [(other, "there" if turn.forward else "back") for other in others]
+
+    yield from (("post", *one) for one in received(turns[0]))
+    for turn, following in zip(turns, [*turns[1:], None], strict=True):
+        yield from (("join", *one) for one in received(turn))
+        yield from (("post", *one) for one in (received(following) if following else ()))
+        others = range(stage + 1, stages) if turn.forward else range(stage)
+        yield from (("send", other, "there" if turn.forward else "back") for other in others)
+
+
+@pytest.mark.parametrize(("stages", "parts"), SIZES)
+@pytest.mark.parametrize("kind", ["gpipe", "1f1b"])
+def test_nobody_waits_in_a_circle(kind: str, stages: int, parts: int) -> None:
+    """Even where a message is on its way until it is waited for, and is sent only when the one before has arrived."""
+    todo = [list(calls(turns, stage, stages)) for stage, turns in enumerate(turns_of(kind, parts, stages))]
+    done, sent, posted, joined = [0] * stages, dict[object, int](), dict[object, int](), dict[object, int]()
+    moved = True
+    while moved:
+        moved = False
+        for stage, own in enumerate(todo):
+            while done[stage] < len(own):
+                what, other, way = own[done[stage]]
+                channel = (other, stage, way) if what != "send" else (stage, other, way)
+                if what == "send" and sent.get(channel, 0) > posted.get(channel, 0):
+                    break  # the one before has not arrived
+                if what == "join" and joined.get(channel, 0) >= sent.get(channel, 0):
+                    break
+                counts = {"send": sent, "post": posted, "join": joined}[what]
+                counts[channel] = counts.get(channel, 0) + 1
+                done[stage] += 1
+                moved = True
+    assert done == list(map(len, todo))
+    assert sent == posted == joined
+    assert all(count == parts for count in sent.values())

@@ -1,0 +1,92 @@
+"""States of which each worker has a piece: how they begin, how they are put together and handed out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from netspec.distributed import Communicator
+from netspec.distributed.sharded_states import ShardedStates
+from netspec.graph.ops.source import State
+from netspec.graph.types import DType, TensorType
+from netspec.layers.states import ConstantInitial, Piece, StateInfo
+from tests.distributed.group import together
+from tests.training.conftest import points, spec
+
+__all__ = ["points", "spec"]
+
+WORKERS = 3
+WHOLES: dict[str, Any] = {
+    "fc/kernel": np.arange(35.0, dtype=np.float32).reshape(5, 7),
+    "fc/bias": np.arange(7.0, dtype=np.float32) + 100,
+    "solver/fc/kernel/velocity": np.arange(35.0, dtype=np.float32).reshape(5, 7) + 200,
+    "solver/fc/bias/velocity": np.arange(7.0, dtype=np.float32) + 300,
+    "solver/$group-1/count": np.array(7, np.int64),
+    "norm/moving_mean": np.arange(3.0, dtype=np.float64),
+}
+"""What all workers have together."""
+PIECES = {
+    "fc/kernel": (1, (0, 2, 2, 7)),
+    "solver/fc/kernel/velocity": (None, (0, 16, 32, 35)),
+    "solver/fc/bias/velocity": (0, (0, 0, 0, 7)),
+}
+"""Axis and cuts; what is not named here is whole where it is."""
+HOLDERS = {"solver/$group-1/count": (1, 2), "norm/moving_mean": (2,)}
+
+
+class Parts:
+    """A worker's part of these states, as a compiler has it."""
+
+    def __init__(self, rank: int) -> None:
+        self.info: dict[str, StateInfo] = {}
+        self.states = States()
+        for name, whole in WHOLES.items():
+            piece = Piece(whole.shape, *PIECES[name], rank) if name in PIECES else None
+            if (piece is not None and piece.is_empty) or rank not in HOLDERS.get(name, (rank,)):
+                continue
+            self.add(name, whole if piece is None else piece.of(whole), "slot", piece=piece)
+        self.add("gathered/fc/kernel", np.zeros((5, 7), np.float32), "gathered", gathers="fc/kernel")
+
+    def add(self, name: str, array: Any, role: str, **more: Any) -> None:
+        kind = TensorType(array.shape, DType(str(array.dtype)))
+        self.info[name] = StateInfo(State(name, kind)(), ConstantInitial(), role, **more)
+        self.states.assign(name, array)
+
+
+class States(dict[str, Any]):
+    """Arrays by name."""
+
+    def assign(self, name: str, array: Any) -> None:
+        self[name] = np.array(array)
+
+
+def test_wholes_are_put_together_and_handed_out() -> None:
+    def work(workers: Communicator) -> dict[str, Any]:
+        parts: Any = Parts(workers.rank)
+        before = dict(parts.states)
+        known = ShardedStates(workers, parts)
+        assert known.replicated == ["fc/bias", "gathered/fc/kernel"]
+        found = known.assemble()
+        assert bool(found) == workers.is_first
+        known.gather_full()
+        np.testing.assert_array_equal(parts.states["gathered/fc/kernel"], WHOLES["fc/kernel"])
+        for name in known.sharded.keys() & parts.states.keys():
+            parts.states.assign(name, np.zeros_like(parts.states[name]))
+        known.scatter(found)
+        for name, array in before.items():
+            if name != "gathered/fc/kernel":
+                np.testing.assert_array_equal(parts.states[name], array, strict=True)
+        return found
+
+    found, *_ = together(WORKERS, work)
+    assert found.keys() == WHOLES.keys() - {"fc/bias"}
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, WHOLES[name], strict=True)
+
+
+def test_one_worker_has_all() -> None:
+    parts: Any = SimpleNamespace(info={})
+    known = ShardedStates(Communicator(), parts)
+    assert (known.sharded, known.replicated, known.assemble()) == ({}, [], {})

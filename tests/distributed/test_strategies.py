@@ -1,0 +1,239 @@
+"""Strategies: what each sends is summed up right, loses nothing, trains, and goes on exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from netspec.compile import LEARNING_RATE
+from netspec.data.batches import Batch
+from netspec.distributed import Communicator
+from netspec.distributed.communicators.encodings import TopK, encoding
+from netspec.distributed.session import WorkerSession
+from netspec.distributed.strategies.all_reduce import AllReduce
+from netspec.distributed.strategies.base import Strategy
+from netspec.graph.ops.gradient_compression import OneBit, TopKSparsify
+from netspec.schema.load import load_train
+from netspec.schema.specs.kinds import STRATEGIES
+from netspec.training.compiler import open_training_loader, training_compiler
+from netspec.training.progress import Progress
+from netspec.training.resume import StartingPoint
+from netspec.training.stepper import PartialStep, Stepper
+from tests.training.conftest import points, spec
+
+__all__ = ["points", "spec"]
+
+SHAPES = (1, 1), (7, 3), (3, 7), (4, 3, 2, 2)
+WAYS: tuple[dict[str, Any], ...] = (
+    {"strategy": "all_reduce", "reduce_in": "bfloat16"},
+    {"strategy": "one_bit", "smallest": 1, "warm_up_steps": 30},
+    {"strategy": "elastic_averaging"},
+    {"strategy": "local_sgd", "every": 20},
+    {"strategy": "all_reduce"},
+    {"strategy": "all_reduce", "deterministic": True, "shards": 3},
+    {"strategy": "sufficient_factors", "layers": "all"},
+    {"strategy": "top_k", "density": 0.2, "smallest": 1, "warm_up_steps": 15},
+)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_sums_in_every_encoding(jobs, workers: int) -> None:
+    job = jobs(workers, "sums.py")
+    assert job.end() == 0, job.err
+    assert job.out == "all agree\n"
+
+
+@pytest.mark.slow
+def test_sums_by_host_are_those_of_all_at_once(jobs) -> None:
+    """Where one host has more workers than the other."""
+    job = jobs(5, "by_host.py")
+    assert job.end() == 0, job.err
+    assert job.out == "all agree\n"
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_an_encoding_can_tell_is_told_exactly(shape: tuple[int, ...], dtype: str) -> None:
+    x = np.random.default_rng(3).standard_normal(shape).astype(dtype)
+    for one, split in ((encoding("one_bit"), OneBit()), (TopK(0.3), TopKSparsify(TopK(0.3).count(shape)))):
+        q, rest = split.forward(np, x)
+        data = one.encode(q)
+        assert data.size == one.nbytes(shape, x.itemsize)
+        np.testing.assert_array_equal(one.decode(data, shape, dtype), q, strict=True)
+        np.testing.assert_array_equal(q + (x - q), q + rest)
+    q, _ = OneBit().forward(np, x)
+    flat = (x, q) if len(shape) == 2 else (x.reshape(shape[0], -1).T, q.reshape(shape[0], -1).T)
+    for column, made in zip(flat[0].T, flat[1].T, strict=True):
+        for part in (column >= 0, column < 0):
+            np.testing.assert_allclose(made[part], column[part].mean() if part.any() else 0, rtol=1e-6)
+
+
+def test_the_largest_are_kept_and_of_equal_ones_the_first() -> None:
+    x = np.array([[1.0, -3.0, 2.0], [3.0, -2.0, 0.0]])
+    q, rest = TopKSparsify(3).forward(np, x)
+    np.testing.assert_array_equal(q, [[0, -3, 2], [3, 0, 0]])
+    np.testing.assert_array_equal(rest, [[1, 0, 0], [0, -2, 0]])
+    q, _ = TopKSparsify(1).forward(np, np.array([[1.0, np.nan], [7.0, 3.0]]))
+    np.testing.assert_array_equal(q, [[0, np.nan], [0, 0]])
+
+
+@pytest.mark.parametrize("split", [OneBit(), TopKSparsify(5)], ids=str)
+def test_nothing_is_lost(split: OneBit | TopKSparsify) -> None:
+    """What was sent in all steps, and what is kept in the end, is the sum of all gradients."""
+    random = np.random.default_rng(1)
+    kept, sent, whole = np.zeros((9, 11)), np.zeros((9, 11)), np.zeros((9, 11))
+    for _ in range(50):
+        gradient = random.standard_normal((9, 11))
+        q, kept = split.forward(np, gradient + kept)
+        sent, whole = sent + q, whole + gradient
+    np.testing.assert_allclose(sent + kept, whole, atol=50 * 100 * 2.0**-53)  # an addition a step, of numbers below 100
+
+
+@pytest.mark.parametrize(("name", "epsilon", "special"), [("bfloat16", 2.0**-8, 3e38), ("float16", 2.0**-11, 60000.0)])
+def test_16_bits_are_rounded_to_nearest(name: str, epsilon: float, special: float) -> None:
+    x = np.array([0.0, -0.0, 1.0, 1 + epsilon, 1 + 3 * epsilon, -1 / 3, special, np.inf, np.nan], np.float32)
+    form = encoding(name)
+    found = form.decode(form.encode(x), x.shape, "float32")
+    np.testing.assert_array_equal(found[2:5], np.array([1, 1, 1 + 4 * epsilon], np.float32))  # ties to even
+    np.testing.assert_allclose(found, x, rtol=epsilon)
+    np.testing.assert_array_equal(np.signbit(found[:2]), [False, True])
+
+
+@pytest.mark.parametrize("cls", list(STRATEGIES), ids=lambda cls: cls.__name__)
+def test_samples_are_read_and_written(cls: type[Strategy]) -> None:
+    name = cls.model_fields["strategy"].default
+    assert cls.__doc__
+    assert any(word in cls.__doc__ for word in ("arXiv", "Interspeech")), "from which paper?"
+    assert cls.samples
+    for sample in cls.samples:
+        loaded = STRATEGIES.parse({"strategy": name, **sample})
+        assert isinstance(loaded, cls)
+        assert STRATEGIES.parse(yaml.safe_load(yaml.safe_dump(loaded.model_dump(mode="json")))) == loaded
+    pages = (Path(__file__).parents[2] / "docs" / "reference" / "strategies.md").read_text()
+    assert f"\n## {name}\n" in pages
+
+
+def test_a_density_is_a_share() -> None:
+    for density in (0, 1.5):
+        with pytest.raises(ValueError, match="density"):
+            STRATEGIES.parse({"strategy": "top_k", "density": density})
+    assert TopK(1e-300).count((50, 20)) == 1
+
+
+@pytest.mark.parametrize(
+    ("hosts", "auto", "forced"),
+    [
+        ([1, 1, 1], False, False),
+        ([6], False, False),
+        ([2, 2], False, True),  # a power of two
+        ([3, 3], True, True),
+        ([2, 2, 2], True, True),
+        ([3, 2], False, True),
+        ([3, 1], False, False),  # one worker of a host has nobody to add to
+    ],
+)
+def test_sums_are_made_by_host_where_hosts_have_several_workers(hosts: list[int], auto: bool, forced: bool) -> None:
+    made = [STRATEGIES.parse({"strategy": "all_reduce", "hierarchical": one}) for one in ("auto", True, False)]
+    assert [one.goes_by_host(hosts) for one in made if isinstance(one, AllReduce)] == [auto, forced, False]
+
+
+BATCH_OF_8 = SimpleNamespace(data=SimpleNamespace(train=SimpleNamespace(batch_size=8)))
+
+
+def test_sums_by_host_are_not_deterministic() -> None:
+    made = STRATEGIES.parse({"strategy": "all_reduce", "hierarchical": True, "deterministic": True})
+    (problem,) = made.conflicts(BATCH_OF_8)
+    assert problem.path == "hierarchical"
+    assert not list(STRATEGIES.parse({"strategy": "all_reduce", "deterministic": True}).conflicts(BATCH_OF_8))
+
+
+def test_16_bits_are_not_deterministic() -> None:
+    made = STRATEGIES.parse({"strategy": "all_reduce", "reduce_in": "float16", "deterministic": True})
+    (problem,) = made.conflicts(BATCH_OF_8)
+    assert problem.path == "reduce_in"
+    assert not list(STRATEGIES.parse({"strategy": "all_reduce", "reduce_in": "float16"}).conflicts(BATCH_OF_8))
+
+
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_all_train_and_go_on_exactly(
+    jobs: Any, spec: Callable[..., dict[str, Any]], tmp_path: Path, workers: int
+) -> None:
+    given = spec()
+    given["solver"] = {"type": "Adam", "learning_rate": 0.01}
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(given, sort_keys=False))
+    ways = WAYS if workers == 2 else WAYS[-1:]
+    job = jobs(workers, "train.py", str(path), *map(json.dumps, ways))
+    assert job.end() == 0, job.err
+    for way, line in zip(ways, job.out.splitlines(), strict=True):
+        found = json.loads(line)
+        whole, again = found["whole"], found["again"]
+        assert whole["losses"][-1] < 0.5 * whole["losses"][0], way
+        assert whole["test"] < whole["losses"][0], way
+        assert again["states"] == whole["states"], way
+        assert again["own"] == whole["own"], way
+        expected = whole["start"]["expected"]  # to the byte, wishes to stop and gaps between arrays too
+        assert whole["done"] == {"expected": expected, "measured": expected}, way
+        kept = [name for name in whole["names"] if name.startswith("residual/")]
+        assert kept == (["residual/fc1/kernel", "residual/logits/kernel"] if "smallest" in way else []), way
+        centers = [name for name in whole["names"] if name.startswith("center/")]
+        moving = (
+            "fc1/bias fc1/kernel logits/bias logits/kernel norm/beta norm/gamma norm/moving_mean norm/moving_variance"
+        )
+        elastic = way["strategy"] == "elastic_averaging"
+        assert centers == ([f"center/{name}" for name in moving.split()] if elastic else []), way
+        assert len(set(whole["own"])) == (workers - 1 if kept or elastic else 0), way  # others on each worker
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_worker_without_samples_rests_where_each_trains_by_itself(
+    spec: Callable[..., dict[str, Any]], accumulate: int
+) -> None:
+    given = load_train(spec(accumulate=accumulate) | {"parallel": {"strategy": "local_sgd"}})
+    assert isinstance(given.parallel, Strategy)
+    session = WorkerSession(Two(), given.parallel)
+    compiler = training_compiler(given, "reference", session)
+    before = {name: compiler.states[name] for name in compiler.names("parameter", "slot")}
+    nothing = Batch(
+        {"x": np.ones((1, 6), np.float32), "label": np.zeros(1, np.int32)}, np.zeros(0, np.int64), 0, 0, 0, 1
+    )
+    with open_training_loader(given, compiler, session) as loader:
+        part = PartialStep()
+        found = Stepper(given, compiler, loader).run(nothing, 0, {LEARNING_RATE: 1.0}, part)  # an epoch's last batch
+    assert found is not None
+    assert (found[0](), found[1], part) == (0.0, 0, PartialStep())
+    for name, array in before.items():
+        np.testing.assert_array_equal(compiler.states[name], array)
+
+
+class Two(Communicator):
+    """Worker 0 of two, of whom the other one says nothing."""
+
+    size = 2
+
+
+def test_another_number_of_workers_shares_what_was_kept(spec: Callable[..., dict[str, Any]]) -> None:
+    """Of three workers' residuals each of two has half the sum, of what else each had of its own the mean."""
+    given = load_train(spec() | {"parallel": {"strategy": "one_bit", "smallest": 1}})
+    strategy = given.parallel
+    assert isinstance(strategy, Strategy)
+    session = WorkerSession(Two(), strategy)
+    compiler = training_compiler(given, "reference", session)
+    values = {"residual/fc1/kernel": (1.0, 2.0, 6.0), "fc1/kernel": (1.0, 3.0, 5.0)}
+    for name, (first, *_) in values.items():
+        compiler.states.assign(name, np.full_like(compiler.states[name], first))
+    own = [
+        {name: np.full_like(compiler.states[name], numbers[rank]) for name, numbers in values.items()}
+        for rank in (1, 2)
+    ]
+    with open_training_loader(given, compiler, session) as loader:
+        session.align(compiler, loader, StartingPoint(Progress(), worker_states=own))
+    assert np.unique(compiler.states["residual/fc1/kernel"]) == [4.5]
+    assert np.unique(compiler.states["fc1/kernel"]) == [3.0]

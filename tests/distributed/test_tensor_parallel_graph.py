@@ -1,0 +1,183 @@
+"""Products that are cut among workers: each has its piece of the gradient of one worker, and asks for nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from threading import Barrier, Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.compile import LOSS, WEIGHT, build
+from netspec.compile.build import NetGraph
+from netspec.compile.steps import forward_graph, updated_start
+from netspec.distributed.partitioning.tensor_parallel import split_net, split_parameters, splittable_layers
+from netspec.graph.autodiff import gradients
+from netspec.graph.graph import Graph
+from netspec.graph.ops.all_reduce import CommunicationOp
+from netspec.graph.ops.collectives import AllGather, AllToAll, AxisPartition, BlockingCollective, ReduceScatter
+from netspec.graph.ops.random import RNG_INPUT
+from netspec.graph.ops.source import Input, State
+from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node, Value
+from netspec.schema.load import load_net
+
+BATCH = np.random.default_rng(0).standard_normal((9, 6)), np.arange(9, dtype=np.int32) % 4
+NET: dict[str, Any] = {
+    "netspec": 1,
+    "inputs": {"x": {"shape": [6]}, "label": {"shape": [], "dtype": "int32"}},
+    "layers": [
+        {"name": "fc1", "type": "Dense", "units": 8, "activation": "gelu",
+         "kernel_regularizer": {"type": "L1L2", "l1": 0.01, "l2": 0.02}},
+        {"name": "drop", "type": "Dropout", "rate": 0.4},
+        {"name": "noise", "type": "GaussianNoise", "stddev": 0.1},
+        {"name": "fc2", "type": "Dense", "units": 12,
+         "kernel_regularizer": {"type": "OrthogonalRegularizer"}},
+        {"name": "prelu", "type": "PReLU", "alpha_initializer": {"type": "Constant", "value": 0.2}},
+        {"name": "some", "type": "Dropout", "rate": 0.3, "noise_shape": [None, 1]},
+        {"name": "norm", "type": "LayerNormalization", "from": "some"},
+        {"name": "sum", "type": "Add", "from": ["some", "norm"]},
+        {"name": "logits", "type": "Dense", "units": 4},
+    ],
+    "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}],
+}  # fmt: skip
+SPEC = load_net(NET)
+
+
+def differentiated(built: NetGraph) -> Graph:
+    """What a worker's part of the loss is, and its gradients."""
+    forward = forward_graph(SPEC, built)
+    weighed = forward.outputs[LOSS] * built.builder.input(WEIGHT, TensorType((), DType.FLOAT64))
+    starts = {name: updated_start(forward, name, info) for name, info in built.builder.states.items() if info.trainable}
+    return Graph({LOSS: weighed, **dict(zip(starts, gradients(weighed, list(starts.values())), strict=True))})
+
+
+def together(graphs: Sequence[Graph], feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What workers find, by the reference kernels, who all come to the same exchanges in the same order."""
+    told: list[Any] = [None] * len(graphs)
+    found: list[dict[str, Any]] = [{} for _ in graphs]
+    barrier = Barrier(len(graphs), timeout=20)
+
+    def exchanged(rank: int, node: Node, x: Any) -> Any:
+        op = node.op
+        told[rank] = op, op.pack_blocks(np, x) if isinstance(op, BlockingCollective) else x
+        barrier.wait()
+        assert len({type(one[0]) for one in told}) == 1
+        sent = [one[1] for one in told]
+        if isinstance(op, BlockingCollective):
+            made = np.full(node.types[0].shape, np.nan)
+            op.unpack_blocks(np.stack([one[0 if op.is_broadcast else rank] for one in sent]), made)
+        else:
+            made = sum(sent)
+        barrier.wait()
+        return made
+
+    def run(rank: int) -> None:
+        values = dict[Value, Any]()
+        try:
+            for node in graphs[rank].nodes():
+                arrays = [values[value] for value in node.inputs]
+                if isinstance(node.op, (Input, State)):
+                    made = feeds[rank][node.op.label]
+                elif isinstance(node.op, CommunicationOp):
+                    made = exchanged(rank, node, arrays[0])
+                else:
+                    made = node.op.forward(np, *arrays)
+                values.update(zip(node.outputs, made if isinstance(made, tuple) else (made,), strict=True))
+                assert all(np.shape(values[one]) == one.shape for one in node.outputs)
+            found[rank] = {name: values[value] for name, value in graphs[rank].outputs.items()}
+        except BaseException:
+            barrier.abort()
+            raise
+
+    threads = [Thread(target=run, args=(rank,)) for rank in range(len(graphs))]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    return found
+
+
+def built(samples: int) -> NetGraph:
+    return build(SPEC, samples, training=True, dtype=DType.FLOAT64)
+
+
+def fed(states: Mapping[str, Any], start: int, stop: int, size: int) -> dict[str, Any]:
+    x, label = BATCH
+    rows = slice(start, max(stop, start + 1))  # a spare sample where there is none
+    weight = np.array((stop - start) / size)
+    return {**states, "x": x[rows], "label": label[rows], RNG_INPUT: np.array([3, 5, start]), WEIGHT: weight}
+
+
+@pytest.mark.parametrize(
+    ("size", "axes"),
+    [
+        (8, {"fc1": 1, "fc2": 1, "logits": 1}),
+        (7, {"fc1": 1, "fc2": 0, "logits": 0}),
+        (3, {"fc1": 0, "fc2": 1, "logits": 0}),  # the first of four workers has no sample
+        (9, {"fc2": 1}),
+    ],
+)
+@pytest.mark.parametrize("workers", [2, 4])
+def test_pieces_of_gradients_are_those_of_one_worker(size: int, axes: dict[str, int], workers: int) -> None:
+    """Through dropout and noise, penalties of parts and of the whole, parameters that columns are cut from."""
+    alone = built(size)
+    states = {
+        name: info.initial.sample(1, name, info.value.type.shape, "float64")
+        for name, info in alone.builder.states.items()
+    }
+    (expected,) = together([differentiated(alone)], [fed(states, 0, size, size)])
+    wanted = {f"{name}/kernel": axis for name, axis in axes.items()}
+    graphs, feeds = [], []
+    for rank in range(workers):
+        start, stop = (size * one // workers for one in (rank, rank + 1))
+        own = max(stop - start, 1)
+        part = built(own)
+        cuts = split_parameters(SPEC, part, lambda _: wanted, workers, rank)
+        graphs.append(differentiated(split_net(part, cuts, workers, rank, own, size)))
+        pieces = {name: one.parts.slice_of(states[name], rank, one.axis) for name, one in cuts.items()}
+        feeds.append(fed({**states, **pieces}, start, stop, size))
+    found = together(graphs, feeds)
+    for name, gradient in expected.items():
+        parts = [one[name] for one in found]
+        whole = np.concatenate(parts, axis=wanted[name]) if name in wanted else sum(parts)
+        # Sums of some dozen products of numbers up to 1, in another order.
+        np.testing.assert_allclose(whole, gradient, rtol=0, atol=1e-14 * max(1, np.abs(gradient).max()), err_msg=name)
+
+
+def exchanges(axes: dict[str, int]) -> list[type]:
+    """Of the forward half, on two workers."""
+    wanted = {f"{name}/kernel": axis for name, axis in axes.items()}
+    part = built(4)
+    made = split_net(part, split_parameters(SPEC, part, lambda _: wanted, 2, 0), 2, 0, 4, 8)
+    return [type(node.op) for node in Graph(made.losses).nodes() if isinstance(node.op, BlockingCollective)]
+
+
+def test_columns_stay_where_all_is_done_element_by_element() -> None:
+    """Of the orthogonal penalty each reads the whole kernel; the normalization reads samples."""
+    assert exchanges({"fc1": 1, "fc2": 0}) == [AllGather, AllGather, ReduceScatter]  # of x, of the kernel
+    assert exchanges({"fc1": 1}) == [AllGather, AllToAll]
+    assert exchanges({"logits": 0}) == [AllToAll, ReduceScatter]
+    follows = {one.layer: one.preceding_kernel for one in splittable_layers(SPEC, built(4))}
+    assert follows == {"fc1": None, "fc2": "fc1/kernel", "logits": None}
+
+
+def test_what_a_layer_of_its_own_reads_is_not_cut() -> None:
+    """A frozen kernel has no gradient to be spared."""
+    net = {**NET, "layers": [{**one, "trainable": one["name"] != "fc2"} for one in NET["layers"]]}
+    spec = load_net(net)
+    found = splittable_layers(spec, build(spec, 2, training=True))
+    assert [one.layer for one in found] == ["fc1", "logits"]
+    assert [(one.inputs, one.units, one.positions) for one in found] == [(6, 8, 1), (12, 4, 1)]
+
+
+def test_parts_are_as_equal_as_can_be() -> None:
+    parts = AxisPartition.even(10, 4, 2)
+    assert (parts.bounds, parts.sizes, parts.own_size, parts.max_size, parts.total) == (
+        (0, 2, 5, 7, 10),
+        (2, 3, 2, 3),
+        2,
+        3,
+        10,
+    )

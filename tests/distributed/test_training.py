@@ -1,0 +1,319 @@
+"""Trainings on several real workers: what one worker finds, resumed runs, uneven batches, what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.exchange.formats.native.hdf5 import read_weights
+from tests.distributed.conftest import trainings
+from tests.distributed.once import once
+
+pytestmark = pytest.mark.slow
+
+SAMPLES = 225
+"""Of the training set: in batches of 32 the last one has a single sample, and most workers none of it."""
+
+SMOOTH: dict[str, Any] = {
+    "netspec": 1,
+    "name": "smooth",
+    "inputs": {"x": {"shape": [6]}, "label": {"shape": [], "dtype": "int32"}},
+    "layers": [
+        {"name": "fc1", "type": "Dense", "units": 16, "activation": "tanh"},
+        {"name": "drop", "type": "Dropout", "rate": 0.2},
+        {"name": "logits", "type": "Dense", "units": 3, "kernel_regularizer": {"type": "L2", "l2": 1e-3}},
+    ],
+    "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}],
+    "metrics": [{"type": "SparseCategoricalAccuracy", "name": "accuracy", "from": ["logits", "label"]}],
+}
+"""Nothing in it amplifies a rounding: no ReLU that is passed on one side by one sum and on the other by another."""
+NORMALIZED = {**SMOOTH, "layers": [{"name": "norm", "type": "BatchNormalization", "momentum": None}, *SMOOTH["layers"]]}
+EXACT = {"strategy": "all_reduce", "deterministic": True}
+TOGETHER = {
+    **SMOOTH,
+    "layers": [
+        {
+            "name": "norm", "type": "BatchNormalization", "synchronized": True, "momentum": 0.9,
+            "unbiased_moving_variance": True,
+        },
+        *SMOOTH["layers"],
+    ],
+}  # fmt: skip
+FACTORS = {"strategy": "sufficient_factors", "layers": "all"}
+SERVED = {"strategy": "parameter_server", "servers": 1}
+CUT = {
+    **SMOOTH,
+    "layers": [
+        {"name": "fc1", "type": "Dense", "units": 12, "activation": "tanh"},
+        {"name": "drop", "type": "Dropout", "rate": 0.2},
+        {"name": "fc2", "type": "Dense", "units": 18, "activation": "tanh"},
+        {"name": "drop2", "type": "Dropout", "rate": 0.2},
+        {
+            "name": "fc3", "type": "Dense", "units": 12, "use_bias": False,
+            "kernel_regularizer": {"type": "L2", "l2": 1e-3},
+        },
+        {"name": "norm", "type": "BatchNormalization", "synchronized": True, "momentum": None},
+        {"name": "logits", "type": "Dense", "units": 3},
+    ],
+}  # fmt: skip
+"""Columns to columns, columns to rows, rows by themselves."""
+MODEL = {"strategy": "model", "layers": {"fc1": "columns", "fc2": "columns", "fc3": "rows", "logits": "rows"}}
+LATE = 24
+"""The step of the checkpoint that runs are resumed from."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return once(tmp_path_factory, "points", make_points)[0]
+
+
+def make_points(made: Path) -> None:
+    random = np.random.default_rng(0)
+    centers = random.normal(size=(3, 6)) * 2
+    for name, count in (("train", SAMPLES), ("test", 57)):
+        label = random.integers(0, 3, count).astype(np.int32)
+        x = (centers[label] + random.normal(size=(count, 6))).astype(np.float32)
+        np.savez(made / f"{name}.npz", x=x, label=label)
+        x[[3, 40, 41]] = np.nan
+        np.savez(made / f"damaged_{name}.npz", x=x, label=label)
+
+
+def training(folder: Path, net: dict[str, Any] = SMOOTH, data: str = "", **given: Any) -> dict[str, Any]:
+    splits = {
+        name: {
+            "source": "npz", "path": str(folder / f"{data}{name}.npz"), "batch_size": size, "shuffle": name == "train",
+            "on_error": "skip" if data == "damaged_" else "error",
+        }
+        for name, size in (("train", 32), ("test", 25))
+    }  # fmt: skip
+    loop = {
+        "max_steps": 40, "log_every": 10, "test_every": 20, "checkpoint_every": LATE, "seed": 3, "precision": "float64",
+    }  # fmt: skip
+    return {
+        "netspec": 1, "net": net, "data": splits, "solver": {"type": "Adam", "learning_rate": 0.01},
+        "train": {**loop, **given.pop("train", {})}, **given,
+    }  # fmt: skip
+
+
+def cases(folder: Path) -> dict[str, dict[str, Any]]:
+    """Trainings by name."""
+    plain = {"type": "SGD", "learning_rate": 0.1}
+    return {
+        "adam": training(folder),
+        "buckets": training(folder, parallel={"strategy": "all_reduce", "bucket": 100, "first_bucket": 20}),
+        "accumulate": training(folder, train={"accumulate": 3}),
+        "scaled": training(folder, train={"loss_scale": "dynamic", "precision": "float32"}),
+        "rarely": training(folder, NORMALIZED, parallel={"strategy": "local_sgd", "every": 5}),
+        "exact": training(folder, NORMALIZED, parallel=EXACT, train={"precision": "float32"}),
+        "exactly": training(folder, NORMALIZED, parallel={**EXACT, "shards": 5}, train={"accumulate": 3}),
+        "normalized": training(folder, NORMALIZED),
+        "together": training(folder, TOGETHER),
+        "served": training(folder, solver={**plain, "momentum": 0.9, "global_clipnorm": 0.5}, parallel=SERVED),
+        "factors": training(folder, TOGETHER, parallel=FACTORS, train={"loss_scale": 1024.0}),
+        "factored": training(folder, parallel=FACTORS, train={"accumulate": 3, "loss_scale": "dynamic"}),
+        "model": training(
+            folder,
+            CUT,
+            parallel=MODEL,
+            solver={"type": "Adam", "learning_rate": 0.01, "global_clipnorm": 0.5, "ema": {"decay": 0.9}},
+        ),
+        "modelled": training(folder, CUT, parallel=MODEL, train={"accumulate": 3, "loss_scale": "dynamic"}),
+        "damaged": training(folder, data="damaged_"),
+    }
+
+
+REACH = "adam", "buckets", "accumulate", "scaled", "together", "factors", "factored", "served", "model", "modelled"
+BITS = "exact", "exactly"
+RESUMED = "adam", "normalized", "accumulate", "rarely", "model"
+RESUMED_BY_OTHERS = "adam", "model"
+
+
+def meetings(folder: Path) -> dict[str, dict[str, Any]]:
+    """Trainings whose workers add up gradients and whose workers average after every step.
+
+    Without the last batch of an epoch, and with shares of one size.
+    """
+    spec = training(folder, solver={"type": "SGD", "learning_rate": 0.1}, train={"max_steps": 20})
+    spec["data"]["train"] |= {"limit": 180, "batch_size": 30}
+    return {"added": spec, "averaged": {**spec, "parallel": {"strategy": "local_sgd", "every": 1}}}
+
+
+def misfits(folder: Path) -> dict[str, dict[str, Any]]:
+    """What does not fit two workers."""
+    small = training(folder)
+    small["data"]["train"]["batch_size"] = 1
+    apart = training(folder, TOGETHER, parallel={"strategy": "local_sgd"})
+    whole = training(folder, solver={"type": "LBFGS"}, train={"accumulate": 8, "checkpoint_every": 1})
+    return {"small": small, "whole": whole, "apart": apart}
+
+
+def diverging(folder: Path) -> dict[str, Any]:
+    """A training that fails in its steps, while sums of several kinds are under way."""
+    plain, way = {"type": "SGD", "learning_rate": 1e38}, {"strategy": "all_reduce", "reduce_in": "bfloat16"}
+    return training(folder, solver=plain, train={"precision": "float32"}, parallel={**way, "first_bucket": 20})
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path, dict[str, str]]]:
+    """Runs all trainings of so many workers in one job, once: where, and the errors of those that failed."""
+    known = cases(folder)
+
+    def run(workers: int, jobs: Any) -> tuple[Path, dict[str, str]]:
+        return once(tmp_path_factory, f"trained_on_{workers}", lambda runs: make(workers, jobs, runs))
+
+    def make(workers: int, jobs: Any, runs: Path) -> dict[str, str]:
+        of: Path = runs
+        resumed: tuple[str, ...] = ()
+        match workers:
+            case 2:
+                specs = {**known, **meetings(folder), **misfits(folder)}
+                resumed = RESUMED
+            case 3:
+                specs = {name: known[name] for name in (*REACH, *BITS, "damaged")} | meetings(folder)
+                of, resumed = run(2, jobs)[0], RESUMED_BY_OTHERS
+            case _:
+                specs = {name: known[name] for name in BITS}
+        if workers == 2:  # the first one: what it leaves under way is nothing to the others
+            specs = {"huge": diverging(folder), **specs}
+        listed: list[dict[str, Any]] = [{"spec": spec, "run_dir": str(runs / name)} for name, spec in specs.items()]
+        listed += (
+            {"spec": known[name], "run_dir": str(runs / "again" / name), "resume": True, "of": str(of / name)}
+            for name in resumed
+        )
+        return trainings(jobs, workers, listed, runs)
+
+    return run
+
+
+def weights(run: Path) -> dict[str, Any]:
+    return read_weights(run / "weights.h5").arrays
+
+
+def log(run: Path, event: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == event]
+
+
+def assert_close(found: dict[str, Any], expected: dict[str, Any], relative: float) -> None:
+    """Errors are those of sums in another order: measured against the largest number of each array."""
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=0, atol=relative * np.abs(array).max(), err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The same training on one worker."""
+
+    def make(name: str, made: Path) -> None:
+        netspec.train(cases(folder)[name], run_dir=made / "run")
+
+    def run(name: str) -> Path:
+        return once(tmp_path_factory, f"alone_{name}", partial(make, name))[0] / "run"
+
+    return run
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("name", REACH)
+def test_several_workers_reach_what_one_reaches(name: str, workers: int, trained, alone, jobs) -> None:
+    runs, errors = trained(workers, jobs)
+    assert name not in errors
+    # 40 steps of float64 (ε 1e-16) and of float32 (6e-8) whose errors grow by a few times each epoch
+    assert_close(weights(runs / name), weights(alone(name)), 1e-4 if name == "scaled" else 1e-11)
+    (last,), (there,) = log(runs / name, "done"), log(alone(name), "done")
+    assert last["test"]["samples"] == there["test"]["samples"] == 57
+    assert last["test"]["metrics"] == there["test"]["metrics"]
+    assert last["test"]["loss"] == pytest.approx(there["test"]["loss"], rel=1e-4 if name == "scaled" else 1e-11)
+    losses, expected = ([line["loss"] for line in log(one, "log")] for one in (runs / name, alone(name)))
+    np.testing.assert_allclose(losses, expected, rtol=1e-4 if name == "scaled" else 1e-11)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_averaging_after_every_plain_step_is_following_the_mean_gradient(workers: int, trained, jobs) -> None:
+    runs, _ = trained(workers, jobs)
+    assert_close(weights(runs / "averaged"), weights(runs / "added"), 1e-12)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize("name", BITS)
+def test_deterministic_trainings_find_the_same_bits_on_any_number_of_workers(
+    name: str, workers: int, trained, alone, jobs
+) -> None:
+    run = trained(workers, jobs)[0] / name
+    expected = weights(alone(name))
+    assert "norm/moving_mean" in expected
+    for state, array in weights(run).items():
+        assert np.array_equal(array, expected[state]), state
+    assert log(run, "done")[0]["test"] == log(alone(name), "done")[0]["test"]
+
+
+def test_workers_that_rarely_meet_learn(trained, jobs) -> None:
+    runs, _ = trained(2, jobs)
+    first, *_, last = log(runs / "rarely", "log")
+    assert last["loss"] < 0.6 * first["loss"]
+    assert log(runs / "rarely", "done")[0]["test"]["metrics"]["accuracy"] > 0.8
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_resumed_on_as_many_workers_it_reaches_the_same_bits(name: str, trained, jobs) -> None:
+    runs, errors = trained(2, jobs)
+    assert name not in errors
+    again = runs / "again" / name
+    reported, expected = ([(line["step"], line["loss"]) for line in log(run, "log")] for run in (again, runs / name))
+    assert [step for step, _ in reported][-2:] == [30, 40]
+    assert reported[-2:] == expected[-2:]
+    for state, array in weights(runs / name).items():
+        assert np.array_equal(weights(again)[state], array), state
+
+
+@pytest.mark.parametrize("name", RESUMED_BY_OTHERS)
+def test_resumed_on_more_workers_it_goes_on(name: str, trained, alone, jobs) -> None:
+    runs, errors = trained(3, jobs)
+    assert name not in errors
+    assert_close(weights(runs / "again" / name), weights(alone(name)), 1e-11)
+
+
+@pytest.mark.parametrize("name", RESUMED_BY_OTHERS)
+def test_resumed_on_one_worker_it_goes_on(name: str, folder: Path, tmp_path: Path, trained, alone, jobs) -> None:
+    runs, _ = trained(2, jobs)
+    checkpoint = runs / name / "checkpoints" / f"step-{LATE:08}.h5"
+    netspec.train(cases(folder)[name], run_dir=tmp_path / name, resume=checkpoint)
+    assert_close(weights(tmp_path / name), weights(alone(name)), 1e-11)
+
+
+def test_damaged_samples_are_counted_over_all_workers(trained, jobs) -> None:
+    runs, errors = trained(3, jobs)
+    assert "damaged" not in errors
+    told = log(runs / "damaged", "skipped")
+    assert [one["samples"] for one in told if one["split"] == "train"] == [3] * 5
+    assert all(np.isfinite(array).all() for array in weights(runs / "damaged").values())
+    assert log(runs / "damaged", "done")[0]["test"]["samples"] == 54
+
+
+def test_a_loss_that_is_not_finite_is_told_with_the_worker_that_found_it(trained, jobs) -> None:
+    _, errors = trained(2, jobs)
+    assert "the loss is not finite at step 2: first in layer `sparse_categorical_crossentropy`" in errors["huge"]
+    assert "(worker 0)" in errors["huge"]
+
+
+def test_the_log_says_how_a_batch_is_split(trained, jobs) -> None:
+    runs, _ = trained(3, jobs)
+    (start,) = log(runs / "buckets", "start")
+    assert (start["workers"], start["split"]) == (3, [10, 11, 11])
+    assert start["parallel"]["bucket"] == 100
+    assert "batch 32 = 10 + 11 + 11 on 3 workers" in (runs / "buckets" / "log.txt").read_text()
+
+
+def test_what_does_not_fit_the_workers_is_told(trained, jobs) -> None:
+    _, errors = trained(2, jobs)
+    assert "a batch has fewer samples than there are workers" in errors["small"]
+    assert "data.train.batch_size" in errors["small"]
+    assert "LBFGS trains on one worker" in errors["whole"]
+    assert "layer `norm` is synchronized, and the workers do not compute a batch at the same time" in errors["apart"]

@@ -1,0 +1,311 @@
+"""`netspec train --workers`: trainings that are done, killed, stopped, gone on with; what is wrong beforehand."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from netspec.cli import main
+from netspec.distributed.launcher.mpi_discovery import INSTALL, Mpiexec
+from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
+from tests.distributed.conftest import ROOT, Job, trainings
+
+pytestmark = pytest.mark.slow
+
+NET = """\
+netspec: 1
+inputs: {features: {shape: [3]}, label: {shape: [], dtype: int32}}
+layers: [{name: hidden, type: Dense, units: 8, activation: relu}, {name: logits, type: Dense, units: 2}]
+losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}]
+"""
+TRAIN = """\
+netspec: 1
+net: net.yaml
+data: {train: {source: npz, path: blobs.npz, batch_size: 6, shuffle: true}}
+solver: {type: SGD, learning_rate: 0.01, momentum: 0.9}
+train: {max_steps: 500, checkpoint_every: 50, log_every: 50, seed: 3}
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    noise = np.random.default_rng(0)
+    labels = noise.integers(0, 2, 50).astype(np.int32)
+    features = (noise.normal(size=(50, 3)) + labels[:, None]).astype(np.float32)
+    np.savez(tmp_path / "blobs.npz", features=features, label=labels)
+    (tmp_path / "net.yaml").write_text(NET)
+    (tmp_path / "train.yaml").write_text(TRAIN)
+    return tmp_path / "train.yaml"
+
+
+def until(job: Job, event: str) -> dict:
+    """The next event of a kind that a training tells."""
+    while (line := job.line()) and json.loads(line)["event"] != event:
+        pass
+    assert line, job.process.communicate()[1]
+    found: dict = json.loads(line)
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below one."""
+    below = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [*below, *(one for child in below for one in descendants(child))]
+
+
+def workers_of(job: Job, count: int = 2) -> list[int]:
+    """Those that a command has started, without the processes that read files for them."""
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(job.process.pid)}
+    found = [pid for pid, command in commands.items() if b"netspec" in command and b"_server.py" not in command]
+    found = [pid for pid in found if "PMI_RANK=" in Path(f"/proc/{pid}/environ").read_text()]
+    assert len(found) == count
+    return found
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in read_weights(folder / "weights.h5").arrays.items()}
+
+
+WAYS: tuple[dict[str, Any], ...] = (
+    {"strategy": "all_reduce"},
+    {"strategy": "sufficient_factors", "layers": "all"},
+    {"strategy": "model", "layers": {"hidden": "columns", "logits": "rows"}},
+    {"strategy": "parameter_server"},
+    {"strategy": "sharded_optimizer", "heartbeat": 3},
+)
+"""Of those that have a `heartbeat` a worker is stopped, of the others one is killed."""
+
+
+def test_many_trainings_take_no_more_of_mpi_than_one(jobs, spec: Path, tmp_path: Path) -> None:
+    """MPI has about two thousand communicators, and memory that workers share lasts as long as the job."""
+    ways: tuple[dict[str, Any], ...] = ({"strategy": "parameter_server"}, {"strategy": "hogwild"})
+    given = yaml.safe_load(spec.read_text()) | {"net": str(spec.parent / "net.yaml"), "train": {"max_steps": 2}}
+    given["data"]["train"]["path"] = str(spec.parent / "blobs.npz")
+    listed = [{"spec": given | {"parallel": way}, "run_dir": str(tmp_path / way["strategy"])} for way in ways]
+    (tmp_path / "list.json").write_text(json.dumps(listed))
+    job = jobs(2, "many.py", str(tmp_path / "list.json"), by="mpiexec")
+    assert job.end() == 0, job.err
+    found = json.loads(job.out)
+    assert found["made"] == ["a communicator", "memory"]
+    assert found["counts"] == [found["counts"][0]] * 3
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
+def test_trainings_whose_workers_are_killed_go_on_to_the_same_weights(jobs, spec: Path, tmp_path: Path) -> None:
+    """In every way. Those that nobody kills run in one job, those that go on in another one."""
+    runs = {}
+    for way in WAYS:
+        path = tmp_path / f"{way['strategy']}.yaml"
+        path.write_text(f"{spec.read_text()}parallel: {json.dumps(way)}\n")
+        runs[path] = tmp_path / way["strategy"]
+    whole = [{"spec": str(path), "run_dir": str(run / "whole")} for path, run in runs.items()]
+    assert trainings(jobs, 2, whole, tmp_path) == {}
+    for path, run in runs.items():
+        job = jobs.train(path, "--workers", 2, "--run-dir", run / "killed", "--json")
+        saved = until(job, "checkpoint")["step"]
+        assert saved < 500
+        job.pids = workers_of(job)
+        chosen, stops = random.choice(job.pids), "heartbeat" in path.read_text()
+        os.kill(chosen, signal.SIGSTOP if stops else signal.SIGKILL)
+        assert job.end() == 1
+        ending = r"; .*\) has not answered for 3 s" if stops else r"\) was ended by SIGKILL"
+        assert re.search(rf"pid {chosen}{ending}", job.err), job.err
+        assert f"python -m netspec train {run / 'killed' / 'spec.yaml'} --resume" in job.err
+        assert json.loads(job.out.splitlines()[-1])["event"] == "error"
+    again = [
+        {"spec": str(run / "killed" / "spec.yaml"), "run_dir": str(run / "killed"), "resume": True}
+        for run in runs.values()
+    ]
+    assert trainings(jobs, 2, again, tmp_path) == {}
+    for run in runs.values():
+        assert weights(run / "killed") == weights(run / "whole"), run
+
+
+def test_a_training_on_servers_is_saved_and_stopped_and_goes_on(jobs, spec: Path, tmp_path: Path) -> None:
+    """Of workers of whom none waits for another one."""
+    spec.write_text(f"{spec.read_text()}parallel: {{strategy: parameter_server, mode: asynchronous}}\n")
+    changes = "train.max_steps=100000", "train.log_every=1"
+    job = jobs.train(spec, "--workers", 3, "--run-dir", tmp_path / "run", "--json", *changes)
+    until(job, "log")
+    job.process.send_signal(signal.SIGUSR1)
+    while (saved := until(job, "checkpoint")["step"]) % 50 == 0:
+        assert saved < 50000, "it is asked for between those that are due"
+    job.process.send_signal(signal.SIGINT)
+    assert job.end() == 130
+    last = json.loads(job.out.splitlines()[-1])
+    assert last["event"] == "interrupted"
+    assert job.err.splitlines()[0] == "finishing this step, then saving; Ctrl-C again stops now"
+    assert job.err.count("\n") == 2
+    again = jobs.train(tmp_path / "run" / "spec.yaml", "--resume", "--workers", 3, "--json")
+    assert until(again, "start")["step"] == last["step"]
+    until(again, "checkpoint")
+    again.pids = workers_of(again, 3)
+    server = next(pid for pid in again.pids if "PMI_RANK=2" in Path(f"/proc/{pid}/environ").read_text())
+    os.kill(server, signal.SIGKILL)
+    assert again.end() == 1
+    assert f"(pid {server}) was ended by SIGKILL" in again.err
+    assert f"python -m netspec train {tmp_path / 'run' / 'spec.yaml'} --resume --workers 3\n" in again.err
+
+
+@pytest.mark.parametrize("parallel", ["{strategy: all_reduce}", "{strategy: parameter_server, mode: asynchronous}"])
+def test_a_reader_that_is_gone_ends_the_job_with_a_checkpoint_and_no_complaint(
+    jobs, spec: Path, tmp_path: Path, parallel: str
+) -> None:
+    changes = "train.max_steps=100000000", "train.log_every=1", "train.checkpoint_every=0", f"parallel={parallel}"
+    job = jobs.train(spec, "--workers", 2, "--run-dir", tmp_path / "run", "--json", *changes)
+    read = until(job, "log")["step"]
+    job.process.stdout.close()
+    assert (job.end(), job.err) == (1, "")  # as one worker ends
+    (kept,) = (tmp_path / "run" / "checkpoints").iterdir()
+    assert read_checkpoint(kept).progress["step"] > read
+
+
+def test_a_training_that_is_interrupted_goes_on_with_another_number_of_workers(
+    jobs, spec: Path, tmp_path: Path
+) -> None:
+    job = jobs.train(spec, "--workers", 2, "--run-dir", tmp_path / "run", "--json")
+    until(job, "log")
+    job.process.send_signal(signal.SIGINT)
+    assert job.end() == 130
+    last = json.loads(job.out.splitlines()[-1])
+    assert last["event"] == "interrupted"
+    assert job.err.splitlines()[0] == "finishing this step, then saving; Ctrl-C again stops now"
+    assert job.err.count("\n") == 2  # of one worker: that line, and how to go on
+    assert job.err.endswith(f" train {tmp_path / 'run' / 'spec.yaml'} --resume --workers 2\n")
+    again = jobs.train(tmp_path / "run" / "spec.yaml", "--resume", "--json", f"train.max_steps={last['step'] + 5}")
+    assert until(again, "start")["step"] == last["step"]
+    assert again.end() == 0, again.err
+
+
+def test_what_is_wrong_is_told_before_anything_is_started(jobs, spec: Path) -> None:
+    job = jobs.train(spec, "--workers", 7)
+    assert job.end() == 2
+    assert job.err.startswith(f"{spec}:3:58: error: a batch has fewer samples than there are workers\n")
+
+
+def test_a_job_is_shown_once_with_its_hosts(jobs) -> None:
+    job = jobs.start(jobs.by_mpiexec(2, ["-m", "netspec", "devices"]))
+    assert job.end() == 0, job.err
+    (line,) = (one for one in job.out.splitlines() if one.startswith("this job"))
+    assert line.split(maxsplit=2)[2].startswith("2 workers: ranks 0, 1 on ")
+
+
+def test_debug_reaches_workers(jobs, spec: Path, tmp_path: Path) -> None:
+    (tmp_path / "blobs.npz").write_bytes(b"no zip")
+    job = jobs.train(spec, "--workers", 2, "--debug", "--run-dir", tmp_path / "run")
+    assert job.end() == 2
+    assert job.err.count("Traceback (most recent call last)") == 1  # all have found the same
+
+
+def test_a_launcher_and_workers_must_agree(jobs, spec: Path) -> None:
+    job = jobs.train(spec, "--workers", 3, by=2)
+    assert job.end() == 2
+    assert job.err.startswith("error: --workers 3, and a launcher of MPI has started 2 processes\n")
+
+
+@pytest.fixture
+def hidden(tmp_path: Path, monkeypatch) -> None:
+    """An mpi4py that is found and can't be loaded, as where its library is missing."""
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "mpi4py.py").write_text("raise ImportError('no library of that name')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'hidden'}{os.pathsep}{ROOT}")
+
+
+@pytest.mark.parametrize("command", ["train", "time", "verify-parallel"])
+def test_mpi4py_that_cannot_be_loaded_is_told_before_anything_starts(
+    command: str, spec: Path, hidden: None, monkeypatch, capfd
+) -> None:
+    monkeypatch.setattr(
+        "netspec.distributed.launcher.mpi_discovery.find_mpiexec", lambda: Mpiexec("/bin/mpiexec", "other", "")
+    )
+    assert main([command, str(spec), "--workers", "2"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == (
+        "error: --workers needs mpi4py, not usable here\n"
+        f"  got: mpi4py: ImportError: no library of that name\n  hint: {INSTALL}\n"
+    )
+
+
+def test_mpi_that_is_not_there_is_told_with_what_brings_it(spec: Path, hidden: None, monkeypatch, capfd) -> None:
+    monkeypatch.setattr("netspec.distributed.launcher.mpi_discovery.find_mpiexec", lambda: None)
+    assert main(["train", str(spec), "--workers", "2"]) == 2
+    told = capfd.readouterr().err
+    assert told.startswith("error: --workers needs mpi4py and mpiexec, not usable here\n")
+    assert "pip install 'netspec[mpi]'" in told
+
+
+@pytest.mark.parametrize(("rank", "told"), [("0", 1), ("1", 0)])
+def test_what_keeps_all_from_joining_their_job_is_told_once_a_host(
+    rank: str, told: int, spec: Path, monkeypatch, capfd
+) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    monkeypatch.delitem(sys.modules, "netspec.distributed.communicators.mpi", raising=False)
+    monkeypatch.setattr("netspec.cli.workers.TOLD_WITHIN", 0)
+    monkeypatch.setenv("PMI_SIZE", "4")
+    monkeypatch.setenv("PMI_RANK", "2")
+    monkeypatch.setenv("MPI_LOCALRANKID", rank)
+    assert main(["train", str(spec), "--json"]) == 2
+    out, err = capfd.readouterr()
+    assert (out.count("mpi4py cannot be loaded"), err.count("error:")) == (told, told)
+
+
+def test_time_as_one_of_a_job_that_cannot_be_joined_does_not_time_one_worker(spec: Path, hidden: None) -> None:
+    command = [sys.executable, "-m", "netspec", "time", str(spec), "--steps", "1"]
+    done = subprocess.run(command, env={**os.environ, "PMI_SIZE": "2"}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "mpi4py cannot be loaded" in done.stderr
+
+
+BY_SERVERS = [
+    "parallel={strategy: parameter_server}",
+    "train.accumulate=2",
+    "net.layers.0={name: hidden, type: BatchNormalization, momentum: 0.9}",
+]
+"""A step that is broken off has changed moving averages."""
+
+
+@pytest.mark.parametrize(
+    ("split", "steps", "ranks", "more"), [("train", 7, 2, []), ("test", 7, 2, []), ("train", 3, 3, BY_SERVERS)]
+)
+def test_what_one_worker_finds_in_the_data_loses_nothing_of_what_all_did(
+    jobs, spec: Path, tmp_path: Path, split: str, steps: int, ranks: int, more: list[str]
+) -> None:
+    found = dict(np.load(tmp_path / "blobs.npz"))
+    found["features"][46] = np.nan  # of the 8th batch of 6, and of its second half: worker 1's, to train and to test
+    np.savez(tmp_path / "damaged.npz", **found)
+    whole, failed = tmp_path / "whole", tmp_path / "failed"
+    changes = ["data.train.shuffle=false", "train.checkpoint_every=4", f"train.max_steps={steps}", *more]
+    assert jobs.train(spec, *changes, "--run-dir", whole, by=ranks).end() == 0
+    if split == "train":
+        changes += [f"data.train.path={tmp_path / 'damaged.npz'}", "train.max_steps=500"]
+    else:
+        changes += [f"data.test={{source: npz, path: {tmp_path / 'damaged.npz'}, batch_size: 6}}"]
+    job = jobs.train(spec, *changes, "--run-dir", failed, by=ranks)
+    assert job.end() == 2, job.err
+    assert job.err.startswith("rank 1 (")
+    assert "a value for `features` is not a finite float32" in job.err
+    assert job.err.endswith(f"  hint: to go on: python -m netspec train {failed / 'spec.yaml'} --resume\n")
+    assert job.err.count("error:") == 1
+    kept, expected = (read_checkpoint(one / "checkpoints" / f"step-{steps:08}.h5") for one in (failed, whole))
+    assert {name: one.tobytes() for name, one in kept.states.items()} == {
+        name: one.tobytes() for name, one in expected.states.items()
+    }
+    place = ("epoch", "position", "step")
+    assert [kept.progress["loader"][one] for one in place] == [expected.progress["loader"][one] for one in place]
+
+
+def test_more_workers_than_a_machine_can_start_are_none(spec: Path, capfd) -> None:
+    assert main(["train", str(spec), "data.train.batch_size=100000000", "--workers", "10000000"]) == 2
+    assert "--workers starts processes of this machine" in capfd.readouterr().err

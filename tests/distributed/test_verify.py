@@ -1,0 +1,99 @@
+"""`netspec verify-parallel`: it finds the same bits where there are, and tells where they differ."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import netspec.training.run  # noqa: F401  # registers the layers that specs name
+from netspec.cli import main
+from netspec.cli.verify_parallel import _changes, _compared, _note, verified
+from netspec.distributed.launcher.mpi_discovery import find_mpiexec
+from netspec.distributed.strategies.all_reduce import AllReduce
+from netspec.distributed.worker_checks import check_workers
+from netspec.schema.load import load_train
+from tests.distributed.test_training import folder, training
+
+pytestmark = pytest.mark.slow
+
+__all__ = ["folder"]  # the fixture
+
+needs_mpi = pytest.mark.skipif(
+    find_spec("mpi4py") is None or find_mpiexec() is None, reason="mpi4py or an mpiexec is not installed"
+)
+
+
+@needs_mpi
+def test_a_training_is_the_same_on_one_worker_and_on_two(folder: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "train.yaml"
+    spec.write_text(json.dumps(training(folder, train={"max_steps": 1000})))
+    words = [sys.executable, "-m", "netspec", "verify-parallel", str(spec), "--steps", "3", "--json"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [(one["workers"], one["differ"], one["most"]) for one in found["runs"]] == [(1, [], 0), (2, [], 0)]
+    assert [one["arrays"] for one in found["runs"]] == [12] * 2  # four parameters, and two moments of Adam for each
+    assert [path.name for path in tmp_path.iterdir()] == ["train.yaml"]
+
+
+def test_a_small_batch_has_fewer_parts(folder: Path) -> None:
+    spec = training(folder)
+    spec["data"]["train"]["batch_size"] = 3
+    given = load_train(spec)
+    found = load_train(spec, _changes(given, 2, 2)).parallel
+    assert isinstance(found, AllReduce)
+    assert (found.deterministic, found.shards) == (True, 3)
+
+
+def test_what_is_verified_keeps_what_does_not_change_bits_and_says_what_it_leaves_out(folder: Path) -> None:
+    given = {"strategy": "all_reduce", "bucket": 100, "heartbeat": 50, "reduce_in": "bfloat16", "hierarchical": True}
+    spec = load_train(training(folder, parallel=given))
+    short = load_train(training(folder, parallel=given), _changes(spec, 2, 2))
+    check_workers(short, 2)
+    found = short.parallel
+    assert isinstance(found, AllReduce)
+    assert (found.bucket, found.heartbeat, found.reduce_in, found.hierarchical) == (100, 50, "float32", "auto")
+    told = (
+        'the file has reduce_in: "bfloat16", hierarchical: true, deterministic: false instead, which was not verified'
+    )
+    assert _note(spec, 2) == told
+    other = load_train(training(folder, parallel={"strategy": "top_k", "stall": 30}))
+    assert verified(other, 2).stall == 30
+    assert str(_note(other, 2)).startswith("the file trains with top_k, which")
+    assert _note(load_train(training(folder)), 2) is None
+
+
+def test_one_bit_is_a_difference() -> None:
+    one = {"a": np.ones(3, np.float32), "b": np.zeros(2, np.float32)}
+    other = {"a": np.nextafter(one["a"], np.float32(2)), "b": -one["b"]}
+    assert _compared(one, dict(one)) == {"differ": [], "most": 0}
+    assert _compared(one, other) == {"differ": ["a", "b"], "most": pytest.approx(2**-23)}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--workers", "1"], "--workers must be 2 or more"),
+        (["--workers", "33"], "a batch has fewer samples than there are workers"),
+        (["data.train.batch_size=1"], "a batch has fewer samples than there are workers"),
+        (
+            ["--workers", "3", "parallel={strategy: all_reduce, deterministic: true, shards: 2}"],
+            "there are more workers than parts",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_told(words: list[str], told: str, folder: Path, tmp_path: Path, capfd) -> None:
+    spec = tmp_path / "train.yaml"
+    spec.write_text(json.dumps(training(folder)))
+    assert main(["verify-parallel", str(spec), *words]) == 2
+    err = capfd.readouterr().err
+    assert told in err
+    assert err.count("error:") == 1
+    assert "verify-parallel" not in err
+    assert "stall" not in err, "settings that nobody wrote"

@@ -1,0 +1,47 @@
+"""The watchdog: whose failure it has this worker hear of."""
+
+from __future__ import annotations
+
+from collections import deque
+from math import inf
+from typing import NoReturn
+
+from netspec.distributed.monitoring.activity import ACTIVITY, training
+from netspec.distributed.monitoring.watchdog import Mailbox, Told, Watchdog
+
+
+class Letters(Mailbox):
+    """Those that came for worker 0 of two."""
+
+    rank, size = 0, 2
+
+    def __init__(self) -> None:
+        self.come: deque[Told] = deque()
+
+    def send(self, to: int, told: Told) -> None:
+        pass
+
+    def receive(self) -> tuple[int, Told] | None:
+        return (1, self.come.popleft()) if self.come else None
+
+
+def no_end(status: int) -> NoReturn:
+    raise AssertionError(f"the job is ended with {status}")
+
+
+def test_of_a_failure_in_a_training_that_has_ended_nobody_hears_in_the_next() -> None:
+    post = Letters()
+    watchdog = Watchdog(post, no_end, [{"host": "here", "pid": number} for number in range(post.size)])
+
+    def given_up_after(letter: Told) -> float:
+        post.come.append(dict(letter))
+        watchdog._tick(watchdog._ticked_at + 1)
+        return ACTIVITY.gives_up_at
+
+    with training():
+        letter = {"kind": "broken", "training": ACTIVITY.trainings}
+        assert given_up_after(letter) == watchdog._ticked_at
+    assert ACTIVITY.gives_up_at == inf
+    assert given_up_after(letter) == inf
+    with training():
+        assert given_up_after(letter) == inf

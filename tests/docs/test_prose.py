@@ -1,0 +1,74 @@
+"""Docs, docstrings, messages and help avoid the phrases that made netspec's prose hard to read."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BANNED = {
+    r"\b(?:is|are|was|be|gets?) told\b|\btells? of\b": "reports, prints, raises",
+    r"\bso many\b": "N, that many",
+    r"\bbeside\b": "next to, in addition to, as well as",
+    r"\banew\b": "again, from scratch",
+    r"\bto the (?:last )?bit\b|\bbit (?:by|for) bit\b": "bit-identical",
+    r"(?<!there )\b(?:is|are|was|were) (?:no|(?-i:none))\b(?! longer| more)": "is not, does not have, is absent",
+    r"\bknows? (?:not|no)\b|\bha(?:s|ve) not\b(?! \w+ed| yet| been| run| sent)": "does not",
+    r"\b(?:lie|lies|lay) (?:as|in memory|in|beside|behind|behind one another|otherwise)\b": "is stored",
+    r"\bmade[- ]up\b": "synthetic",
+    r"\bthe house\b|\bthe rooms?\b|\btether\b|\bcrew\b": "the package, the module, workers, control socket",
+    r"\bof the whole\b|\bby heart\b": "the full tensor, memorizes",
+    r"\bone another'?s?\b": "each other",
+}
+"""Phrases and what to write instead."""
+DOCS = [
+    *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/guide/*.md"), *ROOT.glob("docs/adr/*.md"),
+    *ROOT.glob("docs/reference/**/*.md"), *ROOT.glob("model_zoo/**/*.md"), *ROOT.glob("benchmarks/*.md"),
+]  # fmt: skip
+SOURCES = sorted(ROOT.glob("netspec/**/*.py"))
+
+
+def _strings(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the docstrings, messages and help texts of a module: all strings of several words."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, node.value
+
+
+def _comments(path: Path) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        before, sign, comment = line.partition("# ")
+        if sign and not before.count('"') % 2:
+            yield number, comment
+
+
+def banned(path: Path) -> Iterator[str]:
+    """Yield the banned phrases of a file, with their locations."""
+    if path.suffix == ".py":
+        texts = [*_strings(path), *_comments(path)]
+    else:
+        texts = list(enumerate(path.read_text(encoding="utf-8").splitlines(), 1))
+    for line, text in texts:
+        for pattern, instead in BANNED.items():
+            for match in re.finditer(pattern, text, re.IGNORECASE):
+                yield f"{path.relative_to(ROOT)}:{line}: `{match[0]}`: write: {instead}"
+
+
+def test_docs_avoid_banned_phrases() -> None:
+    assert not [phrase for path in DOCS for phrase in banned(path)]
+
+
+def test_modules_avoid_banned_phrases() -> None:
+    assert not [phrase for path in SOURCES for phrase in banned(path)]
+
+
+def test_banned_phrases_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / "module.py"
+    text = '"""What is wrong is told."""\nX = "it is no layer"  # anew\nY = "no_place"\n'
+    module.write_text(text, encoding="utf-8")
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    assert [phrase.split("`")[1] for phrase in banned(module)] == ["is told", "is no", "anew"]

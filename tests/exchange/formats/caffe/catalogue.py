@@ -1,0 +1,93 @@
+"""Layers' samples as Caffe's files, and those that have no form there.
+
+`python -m tests.exchange.formats.caffe.catalogue` counts them and writes `excluded.yaml`, with the reason for each
+that has none.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+
+from netspec.errors import InputError
+from netspec.exchange.formats.caffe.writing.files import write_caffe
+from netspec.exchange.formats.caffe.writing.writer import rules
+from netspec.exchange.formats.registry import Exportable
+from tests.exchange.nets import Net
+from tests.exchange.samples import one_layer
+from tests.registry.cases import cases
+
+EXCLUDED = Path(__file__).with_name("excluded.yaml")
+
+
+def exportable(net: Net, train: Any = None) -> Exportable:
+    """The net as writers are given it."""
+    return Exportable(net.spec, net.states, net.graph, train)
+
+
+def written(net: Net) -> tuple[bytes, bytes] | None:
+    """The net in text and its weights, as they are written; None where Caffe has no form of it."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.caffemodel"
+        try:
+            write_caffe(path, exportable(net))
+        except InputError:
+            return None
+        return path.with_suffix(".prototxt").read_bytes(), path.read_bytes()
+
+
+def why_not(net: Net) -> str:
+    """Why a net of one layer has no form in Caffe; empty where it has one."""
+    with TemporaryDirectory() as folder:
+        try:
+            write_caffe(Path(folder) / "model.caffemodel", exportable(net))
+        except InputError as refused:
+            return reason(refused)
+    return ""
+
+
+def reason(refused: InputError) -> str:
+    """The reason alone, without the layer."""
+    (problem,) = refused.problems
+    assert " cannot be written for Caffe: " in problem.message
+    return problem.message.partition(" cannot be written for Caffe: ")[2]
+
+
+def excluded() -> dict[str, str]:
+    """The reason of each case that has no form; layers that Caffe's writer does not know need not be listed."""
+    unknown = {
+        case.id: f"Caffe has no layer of type {case.type}" for case in cases("layer") if case.type not in rules()
+    }
+    return unknown | {case: why for why, those in yaml.safe_load(EXCLUDED.read_text()).items() for case in those}
+
+
+def main() -> None:
+    """Write `excluded.yaml`, and print how many there are."""
+    found: dict[str, list[str]] = {}
+    those = cases("layer")
+    for case in those:
+        found.setdefault(why_not(one_layer(case)), []).append(case.id)
+    written = found.pop("")
+    for kind in {case.type for case in those} - rules().keys():
+        found.pop(f"Caffe has no layer of type {kind}")
+    layers, kinds = ({case.split("-")[1] for case in some} for some in (written, [case.id for case in those]))
+    told = f"{len(written)} of {len(those)} samples, {len(layers)} of {len(kinds)} layers have a form in Caffe"
+    text = yaml.safe_dump(dict(sorted(found.items())), width=118, default_flow_style=None, allow_unicode=True)
+    EXCLUDED.write_text(
+        f"# {told}; why the others have none (written by tests.exchange.formats.caffe.catalogue):\n{text}"
+    )
+    print(told)
+
+
+def digest(files: tuple[bytes, bytes], inputs: dict[str, Any]) -> str:
+    """Another one where what is written or fed changes, but for the first line, which has netspec's version."""
+    text, weights = files
+    return sha256(b"".join([text.split(b"\n", 1)[1], weights, *map(bytes, inputs.values())])).hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Small nets of Caffe's for tests, and what netspec makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.compile import Compiler
+from netspec.errors import InputError
+from netspec.exchange.formats.caffe.proto.text import parse
+from netspec.exchange.formats.caffe.reading import NetDraft, draft_net
+from netspec.exchange.interface import ImportOptions
+from netspec.schema.load import load_net
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.yaml.flow_style import flow
+from netspec.schema.yaml.reader import parse_yaml
+
+INPUT = 'layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ {} }} }} }}\n'
+
+
+def with_input(layers: str, *dims: int) -> str:
+    """A prototxt whose input `x` has these sizes, the batch first."""
+    return INPUT.format(" ".join(f"dim: {size}" for size in dims)) + layers
+
+
+def drafted(text: str, weights: dict[str, list[Any]] | None = None, folder: Path = Path(), **options: Any) -> NetDraft:
+    """What the net in a prototxt becomes."""
+    net = parse(text, "NetParameter", "net.prototxt")
+    return draft_net(net, ImportOptions(**options), weights=weights, weights_file="w.caffemodel", folder=folder)
+
+
+def spec_of(found: NetDraft) -> NetSpec:
+    """The spec that the draft's YAML is."""
+    return load_net(parse_yaml(found.draft.text(), "net.yaml"))
+
+
+def lines(found: NetDraft) -> list[str]:
+    """The layers, each on a line."""
+    return [flow(layer) for layer in parse_yaml(found.draft.text(), "net.yaml")["layers"]]
+
+
+def answers(found: NetDraft, x: Any) -> list[Any]:
+    """What the net gives for a batch, with the draft's weights."""
+    spec = spec_of(found)
+    compiler = Compiler(spec)
+    for name, array in found.draft.arrays().items():
+        compiler.states.assign(name, array)
+    from netspec.training.model import Model
+
+    made = Model(spec, compiler).predict({next(iter(spec.inputs)): np.asarray(x)})
+    return list(made.values())
+
+
+PRODUCT = "inner_product_param { num_output: 3 }"
+LABELLED = (
+    'layer { name: "data" type: "Data" top: "x" top: "label" transform_param { crop_size: 2 force_gray: true } }\n'
+)
+LOSS = 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "y" bottom: "label" top: "loss" }\n'
+
+
+def dense(name: str, bottom: str, more: str = "") -> str:
+    return f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" {more} {PRODUCT} }}\n'
+
+
+def failure(text: str, **options) -> str:
+    with pytest.raises(InputError) as caught:
+        drafted(text, **options)
+    return caught.value.render()

@@ -1,0 +1,42 @@
+"""What each layer of Caffe's becomes: the line of YAML, as a person would write it.
+
+The cases are in `layers.txt`: `# what: sizes of the input x`, layers of a prototxt, `->`, layers of the net file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from netspec.compile.build import build
+from netspec.exchange.formats.caffe.importer import rules
+from tests.exchange.formats.caffe.prototxt import drafted, lines, spec_of, with_input
+
+CASES = {
+    match[1]: (tuple(map(int, match[2].split())), match[3], match[4].splitlines())
+    for match in re.finditer(
+        r"^# ([^\n]+): ([\d ]+)\n(.+?)\n->\n(.+?)\n(?=\n|\Z)",
+        Path(__file__).with_name("layers.txt").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+}
+JUDGING = {
+    "Accuracy", "ContrastiveLoss", "EuclideanLoss", "HingeLoss", "InfogainLoss", "MultinomialLogisticLoss",
+    "SigmoidCrossEntropyLoss", "SoftmaxWithLoss",
+}  # fmt: skip
+REFUSED = {"Python", "Filter", "Parameter", "RNNUnit", "Recurrent"}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_layers(case):
+    dims, text, wanted = CASES[case]
+    found = drafted(with_input(text, *dims))
+    assert lines(found) == wanted
+    build(spec_of(found), 2, training=True)
+
+
+def test_every_type_has_a_case_or_is_tested_elsewhere():
+    shown = {one for _, text, _ in CASES.values() for one in re.findall(r'type: "(\w+)"', text)}
+    assert set(rules()) - shown - JUDGING - REFUSED == {"BatchReindex", "Im2col", "LSTM", "LSTMUnit", "RNN"}

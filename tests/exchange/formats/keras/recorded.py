@@ -1,0 +1,58 @@
+"""Files of Keras with what its models answered, as `tests/peers/record_keras.py` wrote them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from netspec.exchange.formats.native.hdf5 import write_weights
+from netspec.exchange.interface import Imported
+from netspec.training.model import Model, load
+
+FILES = Path(os.environ.get("NETSPEC_PEER_ANSWERS", Path(__file__).parents[3] / "peers" / "answers")) / "keras"
+_TURNED = re.compile(r"the (?:input|output) `(.+)` is (\[.*\]), channels first; in Keras it was (\[.*\])")
+
+
+def opened(found: Imported, folder: Path, device: str = "reference") -> Model:
+    """The net that was imported, with its weights, as `netspec import` writes both.
+
+    By default nothing is compiled to machine code for a net that runs once: all kernels compute the same.
+    """
+    (folder / "net.yaml").write_text(found.net, encoding="utf-8")
+    write_weights(folder / "weights.h5", found.arrays, net=found.net, name="imported", **found.meta)
+    return load(folder / "net.yaml", folder / "weights.h5", device=device)
+
+
+def turned(name: str, array: np.ndarray, notes: tuple[str, ...]) -> np.ndarray:
+    """An array of Keras in the order of axes that the net has it in, which the notes tell."""
+    for note in notes:
+        match = _TURNED.fullmatch(note)
+        if match and match[1] == name:
+            assert sizes_in(match[3]) == list(array.shape[1:])
+            both = [one for one in (2, 1) if list(np.moveaxis(array, -1, one).shape[1:]) == sizes_in(match[2])]
+            lead = both[0] if re.match("ConvLSTM|TimeDistributed|film", name) and array.ndim > 3 else both[-1]
+            return np.moveaxis(array, -1, lead)
+    return array
+
+
+def sizes_in(text: str) -> list[int]:
+    return [int(one) for one in re.findall(r"\d+", text)]
+
+
+def answers(model: Model, found: Imported, npz: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """By output: what the net answers, and what Keras did."""
+    feeds = {}
+    for key in npz.files:
+        if key.startswith("in_") and key[3:] in model.spec.inputs:
+            feeds[key[3:]] = turned(key[3:], npz[key], found.notes)
+    got = model.predict(feeds)
+    named: dict[str, np.ndarray] = dict(got)
+    assert len(named) == sum(key.startswith("out_") for key in npz.files)
+    return {
+        name: (array, turned(name, npz[f"out_{index}"], found.notes))
+        for index, (name, array) in enumerate(named.items())
+    }

@@ -1,0 +1,82 @@
+"""Keras's names and the places of a layer's variables, for every sample of every layer that has some."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netspec.exchange.formats.keras.names import (
+    UNKNOWN,
+    Variable,
+    flat,
+    from_keras,
+    keras_snake,
+    numbered,
+    to_keras,
+    variables,
+)
+from netspec.schema.specs.kinds import LAYERS
+from tests.registry.cases import Case, built, cases
+
+
+def states(case: Case) -> dict[str, tuple[int, ...]]:
+    """Names within the layer and shapes."""
+    return {name.removeprefix("sample/"): info.value.shape for name, info in built(case, False).builder.states.items()}
+
+
+@pytest.mark.parametrize("case", [case for case in cases("layer") if states(case)], ids=lambda case: case.id)
+def test_every_state_has_a_place_of_its_own_and_its_axes_turn_back(case: Case) -> None:
+    shapes = states(case)
+    found = variables(case.spec(), shapes)
+    assert sorted(one.state for one in found) == sorted(name for name in shapes if name not in UNKNOWN)
+    assert len({one.path for one in found}) == len(found)
+    for one in found:
+        array = np.arange(np.prod(shapes[one.state])).reshape(shapes[one.state])
+        there = to_keras(array, one)
+        np.testing.assert_array_equal(from_keras(there, one), array)
+        if one.kind == "kernel":
+            assert there.shape[-2:] == array.shape[1::-1]
+
+
+def of(type_: str, names: list[str], **fields: object) -> list[Variable]:
+    return variables(LAYERS.parse({"type": type_, **fields}), names)
+
+
+def test_paths_of_variables_are_those_of_keras() -> None:
+    """As `model.save_weights` of Keras 3.15 writes them."""
+    assert [one.path for one in of("BatchNormalization", ["beta", "moving_mean", "moving_variance"], scale=False)] == [
+        "vars/0", "vars/1", "vars/2",
+    ]  # fmt: skip
+    lstm = {"type": "LSTM", "units": 2}
+    assert [one.path for one in of("Bidirectional", ["backward_lstm/kernel"], layer=lstm)] == [
+        "backward_layer/cell/vars/0"
+    ]
+    cells = [{"type": "LSTMCell", "units": 2}, {"type": "LSTMCell", "units": 2}]
+    stack = {"type": "StackedRNNCells", "cells": cells}
+    assert [one.path for one in of("RNN", ["stacked_rnn_cells/lstm_cell_1/bias"], cell=stack)] == [
+        "cell/cells/lstm_cell_1/vars/0"
+    ]
+    gated = of("MultiHeadAttention", ["value/kernel", "gate/kernel", "query/kernel"], num_heads=1, key_dim=2)
+    assert [one.path for one in gated] == ["query_dense/vars/0", "_gate_dense/vars/0", "value_dense/vars/0"]
+
+
+def test_old_files_have_untrained_weights_last() -> None:
+    names = ["dense/kernel", "vector_u", "dense/bias"]
+    spectral = of("SpectralNormalization", names, layer={"type": "Dense", "units": 3})
+    assert [one.path for one in spectral] == ["layer/vars/0", "vars/1", "layer/vars/1"]
+    assert [one.state for one in flat(spectral)] == ["dense/kernel", "dense/bias", "vector_u"]
+    assert [one.state for one in flat(spectral, frozen=True)] == names
+
+
+def test_a_depthwise_kernel_has_adjacent_multipliers() -> None:
+    (one,) = of("DepthwiseConv1D", ["kernel"], kernel_size=1, depth_multiplier=2)
+    there = np.array([[[1, 2], [3, 4], [5, 6]]])  # (window, channels, number)
+    assert from_keras(there, one).ravel().tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_classes_in_paths_are_written_as_keras_does() -> None:
+    names = ["Conv2D", "PReLU", "LSTM", "MultiHeadAttention", "GlobalMaxPooling1D", "SimpleRNN"]
+    assert list(map(keras_snake, names)) == [
+        "conv2d", "p_re_lu", "lstm", "multi_head_attention", "global_max_pooling1d", "simple_rnn",
+    ]  # fmt: skip
+    assert list(numbered(["dense", "relu", "dense", "dense"])) == ["dense", "relu", "dense_1", "dense_2"]

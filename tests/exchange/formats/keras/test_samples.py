@@ -1,0 +1,88 @@
+"""What counts through all samples of a batch: read where it comes to places within each sample, refused elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.errors import InputError
+from netspec.exchange.importing import import_model
+from netspec.schema.load import load_net
+from tests.exchange.formats.keras.written import archive
+from tests.exchange.nets import Net
+
+NUMPY, CORE = "keras.src.ops.numpy", "keras.src.ops.core"
+
+
+def op(kind: str, name: str, *args: Any, module: str = NUMPY, **config: Any) -> dict[str, Any]:
+    """An operation; names among its arguments, in lists too, are of what it reads."""
+    return {
+        "module": module, "class_name": kind, "name": name, "registered_name": kind, "config": {"name": name, **config},
+        "inbound_nodes": [{"args": [_tensors(one) for one in args], "kwargs": {}}],
+    }  # fmt: skip
+
+
+def _tensors(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_tensors(one) for one in value]
+    if not isinstance(value, str):
+        return value
+    return {
+        "class_name": "__keras_tensor__",
+        "config": {"shape": [], "dtype": "float32", "keras_history": [value, 0, 0]},
+    }
+
+
+def given(name: str, *shape: int) -> dict[str, Any]:
+    config = {"name": name, "batch_shape": [None, *shape], "dtype": "float32"}
+    return {"module": "keras.layers", "class_name": "InputLayer", "name": name, "config": config, "inbound_nodes": []}
+
+
+def functional(path: Path, *layers: dict[str, Any]) -> Path:
+    inputs = [[one["name"], 0, 0] for one in layers if one["class_name"] == "InputLayer"]
+    config = {"name": "net", "trainable": True, "layers": list(layers), "input_layers": inputs,
+              "output_layers": [[layers[-1]["name"], 0, 0]]}  # fmt: skip
+    return archive(path, {"module": "keras.src.models.functional", "class_name": "Functional", "config": config})
+
+
+NUMBERS = [
+    op("OnesLike", "ones", "places"), op("Cumsum", "sums", "ones", axis=0),
+    op("Subtract", "numbers", "sums", 1),
+]  # fmt: skip
+INPUTS = [given("data", 5, 2), given("places", 1), given("new", 2)]
+
+
+def test_a_row_of_each_sample_is_put_in(tmp_path: Path) -> None:
+    index = op("Concatenate", "index", ["numbers", "places"], axis=1)
+    put = op("ScatterUpdate", "put", "data", "index", "new", module=CORE, reduction="add")
+    found = import_model(functional(tmp_path / "m.keras", *INPUTS, *NUMBERS, index, put))
+    (tmp_path / "net.yaml").write_text(found.net)
+    net = Net(load_net(tmp_path / "net.yaml"), found.arrays)
+    assert [getattr(one, "type", "") for one in net.spec.layers] == ["Cast", "ScatterND"]  # no number of any sample
+    data, new = np.ones((3, 5, 2), "float32"), np.arange(6, dtype="float32").reshape(3, 2)
+    (made,) = net.predict({"data": data, "places": np.array([[4], [0], [4]], "float32"), "new": new}).values()
+    for sample, place in enumerate((4, 0, 4)):
+        data[sample, place] += new[sample]
+    np.testing.assert_array_equal(made, data)
+
+
+@pytest.mark.parametrize(
+    ("layers", "told"),
+    [
+        ([op("Cumsum", "sums", "data", axis=0)], "`sums` (Cumsum) can't be imported: it goes through several samples"),
+        (NUMBERS, "the output of `numbers` goes through all samples of the batch"),
+        ([op("Reshape", "rows", "data", newshape=[-1, 2])], "the output of `rows` goes through all samples"),
+        ([op("Reshape", "rows", "data", newshape=[-1, 2]), op("Exp", "e", "rows")], "`rows` goes through all samples"),
+        ([*NUMBERS, op("Add", "sum", "numbers", "places")], "`numbers` goes through all samples of the batch"),
+        ([op("ScatterUpdate", "put", "data", "places", "new", module=CORE, reduction=None)],
+         "are not the index of each sample"),
+        ([*NUMBERS, op("Concatenate", "index", ["places", "numbers"], axis=1)], "`numbers` goes through all samples"),
+    ],
+)  # fmt: skip
+def test_operations_across_samples_are_refused(layers: list[dict[str, Any]], told: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        import_model(functional(tmp_path / "m.keras", *INPUTS, *layers))
+    assert told in str(refused.value)

@@ -1,0 +1,44 @@
+"""Real models of others, in the folder that NETSPEC_MODELS names: each is imported and gives the outputs it gave."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netspec.exchange.formats.onnx.importing import import_onnx
+from netspec.exchange.interface import ImportOptions
+from netspec.exchange.net_yaml_writer import clean
+from netspec.schema.load import load_net
+from tests.exchange.nets import Net
+
+MODELS = os.environ.get("NETSPEC_MODELS")
+OPEN: dict[str, dict[str, tuple[int, ...]]] = {
+    "mtcnn_pnet": {"input_1": (48, 64, 3)},
+    "ppocrv2_cls": {"x": (3, 48, 192)},
+    "silero_vad_16k_sequence": {"sequence_length": (10,)},
+}
+"""Sizes that models leave open."""
+
+
+@pytest.mark.skipif(not MODELS, reason="NETSPEC_MODELS names no folder with the models")
+@pytest.mark.parametrize(
+    "name", ["mnist_cntk", "mtcnn_onet", "mtcnn_pnet", "mtcnn_rnet", "ppocrv2_cls", "silero_vad_16k_sequence"]
+)
+def test_it_gives_the_outputs_that_it_gave(name: str, tmp_path: Path) -> None:
+    folder = Path(MODELS or "", "onnx", name)
+    found = import_onnx(folder / "model.onnx", ImportOptions(shapes=OPEN.get(name, {})))
+    (tmp_path / "net.yaml").write_text(found.net)
+    net = Net(load_net(tmp_path / "net.yaml"), found.arrays)
+    references = sorted(folder.glob("reference*.npz"))
+    assert references
+    for reference in references:
+        with np.load(reference) as held:
+            given = {clean(str(one)): held[f"in_{place}"] for place, one in enumerate(held["in_names"])}
+            whole = all(net.spec.inputs[one].shape == array.shape for one, array in given.items())
+            made = net.predict({one: array[np.newaxis] if whole else array for one, array in given.items()})
+            for place, one in enumerate(held["out_names"]):
+                y = made[clean(str(one))]
+                np.testing.assert_allclose(y[0] if whole else y, held[f"out_{place}"], rtol=1e-3, atol=1e-4)

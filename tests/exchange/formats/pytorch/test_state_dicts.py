@@ -1,0 +1,95 @@
+"""State dicts of PyTorch for nets whose layers are called as its ONNX exporter calls nodes: module, then operator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netspec.exchange.formats.pytorch.state_dicts import from_state_dict
+
+WANTED = {
+    "conv1/Conv/kernel": (4, 3, 2, 2),
+    "layer1/layer1.0/conv1/Conv/kernel": (4, 4, 1, 1),
+    "layer1/layer1.0/norm/BatchNormalization/gamma": (4,),
+    "features/features.1/block/block.0/block.0.0/Conv/kernel": (2, 4, 1, 1),
+    "layer1/layer1.0/Mul/scale": (2,),
+    "encoder/layers.0/linear1/MatMul/kernel": (3, 5),
+    "rnn/GRU/kernel": (3, 6),
+    "rnn/GRU/recurrent_kernel": (2, 6),
+    "rnn/GRU_1/kernel": (2, 6),
+    "rnn/GRU_1/recurrent_kernel": (2, 6),
+}
+MODULES = {
+    "conv1.weight": (4, 3, 2, 2),
+    "layer1.0.conv1.weight": (4, 4, 1, 1),
+    "layer1.0.norm.weight": (4,),
+    "features.1.block.0.0.weight": (2, 4, 1, 1),
+    "layer1.0.layer_scale": (2, 1, 1),
+    "encoder.layers.0.linear1.weight": (5, 3),
+    "rnn.weight_ih_l0": (6, 3),
+    "rnn.weight_hh_l0": (6, 2),
+    "rnn.weight_ih_l1": (6, 2),
+    "rnn.weight_hh_l1": (6, 2),
+}
+
+
+def modules(prefix: str = "") -> dict[str, np.ndarray]:
+    random = np.random.default_rng(4)
+    return {f"{prefix}{name}": random.normal(size=shape).astype("float32") for name, shape in MODULES.items()}
+
+
+def test_layers_find_the_arrays_of_their_modules() -> None:
+    for given in (modules(), modules("module.")):
+        found = from_state_dict(given, WANTED)
+        assert {name: array.shape for name, array in found.items()} == WANTED
+        plain = list(given.values())
+        for (name, array), theirs in zip(found.items(), plain, strict=True):
+            if "GRU" not in name and "linear" not in name:
+                np.testing.assert_array_equal(array, theirs.reshape(array.shape), err_msg=name)
+        np.testing.assert_array_equal(found["encoder/layers.0/linear1/MatMul/kernel"], plain[5].T)
+        np.testing.assert_array_equal(found["rnn/GRU_1/kernel"][:, :2], plain[8][2:4].T)  # z, which is second there
+
+
+def test_arrays_that_do_not_fit_are_nobodys() -> None:
+    given = modules() | {"conv1.weight": np.zeros((4, 3, 3, 3), "float32")}
+    found = from_state_dict(given, WANTED)
+    assert "conv1/Conv/kernel" not in found
+    assert "conv1.weight" in found  # which is told by its own name
+
+
+def test_a_module_with_several_arrays_of_its_own_leaves_them_to_a_map() -> None:
+    found = from_state_dict(modules() | {"layer1.0.other": np.ones(2, "float32")}, WANTED)
+    assert "layer1/layer1.0/Mul/scale" not in found
+    assert {"layer1.0.layer_scale", "layer1.0.other"} <= found.keys()
+
+
+ATTENTION = {
+    "layers.0/self_attn/Gemm/query/kernel": (4, 2, 2), "layers.0/self_attn/Gemm/query/bias": (2, 2),
+    "layers.0/self_attn/Gemm/key/kernel": (4, 2, 2), "layers.0/self_attn/Gemm/key/bias": (2, 2),
+    "layers.0/self_attn/Gemm/value/kernel": (4, 2, 2), "layers.0/self_attn/Gemm/value/bias": (2, 2),
+    "layers.0/self_attn/Gemm/attention_output/kernel": (2, 2, 4), "layers.0/self_attn/Gemm/attention_output/bias": (4,),
+    "y/kernel": (4, 3), "y/bias": (3,),
+}  # fmt: skip
+OF_ATTENTION = {
+    "layers.0.self_attn.in_proj_weight": (12, 4), "layers.0.self_attn.in_proj_bias": (12,),
+    "layers.0.self_attn.out_proj.weight": (4, 4), "layers.0.self_attn.out_proj.bias": (4,),
+    "head.weight": (3, 4), "head.bias": (3,),
+}  # fmt: skip
+
+
+def test_attention_of_an_encoder_and_the_layer_that_is_called_as_the_output() -> None:
+    random = np.random.default_rng(5)
+    given = {name: random.normal(size=shape).astype("float32") for name, shape in OF_ATTENTION.items()}
+    found = from_state_dict(given, ATTENTION)
+    assert {name: array.shape for name, array in found.items()} == ATTENTION
+    packed = given["layers.0.self_attn.in_proj_weight"]
+    np.testing.assert_array_equal(found["layers.0/self_attn/Gemm/key/kernel"].reshape(4, 4), packed[4:8].T)
+    np.testing.assert_array_equal(found["y/kernel"], given["head.weight"].T)
+
+
+@pytest.mark.parametrize("more", [{"other.weight": (3, 4), "other.bias": (3,)}, {"scale": (1,)}], ids=["two", "rest"])
+def test_what_could_be_of_several_layers_or_leaves_a_rest_is_nobodys(more: dict[str, tuple[int, ...]]) -> None:
+    given = {name: np.zeros(shape, "float32") for name, shape in (OF_ATTENTION | more).items()}
+    found = from_state_dict(given, ATTENTION)
+    assert {"head.weight", "head.bias", *more} <= found.keys()
+    assert "y/kernel" not in found

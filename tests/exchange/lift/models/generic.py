@@ -1,0 +1,107 @@
+"""Models as others write them, and the nets that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from netspec.exchange.formats.onnx.importing import import_onnx, read_model
+from netspec.exchange.formats.onnx.messages import open_session
+from netspec.exchange.interface import ImportOptions
+from netspec.exchange.lift.model import lift_model
+from netspec.schema.load import load_net
+from tests.exchange.nets import Net
+
+random = np.random.default_rng(5)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return random.uniform(0.1, 1.0, shape).astype("float32")
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, "int64")
+
+
+def node(op_type: str, inputs: str, output: str = "y", **attributes: Any) -> onnx.NodeProto:
+    """A node from a text of operand names, and one of results with commas between them."""
+    return helper.make_node(
+        op_type, inputs.split(" "), output.split(", "), name=attributes.pop("name", ""), **attributes
+    )
+
+
+def chain(*steps: str, **attributes: Any) -> list[onnx.NodeProto]:
+    """Nodes from texts `result = Operator operands`."""
+    made = []
+    for step in steps:
+        result, _, rest = step.partition(" = ")
+        op_type, _, operands = rest.partition(" ")
+        made.append(node(op_type, operands, result, **attributes.get(op_type, {})))
+    return made
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    shape: Sequence[int | str] = ("N", 2, 6, 5),
+    opset: int = 13,
+    output: str = "y",
+    dtype: int = TensorProto.FLOAT,
+    **weights: Any,
+) -> onnx.ModelProto:
+    """A model that reads `x` and whose result is `output`."""
+    graph = helper.make_graph(
+        list(nodes),
+        "graph of others",
+        [helper.make_tensor_value_info("x", dtype, shape)],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    made.ir_version = 8
+    return made
+
+
+def imported(made: onnx.ModelProto, folder: Path, **options: Any) -> tuple[Net, str]:
+    """The net of a model, and its YAML."""
+    path = folder / "model.onnx"
+    path.write_bytes(made.SerializeToString())
+    found = import_onnx(path, ImportOptions(**options))
+    (folder / "net.yaml").write_text(found.net)
+    return Net(load_net(folder / "net.yaml"), found.arrays), found.net
+
+
+def agrees(made: onnx.ModelProto, folder: Path, **options: Any) -> str:
+    """The net's YAML; it computes what onnxruntime computes."""
+    net, text = imported(made, folder, **options)
+    found = lift_model(read_model(folder / "model.onnx"), ImportOptions(**options), "model")
+    sizes = [size.dim_value for size in made.graph.input[0].type.tensor_type.shape.dim]
+    x = random.normal(size=[size or 3 for size in sizes]).astype("float32")
+    expected = open_session(made.SerializeToString()).run(None, {"x": x})
+    results = net.predict({"x": found.inputs["x"].to_net(x)})
+    for one, place in zip(expected, found.outputs.values(), strict=True):
+        np.testing.assert_allclose(place.from_net(results[place.name]), one, rtol=1e-5, atol=1e-5)
+    return text
+
+
+def graph(nodes: list[onnx.NodeProto], inputs: list[Any], outputs: str, **weights: Any) -> onnx.GraphProto:
+    """A graph within a node."""
+    told = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs.split()]
+    return helper.make_graph(
+        nodes, "inner", inputs, told, [numpy_helper.from_array(np.asarray(one), name) for name, one in weights.items()]
+    )
+
+
+def layers_of(text: str) -> list[str]:
+    return [line.strip(" -") for line in text.splitlines() if line.startswith("  - ")]
+
+
+RESHAPED = model(
+    [node("Reshape", "w s", "k"), node("Reshape", "x t", "f"), node("MatMul", "f k", "d"), node("Add", "d b")],
+    (1, 2, 6, 5), opset=8, w=floats(2, 6, 5, 3), s=ints(60, 3), t=ints(1, 60), b=floats(1, 3),
+)  # fmt: skip
+"""A dense layer as a kernel that is reshaped first, which the importer has to compute."""

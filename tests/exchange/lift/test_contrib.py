@@ -1,0 +1,131 @@
+"""Imported contrib operators (com.microsoft) give the results of onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from netspec.errors import InputError
+from netspec.exchange.formats.onnx.importing import import_onnx, read_model
+from netspec.exchange.interface import ImportOptions
+from netspec.exchange.lift.model import lift_model
+from tests.exchange.lift.models.contrib import (
+    FUSED,
+    KEPT,
+    KEYS,
+    MODELS,
+    PROJECTIONS,
+    QUERY,
+    Arrays,
+    contributed,
+    drawn,
+    heads,
+    own,
+    to_itself,
+    whole,
+)
+from tests.exchange.lift.models.generic import imported, layers_of
+from tests.exchange.lift.models.quantized import LSTMS, QUANTIZED
+
+
+def results_of(made: onnx.ModelProto, given: Arrays, folder: Path) -> tuple[list[np.ndarray], str]:
+    """The results of the net of a model, and its YAML."""
+    net, text = imported(made, folder)
+    found = lift_model(read_model(folder / "model.onnx"), ImportOptions(), "model")
+    results = net.predict({place.name: place.to_net(given[name]) for name, place in found.inputs.items()})
+    return [place.from_net(results[place.name]) for place in found.outputs.values()], text
+
+
+def expected_of(made: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
+    """onnxruntime's results on one thread: several threads would quantize parts of a batch separately."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    session = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    found: list[np.ndarray] = session.run(None, dict(given))
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_computes_the_same(name: str, tmp_path: Path) -> None:
+    made, given = MODELS[name]
+    results, _ = results_of(made, given, tmp_path)
+    for have, want in zip(results, expected_of(made, given), strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_integers_are_equal(name: str, tmp_path: Path) -> None:
+    made, given = QUANTIZED[name]
+    have, want = results_of(made, given, tmp_path)[0][0], expected_of(made, given)[0]
+    if want.dtype.kind == "f":
+        np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
+    else:
+        np.testing.assert_array_equal(have, want)
+
+
+@pytest.mark.parametrize("name", LSTMS)
+def test_an_lstm_rounds_what_onnxruntime_rounds(name: str, tmp_path: Path) -> None:
+    """A different rounding in a single step would cause a difference of 1e-3; the rest is from sigmoid and tanh."""
+    made, given = LSTMS[name]
+    results, _ = results_of(made, given, tmp_path)
+    for have, want in zip(results, expected_of(made, given), strict=True):
+        np.testing.assert_allclose(have, want, atol=2e-6)
+
+
+def test_that_states_are_quantized_together_is_noted(tmp_path: Path) -> None:
+    for name, noted in (("several sequences", True), ("forward", False)):
+        (tmp_path / "model.onnx").write_bytes(LSTMS[name][0].SerializeToString())
+        notes = import_onnx(tmp_path / "model.onnx").notes
+        assert any("quantizes the states of all 3 sequences together" in note for note in notes) == noted
+
+
+def test_an_activation_becomes_a_field(tmp_path: Path) -> None:
+    _, text = results_of(*FUSED["a convolution and relu"], tmp_path)
+    assert layers_of(text) == ["{name: y, type: Conv2D, filters: 3, kernel_size: 3, activation: relu}"]
+
+
+def test_packed_heads_are_those_of_three_tensors(tmp_path: Path) -> None:
+    """onnxruntime does not support the packed form on CPUs: compare with separate tensors."""
+    query, key, value = (drawn(2, 5, 2, 4) for _ in range(3))
+    flat = {name: one.reshape(2, 5, 8) for name, one in (("q", query), ("k", key), ("v", value))}
+    apart, together, two = (
+        results_of(made, given, tmp_path)[0][0]
+        for made, given in (
+            heads("q k v", flat),
+            heads("q", {"q": np.stack([query, key, value], 3)}),
+            heads("q k", {"q": flat["q"], "k": np.stack([key, value], 3)}),
+        )
+    )
+    np.testing.assert_allclose(together, apart, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(two, apart, rtol=1e-5, atol=1e-6)
+
+
+UNSUPPORTED = {
+    "a state": (to_itself("  p", {"p": drawn(2, 2, 3, 4)}), "cached keys and values"),
+    "computed projections": (
+        contributed([own("Attention", "x x", num_heads=2)], {"x": KEYS}), "its matrix of projections is computed"
+    ),
+    "an infinite scale": (
+        contributed(
+            [own("QLinearSigmoid", "x s z s z")], {"x": KEPT.astype("uint8")}, s=np.float32(np.inf), z=np.uint8(0)
+        ),
+        "its scale is inf",
+    ),
+    "an unknown activation": (
+        contributed([own("FusedGemm", "x w", activation="Erf")], {"x": drawn(2, 6)}, w=drawn(6, 3)),
+        "the activation Erf",
+    ),
+    "an unknown operator": (contributed([own("Sampling", "x")], {"x": QUERY}), "com.microsoft.Sampling"),
+    "a mask of first keys": (to_itself(" m", weights={"m": whole(3, 5, 0, 0), **PROJECTIONS}), "start and end"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_unsupported_nodes_are_reported(name: str, tmp_path: Path) -> None:
+    (made, _), says = UNSUPPORTED[name]
+    with pytest.raises(InputError, match=says):
+        imported(made, tmp_path)

@@ -1,0 +1,41 @@
+"""The operators of ONNX that are imported, as `docs/formats.md` lists them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx import defs
+
+from netspec.exchange.lift.registry import BLOCKED, becomes_layers, rules
+
+MICROSOFT = "com.microsoft"
+BY_FORMULA = ("Exp", "Relu", "Sigmoid", "Softplus", "Tanh")
+"""Operators that are recognized as an activation function."""
+OF_SHAPES = ("Constant", "OptionalHasElement", "Shape", "Size")
+"""Operators whose results are known at import for any tensor."""
+
+
+def operators() -> dict[str, list[str]]:
+    """The operators by the line that introduces them."""
+    known = sorted(rules())
+    functions = {one.name for one in defs.get_all_schemas() if not one.domain and _has_function(one)}
+    by_rule = [op_type for domain, op_type in known if not domain and becomes_layers(domain, op_type)]
+    constants = [op_type for domain, op_type in known if not domain and not becomes_layers(domain, op_type)]
+    parts = functions - {op_type for domain, op_type in known if not domain} - {"Bernoulli"}
+    return {
+        "Operators that become layers:": by_rule,
+        "Operators that become an activation function, or the operators that ONNX says they are made of:": sorted(
+            {*BY_FORMULA, *parts}
+        ),
+        "Operators that are only computed of constants, and of shapes:": sorted({*OF_SHAPES, *constants}),
+        "Operators of `com.microsoft`, which onnxruntime's optimizers and its quantization write:": [
+            op_type for domain, op_type in known if domain == MICROSOFT
+        ],
+        "Operators of `com.microsoft.nchwc`, on blocks of channels:": [
+            op_type for domain, op_type in known if domain == BLOCKED
+        ],
+    }
+
+
+def _has_function(schema: Any) -> bool:
+    return bool(schema.has_function or schema.has_context_dependent_function)

@@ -1,0 +1,61 @@
+"""What nodes make of constants is computed, if it is not too much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.exchange.operator_graph.evaluate import compute
+from netspec.exchange.operator_graph.graph import OperatorNode
+from netspec.exchange.unsupported import UnsupportedFeature
+
+HUGE = 10**12
+
+
+def made(op_type: str, *operands: Any, opset: int = 17, outputs: tuple[str, ...] = ("y",), **attributes: Any) -> Any:
+    names = tuple("" if one is None else name for name, one in zip("abcdef", operands, strict=False))
+    arrays = [None if one is None else np.asarray(one) for one in operands]
+    return compute(OperatorNode(op_type, "", names, outputs, attributes, opset), arrays)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "operands", "attributes", "expected"),
+    [
+        ("Equal", ([1, 2], [1, 3]), {}, [True, False]),
+        ("Mod", ([7], [4]), {"fmod": 0}, [3]),
+        ("Range", (0, 6, 2), {}, [0, 2, 4]),
+        ("Clip", ([1, 9], None, 5), {}, [1, 5]),
+        ("Where", ([True, False], [1, 2], [3, 4]), {}, [1, 4]),
+        ("ReduceProd", ([[2, 3]],), {"axes": [1], "keepdims": 0}, [6]),
+        ("Size", (np.ones((3, 4)),), {}, 12),
+    ],
+)
+def test_the_result_is_that_of_onnx(op_type: str, operands: Any, attributes: Any, expected: Any) -> None:
+    (found,) = made(op_type, *operands, **attributes)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_several_results() -> None:
+    first, second = made("Split", [1, 2, 3, 4], outputs=("p", "q"), axis=0)
+    np.testing.assert_array_equal([first, second], [[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize(
+    ("op_type", "operands", "attributes", "message"),
+    [
+        ("Range", (0, HUGE, 1), {}, "1,000,000,000,000 elements are too many"),
+        ("Tile", ([1, 2], [HUGE]), {}, "too many"),
+        ("Pad", (np.ones((2, 2), "float32"), [0, 0, HUGE, HUGE]), {"mode": "constant"}, "too many"),
+        ("OneHot", ([1], HUGE, [0, 1]), {"axis": -1}, "too many"),
+        ("Mod", (np.ones((10**5, 1), int), np.ones((1, 10**5), int)), {"fmod": 0}, "too many"),
+        ("Not", (np.ones(2**22 + 1, bool),), {}, "more than 4,194,304 elements"),
+        ("RandomNormal", (), {"shape": [2]}, "it draws numbers"),
+        ("Mod", ([1, 2], [1, 2, 3]), {"fmod": 0}, "it cannot be computed"),
+        ("Imagined", ([1],), {}, "not computed on constants"),
+    ],
+)
+def test_operators_that_are_not_evaluated(op_type: str, operands: Any, attributes: Any, message: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=message):
+        made(op_type, *operands, **attributes)

@@ -1,0 +1,37 @@
+"""What is told of two arrays: finite numbers are measured, others counted by whether the other side has them too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netspec.exchange.numeric_diff import Gap, compare, gap_of
+
+NAN, INF = np.nan, np.inf
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "told"),
+    [
+        ([1.0, 2.0], [1.0, 2.5], "largest difference 0.5"),
+        ([NAN, INF, 2.0], [NAN, INF, 2.5],
+         "largest difference 0.5 of those that are finite; NaN or infinite alike on both sides: 2 of 3 numbers"),
+        ([NAN, NAN], [NAN, NAN], "NaN or infinite alike on both sides: 2 of 2 numbers"),
+        ([NAN, 1.0], [3.0, 1.0],
+         "largest difference 0 of those that are finite; NaN on one side alone: 1 of 2 numbers"),
+        ([INF, INF, NAN], [-INF, 1.0, INF],
+         "NaN on one side alone: 1 of 3 numbers; infinite on one side, another number on the other: 2 of 3 numbers"),
+    ],
+)  # fmt: skip
+def test_words(ours: list[float], theirs: list[float], told: str) -> None:
+    assert str(gap_of(np.array(ours), np.array(theirs))) == told
+
+
+def test_several_outputs_as_one() -> None:
+    ours = {"a": np.array([10.0, NAN]), "b": np.array([0.5])}
+    whole = compare(ours, {"a": np.array([11.0, NAN]), "b": np.array([0.0])}).whole
+    assert whole == Gap(3, 1.0, 0.5, same_not_finite=1)
+    assert compare(ours, {**ours, "b": np.array([NAN])}).whole.relative == (
+        "largest difference 0 of those that are finite; NaN or infinite alike on both sides: 1 of 3 numbers; "
+        "NaN on one side alone: 1 of 3 numbers"
+    )

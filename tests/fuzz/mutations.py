@@ -1,0 +1,86 @@
+"""Random damage to the bytes of a file: flipped bits, cuts, repetitions, huge numbers; in archives, to members too."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from io import BytesIO
+
+import numpy as np
+
+
+def damaged(data: bytes, random: np.random.Generator) -> bytes:
+    """The file with one to four changes; an archive is changed in its members as often as outside of them."""
+    if data.startswith(b"PK") and random.random() < 0.5:
+        return _in_a_member(data, random)
+    for _ in range(int(random.integers(1, 5))):
+        if data:
+            change = _CHANGES[int(random.integers(len(_CHANGES)))]
+            data = change(data, int(random.integers(len(data))), random)
+    return data
+
+
+def _in_a_member(data: bytes, random: np.random.Generator) -> bytes:
+    rewritten = BytesIO()
+    with zipfile.ZipFile(BytesIO(data)) as before, zipfile.ZipFile(rewritten, "w") as after:
+        members = before.infolist()
+        chosen = int(random.integers(len(members)))
+        for index, member in enumerate(members):
+            content = before.read(member)
+            after.writestr(member.filename, damaged(content, random) if index == chosen else content)
+    return rewritten.getvalue()
+
+
+def _flip(data: bytes, at: int, random: np.random.Generator) -> bytes:
+    return data[:at] + bytes([data[at] ^ (1 << int(random.integers(8)))]) + data[at + 1 :]
+
+
+def _byte(data: bytes, at: int, random: np.random.Generator) -> bytes:
+    return data[:at] + bytes([int(random.choice([0, 1, 0x7F, 0x80, 0xFF, 0x22, 0x7B, 0x2D]))]) + data[at + 1 :]
+
+
+def _cut(data: bytes, at: int, random: np.random.Generator) -> bytes:
+    return data[:at]
+
+
+def _remove(data: bytes, at: int, random: np.random.Generator) -> bytes:
+    return data[:at] + data[at + int(random.integers(1, 64)) :]
+
+
+def _repeat(data: bytes, at: int, random: np.random.Generator) -> bytes:
+    part = data[at : at + int(random.integers(1, 256))]
+    return data[:at] + part * int(random.integers(2, 9)) + data[at:]
+
+
+def _huge(data: bytes, at: int, random: np.random.Generator) -> bytes:
+    number = (2**63 - 1, 2**32 - 1, 2**31, 2**40)[int(random.integers(4))]
+    width = (4, 8)[int(random.integers(2))]
+    return data[:at] + number.to_bytes(8, "little")[:width] + data[at + width :]
+
+
+def _varint(data: bytes, at: int, random: np.random.Generator) -> bytes:
+    return data[:at] + b"\xff" * int(random.integers(1, 10)) + b"\x01" + data[at + 1 :]
+
+
+def _digits(data: bytes, at: int, random: np.random.Generator) -> bytes:
+    """A number in a text becomes another one."""
+    digits = [place for place, byte in enumerate(data[:100_000]) if 0x30 <= byte <= 0x39]
+    if not digits:
+        return _flip(data, at, random)
+    place = digits[int(random.integers(len(digits)))]
+    numbers = (b"0", b"-1", b"99999999999", b"1e999", b"true", b'"x"', b"[]")
+    text = numbers[int(random.integers(len(numbers)))]
+    return data[:place] + text + data[place + 1 :]
+
+
+def _swap(data: bytes, at: int, random: np.random.Generator) -> bytes:
+    other, size = int(random.integers(len(data))), int(random.integers(1, 32))
+    one, two = sorted((at, other))
+    if one + size > two:
+        return _flip(data, at, random)
+    return data[:one] + data[two : two + size] + data[one + size : two] + data[one : one + size] + data[two + size :]
+
+
+_CHANGES: tuple[Callable[[bytes, int, np.random.Generator], bytes], ...] = (
+    _flip, _byte, _cut, _remove, _repeat, _huge, _varint, _digits, _swap,
+)  # fmt: skip

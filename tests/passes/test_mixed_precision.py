@@ -1,0 +1,170 @@
+"""Mixed precision: what may lie in fewer bits, what must not, and that nothing is converted there and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netspec.backends.device_registry import CpuDevice, open_device
+from netspec.backends.program import Program
+from netspec.backends.states import States
+from netspec.compile import Compiler, ProgramKind, make_plan
+from netspec.errors import InputError
+from netspec.graph.execution_plan import ExecutionPlan
+from netspec.graph.fused import EpilogueFused
+from netspec.graph.graph import Graph
+from netspec.graph.ops.elementwise import Add
+from netspec.graph.ops.layer_normalization import LayerNormalization
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.shape import Reorder, Reshape
+from netspec.graph.ops.softmax import Softmax
+from netspec.graph.ops.source import Input, State
+from netspec.graph.ops.unary import Relu, Tanh
+from netspec.graph.types import DType
+from netspec.graph.value import Scope, Value, in_scope
+from netspec.passes.mixed_precision import narrowable_values
+from netspec.schema.load import load_net
+from netspec.solvers.sgd import SGD
+from tests.passes.graphs import typed
+
+NET: dict[str, Any] = {
+    "netspec": 1,
+    "inputs": {"image": {"shape": [3, 8, 8]}, "label": {"shape": [], "dtype": "int32"}},
+    "layers": [
+        {"name": "conv1", "type": "Conv2D", "filters": 8, "kernel_size": 3, "padding": "same", "use_bias": False},
+        {"name": "norm", "type": "BatchNormalization"},
+        {"name": "act", "type": "Activation", "activation": "relu"},
+        {"name": "conv2", "type": "Conv2D", "filters": 8, "kernel_size": 3, "padding": "same"},
+        {"name": "sum", "type": "Add", "from": ["conv2", "act"]},
+        {"name": "pool", "type": "MaxPooling2D"},
+        {"name": "drop", "type": "Dropout", "rate": 0.5},
+        {"name": "flat", "type": "Flatten"},
+        {"name": "logits", "type": "Dense", "units": 5, "kernel_regularizer": {"type": "L2", "l2": 0.01}},
+    ],
+    "outputs": ["logits"],
+    "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}],
+}
+
+
+@pytest.fixture(scope="module")
+def plan() -> ExecutionPlan:
+    """A training step in bfloat16, planned for the kernels of the processor."""
+    return training_plan(DType.BFLOAT16, 4)
+
+
+def training_plan(precision: DType, batch_size: int) -> ExecutionPlan:
+    solver = SGD(type="SGD", momentum=0.9)
+    compiler = Compiler(load_net(NET), solver=solver, dtype=precision, device=open_device("null"))
+    return compiler.plan(ProgramKind.TRAIN, batch_size)
+
+
+def x(*shape: int) -> Value:
+    return Input("x", typed(shape))()
+
+
+def test_what_products_read_and_give_may_be_rounded_and_what_follows_element_by_element() -> None:
+    given = x(4, 6)
+    product = MatMul()(given, State("w", typed((6, 5)))())
+    flat = Reshape((20,))(Relu()(product))
+    last = MatMul()(Reshape((1, 20))(flat), State("v", typed((20, 5)))())
+    assert narrowable_values(Graph({"y": last})) == {given, product, *flat.inputs, flat, *last.inputs[:1]}
+
+
+def test_an_input_that_others_read_too_is_not_rounded() -> None:
+    given = x(5, 5)
+    product = MatMul()(given, given)
+    assert narrowable_values(Graph({"y": MatMul()(product, product), "z": ReduceSum()(given)})) == {product}
+
+
+def test_what_only_exact_ops_read_is_not_rounded() -> None:
+    product = MatMul()(x(5, 5), State("w", typed((5, 5)))())
+    assert product not in narrowable_values(Graph({"y": MatMul()(Softmax()(product), product.inputs[1])}))
+
+
+def test_results_are_not_rounded_nor_what_they_are_made_of() -> None:
+    product = MatMul()(x(5, 5), State("w", typed((5, 5)))())
+    assert product not in narrowable_values(Graph({"y": Reshape((25,))(Tanh()(product))}))
+    assert product not in narrowable_values(Graph({}, {"w": product * 0.1}))
+
+
+@pytest.mark.parametrize("scope", [Scope("loss", noun="loss"), Scope("dense", phase="update")])
+def test_losses_and_updates_are_not_rounded_nor_what_they_read(scope: Scope) -> None:
+    product = MatMul()(x(5, 5), State("w", typed((5, 5)))())
+    with in_scope(scope):
+        other = MatMul()(Relu()(product), State("v", typed((5, 5)))())
+    found = narrowable_values(Graph({"y": ReduceSum()(other)}))
+    assert found.isdisjoint({product, other, other.inputs[0]})
+
+
+def test_statistics_of_rows_are_not_rounded_though_they_have_as_many_axes() -> None:
+    rows = MatMul()(x(4, 6), State("w", typed((6, 5)))())
+    gamma = State("gamma", typed((5,)))()
+    y, mean, variance = LayerNormalization().call_multi(rows, gamma, gamma)
+    found = narrowable_values(Graph({"y": MatMul()(y, State("v", typed((5, 5)))()), "m": -mean, "v": -variance}))
+    assert y in found
+    assert found.isdisjoint({mean, variance})
+
+
+def test_states_are_of_float32_and_written_so(plan: ExecutionPlan) -> None:
+    assert {value.dtype for value in plan.graph.states().values()} == {DType.FLOAT32}
+    assert all(plan.layouts[value].dtype is None for value in plan.graph.updates.values())
+
+
+def test_activations_and_their_gradients_lie_in_16_bits_and_nothing_of_a_loss_does(plan: ExecutionPlan) -> None:
+    large = [one for node in plan.order for one in node.outputs if one.dtype == DType.FLOAT32 and len(one.shape) == 4]
+    large = [one for one in large if one.shape[0] == 4 and not one.op.traits.source]
+    wide = [one for one in large if plan.layouts[one].dtype is None]
+    assert {one.op.name for one in wide if not isinstance(one.op, Reorder)} <= {"RandomUniform"}
+    losses = [one for node in plan.order if node.scope.noun == "loss" for one in node.outputs]
+    assert losses
+    reread = {one for node in plan.order if isinstance(node.op, Reorder) for one in node.outputs}
+    assert all(plan.layouts[one].dtype is None for one in losses if one not in reread)
+
+
+def test_what_is_read_as_float32_is_not_rounded_before(plan: ExecutionPlan) -> None:
+    """No copy makes float32 of what lies in 16 bits: it could have been left as it was."""
+    for node in plan.order:
+        if isinstance(node.op, Reorder) and plan.layouts[node.inputs[0]].dtype is not None:
+            assert plan.layouts[node.outputs[0]].dtype == plan.layouts[node.inputs[0]].dtype, node
+
+
+def test_a_conversion_is_shared(plan: ExecutionPlan) -> None:
+    seen = [(node.inputs[0], plan.layouts[node.outputs[0]]) for node in plan.order if isinstance(node.op, Reorder)]
+    assert len(seen) == len(set(seen))
+
+
+def test_memory_is_planned_for_what_lies_there(plan: ExecutionPlan) -> None:
+    for value, storage in plan.memory.storage.items():
+        assert storage.size >= plan.layouts[value].nbytes(value.type)
+    # With 4 samples the channels that oneDNN pads to 16 may take more than 16 bits save, depending on the processor.
+    narrow, wide = (training_plan(precision, 16).memory for precision in (DType.BFLOAT16, DType.FLOAT32))
+    assert narrow.lower_bound < wide.lower_bound
+
+
+def test_nothing_is_rounded_inside_a_fused_op() -> None:
+    """x·w lies beyond 8 bits and loses its digits, were it rounded before the sum that brings it back."""
+    w, far = State("w", typed((1, 1)))(), State("far", typed((8, 1)))()
+    y = Add()(MatMul()(Reshape((8, 1))(x(8)), w), far)
+    graph = Graph({"y": MatMul()(y, w)})
+    device = CpuDevice()
+    device.load_kernels()
+    plan = make_plan(graph, device, DType.BFLOAT16)
+    if not any(isinstance(node.op, EpilogueFused) for node in plan.order):
+        pytest.skip("no kernel here adds within the product")
+    states = States({"w": w.type, "far": far.type}, device)
+    states.assign("w", np.ones((1, 1)))
+    states.assign("far", np.full((8, 1), -1024.0))
+    (found,) = Program(plan, device, states)({"x": np.arange(8) + 1024.0 + 0.0}).values()
+    exact = np.array([1024.0 + k for k in range(8)], np.float32)
+    rounded = exact.astype("bfloat16").astype(np.float32)  # the operand is rounded, the product is not
+    np.testing.assert_array_equal(found[:, 0], rounded - 1024.0)
+
+
+def test_a_device_without_the_type_refuses_it() -> None:
+    device = open_device("reference")
+    device.low_precision_dtypes = ()
+    with pytest.raises(InputError, match="does not compute in bfloat16"):
+        Compiler(load_net(NET), dtype=DType.BFLOAT16, device=device)

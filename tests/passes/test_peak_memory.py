@@ -1,0 +1,108 @@
+"""A lower peak: the order found is valid, never worse, and lets large gradients wait until there is room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netspec.compile import PASSES, Compiler, ProgramKind
+from netspec.graph.execution_plan import ExecutionPlan, MemoryPlan
+from netspec.graph.graph import Graph
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.reduce import ReduceSum
+from netspec.graph.ops.source import Input, State
+from netspec.graph.ops.unary import Relu, Tanh
+from netspec.graph.value import Value
+from netspec.passes.base import run_passes
+from netspec.passes.memory import plan_memory
+from netspec.passes.peak_memory import lower_peak
+from netspec.passes.schedule import Schedule, schedule
+from netspec.schema.specs.net import NetSpec
+from netspec.solvers.sgd import SGD
+from netspec.tools.specs import load_spec
+from tests.passes.graphs import graphs, typed
+from tests.passes.test_memory import check
+
+NETS = Path(__file__).parents[2] / "benchmarks" / "nets"
+
+
+def before_and_after(graph: Graph, workspace: int = 0) -> tuple[ExecutionPlan, ExecutionPlan]:
+    """The plan in the order of `schedule`, and in that of `lower_peak`."""
+    graph = run_passes(graph, PASSES)
+    made = schedule(graph)
+    scratch = {node: workspace for node in made.order if not node.op.traits.source and not node.op.traits.view}
+
+    def plan(made: Schedule) -> ExecutionPlan:
+        memory = plan_memory(graph, made.order, scratch, made.before_guard_count, invariant_count=made.invariant_count)
+        return ExecutionPlan(graph, made.order, made.invariant_count, made.before_guard_count, {}, {}, memory)
+
+    return plan(made), plan(lower_peak(graph, made, scratch))
+
+
+@given(graph=graphs(), workspace=st.sampled_from([0, 1, 500]))
+def test_the_order_is_valid_and_never_worse(graph: Graph, workspace: int) -> None:
+    before, after = before_and_after(graph, workspace)
+    place_in = {node: index for index, node in enumerate(after.order)}
+    assert place_in.keys() == set(before.order)
+    assert all(place_in[value.node] < index for node, index in place_in.items() for value in node.inputs)
+    assert after.order[: after.invariant_count] == before.order[: before.invariant_count]
+    assert set(after.order[: after.before_guard_count]) == set(before.order[: before.before_guard_count])
+    check(after)
+    assert set(after.memory.copies) <= set(before.memory.copies), "what was updated in place still is"
+    assert after.memory.lower_bound <= before.memory.lower_bound
+
+
+def chain_with_a_large_last_weight(depth: int) -> Graph:
+    """Wide activations, kept for the way back; then a weight far larger than all of them."""
+    x = Input("x", typed((100, 100)))()
+    kept: list[Value] = [x]
+    for _ in range(depth):
+        kept.append(Tanh()(kept[-1] * 2.0))
+    narrow = ReduceSum((0,), True)(kept[-1])
+    weight, flow = State("w", typed((100, 4000)))(), State("dy", typed((1, 4000)))()
+    loss = ReduceSum()(Relu()(MatMul()(narrow, weight)))
+    back: Value = MatMul(False, True)(flow, weight) * kept[-1]
+    for value in reversed(kept[:-1]):
+        back = back * value
+    gradient = MatMul(True, False)(narrow, flow)
+    return Graph({"dx": ReduceSum()(back)}, {"w": weight + gradient * -0.1}, guard=loss)
+
+
+def test_a_large_gradient_waits_until_the_activations_are_gone() -> None:
+    before, after = before_and_after(chain_with_a_large_last_weight(20))
+    activations, gradient = 20 * 40_000, 4 * 400_000
+    assert before.memory.lower_bound > activations + gradient
+    assert after.memory.lower_bound < 1.05 * gradient + 40_000
+    assert not after.memory.copies
+
+
+def test_an_order_that_saves_next_to_nothing_is_kept() -> None:
+    graph = run_passes(chain_with_a_large_last_weight(0), PASSES)
+    made = schedule(graph)
+    assert lower_peak(graph, made) == made
+
+
+def memory_of(net: str, batch_size: int) -> tuple[MemoryPlan, MemoryPlan]:
+    """Of the training step as planned, and in the order of `schedule` alone."""
+    spec = load_spec(NETS / f"{net}.yaml")
+    assert isinstance(spec, NetSpec)
+    compiler = Compiler(spec, solver=SGD(type="SGD", momentum=0.9), device="null")
+    plan = compiler.plan(ProgramKind.TRAIN, batch_size)
+    made = schedule(plan.graph)
+    scratch = {node: one.size for node, one in plan.memory.workspace.items()}
+    before = plan_memory(plan.graph, made.order, scratch, made.before_guard_count, plan.layouts, made.invariant_count)
+    return plan.memory, before
+
+
+def test_alexnet_needs_little_more_than_its_largest_gradient() -> None:
+    """All activations beside the gradient of `fc6`, 9216 x 4096, would be a third more."""
+    after, before = memory_of("alexnet", 32)
+    assert after.arena_bytes < 1.05 * 9216 * 4096 * 4
+    assert after.arena_bytes < 0.75 * before.arena_bytes
+
+
+def test_a_net_whose_activations_are_all_needed_at_once_is_left_as_it_is() -> None:
+    after, before = memory_of("resnet20", 128)
+    assert after.arena_bytes == before.arena_bytes

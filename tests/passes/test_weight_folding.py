@@ -1,0 +1,109 @@
+"""Absorption: what moves into weights, before and after, and what stays where it is."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from netspec.graph.graph import Graph
+from netspec.graph.ops.batch_normalization import BatchNormalization
+from netspec.graph.ops.convolution import Conv
+from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.ops.source import Input, State
+from netspec.graph.ops.unary import Relu
+from netspec.graph.ops.window import Window
+from netspec.graph.value import Value
+from netspec.passes.base import run_passes
+from netspec.passes.invariant import invariant_nodes
+from netspec.passes.simplify import Simplify
+from netspec.passes.weight_folding import FoldIntoWeights
+from tests.interpret import run
+from tests.passes.graphs import feeds, typed
+
+
+@cache
+def state(name: str, *shape: int) -> Value:
+    return State(name, typed(shape))()
+
+
+def absorbed(graph: Graph) -> Graph:
+    return run_passes(graph, (Simplify(), FoldIntoWeights()), check=True)
+
+
+def remaining(graph: Graph) -> list[str]:
+    """The ops of each run."""
+    steady = invariant_nodes(graph)
+    return [node.op.name for node in graph.nodes() if node not in steady and not node.op.traits.source]
+
+
+def same(graph: Graph, made: Graph) -> None:
+    """Both compute the same but for rounding: sums of some 30 products of numbers about 1."""
+    inputs, _, states = feeds(graph)
+    states = {name: np.abs(array) for name, array in states.items()}
+    for name, right in run(graph, inputs, states)[0].items():
+        np.testing.assert_allclose(run(made, inputs, states)[0][name], right, rtol=1e-5, atol=1e-5)
+
+
+def conv(x: Value, groups: int = 1, bias: bool = True) -> Value:
+    window = Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
+    y = Conv(window, groups)(x, state("w", 4, x.shape[1] // groups, 3, 3))
+    return y + reshape_to(state("b", 4), (4, 1, 1)) if bias else y
+
+
+def normalized(x: Value, axis: int = 1) -> Value:
+    vectors = [state(name, x.shape[axis]) for name in ("gamma", "beta", "mean", "variance")]
+    return BatchNormalization(axis)(x, *vectors)
+
+
+x = Input("x", typed((2, 4, 5, 6)))()
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("bias", [False, True])
+def test_batch_normalization_moves_into_the_convolution(groups: int, bias: bool) -> None:
+    graph = Graph({"y": Relu()(normalized(conv(x, groups, bias)) + x)})
+    made = absorbed(graph)
+    assert remaining(made) == ["Conv", "Add", "Add", "Relu"]
+    same(graph, made)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("rows", [(3,), (2, 3)])
+def test_batch_normalization_moves_into_the_matrix_product(transposed: bool, rows: tuple[int, ...]) -> None:
+    a = Input("a", typed((*rows, 4)))()
+    w = state("w", 5, 4) if transposed else state("w", 4, 5)
+    graph = Graph({"y": normalized(MatMul(transpose_b=transposed)(a, w) + state("b", 5), axis=len(rows))})
+    made = absorbed(graph)
+    assert remaining(made) == ["MatMul", "Add"]
+    same(graph, made)
+
+
+def test_a_scalar_moves_too() -> None:
+    graph = Graph({"y": conv(x) * 3.0 + 1.0})
+    made = absorbed(graph)
+    assert remaining(made) == ["Conv", "Add"]
+    same(graph, made)
+
+
+def test_what_is_trained_or_read_elsewhere_or_differs_within_a_channel_stays() -> None:
+    y = conv(x, bias=False)
+    s = reshape_to(state("s", 4), (4, 1, 1))
+    new = state("w", 4, 4, 3, 3) * 0.5
+    image = state("image", 5, 6)
+    moving = Input("moving", typed((4, 1, 1)))()
+    for graph in (
+        Graph({"y": y * s}, {"w": new}),  # the weights change at each step: nothing would be won
+        Graph({"y": y * s}, {"s": state("s", 4) * 0.5}),
+        Graph({"y": y * s, "z": y}),  # the convolution would be computed twice
+        Graph({"y": y * s, "z": Relu()(y)}),
+        Graph({"y": y * image}),
+        Graph({"y": y * moving}),
+        Graph({"y": Relu()(y) * s}),
+        Graph({"y": (y + x) * s}),  # x · s would be one operation more
+    ):
+        made = absorbed(graph)
+        assert remaining(made) == remaining(graph)
+        assert made.outputs == graph.outputs

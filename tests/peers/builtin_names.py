@@ -1,0 +1,20 @@
+"""Every name that Keras defines for a loss, a metric, a layer and the like, and the class or function behind it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+MODULES = ("losses", "metrics", "activations", "initializers", "regularizers", "constraints")
+
+
+def builtin_names(keras: Any) -> dict[str, np.ndarray]:
+    """For each module, rows of an exported name and the `__name__` of its class or function."""
+    layers = {name: one for name, one in vars(keras.layers).items() if isinstance(one, type)}
+    found = {"layers": np.array(sorted({*layers, *(one.__name__ for one in layers.values())}))}
+    for module in MODULES:
+        objects = import_module(f"keras.src.{module}").ALL_OBJECTS_DICT
+        found[module] = np.array([[name, objects[name].__name__] for name in sorted(objects)])
+    return found

@@ -1,0 +1,205 @@
+"""Compare imported random Keras models with Keras: their outputs, losses and metrics, and next training step."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from netspec.compile import LEARNING_RATE, STEP, Compiler, ProgramKind
+from netspec.errors import NetspecError
+from netspec.exchange.formats.keras.names import to_keras, variables
+from netspec.exchange.importing import import_model, import_weights
+from netspec.exchange.interface import Imported, Target
+from netspec.exchange.match_weights import match_weights, renamed
+from netspec.schema.load import load_net, load_train
+from netspec.schema.yaml.reader import parse_yaml
+from netspec.tools.import_model import with_valid_training
+from netspec.training.model import Model, assign_arrays, load
+from tests.peers.random_training import ACCURACIES, batch
+
+TOLERANCE = {"rtol": 2e-3, "atol": 2e-4}
+"""float32 on both sides, sums in another order, exponentials of exponentials."""
+UNKNOWABLE = ("MeanSquaredError", "Huber", "Poisson", "AUC", "Recall")
+"""Names that HDF5 files cannot attribute: a user's function `mse`, or class `Huber`, is taken for Keras's there."""
+CONSTANTS = ("Scale", "Bias")
+"""Layers whose values, if they are not trained, are in the model's configuration, not among its weights."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Result for one file: `agree`, `refused` by netspec, `unwritten` by Keras, or `wrong`, and the reason."""
+
+    number: int
+    file: str
+    kind: str
+    reason: str = ""
+
+
+def verdicts(folder: Path, number: int) -> Iterator[Verdict]:
+    """The verdict on each file of a model."""
+    told = json.loads((folder / f"{number}.json").read_text(encoding="utf-8"))
+    if "refused" in told:
+        yield Verdict(number, "", "unwritten", _shortened(told["refused"]))
+        return
+    imported: Imported | None = None
+    for file, refused in told["files"].items():
+        verdict = partial(Verdict, number, file)
+        if refused:
+            yield verdict("unwritten", _shortened(refused))
+            continue
+        try:
+            if file == "weights.h5":
+                if imported is None:
+                    continue
+                reason = _weights(folder / f"{number}.{file}", imported)
+            else:
+                found = with_valid_training(import_model(folder / f"{number}.{file}"))
+                imported = found
+                with np.load(folder / f"{number}.npz") as answers:
+                    reason = _difference(found, dict(answers), told, file)
+        except NetspecError as error:
+            yield verdict("refused", _shortened(re.sub(r"[^ ]*/[^ ]*: ", "", error.summary)))
+        except Exception as error:  # no user should see any of these
+            yield verdict("wrong", f"{type(error).__name__}: {error}"[:300])
+        else:
+            yield verdict("wrong" if reason else "agree", reason)
+
+
+def _shortened(text: str) -> str:
+    """A message without the names and numbers that differ from model to model."""
+    return " ".join(re.sub(r"`[^`]*`|'[^']*'|<.*?>|\d+", "…", text).split())[:110]
+
+
+def _model(found: Imported) -> Model:
+    net = parse_yaml(found.net, "net.yaml")
+    model = load(load_net(net), device="reference")
+    assign_arrays(model.compiler, found.arrays, source="the file")
+    return model
+
+
+def _weights(path: Path, imported: Imported) -> str:
+    """How a weights file, loaded into the net, differs from the weights of the model file; empty if it doesn't."""
+    model = _model(imported)
+    target = Target(model.spec, model.compiler.types("parameter", "statistic"), partial(renamed, {}))
+    arrays = import_weights(path, target)
+    types = {layer.name: getattr(layer, "type", "") for layer in model.spec.layers}
+    constants = {name for name in imported.arrays if types.get(name.rpartition("/")[0]) in CONSTANTS}
+    arrays |= {name: imported.arrays[name] for name in constants - arrays.keys()}
+    arrays = match_weights(target.states, arrays, source="the file").arrays
+    for name, array in imported.arrays.items():
+        if not np.array_equal(arrays[name], array, equal_nan=True):
+            return f"the weights `{name}` differ"
+    return ""
+
+
+def _difference(found: Imported, answers: Mapping[str, np.ndarray], told: Mapping[str, Any], file: str) -> str:
+    """How the net differs from the model; empty if it doesn't."""
+    reason = _outputs(_model(found), found, answers) or _judged(found, told["types"], file)
+    if reason:
+        return reason
+    if file in told.get("stateless", ()):  # Keras 2 writes no states of a `legacy` optimizer into a `.keras` file
+        return ""
+    if any(key.startswith("after_") for key in answers):
+        return _next_step(found, answers)
+    if found.train:
+        _training(found).program(ProgramKind.TRAIN, 2)
+    return ""
+
+
+def _outputs(model: Model, found: Imported, answers: Mapping[str, np.ndarray]) -> str:
+    turned = dict(re.findall(r"the (?:input|output) `(.+?)` is .*?; in Keras it was (\[.*?\])", "\n".join(found.notes)))
+    given = {key[3:]: one for key, one in answers.items() if key.startswith("in_")}
+    given = {name: one for name, one in given.items() if name in model.spec.inputs}
+    shapes = {name: tuple(model.spec.inputs[name].shape) for name in given}
+    ways = [[one for one in _orders(array, name in turned) if one.shape[1:] == shapes[name]]
+            for name, array in given.items()]  # fmt: skip
+    differences = []
+    for feeds in product(*ways):
+        got = [np.asarray(one) for one in dict(model.predict(dict(zip(given, feeds, strict=True)))).values()]
+        expected = [answers[f"out_{index}"] for index in range(len(got))]
+        if f"out_{len(got)}" in answers:
+            return "there are fewer outputs"
+        worst = max(_distance(one, other) for one, other in zip(got, expected, strict=True))
+        if worst <= 1:
+            return ""
+        differences.append(worst)
+    return f"outputs differ by {min(differences, default=np.inf):.3g} times the tolerance"
+
+
+def _orders(array: np.ndarray, turned: bool) -> list[np.ndarray]:
+    """The axis orders that an array of Keras may have in netspec."""
+    axes = [axis for axis in (1, 2) if axis < array.ndim - 1]
+    return [array, *(np.moveaxis(array, -1, axis) for axis in axes if turned)] if array.ndim > 2 else [array]
+
+
+def _distance(got: np.ndarray, expected: np.ndarray) -> float:
+    """Largest difference in units of the tolerance, in the best order of axes."""
+    found = []
+    for one in _orders(expected, True):
+        if one.shape == got.shape:
+            same = (got == one) | (np.isnan(got) & np.isnan(one))
+            with np.errstate(invalid="ignore"):
+                apart = np.abs(got - one) / (TOLERANCE["atol"] + TOLERANCE["rtol"] * np.abs(one))
+            found.append(float(np.where(same, 0, np.nan_to_num(apart, nan=np.inf)).max(initial=0)))
+    return min(found, default=np.inf)
+
+
+def _judged(found: Imported, types: list[str] | None, file: str) -> str:
+    """Losses and metrics that differ from those that the model was compiled with, without a note."""
+    assert found.draft is not None
+    given = Counter(types or ())
+    for one in (*found.draft.losses, *found.draft.metrics):
+        name = "accuracy" if one["type"] in ACCURACIES and not given[one["type"]] else one["type"]
+        if not given[name] and not (file == "h5" and name in UNKNOWABLE):
+            return f"{name} is none of {types}"
+        given[name] -= 1
+    left = sum(bool(re.match(r"the (loss|metric) .* is left out", note)) for note in found.notes)
+    return "" if not +given or left else f"{list(+given)} are missing without a note"
+
+
+def _training(found: Imported) -> Compiler:
+    tree = parse_yaml(found.train, "train.yaml")
+    tree["net"] = parse_yaml(found.net, "net.yaml")
+    spec = load_train(tree)
+    solver: Any = spec.solver
+    return Compiler(spec.net, solver=solver, device="reference", loop=spec.train)
+
+
+def _next_step(found: Imported, answers: Mapping[str, np.ndarray]) -> str:
+    """How the weights after the next step differ."""
+    if not found.train:
+        is_noted = any("since netspec does not support it" in note for note in found.notes)
+        return "" if is_noted else f"no training: {found.notes}"
+    compiler = _training(found)
+    states = found.arrays | found.slots
+    if found.step and set(compiler.names("parameter", "statistic", "slot")) != set(states):
+        return f"the states of the optimizer are missing: {found.notes}"
+    for key, array in states.items():
+        compiler.states.assign(key, array)
+    images, labels = batch(9)
+    tree = parse_yaml(found.train, "train.yaml")
+    tree["net"] = parse_yaml(found.net, "net.yaml")
+    solver: Any = load_train(tree).solver
+    rate = np.array(solver.learning_rate.value(found.step, 1000), np.float32)
+    feeds = {"image": np.moveaxis(images, -1, 1), "target": labels, LEARNING_RATE: rate}
+    compiler.program(ProgramKind.TRAIN, len(images))({**feeds, STEP: np.array(found.step + 1.0)})
+    for layer in compiler.spec.layers:
+        own = [key.partition("/")[2] for key in found.arrays if key.startswith(f"{layer.name}/")]
+        for one in variables(layer, own):
+            expected = answers[f"after_{layer.name}/{one.name}"]
+            got = to_keras(np.asarray(compiler.states[f"{layer.name}/{one.state}"]), one)
+            if layer.name == "classes" and one.state == "kernel":  # (C, H, W) rows here, (H, W, C) there
+                got = got.reshape(3, 3, 2, 4).transpose(1, 2, 0, 3).reshape(18, 4)
+            if not np.allclose(got, expected, rtol=1e-3, atol=2e-5):
+                apart = np.abs(got - expected).max()
+                return f"`{layer.name}/{one.state}` differs by {apart:.3g} after step {found.step + 1} of {solver!r}"
+    return ""

@@ -1,0 +1,17 @@
+"""Impossibly large sizes are refused before anything large is computed, for every layer and field."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.registry.extreme_sizes import failures
+
+
+@pytest.mark.slow
+def test_every_layer_is_planned_or_refused_at_extreme_sizes() -> None:
+    """The first sample of each class with one extreme value; all samples and values: the module's own command."""
+    totals: Counter[str] = Counter()
+    assert list(failures(["--samples=1", "--extremes", "2147483647"], totals)) == []
+    assert min(totals["accepted"], totals["refused"]) > 100

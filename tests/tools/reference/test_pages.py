@@ -1,0 +1,77 @@
+"""The pages of the reference: every class has its place, links lead somewhere, old pages go."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from netspec.schema.specs.kinds import REGISTRIES
+from netspec.tools.reference import pages, write_pages
+
+
+@cache
+def made() -> dict[str, str]:
+    return pages("netspec.")
+
+
+def test_every_class_has_a_heading_on_one_page():
+    headings = [line for text in made().values() for line in text.splitlines() if line.startswith("## ")]
+    for registry in REGISTRIES.values():
+        for cls in registry:
+            if cls.__module__.startswith("netspec."):
+                assert f"## {cls.model_fields[registry.tag].default}" in headings
+
+
+def test_links_lead_to_pages_and_headings():
+    for path, text in made().items():
+        for address in re.findall(r"\]\(([^)]*)\)", text):
+            page, _, heading = address.partition("#")
+            target = PurePosixPath(path).parent / page
+            name = "/".join(part for part in _resolved(target))
+            if name.startswith("guide/"):
+                continue
+            assert name in made(), f"{path}: {address}"
+            anchors = {line[3:].lower() for line in made()[name].splitlines() if line.startswith("## ")}
+            assert not heading or heading in anchors, f"{path}: {address}"
+
+
+def _resolved(path: PurePosixPath) -> list[str]:
+    parts: list[str] = []
+    for part in path.parts:
+        if part == ".." and parts:
+            parts.pop()
+        elif part != "..":
+            parts.append(part)
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("page", "line"),
+    [
+        ("README.md", "- [`train.yaml`](train.md): A training: which net, on what data, how."),
+        ("layers/core.md", "| `units: 4` | (3, 5) | (3, 4) | `kernel` (5, 4), `bias` (4) |"),
+        ("layers/core.md", "  - {name: example, type: Dense, units: 4}"),
+        ("layers/shape.md", "| `sections: [1, 4], axis: -1` | (2, 2, 5) | `0` (2, 2, 1), `1` (2, 2, 4) |"),
+        ("layers/core.md", "ONNX: `Identity`."),
+        ("regularizers.md", "  - {type: Dense, units: 4, kernel_regularizer: L2}"),
+        ("solvers.md", "solver: {type: SGD, learning_rate: 0.1, weight_decay: 0.01}"),
+        ("train.md", "## `train`"),
+    ],
+)  # fmt: skip
+def test_what_stands_on_a_page(page: str, line: str):
+    assert line in made()[page].splitlines()
+
+
+def test_pages_of_before_go_and_other_files_stay(tmp_path: Path):
+    old, own = tmp_path / "layers" / "gone.md", tmp_path / "own.md"
+    old.parent.mkdir()
+    old.write_text(made()["solvers.md"], encoding="utf-8")
+    own.write_text("# Mine\n", encoding="utf-8")
+    count = write_pages(tmp_path)
+    assert not old.exists()
+    assert own.exists()
+    assert len(list(tmp_path.rglob("*.md"))) == count + 1
+    assert (tmp_path / "solvers.md").read_text(encoding="utf-8") == made()["solvers.md"]

@@ -1,0 +1,99 @@
+"""The Python interface: the public names, what they accept, and the words of their errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+
+import netspec
+from netspec.errors import in_python
+
+NET = {
+    "netspec": 1,
+    "name": "blobs",
+    "inputs": {"x": {"shape": [3]}},
+    "layers": [{"name": "logits", "type": "Dense", "units": 2}],
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a net file, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.yaml").write_text(yaml.safe_dump(NET, sort_keys=False))
+    return tmp_path
+
+
+def test_importing_the_package_loads_nothing_else():
+    code = "import netspec, sys; print(*(name for name in sys.modules if name.startswith('netspec.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("name", netspec.__all__)
+def test_every_public_name_is_documented(name):
+    value = getattr(netspec, name)
+    assert value.__doc__
+    assert name in dir(netspec)
+
+
+def test_functions_take_files_and_mappings(folder):
+    assert netspec.check("net.yaml").parameters == 8
+    assert netspec.check(NET).layers == 1
+    assert netspec.plan("net.yaml", batch_size=4).costs.layers[0].output_shape == (4, 2)
+    assert netspec.time("net.yaml", steps=1, device="reference").solver is None
+    assert "lenet_mnist" in [model.name for model in netspec.zoo()]
+
+
+def test_a_model_is_loaded_from_what_describes_it(folder):
+    model = netspec.load("net.yaml", device="reference")
+    (folder / "run").mkdir()
+    (folder / "run" / "net.yaml").write_text((folder / "net.yaml").read_text())
+    model.save_weights(folder / "run" / "weights.h5")
+    model.save_weights("own.h5")
+    samples = {"x": np.ones((2, 3), "float32")}
+    expected = model.predict(samples)["logits"]
+    exported = netspec.export("run", "model.onnx")
+    assert (exported.format, exported.parameters) == ("onnx", 8)
+    for source in ("run", "own.h5", "model.onnx"):
+        loaded = netspec.load(source, device="reference")
+        np.testing.assert_allclose(loaded.predict(samples)["logits"], expected, rtol=1e-6)
+    assert netspec.predict("run", samples, device="reference").outputs["logits"].shape == (2, 2)
+    assert netspec.diff("run", "own.h5").same
+    converted = netspec.convert("model.onnx", "again.safetensors")
+    assert converted.files[0].exists()
+    imported = netspec.import_model("model.onnx", "imported")
+    assert (imported.layers, imported.weights) == (1, imported.folder / "weights.h5")
+
+
+def test_errors_speak_of_arguments(folder):
+    with pytest.raises(netspec.InputError) as error:
+        netspec.export("net.yaml", "model.onnx")
+    assert "`weights` is missing" in str(error.value)
+    assert "--weights is missing" in error.value.render()
+    with pytest.raises(netspec.InputError, match="`batch_size` must be 1 or more"):
+        netspec.plan("net.yaml", batch_size=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "to go on: netspec train runs/x/spec.yaml --resume",
+            'to go on: netspec.train("runs/x/spec.yaml", resume=True)',
+        ),
+        ("`netspec import FILE --net net.yaml` reads it", '`netspec.import_model("FILE", net="net.yaml")` reads it'),
+        ("go on with it by --resume", "go on with it by `resume`"),
+        ("`--device cpu` computes without a GPU", '`device="cpu"` computes without a GPU'),
+        ("say `--shape data=3,224,224`", 'say `shapes={"data": (3,224,224,)}`'),
+        ("expected: --batch-size 4 or more", "expected: `batch_size` 4 or more"),
+        ("`netspec plan --kernels` lists them", "`netspec plan --kernels` lists them"),
+        ("`docker run --shm-size 4g`", "`docker run --shm-size 4g`"),
+    ],
+)
+def test_options_become_arguments(text, expected):
+    assert in_python(text) == expected

@@ -1,0 +1,144 @@
+"""What an evaluation decides and what it cannot spoil: the best weights, failures, losses that are not finite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.errors import InputError, RunError
+from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
+from netspec.schema.plain_json import json_text
+from netspec.training import loop
+from netspec.training.callbacks import weights
+from netspec.training.evaluation import Evaluation
+from netspec.training.events import Event
+
+Make = Callable[..., dict[str, Any]]
+
+
+def told_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> list[bytes]:
+    """Lets evaluations find these losses, one after the other; the weights of each are kept in the list given back."""
+    kept: list[bytes] = []
+
+    def evaluate(compiler: Any, loader: Any, session: Any) -> Evaluation:
+        kept.append(compiler.states["logits/kernel"].tobytes())
+        return Evaluation(57, losses[len(kept) - 1], {"accuracy": 0.5})
+
+    monkeypatch.setattr(loop, "evaluate", evaluate)
+    return kept
+
+
+def strict(folder: Path) -> list[Event]:
+    """The log's events, by the letter of the JSON standard, which has no NaN."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    return [json.loads(line, parse_constant=refuse) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("losses", "best"),
+    [([3, 1, 2, 4, 5], 1), ([1, 2, 3, 4, 5], 0), ([5, 4, 3, 2, 1], 4), ([2, 1, 1, 1, 1], 1),
+     ([nan, 3, 2, nan, 4], 2), ([-inf, inf, 3, nan, 4], 2)],
+)  # fmt: skip
+def test_the_best_weights_are_those_of_the_lowest_finite_loss(
+    spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, losses: list[float], best: int
+) -> None:
+    kept = told_losses(monkeypatch, losses)
+    run = netspec.train(spec(test_every=8, checkpoint_every=40), run_dir=tmp_path / "run")
+    assert len(kept) == 5
+    found = read_weights(run.run_dir / "best.h5")
+    assert found.meta["step"] == 8 * (best + 1)
+    assert found.arrays["logits/kernel"].tobytes() == kept[best]
+    progress = read_checkpoint(run.run_dir / "checkpoints" / "step-00000040.h5").progress
+    assert (progress["best_loss"], progress["best_step"]) == (losses[best], 8 * (best + 1))
+
+
+def test_the_best_so_far_is_remembered_by_a_resumed_run(
+    spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told_losses(monkeypatch, [2.0, 1.0, 3.0])
+    netspec.train(spec(max_steps=24, test_every=8), run_dir=tmp_path / "run")
+    told_losses(monkeypatch, [1.5, 1.25])
+    netspec.train(spec(test_every=8), run_dir=tmp_path / "run", resume=True)
+    assert read_weights(tmp_path / "run" / "best.h5").meta["step"] == 16
+
+
+def test_a_loss_that_is_never_finite_leaves_no_best(
+    spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told_losses(monkeypatch, [nan])
+    run = netspec.train(spec(test_every=0), run_dir=tmp_path / "run")
+    assert not (run.run_dir / "best.h5").exists()
+    *_, test, warning, _checkpoint, done = strict(run.run_dir)
+    assert test == {"event": "test", "step": 40, "samples": 57, "loss": None, "metrics": {"accuracy": 0.5},
+                    "non_finite": ["loss"], "seconds": test["seconds"]}  # fmt: skip
+    assert warning["event"] == "warning"
+    assert warning["message"] == "not finite (nan or infinite) on the test data: loss"
+    assert done["test"]["loss"] is None
+    assert "test loss nan accuracy 0.50000 over 57 samples (not finite)" in (run.run_dir / "log.txt").read_text()
+    again = netspec.train(spec(test_every=0), run_dir=tmp_path / "run", resume=True)  # from JSON, where it is null
+    assert again.test is not None
+    assert again.test.non_finite == ["loss"]
+
+
+@pytest.mark.parametrize("checkpoint_every", [0, 8])
+def test_a_bad_test_sample_loses_nothing_of_the_epoch(
+    spec: Make, points: Path, tmp_path: Path, checkpoint_every: int
+) -> None:
+    timing = {"test_every": 8, "checkpoint_every": checkpoint_every}
+    whole = netspec.train(spec(**timing), run_dir=tmp_path / "whole")
+    arrays = dict(np.load(points / "test.npz"))
+    np.savez(points / "test.npz", x=arrays["x"], label=np.where(np.arange(57) == 40, 7, arrays["label"]))
+    with pytest.raises(InputError, match="sample 40"):
+        netspec.train(spec(**timing), run_dir=tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000008.h5"]
+    np.savez(points / "test.npz", **arrays)
+    rest = netspec.train(spec(**timing), run_dir=tmp_path / "run", resume=True)
+    assert rest.test == whole.test
+    tests = [[one for one in strict(run.run_dir) if one["event"] == "test"] for run in (whole, rest)]
+    figures = [[(one["step"], one["loss"], one["metrics"]) for one in of_run] for of_run in tests]
+    assert figures[0] == figures[1]  # the one that failed is made up for
+    for name in ("weights.h5", "best.h5"):
+        one, other = (read_weights(run.run_dir / name) for run in (whole, rest))
+        assert {key: array.tobytes() for key, array in one.arrays.items()} == {
+            key: array.tobytes() for key, array in other.arrays.items()
+        }
+        assert one.meta["step"] == other.meta["step"]
+
+
+def test_a_bad_training_sample_loses_nothing_of_the_steps_before(spec: Make, points: Path, tmp_path: Path) -> None:
+    arrays = dict(np.load(points / "train.npz"))
+    bad = np.where(np.arange(230) == 100, 9, arrays["label"])
+    np.savez(points / "train.npz", x=arrays["x"], label=bad)
+    in_order = spec(checkpoint_every=0)
+    in_order["data"]["train"]["shuffle"] = False
+    with pytest.raises(InputError, match="sample 100"):
+        netspec.train(in_order, run_dir=tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000003.h5"]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_what_is_told(
+    spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise RunError("cannot write it", got="No space left on device")
+
+    monkeypatch.setattr(weights, "write_checkpoint", full)
+    with pytest.raises(RunError, match="cannot write it"):
+        netspec.train(spec(checkpoint_every=8), run_dir=tmp_path / "run")
+
+
+def test_evaluations_survive_json() -> None:
+    found = Evaluation(3, nan, {"a": inf, "b": 0.5})
+    again = Evaluation.from_json(json.loads(json_text(found.as_json())))
+    assert again.non_finite == found.non_finite == ["loss", "a"]
+    assert Evaluation.from_json(Evaluation(3, None, {"b": 0.5}).as_json()) == Evaluation(3, None, {"b": 0.5})

@@ -1,0 +1,43 @@
+"""The log of a run as files."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from netspec.distributed.strategies.all_reduce import AllReduce
+from netspec.distributed.strategies.pipeline import Pipeline
+from netspec.distributed.strategies.top_k import TopK
+from netspec.training.events import LogFiles, format_event
+
+
+def test_the_log_takes_names_of_files_that_are_not_text(tmp_path):
+    name = "image " + os.fsdecode(b"a-\xff.png")
+    with LogFiles(tmp_path) as log:
+        log({"event": "skipped", "split": "train", "epoch": 1, "samples": 1, "examples": [name]})
+    (line,) = (tmp_path / "log.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(line)["examples"] == [name]
+    assert r"a-\udcff.png" in (tmp_path / "log.txt").read_text("utf-8")
+
+
+def test_the_first_line_of_several_workers_names_the_strategy_and_its_settings():
+    facts = {
+        "event": "start", "name": "n", "parameters": 2, "samples": 8, "batch_size": 4, "steps": 3, "step": 0,
+        "device": "cpu", "precision": "float32",
+    }  # fmt: skip
+    assert format_event(facts) == "n: 2 parameters, 8 samples, batch 4, 3 steps on cpu"
+    several = {**facts, "split": [2, 2], "by_host": False}
+    for given, told in (
+        (TopK(density=0.5), "by top_k: bucket 4194304, first_bucket 262144, density 0.5, "),
+        (AllReduce(), "by all_reduce: bucket 4194304, first_bucket 262144, reduce_in float32, hierarchical false, "),
+    ):
+        assert told in format_event({**several, "parallel": given.model_dump()})
+        assert "heartbeat" not in format_event({**several, "parallel": given.model_dump()})
+
+
+def test_the_first_line_of_a_pipeline_names_its_stages():
+    facts = {
+        "event": "start", "name": "n", "parameters": 2, "samples": 48, "batch_size": 24, "steps": 3, "step": 0,
+        "device": "cpu", "precision": "float32", "workers": 3, "parallel": Pipeline(micro_batches=6).model_dump(),
+    }  # fmt: skip
+    assert "batch 24 through 3 stages, micro-batches: 6, 3 steps on cpu, by pipeline" in format_event(facts)

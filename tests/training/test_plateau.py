@@ -1,0 +1,42 @@
+"""A rate that falls when evaluations find nothing better, in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import netspec
+from netspec.exchange.formats.native.hdf5 import read_weights
+from netspec.training.events import Event
+
+Make = Callable[..., dict[str, Any]]
+
+
+def watched(spec: Make, **loop: Any) -> dict[str, Any]:
+    """Two evaluations without a loss less by 0.1 halve the rate; there are none of a test so small for long."""
+    made = spec(test_every=3, log_every=1, **loop)
+    plateau = {"type": "ReduceLROnPlateau", "schedule": 0.01, "factor": 0.5, "patience": 2, "threshold": 0.1}
+    return {**made, "solver": {**made["solver"], "learning_rate": plateau}}
+
+
+def rates(events: list[Event]) -> dict[int, float]:
+    return {event["step"]: event["learning_rate"] for event in events if event["event"] == "log"}
+
+
+def test_a_resumed_run_reduces_where_the_whole_one_does(spec: Make, tmp_path: Path) -> None:
+    told: list[Event] = []
+    whole = netspec.train(watched(spec), run_dir=tmp_path / "whole", listeners=[told.append])
+    known = rates(told)
+    assert len(set(known.values())) >= 3, "two reductions"
+    changes = [step for step in known if step > 1 and known[step] != known[step - 1]]
+    assert all(step % 3 == 1 for step in changes), "the first step after an evaluation"
+    parts: list[Event] = []
+    for stop in (changes[0] - 2, changes[0] + 1, 40):  # before a reduction, between two evaluations, the end
+        run = netspec.train(
+            watched(spec, max_steps=stop), run_dir=tmp_path / "parts", resume=stop != changes[0] - 2,
+            listeners=[parts.append],
+        )  # fmt: skip
+    assert rates(parts) == known
+    first, second = read_weights(whole.weights).arrays, read_weights(run.weights).arrays
+    assert all((first[name] == second[name]).all() for name in first)

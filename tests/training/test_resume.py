@@ -1,0 +1,296 @@
+"""Going on with a run whose own files were lost or damaged."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.errors import InputError, RunError
+from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights, write_checkpoint
+from netspec.exchange.formats.native.safetensors import write_safetensors
+from netspec.schema.language.provenance import resolved_yaml
+from netspec.schema.load import load_net
+from netspec.training.events import Event
+from tests.training.conftest import NET
+
+Make = Callable[..., dict[str, Any]]
+
+
+def same(one: Path, other: Path) -> bool:
+    """Whether two weights files hold the same numbers, bit for bit."""
+    first, second = read_weights(one).arrays, read_weights(other).arrays
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(bytes(content))
+
+
+def test_without_the_spec_file_the_checkpoint_says_what_may_not_change(spec: Make, tmp_path: Path) -> None:
+    run = netspec.train(spec(), run_dir=tmp_path / "run")
+    (run.run_dir / "spec.yaml").unlink()
+    other = spec()
+    other["data"]["train"]["batch_size"] = 16
+    other["train"]["seed"] = 4
+    with pytest.raises(InputError) as caught:
+        netspec.train(other, run_dir=run.run_dir, resume=True)
+    assert {problem.path for problem in caught.value.problems} == {"data.train.batch_size", "train.seed"}
+    again = netspec.train(spec(), run_dir=run.run_dir, resume=True)
+    assert again.test == run.test
+    assert (run.run_dir / "spec.yaml").exists()
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_not_begun_anew_in_silence(spec: Make, tmp_path: Path) -> None:
+    run = netspec.train(spec(checkpoint_every=20), run_dir=tmp_path / "run")
+    saved = sorted((run.run_dir / "checkpoints").iterdir())
+    assert len(saved) == 2
+    for path in saved:
+        damage(path)
+    with pytest.raises(InputError, match=r"no checkpoint in .* can be read") as caught:
+        netspec.train(spec(checkpoint_every=20), run_dir=run.run_dir, resume=True)
+    (problem,) = caught.value.problems
+    assert all(str(path) in str(problem.got) for path in saved)
+    assert f"--weights {run.weights}" in str(problem.hint)
+
+
+def test_a_run_whose_checkpoints_were_removed_is_not_begun_anew(
+    spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = netspec.train(spec(max_steps=2)), netspec.train(spec(max_steps=2))
+    shutil.rmtree(first.run_dir / "checkpoints")
+    with pytest.raises(InputError, match="there is no checkpoint in runs/small/checkpoints, though") as caught:
+        netspec.train(first.run_dir / "spec.yaml", resume=True)
+    assert f"--weights {first.weights}" in str(caught.value.problems[0].hint)
+    first.weights.unlink()  # the log tells too
+    with pytest.raises(InputError, match="there is no checkpoint in runs/small/checkpoints, though"):
+        netspec.train(first.run_dir / "spec.yaml", resume=True)
+    # A run that never came to a checkpoint begins again.
+    lines = [line for line in first.log.read_text().splitlines(keepends=True) if '"checkpoint"' not in line]
+    first.log.write_text("".join(lines))
+    told: list[Event] = []
+    assert netspec.train(first.run_dir / "spec.yaml", resume=True, listeners=[told.append]).run_dir == first.run_dir
+    assert any("there is no checkpoint yet" in one.get("message", "") for one in told)
+    assert sorted(Path("runs").iterdir()) == [first.run_dir, second.run_dir]
+
+
+def edit(path: Path, old: str, new: str) -> int:
+    """Write another text in the place of one that a file has once; the line."""
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    return text[: text.index(old)].count("\n") + 1
+
+
+def test_an_edited_spec_of_the_run_changes_no_course(spec: Make, tmp_path: Path) -> None:
+    made = spec(max_steps=10)
+    made["net"] = NET | {"layers": [{**NET["layers"][0], "units": 17}, *NET["layers"][1:]]}
+    run = netspec.train(made, run_dir=tmp_path / "run")
+    own = run.run_dir / "spec.yaml"
+    kept = own.read_text()
+    lines = {
+        "data.train.batch_size": edit(own, "batch_size: 32", "batch_size: 16"),
+        "solver.learning_rate.initial": edit(own, "initial: 0.01", "initial: 0.001"),
+        "net.layers.fc1.units": edit(own, "units: 17", "units: 18"),
+    }
+    with pytest.raises(InputError) as caught:
+        netspec.train(own, resume=True, **{"train.max_steps": 12})
+    found = {problem.path: problem for problem in caught.value.problems}
+    assert found.keys() == lines.keys()
+    for path, problem in found.items():
+        assert problem.location is not None
+        assert (problem.location.file, problem.location.line) == (str(own), lines[path])
+        assert problem.hint == "write back what it was; or start a new run with --weights"
+    own.write_text(kept)
+    edit(own, "max_steps: 10", "max_steps: 12")
+    told: list[Event] = []
+    assert netspec.train(own, resume=True, listeners=[told.append]).steps == 12
+    assert {"event": "warning", "message": "changed since the run began: train.max_steps: 10 → 12"} in told
+
+
+def test_the_training_data_may_have_moved(spec: Make, points: Path, tmp_path: Path) -> None:
+    run = netspec.train(spec(max_steps=5), run_dir=tmp_path / "run")
+    (points / "train.npz").rename(points / "moved.npz")
+    moved = {"data.train.path": str(points / "moved.npz"), "train.max_steps": 6}
+    assert netspec.train(run.run_dir / "spec.yaml", resume=True, **moved).steps == 6
+
+
+def test_a_resumed_run_keeps_the_origins_of_its_values(spec: Make, tmp_path: Path) -> None:
+    made = spec(max_steps=4)
+    net, given = tmp_path / "net.yaml", tmp_path / "train.yaml"
+    net.write_text(resolved_yaml(load_net(made["net"])))
+    given.write_text(json.dumps({**made, "net": "net.yaml"}, indent=1))
+    run = netspec.train(given, run_dir=tmp_path / "run")
+    own, kept = run.run_dir / "spec.yaml", (run.run_dir / "spec.yaml").read_text()
+    assert f"# {given}:" in kept
+    netspec.train(own, resume=True)
+    assert own.read_text() == kept
+    line = edit(own, "log_every: 10 ", "log_every: 11 ")
+    netspec.train(own, resume=True, **{"train.max_steps": 5})
+    now = dict(re.split(" +# (?=[^#]*$)", text.strip()) for text in own.read_text().splitlines())
+    assert now["log_every: 11"] == f"{own}:{line}"
+    assert now["max_steps: 5"] == "python"
+    assert now["seed: 3"].startswith(f"{given}:")
+
+
+@pytest.mark.parametrize("removed", ["run", "run/checkpoints"])
+def test_a_run_directory_that_is_removed_is_made_again(spec: Make, tmp_path: Path, removed: str) -> None:
+    told: list[Event] = []
+
+    def remove(event: Event) -> None:
+        told.append(event)
+        if event["event"] == "log" and event["step"] == 10:
+            shutil.rmtree(tmp_path / removed)
+
+    run = netspec.train(spec(max_steps=20, checkpoint_every=0), run_dir=tmp_path / "run", listeners=[remove])
+    (warning,) = [one["message"] for one in told if one["event"] == "warning"]
+    assert warning.startswith(f"{tmp_path / removed} was removed during the training")
+    assert read_weights(run.weights).meta["step"] == 20
+    assert json.loads(run.log.read_text().splitlines()[-1])["event"] == "done"
+    assert netspec.train(run.run_dir / "spec.yaml", resume=True).steps == 20
+
+
+def test_a_run_directory_that_cannot_be_made_again_fails_the_run(spec: Make, tmp_path: Path) -> None:
+    def replace(event: Event) -> None:
+        if event["event"] == "log" and event["step"] == 10:
+            shutil.rmtree(tmp_path / "run")
+            (tmp_path / "run").write_text("a file")
+
+    with pytest.raises(RunError, match="cannot make the run directory"):
+        netspec.train(spec(max_steps=20), run_dir=tmp_path / "run", listeners=[replace])
+
+
+def test_a_torn_last_line_of_the_log_spoils_no_other(spec: Make, tmp_path: Path) -> None:
+    run = netspec.train(spec(max_steps=10), run_dir=tmp_path / "run")
+    whole = run.log.read_text()
+    for name in ("log.jsonl", "log.txt"):
+        path = run.run_dir / name
+        path.write_text(path.read_text()[:-9])
+    netspec.train(spec(max_steps=20), run_dir=tmp_path / "run", resume=True)
+    lines = run.log.read_text().splitlines()
+    torn = len(whole.splitlines()) - 1
+    assert whole.splitlines()[torn].startswith(lines[torn])
+    assert [json.loads(line)["event"] for line in lines[:torn] + lines[torn + 1 :]][-1] == "done"
+    assert (run.run_dir / "log.txt").read_text().splitlines()[torn + 1].startswith("warning: changed since")
+
+
+def test_what_a_killed_writer_left_is_removed_at_the_start(spec: Make, tmp_path: Path) -> None:
+    run = netspec.train(spec(max_steps=10), run_dir=tmp_path / "run")
+    left = [
+        run.run_dir / "checkpoints" / ".step-00000020.h5.0123456789ab.tmp",
+        run.run_dir / ".best.h5.0123456789ab.tmp",
+    ]
+    for path in left:
+        path.write_bytes(b"half")
+    netspec.train(spec(max_steps=20), run_dir=run.run_dir, resume=True)
+    assert not any(path.exists() for path in left)
+
+
+def steady(spec: Make, steps: int) -> dict[str, Any]:
+    """A training whose rate does not depend on its length."""
+    made = spec(max_steps=steps)
+    made["solver"]["learning_rate"] = 0.01
+    return made
+
+
+def test_a_new_run_goes_on_from_the_checkpoint_of_another(spec: Make, tmp_path: Path) -> None:
+    whole = netspec.train(steady(spec, 20), run_dir=tmp_path / "whole")
+    half = netspec.train(steady(spec, 10), run_dir=tmp_path / "half")
+    checkpoint = max((half.run_dir / "checkpoints").iterdir())
+    rest = netspec.train(steady(spec, 20), run_dir=tmp_path / "rest", resume=checkpoint)
+    assert rest.steps == 20
+    assert same(rest.weights, whole.weights)
+    assert rest.test == whole.test
+
+
+def test_a_new_run_from_a_checkpoint_of_its_last_step_warns(spec: Make, tmp_path: Path) -> None:
+    half = netspec.train(steady(spec, 10), run_dir=tmp_path / "half")
+    checkpoint = max((half.run_dir / "checkpoints").iterdir())
+    for steps, warns in ((8, True), (10, True), (11, False)):
+        told: list[Event] = []
+        netspec.train(steady(spec, steps), run_dir=tmp_path / f"{steps}", resume=checkpoint, listeners=[told.append])
+        assert (
+            any("no step is left to train" in event["message"] for event in told if event["event"] == "warning")
+            == warns
+        )
+
+
+def test_a_checkpoint_without_a_place_in_the_data_goes_on_after_as_many_steps(spec: Make, tmp_path: Path) -> None:
+    """As `netspec import` writes them."""
+    whole = netspec.train(steady(spec, 20), run_dir=tmp_path / "whole")
+    half = netspec.train(steady(spec, 13), run_dir=tmp_path / "half")
+    path = max((half.run_dir / "checkpoints").iterdir())
+    found = read_checkpoint(path)
+    write_checkpoint(tmp_path / "other.h5", found.states, found.roles, {"step": 13}, found.spec)
+    rest = netspec.train(steady(spec, 20), run_dir=tmp_path / "rest", resume=str(tmp_path / "other.h5"))
+    assert same(rest.weights, whole.weights)
+
+
+def test_a_checkpoint_of_another_solver_is_refused_before_a_step(spec: Make, tmp_path: Path) -> None:
+    half = netspec.train(steady(spec, 10), run_dir=tmp_path / "half")
+    path = max((half.run_dir / "checkpoints").iterdir())
+    other = steady(spec, 20)
+    other["solver"] = {"type": "Adagrad"}
+    with pytest.raises(InputError, match="is of another net or solver"):
+        netspec.train(other, run_dir=tmp_path / "rest", resume=path)
+
+
+@pytest.mark.parametrize("first", [None, {"strategy": "all_reduce"}], ids=["none", "default"])
+def test_no_strategy_is_the_default_one(spec: Make, tmp_path: Path, first: Any) -> None:
+    run = netspec.train({**spec(max_steps=2), "parallel": first}, run_dir=tmp_path / "run")
+    other = None if first else {"strategy": "all_reduce", "heartbeat": 60}
+    netspec.train({**spec(max_steps=4), "parallel": other}, run_dir=run.run_dir, resume=True)
+    with pytest.raises(InputError) as caught:
+        netspec.train({**spec(max_steps=4), "parallel": {"strategy": "one_bit"}}, run_dir=run.run_dir, resume=True)
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.expected, problem.got) == ("parallel.strategy", "all_reduce", "one_bit")
+    assert f"--resume {run.run_dir}/checkpoints/step-00000004.h5" in str(problem.hint)
+    (run.run_dir / "spec.yaml").unlink()
+    with pytest.raises(InputError) as caught:
+        netspec.train({**spec(max_steps=4, seed=9)}, run_dir=run.run_dir, resume=True)
+    assert "spec.yaml" not in str(caught.value.problems[0].hint)
+
+
+def test_a_run_that_is_refused_its_checkpoint_leaves_nothing(spec: Make, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for folder in (tmp_path / "new" / "run", tmp_path / "mine"):
+        with pytest.raises(InputError):
+            netspec.train(spec(), run_dir=folder, resume=tmp_path / "none.h5")
+    assert not (tmp_path / "new").exists()
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_parameters_that_pytorch_has_not_trained_are_named_once(tmp_path: Path) -> None:
+    path = tmp_path / "training.safetensors"
+    arrays = {"out.weight": np.zeros((2, 3), np.float32), "out.bias": np.zeros(2, np.float32)}
+    state = {f"optimizer.state.out.bias.{name}": np.zeros(2, np.float32) for name in ("exp_avg", "exp_avg_sq")}
+    description = {"type": "Adam", "step": 0, "param_groups": [{"params": ["out.weight", "out.bias"]}]}
+    write_safetensors(path, arrays | state, {"optimizer": json.dumps(description)})
+    net = {
+        "netspec": 1,
+        "inputs": {"x": {"shape": [3]}, "y": {"shape": [2]}},
+        "layers": [{"name": "out", "type": "Dense", "units": 2}],
+        "losses": [{"type": "MeanSquaredError"}],
+    }
+    training = {
+        "netspec": 1,
+        "net": net,
+        "data": {"train": {"source": "python", "fields": ["x", "y"], "batch_size": 2}},
+        "solver": {"type": "Adam", "epsilon_mode": "bias_corrected"},
+        "train": {"max_steps": 2},
+    }
+    samples = {"train": {"x": np.zeros((4, 3), np.float32), "y": np.zeros((4, 2), np.float32)}}
+    with pytest.raises(InputError) as caught:
+        netspec.train(training, run_dir=tmp_path / "run", resume=path, samples=samples)
+    (problem,) = caught.value.problems
+    assert "has no state of `out.weight`, which it has not trained: set `trainable: false` for `out`" in problem.message

@@ -1,0 +1,397 @@
+"""A training from spec to run directory: what it writes, what it tells, and that nothing can change its course."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import netspec
+from netspec.errors import InputError, RunError
+from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
+from netspec.training import lock
+from netspec.training.events import Event
+from netspec.training.run import Interrupted
+
+Make = Callable[..., dict[str, Any]]
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    return dict(read_weights(folder / "weights.h5").arrays)
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+def events(folder: Path) -> list[Event]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def test_a_run_directory_holds_spec_log_checkpoints_and_weights(spec: Make, tmp_path: Path) -> None:
+    told: list[Event] = []
+    run = netspec.train(spec(checkpoint_every=15), run_dir=tmp_path / "run", listeners=[told.append])
+    written = {path.relative_to(run.run_dir).as_posix() for path in run.run_dir.rglob("*") if path.is_file()}
+    assert written == {
+        "spec.yaml", "lock", "log.jsonl", "log.txt", "weights.h5", "best.h5",
+        "checkpoints/step-00000030.h5", "checkpoints/step-00000040.h5",
+    }  # fmt: skip
+    assert run.steps == 40
+    assert run.test is not None
+    assert run.test.samples == 57
+    assert run.test.metrics["accuracy"] > 0.8
+    done = events(run.run_dir)[-1]
+    assert done["event"] == "done"
+    assert done["test"] == {"samples": 57, "loss": run.test.loss, "metrics": run.test.metrics}
+    assert [event for event in told if event["event"] != "progress"] == events(run.run_dir)
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(spec: Make, tmp_path: Path) -> None:
+    first, again, other = (
+        weights(netspec.train(spec(seed=seed), run_dir=tmp_path / name).run_dir)
+        for name, seed in (("a", 3), ("b", 3), ("c", 4))
+    )
+    assert same(first, again)
+    assert not same(first, other)
+
+
+def test_evaluation_and_logging_do_not_change_the_weights(spec: Make, tmp_path: Path) -> None:
+    plain = netspec.train(spec(test_every=0), run_dir=tmp_path / "a")
+    busy = netspec.train(spec(test_every=3, checkpoint_every=1, log_every=1), run_dir=tmp_path / "b")
+    assert same(weights(plain.run_dir), weights(busy.run_dir))
+
+
+@pytest.mark.parametrize("stop", [1, 7, 8, 15, 39])
+def test_a_resumed_run_reaches_bitwise_the_weights_of_an_uninterrupted_one(
+    spec: Make, tmp_path: Path, stop: int
+) -> None:
+    whole = netspec.train(spec(), run_dir=tmp_path / "whole")
+
+    def interrupt(event: Event) -> None:
+        if event["event"] == "log" and event["step"] == stop:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted) as caught:
+        netspec.train(spec(log_every=1), run_dir=tmp_path / "parts", listeners=[interrupt])
+    assert caught.value.step == stop
+    rest = netspec.train(spec(log_every=1), run_dir=tmp_path / "parts", resume=True)
+    assert rest.steps == 40
+    assert same(weights(whole.run_dir), weights(rest.run_dir))
+    one, other = (read_checkpoint(tmp_path / name / "checkpoints" / "step-00000040.h5") for name in ("whole", "parts"))
+    assert same(dict(one.states), dict(other.states))  # the solver's slots too
+
+
+def command(folder: Path, spec_file: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "netspec", "train", str(spec_file), "--run-dir", str(folder), *more]
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(spec: Make, tmp_path: Path) -> None:
+    spec_file = tmp_path / "train.yaml"
+    spec_file.write_text(
+        yaml.safe_dump(spec(max_steps=400, checkpoint_every=20, log_every=20, test_every=100), sort_keys=False)
+    )
+    whole = netspec.train(spec_file, run_dir=tmp_path / "whole")
+    folder = tmp_path / "killed"
+    process = subprocess.Popen(command(folder, spec_file), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    log = folder / "log.jsonl"
+    deadline = time.monotonic() + 60
+    while not (log.exists() and '"step": 100' in log.read_text()) and process.poll() is None:
+        assert time.monotonic() < deadline, "the run did not get to step 100 within a minute"
+        time.sleep(0.005)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
+    done = subprocess.run(
+        command(folder, folder / "spec.yaml", "--resume"), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert same(weights(whole.run_dir), weights(folder))
+    assert (whole.run_dir / "weights.h5").read_bytes() == (folder / "weights.h5").read_bytes()
+
+
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_saying_so(spec: Make, tmp_path: Path) -> None:
+    whole = netspec.train(spec(checkpoint_every=10), run_dir=tmp_path / "run")
+    before = weights(whole.run_dir)
+    newest = tmp_path / "run" / "checkpoints" / "step-00000040.h5"
+    damaged = bytearray(newest.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    newest.write_bytes(bytes(damaged))
+    told: list[Event] = []
+    netspec.train(spec(checkpoint_every=10), run_dir=tmp_path / "run", resume=True, listeners=[told.append])
+    assert same(before, weights(tmp_path / "run"))
+    start = next(event for event in told if event["event"] == "start")
+    assert start["step"] == 30
+    assert any("step-00000040.h5" in event["message"] for event in told if event["event"] == "warning")
+
+
+def test_resume_refuses_settings_that_change_the_course_and_tells_those_that_may_change(
+    spec: Make, tmp_path: Path
+) -> None:
+    netspec.train(spec(), run_dir=tmp_path / "run")
+    changed = spec()
+    changed["data"]["train"]["batch_size"] = 16
+    changed["solver"]["learning_rate"] = 0.5
+    with pytest.raises(InputError) as caught:
+        netspec.train(changed, run_dir=tmp_path / "run", resume=True)
+    paths = {problem.path for problem in caught.value.problems}
+    assert "data.train.batch_size" in paths
+    assert any(path.startswith("solver.learning_rate") for path in paths)
+    told: list[Event] = []
+    run = netspec.train(spec(max_steps=60), run_dir=tmp_path / "run", resume=True, listeners=[told.append])
+    assert run.steps == 60
+    assert {"event": "warning", "message": "changed since the run began: train.max_steps: 40 → 60"} in told
+
+
+def test_changed_training_data_is_noticed_on_resume(spec: Make, points: Path, tmp_path: Path) -> None:
+    netspec.train(spec(), run_dir=tmp_path / "run")
+    arrays = dict(np.load(points / "train.npz"))
+    arrays["x"][0, 0] += 1
+    np.savez(points / "train.npz", **arrays)
+    with pytest.raises(InputError, match="the training data changed since the checkpoint"):
+        netspec.train(spec(max_steps=50), run_dir=tmp_path / "run", resume=True)
+
+
+def test_a_second_run_does_not_overwrite_the_first(spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = netspec.train(spec(max_steps=2)), netspec.train(spec(max_steps=3))
+    assert (str(first.run_dir), str(second.run_dir)) == ("runs/small", "runs/small-2")
+    assert netspec.train(spec(max_steps=5), resume=True).run_dir == second.run_dir  # the newest
+    with pytest.raises(InputError, match="already holds a run"):
+        netspec.train(spec(), run_dir=first.run_dir)
+    with pytest.raises(InputError, match="no run to resume"):
+        netspec.train(spec(), run_dir=tmp_path / "nothing", resume=True)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_weights_before_it(spec: Make, tmp_path: Path) -> None:
+    wild = spec()
+    wild["solver"] = {"type": "SGD", "learning_rate": 1e30}
+    with pytest.raises(RunError, match="the loss is not finite at step") as caught:
+        netspec.train(wild, run_dir=tmp_path / "run")
+    (problem,) = caught.value.problems
+    # The variance of squares overflows; the kernel that finds it does what follows, drop, at once.
+    assert problem.message.endswith("at step 2: first in layer `norm` (BatchNormalization)")
+    (kept,) = (tmp_path / "run" / "checkpoints").iterdir()
+    assert str(kept) in problem.notes[0]
+    assert not (tmp_path / "run" / "weights.h5").exists()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the platform has no SIGUSR1")
+def test_sigusr1_writes_a_checkpoint_and_goes_on(spec: Make, tmp_path: Path) -> None:
+    def ask(event: Event) -> None:
+        if event["event"] == "log" and event["step"] == 10:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    run = netspec.train(spec(checkpoint_every=0), run_dir=tmp_path / "run", listeners=[ask])
+    assert run.steps == 40
+    saved = [event["step"] for event in events(run.run_dir) if event["event"] == "checkpoint"]
+    assert saved == [11, 40] or saved == [10, 40]  # the signal may be handled during the step or right after it
+
+
+def test_weights_start_a_new_run_and_what_does_not_fit_is_named(spec: Make, tmp_path: Path) -> None:
+    first = netspec.train(spec(), run_dir=tmp_path / "first")
+    other = json.loads(json.dumps(spec(max_steps=1)))
+    other["net"]["layers"][-1]["units"] = 5
+    told: list[Event] = []
+    netspec.train(other, run_dir=tmp_path / "second", weights=first.weights, listeners=[told.append])
+    (warning,) = [event["message"] for event in told if event["event"] == "warning"]
+    assert warning.endswith("start fresh: logits/bias, logits/kernel")
+    other["net"]["layers"] = [{"name": "other", "type": "Dense", "units": 3}]
+    other["net"]["losses"][0]["from"] = other["net"]["metrics"][0]["from"] = ["other", "label"]
+    with pytest.raises(InputError, match=r"nothing in .* fits the net"):
+        netspec.train(other, run_dir=tmp_path / "third", weights=first.weights)
+
+
+def test_epochs_count_whole_passes_and_the_last_batch_is_not_lost(spec: Make, tmp_path: Path) -> None:
+    changed = spec(max_epochs=2)
+    del changed["train"]["max_steps"]
+    run = netspec.train(changed, run_dir=tmp_path / "run")
+    assert run.steps == 2 * 8  # 230 samples in batches of 32: 7 whole ones and one of 6
+    tests = [event["step"] for event in events(run.run_dir) if event["event"] == "test"]
+    assert tests == [8, 16]
+
+
+def test_overrides_by_keyword_and_by_dotted_name(spec: Make, tmp_path: Path) -> None:
+    run = netspec.train(spec(), run_dir=tmp_path / "run", train={"max_steps": 4}, **{"solver.learning_rate": 0.5})
+    assert run.steps == 4
+    log = [event for event in events(run.run_dir) if event["event"] == "log"]
+    assert log[-1]["learning_rate"] == 0.5
+
+
+def test_a_run_of_two_processes_is_refused_and_the_holder_named(spec: Make, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    holder = (
+        "import sys; from pathlib import Path; from netspec.training.lock import locked\n"
+        "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    netspec.train(spec(max_steps=1), run_dir=run)
+    process = subprocess.Popen(
+        [sys.executable, "-c", holder, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match=f"is being written by process {process.pid}"):
+            netspec.train(spec(), run_dir=run, resume=True)
+        (run / "spec.yaml").rename(run / "other.yaml")  # as before the first has written its spec
+        with pytest.raises(InputError, match=f"is being written by process {process.pid}"):
+            netspec.train(spec(), run_dir=run)
+        (run / "other.yaml").rename(run / "spec.yaml")
+    finally:
+        process.kill()
+        process.communicate()
+    assert netspec.train(spec(max_steps=2), run_dir=run, resume=True).steps == 2  # a kill frees it
+
+
+def test_without_locks_of_the_system_a_file_is_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "fcntl", None)
+    with lock.locked(tmp_path):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+        with pytest.raises(InputError, match=f"process {os.getpid()}"), lock.locked(tmp_path):
+            pass
+    assert not (tmp_path / "lock").exists()
+
+
+def test_the_spec_of_a_run_resumes_that_run(spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = netspec.train(spec(max_steps=2)), netspec.train(spec(max_steps=3))
+    own = first.run_dir / "spec.yaml"
+    longer = {"train.max_steps": 4}
+    assert netspec.train(own, resume=True, **longer).run_dir == first.run_dir
+    assert netspec.train(own, resume=True, run_dir=second.run_dir, **longer).run_dir == second.run_dir
+    assert netspec.train(own).run_dir == Path("runs/small-3")  # without `resume` it is a spec like any other
+
+
+def test_a_finished_run_has_nothing_left_to_do(spec: Make, tmp_path: Path) -> None:
+    # The last checkpoint is written before the last evaluation: its result must outlive the run all the same.
+    options = {"max_steps": 10, "test_every": 0, "checkpoint_every": 5}
+    run = netspec.train(spec(**options), run_dir=tmp_path / "run")
+    kept = run.weights.stat().st_mtime_ns
+    told: list[Event] = []
+    again = netspec.train(spec(**options), run_dir=tmp_path / "run", resume=True, listeners=[told.append])
+    assert [event["event"] for event in told] == ["start", "note", "done"]
+    assert told[1]["message"] == "nothing was left to do: the run has done its 10 steps"
+    assert run.test is not None
+    assert again.test == run.test
+    assert told[2]["test"] == run.test.as_json()
+    assert run.weights.stat().st_mtime_ns == kept
+    # Asked for another evaluation, or without the final weights, there is something to do.
+    other = spec(**options)
+    other["data"]["test"]["limit"] = 20
+    found = netspec.train(other, run_dir=tmp_path / "run", resume=True).test
+    assert found is not None
+    assert found.samples == 20
+    run.weights.unlink()
+    netspec.train(other, run_dir=tmp_path / "run", resume=True)
+    assert run.weights.exists()
+
+
+def test_the_last_checkpoint_is_written_once_and_holds_the_last_evaluation(spec: Make, tmp_path: Path) -> None:
+    run = netspec.train(spec(max_steps=10, test_every=5, checkpoint_every=5), run_dir=tmp_path / "run")
+    wanted = ("test", "checkpoint")
+    what = [(one["event"], one["step"]) for one in events(run.run_dir) if one["event"] in wanted]
+    assert what == [("checkpoint", 5), ("test", 5), ("test", 10), ("checkpoint", 10)]
+    assert read_checkpoint(run.run_dir / "checkpoints" / "step-00000010.h5").progress["tested_step"] == 10
+
+
+def test_a_last_evaluation_that_fails_loses_no_step(spec: Make, points: Path, tmp_path: Path) -> None:
+    arrays = dict(np.load(points / "test.npz"))
+    np.savez(points / "test.npz", x=arrays["x"], label=np.full(57, 7))
+    with pytest.raises(InputError, match="out of range"):
+        netspec.train(spec(max_steps=10, checkpoint_every=5, test_every=0), run_dir=tmp_path / "run")
+    names = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
+    assert sorted(names) == ["step-00000005.h5", "step-00000010.h5"]
+
+
+def test_the_first_step_is_logged(spec: Make, tmp_path: Path) -> None:
+    run = netspec.train(spec(max_steps=25), run_dir=tmp_path / "run")
+    assert [event["step"] for event in events(run.run_dir) if event["event"] == "log"] == [1, 10, 20, 25]
+
+
+def test_the_start_says_versions_and_threads_and_resume_warns_of_others(
+    spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    run = netspec.train(spec(max_steps=2), run_dir=tmp_path / "run")
+    start = events(run.run_dir)[0]
+    assert start["threads"] == 3
+    assert start["versions"] == {
+        "netspec": netspec.__version__,
+        "numpy": np.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 5, 7}, raising=False)
+    told: list[Event] = []
+    netspec.train(spec(max_steps=4), run_dir=tmp_path / "run", resume=True, listeners=[told.append])
+    warnings = [event["message"] for event in told if event["event"] == "warning"]
+    assert any(message.startswith("4 threads now, 3 before") for message in warnings)
+
+
+def test_what_may_not_change_says_how_the_run_goes_on(spec: Make, tmp_path: Path) -> None:
+    netspec.train(spec(max_steps=2), run_dir=tmp_path / "run", **{"solver.global_clipnorm": None})
+    with pytest.raises(InputError) as caught:
+        netspec.train(spec(max_steps=2), run_dir=tmp_path / "run", resume=True)
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.expected, problem.got) == ("solver.global_clipnorm", "nothing", "5.0")
+    assert problem.hint is not None
+    assert f"`netspec train {tmp_path / 'run' / 'spec.yaml'} --resume`" in problem.hint
+
+
+def test_a_second_ctrl_c_stops_at_once(spec: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def interrupt(event: Event) -> None:
+        if event["event"] == "log" and event["step"] == 10:
+            signal.raise_signal(signal.SIGINT)
+            assert capfd.readouterr().err == "finishing this step, then saving; Ctrl-C again stops now\n"
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted) as caught:
+        netspec.train(spec(checkpoint_every=4), run_dir=tmp_path / "run", listeners=[interrupt])
+    assert caught.value.at_once
+    assert caught.value.step == 8
+
+
+def test_a_device_that_cannot_run_leaves_no_run_directory(spec: Make, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="only plans"):
+        netspec.train(spec(), run_dir=tmp_path / "run", device="null")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_schedule_that_the_training_ends_before_is_told(spec, tmp_path):
+    """No mistake, since a training may be tried for some steps; nor are a warm-up and its part of equal length."""
+    warm = {"steps": 4, "schedule": {"type": "Warmup", "steps": 4, "then": 0.1}}
+    made = spec(max_steps=6)
+    made["solver"] = {
+        "type": "SGD", "learning_rate": [warm, {"steps": 2, "schedule": 0.1}, {"schedule": 0.01}],
+        "groups": [
+            {"match": "fc1/*", "learning_rate": {"type": "Warmup", "steps": 7, "then": 0.1}},
+            {"match": "logits/*", "learning_rate": [warm, {"schedule": 0.01}]},
+        ],
+    }  # fmt: skip
+    told: list[Event] = []
+    netspec.train(made, run_dir=tmp_path / "run", listeners=[told.append])
+    warnings = [event["message"] for event in told if event["event"] == "warning"]
+    assert [message.split(": ")[1] for message in warnings] == [
+        "the 6 steps of the training never reach part 3, from step 7",
+        "the 6 steps of the training never reach the end of a warm-up of 7 steps",
+    ]
+
+
+def test_a_run_has_its_history_and_its_best_weights(spec: Make, tmp_path: Path) -> None:
+    run = netspec.train(spec(max_steps=20, test_every=10), run_dir=tmp_path / "run")
+    run = netspec.train(spec(max_steps=30, test_every=10), run_dir=tmp_path / "run", resume=True)
+    rows = [(event["event"], event["step"]) for event in run.history]
+    assert rows == [("log", 1), *((kind, step) for step in (10, 20, 30) for kind in ("log", "test"))]
+    assert run.history[-1]["loss"] == run.test.loss if run.test else False
+    assert run.best_weights == tmp_path / "run" / "best.h5"
+    untested = netspec.train({**spec(max_steps=2), "data": {"train": spec()["data"]["train"]}}, run_dir=tmp_path / "b")
+    assert untested.best_weights is None

@@ -1,0 +1,127 @@
+"""Trainings that leave damaged samples out: counted in the log, and the same after a resume."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.cli import main
+from netspec.errors import InputError
+from netspec.training.events import Event
+from netspec.training.run import Interrupted
+
+Make = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def damaged(spec: Make, points: Path) -> Make:
+    """The small training, with 12 values of training samples and one of a test sample that are not finite."""
+    for name, rows in (("train", [5, 6, 7, 40, 41, 99, 100, 101, 102, 200, 228, 229]), ("test", [3])):
+        with np.load(points / f"{name}.npz") as arrays:
+            x, label = arrays["x"], arrays["label"]
+        x[rows, 2] = np.nan
+        np.savez(points / f"{name}.npz", x=x, label=label)
+
+    def make(on_error: str = "skip", **loop: Any) -> dict[str, Any]:
+        made = spec(**loop)
+        for split in made["data"].values():
+            split["on_error"] = on_error
+        return made
+
+    return make
+
+
+def events(folder: Path, *kinds: str) -> list[Event]:
+    lines = (folder / "log.jsonl").read_text().splitlines()
+    return [one for one in map(json.loads, lines) if one["event"] in kinds]
+
+
+def test_damaged_samples_are_left_out_and_counted(damaged: Make, tmp_path: Path) -> None:
+    run = netspec.train(damaged(max_steps=None, max_epochs=3), run_dir=tmp_path / "run")
+    assert run.steps == 3 * 7  # 218 sound samples in batches of 32; with all 230 it were 8 an epoch
+    assert run.skipped == 3 * 12
+    assert run.test is not None
+    assert (run.test.samples, run.test.skipped) == (56, 1)
+    of_training = [one for one in events(run.run_dir, "skipped") if one["split"] == "train"]
+    assert [(one["epoch"], one["samples"]) for one in of_training] == [(1, 12), (2, 12), (3, 12)]
+    assert [len(one["examples"]) for one in of_training] == [3, 3, 3]
+    of_test = [one for one in events(run.run_dir, "skipped") if one["split"] == "test"]
+    assert [(one["samples"], one["examples"]) for one in of_test] == 3 * [
+        (1, ["a value for `x` is not a finite float32: nan in test.npz, sample 3"])
+    ]
+    assert [one["step"] for one in events(run.run_dir, "test")] == [7, 14, 21]
+    assert [one["skipped"] for one in events(run.run_dir, "test")] == [1, 1, 1]
+    assert [one["skipped"] for one in events(run.run_dir, "done")] == [36]
+    text = (run.run_dir / "log.txt").read_text()
+    assert "skipped: 12 damaged samples of the training data left out in epoch 2 (a value for `x` is not" in text
+    assert "over 56 samples, 1 left out" in text
+    assert "36 damaged samples left out" in text.splitlines()[-1]
+
+
+@pytest.mark.parametrize("stop", [7, 10])
+@pytest.mark.slow
+def test_a_resumed_run_leaves_out_and_counts_the_same(damaged: Make, tmp_path: Path, stop: int) -> None:
+    def interrupt(event: Event) -> None:
+        if event["event"] == "log" and event["step"] == stop:
+            signal.raise_signal(signal.SIGINT)
+
+    def three_epochs() -> dict[str, Any]:
+        return damaged(max_steps=None, max_epochs=3, log_every=1)
+
+    whole = netspec.train(three_epochs(), run_dir=tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        netspec.train(three_epochs(), run_dir=tmp_path / "parts", listeners=[interrupt])
+    rest = netspec.train(three_epochs(), run_dir=tmp_path / "parts", resume=True)
+    assert rest.steps == whole.steps == 21
+    assert whole.weights.read_bytes() == rest.weights.read_bytes()
+    one, other = (events(run.run_dir, "skipped", "done") for run in (whole, rest))
+    counts = [[(one.get("epoch"), one.get("samples"), one.get("skipped")) for one in found] for found in (one, other)]
+    assert counts[0] == counts[1]
+
+
+def test_without_skipping_the_first_damaged_sample_ends_the_run(damaged: Make, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a value for `x` is not a finite float32") as error:
+        netspec.train(damaged("error", max_epochs=3, max_steps=None), run_dir=tmp_path / "run")
+    assert "train.npz, sample" in str(error.value.problems[0].got)
+
+
+def test_the_last_line_counts_what_was_left_out(
+    damaged: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.yaml").write_text(json.dumps(damaged(max_steps=None, max_epochs=1)))
+    assert main(["train", str(tmp_path / "train.yaml"), "--run-dir", str(tmp_path / "run")]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("done: ")]
+    assert line.endswith("12 damaged samples left out")
+    weights = str(tmp_path / "run" / "weights.h5")
+    assert main(["test", str(tmp_path / "train.yaml"), "--weights", weights]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert "left out 1" in [" ".join(line.split()) for line in told]
+    assert told[-1] == "left out: a value for `x` is not a finite float32: nan in test.npz, sample 3"
+
+
+def test_samples_left_out_at_opening_count_too(tmp_path: Path) -> None:
+    rows = [f"{n}.5,{n % 2}" for n in range(20)]
+    (tmp_path / "a.csv").write_text(
+        "\n".join(["x,label", *rows, "word,1", "3,0,7", "1e30,9"])
+    )  # 9 is seen in the epoch
+    net = {
+        "netspec": 1, "inputs": {"features": {"shape": [1]}, "label": {"shape": [], "dtype": "int32"}},
+        "layers": [{"type": "Dense", "units": 2}],
+        "losses": [{"type": "SparseCategoricalCrossentropy", "from_logits": True}],
+    }  # fmt: skip
+    split = {"source": "csv", "path": "a.csv", "header": True, "label": "label", "batch_size": 4, "on_error": "skip"}
+    made = {
+        "netspec": 1, "net": net, "data": {"train": split}, "train": {"max_epochs": 1},
+        "solver": {"type": "SGD", "learning_rate": 0.001},
+    }  # fmt: skip
+    (tmp_path / "train.yaml").write_text(json.dumps(made))
+    run = netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run")
+    assert run.skipped == 3
+    assert [one["skipped"] for one in events(run.run_dir, "done")] == [3]

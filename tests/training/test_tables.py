@@ -1,0 +1,176 @@
+"""Training on tables: what the columns learn goes with checkpoints and weights, into evaluation and prediction."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import netspec
+from netspec.cli import main
+from netspec.data.bundled import zoo_root
+from netspec.errors import InputError
+from netspec.exchange.formats.native.hdf5 import read_weights
+from netspec.training.evaluation import test as evaluated
+from netspec.training.events import Event
+from netspec.training.run import Interrupted
+
+TRAIN = """\
+netspec: 1
+net:
+  netspec: 1
+  name: fares
+  inputs:
+    features: {shape: [4]}
+    town: {shape: [], dtype: int32}
+    label: {shape: [], dtype: int32}
+  layers:
+    - {name: towns, type: Embedding, input_dim: 4, output_dim: 2, from: town}
+    - {name: all, type: Concatenate, from: [features, towns]}
+    - {type: Dense, units: 8, activation: relu}
+    - {name: logits, type: Dense, units: 2}
+  outputs: [logits]
+  losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}]
+  metrics: [{type: SparseCategoricalAccuracy, name: accuracy, from: [logits, label]}]
+data:
+  train: &split
+    source: csv
+    path: train.csv
+    header: true
+    label: paid
+    columns:
+      age: {type: numeric, missing: median, normalization: standard}
+      colour: categorical
+      town: {type: categorical, output_mode: int, unknown: index, missing: unknown}
+    batch_size: 16
+    shuffle: true
+  test:
+    <<: *split
+    path: test.csv
+    shuffle: false
+    batch_size: 10
+solver: {type: Adam, learning_rate: 0.02}
+train: {max_steps: 30, log_every: 1, seed: 2}
+"""
+
+
+def rows(count: int, seed: int, towns: tuple[str, ...]) -> list[str]:
+    random = np.random.default_rng(seed)
+    made = []
+    for _ in range(count):
+        age, town, colour = random.integers(10, 90), random.choice(towns), random.choice(["red", "blue", "green"])
+        paid = "yes" if (age > 50) == (town == "Bern") else "no"
+        made.append(f"{age if random.random() > 0.1 else ''},{town},{colour},{paid}")
+    return made
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, count, towns in (("train", 150, ("Bern", "Chur", "Genf")), ("test", 40, ("Bern", "Chur", "Basel"))):
+        lines = ["age,town,colour,paid", *rows(count, len(name), towns)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "train.yaml").write_text(TRAIN)
+    return tmp_path
+
+
+DATASETS = os.environ.get("NETSPEC_DATASETS")
+
+
+@pytest.mark.skipif(DATASETS is None, reason="NETSPEC_DATASETS does not name a folder with adult/adult.data")
+def test_the_zoos_net_learns_adult(tmp_path: Path) -> None:
+    run = netspec.train(zoo_root() / "mlp_adult" / "train.yaml", vars={"folder": f"{DATASETS}/adult"}, run_dir=tmp_path)
+    assert run.test is not None
+    assert run.test.samples == 16281
+    assert run.test.metrics["accuracy"] >= 0.85
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    first, second = (read_weights(folder / "weights.h5").arrays for folder in (one, other))
+    return all(first[name].tobytes() == second[name].tobytes() for name in first)
+
+
+def test_a_resumed_run_is_bitwise_that_which_was_not_interrupted(work: Path) -> None:
+    whole = netspec.train("train.yaml", run_dir=work / "whole")
+    assert whole.test is not None
+    assert whole.test.samples == 40
+
+    def interrupt(event: Event) -> None:
+        if event["event"] == "log" and event["step"] == 13:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        netspec.train("train.yaml", run_dir=work / "parts", listeners=[interrupt])
+    rest = netspec.train("train.yaml", run_dir=work / "parts", resume=True)
+    assert same_weights(whole.run_dir, rest.run_dir)
+    paged = netspec.train(
+        "train.yaml", data={"train": {"cache": 0}}, run_dir=work / "paged"
+    )  # read again for each batch
+    assert same_weights(whole.run_dir, paged.run_dir)
+
+
+def test_what_the_columns_learned_is_saved_with_the_weights(work: Path) -> None:
+    run = netspec.train("train.yaml", run_dir=work / "run")
+    assert run.test is not None
+    learned: Any = read_weights(run.run_dir / "weights.h5").meta["learned"]
+    learned = learned["source"]
+    assert learned["town"] == {"vocabulary": ["Bern", "Chur", "Genf"]}
+    assert set(learned["age"]) == {"fill", "offset", "scale"}
+    (work / "train.csv").write_text("age,town,colour,paid\n1,Ulm,grey,no\n")  # it is not looked at again
+    assert evaluated("train.yaml", run.run_dir / "weights.h5").metrics == run.test.metrics
+
+
+def predict(given: str, *more: str) -> int:
+    words = ["--weights", "run/weights.h5", "--input", given, "--output", "out.npz", *more]
+    return main(["predict", "train.yaml", *words])
+
+
+def test_rows_of_another_table_are_prepared_as_in_the_training(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = netspec.train("train.yaml", run_dir=work / "run")
+    learned: Any = read_weights(run.run_dir / "weights.h5").meta["learned"]["source"]
+    (work / "train.csv").unlink()
+    given = [("20", "Bern", "red"), ("", "Ulm", "blue"), ("70", "Chur", "green")]
+    for header, order in (("age,town,colour", (0, 1, 2)), ("id,colour,town,paid,age", (None, 2, 1, None, 0))):
+        lines = [header, *(",".join("" if place is None else row[place] for place in order) for row in given)]
+        (work / "rows.csv").write_text("\n".join(lines) + "\n")
+        assert predict("rows.csv", "--batch-size", "2") == 0
+        assert capsys.readouterr().out.endswith("3 samples: logits [3, 2] in out.npz\n")
+        ages = (np.array([20, learned["age"]["fill"], 70]) - learned["age"]["offset"]) / learned["age"]["scale"]
+        features = np.column_stack([ages, [[0, 0, 1], [1, 0, 0], [0, 1, 0]]]).astype(np.float32)
+        arrays = {"features": features, "town": np.array([1, 0, 2], np.int32)}
+        expected = netspec.load("train.yaml", "run/weights.h5").predict(arrays)["logits"]
+        with np.load("out.npz") as written:
+            # The same float32 arithmetic, in batches of another size.
+            np.testing.assert_allclose(written["logits"], expected, rtol=1e-5, atol=1e-6)
+    (work / "rows.csv").write_text("age,town,colour\n20,Bern,mauve\nold,Bern,red\n")
+    assert predict("rows.csv") == 2
+    told = capsys.readouterr().err
+    assert "rows.csv:2:9: error: 'mauve' is not a category of the training split" in told
+    assert "rows.csv:3:1: error: column `age` has text here" in told
+
+
+def test_data_that_is_no_table_takes_arrays_only(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    netspec.train("train.yaml", train={"max_steps": 1}, run_dir=work / "run")
+    spec = yaml.safe_load(TRAIN)
+    spec["data"] = {"train": {"source": "npz", "path": "some.npz", "batch_size": 4}}
+    (work / "train.yaml").write_text(json.dumps(spec))
+    assert predict("rows.csv") == 2
+    assert "rows.csv cannot take the place of the training's data, whose source is `npz`" in capsys.readouterr().err
+
+
+def test_rows_that_are_left_out_are_counted_in_the_log(work: Path) -> None:
+    with (work / "train.csv").open("a") as file:
+        file.write("1,2\nx,Bern,red,no\n")
+    with pytest.raises(InputError, match="this row has 2 cells"):
+        netspec.train("train.yaml", run_dir=work / "strict")
+    run = netspec.train(
+        "train.yaml", train={"max_steps": 1}, data={"train": {"on_error": "skip"}}, run_dir=work / "run"
+    )
+    events = [json.loads(line) for line in (run.run_dir / "log.jsonl").read_text().splitlines()]
+    assert [event["samples"] for event in events if event["event"] == "skipped"] == [2]
