@@ -1,4 +1,4 @@
-"""docs/reference is what the classes of this code say."""
+"""docs/reference matches the classes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tests.docs.examples import ROOT
 FOLDER = ROOT / "docs" / "reference"
 
 
-def test_the_reference_is_that_of_this_code():
-    found = {path.relative_to(FOLDER).as_posix(): path.read_text(encoding="utf-8") for path in FOLDER.rglob("*.md")}
-    made = pages("netspec.")
-    stale = sorted(name for name in made.keys() | found.keys() if made.get(name) != found.get(name))
-    assert stale == [], "make them anew: `make docs`"
+def test_the_reference_matches_the_classes():
+    stored = {path.relative_to(FOLDER).as_posix(): path.read_text(encoding="utf-8") for path in FOLDER.rglob("*.md")}
+    generated = pages("netspec.")
+    stale = sorted(name for name in generated.keys() | stored.keys() if generated.get(name) != stored.get(name))
+    assert stale == [], "run `make docs`"

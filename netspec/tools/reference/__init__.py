@@ -1,4 +1,4 @@
-"""The reference of the spec language in Markdown, made of the classes: what `netspec schema --docs` writes."""
+"""Write the reference of the spec language in Markdown, generated from the classes: `netspec schema --docs`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["pages", "write_pages"]
 
 
 def write_pages(folder: Path) -> int:
-    """Write all pages below `folder`, and remove those of before that are no more; how many there are.
+    """Write all pages below `folder` and remove outdated ones; return the number of pages.
 
-    Raises `InputError` or `RunError` where a file cannot be written.
+    Raises `InputError` or `RunError` if a file cannot be written.
     """
-    made = pages()
-    for path, text in made.items():
+    written = pages()
+    for path, text in written.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, partial(_write, text))
-    for found in folder.rglob("*.md"):
-        if found.relative_to(folder).as_posix() not in made and found.read_text(encoding="utf-8").startswith(MARK):
-            found.unlink()
-    return len(made)
+    for page in folder.rglob("*.md"):
+        if page.relative_to(folder).as_posix() not in written and page.read_text(encoding="utf-8").startswith(MARK):
+            page.unlink()
+    return len(written)
 
 
 def _write(text: str, path: Path) -> None:

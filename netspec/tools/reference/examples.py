@@ -1,4 +1,4 @@
-"""A YAML example of every class, from its first sample, and the facts that building its samples shows."""
+"""A YAML example of every class, from its first sample, and shapes and ONNX operators of built samples."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from netspec.schema.yaml.flow_style import flow, item, plain
 WIDTH = 110
 LAYER = "example"
 WEIGHT = "importance"
-"""The input that samples are weighted by, where the sample of a loss or metric has weights."""
+"""Name of the input with the weights of samples, if the sample of a loss or metric has weights."""
 SPLIT = {"source": "mnist", "split": "train", "batch_size": 64}
-"""The split that a transform is shown in …"""
+"""The split in the examples of transforms …"""
 MNIST_BATCHES = 938
-"""Of an epoch of that."""
+"""Batches in an epoch of `SPLIT`."""
 DIGIT = FieldType((1, 28, 28), "uint8")
 PHOTOS = {"source": "image_folder", "path": "photos/train", "batch_size": SPLIT["batch_size"]}
-"""… and one that does not take digits."""
+"""… and the split of transforms that cannot take digits."""
 
 _CARRIERS: Sequence[tuple[list[int], dict[str, Any]]] = (
     ([4], {"type": "Dense", "units": 4}),
@@ -38,21 +38,21 @@ _CARRIERS: Sequence[tuple[list[int], dict[str, Any]]] = (
     ([1, 16], {"type": "Conv1D", "filters": 5, "kernel_size": 8}),
     ([5, 3], {"type": "RNN"}),
 )
-"""Layers, and what they read, that show what is said of a kernel or of a cell."""
+"""Input shapes and layers for the examples of initializers, constraints, regularizers and cells."""
 
 Judged = type[LayerSpec] | type[LossSpec] | type[MetricSpec]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A sample of a layer, loss or metric as a whole net."""
+    """A sample of a layer, loss or metric as a complete net."""
 
     cls: Judged
     sample: Sample
 
     @cached_property
     def inputs(self) -> dict[str, dict[str, Any]]:
-        """The inputs of the net, called as the class calls what it reads."""
+        """The inputs of the net, named after the parameters of the class's `build`."""
         made = {}
         for index, (shape, dtype) in enumerate(zip(self.sample.shapes, self.sample.dtypes, strict=True)):
             element = {} if dtype == "float32" else {"dtype": dtype}
@@ -84,7 +84,7 @@ class Case:
 
     @cached_property
     def built(self) -> NetGraph:
-        """The net's graph values in its inference form, for a batch as large as the sample's."""
+        """The net as an inference graph with the batch size of the sample."""
         return build(load_net(self.net), self.sample.shapes[0][0], training=False)
 
     @property
@@ -111,7 +111,7 @@ def cases_of(cls: Judged) -> list[Case]:
 
 
 def onnx_operators(cls: Judged) -> tuple[list[str], list[str]]:
-    """The ONNX operators that the inference forms of a layer's samples are written in; why some cannot be written."""
+    """The ONNX operators that a layer's samples are exported to, and why some samples cannot be exported."""
     from netspec.exchange.formats.onnx.cleanup import tidy
     from netspec.exchange.lower.emit import emit
 
@@ -125,7 +125,7 @@ def onnx_operators(cls: Judged) -> tuple[list[str], list[str]]:
 
 
 def _net_text(net: Mapping[str, Any]) -> str:
-    """A net file."""
+    """Text of a net file."""
     lines = ["netspec: 1", "inputs:"]
     lines += [f"  {plain(name)}: {flow(one)}" for name, one in net["inputs"].items()]
     for section in ("layers", "losses", "metrics"):
@@ -135,7 +135,7 @@ def _net_text(net: Mapping[str, Any]) -> str:
 
 
 def _first_fields(cls: type[Any]) -> dict[str, Any]:
-    """The first sample that gives a field; that of a class with none, or with defaults alone, is empty."""
+    """The first sample with a field; empty if all fields have defaults."""
     return dict(next((sample for sample in cls.samples if sample), {}))
 
 
@@ -206,7 +206,7 @@ _EXAMPLES: Mapping[str, Callable[[type[Any]], str]] = {
 
 
 def example(kind: str, cls: type[Any]) -> str:
-    """A net file, or a part of a train file, that uses the class; "" where no sample tells how."""
+    """A net file or a section of a train file that uses the class; "" if no sample shows how."""
     if kind in _EXAMPLES:
         return _EXAMPLES[kind](cls)
     name, fields = cls.model_fields["type"].default, _first_fields(cls)

@@ -1,7 +1,8 @@
-"""The fields of a class as a table: names, types in words, defaults, what they mean."""
+"""The fields of a class as a table: name, type in words, default, description."""
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from inspect import cleandoc
@@ -15,14 +16,16 @@ from netspec.schema.specs.spec import Spec, plural
 from netspec.schema.yaml.flow_style import flow
 
 Link = Callable[[str], str]
-"""From a kind of class (`initializer`) to the page of its members, as the page being written has it."""
+"""Maps a kind of class (`initializer`) to the address of its page, relative to the page being written."""
 
-_NOUNS = {"integer": "whole number", "number": "number", "string": "text", "boolean": "truth value"}
+_NOUNS = {"integer": "integer", "number": "number", "string": "string", "boolean": "boolean"}
+_LITERAL = re.compile(r"(?<![`\w])(true|false|null)(?=:| for )")
+_FIRST_WORD = re.compile(r"^(?:[a-z][a-z'-]+|a)(?=[\s,:;.]|$)(?! [=·+])")
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
 def table(cls: type[Spec], link: Link, without: Collection[str] = ()) -> list[str]:
-    """The lines of the table; empty where the class has no field but those left out."""
+    """Lines of the table; empty if the class has no fields except those in `without`."""
     schema, _ = class_schema(cls)
     defaults = {
         name: as_written(field.get_default(call_default_factory=True))
@@ -33,27 +36,27 @@ def table(cls: type[Spec], link: Link, without: Collection[str] = ()) -> list[st
 
 
 def inner_tables(cls: type[Spec], link: Link, without: Collection[str] = ()) -> Iterator[str]:
-    """Headings and tables of the mappings that fields of the class hold and that are of no registered kind."""
+    """Yield a heading and a table for each nested mapping that is not of a registered kind."""
     schema, definitions = class_schema(cls)
-    told: set[str] = set()
+    documented: set[str] = set()
     pending = deque([(schema, "")])
     while pending:
         outer, prefix = pending.popleft()
         for field, below in outer["properties"].items():
             for name, several in _references(below):
-                if name in told or name in without:
+                if name in documented or name in without:
                     continue
-                told.add(name)
-                inner, place = definitions[name], f"{prefix}{field}"
+                documented.add(name)
+                inner, path = definitions[name], f"{prefix}{field}"
                 defaults = {key: one["default"] for key, one in inner["properties"].items() if "default" in one}
-                yield f"## {'each of ' if several else ''}`{place}`\n"
-                yield cleandoc(inner.get("description", "")) + "\n"
+                yield f"## {'Each of ' if several else ''}`{path}`\n"
+                yield sentence(cleandoc(inner.get("description", ""))) + "\n"
                 yield from _table(inner, defaults, link)
-                pending.append((inner, f"{place}."))
+                pending.append((inner, f"{path}."))
 
 
 def _references(schema: Any, *, several: bool = False) -> Iterator[tuple[str, bool]]:
-    """The classes that a schema leads to, and whether there may be several of each."""
+    """Yield the classes that a schema refers to, and whether there may be several of each."""
     if isinstance(schema, list):
         for one in schema:
             yield from _references(one, several=several)
@@ -75,24 +78,31 @@ def _table(
             in_words(below, link),
             f"`{flow(defaults[name])}`"
             if name in defaults
-            else "needed"
+            else "required"
             if name in schema.get("required", ())
             else "none",
-            " ".join(below.get("description", "").split()),
+            sentence(" ".join(below.get("description", "").split())),
         )
         for name, below in schema["properties"].items()
         if name not in without
     ]
-    return ["| field | value | default | |", "|---|---|---|---|", *rows, ""] if rows else []
+    return ["| field | type | default | description |", "|---|---|---|---|", *rows, ""] if rows else []
+
+
+def sentence(text: str) -> str:
+    """The description of a field as sentences: with a capital, a full stop, and values such as `true` as code."""
+    text = _LITERAL.sub(r"`\1`", text)
+    text = _FIRST_WORD.sub(lambda word: word[0].capitalize(), text)
+    return f"{text}." if text and (text[-1].isalnum() or text[-1] in "`)]}’'\"") else text
 
 
 def row(*cells: str) -> str:
-    """A line of a table."""
+    """Line of a table."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def inherited(cls: type[Spec], base: type[Spec]) -> set[str]:
-    """The fields that are as in `base`: of the same type and default, and told by the same words."""
+    """The fields that are the same in `base`: type, default and description."""
     own, theirs = fields_by_name(cls), fields_by_name(base)
     return {
         name
@@ -103,7 +113,7 @@ def inherited(cls: type[Spec], base: type[Spec]) -> set[str]:
 
 
 def as_written(value: Any) -> Any:
-    """A value as YAML has it: a spec by its `type` and what is not its default, or by its bare name."""
+    """A value as written in YAML: a spec as its `type` and its fields that are not defaults, or as its name."""
     if not isinstance(value, Spec):
         return list(map(as_written, value)) if isinstance(value, (list, tuple)) else value
     fields = fields_by_name(type(value))
@@ -118,23 +128,22 @@ def as_written(value: Any) -> Any:
 
 
 def in_words(schema: Mapping[str, Any], link: Link, *, many: bool = False) -> str:
-    """The type of a value, from its JSON Schema: `whole number ≥ 1 or list of whole numbers`. `many`: in the plural."""
+    """The type of a value, from its JSON Schema: `integer ≥ 1 or list of integers`. `many`: in the plural."""
     if kind := schema.get("x-netspec-registry"):
         return f"[{plural(kind) if many else kind}]({link(kind)})"
     if "$ref" in schema:
         return "mappings" if many else "mapping"
     if choices := schema.get("anyOf") or schema.get("oneOf"):
-        found = [in_words(one, link, many=many) for one in choices if one.get("type") != "null"]
-        return _either(list(dict.fromkeys(found)))
+        return _either(list(dict.fromkeys(_alternatives(choices, link, many=many))))
     if "const" in schema or "enum" in schema:
-        return _either([f"`{flow(one)}`" for one in schema.get("enum", [schema.get("const")])])
+        return _either(_constants(schema))
     match schema.get("type"):
         case "array":
             return _list(schema, link, many=many)
         case "object":
             values = {**schema.get("patternProperties", {}), "": schema.get("additionalProperties")}
-            told = [in_words(one, link, many=True) for one in values.values() if isinstance(one, dict)]
-            return ("mappings" if many else "mapping") + (f" of names to {told[0]}" if told else "")
+            types = [in_words(value, link, many=True) for value in values.values() if isinstance(value, dict)]
+            return ("mappings" if many else "mapping") + (f" of names to {types[0]}" if types else "")
         case "boolean" if not many:
             return "`true` or `false`"
         case str(noun) if noun in _NOUNS:
@@ -143,6 +152,18 @@ def in_words(schema: Mapping[str, Any], link: Link, *, many: bool = False) -> st
                 bounds[0] = f"≥ {schema['exclusiveMinimum'] + 1}"
             return f"{_NOUNS[noun]}{'s' if many else ''}{' ' if bounds else ''}{' and '.join(bounds)}"
     return "values" if many else "any value"
+
+
+def _alternatives(choices: Sequence[Mapping[str, Any]], link: Link, *, many: bool) -> Iterator[str]:
+    for choice in choices:
+        if "const" in choice or "enum" in choice:
+            yield from _constants(choice)
+        elif choice.get("type") != "null":
+            yield in_words(choice, link, many=many)
+
+
+def _constants(schema: Mapping[str, Any]) -> list[str]:
+    return [f"`{flow(value)}`" for value in schema.get("enum", [schema.get("const")])]
 
 
 def _either(words: Sequence[str]) -> str:
@@ -154,7 +175,11 @@ def _either(words: Sequence[str]) -> str:
 def _list(schema: Mapping[str, Any], link: Link, *, many: bool) -> str:
     name = "lists" if many else "list"
     if "prefixItems" in schema:
-        return f"{name} of {', '.join(in_words(one, link) for one in schema['prefixItems'])}"
+        return f"{name} of {' and '.join(_with_article(in_words(item, link)) for item in schema['prefixItems'])}"
     least, most = schema.get("minItems"), schema.get("maxItems")
     count = f" {least}" if least is not None and least == most else f" {least} or more" if least else ""
     return f"{name} of{count} {in_words(schema.get('items', {}), link, many=True)}"
+
+
+def _with_article(noun: str) -> str:
+    return noun if noun[0] in "`[" else f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"

@@ -1,4 +1,4 @@
-"""The pages of the reference: one for each kind of class, and of layers one for each family."""
+"""The pages of the reference: one for each kind of class; layers have one for each family."""
 
 from __future__ import annotations
 
@@ -20,17 +20,41 @@ from netspec.schema.yaml.flow_style import flow
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.tools.reference.examples import Case, cases_of, example, onnx_operators
-from netspec.tools.reference.fields import Link, inherited, inner_tables, row, table
+from netspec.tools.reference.fields import Link, inherited, inner_tables, row, sentence, table
 from netspec.training.callbacks.base import CallbackSpec
 
 MARK = "<!-- Generated from the classes by `make docs`. -->\n"
 INDEX = "README.md"
 INTRODUCTION = """# Reference
 
-What may stand in a spec, told by the classes themselves: fields, defaults, shapes, formulas. Each example is a whole
-net file, or a part of a train file, and is checked by the tests. Shapes begin with the batch axis, which a spec leaves
-out. How a spec is written: [the spec language](../guide/spec.md).
+Every type and field of net and train files, with defaults, shapes and formulas. The [spec language](../guide/spec.md)
+explains how a file is written.
+
+Each example is a complete net file or a section of a train file; tests check all of them. Shapes start with the batch
+axis N, which specs leave out.
 """
+INTRODUCTIONS: Mapping[str, str] = {
+    "layer": "Layers are the entries of `layers` in a net file. Names and fields are Keras's; data is channels-first.",
+    "loss": "Losses are the entries of `losses` in a net file. Training minimizes their weighted sum.",
+    "metric": "Metrics are the entries of `metrics` in a net file. Evaluation computes them over the test data.",
+    "activation": "Activations are values of fields such as `activation`.",
+    "initializer": "Initializers are values of fields such as `kernel_initializer`.",
+    "regularizer": "Regularizers are values of fields such as `kernel_regularizer`. They add a penalty to the loss.",
+    "constraint": "Constraints are values of fields such as `kernel_constraint`. They are applied after each step.",
+    "cell": "Cells are values of `cell` in the layer RNN. They compute one step of a sequence.",
+    "solver": "A solver is the value of `solver` in a train file: the update rule and its learning rate. "
+    "[Solvers and schedules](../guide/solvers.md) compares them.",
+    "schedule": "Schedules are values of `learning_rate`, and of other fields that may change during a training.",
+    "strategy": "A strategy is the value of `parallel` in a train file: how several workers train together. "
+    "[Several workers](../guide/workers.md) compares them.",
+    "callback": "Callbacks are the entries of `callbacks` in a train file. They run between steps.",
+    "data source": "Data sources are the values of `data.train` and `data.test` in a train file.",
+    "transform": "Transforms are the entries of `transforms` of a data source. They change samples before the net "
+    "reads them.",
+    "tokenizer": "Tokenizers are values of `tokenizer` in data sources and columns of text.",
+    "column": "Columns are the values of `columns` in a table. They say how a column becomes input of the net.",
+}
+"""First paragraph of the page of each kind."""
 
 BASES: Mapping[str, type[Spec]] = {
     "layer": LayerFields,
@@ -47,20 +71,20 @@ BASES: Mapping[str, type[Spec]] = {
 """Base class of each kind, whose fields are documented once."""
 FILES: Mapping[str, type[Spec]] = {"net": NetSpec, "train": TrainSpec}
 MOST_SAMPLES = 4
-"""How many samples of a class are shown by their shapes."""
+"""Number of samples of a class whose shapes are shown."""
 
 
 def pages(package: str = "") -> dict[str, str]:
-    """Each page by its path below the folder of the reference: of all classes, or of those that `package` defines."""
-    made = {f"{name}.md": _file_page(name, cls) for name, cls in FILES.items()}
+    """Pages by their paths below the folder of the reference, for the classes whose modules start with `package`."""
+    files = {f"{name}.md": _file_page(name, cls) for name, cls in FILES.items()}
     index = [INTRODUCTION]
     index += [f"- [`{name}.yaml`]({name}.md): {_summary(cls)}" for name, cls in FILES.items()]
     for kind, registry in REGISTRIES.items():
         classes = [registry[name] for name in sorted(registry.names(), key=str.lower)]
         classes = [cls for cls in classes if f"{cls.__module__}.".startswith(package)]
-        made |= _layer_pages(registry, classes) if registry is LAYERS else _pages(registry, classes)
-        index.append(f"- [{plural(kind)}]({_page_of(kind)})")
-    return {path: f"{MARK}\n{text.rstrip()}\n" for path, text in {INDEX: "\n".join(index), **made}.items()}
+        files |= _layer_pages(registry, classes) if registry is LAYERS else _pages(registry, classes)
+        index.append(f"- [{plural(kind).capitalize()}]({_page_of(kind)})")
+    return {path: f"{MARK}\n{text.rstrip()}\n" for path, text in {INDEX: "\n".join(index), **files}.items()}
 
 
 def _page_of(kind: str) -> str:
@@ -68,25 +92,25 @@ def _page_of(kind: str) -> str:
 
 
 def _link(up: str) -> Link:
-    """The links of a page from which `up` ("", "../") leads to the folder of the reference."""
+    """Make the links of a page; `up` ("" or "../") leads from the page to the folder of the reference."""
     return lambda kind: f"{up}{_page_of(kind)}"
 
 
 def _name(registry: Registry[Any], cls: type[Spec]) -> str:
-    """What users write."""
+    """The name that users write."""
     return str(cls.model_fields[registry.tag].default)
 
 
 def _text(cls: type[Any]) -> str:
-    return cleandoc(cls.__doc__ or "")
+    return sentence(cleandoc(cls.__doc__ or ""))
 
 
 def _summary(cls: type[Any]) -> str:
-    return _text(cls).partition("\n\n")[0].replace("\n", " ")
+    return sentence(_text(cls).partition("\n\n")[0].replace("\n", " "))
 
 
 def _file_page(name: str, cls: type[Spec]) -> str:
-    """The page of net files or of train files."""
+    """Page of net files or of train files."""
     others = {other.__name__ for other in FILES.values()}
     lines = [f"# `{name}.yaml`\n", f"{_text(cls)}\n", *table(cls, _link("")), *inner_tables(cls, _link(""), others)]
     return "\n".join(lines)
@@ -94,40 +118,40 @@ def _file_page(name: str, cls: type[Spec]) -> str:
 
 def _pages(registry: Registry[Any], classes: Sequence[type[Spec]]) -> dict[str, str]:
     kind = registry.kind
-    lines = [f"# {plural(kind).capitalize()}\n", *_common(registry, "")]
+    lines = [f"# {plural(kind).capitalize()}\n", f"{INTRODUCTIONS[kind]}\n", *_common(registry, "")]
     for cls in classes:
         lines += _member(registry, cls, "")
     return {_page_of(kind): "\n".join(lines)}
 
 
 def _layer_pages(registry: Registry[Any], classes: Sequence[type[Spec]]) -> dict[str, str]:
-    """A page for each subpackage of layers, and one that links to them."""
+    """One page for each subpackage of layers, and an index of all layers."""
     families: dict[str, list[type[Spec]]] = {}
     for cls in classes:
         families.setdefault(family_of(cls), []).append(cls)
-    index, made = ["# Layers\n"], {}
+    index, files = ["# Layers\n", f"{INTRODUCTIONS[registry.kind]}\n"], {}
     for family, members in sorted(families.items()):
         title = family.replace("_", " ").capitalize()
-        index += [f"**[{title}]({family}.md)**\n"]
+        index += [f"## [{title}]({family}.md)\n"]
         names = [_name(registry, cls) for cls in members]
-        told = zip(names, members, strict=True)
-        index += [f"- [`{name}`]({family}.md#{name.lower()}): {_summary(cls)}" for name, cls in told]
+        named = zip(names, members, strict=True)
+        index += [f"- [`{name}`]({family}.md#{name.lower()}): {_summary(cls)}" for name, cls in named]
         index.append("")
         lines = [f"# {title}\n"]
         for cls in members:
             lines += _member(registry, cls, "../")
-        made[f"layers/{family}.md"] = "\n".join(lines)
-    return {f"layers/{INDEX}": "\n".join([*index, *_common(registry, "../")]), **made}
+        files[f"layers/{family}.md"] = "\n".join(lines)
+    return {f"layers/{INDEX}": "\n".join([*index, *_common(registry, "../")]), **files}
 
 
 def family_of(cls: type[Spec]) -> str:
-    """The subpackage of `netspec.layers` that a layer is in; of a layer in another package, its module."""
+    """The layer's subpackage of `netspec.layers`, or the module of a layer from another package."""
     package, _, path = cls.__module__.partition("netspec.layers.")
     return path.partition(".")[0] if not package and path else cls.__module__.rpartition(".")[2]
 
 
 def _common(registry: Registry[Any], up: str) -> list[str]:
-    """The fields that all members of a kind have."""
+    """The table of the fields that all members of a kind share."""
     base = BASES.get(registry.kind)
     lines = [*table(base, _link(up), {registry.tag}), *inner_tables(base, _link(up))] if base else []
     return [f"## Fields of every {registry.kind}\n", *lines] if lines else []
@@ -137,21 +161,22 @@ def _member(registry: Registry[Any], cls: type[Spec], up: str) -> Iterator[str]:
     base, link = BASES.get(registry.kind), _link(up)
     yield f"## {_name(registry, cls)}\n"
     yield f"{_text(cls)}\n"
+    yaml = example(registry.kind, cls)
+    if yaml:
+        yield f"```yaml\n{yaml}```\n"
     yield from table(cls, link, {registry.tag} | (inherited(cls, base) if base else set()))
     if issubclass(cls, (LayerSpec, LossSpec, MetricSpec)):
-        yield f"Operands and result: {' '.join(cleandoc(cls.build.__doc__ or '').split())}\n"
+        signature = " ".join(cleandoc(cls.build.__doc__ or "").split()).removesuffix(".")
+        yield f"Shapes: {f'`{signature}`' if '→' in signature and '`' not in signature else signature}.\n"
         yield from _shapes(cases_of(cls)[:MOST_SAMPLES])
     if issubclass(cls, LayerSpec):
         yield f"{_onnx(cls)}\n"
-    shown = example(registry.kind, cls)
-    if shown:
-        yield f"```yaml\n{shown}```\n"
 
 
 def _shapes(cases: Sequence[Case]) -> Iterator[str]:
-    """What goes in and comes out, for some samples."""
+    """The table of input shapes, output shapes and parameters of some samples."""
     has_states = any(case.states for case in cases)
-    yield row("fields", "operands", "results", *(["parameters"] if has_states else []))
+    yield row("fields", "inputs", "outputs", *(["parameters"] if has_states else []))
     yield "|" + "---|" * (4 if has_states else 3)
     for case in cases:
         fields = ", ".join(f"{name}: {flow(value)}" for name, value in case.sample.fields.items())
@@ -176,11 +201,9 @@ def _shape(kind: TensorType) -> str:
 
 def _onnx(cls: type[LayerSpec]) -> str:
     operators, reasons = onnx_operators(cls)
-    written = f"ONNX: {', '.join(f'`{one}`' for one in operators)}."
+    text = f"ONNX operators: {', '.join(f'`{operator}`' for operator in operators)}."
     if reasons:
-        written += f" Not all of it: {'; '.join(reasons)}."
-    return (
-        f"{written} It does not come back from a file: {cls.onnx_roundtrip_blocker}."
-        if cls.onnx_roundtrip_blocker
-        else written
-    )
+        text += f" Some forms cannot be exported: {'; '.join(reasons)}."
+    if cls.onnx_roundtrip_blocker:
+        text += f" An import of the ONNX file gives other layers: {cls.onnx_roundtrip_blocker}."
+    return text

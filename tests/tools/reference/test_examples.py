@@ -1,4 +1,4 @@
-"""The reference shows an example of every class; each is right as it stands."""
+"""The reference shows an example of every class, and each one is valid."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRAINING = {
 
 
 def reader_of(text: str) -> Any:
-    """A net that reads the first field of the split in `text`; LeNet where that is an image and the label a number."""
+    """A net that reads the first field of the split in `text`; LeNet if it is an image with one label."""
     split: Any = SOURCES.parse(parse_yaml(text, "example.yaml")["data"]["train"])
     known = split.known_fields()
     if known is None or any(step.needs_data for step in split.transforms):
@@ -46,10 +46,10 @@ def reader_of(text: str) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "name"), CLASSES)
-def test_the_example_of_every_class_is_right(kind: str, name: str, tmp_path: Path):
+def test_the_example_of_every_class_is_valid(kind: str, name: str, tmp_path: Path):
     registry: Any = REGISTRIES[kind]
     text = example(kind, registry[name])
-    assert text, "no sample tells how it is written"
+    assert text, "no sample shows how it is written"
     assert name in text
     if not text.startswith("netspec:"):
         shown = text.partition(":")[0]

@@ -1,4 +1,4 @@
-"""Fields in words: what a reader sees of a type, a default, a mapping inside a mapping."""
+"""Tables of fields: types in words, defaults, descriptions, nested mappings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netspec.layers.initializers.variance_scaling import GlorotUniform
 from netspec.layers.spatial import Size2D
 from netspec.schema.specs.spec import Spec
 from netspec.tools.reference import pages
-from netspec.tools.reference.fields import as_written, inherited, inner_tables, table
+from netspec.tools.reference.fields import as_written, inherited, inner_tables, sentence, table
 
 
 def link(kind: str) -> str:
@@ -59,28 +59,28 @@ class Outer(Base):
 
 def rows() -> dict[str, list[str]]:
     lines = table(Outer, link)
-    assert lines[:2] == ["| field | value | default | |", "|---|---|---|---|"]
+    assert lines[:2] == ["| field | type | default | description |", "|---|---|---|---|"]
     cells = [line.strip("| ").replace("\\|", "¦").split(" | ") for line in lines[2:-1]]
     return {name.strip("`"): rest for name, *rest in cells}
 
 
 @pytest.mark.parametrize(
-    ("field", "told"),
+    ("field", "cells"),
     {
-        "name": ["text", '`""`', "its name"],
-        "rate": ["number", "`0.1`", "how fast"],
-        "units": ["whole number ≥ 1", "needed", "how many ¦ of them"],
-        "share": ["number ≥ 0 and < 1", "`0.0`", "which part"],
-        "pool": ["whole number or list of whole numbers", "`[2, 2]`", "how large"],
-        "mode": ['`one`, `"off"` or `three`', "`null`", "which way"],
-        "initial": ["[initializer](initializer.md)", "`GlorotUniform`", "first values"],
-        "several": ["list of mappings", "`[]`", "more of it"],
-        "named": ["mapping of names to numbers", "`{}`", "factors"],
-        "pair": ["list of whole number, `true` or `false`", "`[1, true]`", "two things"],
+        "name": ["string", '`""`', "Its name."],
+        "rate": ["number", "`0.1`", "How fast."],
+        "units": ["integer ≥ 1", "required", "How many ¦ of them."],
+        "share": ["number ≥ 0 and < 1", "`0.0`", "Which part."],
+        "pool": ["integer or list of integers", "`[2, 2]`", "How large."],
+        "mode": ['`one`, `"off"` or `three`', "`null`", "Which way."],
+        "initial": ["[initializer](initializer.md)", "`GlorotUniform`", "First values."],
+        "several": ["list of mappings", "`[]`", "More of it."],
+        "named": ["mapping of names to numbers", "`{}`", "Factors."],
+        "pair": ["list of an integer and `true` or `false`", "`[1, true]`", "Two things."],
     }.items(),
 )
-def test_a_field_is_told_in_words(field: str, told: list[str]):
-    assert rows()[field] == told
+def test_a_field_is_described_in_words(field: str, cells: list[str]):
+    assert rows()[field] == cells
 
 
 @pytest.mark.parametrize(
@@ -92,23 +92,39 @@ def test_a_field_is_told_in_words(field: str, told: list[str]):
         (None, None),
     ],
 )
-def test_a_default_is_as_it_would_be_written(value: Any, written: Any):
+def test_a_default_is_shown_as_it_would_be_written(value: Any, written: Any):
     assert as_written(value) == written
 
 
-def test_what_is_as_in_the_base_is_not_told_again():
+def test_fields_that_equal_those_of_the_base_are_inherited():
     assert inherited(Outer, Base) == {"name"}
 
 
 def test_mappings_inside_have_tables_of_their_own():
-    told = list(inner_tables(Outer, link))
-    assert told[0] == "## each of `several`\n"
-    assert "What is inside.\n" in told
-    assert "| `size` | whole number | `3` | how large |" in told
+    lines = list(inner_tables(Outer, link))
+    assert lines[0] == "## Each of `several`\n"
+    assert "What is inside.\n" in lines
+    assert "| `size` | integer | `3` | How large. |" in lines
 
 
-def test_only_required_fields_are_marked_as_needed() -> None:
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("true: the prediction holds scores", "`true`: the prediction holds scores."),
+        ("sizes, null for the input's size", "Sizes, `null` for the input's size."),
+        ("y = a · x: a line", "y = a · x: a line."),
+        ("factors (one per class)", "Factors (one per class)."),
+        ("`zeros` or `ones`", "`zeros` or `ones`."),
+        ("Ends already.", "Ends already."),
+        ("", ""),
+    ],
+)
+def test_descriptions_are_sentences(text: str, expected: str):
+    assert sentence(text) == expected
+
+
+def test_only_required_fields_are_marked_as_required() -> None:
     lines = "\n".join(pages()["net.md"].splitlines())
     assert "| `params` | mapping | none |" in lines
-    assert "| `layers` | list of 1 or more [layers](layers/README.md) | needed |" in lines
+    assert "| `layers` | list of 1 or more [layers](layers/README.md) | required |" in lines
     assert "list of [losses](losses.md)" in lines

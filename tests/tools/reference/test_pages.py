@@ -1,4 +1,4 @@
-"""The pages of the reference: every class has its place, links lead somewhere, old pages go."""
+"""The pages of the reference: every class is on a page, links resolve, outdated pages are removed."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ def _resolved(path: PurePosixPath) -> list[str]:
         ("layers/core.md", "| `units: 4` | (3, 5) | (3, 4) | `kernel` (5, 4), `bias` (4) |"),
         ("layers/core.md", "  - {name: example, type: Dense, units: 4}"),
         ("layers/shape.md", "| `sections: [1, 4], axis: -1` | (2, 2, 5) | `0` (2, 2, 1), `1` (2, 2, 4) |"),
-        ("layers/core.md", "ONNX: `Identity`."),
+        ("layers/core.md", "ONNX operators: `Identity`."),
         ("regularizers.md", "  - {type: Dense, units: 4, kernel_regularizer: L2}"),
         ("solvers.md", "solver: {type: SGD, learning_rate: 0.1, weight_decay: 0.01}"),
         ("train.md", "## `train`"),
     ],
 )  # fmt: skip
-def test_what_stands_on_a_page(page: str, line: str):
+def test_pages_contain(page: str, line: str):
     assert line in made()[page].splitlines()
 
 
-def test_pages_of_before_go_and_other_files_stay(tmp_path: Path):
+def test_outdated_pages_are_removed_and_other_files_stay(tmp_path: Path):
     old, own = tmp_path / "layers" / "gone.md", tmp_path / "own.md"
     old.parent.mkdir()
     old.write_text(made()["solvers.md"], encoding="utf-8")
