@@ -106,7 +106,7 @@ def test_padding_takes_the_field_whose_samples_differ():
     assert batch.inputs["text"].tolist() == [[0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 1, 2], [0, 1, 2]]
 
 
-# MelSpectrogram. Keras's answers: tests/peers/test_spectra.py.
+# MelSpectrogram. Keras's answers: tests/peers/test_mel_spectrograms.py.
 
 
 def slow_spectrogram(sound: np.ndarray, *, length: int, stride: int, bins: int, rate: int, low: float) -> np.ndarray:

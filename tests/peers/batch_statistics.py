@@ -43,7 +43,7 @@ def given() -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-def batch_statistics(torch: Any) -> dict[str, np.ndarray]:
+def record(torch: Any) -> dict[str, np.ndarray]:
     """For each case, the state dict after all steps and the output for the first batch in inference."""
     found: dict[str, np.ndarray] = {}
     data = {name: torch.tensor(array) for name, array in given().items()}

@@ -10,7 +10,7 @@ import numpy as np
 MODULES = ("losses", "metrics", "activations", "initializers", "regularizers", "constraints")
 
 
-def builtin_names(keras: Any) -> dict[str, np.ndarray]:
+def record(keras: Any) -> dict[str, np.ndarray]:
     """For each module, rows of an exported name and the `__name__` of its class or function."""
     layers = {name: one for name, one in vars(keras.layers).items() if isinstance(one, type)}
     found = {"layers": np.array(sorted({*layers, *(one.__name__ for one in layers.values())}))}

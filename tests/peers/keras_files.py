@@ -24,7 +24,7 @@ def written() -> list[Written]:
     return [*nets(), *samples()]
 
 
-def predicted(keras: Any) -> dict[str, np.ndarray]:
+def record(keras: Any) -> dict[str, np.ndarray]:
     """For each file: of what it is (`of`), and the outputs as they lie here; or why Keras can't run it."""
     keras.config.set_floatx("float32")
     keras.config.set_image_data_format("channels_last")

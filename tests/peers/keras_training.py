@@ -229,7 +229,7 @@ def compared() -> dict[str, str]:
     return found
 
 
-def continued(keras: Any) -> Arrays:
+def record(keras: Any) -> Arrays:
     """All arrays of the files that Keras writes after a step more, and the losses and metrics that it knows."""
     import h5py
 

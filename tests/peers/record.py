@@ -22,23 +22,25 @@ from typing import Any
 
 import numpy as np
 
-from tests.peers import torch_layers, torch_losses
-from tests.peers.batch_statistics import batch_statistics
-from tests.peers.builtin_names import builtin_names
-from tests.peers.continuing import continued_there
-from tests.peers.fitting import fitted
-from tests.peers.fractional_regions import fractional_regions
-from tests.peers.keras_files import predicted
-from tests.peers.keras_training import continued
-from tests.peers.minimizing import minimized
-from tests.peers.scheduling import scheduled
-from tests.peers.solving import solved
-from tests.peers.spectra import spectra
-from tests.peers.state_dicts import state_dicts
-from tests.peers.stepping import stepped
+from tests.peers import (
+    batch_statistics,
+    builtin_names,
+    constraints,
+    fractional_pooling,
+    gradient_accumulation,
+    keras_files,
+    keras_training,
+    lbfgs,
+    mel_spectrograms,
+    schedules,
+    solvers,
+    state_dicts,
+    torch_layers,
+    torch_losses,
+    torch_resume,
+)
+from tests.peers.recordings import RECORDED, save_answers
 from tests.registry.cases import WEIGHT, Case, built, cases
-
-ANSWERS = Path(__file__).parent / "answers"
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     **{f"AveragePooling{rank}D": {"pool_size": 2} for rank in (1, 2, 3)},  # Keras has one for MaxPooling alone
@@ -355,39 +357,37 @@ def answers(*classes: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     yield from files.items()
 
 
-OTHERS: dict[str, Callable[[], dict[str, np.ndarray]]] = {
-    "batch_statistics": lambda: batch_statistics(import_module("torch")),
-    "builtin_names": lambda: builtin_names(keras()),
-    "continuing": lambda: continued_there(import_module("torch")),
-    "fitting": lambda: fitted(keras()),
-    "fractional_regions": fractional_regions,
-    "keras_files": lambda: predicted(keras()),
-    "keras_training": lambda: continued(keras()),
-    "minimizing": lambda: minimized(import_module("torch")),
-    "scheduling": lambda: scheduled(keras(), import_module("torch")),
-    "solving": lambda: solved(keras()),
-    "spectra": lambda: spectra(keras()),
-    "state_dicts": state_dicts,
-    "stepping": lambda: stepped(keras()),
+COMPARISONS: dict[str, Callable[[], dict[str, np.ndarray]]] = {
+    "batch_statistics": lambda: batch_statistics.record(import_module("torch")),
+    "builtin_names": lambda: builtin_names.record(keras()),
+    "constraints": lambda: constraints.record(keras()),
+    "fractional_pooling": fractional_pooling.record,
+    "gradient_accumulation": lambda: gradient_accumulation.record(keras()),
+    "keras_files": lambda: keras_files.record(keras()),
+    "keras_training": lambda: keras_training.record(keras()),
+    "lbfgs": lambda: lbfgs.record(import_module("torch")),
+    "mel_spectrograms": lambda: mel_spectrograms.record(keras()),
+    "schedules": lambda: schedules.record(keras(), import_module("torch")),
+    "solvers": lambda: solvers.record(keras()),
+    "state_dicts": state_dicts.record,
+    "torch_resume": lambda: torch_resume.record(import_module("torch")),
 }
-"""Answers that belong to no single class, each a file."""
+"""Answers that belong to no single class, a file for each."""
 
 
 def main() -> None:
-    """Write one `.npz` for each class."""
+    """Write a file for each class and comparison."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=ANSWERS)
+    parser.add_argument("--output", type=Path, default=RECORDED)
     parser.add_argument(
-        "classes",
-        nargs="*",
-        help=f"names of layers, losses and metrics, {', '.join(OTHERS)}; default: all",
+        "names", nargs="*", help=f"layers, losses and metrics, or {', '.join(COMPARISONS)} [all of them]"
     )
     arguments = parser.parse_args()
-    output: Path = arguments.output
-    output.mkdir(parents=True, exist_ok=True)
-    others = {name: make() for name, make in OTHERS.items() if not arguments.classes or name in arguments.classes}
-    for name, content in [*others.items(), *answers(*arguments.classes)]:
-        np.savez_compressed(output / f"{name}.npz", **content)  # type: ignore[arg-type]  # names are no parameters of it
+    for name, record in COMPARISONS.items():
+        if not arguments.names or name in arguments.names:
+            save_answers(arguments.output, name, record())
+    for name, arrays in answers(*arguments.names):
+        save_answers(arguments.output, name, arrays)
 
 
 if __name__ == "__main__":

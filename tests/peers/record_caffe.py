@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from tests.peers.caffe_files import CaffeFile, caffe_files
-
-ANSWERS = Path(__file__).parent / "answers"
+from tests.peers.recordings import RECORDED, save_answers
 
 
 def answered(one: CaffeFile, folder: Path) -> np.ndarray | str:
@@ -54,11 +53,10 @@ def apart(one: CaffeFile, folder: Path) -> np.ndarray | str:
 
 
 def main() -> None:
-    """Write `caffe_files.npz`: the output of each net by the digest of its files, or why there is none."""
+    """Write `caffe_files`: the output of each net by the digest of its files, or why there is none."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--output", type=Path, default=ANSWERS)
+    parser.add_argument("--output", type=Path, default=RECORDED)
     output = parser.parse_args().output
-    output.mkdir(parents=True, exist_ok=True)
     cv2 = import_module("cv2")
     found: dict[str, np.ndarray] = {}
     count = 0
@@ -67,8 +65,7 @@ def main() -> None:
             answer = apart(one, Path(folder))
             found[f"{one.digest}/{'unlike' if isinstance(answer, str) else 'end'}"] = np.asarray(answer)
             count += not isinstance(answer, str)
-    np.savez_compressed(output / "caffe_files.npz", allow_pickle=False, **found)
-    print(f"{output / 'caffe_files.npz'}: {count} answers of OpenCV {cv2.__version__}")
+    print(f"{save_answers(output, 'caffe_files', found)}: {count} answers of OpenCV {cv2.__version__}")
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from tests.peers.image_cases import CASES, ImageCase, image
+from tests.peers.recordings import RECORDED, save_answers
 
-ANSWERS = Path(__file__).parent / "answers"
 BATCH = (1, 3, 13, 10)
 HEIGHT, WIDTH = BATCH[2:]
 
@@ -141,14 +141,15 @@ def answer(case: ImageCase) -> dict[str, np.ndarray]:
 def main() -> None:
     os.environ.setdefault("KERAS_BACKEND", "torch")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=ANSWERS)
-    output = parser.parse_args().output / "images.npz"
+    parser.add_argument("--output", type=Path, default=RECORDED)
+    output = parser.parse_args().output
     found: dict[str, np.ndarray] = {}
     for number, case in enumerate(CASES):
         found[f"{number}/of"] = np.array(case.id)
         found |= {f"{number}/{name}": array for name, array in answer(case).items()}
-    np.savez_compressed(output, allow_pickle=False, **found)
-    print(f"{output}: {len(CASES)} answers of Keras {import_module('keras').__version__}")
+    print(
+        f"{save_answers(output, 'images', found)}: {len(CASES)} answers of Keras {import_module('keras').__version__}"
+    )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_keras [--output DIRECTORY] [NET …]
 
-Each net becomes NAME.keras and NAME.npz with its inputs and outputs; some become NAME.h5 and NAME.weights.h5 too.
+Each net becomes NAME.keras and NAME.npz.xz with its inputs and outputs; some become NAME.h5 and NAME.weights.h5 too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from zlib import crc32
 import numpy as np
 
 from tests.peers.keras_nets import NETS, batch
+from tests.peers.recordings import RECORDED, save_answers
 
-OUTPUT = Path(__file__).parent / "answers" / "keras"
 BATCH = 3
 LEGACY = ("images", "means", "nested", "sequences", "trained_adam")
 """Nets that are written in the older layouts too."""
@@ -73,10 +73,9 @@ def record(name: str, output: Path) -> None:
         randomize(model, random)
     feeds = fed(model, random)
     inputs = list(feeds.values()) if len(feeds) > 1 else next(iter(feeds.values()))
-    made = library.tree.flatten(model(inputs, training=False))
-    answers = {f"out_{index}": np.asarray(one.detach().numpy()) for index, one in enumerate(made)}
-    given = {f"in_{key}": one for key, one in feeds.items()}
-    np.savez_compressed(output / f"{name}.npz", **given, **answers)  # type: ignore[arg-type]  # its keywords are arrays
+    outputs = library.tree.flatten(model(inputs, training=False))
+    answers = {f"in_{key}": feed for key, feed in feeds.items()}
+    answers |= {f"out_{index}": np.asarray(array.detach().numpy()) for index, array in enumerate(outputs)}
     model.save(output / f"{name}.keras")
     pack(output / f"{name}.keras")
     if name in LEGACY:
@@ -85,14 +84,13 @@ def record(name: str, output: Path) -> None:
         model.save_weights(output / f"{name}.weights.h5")
     if name.startswith("trained"):
         model.train_on_batch(*batch(3))
-        after = {f"after_{weight.path}": np.asarray(weight.value.detach().numpy()) for weight in model.weights}
-        with np.load(output / f"{name}.npz") as stored:
-            np.savez_compressed(output / f"{name}.npz", **stored, **after)  # type: ignore[arg-type]  # so too
+        answers |= {f"after_{weight.path}": np.asarray(weight.value.detach().numpy()) for weight in model.weights}
+    save_answers(output, name, answers)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("--output", type=Path, default=RECORDED / "keras")
     parser.add_argument("nets", nargs="*", help=f"some of {', '.join(NETS)}; default: all")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)

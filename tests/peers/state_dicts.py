@@ -36,7 +36,7 @@ NET: dict[str, Any] = {
 }  # fmt: skip
 
 
-def state_dicts() -> dict[str, np.ndarray]:
+def record() -> dict[str, np.ndarray]:
     """`weights`: the bytes of its safetensors file; `image`, `words`; `head`, `rnn`."""
     torch = import_module("torch")
     safetensors = import_module("safetensors.torch")

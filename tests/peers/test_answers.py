@@ -1,13 +1,11 @@
 """netspec against Keras on PyTorch: outputs, gradients and updates of states, as `record.py` wrote them down.
 
-`make test-peers` records them anew from the installed peers and runs this on that (NETSPEC_PEER_ANSWERS).
+`make test-peers` records them again from the installed peers and compares with these (NETSPEC_PEER_ANSWERS).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +14,8 @@ import pytest
 from netspec.graph.autodiff import gradients
 from tests.interpret import evaluate
 from tests.peers.record import described
+from tests.peers.recordings import load_answers
 from tests.registry.cases import Case, built, cases
-
-ANSWERS = Path(os.environ.get("NETSPEC_PEER_ANSWERS", Path(__file__).parent / "answers"))
 
 ALL = [
     (case, training)
@@ -37,13 +34,9 @@ def label(value: Case | bool) -> str:
 def recorded(case: Case, training: bool, *names: str) -> dict[str, np.ndarray]:
     """What was written down of a case, by name; `names`, or all of it."""
     prefix = f"{case.number}/{'training' if training else 'inference'}/"
-    path = ANSWERS / f"{case.kind}_{case.type}.npz"
-    if not path.exists():
-        return {}
-    with np.load(path) as stored:
-        wanted = [name for name in stored.files if name.startswith(prefix)]
-        found = {name.removeprefix(prefix): name for name in wanted}
-        return {name: stored[key] for name, key in found.items() if not names or name in names}
+    answers = load_answers(f"{case.kind}_{case.type}")
+    selected = {key.removeprefix(prefix): array for key, array in answers.items() if key.startswith(prefix)}
+    return {name: array for name, array in selected.items() if not names or name in names}
 
 
 ALIKE: list[tuple[Case, bool]] = []

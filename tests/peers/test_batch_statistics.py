@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -20,13 +19,9 @@ from netspec.exchange.formats.registry import format_to_write
 from tests.exchange.formats.keras.nets import IMAGE, Written
 from tests.exchange.nets import Net, net_data
 from tests.peers.batch_statistics import BATCH, CASES, RATE, STEPS, given, net
-from tests.peers.test_answers import ANSWERS
+from tests.peers.recordings import load_answers
 
-
-@cache
-def answers() -> dict[str, np.ndarray]:
-    with np.load(ANSWERS / "batch_statistics.npz") as stored:
-        return dict(stored)
+ANSWERS = load_answers("batch_statistics")
 
 
 def spec(folder: Path, fields: dict[str, Any]) -> dict[str, Any]:
@@ -52,7 +47,7 @@ def trained(folder: Path, name: str, **more: Any) -> Path:
 def test_a_training_ends_as_that_of_pytorch(name: str, device: str, tmp_path: Path) -> None:
     path = trained(tmp_path, name, device=device)
     found = to_state_dict(read_weights(path).arrays)
-    expected = {key.removeprefix(f"{name}/"): array for key, array in answers().items() if key.startswith(f"{name}/")}
+    expected = {key.removeprefix(f"{name}/"): array for key, array in ANSWERS.items() if key.startswith(f"{name}/")}
     predicted = expected.pop("predicted")
     if name == "momentum":  # without a use for it PyTorch counts too
         expected["norm.num_batches_tracked"] = np.zeros((), "int64")
@@ -68,9 +63,7 @@ def test_a_training_ends_as_that_of_pytorch(name: str, device: str, tmp_path: Pa
 
 def test_the_number_of_batches_comes_from_a_state_dict_and_goes_into_one(tmp_path: Path) -> None:
     fields, _ = CASES["cumulative"]
-    theirs = {
-        key.removeprefix("cumulative/"): array for key, array in answers().items() if key.startswith("cumulative/")
-    }
+    theirs = {key.removeprefix("cumulative/"): array for key, array in ANSWERS.items() if key.startswith("cumulative/")}
     del theirs["predicted"]
     write_safetensors(tmp_path / "net.safetensors", theirs, {})
     model = netspec.load(net(fields), tmp_path / "net.safetensors")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from netspec.exchange.formats.keras import names as keras_names
 from netspec.exchange.formats.keras.names import OLD_NAMES
-from tests.peers.test_answers import ANSWERS
+from tests.peers.recordings import load_answers
 
 ABSTRACT = ("Loss", "Metric", "Initializer", "Regularizer", "Constraint")
 WITHOUT = (*ABSTRACT, "LossFunctionWrapper", "MeanMetricWrapper", "Mean", "Sum")
@@ -26,8 +25,7 @@ MISSING_IN_STRINGS = {"CategoricalGeneralizedCrossEntropy", "categorical_general
 
 
 def recorded(module: str) -> dict[str, str]:
-    with np.load(ANSWERS / "builtin_names.npz") as stored:
-        return {str(name): str(own) for name, own in stored[module]}
+    return {str(name): str(own) for name, own in load_answers("builtin_names")[module]}
 
 
 @pytest.mark.parametrize("module", ["activations", "initializers", "regularizers", "constraints"])
@@ -51,8 +49,7 @@ def test_losses_and_metrics_are_those_of_keras(module: str, kind: str) -> None:
 
 
 def test_layers_are_those_of_keras() -> None:
-    with np.load(ANSWERS / "builtin_names.npz") as stored:
-        there = {str(name) for name in stored["layers"]}
+    there = {str(name) for name in load_answers("builtin_names")["layers"]}
     gone = keras_names.names("layer") - there
     assert gone <= OLD_NAMES.keys()
     assert gone == {"BatchNormalizationV1", "BatchNormalizationV2", "CuDNNGRU", "CuDNNLSTM", "Deconvolution2D", "GRUV2",

@@ -6,16 +6,10 @@ import numpy as np
 import pytest
 
 from tests.peers.caffe_files import CaffeFile, caffe_files
-from tests.peers.test_answers import ANSWERS
+from tests.peers.recordings import load_answers
 
-
-def answers() -> dict[str, np.ndarray]:
-    """What OpenCV computed, or why it can't, by digest and `end` or `unlike`."""
-    with np.load(ANSWERS / "caffe_files.npz") as stored:
-        return {key: stored[key] for key in stored.files}
-
-
-RECORDED = answers()
+RECORDED = load_answers("caffe_files")
+"""OpenCV's output as DIGEST/end, or why it cannot run the net as DIGEST/unlike."""
 
 
 def can_be_run(one: CaffeFile) -> bool:

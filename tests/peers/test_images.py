@@ -10,7 +10,7 @@ from netspec.data.base import FieldType, SampleKeys
 from netspec.data.imaging.base import Draw, ImageTransform
 from netspec.schema.specs.data import TRANSFORMS
 from tests.peers.image_cases import CASES, ImageCase, image
-from tests.peers.test_answers import ANSWERS
+from tests.peers.recordings import load_answers
 
 MOVED = ("Resizing", "RandomRotation", "RandomTranslation", "RandomZoom", "RandomShear", "RandomPerspective")
 """Pillow cuts off what is behind the point, or rounds weights to some bits."""
@@ -38,11 +38,11 @@ ALL = [
 
 @pytest.mark.parametrize(("number", "case", "dtype"), ALL)
 def test_agrees_with_keras(number: int, case: ImageCase, dtype: str) -> None:
-    with np.load(ANSWERS / "images.npz") as stored:
-        again = "record the peers' answers: make test-peers, then tests/peers/record_images.py"
-        assert str(stored[f"{number}/of"]) == case.id, again
-        expected = stored[f"{number}/image"]
-        within = stored[f"{number}/within"] if f"{number}/within" in stored.files else np.ones(expected.shape)
+    stored = load_answers("images")
+    again = "record the peers' answers: make test-peers, then tests/peers/record_images.py"
+    assert str(stored[f"{number}/of"]) == case.id, again
+    expected = stored[f"{number}/image"]
+    within = stored[f"{number}/within"] if f"{number}/within" in stored else np.ones(expected.shape)
     found = ours(case, dtype)
     assert found.dtype == dtype
     assert found.shape == expected.shape

@@ -9,7 +9,7 @@ import netspec.exchange.formats.keras.importing.layers  # noqa: F401  # which re
 from netspec.exchange.formats.keras.importing.operations import REFUSED, is_read
 from netspec.exchange.formats.keras.names import keras_snake
 from tests.exchange.formats.keras.nets import Written, nets, samples
-from tests.peers.test_answers import ANSWERS
+from tests.peers.recordings import load_answers
 
 AGAIN = "record the peers' answers: tests/peers/record.py keras_files"
 
@@ -17,10 +17,9 @@ AGAIN = "record the peers' answers: tests/peers/record.py keras_files"
 def answers() -> dict[str, dict[str, np.ndarray]]:
     """What Keras predicted, or why it can't, by the name of what was written."""
     found: dict[str, dict[str, np.ndarray]] = {}
-    with np.load(ANSWERS / "keras_files.npz") as stored:
-        for key in stored.files:
-            name, _, what = key.rpartition("/")
-            found.setdefault(name, {})[what] = stored[key]
+    for key, array in load_answers("keras_files").items():
+        name, _, what = key.rpartition("/")
+        found.setdefault(name, {})[what] = array
     return found
 
 

@@ -7,15 +7,15 @@ import pytest
 
 from netspec.exchange.formats.keras.names import LOSSES, METRICS
 from tests.peers.keras_training import Training, compared, digest, stepped, trainings
-from tests.peers.test_answers import ANSWERS
+from tests.peers.recordings import load_answers
 
 
 @pytest.mark.parametrize("one", trainings(), ids=lambda one: one.name)
 def test_the_next_step_is_that_of_keras(one: Training) -> None:
     """Weights, moving averages, the states of the solver and the number of the step."""
-    with np.load(ANSWERS / "keras_training.npz") as stored:
-        prefix = f"{one.name}/"
-        found = {key.removeprefix(prefix): stored[key] for key in stored.files if key.startswith(prefix)}
+    stored = load_answers("keras_training")
+    prefix = f"{one.name}/"
+    found = {key.removeprefix(prefix): stored[key] for key in stored if key.startswith(prefix)}
     assert str(found.pop("of", "")) == digest(one), "record the peers' answers: tests/peers/record.py keras_training"
     ours = stepped(one)
     assert found.keys() == ours.keys()
@@ -25,8 +25,8 @@ def test_the_next_step_is_that_of_keras(one: Training) -> None:
 
 
 def test_keras_knows_the_losses_and_metrics_that_are_written() -> None:
-    with np.load(ANSWERS / "keras_training.npz") as stored:
-        found = {key.removeprefix("compared/"): str(stored[key]) for key in stored.files if key.startswith("compared/")}
+    stored = load_answers("keras_training")
+    found = {key.removeprefix("compared/"): str(stored[key]) for key in stored if key.startswith("compared/")}
     assert found == compared(), "record the peers' answers: tests/peers/record.py keras_training"
     types = {tuple(name.split("-")[:2]) for name in found}
     assert types == {("loss", one) for one in LOSSES} | {("metric", one) for one in METRICS}

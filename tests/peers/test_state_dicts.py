@@ -5,32 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import netspec
 from netspec.exchange.formats.native.safetensors import read_safetensors, write_safetensors
 from netspec.exchange.formats.pytorch.state_dicts import to_state_dict
+from tests.peers.recordings import load_answers
 from tests.peers.state_dicts import NET
-from tests.peers.test_answers import ANSWERS
+
+ANSWERS = load_answers("state_dicts")
 
 
-@pytest.fixture(scope="module")
-def answers() -> dict[str, np.ndarray]:
-    with np.load(ANSWERS / "state_dicts.npz") as stored:
-        return dict(stored)
-
-
-def test_a_state_dict_predicts_as_in_pytorch(answers: dict[str, np.ndarray], tmp_path: Path) -> None:
+def test_a_state_dict_predicts_as_in_pytorch(tmp_path: Path) -> None:
     path = tmp_path / "net.safetensors"
-    path.write_bytes(answers["weights"].tobytes())
-    found = netspec.load(NET, path).predict({"image": answers["image"], "words": answers["words"]})
+    path.write_bytes(ANSWERS["weights"].tobytes())
+    found = netspec.load(NET, path).predict({"image": ANSWERS["image"], "words": ANSWERS["words"]})
     for name in ("head", "rnn"):  # float32 through a dozen layers
-        np.testing.assert_allclose(found[name], answers[name], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(found[name], ANSWERS[name], rtol=1e-5, atol=1e-5)
 
 
-def test_what_is_written_is_pytorch_s_again(answers: dict[str, np.ndarray], tmp_path: Path) -> None:
+def test_what_is_written_is_pytorch_s_again(tmp_path: Path) -> None:
     path = tmp_path / "net.safetensors"
-    path.write_bytes(answers["weights"].tobytes())
+    path.write_bytes(ANSWERS["weights"].tobytes())
     model = netspec.load(NET, path)
     written = to_state_dict(dict(model.parameters))
     theirs, metadata = read_safetensors(path)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from netspec.exchange.formats.native.hdf5 import write_weights
 from netspec.exchange.interface import Imported
 from netspec.training.model import Model, load
+from tests.peers.recordings import ANSWERS
 
-FILES = Path(os.environ.get("NETSPEC_PEER_ANSWERS", Path(__file__).parents[3] / "peers" / "answers")) / "keras"
+FILES = ANSWERS / "keras"
 _TURNED = re.compile(r"the (?:input|output) `(.+)` is (\[.*\]), channels first; in Keras it was (\[.*\])")
 
 
@@ -43,16 +43,18 @@ def sizes_in(text: str) -> list[int]:
     return [int(one) for one in re.findall(r"\d+", text)]
 
 
-def answers(model: Model, found: Imported, npz: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """By output: what the net answers, and what Keras did."""
+def answers(
+    model: Model, found: Imported, recorded: Mapping[str, np.ndarray]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The net's prediction and Keras's, for each output."""
     feeds = {}
-    for key in npz.files:
+    for key in recorded:
         if key.startswith("in_") and key[3:] in model.spec.inputs:
-            feeds[key[3:]] = turned(key[3:], npz[key], found.notes)
+            feeds[key[3:]] = turned(key[3:], recorded[key], found.notes)
     got = model.predict(feeds)
     named: dict[str, np.ndarray] = dict(got)
-    assert len(named) == sum(key.startswith("out_") for key in npz.files)
+    assert len(named) == sum(key.startswith("out_") for key in recorded)
     return {
-        name: (array, turned(name, npz[f"out_{index}"], found.notes))
+        name: (array, turned(name, recorded[f"out_{index}"], found.notes))
         for index, (name, array) in enumerate(named.items())
     }

@@ -10,6 +10,7 @@ import pytest
 from netspec.errors import InputError
 from netspec.exchange.importing import import_model
 from tests.exchange.formats.keras.recorded import FILES, answers, opened
+from tests.peers.recordings import load_answers
 
 MODELS = sorted(
     path.name for path in FILES.glob("*") if path.suffix in (".keras", ".h5") and ".weights" not in path.name
@@ -20,7 +21,7 @@ MODELS = sorted(
 def test_answers_as_in_keras(name: str, tmp_path: Path) -> None:
     found = import_model(FILES / name)
     model = opened(found, tmp_path)
-    compared = answers(model, found, np.load(FILES / f"{name.partition('.')[0]}.npz"))
+    compared = answers(model, found, load_answers(f"keras/{name.partition('.')[0]}"))
     assert compared
     for output, (got, expected) in compared.items():
         # float32 on both sides; sums run in another order

@@ -23,6 +23,7 @@ from netspec.schema.specs.kinds import LAYERS
 from tests.exchange.formats.keras.recorded import FILES
 from tests.exchange.formats.keras.written import archive, layer, new, new_model, old_file, sequential, tree
 from tests.peers.keras_nets import OPTIMIZERS, batch
+from tests.peers.recordings import load_answers
 
 TRAINED = [*(f"trained_{name}.keras" for name in OPTIMIZERS), "trained_adam.h5"]
 LAYERS_OF_IT = {
@@ -50,14 +51,14 @@ def test_the_next_step_is_that_of_keras(name: str, tmp_path: Path) -> None:
     program = compiler.program(ProgramKind.TRAIN, len(images))
     rate = np.array(solver.learning_rate.value(found.step, 100), np.float32)
     program({"image": np.moveaxis(images, -1, 1), "target": labels, LEARNING_RATE: rate, STEP: np.array(4.0)})
-    after = np.load(FILES / f"{name.partition('.')[0]}.npz")
+    after = load_answers(f"keras/{name.partition('.')[0]}")
     compared = 0
     (factored,) = [note for note in found.notes if note.startswith("Adafactor keeps")] or [""]
     assert ("for `conv2d/kernel`: they go on" in factored) == ("adafactor" in name)
     for name_of_layer, fields in LAYERS_OF_IT.items():
         own = [key.partition("/")[2] for key in found.arrays if key.startswith(f"{name_of_layer}/")]
         for one in variables(LAYERS.parse(fields), own):
-            keys = [key for key in after.files if key.startswith("after_") and key.endswith(f"/{one.name}")]
+            keys = [key for key in after if key.startswith("after_") and key.endswith(f"/{one.name}")]
             (expected,) = [after[key] for key in keys if name_of_layer in key]
             got = to_keras(np.asarray(compiler.states[f"{name_of_layer}/{one.state}"]), one)
             if name_of_layer == "classes" and one.state == "kernel":  # (C, H, W) rows here, (H, W, C) there

@@ -1,0 +1,34 @@
+"""Mel spectrograms that Keras computes for synthetic sounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+CASES: list[dict[str, Any]] = [
+    {"fft_length": 64, "sequence_stride": 16, "num_mel_bins": 8},
+    {"fft_length": 64, "sequence_length": 50, "sequence_stride": 21, "num_mel_bins": 5, "window": "hamming"},
+    {"fft_length": 48, "sequence_stride": 48, "num_mel_bins": 6, "window": None, "power_to_db": False, "mag_exp": 1.0},
+    {"fft_length": 64, "sequence_stride": 20, "num_mel_bins": 4, "sampling_rate": 8000, "min_freq": 300.0,
+     "max_freq": 3000.0, "top_db": 20.0, "min_power": 1e-3, "ref_power": 0.1},
+]  # fmt: skip
+"""Fields, which are the same here and there."""
+
+
+def sounds() -> np.ndarray:
+    """(3, 400): a tone that rises, noise, and silence with a click."""
+    time = np.arange(400) / 16000
+    made = np.stack([np.sin(2 * np.pi * (300 + 40000 * time) * time), np.zeros(400), np.zeros(400)])
+    made[1] = np.random.default_rng(0).normal(size=400) / 4
+    made[2, 100] = 0.5
+    return made.astype(np.float32)
+
+
+def record(keras: Any) -> dict[str, np.ndarray]:
+    """Keras's answer to each sound by itself: what `top_db` counts from is the loudest of the batch there."""
+    found = {}
+    for number, fields in enumerate(CASES):
+        layer = keras.layers.MelSpectrogram(**fields)
+        found[str(number)] = np.stack([np.asarray(layer(sound.astype("float64"))) for sound in sounds()])
+    return found

@@ -1,0 +1,246 @@
+"""Training steps of Keras's and PyTorch's solvers on a small net, which `record.py` records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+STEPS, BATCH, FEATURES, HIDDEN, UNITS = 10, 8, 5, 6, 3
+ACCUMULATE = 4
+"""Batches of a step, where it has several: parts of the one that it has otherwise."""
+RATE = 2.0**-5
+"""Keras keeps some numbers in float32: this one is the same there, as all are that are sums of few powers of 2."""
+DTYPES = ("float64", "float32")
+NAMES = ("hidden/kernel", "hidden/bias", "out/kernel", "out/bias")
+DECAY, EMA = 2.0**-4, 0.75
+
+
+@dataclass(frozen=True)
+class SolverCase:
+    """A solver here and there."""
+
+    type: str
+    fields: dict[str, Any]
+    """Its fields here, without the rate."""
+    peer: str = "keras"
+    called: str = ""
+    """Its class there, where it is called otherwise."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """Where they are others than the fields."""
+    decays: bool = True
+    """Whether its weight decay is the same there; Keras's is decoupled, PyTorch's is not."""
+    averages: bool = False
+    """Whether it averages the weights itself, and so has no `ema`."""
+
+    @property
+    def name(self) -> str:
+        told = "".join(f" {name}={value}" for name, value in self.fields.items())
+        return f"{self.peer} {self.type}{told}"
+
+
+CASES = (
+    SolverCase("SGD", {}),
+    SolverCase("SGD", {"momentum": 0.9, "nesterov": True}),
+    SolverCase("SGD", {"momentum": 0.9}, "torch"),
+    SolverCase("SGD", {"momentum": 0.9, "nesterov": True}, "torch"),
+    SolverCase("Adam", {"epsilon": 1e-3}),
+    SolverCase("Adam", {"beta_1": 0.8, "beta_2": 0.9, "amsgrad": True}),
+    SolverCase("AdamW", {}),
+    SolverCase("Adamax", {"beta_2": 0.9}),
+    SolverCase("Nadam", {}),
+    SolverCase("Nadam", {"momentum_decay": 0.004}, "torch", "NAdam", {"momentum_decay": 0.004, "eps": 1e-7}),
+    SolverCase("RAdam", {"beta_2": 0.9}, "torch", arguments={"betas": (0.9, 0.9)}),
+    SolverCase("RAdam", {"epsilon": 1e-4}, "torch", arguments={"eps": 1e-4}),
+    SolverCase("RMSprop", {"epsilon": 1e-3}),
+    SolverCase("RMSprop", {"momentum": 0.5, "centered": True, "epsilon": 1e-3}),
+    SolverCase("Adagrad", {}),
+    SolverCase("Adadelta", {}),
+    SolverCase("Adadelta", {"rho": 0.8, "epsilon": 1e-4}, "torch", arguments={"rho": 0.8, "eps": 1e-4}),
+    SolverCase("Ftrl", {}),
+    SolverCase("Ftrl", {"learning_rate_power": -0.75, "l1_regularization_strength": 0.01,
+                     "l2_regularization_strength": 0.1, "l2_shrinkage_regularization_strength": 0.05,
+                     "beta": 0.1}),
+    SolverCase("Lion", {}),
+    SolverCase("Lamb", {}),
+    SolverCase("Adafactor", {}),
+    SolverCase("Muon", {}),
+    SolverCase("Muon", {"exclude": "out/*", "nesterov": False, "rms_rate": None, "ns_steps": 3, "adam_lr_ratio": 0.5},
+            arguments={"exclude_layers": ["out"], "nesterov": False, "rms_rate": None, "ns_steps": 3,
+                       "adam_lr_ratio": 0.5}),
+    SolverCase("ScheduleFreeAdamW", {}, "schedulefree", "AdamWScheduleFree", {"eps": 1e-8}, averages=True),
+    SolverCase("ScheduleFreeAdamW", {"beta_1": 0.8, "beta_2": 0.9, "r": 0.5, "weight_lr_power": 1.5, "epsilon": 1e-4},
+            "schedulefree", "AdamWScheduleFree",
+            {"betas": (0.8, 0.9), "r": 0.5, "weight_lr_power": 1.5, "eps": 1e-4}, averages=True),
+    SolverCase("Adafactor", {}, "torch", decays=False),  # which shrinks weights after it has measured them
+    SolverCase("SGD", {"momentum": 0.9, "dampening": 0.25, "rate_in_velocity": False}, "torch",
+            arguments={"momentum": 0.9, "dampening": 0.25}),
+    SolverCase("SGD", {"momentum": 0.9, "dampening": 0.25}, "torch"),
+    SolverCase("Adam", {"epsilon": 1e-3, "epsilon_mode": "bias_corrected"}, "torch", arguments={"eps": 1e-3}),
+    SolverCase("Adam", {"beta_2": 0.9, "epsilon": 1e-2, "amsgrad": True, "epsilon_mode": "bias_corrected"}, "torch",
+            arguments={"betas": (0.9, 0.9), "eps": 1e-2, "amsgrad": True}),
+    SolverCase("AdamW", {"weight_decay": 0.01, "epsilon": 1e-3, "epsilon_mode": "bias_corrected"}, "torch",
+            arguments={"weight_decay": 0.01, "eps": 1e-3}),
+    SolverCase("Adamax", {"epsilon": 1e-2, "epsilon_in_maximum": True}, "torch", arguments={"eps": 1e-2}),
+    SolverCase("RMSprop", {"epsilon": 1e-3, "epsilon_in_root": False, "momentum": 0.5, "rate_in_velocity": False,
+                        "centered": True}, "torch",
+            arguments={"alpha": 0.9, "eps": 1e-3, "momentum": 0.5, "centered": True}),
+    SolverCase("Adagrad", {"initial_accumulator_value": 0.0, "epsilon": 1e-3, "epsilon_in_root": False}, "torch",
+            arguments={"eps": 1e-3}),
+    SolverCase("Rprop", {}, "torch", decays=False),
+    SolverCase("Rprop", {"eta_minus": 0.25, "eta_plus": 1.5, "step_size_max": 0.0625}, "torch",
+            arguments={"etas": (0.25, 1.5), "step_sizes": (1e-6, 0.0625)}, decays=False),
+    SolverCase("ASGD", {"lambd": 0.5, "t0": 3}, "torch", averages=True),
+    SolverCase("ASGD", {}, "torch", averages=True),
+)  # fmt: skip
+
+
+def variants(case: SolverCase) -> Iterator[dict[str, Any]]:
+    """What a solver is composed with: each thing alone, and all of them."""
+    clipping: list[dict[str, Any]] = [{"clipnorm": 2.0**-4}, {"clipvalue": 2.0**-6}, {"global_clipnorm": 2.0**-3}]
+    decay = {"weight_decay": DECAY} if case.decays else {}
+    ema = {} if case.averages else {"ema": EMA}
+    several = {"accumulate": ACCUMULATE}
+    everything = {**clipping[-1], **decay, **ema}
+    found = [{}, *clipping, decay, ema, everything, several, {**everything, **several}]
+    yield from {str(one): one for one in found}.values()
+
+
+def key(case: SolverCase, variant: dict[str, Any], dtype: str) -> str:
+    """Under which the answer is kept."""
+    return f"{case.name}/{' '.join(f'{name}={value}' for name, value in variant.items())}/{dtype}"
+
+
+def given() -> dict[str, np.ndarray]:
+    """Inputs, targets, and the weights that training starts from: short numbers, which float32 holds too."""
+    random = np.random.default_rng(23)
+    shapes = {"x": (BATCH, FEATURES), "y": (BATCH, UNITS), "hidden/kernel": (FEATURES, HIDDEN),
+              "hidden/bias": (HIDDEN,), "out/kernel": (HIDDEN, UNITS), "out/bias": (UNITS,)}  # fmt: skip
+    return {name: random.normal(size=shape).astype("float32").astype("float64") for name, shape in shapes.items()}
+
+
+def exactly() -> AbstractContextManager[Any]:
+    """Within it Keras computes in float64 what on PyTorch it rounds to float32, though it is told float64."""
+    ops, torch = import_module("keras.src.ops"), import_module("torch")
+    tensor = ops.convert_to_tensor
+
+    def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return torch.mean(tensor(x), dim=axis, keepdim=keepdims)
+
+    def norm(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return torch.linalg.norm(tensor(x), dim=axis, keepdim=keepdims)
+
+    def larger(one: Any, other: Any) -> Any:
+        return torch.maximum(*(tensor(x, dtype="float64") for x in (one, other)))
+
+    def smaller(one: Any, other: Any) -> Any:
+        return torch.minimum(*(tensor(x, dtype="float64") for x in (one, other)))
+
+    return patch.multiple(ops, mean=mean, norm=norm, maximum=larger, minimum=smaller)
+
+
+def record(keras: Any) -> dict[str, np.ndarray]:
+    """The weights after some steps, and their averages, for every case, variant and type: `recorded`."""
+    found, torch = given(), import_module("torch")
+    for dtype in DTYPES:
+        keras.config.set_floatx(dtype)
+        torch.set_default_dtype(getattr(torch, dtype))  # in which PyTorch keeps what is one number
+        for case in CASES:
+            for variant in variants(case):
+                steps = of_keras if case.peer == "keras" else of_torch
+                with exactly() if dtype == "float64" else nullcontext():
+                    found[key(case, variant, dtype)] = steps(keras, case, variant, dtype)
+    keras.config.set_floatx("float64")  # as `record.py` has it
+    torch.set_default_dtype(torch.float32)
+    return found
+
+
+def parts(variant: dict[str, Any]) -> list[slice]:
+    """The samples of each batch of a step."""
+    size = BATCH // variant.get("accumulate", 1)
+    return [slice(start, start + size) for start in range(0, BATCH, size)]
+
+
+def gradients(weights: list[Any], dtype: str, part: slice) -> list[Any]:
+    """Those of the net's loss on some of the samples."""
+    torch = import_module("torch")
+    x, y = (torch.tensor(given()[name][part], dtype=getattr(torch, dtype)) for name in ("x", "y"))
+    kernel, bias, last, end = weights
+    loss = ((torch.tanh(x @ kernel + bias) @ last + end - y) ** 2).mean()
+    return list(torch.autograd.grad(loss, weights))
+
+
+def recorded(weights: list[Any], averages: list[Any]) -> np.ndarray:
+    """All in one row: the weights, one after the other, and their averages."""
+    return np.concatenate([one.detach().numpy().ravel() for one in [*weights, *averages]])
+
+
+def followed(averages: list[Any], weights: list[Any], variant: dict[str, Any]) -> list[Any]:
+    """The averages of the weights after an update, by PyTorch's formula."""
+    if "ema" not in variant:
+        return []
+    mean = import_module("torch").optim.swa_utils.get_ema_avg_fn(variant["ema"])
+    now = [one.detach().clone() for one in weights]
+    return [mean(old, new, None) for old, new in zip(averages, now, strict=True)] if averages else now
+
+
+def of_keras(keras: Any, case: SolverCase, variant: dict[str, Any], dtype: str) -> np.ndarray:
+    """By one of Keras's solvers."""
+    arguments = {**(case.arguments or case.fields), **variant}
+    own = "ema" in variant and "accumulate" not in variant
+    if own:
+        arguments |= {"use_ema": True, "ema_momentum": variant["ema"]}
+    if "accumulate" in variant:
+        arguments["gradient_accumulation_steps"] = variant["accumulate"]
+    arguments = {name: value for name, value in arguments.items() if name not in ("ema", "accumulate")}
+    if "weight_decay" not in arguments:  # AdamW's default stays: it is the same here
+        arguments |= {} if case.type in ("AdamW", "Muon") else {"weight_decay": None}
+    elif case.type == "Muon":
+        arguments["adam_weight_decay"] = arguments["weight_decay"]
+    made = getattr(keras.optimizers, case.called or case.type)(RATE, **arguments)
+    weights = [keras.Variable(given()[name], dtype=dtype, name=name.split("/")[1]) for name in NAMES]
+    for weight, name in zip(weights, NAMES, strict=True):
+        weight._path = name
+    averages: list[Any] = []
+    for _ in range(STEPS):
+        for part in parts(variant):
+            made.apply(gradients([one.value for one in weights], dtype, part), weights)
+        if own:
+            averages = [one.value for one in made._model_variables_moving_average]
+        else:  # Keras's average follows the weights at every batch, those that leave them alone too
+            averages = followed(averages, [one.value for one in weights], variant)
+    return recorded([one.value for one in weights], averages)
+
+
+def of_torch(keras: Any, case: SolverCase, variant: dict[str, Any], dtype: str) -> np.ndarray:
+    """By one of PyTorch's solvers or its like; gradients are clipped as Keras does: PyTorch adds 1e-6 to a norm."""
+    torch = import_module("torch")
+    clipping = {name: value for name, value in variant.items() if name.startswith(("clip", "global"))}
+    weights = [torch.tensor(given()[name], dtype=getattr(torch, dtype), requires_grad=True) for name in NAMES]
+    arguments = {"lr": RATE, **(case.arguments or case.fields)}
+    arguments |= {name: value for name, value in variant.items() if name == "weight_decay"}
+    module = torch.optim if case.peer == "torch" else import_module(case.peer)
+    made = getattr(module, case.called or case.type)(weights, **arguments)
+    if case.peer == "schedulefree":
+        made.train()
+    averages: list[Any] = []
+    for _ in range(STEPS):
+        summed = zip(*(gradients(weights, dtype, part) for part in parts(variant)), strict=True)
+        means = [sum(several) / len(several) for several in summed]
+        found = keras.optimizers.SGD(**clipping)._clip_gradients(means)
+        for weight, gradient in zip(weights, found, strict=True):
+            weight.grad = gradient
+        made.step()
+        averages = followed(averages, weights, variant)
+    if case.type == "ASGD":
+        averages = [made.state[weight]["ax"] for weight in weights]
+    if case.peer == "schedulefree":
+        trained = [one.detach().clone() for one in weights]
+        made.eval()
+        return recorded(trained, weights)
+    return recorded(weights, averages)

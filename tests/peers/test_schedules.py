@@ -1,0 +1,58 @@
+"""Schedules and trainings with cycled momenta against those of Keras and PyTorch, as `record.py` recorded them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netspec.schema.specs.kinds import SCHEDULES
+from netspec.solvers.schedules.base import ScheduleSpec
+from tests.peers import schedules
+from tests.peers.recordings import load_answers
+from tests.solvers.problem import SHAPES, training
+from tests.solvers.test_every_solver import solver
+
+
+def answer(name: str) -> np.ndarray:
+    return load_answers("schedules")[name]
+
+
+def schedule(fields: dict) -> ScheduleSpec:
+    made = SCHEDULES.parse(fields)
+    assert isinstance(made, ScheduleSpec)
+    return made
+
+
+@pytest.mark.parametrize("name", schedules.SCHEDULES)
+def test_rates_are_those_of_the_peer(name):
+    made = schedule(schedules.SCHEDULES[name][0])
+    found = [made.value(step, schedules.STEPS) for step in range(schedules.STEPS)]
+    np.testing.assert_allclose(found, answer(name), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", schedules.PLATEAUS)
+def test_reductions_are_those_of_the_peer(name):
+    fields = {"type": "ReduceLROnPlateau", "schedule": schedules.RATE, **schedules.PLATEAUS[name][0]}
+    made, found = schedule(fields), []
+    seen = made.start()
+    for figure in schedules.FIGURES:
+        seen = made.observed(seen, {"loss": figure})
+        found.append(made.rate(0, 1, seen))
+    # Keras keeps the rate of its optimizer in float32: 6e-8 of it.
+    np.testing.assert_allclose(found, answer(name), rtol=1e-6 if name.startswith("keras") else 1e-10)
+    assert len(set(found)) > 2, "the case has no two reductions"
+
+
+@pytest.mark.parametrize("name", schedules.CYCLES)
+def test_weights_with_a_cycled_momentum_are_those_of_pytorch(name):
+    """40 steps in float64, in which PyTorch's schedule moves the rate and the momentum."""
+    made = solver(**{"type_" if key == "type" else key: value for key, value in schedules.CYCLES[name][0].items()})
+    steps = range(schedules.STEPS)
+    (momentum,) = made.momenta()
+    momenta = [momentum.value(step, schedules.STEPS) for step in steps]
+    np.testing.assert_allclose(momenta, answer(f"{name}/momenta"), rtol=1e-12)
+    assert max(momenta) - min(momenta) > 0.05
+    rates = [made.learning_rate.value(step, schedules.STEPS) for step in steps]
+    for step, states in enumerate(training(made).steps(rates)):
+        for key in SHAPES:
+            np.testing.assert_allclose(states[key], answer(f"{name}/{key}")[step], rtol=1e-10, atol=1e-10)
