@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from netspec.errors import InputError, Problem, SpecError, counted, did_you_mean, listing, nearest
 from netspec.exchange.interface import Imported, ImportOptions
 from netspec.exchange.notes import Note
+from netspec.exchange.reachability import needed_steps
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import ShapeMismatch, in_scope, mismatch_problem
 from netspec.layers.base import Builder
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MOST_NAMED = 10
 """Number of names that a message lists."""
-DROPPED_JUDGES = "{count} losses and metrics are left out, since their inputs are dropped"
 DROPPED_TRAINING = "the training is left out: the net was cut"
 
 
@@ -53,6 +53,12 @@ def lookup(names: Iterable[str], known: Mapping[str, T], what: str, shown: Colle
     if problems:
         raise CutFailed(problems)
     return [known[name] for name in dict.fromkeys(names)]
+
+
+def dropped(judge: str, read: Sequence[str], name: str) -> tuple[str, str, str]:
+    """Arguments of `Note` for a loss or metric whose inputs `read` are dropped."""
+    text = f"{judge} is left out: it reads {listing(read, MOST_NAMED)}"
+    return text, "{count} losses and metrics are left out, since their inputs are dropped", name
 
 
 @dataclass(frozen=True)
@@ -104,19 +110,14 @@ def truncated(found: Imported, options: ImportOptions, what: str, *, until: bool
     return replace(new, net=draft.text(), draft=draft)
 
 
-def _layer_of(name: str, links: Links) -> str:
-    """The layer that computes a value, which may be one of several outputs (`lstm.state`); an input's own name."""
-    return next((link.name for link in links.layers if name in (link.name, *link.outputs)), name)
-
-
 def _needed(links: Links, outputs: Iterable[str]) -> list[LayerLink]:
     """The layers that the outputs depend on, in order; with a layer that shares weights, also their owner."""
-    wanted = {_layer_of(name, links) for name in outputs}
-    for link in reversed(links.layers):
-        if link.name in wanted:
-            wanted.update(_layer_of(source, links) for source in link.sources)
-            wanted.update([link.fields.share] if link.fields.share else [])
-    return [link for link in links.layers if link.name in wanted]
+    return needed_steps(
+        links.layers,
+        outputs,
+        lambda link: (*link.sources, *([link.fields.share] if link.fields.share else [])),
+        lambda link: (link.name, *link.outputs),
+    )
 
 
 def _before_head(
@@ -167,7 +168,7 @@ def _part(
     net: NetSpec, links: Links, layers: Sequence[LayerLink], outputs: Sequence[str], notes: list[str]
 ) -> _Part:  # fmt: skip
     """The part of a net with these layers; losses and metrics that read other layers are left out, with a note."""
-    there = {*net.inputs, *(link.name for link in layers)}
+    values = {*net.inputs, *(name for link in layers for name in (link.name, *link.outputs))}
     inputs = {source for link in layers for source in link.sources}
     kept: dict[str, list[int]] = {"loss": [], "metric": []}
     judged: tuple[tuple[str, Sequence[LossLink | MetricLink]], ...] = (
@@ -178,10 +179,9 @@ def _part(
         for index, judge in enumerate(judges):
             weight = judge.fields.sample_weight
             read = (*judge.sources, *([weight] if weight else []))
-            gone = sorted(f"`{name}`" for name in read if _layer_of(name, links) not in there)
+            gone = sorted(f"`{name}`" for name in read if name not in values)
             if gone:
-                text = f"the {what} `{judge.name}` is left out: it reads {listing(gone, MOST_NAMED)}"
-                notes.append(Note(text, DROPPED_JUDGES, f"`{judge.name}`"))
+                notes.append(Note(*dropped(f"the {what} `{judge.name}`", gone, f"`{judge.name}`")))
             else:
                 kept[what].append(index)
                 inputs.update(read)

@@ -281,7 +281,7 @@ def test_a_tail_of_caffe_without_a_counterpart_is_cut_off(tmp_path: Path) -> Non
     found = import_model(path, ImportOptions(until=("conv",)))
     (conv,) = parse_yaml(found.net, "net.yaml")["layers"]
     assert conv["activation"] == "relu"  # a blob is what the last layer that writes it gives
-    assert found.notes == ("`loss` (SoftmaxWithLoss) is left out: its input is dropped",)
+    assert found.notes == ("`loss` (SoftmaxWithLoss) is left out: it reads `fc`",)
     found = import_model(path, ImportOptions(until=("bn", "scaled")))  # which are one layer otherwise
     assert list(load_net(parse_yaml(found.net, "net.yaml")).outputs or ()) == ["bn", "scale"]
     assert len(load_net(parse_yaml(import_model(path, ImportOptions(until=("scale",))).net, "net")).layers) == 2

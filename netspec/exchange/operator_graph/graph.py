@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from netspec.exchange.reachability import needed_steps
 from netspec.graph.types import TensorType
 from netspec.graph.value import Scope
 
@@ -142,9 +143,9 @@ def reads(nodes: Iterable[OperatorNode]) -> Counter[str]:
 
 def needed(nodes: Sequence[OperatorNode], outputs: Iterable[str]) -> list[OperatorNode]:
     """The nodes that the outputs depend on. `nodes` are in order."""
-    wanted, kept = set(outputs), []
-    for node in reversed(nodes):
-        if not wanted.isdisjoint(name for name in node.outputs if name):
-            kept.append(node)
-            wanted.update((*node.inputs, *node.captured))
-    return kept[::-1]
+    return needed_steps(
+        nodes,
+        filter(None, outputs),
+        lambda node: filter(None, (*node.inputs, *node.captured)),
+        lambda node: node.outputs,
+    )

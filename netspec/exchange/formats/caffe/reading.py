@@ -31,7 +31,7 @@ from netspec.exchange.formats.caffe.wiring import (
 )
 from netspec.exchange.interface import Imported, ImportOptions, WithoutNet, notes_of_not_finite
 from netspec.exchange.net_yaml_writer import Draft
-from netspec.exchange.truncation import DROPPED_JUDGES
+from netspec.exchange.truncation import dropped
 from netspec.schema.specs.kinds import LOSSES, METRICS
 
 
@@ -68,7 +68,7 @@ def draft_net(
     if states is None:
         states = [_state(net, phase, options) for phase in _phases(options.phase)]
     wired = wire(layers, states)
-    outputs, dropped = cut(wired, options.until, net.source.file) if options.until else ([], [])
+    outputs, without_inputs = cut(wired, options.until, net.source.file) if options.until else ([], [])
     if not wired.nodes and not wired.problems:
         raise InputError(Problem(f"{net.source.file} has no layers", net.location()))
     trained = any(node.type in JUDGES and TRAIN in node.phases for node in wired.nodes)
@@ -95,11 +95,8 @@ def draft_net(
         if options.until
         else _outputs(translator, wired, states)
     )
-    for node in dropped:
-        translator.note(
-            f"`{node.name}` ({node.type}) is left out: its input is dropped",
-            DROPPED_JUDGES, f"`{node.name}`",
-        )  # fmt: skip
+    for node, blobs in without_inputs:
+        translator.note(*dropped(f"`{node.name}` ({node.type})", blobs, f"`{node.name}`"))
     _tidy(draft)
     translator.notes += notes_of_not_finite(draft.arrays())
     extra = translator.unused_weights()

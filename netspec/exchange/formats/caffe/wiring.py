@@ -14,6 +14,7 @@ from operator import or_
 from netspec.errors import Problem, did_you_mean, listing
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.proto.text import to_text
+from netspec.exchange.reachability import needed_steps
 from netspec.exchange.truncation import lookup
 
 TRAIN, TEST = "TRAIN", "TEST"
@@ -145,29 +146,40 @@ def wire(layers: Sequence[Message], states: Sequence[NetState]) -> CaffeGraph:
     return found
 
 
-def cut(wired: CaffeGraph, names: Sequence[str], what: str) -> tuple[list[ValueRef], list[CaffeNode]]:
+def cut(wired: CaffeGraph, names: Sequence[str], what: str) -> tuple[list[ValueRef], list[tuple[CaffeNode, list[str]]]]:
     """Cut a net at named blobs or layers: keep the layers that these depend on, and losses and metrics of kept layers.
 
     A blob's name means the value of the last layer that writes it, a layer's name all its outputs. Layers whose weights
-    are shared by kept layers stay. Returns the values of the names, and the dropped losses and metrics.
+    are shared by kept layers stay. Returns the values of the names, and the dropped losses and metrics with the dropped
+    blobs that they read.
     """
     making = [node for node in wired.nodes if node.type not in WATCHERS]
     written = [[ValueRef(node.key, index, top) for index, top in enumerate(node.layer["top"])] for node in making]
     tops = {ref.blob: [ref] for refs in written for ref in refs}
     known = {node.name: refs for node, refs in zip(making, written, strict=True) if refs} | tops
     wanted = [ref for refs in lookup(names, known, what) for ref in refs]
-    needed = {ref.layer for ref in wanted}
-    shared: set[str] = set()
-    for node in reversed(wired.nodes):
-        own = {param["name"] for param in node.layer["param"] if param["name"]}
-        if node.key in needed or not shared.isdisjoint(own):
-            needed.update((node.key, *(ref.layer for ref in node.bottoms)))
-            shared |= own
-    watching = [node for node in wired.nodes if node.type in WATCHERS and node.key not in needed]
-    judged = [node for node in watching if all(ref.layer in needed or ref.layer is None for ref in node.bottoms)]
-    kept = needed | {node.key for node in judged}
-    wired.nodes = [node for node in wired.nodes if node.key in kept]
-    return wanted, [node for node in watching if node.key not in kept]
+    needed = {
+        node.key
+        for node in needed_steps(
+            wired.nodes,
+            (ref.layer for ref in wanted),
+            lambda node: (*_shared_names(node), *(ref.layer for ref in node.bottoms if ref.layer)),
+            lambda node: (*_shared_names(node), node.key),
+        )
+    }
+    dropped_inputs = {
+        node.key: [f"`{ref.blob}`" for ref in node.bottoms if ref.layer is not None and ref.layer not in needed]
+        for node in wired.nodes
+        if node.type in WATCHERS and node.key not in needed
+    }
+    without_inputs = [(node, dropped_inputs[node.key]) for node in wired.nodes if dropped_inputs.get(node.key)]
+    wired.nodes = [node for node in wired.nodes if node.key in needed or dropped_inputs.get(node.key) == []]
+    return wanted, without_inputs
+
+
+def _shared_names(node: CaffeNode) -> list[str]:
+    """The names under which layers share weights."""
+    return [param["name"] for param in node.layer["param"] if param["name"]]
 
 
 def _idle(layer: Message, states: Iterable[NetState]) -> bool:

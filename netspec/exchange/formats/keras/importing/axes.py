@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from netspec.exchange.axis_view import AxisView
 from netspec.exchange.formats.keras.importing.config import ConfiguredLayer, LayerCall, ModelGraph, is_operation
 from netspec.exchange.formats.keras.names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT, layer_type
+from netspec.exchange.reachability import needed_steps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -186,7 +187,12 @@ class TensorReaders:
     """The calls that the outputs of a model need, and the readers of each tensor."""
 
     def __init__(self, graph: ModelGraph) -> None:
-        self.calls = _reachable(graph)
+        self.calls = needed_steps(
+            graph.calls,
+            (output.call for output in graph.outputs),
+            lambda call: (tensor.call for tensor in call.tensors()),
+            lambda call: (call,),
+        )
         self._results = {(output.call, output.index) for output in graph.outputs}
         self._readers: dict[tuple[LayerCall, int], list[LayerCall]] = {}
         for call in self.calls:
@@ -244,15 +250,3 @@ def _of_elements(layer: ConfiguredLayer) -> bool:
     function = layer.config.get("activation")
     along = ("softmax", "log_softmax", "sparsemax", "glu")
     return function not in along and not isinstance(function, dict) and not layer.config.get("noise_shape")
-
-
-def _reachable(graph: ModelGraph) -> list[LayerCall]:
-    """The calls that the outputs need, each after those that it reads."""
-    needed: set[LayerCall] = set()
-    waiting = [output.call for output in graph.outputs]
-    while waiting:
-        call = waiting.pop()
-        if call not in needed:
-            needed.add(call)
-            waiting += [one.call for one in call.tensors()]
-    return [call for call in graph.calls if call in needed]

@@ -13,7 +13,7 @@ from netspec.exchange.formats.keras.importing.fields import plain, refuse_foreig
 from netspec.exchange.formats.keras.importing.importer import BATCH, KerasImporter
 from netspec.exchange.formats.keras.names import ALONG_LAST, Form, builtin_loss_or_metric
 from netspec.exchange.names import Names
-from netspec.exchange.truncation import DROPPED_JUDGES
+from netspec.exchange.truncation import dropped
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import ShapeMismatch, in_scope
@@ -78,10 +78,8 @@ class LossImporter:
 
     def _one(self, registry: Registry[Any], index: int, given: Any, more: Mapping[str, Any]) -> None:
         if index not in self.places:
-            self.importer.reading.note(
-                f"the {registry.kind} {_shown(given)!r} is left out: it reads `{self.names[index]}`",
-                DROPPED_JUDGES, repr(_shown(given)),
-            )  # fmt: skip
+            judge = repr(_shown(given))
+            self.importer.reading.note(*dropped(f"the {registry.kind} {judge}", [f"`{self.names[index]}`"], judge))
             return
         place = self.places[index]
         tensor = self.outputs[place]
