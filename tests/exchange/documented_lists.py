@@ -58,8 +58,8 @@ def to_caffe() -> Lists:
 
 
 SECTIONS = {
-    "Keras, read": of_keras, "Caffe, read": from_caffe, "Caffe, written": to_caffe,
-    "ONNX, read": onnx_operators.operators,
+    "Import from Keras": of_keras, "Import from Caffe": from_caffe, "Export to Caffe": to_caffe,
+    "Import from ONNX": onnx_operators.operators,
 }  # fmt: skip
 
 

@@ -24,10 +24,10 @@ def operators() -> dict[str, list[str]]:
     parts = functions - {op_type for domain, op_type in known if not domain} - {"Bernoulli"}
     return {
         "Operators that become layers:": by_rule,
-        "Operators that become an activation function, or the operators that ONNX says they are made of:": sorted(
+        "Operators that become an activation function, or the operators that ONNX defines them by:": sorted(
             {*BY_FORMULA, *parts}
         ),
-        "Operators that are only computed of constants, and of shapes:": sorted({*OF_SHAPES, *constants}),
+        "Operators that are only computed from constants and shapes:": sorted({*OF_SHAPES, *constants}),
         "Operators of `com.microsoft`, which onnxruntime's optimizers and its quantization write:": [
             op_type for domain, op_type in known if domain == MICROSOFT
         ],

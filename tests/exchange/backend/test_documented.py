@@ -34,8 +34,8 @@ def shown() -> set[str]:
 
 
 def test_an_operator_that_is_listed_is_read(shown: set[str]) -> None:
-    *onnx_lines, _, _ = listed("ONNX, read")
-    in_document = {name for line in onnx_lines for name in listed("ONNX, read")[line]}
+    *onnx_lines, _, _ = listed("Import from ONNX")
+    in_document = {name for line in onnx_lines for name in listed("Import from ONNX")[line]}
     assert sorted(in_document - shown) == sorted(SHOWN_ELSEWHERE)
     assert sorted(shown & {one.name for one in onnx.defs.get_all_schemas() if not one.domain} - in_document) == []
 
@@ -49,5 +49,5 @@ def test_an_operator_that_no_case_shows_is_tested(name: str) -> None:
 def test_an_operator_of_onnxruntimes_own_is_tested() -> None:
     models = [made for made, _ in (*MODELS.values(), *QUANTIZED.values(), *LSTMS.values())]
     own = {node.op_type for made in models for node in made.graph.node if node.domain == MICROSOFT}
-    *_, own_line, _ = listed("ONNX, read")
-    assert sorted(own) == listed("ONNX, read")[own_line]
+    *_, own_line, _ = listed("Import from ONNX")
+    assert sorted(own) == listed("Import from ONNX")[own_line]
