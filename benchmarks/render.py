@@ -80,7 +80,9 @@ def _training(data: dict[str, Any]) -> str:
     lines = [means]
     for peer in (peer for peer in peers if peer not in TORCH):
         ratios = [one["seconds"][peer] / one["seconds"]["netspec"] for one in found if peer in one["seconds"]]
-        lines.append(f"Against {peer}: {geometric_mean(ratios):.2f} over {len(ratios)} {'net' if len(ratios) == 1 else 'nets'}.")
+        lines.append(
+            f"Against {peer}: {geometric_mean(ratios):.2f} over {len(ratios)} {'net' if len(ratios) == 1 else 'nets'}."
+        )
     return f"{table(columns, rows)}\n\n" + "\n".join(lines)
 
 

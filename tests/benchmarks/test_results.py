@@ -57,7 +57,7 @@ def test_tables() -> None:
     ]  # fmt: skip
     assert lines[6].split(" | ")[3].strip() == render.NOTHING  # jax has no VGG
     assert "Geometric means against the best of PyTorch: 2.00 (least 1.00); " in lines[8]
-    assert lines[9:] == ["Against jax: 2.00 over 1 nets.", "", "- failed: lenet: no memory"]
+    assert lines[9:] == ["Against jax: 2.00 over 1 net.", "", "- failed: lenet: no memory"]
 
 
 def test_a_table_replaces_what_stands_between_its_marks() -> None:
