@@ -14,10 +14,10 @@ def gradients(loss: Value, wrt: Sequence[Value]) -> list[Value]:
     """Gradient of the scalar `loss` with respect to each value of `wrt`; zeros if the loss does not depend on it."""
     if loss.shape != ():
         raise ValueError(f"the loss must be a scalar, not {loss.type}")
-    found = pullback((loss,), (Fill(1.0, loss.type)(),), wrt)
+    per_value = pullback((loss,), (Fill(1.0, loss.type)(),), wrt)
     return [
         gradient if gradient is not None else Fill(0.0, value.type)()
-        for gradient, value in zip(found, wrt, strict=True)
+        for gradient, value in zip(per_value, wrt, strict=True)
     ]
 
 
@@ -44,8 +44,8 @@ def pullback(ys: Sequence[Value], dys: Sequence[Value | None], wrt: Sequence[Val
         if not needed.intersection(node.outputs) or not any(value in total for value in node.outputs):
             continue
         with in_scope(replace(node.scope, phase="backward")):
-            flowing = node.op.vjp_outputs(node.outputs, [total.get(value) for value in node.outputs])
-            for value, gradient in zip(node.inputs, flowing, strict=True):
+            operand_gradients = node.op.vjp_outputs(node.outputs, [total.get(value) for value in node.outputs])
+            for value, gradient in zip(node.inputs, operand_gradients, strict=True):
                 if gradient is not None and value in needed and value.dtype.is_float:
                     accumulate(value, gradient)
     return [total.get(value) for value in wrt]
@@ -53,8 +53,8 @@ def pullback(ys: Sequence[Value], dys: Sequence[Value | None], wrt: Sequence[Val
 
 def dependent_values(nodes: Sequence[Node], targets: frozenset[Value]) -> set[Value]:
     """The values that depend on a target, including the targets."""
-    needed = set(targets)
+    dependent = set(targets)
     for node in nodes:
-        if needed.intersection(node.inputs):
-            needed.update(node.outputs)
-    return needed
+        if dependent.intersection(node.inputs):
+            dependent.update(node.outputs)
+    return dependent

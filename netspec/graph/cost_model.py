@@ -41,7 +41,7 @@ DEFAULT_CORE = MachineModel(
 )
 """Approximate figures of one processor core."""
 
-_current: ContextVar[MachineModel] = ContextVar("rates", default=DEFAULT_CORE)
+_current: ContextVar[MachineModel] = ContextVar("machine_model", default=DEFAULT_CORE)
 
 
 def machine_model() -> MachineModel:
@@ -50,9 +50,9 @@ def machine_model() -> MachineModel:
 
 
 @contextmanager
-def use_machine_model(other: MachineModel) -> Iterator[None]:
+def use_machine_model(model: MachineModel) -> Iterator[None]:
     """Plan for another machine inside the block."""
-    token = _current.set(other)
+    token = _current.set(model)
     try:
         yield
     finally:

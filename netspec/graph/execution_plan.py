@@ -16,7 +16,7 @@ ALIGNMENT = 64
 
 @dataclass
 class Storage:
-    """A piece of memory that holds one or several values, one after another."""
+    """A contiguous block of memory that holds one or several values, one after another."""
 
     size: int
     first_use: int
@@ -32,7 +32,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Where each value is stored."""
+    """The storage of each value, and the bytes that a program allocates."""
 
     storage: Mapping[Value, Storage]
     workspace: Mapping[Node, Storage]
@@ -77,7 +77,9 @@ class ExecutionPlan:
 
 def layout_signature(node: Node, layouts: Mapping[Value, Layout]) -> LayoutSignature:
     """The layouts of a node's operands and results."""
-    return LayoutSignature(tuple(layouts[one] for one in node.inputs), tuple(layouts[one] for one in node.outputs))
+    return LayoutSignature(
+        tuple(layouts[value] for value in node.inputs), tuple(layouts[value] for value in node.outputs)
+    )
 
 
 def align_up(size: int) -> int:

@@ -82,12 +82,12 @@ class Fused(Op):
 
 def fuse_between(operands: Sequence[Value], results: Sequence[Value]) -> Fused:
     """The elementwise nodes between `operands` and `results` as one op."""
-    place = {value: index for index, value in enumerate(operands)}
+    operand_index = {value: index for index, value in enumerate(operands)}
     body: list[FusedStep] = []
     for node in topological_order(results, stop=frozenset(operands)):
-        place[node.outputs[0]] = len(operands) + len(body)
-        body.append(FusedStep(node.op, tuple(place[value] for value in node.inputs), node.scope))
-    return Fused(len(operands), tuple(body), tuple(place[value] for value in results))
+        operand_index[node.outputs[0]] = len(operands) + len(body)
+        body.append(FusedStep(node.op, tuple(operand_index[value] for value in node.inputs), node.scope))
+    return Fused(len(operands), tuple(body), tuple(operand_index[value] for value in results))
 
 
 @dataclass(frozen=True)
@@ -136,14 +136,14 @@ class EpilogueFused(Op):
         if first is None:
             return None
         extras = inputs[self.anchor_arity :]
-        (made,) = self.epilogue(len(extras)).decompose(first, *extras)
-        return made
+        (result,) = self.epilogue(len(extras)).decompose(first, *extras)
+        return result
 
     def flops(self, *types: TensorType) -> int:
-        own = types[: self.anchor_arity]
-        first = as_tuple(self.anchor.infer(*own))[0]
+        anchor_types = types[: self.anchor_arity]
+        first = as_tuple(self.anchor.infer(*anchor_types))[0]
         extras = types[self.anchor_arity :]
-        return self.anchor.flops(*own) + self.epilogue(len(extras)).flops(first, *extras)
+        return self.anchor.flops(*anchor_types) + self.epilogue(len(extras)).flops(first, *extras)
 
 
 @dataclass(frozen=True)
@@ -170,38 +170,40 @@ class PrologueFused(Op):
         """The body as an op on its `count` operands."""
         return Fused(count, self.body, (count + len(self.body) - 1,))
 
-    def _apart(self, operands: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    def _split_operands(self, operands: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+        """The stored operands of `op`, and the operands of the body."""
         return operands[: self.arity - 1], operands[self.arity - 1 :]
 
-    def _whole(self, own: Sequence[T], made: T) -> list[T]:
-        return [*own[: self.operand], made, *own[self.operand :]]
+    def _join_operands(self, stored: Sequence[T], computed: T) -> list[T]:
+        """All operands of `op`, in order."""
+        return [*stored[: self.operand], computed, *stored[self.operand :]]
 
     def infer(self, *types: TensorType) -> ResultTypes:
-        own, read = self._apart(types)
-        (made,) = self.prologue(len(read)).infer(*read)
-        return self.op.infer(*self._whole(own, made))
+        stored, read = self._split_operands(types)
+        (computed,) = self.prologue(len(read)).infer(*read)
+        return self.op.infer(*self._join_operands(stored, computed))
 
     def forward(self, xp: Xp, *arrays: Array) -> Any:
-        own, read = self._apart(arrays)
-        return self.op.forward(xp, *self._whole(own, self.prologue(len(read)).forward(xp, *read)))
+        stored, read = self._split_operands(arrays)
+        return self.op.forward(xp, *self._join_operands(stored, self.prologue(len(read)).forward(xp, *read)))
 
     def decompose(self, *inputs: Value) -> tuple[Value, ...]:
-        own, read = self._apart(inputs)
-        (made,) = self.prologue(len(read)).decompose(*read)
-        return self.op.call_multi(*self._whole(own, made))
+        stored, read = self._split_operands(inputs)
+        (computed,) = self.prologue(len(read)).decompose(*read)
+        return self.op.call_multi(*self._join_operands(stored, computed))
 
     def inplace_operands(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
-        own, read = self._apart(inputs)
-        made: Any = object()  # stands for the operand that is never stored
-        allowed = self.op.inplace_operands(result, self._whole(own, made))
-        found = [*(value for value in own if value in allowed), *(read if made in allowed else ())]
-        return [value for value in found if inputs.count(value) == 1]
+        stored, read = self._split_operands(inputs)
+        computed: Any = object()  # stands for the operand that is never stored
+        allowed = self.op.inplace_operands(result, self._join_operands(stored, computed))
+        overwritable = [*(value for value in stored if value in allowed), *(read if computed in allowed else ())]
+        return [value for value in overwritable if inputs.count(value) == 1]
 
     def flops(self, *types: TensorType) -> int:
-        own, read = self._apart(types)
+        stored, read = self._split_operands(types)
         prologue = self.prologue(len(read))
-        (made,) = prologue.infer(*read)
-        return prologue.flops(*read) + self.op.flops(*self._whole(own, made))
+        (computed,) = prologue.infer(*read)
+        return prologue.flops(*read) + self.op.flops(*self._join_operands(stored, computed))
 
 
 @dataclass(frozen=True)
@@ -233,24 +235,24 @@ class MultiTensor(Op):
             "operands do not divide into sets",
             got=f"{len(types)} operands",
         )
-        made = [self.op.infer(*own) for own in self.sets(types)]
-        return tuple(one for own in made for one in as_tuple(own))
+        results = [self.op.infer(*set_types) for set_types in self.sets(types)]
+        return tuple(kind for set_results in results for kind in as_tuple(set_results))
 
     def forward(self, xp: Xp, *arrays: Array) -> tuple[Array, ...]:
-        made = [self.op.forward(xp, *own) for own in self.sets(arrays)]
-        return tuple(one for own in made for one in as_tuple(own))
+        results = [self.op.forward(xp, *operands) for operands in self.sets(arrays)]
+        return tuple(array for set_results in results for array in as_tuple(set_results))
 
     def decompose(self, *inputs: Value) -> tuple[Value, ...]:
-        return tuple(one for own in self.sets(inputs) for one in self.op.call_multi(*own))
+        return tuple(value for operands in self.sets(inputs) for value in self.op.call_multi(*operands))
 
     def inplace_operands(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
         sets = self.sets(inputs)
-        made = self.op.infer(*(value.type for value in sets[0]))
-        own = sets[result // len(as_tuple(made))]
-        return [value for value in own if inputs.count(value) == own.count(value)]
+        results_per_set = len(as_tuple(self.op.infer(*(value.type for value in sets[0]))))
+        operands = sets[result // results_per_set]
+        return [value for value in operands if inputs.count(value) == operands.count(value)]
 
     def flops(self, *types: TensorType) -> int:
-        return sum(self.op.flops(*own) for own in self.sets(types))
+        return sum(self.op.flops(*set_types) for set_types in self.sets(types))
 
 
 def as_tuple(results: Any) -> tuple[Any, ...]:
@@ -267,8 +269,8 @@ def node_scopes(node: Node) -> tuple[Scope, ...]:
     """The layers that a node computes for, in the order of its steps."""
     op = node.op
     first = [op.scope] if isinstance(op, EpilogueFused) else []
-    found = [*first, *(step.scope for step in op.body)] if isinstance(op, (Fused, EpilogueFused)) else []
-    return tuple(dict.fromkeys(one or node.scope for one in found)) or (node.scope,)
+    scopes = [*first, *(step.scope for step in op.body)] if isinstance(op, (Fused, EpilogueFused)) else []
+    return tuple(dict.fromkeys(scope or node.scope for scope in scopes)) or (node.scope,)
 
 
 def inner_traits(op: Op) -> Traits:

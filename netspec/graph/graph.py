@@ -45,32 +45,32 @@ class Graph:
 
     def rewrite(self, change: Rewrite) -> Graph:
         """A new graph with nodes replaced by `change(node, new_operands)`; None keeps a node."""
-        new: dict[Value, Value] = {}
+        new_values: dict[Value, Value] = {}
         for node in self.nodes():
-            inputs = tuple(new[value] for value in node.inputs)
-            made = change(node, inputs)
-            if made is None:
-                made = node.outputs if inputs == node.inputs else rebuild(node, inputs)
-            new.update(zip(node.outputs, made, strict=True))
-        return self.remap(new)
+            inputs = tuple(new_values[value] for value in node.inputs)
+            results = change(node, inputs)
+            if results is None:
+                results = node.outputs if inputs == node.inputs else rebuild(node, inputs)
+            new_values.update(zip(node.outputs, results, strict=True))
+        return self.remap(new_values)
 
     def deterministic_form(self) -> Graph:
         """The graph with random ops such as dropout replaced by their deterministic form."""
 
-        def quiet(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | None:
-            made = node.op.deterministic_form(inputs)
-            return None if made is None else (made,)
+        def replace_random(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | None:
+            result = node.op.deterministic_form(inputs)
+            return None if result is None else (result,)
 
-        return self.rewrite(quiet)
+        return self.rewrite(replace_random)
 
-    def remap(self, new: dict[Value, Value]) -> Graph:
-        """A graph that returns the images under `new` of this graph's results."""
+    def remap(self, new_values: dict[Value, Value]) -> Graph:
+        """A graph that returns `new_values[value]` in place of each result `value`."""
         return replace(
             self,
-            outputs={name: new[value] for name, value in self.outputs.items()},
-            updates={name: new[value] for name, value in self.updates.items()},
-            guard=None if self.guard is None else new[self.guard],
-            named={name: new[value] for name, value in self.named.items() if value in new},
+            outputs={name: new_values[value] for name, value in self.outputs.items()},
+            updates={name: new_values[value] for name, value in self.updates.items()},
+            guard=None if self.guard is None else new_values[self.guard],
+            named={name: new_values[value] for name, value in self.named.items() if value in new_values},
         )
 
 
@@ -98,11 +98,11 @@ def topological_order(roots: Iterable[Value], stop: frozenset[Value] | None = No
 
 def users(nodes: Iterable[Node]) -> dict[Value, list[Node]]:
     """The nodes that read each value."""
-    table: dict[Value, list[Node]] = {}
+    readers: dict[Value, list[Node]] = {}
     for node in nodes:
         for value in node.inputs:
-            table.setdefault(value, []).append(node)
-    return table
+            readers.setdefault(value, []).append(node)
+    return readers
 
 
 def results_of(nodes: Iterable[Node]) -> Iterator[Value]:

@@ -71,7 +71,7 @@ class Kernel:
         return None
 
     def samples(self) -> Sequence[Example]:
-        """Calls that it accepts, for the registry-wide tests; needed only if no sample of a layer or op is one."""
+        """Calls that it accepts, for the registry-wide tests; required only if no sample of a layer or op is one."""
         return ()
 
     def reject_reason(self, op: Any, *types: TensorType) -> str | None:
@@ -208,7 +208,7 @@ class KernelProvider(Protocol):
 
     @property
     def rates(self) -> MachineModel:
-        """Rates of the machine."""
+        """Throughput of the machine."""
 
     @property
     def has_tuner(self) -> bool:
@@ -217,7 +217,7 @@ class KernelProvider(Protocol):
     def candidates(self, node: Node, precision: Precision = Precision.FLOAT32) -> KernelCandidates:
         """Kernels that accept a node at a precision. Raises `NoKernelError` if there is none."""
 
-    def measured_seconds(self, node: Node, offers: Sequence[KernelOption]) -> Sequence[float] | None:
+    def measured_seconds(self, node: Node, options: Sequence[KernelOption]) -> Sequence[float] | None:
         """Measured seconds of each option with its operands in place; None if nothing was measured."""
 
 
@@ -229,9 +229,9 @@ def kernel(*ops: type[Op], backend: str, rank: int) -> Callable[[type[Kernel]], 
 
     def register(cls: type[Kernel]) -> type[Kernel]:
         cls.backend, cls.rank = backend, rank
-        made = cls()
+        instance = cls()
         for op in ops:
-            _kernels.setdefault(op, []).append(made)
+            _kernels.setdefault(op, []).append(instance)
         return cls
 
     return register
@@ -239,14 +239,20 @@ def kernel(*ops: type[Op], backend: str, rank: int) -> Callable[[type[Kernel]], 
 
 def registered_kernels(backends: Sequence[str]) -> list[Kernel]:
     """All kernels of these backends."""
-    return list(dict.fromkeys(one for several in _kernels.values() for one in several if one.backend in backends))
+    return list(
+        dict.fromkeys(
+            kernel for kernels_of_op in _kernels.values() for kernel in kernels_of_op if kernel.backend in backends
+        )
+    )
 
 
 def kernels_for(op: type[Op], backends: Iterable[str]) -> list[Kernel]:
     """The registered kernels of these backends for an op class, highest rank first."""
     allowed = set(backends)
-    found = [one for base in op.__mro__ for one in _kernels.get(base, ()) if one.backend in allowed]
-    return sorted(dict.fromkeys(found), key=lambda one: -one.rank)
+    accepted = [
+        candidate for base in op.__mro__ for candidate in _kernels.get(base, ()) if candidate.backend in allowed
+    ]
+    return sorted(dict.fromkeys(accepted), key=lambda candidate: -candidate.rank)
 
 
 class NoKernelError(Exception):
@@ -254,27 +260,27 @@ class NoKernelError(Exception):
 
 
 def reject_reason(
-    one: Kernel, op: Op, types: Sequence[TensorType], precision: Precision, *, deterministic: bool
+    candidate: Kernel, op: Op, types: Sequence[TensorType], precision: Precision, *, deterministic: bool
 ) -> str | None:
     """Why a kernel cannot run an op on operands of these types; None if it can.
 
     Values may be rounded as `precision` allows. Unless `deterministic`, results may vary between calls by rounding.
     """
-    if one.tf32 and precision != Precision.TF32:
+    if candidate.tf32 and precision != Precision.TF32:
         return "it rounds to tf32, which `precision` does not allow"
-    if one.required_dtypes and precision.storage_dtype not in one.required_dtypes:
-        return f"its operands are {' or '.join(one.required_dtypes)}, but `precision` is {precision}"
-    if deterministic and not one.deterministic:
+    if candidate.required_dtypes and precision.storage_dtype not in candidate.required_dtypes:
+        return f"its operands are {' or '.join(candidate.required_dtypes)}, but `precision` is {precision}"
+    if deterministic and not candidate.deterministic:
         return "it is not deterministic, and `deterministic` is not false"
-    if one.max_elements is not None and _most_elements(op, types) > one.max_elements:
-        return f"it supports tensors of up to {one.max_elements:,} elements"
-    return one.reject_reason(op, *types)
+    if candidate.max_elements is not None and _most_elements(op, types) > candidate.max_elements:
+        return f"it supports tensors of up to {candidate.max_elements:,} elements"
+    return candidate.reject_reason(op, *types)
 
 
 def _most_elements(op: Op, types: Sequence[TensorType]) -> int:
     """Number of elements of the largest operand or result."""
     results = op.infer(*types)
-    return max(kind.size for kind in (*types, *(results if isinstance(results, tuple) else (results,))))
+    return max(tensor_type.size for tensor_type in (*types, *(results if isinstance(results, tuple) else (results,))))
 
 
 def kernel_candidates(
@@ -286,16 +292,16 @@ def kernel_candidates(
     """
     types = [value.type for value in node.inputs]
     accepting: list[Kernel] = []
-    declined: list[tuple[Kernel, str]] = []
-    for one in kernels_for(type(node.op), backends):
-        if accepting and one.rank <= 0:
+    rejected: list[tuple[Kernel, str]] = []
+    for candidate in kernels_for(type(node.op), backends):
+        if accepting and candidate.rank <= 0:
             break
-        reason = reject_reason(one, node.op, types, precision, deterministic=deterministic)
+        reason = reject_reason(candidate, node.op, types, precision, deterministic=deterministic)
         if reason is None:
-            accepting.append(one)
+            accepting.append(candidate)
         else:
-            declined.append((one, reason))
+            rejected.append((candidate, reason))
     if not accepting:
-        reasons = "; ".join(f"{one.label}: {reason}" for one, reason in declined) or "none is registered"
+        reasons = "; ".join(f"{candidate.label}: {reason}" for candidate, reason in rejected) or "none is registered"
         raise NoKernelError(f"no kernel of {', '.join(backends)} runs {node.op.name}: {reasons}")
-    return KernelCandidates(tuple(accepting), tuple(declined))
+    return KernelCandidates(tuple(accepting), tuple(rejected))

@@ -43,7 +43,7 @@ class Layout:
         return self.dtype or tensor_type.dtype
 
     def with_dtype(self, dtype: DType | None) -> Layout:
-        """The same element order with another stored type; None is the value's own type."""
+        """A layout of the same element order with another stored type; None is the value's own type."""
         return replace(self, dtype=dtype)
 
     def nbytes(self, tensor_type: TensorType) -> int:
@@ -63,8 +63,8 @@ class Layout:
         """View a flat array of elements stored in this layout as an array of the type's shape."""
         if self.order is None:
             return flat.reshape(tensor_type.shape)
-        lying = flat.reshape([tensor_type.shape[axis] for axis in self.order])
-        return lying.transpose(sorted(range(tensor_type.rank), key=self.order.__getitem__))
+        in_memory_order = flat.reshape([tensor_type.shape[axis] for axis in self.order])
+        return in_memory_order.transpose(sorted(range(tensor_type.rank), key=self.order.__getitem__))
 
     def is_plain(self, tensor_type: TensorType) -> bool:
         """Whether elements are stored in C order, disregarding axes of size 1."""

@@ -38,22 +38,22 @@ class Codec:
 
 
 def ints(path: str) -> Codec:
-    """A list of integers."""
+    """Codec of a list of integers."""
     return Codec(path, list, lambda value: tuple(int(item) for item in value))
 
 
 def integer(path: str) -> Codec:
-    """An integer; a bool becomes 0 or 1."""
+    """Codec of an integer; a bool becomes 0 or 1."""
     return Codec(path, int, int)
 
 
 def floating(path: str) -> Codec:
-    """A float."""
+    """Codec of a float."""
     return Codec(path, float, float)
 
 
 def pads(path: str) -> Codec:
-    """Padding: ((begin, end), …) by axis in the op, [begins…, ends…] in ONNX."""
+    """Codec of padding: ((begin, end), …) by axis in the op, [begins…, ends…] in ONNX."""
 
     def encode(value: Sequence[tuple[int, int]]) -> list[int]:
         return [begin for begin, _ in value] + [end for _, end in value]
@@ -74,11 +74,11 @@ class OnnxMap:
         self.attributes = attributes
 
     def encode(self, op: object) -> dict[str, Any]:
-        """All attributes of the ONNX node for `op`."""
+        """The attributes of the ONNX node for `op`."""
         return {**self.fixed, **{name: codec.encode(op) for name, codec in self.attributes.items()}}
 
     def decode(self, op_class: type[T], attributes: Mapping[str, Any]) -> T | None:
-        """The op of `op_class` for an ONNX node with these attributes; None if a fixed attribute is another one.
+        """The op of `op_class` for an ONNX node with these attributes; None if a fixed attribute differs.
 
         The class must have no attributes but those in the map.
         """
@@ -90,14 +90,14 @@ class OnnxMap:
 
 def _with_attributes(cls: type[T], values: Mapping[str, Any]) -> T:
     """An instance of a dataclass with these attributes, which dotted paths set within others."""
-    own = {path: value for path, value in values.items() if "." not in path}
+    direct = {path: value for path, value in values.items() if "." not in path}
     inner: dict[str, dict[str, Any]] = {}
     for path, value in values.items():
         name, dot, rest = path.partition(".")
         if dot:
             inner.setdefault(name, {})[rest] = value
     kinds = get_type_hints(cls) if inner else {}
-    return cls(**own, **{name: _with_attributes(kinds[name], part) for name, part in inner.items()})
+    return cls(**direct, **{name: _with_attributes(kinds[name], part) for name, part in inner.items()})
 
 
 class Emitter(Protocol):
@@ -129,7 +129,7 @@ class OnnxExpansion:
 
 @dataclass(frozen=True)
 class Decomposed:
-    """Exported as the ops that the op decomposes into."""
+    """The op is exported as the ops that it decomposes into."""
 
 
 @dataclass(frozen=True)

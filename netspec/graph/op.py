@@ -92,11 +92,11 @@ class Op:
         return apply(self, inputs)
 
     def infer(self, *types: Any, **_: Any) -> ResultTypes:
-        """Types of the results for operands of these types; raises through `check` if they do not fit."""
+        """Types of the results for operands of these types. Raises `ShapeMismatch` if the op does not accept them."""
         raise NotImplementedError(f"{self.name} has no shape rule")
 
     def forward(self, xp: Xp, *arrays: Any, **_: Any) -> Any:
-        """The results for arrays of the operands, in plain array code: an array, or a tuple of several."""
+        """Compute the results from arrays of the operands, in plain array code: an array, or a tuple of several."""
         raise NotImplementedError(f"{self.name} has no reference kernel")
 
     def vjp(self, y: Value, dy: Value) -> Grads:
@@ -104,7 +104,7 @@ class Op:
         return self.vjp_outputs(y.node.outputs, (dy,))
 
     def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
-        """As `vjp`, for ops with several results. An op that has `decompose` needs neither."""
+        """Gradients of the operands of an op with several results, as `vjp`. An op with `decompose` needs neither."""
         if type(self).vjp is not Op.vjp:
             if any(dy is not None for dy in dys[1:]):
                 raise NotImplementedError(f"{self.name} has a gradient for its first result only")
@@ -115,11 +115,11 @@ class Op:
 
         inputs = ys[0].inputs
         with in_scope(ys[0].node.scope):  # in the op's scope, so that a node equal to a simplified one is computed once
-            made = self.decompose(*inputs)
-        return pullback(made if isinstance(made, tuple) else (made,), dys, inputs)
+            results = self.decompose(*inputs)
+        return pullback(results if isinstance(results, tuple) else (results,), dys, inputs)
 
     def decompose(self, *inputs: Any, **_: Any) -> Value | tuple[Value, ...]:
-        """The same computation by simpler ops. The gradient of an op without `vjp` is derived from it."""
+        """Compute the results by simpler ops. The gradient of an op without `vjp` is derived from these."""
         raise NotImplementedError(f"{self.name} has no decomposition")
 
     def simplify(self, *inputs: Any, **_: Any) -> Value | tuple[Value, ...] | None:
@@ -169,10 +169,10 @@ class Op:
         return (inferred[0] if isinstance(inferred, tuple) else inferred).size
 
     def check(
-        self, fits: bool, message: str, *, expected: str | None = None, got: object = None, hint: str | None = None
+        self, valid: bool, message: str, *, expected: str | None = None, got: object = None, hint: str | None = None
     ) -> None:
-        """Raise `ShapeMismatch`, which becomes a located error, unless `fits`."""
-        if not fits:
+        """Raise `ShapeMismatch`, which becomes a located error, unless `valid`."""
+        if not valid:
             raise ShapeMismatch(message, expected, None if got is None else str(got), hint)
 
 
@@ -187,9 +187,9 @@ def call_simplified(op: Op, *inputs: Value) -> Value:
 
 def simplify_value(value: Value) -> Value:
     """An equal value that no rule simplifies further."""
-    while len(value.node.outputs) == 1 and (made := value.op.simplify(*value.inputs)) is not None:
-        assert isinstance(made, Value), "an op with one result simplifies to one value"
-        value = made
+    while len(value.node.outputs) == 1 and (simpler := value.op.simplify(*value.inputs)) is not None:
+        assert isinstance(simpler, Value), "an op with one result simplifies to one value"
+        value = simpler
     return value
 
 

@@ -38,7 +38,7 @@ class DType(StrEnum):
 
     @property
     def compute_dtype(self) -> DType:
-        """The type in which values stored so are computed: float32 for 16-bit types, else the type itself."""
+        """The type in which stored values of this type are computed: float32 for 16-bit types, else the type itself."""
         return DType.FLOAT32 if self in (DType.BFLOAT16, DType.FLOAT16) else self
 
 
@@ -82,7 +82,7 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True)
 class TensorType:
-    """Shape and element type of a value. Shapes are static: every size is a number."""
+    """Shape and element type of a value. Shapes are static: all sizes are known when the graph is built."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -103,11 +103,11 @@ class TensorType:
         return self.size * self.dtype.itemsize
 
     def with_shape(self, *shape: int) -> TensorType:
-        """The same element type in another shape."""
+        """A type of the same elements in another shape."""
         return replace(self, shape=shape)
 
     def with_dtype(self, dtype: DType) -> TensorType:
-        """The same shape of another element type."""
+        """A type of the same shape with other elements."""
         return replace(self, dtype=dtype)
 
     def __str__(self) -> str:

@@ -25,31 +25,31 @@ _serial = count()
 
 @dataclass(frozen=True)
 class Scope:
-    """The layer that a node belongs to, its place in the user's spec, and the phase of the step in which it runs."""
+    """The layer that a node belongs to, its location in the user's spec, and the phase of the step in which it runs."""
 
     layer: str = ""
     kind: str = ""
     location: Location | None = None
     phase: str = "forward"
     noun: str = "layer"
-    """The word for it in messages: layer, loss or metric."""
+    """How messages refer to it: layer, loss or metric."""
 
 
 NO_SCOPE = Scope()
 _scope: ContextVar[Scope] = ContextVar("scope", default=NO_SCOPE)
-_node_counter: ContextVar[Iterator[int] | None] = ContextVar("made", default=None)
+_node_counter: ContextVar[Iterator[int] | None] = ContextVar("node_counter", default=None)
 """Counts the nodes created in the current scope; None outside of all scopes."""
 
 
 @contextmanager
 def in_scope(scope: Scope) -> Iterator[Scope]:
     """Nodes created inside the block belong to `scope`."""
-    token, made = _scope.set(scope), _node_counter.set(count())
+    scope_token, counter_token = _scope.set(scope), _node_counter.set(count())
     try:
         yield scope
     finally:
-        _scope.reset(token)
-        _node_counter.reset(made)
+        _scope.reset(scope_token)
+        _node_counter.reset(counter_token)
 
 
 def current_scope() -> Scope:
@@ -175,19 +175,19 @@ MAX_LAYER_NODES = 2**18
 """Largest number of operations that one layer expands to; a recurrent convolution expands to every time step."""
 
 
-def require_precomputable(count: int, what: str) -> None:
-    """Raise `ShapeMismatch` if an array of `count` elements is too large to compute; `what` names the elements."""
-    _require(count, what, MAX_PRECOMPUTED_ELEMENTS)
+def require_precomputable(count: int, noun: str) -> None:
+    """Raise `ShapeMismatch` if an array of `count` elements is too large to compute; `noun` names the elements."""
+    _require_at_most(count, noun, MAX_PRECOMPUTED_ELEMENTS)
 
 
-def require_listable(count: int, what: str) -> None:
-    """Raise `ShapeMismatch` if `count` indices are too many to list; `what` names them."""
-    _require(count, what, MAX_LISTED_INDICES)
+def require_listable(count: int, noun: str) -> None:
+    """Raise `ShapeMismatch` if `count` indices are too many to list; `noun` names them."""
+    _require_at_most(count, noun, MAX_LISTED_INDICES)
 
 
-def _require(count: int, what: str, most: int) -> None:
-    if count > most:
-        raise ShapeMismatch(f"there are too many {what}", f"up to {most:,}", f"{count:,}")
+def _require_at_most(count: int, noun: str, limit: int) -> None:
+    if count > limit:
+        raise ShapeMismatch(f"there are too many {noun}", f"up to {limit:,}", f"{count:,}")
 
 
 def _check_sizes(results: Sequence[TensorType]) -> None:
@@ -196,8 +196,8 @@ def _check_sizes(results: Sequence[TensorType]) -> None:
         if result.nbytes > MAX_TENSOR_BYTES:
             expected, got = f"at most {MAX_TENSOR_BYTES:,} bytes", f"{result}: {result.nbytes:,} bytes"
             raise ShapeMismatch("a tensor is too large for any machine", expected, got)
-    made = _node_counter.get()
-    if made is not None and next(made) >= MAX_LAYER_NODES:
+    counter = _node_counter.get()
+    if counter is not None and next(counter) >= MAX_LAYER_NODES:
         raise ShapeMismatch(
             "the layer expands to too many operations", f"at most {MAX_LAYER_NODES:,}",
             hint="a shorter sequence needs fewer operations",
@@ -238,22 +238,22 @@ def mismatch_problem(inputs: Sequence[Value], mismatch: ShapeMismatch) -> Proble
     )
 
 
-def layer_chain(value: Value, most: int = 8) -> str:
-    """The layers that led to a value, the first one first: `image [64, 1, 28, 28] → conv1 [64, 20, 24, 24]`."""
-    here = current_scope().layer
+def layer_chain(value: Value, max_steps: int = 8) -> str:
+    """The layers that led to a value, in order: `image [64, 1, 28, 28] → conv1 [64, 20, 24, 24]`."""
+    own_layer = current_scope().layer
     steps: list[str] = []
     layer = None
     while True:
         scope = value.node.scope
-        if scope.layer not in (here, layer):
+        if scope.layer not in (own_layer, layer):
             layer = scope.layer
             steps.append(f"{layer or value.op.name} {list(value.shape)}")
         operands = [operand for operand in value.inputs if not _is_weight(operand)]
         if not operands:
             break
         value = max(operands, key=lambda operand: operand.node.serial)
-    if len(steps) > most:
-        steps = [*steps[: most - 1], "…", steps[-1]]
+    if len(steps) > max_steps:
+        steps = [*steps[: max_steps - 1], "…", steps[-1]]
     return " → ".join(reversed(steps))
 
 

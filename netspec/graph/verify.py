@@ -22,30 +22,30 @@ def verify(graph: Graph) -> Graph:
     Checks that operands precede their users, that recorded types are the inferred ones, that each input and state has
     one node, that an update has the type of its state, and that the guard is a float scalar.
     """
-    wrong: list[str] = []
+    problems: list[str] = []
     nodes = graph.nodes()
-    place = {node: index for index, node in enumerate(nodes)}
+    position = {node: index for index, node in enumerate(nodes)}
     labels: dict[str, object] = {}
     for node in nodes:
         for value in node.inputs:
-            if place.get(value.node, len(nodes)) >= place[node]:
-                wrong.append(f"{node} comes before its operand {value}")
+            if position.get(value.node, len(nodes)) >= position[node]:
+                problems.append(f"{node} comes before its operand {value}")
             if value not in value.node.outputs:
-                wrong.append(f"{node} reads {value}, which is not a result of its node")
+                problems.append(f"{node} reads {value}, which is not a result of its node")
         inferred = node.op.infer(*(value.type for value in node.inputs))
         types = inferred if isinstance(inferred, tuple) else (inferred,)
         if types != node.types:
-            wrong.append(f"{node} has types {list(map(str, node.types))}, but infers {list(map(str, types))}")
+            problems.append(f"{node} has types {list(map(str, node.types))}, but infers {list(map(str, types))}")
         if isinstance(node.op, (Input, State)) and labels.setdefault(node.op.label, node) is not node:
-            wrong.append(f"two nodes have the name {node.op.label!r}")
+            problems.append(f"two nodes have the name {node.op.label!r}")
     states = graph.states()
     for name, value in graph.updates.items():
         if name in states and states[name].type != value.type:
-            wrong.append(f"the update of {name!r} is {value.type}, but the state is {states[name].type}")
+            problems.append(f"the update of {name!r} is {value.type}, but the state is {states[name].type}")
     if graph.guard is not None and (graph.guard.shape != () or graph.guard.dtype not in (DType.FLOAT32, DType.FLOAT64)):
-        wrong.append(f"the guard must be a float scalar, got {graph.guard.type}")
-    if wrong:
-        raise InvalidGraphError("\n".join(wrong))
+        problems.append(f"the guard must be a float scalar, got {graph.guard.type}")
+    if problems:
+        raise InvalidGraphError("\n".join(problems))
     return graph
 
 
@@ -55,22 +55,23 @@ def verify_layouts(graph: Graph, layouts: Mapping[Value, Layout]) -> Graph:
     Checks that a `Reorder` reads and writes the layouts that it names, one of which is plain if the other is opaque;
     that sources, views, elementwise ops and results have no opaque layout; and that an updated state is plain.
     """
-    wrong: list[str] = []
+    problems: list[str] = []
     for node in graph.nodes():
-        met = [layouts[value] for value in (*node.inputs, *node.outputs)]
-        opaque = any(one.opaque is not None for one in met)
+        node_layouts = [layouts[value] for value in (*node.inputs, *node.outputs)]
+        opaque = any(layout.opaque is not None for layout in node_layouts)
         if isinstance(node.op, Reorder):
-            if met != [node.op.source, node.op.target]:
-                wrong.append(f"{node} goes from {met[0]} to {met[1]}, but names {node.op.source} and {node.op.target}")
-            if opaque and not any(one.is_plain(node.types[0]) for one in met):
-                wrong.append(f"{node} goes from {met[0]} to {met[1]}: one of them must be plain")
+            if node_layouts != [node.op.source, node.op.target]:
+                named = f"{node.op.source} and {node.op.target}"
+                problems.append(f"{node} goes from {node_layouts[0]} to {node_layouts[1]}, but names {named}")
+            if opaque and not any(layout.is_plain(node.types[0]) for layout in node_layouts):
+                problems.append(f"{node} goes from {node_layouts[0]} to {node_layouts[1]}: one of them must be plain")
         elif opaque and (node.op.traits.source or node.op.traits.view or node.op.traits.elementwise):
-            wrong.append(f"{node} has an operand or result in an opaque layout")
+            problems.append(f"{node} has an operand or result in an opaque layout")
     opaque_roots = [value for value in graph.roots() if layouts[value].opaque is not None]
-    wrong += [f"the result {value!r} has an opaque layout" for value in opaque_roots]
+    problems += [f"the result {value!r} has an opaque layout" for value in opaque_roots]
     for name, value in graph.updates.items():
         if not layouts[value].is_plain(value.type):
-            wrong.append(f"the update of {name!r} has the layout {layouts[value]}, which is not plain")
-    if wrong:
-        raise InvalidGraphError("\n".join(wrong))
+            problems.append(f"the update of {name!r} has the layout {layouts[value]}, which is not plain")
+    if problems:
+        raise InvalidGraphError("\n".join(problems))
     return graph

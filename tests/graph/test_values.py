@@ -1,4 +1,4 @@
-"""Types, values and the errors of ops: what a graph tells before anything runs."""
+"""Types, values, and the errors of ops while a graph is built."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def variable(label: str, *shape: int) -> Value:
 
 
 @given(SHAPES, SHAPES, SHAPES)
-def test_shapes_broadcast_as_numpy_says(a, b, c):
+def test_broadcast_shapes_matches_numpy(a, b, c):
     try:
         expected = np.broadcast_shapes(a, b, c)
     except ValueError:
@@ -32,19 +32,19 @@ def test_shapes_broadcast_as_numpy_says(a, b, c):
     assert broadcast_shapes(a, b, c) == expected
 
 
-def test_a_type_knows_its_size():
-    kind = TensorType((2, 3, 4), DType.INT64)
-    assert (kind.rank, kind.size, kind.nbytes, str(kind)) == (3, 24, 192, "int64[2, 3, 4]")
+def test_size_of_a_tensor_type():
+    tensor_type = TensorType((2, 3, 4), DType.INT64)
+    assert (tensor_type.rank, tensor_type.size, tensor_type.nbytes, str(tensor_type)) == (3, 24, 192, "int64[2, 3, 4]")
     assert TensorType((), DType.BOOL).size == 1
 
 
-def test_arithmetic_takes_numbers_on_either_side():
+def test_arithmetic_with_python_numbers():
     x = variable("x", 2)
-    made = Graph({"y": -(1 + x * 2 - 3 / (4 - x)) / 5})
-    assert made.outputs["y"].type == x.type
+    graph = Graph({"y": -(1 + x * 2 - 3 / (4 - x)) / 5})
+    assert graph.outputs["y"].type == x.type
 
 
-def test_a_misfit_names_the_layer_its_line_the_operands_and_the_chain():
+def test_shape_mismatch_names_layer_line_operands_and_chain():
     with in_scope(Scope("image", "input")):
         x = variable("image", 8, 3)
     with in_scope(Scope("first", "Activation")):
@@ -72,7 +72,7 @@ def test_a_misfit_names_the_layer_its_line_the_operands_and_the_chain():
         (lambda: MatMul()(variable("a", 3), variable("b", 3, 3)), "a matrix product needs matrices"),
     ],
 )
-def test_ops_say_what_does_not_fit(make, message):
+def test_shape_mismatch_messages(make, message):
     with pytest.raises(SpecError, match=message):
         make()
 
@@ -80,18 +80,18 @@ def test_ops_say_what_does_not_fit(make, message):
 @pytest.mark.parametrize(
     "array", [np.arange(6, dtype=np.float32).reshape(2, 3), np.full((2, 2), 7, np.int32), np.float64(3)]
 )
-def test_constants_keep_type_shape_and_values(array):
-    made = constant(array)
-    assert isinstance(made.op, Fill if np.unique(array).size == 1 else Constant)
-    got = made.op.forward(np)
-    np.testing.assert_array_equal(got, array)
-    assert (got.shape, got.dtype) == (np.shape(array), array.dtype)
+def test_constant_keeps_type_shape_and_values(array):
+    value = constant(array)
+    assert isinstance(value.op, Fill if np.unique(array).size == 1 else Constant)
+    array_again = value.op.forward(np)
+    np.testing.assert_array_equal(array_again, array)
+    assert (array_again.shape, array_again.dtype) == (np.shape(array), array.dtype)
 
 
-def test_a_rewritten_graph_shares_what_did_not_change():
+def test_rewrite_keeps_unchanged_nodes():
     x = variable("x", 2)
-    kept, changed = Exp()(x), Exp()(x * 2.0)
-    graph = Graph({"kept": kept, "changed": changed})
-    made = graph.rewrite(lambda node, inputs: (inputs[0],) if node is changed.node else None)
-    assert made.outputs["kept"] is kept
-    assert made.outputs["changed"] is changed.inputs[0]
+    unchanged, changed = Exp()(x), Exp()(x * 2.0)
+    graph = Graph({"kept": unchanged, "changed": changed})
+    rewritten = graph.rewrite(lambda node, inputs: (inputs[0],) if node is changed.node else None)
+    assert rewritten.outputs["kept"] is unchanged
+    assert rewritten.outputs["changed"] is changed.inputs[0]

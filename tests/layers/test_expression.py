@@ -200,7 +200,7 @@ def test_types_are_kept_where_that_is_asked_for():
         ("x + 0.5", np.int32, "0.5 must be a whole number"),
         ("x + 1", np.bool_, "this is a condition, not a number"),
         ("x and x", np.int32, "this is not a condition"),
-        ("exp(x)", np.int32, "Exp of whole numbers"),
+        ("exp(x)", np.int32, "Exp needs floats"),
     ],
 )
 def test_what_whole_numbers_have_not_is_told(expr, dtype, told):

@@ -1,6 +1,6 @@
 """All-gather of matrix rows: factors from which each worker computes the gradients of all samples.
 
-Each op by itself computes its result for a single worker, with zeros in place of other workers' rows; the kernels of
+Each op computes its result for a single worker, with zeros in place of other workers' rows; the kernels of
 `netspec.distributed` communicate. Zeros do not change a product over rows, so a worker may have fewer rows than
 another.
 """
@@ -50,8 +50,8 @@ class SufficientFactorPlan:
 
 
 @dataclass(frozen=True)
-class _RowGathering(NoGradient, OrderedCommunication):
-    """Base of the ops here. They read gradients only, so nobody differentiates them."""
+class _RowCollective(NoGradient, OrderedCommunication):
+    """Base of the ops in this module. They read gradients only, so they are never differentiated."""
 
     pattern = "all_gather"
     encoding = ""
@@ -59,14 +59,14 @@ class _RowGathering(NoGradient, OrderedCommunication):
 
 
 @dataclass(frozen=True)
-class _GatherRowsBase(_RowGathering):
+class _GatherRowsBase(_RowCollective):
     workers: int
     max_rows: int
     contents: tuple[str, ...] = ()
 
     def _gathered_type(self, x: TensorType) -> TensorType:
         """Type of the rows of all workers."""
-        self.check(x.rank == 2 and x.dtype.is_float, "rows of a matrix of floats are gathered", got=x)
+        self.check(x.rank == 2 and x.dtype.is_float, "only rows of a float matrix can be gathered", got=x)
         self.check(
             x.shape[0] <= self.max_rows, "a worker has too many rows", expected=f"{self.max_rows} or fewer", got=x
         )
@@ -78,9 +78,9 @@ class _GatherRowsBase(_RowGathering):
 
     def _pad_with_zeros(self, xp: Xp, x: Array) -> Array:
         """The result if all other workers have zeros."""
-        made = xp.zeros((self.workers * self.max_rows, x.shape[1]), x.dtype)
-        made[: x.shape[0]] = x
-        return made
+        y = xp.zeros((self.workers * self.max_rows, x.shape[1]), x.dtype)
+        y[: x.shape[0]] = x
+        return y
 
     def flops(self, x: TensorType, *order: TensorType) -> int:
         return 0
@@ -118,7 +118,7 @@ class StartAllGatherRows(_GatherRowsBase):
 
 
 @dataclass(frozen=True)
-class JoinAllGatherRows(_RowGathering):
+class JoinAllGatherRows(_RowCollective):
     """Wait for gathered rows."""
 
     contents: tuple[str, ...] = ()

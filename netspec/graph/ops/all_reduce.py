@@ -1,6 +1,6 @@
 """All-reduce over workers, blocking or split into a start and a join; and the base of communication ops.
 
-Each op by itself computes its result for a single worker, whose sum over workers is the value itself; the kernels of
+Each op computes its result for a single worker, whose sum over workers is the value itself; the kernels of
 `netspec.distributed` communicate. `encoding` names the compression of the values
 (`distributed/communicators/encodings.py`); "" means none.
 """
@@ -44,7 +44,7 @@ class CommunicationOp(Op):
     contents: tuple[str, ...]
     """Names of the values that are sent, for printed plans."""
     contiguous: ClassVar[bool] = False
-    """Whether values are sent as one contiguous piece of memory with aligned parts, unless they are encoded."""
+    """Whether values are sent as one contiguous block of memory with aligned parts, unless they are encoded."""
 
     def sent_types(self, types: Sequence[TensorType]) -> Sequence[TensorType]:
         """Types of the operands whose values are sent; empty if another op has sent them."""
@@ -69,7 +69,7 @@ class OrderedCommunication(CommunicationOp):
 
 @dataclass(frozen=True)
 class AllReduce(OrderedCommunication):
-    """The sum of x over all workers. With `deferred` it is needed only by the update, and may share a message."""
+    """The sum of x over all workers. If `deferred`, only the update reads it, and it may share a message."""
 
     deferred: bool = False
     encoding: str = ""
@@ -114,10 +114,10 @@ class _Bucket(CommunicationOp):
     contiguous: ClassVar[bool] = True
     onnx = NO_ONNX
 
-    def _checked(self, types: Sequence[TensorType]) -> tuple[TensorType, ...]:
+    def _value_types(self, types: Sequence[TensorType]) -> tuple[TensorType, ...]:
         values = tuple(types[: self.count])
         self.check(len(values) == self.count, "a bucket needs `count` values", expected=str(self.count))
-        self.check(len({kind.dtype for kind in values}) == 1, "the values of a bucket must have one type")
+        self.check(len({value_type.dtype for value_type in values}) == 1, "the values of a bucket must have one type")
         return values
 
     def inplace_operands(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
@@ -129,7 +129,7 @@ class _Bucket(CommunicationOp):
         return [*summed, *[None] * (len(ys[0].inputs) - self.count)]
 
     def flops(self, *types: TensorType) -> int:
-        return sum(kind.size for kind in types[: self.count])
+        return sum(value_type.size for value_type in types[: self.count])
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class StartAllReduce(_Bucket):
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         """x₁ … xₙ[, order] → y₁ … yₙ, order."""
-        return *self._checked(types), ORDER_TOKEN
+        return *self._value_types(types), ORDER_TOKEN
 
     def sent_types(self, types: Sequence[TensorType]) -> Sequence[TensorType]:
         return types[: self.count]
@@ -166,7 +166,7 @@ class JoinAllReduce(_Bucket):
 
     def infer(self, *types: TensorType) -> tuple[TensorType, ...] | TensorType:
         """y₁ … yₙ → their sums."""
-        values = self._checked(types)
+        values = self._value_types(types)
         return values if self.count > 1 else values[0]
 
     def forward(self, xp: Xp, *arrays: Array) -> tuple[Array, ...] | Array:

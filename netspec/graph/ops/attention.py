@@ -25,7 +25,7 @@ MASKED_SCORE = -1e9
 
 @dataclass(frozen=True)
 class AttentionBand:
-    """The band of keys that a query may attend to: none after it (`causal`), or none `window` or more away."""
+    """The keys that a query may attend to: none after it if `causal`, and only those less than `window` away."""
 
     causal: bool = False
     window: int | None = None
@@ -35,8 +35,8 @@ class AttentionBand:
         import numpy as np
 
         require_precomputable(rows * columns, "scores of a sample")
-        away = np.arange(rows)[:, None] - np.arange(columns)
-        return (away >= 0 if self.causal else True) & (abs(away) < (self.window or rows + columns))
+        distance = np.arange(rows)[:, None] - np.arange(columns)
+        return (distance >= 0 if self.causal else True) & (abs(distance) < (self.window or rows + columns))
 
     def mask_scores(self, scores: Value, mask: Value | None) -> tuple[Value, Value | None]:
         """Scores with masked ones replaced by `MASKED_SCORE`, and the mask that was applied.
@@ -44,11 +44,11 @@ class AttentionBand:
         scores: (…, T, S); mask: bool that broadcasts to them, True where attention is allowed. The returned mask is
         None if every query can attend to some key.
         """
-        near = self.allowed(*scores.shape[-2:])
-        if mask is None and near.any(axis=1).all():
-            return scores if near.all() else scores + constant(_additive_mask(near, str(scores.dtype))), None
-        seen = constant(near) if mask is None else mask if near.all() else And()(mask, constant(near))
-        return Where()(seen, scores, scalar(MASKED_SCORE, scores.dtype)), seen
+        in_band = self.allowed(*scores.shape[-2:])
+        if mask is None and in_band.any(axis=1).all():
+            return scores if in_band.all() else scores + constant(_additive_mask(in_band, str(scores.dtype))), None
+        attended = constant(in_band) if mask is None else mask if in_band.all() else And()(mask, constant(in_band))
+        return Where()(attended, scores, scalar(MASKED_SCORE, scores.dtype)), attended
 
     def attention_weights(self, scores: Value, mask: Value | None, unmasked: int = 0) -> Value:
         """The softmax of scores, (…, T, S), masked as in `mask_scores`; a query without any key gets zeros.
@@ -56,25 +56,25 @@ class AttentionBand:
         Band and mask do not cover the last `unmasked` of the S keys, which every query may attend to.
         """
         axis, columns = len(scores.shape) - 1, scores.shape[-1] - unmasked
-        part = Slice(axis, 0, columns)(scores) if unmasked else scores
-        masked, seen = self.mask_scores(part, mask)
-        if masked is part:
+        maskable = Slice(axis, 0, columns)(scores) if unmasked else scores
+        masked, attended = self.mask_scores(maskable, mask)
+        if masked is maskable:
             return Softmax(-1)(scores)
         if not unmasked:
-            return _zero_unattended(Softmax(-1)(masked), seen)
+            return _zero_unattended(Softmax(-1)(masked), attended)
         return Softmax(-1)(Concat(axis)(masked, Slice(axis, columns, columns + unmasked)(scores)))
 
 
-def _additive_mask(near: Any, dtype: str) -> Any:
+def _additive_mask(in_band: Any, dtype: str) -> Any:
     """0 where attention is allowed, else `MASKED_SCORE`."""
     import numpy as np
 
-    return np.where(near, 0, MASKED_SCORE).astype(dtype)
+    return np.where(in_band, 0, MASKED_SCORE).astype(dtype)
 
 
-def _zero_unattended(x: Value, seen: Value | None) -> Value:
+def _zero_unattended(x: Value, attended: Value | None) -> Value:
     """x, with zeros for queries that attend to nothing."""
-    return x if seen is None else Where()(seen, x, scalar(0.0, x.dtype))
+    return x if attended is None else Where()(attended, x, scalar(0.0, x.dtype))
 
 
 def _move_heads_first(x: Value) -> Value:
@@ -85,8 +85,8 @@ def _move_heads_first(x: Value) -> Value:
 
 def _move_heads_last(x: Value) -> Value:
     """(N, heads…, T, D) → (N, T, heads…, D)."""
-    places = len(x.shape) - 2
-    return x if places == 1 else Transpose((0, places, *range(1, places), places + 1))(x)
+    heads = len(x.shape) - 3
+    return x if heads == 0 else Transpose((0, heads + 1, *range(1, heads + 1), heads + 2))(x)
 
 
 @dataclass(frozen=True)
@@ -105,37 +105,41 @@ class Attention(Op):
 
     def infer(self, q: TensorType, k: TensorType, v: TensorType, *mask: TensorType) -> tuple[TensorType, TensorType]:
         heads = q.shape[2:-1]
-        fits = q.rank in (3, 4, 5) and k.shape[2:] == (*heads[:1], q.shape[-1]) and v.shape[:-1] == k.shape[:-1]
-        onnx_equivalents = q.shape[:1] == k.shape[:1] and q.dtype == k.dtype == v.dtype
-        self.check(fits and onnx_equivalents, "queries, keys and values do not fit", got=f"{q}, {k}, {v}")
+        shapes_match = q.rank in (3, 4, 5) and k.shape[2:] == (*heads[:1], q.shape[-1]) and v.shape[:-1] == k.shape[:-1]
+        batch_and_dtype_match = q.shape[:1] == k.shape[:1] and q.dtype == k.dtype == v.dtype
+        self.check(
+            shapes_match and batch_and_dtype_match, "queries, keys and values do not match", got=f"{q}, {k}, {v}"
+        )
         n, t, s = q.shape[0], q.shape[1], k.shape[1]
-        for one in mask:
-            fits = one.dtype == DType.BOOL and one.shape in ((n, t, s), (n, 1, s))
-            self.check(fits, "the mask does not fit", expected=f"bool [{n}, {t} or 1, {s}]", got=one)
+        for mask_type in mask:
+            fits = mask_type.dtype == DType.BOOL and mask_type.shape in ((n, t, s), (n, 1, s))
+            self.check(
+                fits, "the attention mask has another type", expected=f"bool [{n}, {t} or 1, {s}]", got=mask_type
+            )
         return q.with_shape(*q.shape[:-1], v.shape[-1]), q.with_shape(n, *heads, t)
 
     def forward(self, xp: Xp, q: Array, k: Array, v: Array, mask: Array | None = None) -> tuple[Array, Array]:
         q, k, v = self._arrays(xp, q, k, v)
-        scores, seen = self._scores(xp, q, k, mask)
+        scores, attended = self._scores(xp, q, k, mask)
         greatest = scores.max(axis=-1, keepdims=True)
         e = xp.exp(scores - greatest)
         total = e.sum(axis=-1, keepdims=True)
-        y = xp.matmul(xp.where(seen, e / total, 0), v)
+        y = xp.matmul(xp.where(attended, e / total, 0), v)
         return xp.moveaxis(y, -2, 1), (greatest + xp.log(total))[..., 0]
 
     def _arrays(self, xp: Xp, *arrays: Array) -> list[Array]:
-        """Queries, keys, values, and other arrays of such shape, as (N, heads…, positions, features)."""
+        """Queries, keys, values and other arrays of these axes as (N, heads…, positions, features)."""
         grouped = arrays[0].ndim == 5
-        turned = [xp.moveaxis(one, 1, -2) for one in arrays]
-        return [one[:, :, None] if grouped and one.ndim == 4 else one for one in turned]
+        heads_first = [xp.moveaxis(array, 1, -2) for array in arrays]
+        return [array[:, :, None] if grouped and array.ndim == 4 else array for array in heads_first]
 
     def _scores(self, xp: Xp, q: Array, k: Array, mask: Array | None) -> tuple[Array, Array]:
         """The scores, with masked ones replaced by `MASKED_SCORE`, and the mask."""
         scores = xp.matmul(q, k.swapaxes(-1, -2))
-        seen = xp.asarray(self.band.allowed(*scores.shape[-2:]))
+        attended = xp.asarray(self.band.allowed(*scores.shape[-2:]))
         if mask is not None:
-            seen = seen & mask.reshape(mask.shape[0], *(1,) * (scores.ndim - 3), *mask.shape[1:])
-        return xp.where(seen, scores, MASKED_SCORE), seen
+            attended = attended & mask.reshape(mask.shape[0], *(1,) * (scores.ndim - 3), *mask.shape[1:])
+        return xp.where(attended, scores, MASKED_SCORE), attended
 
     def unfused(
         self, q: Value, k: Value, v: Value, mask: Value | None = None, *,
@@ -159,16 +163,16 @@ class Attention(Op):
         return q, k, v, mask
 
     def decompose(self, q: Value, k: Value, v: Value, mask: Value | None = None) -> tuple[Value, Value]:
-        inner, keys, _, seen = self.heads_first(q, k, v, mask)
-        scores, _ = self.band.mask_scores(MatMul(transpose_b=True)(inner, keys), seen)
+        inner, keys, _, attended = self.heads_first(q, k, v, mask)
+        scores, _ = self.band.mask_scores(MatMul(transpose_b=True)(inner, keys), attended)
         greatest = ReduceMax((-1,), keepdims=True)(scores)
         total = ReduceSum((-1,), keepdims=True)(Exp()(scores - greatest))
         return self.unfused(q, k, v, mask)[0], reshape_to(Log()(total) + greatest, scores.shape[:-1])
 
     def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
         y, total = ys
-        dy, of_total = dys
-        if dy is None or of_total is not None:
+        dy, dtotal = dys
+        if dy is None or dtotal is not None:
             return super().vjp_outputs(ys, dys)
         q, k, v, *mask = y.inputs
         return *AttentionGrad(self.band).call_multi(q, k, v, y, total, dy, *mask), *(None for _ in mask)
@@ -180,7 +184,7 @@ class Attention(Op):
 
 @dataclass(frozen=True)
 class AttentionGrad(Op):
-    """Gradients of q, k and v: from these, both results of `Attention`, the gradient of the first, and the mask."""
+    """Gradients of q, k and v: q, k, v, both results of `Attention`, dy of the first, mask → dq, dk, dv."""
 
     band: AttentionBand = AttentionBand()
     traits = Traits(is_contraction=True)
@@ -191,21 +195,21 @@ class AttentionGrad(Op):
         *mask: TensorType,
     ) -> tuple[TensorType, TensorType, TensorType]:  # fmt: skip
         fits = Attention(self.band).infer(q, k, v, *mask) == (y, total) and dy == y
-        self.check(fits, "the results do not fit queries, keys and values", got=f"{y}, {total}, {dy}")
+        self.check(fits, "the results do not match queries, keys and values", got=f"{y}, {total}, {dy}")
         return q, k, v
 
     def forward(
         self, xp: Xp, q: Array, k: Array, v: Array, y: Array, total: Array, dy: Array, mask: Array | None = None
     ) -> tuple[Array, Array, Array]:
-        of, shared = Attention(self.band), q.ndim == 5
-        q, k, v, y, dy = of._arrays(xp, q, k, v, y, dy)
-        scores, seen = of._scores(xp, q, k, mask)
-        weights = xp.where(seen, xp.exp(scores - total[..., None]), 0)
+        attention, shared = Attention(self.band), q.ndim == 5
+        q, k, v, y, dy = attention._arrays(xp, q, k, v, y, dy)
+        scores, attended = attention._scores(xp, q, k, mask)
+        weights = xp.where(attended, xp.exp(scores - total[..., None]), 0)
         ds = weights * (xp.matmul(dy, v.swapaxes(-1, -2)) - (y * dy).sum(axis=-1, keepdims=True))
         dk, dv = xp.matmul(ds.swapaxes(-1, -2), q), xp.matmul(weights.swapaxes(-1, -2), dy)
         if shared:
             dk, dv = dk.sum(axis=2), dv.sum(axis=2)
-        dq, dk, dv = (xp.moveaxis(one, -2, 1) for one in (xp.matmul(ds, k), dk, dv))
+        dq, dk, dv = (xp.moveaxis(gradient, -2, 1) for gradient in (xp.matmul(ds, k), dk, dv))
         return dq, dk, dv
 
     def decompose(
@@ -214,16 +218,17 @@ class AttentionGrad(Op):
         keys, values = k, v
         q, k, v, mask = Attention(self.band).heads_first(q, k, v, mask)
         y, dy = _move_heads_first(y), _move_heads_first(dy)
-        scores, seen = self.band.mask_scores(MatMul(transpose_b=True)(q, k), mask)
-        weights = _zero_unattended(Exp()(scores - reshape_to(total, (*total.shape, 1))), seen)
+        scores, attended = self.band.mask_scores(MatMul(transpose_b=True)(q, k), mask)
+        weights = _zero_unattended(Exp()(scores - reshape_to(total, (*total.shape, 1))), attended)
         ds = weights * (MatMul(transpose_b=True)(dy, v) - ReduceSum((-1,), keepdims=True)(y * dy))
 
-        def of(one: Value, inner: Value, made: Value) -> Value:
-            places = (inner.shape[0], *one.shape[2:-1], *inner.shape[-2:])
-            return _move_heads_last(reshape_to(sum_to(made, inner.shape), places))
+        def restore_axes(gradient: Value, operand: Value, heads_first: Value) -> Value:
+            """Sum over the heads that share the operand, and move its axes back."""
+            shape = (heads_first.shape[0], *operand.shape[2:-1], *heads_first.shape[-2:])
+            return _move_heads_last(reshape_to(sum_to(gradient, heads_first.shape), shape))
 
         dk, dv = MatMul(transpose_a=True)(ds, q), MatMul(transpose_a=True)(weights, dy)
-        return _move_heads_last(MatMul()(ds, k)), of(keys, k, dk), of(values, v, dv)
+        return _move_heads_last(MatMul()(ds, k)), restore_axes(dk, keys, k), restore_axes(dv, values, v)
 
     def flops(self, q: TensorType, k: TensorType, v: TensorType, *_: TensorType) -> int:
         scores = q.size // q.shape[-1] * k.shape[1]

@@ -30,8 +30,8 @@ class ChannelwiseOp(Op):
         """The type of a per-channel vector of `x`; raises `ShapeMismatch` unless `vectors` have it."""
         self.check(0 <= self.axis < x.rank, f"there is no axis {self.axis} of channels", got=x)
         vector = x.with_shape(x.shape[self.axis])
-        for one in vectors:
-            self.check(one == vector, "a per-channel operand does not fit", expected=str(vector), got=one)
+        for operand in vectors:
+            self.check(operand == vector, "a per-channel operand has another shape", expected=str(vector), got=operand)
         return vector
 
     def reduced_axes(self, rank: int) -> tuple[int, ...]:
@@ -59,10 +59,10 @@ def _channels_second_to_onnx(
     assert isinstance(op, ChannelwiseOp)
     order = list(range(len(y.shape)))
     order[1], order[op.axis] = order[op.axis], order[1]  # swapping two axes is its own inverse
-    turned = g.node("Transpose", x, perm=order) if op.axis != 1 else x
-    made = g.node("BatchNormalization", turned, *vectors, outputs=outputs, **attributes)
-    y_name = g.node("Transpose", made, perm=order) if op.axis != 1 else made
-    return y_name, *(f"{made}:{index}" for index in range(1, outputs))
+    channels_second = g.node("Transpose", x, perm=order) if op.axis != 1 else x
+    normalized = g.node("BatchNormalization", channels_second, *vectors, outputs=outputs, **attributes)
+    y_name = g.node("Transpose", normalized, perm=order) if op.axis != 1 else normalized
+    return y_name, *(f"{normalized}:{index}" for index in range(1, outputs))
 
 
 def _to_onnx(g: Emitter, y: Value, x: str, *vectors: str) -> str:
@@ -139,11 +139,11 @@ class BatchNormalizationTraining(ChannelwiseOp):
                 x, gamma, mean, variance, dys[0]
             )
         if dys[1] is not None:
-            flow = Broadcast(x.shape)(self.broadcast_vector(x, dys[1] * (1 / m)))
-            dx = flow if dx is None else dx + flow
+            dx_part = Broadcast(x.shape)(self.broadcast_vector(x, dys[1] * (1 / m)))
+            dx = dx_part if dx is None else dx + dx_part
         if dys[2] is not None:
-            flow = (x - self.broadcast_vector(x, mean)) * self.broadcast_vector(x, dys[2] * (2 / m))
-            dx = flow if dx is None else dx + flow
+            dx_part = (x - self.broadcast_vector(x, mean)) * self.broadcast_vector(x, dys[2] * (2 / m))
+            dx = dx_part if dx is None else dx + dx_part
         return dx, dgamma, dbeta
 
     def recompute(self, inputs: Sequence[Value], results: Sequence[Value]) -> Value:
@@ -164,9 +164,9 @@ def _moving_average_to_onnx(g: Emitter, y: Value, x: str, *vectors: str) -> tupl
 
 @dataclass(frozen=True)
 class BatchNormalizationMovingAverage(ChannelwiseOp):
-    """As `BatchNormalizationTraining`, with moving averages: old · momentum + batch · (1 - momentum).
+    """Training with moving averages of the statistics: old · momentum + batch · (1 - momentum).
 
-    Results: y and the new moving mean and variance. This is the training mode of ONNX's operator.
+    Results: y of `BatchNormalizationTraining`, and the new moving mean and variance, as in ONNX's training mode.
     """
 
     momentum: float = 0.99
@@ -183,20 +183,23 @@ class BatchNormalizationMovingAverage(ChannelwiseOp):
     def forward(
         self, xp: Xp, x: Array, gamma: Array, beta: Array, mean: Array, variance: Array
     ) -> tuple[Array, Array, Array]:
-        made = BatchNormalizationTraining(self.axis, self.epsilon).forward(xp, x, gamma, beta)
-        return self._updated(made, mean, variance)
+        batch_results = BatchNormalizationTraining(self.axis, self.epsilon).forward(xp, x, gamma, beta)
+        return self._update_averages(batch_results, mean, variance)
 
     def decompose(
         self, x: Value, gamma: Value, beta: Value, mean: Value, variance: Value
     ) -> tuple[Value, Value, Value]:
-        made = BatchNormalizationTraining(self.axis, self.epsilon).call_multi(x, gamma, beta)
-        return self._updated(made, mean, variance)
+        batch_results = BatchNormalizationTraining(self.axis, self.epsilon).call_multi(x, gamma, beta)
+        return self._update_averages(batch_results, mean, variance)
 
-    def _updated(self, made: Sequence[Any], mean: Any, variance: Any) -> tuple[Any, Any, Any]:
-        """The moving averages after the batch, as arrays or values; `made` is y, and the batch's mean and variance."""
-        y, seen_mean, seen_variance = made
+    def _update_averages(self, batch_results: Sequence[Any], mean: Any, variance: Any) -> tuple[Any, Any, Any]:
+        """Return y and the new moving averages, as arrays or values.
+
+        `batch_results` are y and the mean and variance of the batch.
+        """
+        y, batch_mean, batch_variance = batch_results
         old, new = self.momentum, 1 - self.momentum
-        return y, mean * old + seen_mean * new, variance * old + seen_variance * new
+        return y, mean * old + batch_mean * new, variance * old + batch_variance * new
 
     def simplify(self, *inputs: Value) -> tuple[Value, Value, Value]:
         return self.decompose(*inputs)  # the op that kernels implement
@@ -219,28 +222,28 @@ class BatchNormalizationGrad(ChannelwiseOp):
     ) -> tuple[TensorType, TensorType, TensorType]:
         """x, dy: (N, C, …), the others: (C) → (N, C, …), (C), (C)."""
         vector = self.vector_type(x, gamma, mean, variance)
-        self.check(dy == x, "the gradient is not of the operand's type", expected=str(x), got=dy)
+        self.check(dy == x, "the gradient must have the operand's type", expected=str(x), got=dy)
         return x, vector, vector
 
     def forward(
         self, xp: Xp, x: Array, gamma: Array, mean: Array, variance: Array, dy: Array
     ) -> tuple[Array, Array, Array]:
         axes, m = self.reduced_axes(x.ndim), x.size // x.shape[self.axis]
-        r = 1 / xp.sqrt(variance + self.epsilon)
-        normal = (x - self.broadcast_array(x, mean)) * self.broadcast_array(x, r)
-        dgamma, dbeta = (dy * normal).sum(axis=axes), dy.sum(axis=axes)
-        dx = self.broadcast_array(x, gamma * r) * (
-            dy - self.broadcast_array(x, dbeta / m) - normal * self.broadcast_array(x, dgamma / m)
+        inverse_deviation = 1 / xp.sqrt(variance + self.epsilon)
+        x_hat = (x - self.broadcast_array(x, mean)) * self.broadcast_array(x, inverse_deviation)
+        dgamma, dbeta = (dy * x_hat).sum(axis=axes), dy.sum(axis=axes)
+        dx = self.broadcast_array(x, gamma * inverse_deviation) * (
+            dy - self.broadcast_array(x, dbeta / m) - x_hat * self.broadcast_array(x, dgamma / m)
         )
         return dx, dgamma, dbeta
 
     def decompose(self, x: Value, gamma: Value, mean: Value, variance: Value, dy: Value) -> tuple[Value, Value, Value]:
         total, m = ReduceSum(self.reduced_axes(len(x.shape))), self.elements_per_channel(x)
-        r = Pow(-0.5)(variance + self.epsilon)
-        normal = (x - self.broadcast_vector(x, mean)) * self.broadcast_vector(x, r)
-        dgamma, dbeta = total(dy * normal), total(dy)
-        inner = dy - self.broadcast_vector(x, dbeta * (1 / m)) - normal * self.broadcast_vector(x, dgamma * (1 / m))
-        return inner * self.broadcast_vector(x, gamma * r), dgamma, dbeta
+        inverse_deviation = Pow(-0.5)(variance + self.epsilon)
+        x_hat = (x - self.broadcast_vector(x, mean)) * self.broadcast_vector(x, inverse_deviation)
+        dgamma, dbeta = total(dy * x_hat), total(dy)
+        inner = dy - self.broadcast_vector(x, dbeta * (1 / m)) - x_hat * self.broadcast_vector(x, dgamma * (1 / m))
+        return inner * self.broadcast_vector(x, gamma * inverse_deviation), dgamma, dbeta
 
     def inplace_operands(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
         dy = inputs[4]  # dy is read for its sums before it is overwritten element by element

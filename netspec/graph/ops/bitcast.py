@@ -11,7 +11,7 @@ from netspec.graph.types import DType, TensorType
 
 @dataclass(frozen=True)
 class BitCast(NoGradient):
-    """The same bits read as numbers of another type of as many bits."""
+    """The bits of the elements, read as another type of the same size."""
 
     dtype: DType
     onnx = OnnxExpansion(lambda g, y, x: g.node("BitCast", x, to=y.op.dtype))
@@ -19,8 +19,8 @@ class BitCast(NoGradient):
     def infer(self, x: TensorType) -> TensorType:
         self.check(
             x.dtype.itemsize == self.dtype.itemsize,
-            f"{self.dtype} has other bits than {x.dtype}",
-            expected=f"a type of {x.dtype.itemsize} bytes",
+            f"the bits of {x.dtype} cannot be read as {self.dtype}",
+            expected=f"a type of {8 * x.dtype.itemsize} bits",
             got=self.dtype,
         )
         return x.with_dtype(self.dtype)

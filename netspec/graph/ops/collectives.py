@@ -1,7 +1,7 @@
 """Blocking collectives between workers that shard samples or columns: all-gather, reduce-scatter, all-to-all.
 
 `pack` copies parts of a value into the blocks that a worker sends, `unpack` copies parts of received blocks into the
-result; kernels run the copies and exchange the blocks. An op by itself computes its result as if other workers sent
+result; kernels run the copies and exchange the blocks. An op computes its result as if other workers sent
 nothing: its own part, and zeros. Gradients use the adjoint collective: all-gather ↔ reduce-scatter, all-to-all ↔ its
 inverse.
 """
@@ -31,11 +31,11 @@ class AxisPartition:
     @classmethod
     def even(cls, size: int, workers: int, rank: int) -> AxisPartition:
         """Partition an axis as evenly as possible."""
-        return cls(tuple(size * one // workers for one in range(workers + 1)), rank)
+        return cls(tuple(size * worker // workers for worker in range(workers + 1)), rank)
 
     def scale(self, factor: int) -> AxisPartition:
-        """The partition of an axis with `factor` elements for each one of this."""
-        return AxisPartition(tuple(factor * cut for cut in self.bounds), self.rank)
+        """The partition of an axis that has `factor` elements for each element of this one."""
+        return AxisPartition(tuple(factor * bound for bound in self.bounds), self.rank)
 
     @property
     def workers(self) -> int:
@@ -104,10 +104,10 @@ class BlockingCollective(CommunicationOp, ABC):
     def pack_blocks(self, xp: Xp, x: Array) -> Array:
         """The blocks to send, ordered by rank, or the one block for all."""
         block = self.block_type(TensorType(x.shape, DType(str(x.dtype))))
-        made = xp.zeros((1 if self.is_broadcast else self.worker_partition.workers, *block.shape), x.dtype)
-        for target, source in self.pack(x, made):
+        blocks = xp.zeros((1 if self.is_broadcast else self.worker_partition.workers, *block.shape), x.dtype)
+        for target, source in self.pack(x, blocks):
             target[...] = source
-        return made
+        return blocks
 
     def unpack_blocks(self, blocks: Array, y: Array) -> None:
         """Compute the result from the received blocks."""
@@ -115,8 +115,8 @@ class BlockingCollective(CommunicationOp, ABC):
             y[...] = 0
         for target, (first, *others) in self.unpack(blocks, y):
             target[...] = first
-            for one in others:
-                target += one
+            for addend in others:
+                target += addend
 
     def has_gaps(self, blocks: Array, y: Array) -> bool:
         """Whether parts of the result stay 0."""
@@ -128,14 +128,14 @@ class BlockingCollective(CommunicationOp, ABC):
         """A partition that gives the number of workers and the rank."""
 
     def forward(self, xp: Xp, x: Array, *before: Array) -> Array:
-        sent, kind = self.pack_blocks(xp, x), TensorType(x.shape, DType(str(x.dtype)))
-        mine = sent[0 if self.is_broadcast else self.worker_partition.rank]
-        came = xp.zeros((self.worker_partition.workers, *mine.shape), mine.dtype)
-        came[self.worker_partition.rank] = mine
-        made = self.infer(kind)
-        assert isinstance(made, TensorType)
-        y = xp.zeros(made.shape, x.dtype)
-        self.unpack_blocks(came, y)
+        send_blocks, x_type = self.pack_blocks(xp, x), TensorType(x.shape, DType(str(x.dtype)))
+        own_block = send_blocks[0 if self.is_broadcast else self.worker_partition.rank]
+        received = xp.zeros((self.worker_partition.workers, *own_block.shape), own_block.dtype)
+        received[self.worker_partition.rank] = own_block
+        y_type = self.infer(x_type)
+        assert isinstance(y_type, TensorType)
+        y = xp.zeros(y_type.shape, x.dtype)
+        self.unpack_blocks(received, y)
         return y
 
     def vjp(self, y: Value, dy: Value) -> Grads:
@@ -201,8 +201,8 @@ class ReduceScatter(BlockingCollective):
         return self.partition
 
     def infer(self, x: TensorType, *before: TensorType) -> TensorType:
-        whole = self.partition.total
-        self.check(x.shape[self.axis] == whole, "it is not the whole axis", expected=str(whole), got=x)
+        total = self.partition.total
+        self.check(x.shape[self.axis] == total, "the axis is not complete", expected=str(total), got=x)
         return _resize_axis(x, self.axis, self.size)
 
     def block_type(self, x: TensorType) -> TensorType:
@@ -214,7 +214,7 @@ class ReduceScatter(BlockingCollective):
 
     def unpack(self, blocks: Array, y: Array) -> Iterator[tuple[Array, Sequence[Array]]]:
         count = min(self.partition.own_size, self.size)
-        yield _leading(y, self.axis, count), [_leading(one, self.axis, count) for one in blocks]
+        yield _leading(y, self.axis, count), [_leading(block, self.axis, count) for block in blocks]
 
     def adjoint(self, x: Value) -> AllGather:
         return AllGather(self.partition, self.axis)
@@ -239,10 +239,12 @@ class AllToAll(BlockingCollective):
         return self.rows
 
     def infer(self, x: TensorType, *before: TensorType) -> TensorType:
-        own, whole = (self.size, self.columns.total), (self.rows.total, self.columns.own_size)
-        given, made = (whole, own) if self.inverse else (own, whole)
-        self.check((x.shape[0], x.shape[-1]) == given, "samples or columns differ", expected=str(given), got=x)
-        return _resize_axis(_resize_axis(x, 0, made[0]), -1, made[1])
+        by_rows, by_columns = (self.size, self.columns.total), (self.rows.total, self.columns.own_size)
+        before_sizes, after_sizes = (by_columns, by_rows) if self.inverse else (by_rows, by_columns)
+        self.check(
+            (x.shape[0], x.shape[-1]) == before_sizes, "samples or columns differ", expected=str(before_sizes), got=x
+        )
+        return _resize_axis(_resize_axis(x, 0, after_sizes[0]), -1, after_sizes[1])
 
     def block_type(self, x: TensorType) -> TensorType:
         return _resize_axis(_resize_axis(x, 0, self.rows.max_size), -1, self.columns.max_size)
@@ -251,23 +253,26 @@ class AllToAll(BlockingCollective):
         yield from zip(self._block_corners(blocks, back=self.inverse), self._slices(x, back=self.inverse), strict=True)
 
     def unpack(self, blocks: Array, y: Array) -> Iterator[tuple[Array, Sequence[Array]]]:
-        corners = ([one] for one in self._block_corners(blocks, back=not self.inverse))
+        corners = ([corner] for corner in self._block_corners(blocks, back=not self.inverse))
         yield from zip(self._slices(y, back=not self.inverse), corners, strict=True)
 
     def _slices(self, x: Array, *, back: bool) -> Iterator[Array]:
         """The parts of x that belong to each worker: rows of the own columns, or columns of the own rows."""
         if back:
             return (self.rows.slice_of(x, rank, 0) for rank in range(self.rows.workers))
-        own = _leading(x, 0, min(self.rows.own_size, self.size))
-        return (self.columns.slice_of(own, rank, -1) for rank in range(self.columns.workers))
+        own_rows = _leading(x, 0, min(self.rows.own_size, self.size))
+        return (self.columns.slice_of(own_rows, rank, -1) for rank in range(self.columns.workers))
 
     def _block_corners(self, blocks: Array, *, back: bool) -> Iterator[Array]:
-        """The corner of each block that holds such a part; blocks have the size of the largest part."""
+        """The corner of each block that holds one of these parts; blocks have the size of the largest part."""
         if back:
-            return (_leading(_leading(one, 0, size), -1, self.columns.own_size)
-                    for one, size in zip(blocks, self.rows.sizes, strict=True))  # fmt: skip
-        own = min(self.rows.own_size, self.size)
-        return (_leading(_leading(one, 0, own), -1, size) for one, size in zip(blocks, self.columns.sizes, strict=True))
+            return (_leading(_leading(block, 0, size), -1, self.columns.own_size)
+                    for block, size in zip(blocks, self.rows.sizes, strict=True))  # fmt: skip
+        own_rows = min(self.rows.own_size, self.size)
+        return (
+            _leading(_leading(block, 0, own_rows), -1, size)
+            for block, size in zip(blocks, self.columns.sizes, strict=True)
+        )
 
     def adjoint(self, x: Value) -> AllToAll:
         return AllToAll(self.rows, self.columns, self.size, inverse=not self.inverse)
@@ -280,9 +285,9 @@ def _resize_axis(x: TensorType, axis: int, size: int) -> TensorType:
 
 
 def _axis_slice(x: Array, axis: int, start: int, stop: int) -> tuple[slice, ...]:
-    found = [slice(None)] * x.ndim
-    found[axis] = slice(start, stop)
-    return tuple(found)
+    index = [slice(None)] * x.ndim
+    index[axis] = slice(start, stop)
+    return tuple(index)
 
 
 def _leading(x: Array, axis: int, count: int) -> Array:

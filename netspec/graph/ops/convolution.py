@@ -18,7 +18,7 @@ from netspec.graph.value import Value, require_listable
 
 
 def _columns(xp: Xp, window: Window, groups: int, x: Array, out: tuple[int, ...]) -> Array:
-    """im2col: (N, C, …) → (N, groups, C/groups · window, places of the output)."""
+    """im2col: (N, C, …) → (N, groups, C/groups · elements of the window, positions of the output)."""
     views = window.views(xp, window.padded(xp, x), out)
     return views.reshape(x.shape[0], groups, x.shape[1] // groups * prod(window.size), prod(out))
 
@@ -44,15 +44,15 @@ class Conv(Op):
         rank = len(self.window.size) + 2
         self.check(x.rank == rank, f"the input must have {rank} axes", expected="(batch, channels, sizes…)", got=x)
         channels, filters = x.shape[1], w.shape[0]
-        for what, number in (("input channels", channels), ("filters", filters)):
+        for noun, count in (("input channels", channels), ("filters", filters)):
             self.check(
-                number % self.groups == 0, f"{number} {what} cannot be split into {self.groups} groups",
-                expected=f"a multiple of {self.groups}", got=number,
+                count % self.groups == 0, f"{count} {noun} cannot be split into {self.groups} groups",
+                expected=f"a multiple of {self.groups}", got=count,
             )  # fmt: skip
-        fits = w.shape[1] * self.groups == channels
+        channels_match = w.shape[1] * self.groups == channels
         self.check(
-            fits,
-            "the kernel is for another number of channels",
+            channels_match,
+            "the kernel has another number of input channels",
             expected=f"{w.shape[1] * self.groups} input channels",
             got=x,
         )
@@ -94,8 +94,8 @@ class ConvInputGrad(Op):
         columns = xp.matmul(kernel, dy.reshape(dy.shape[0], groups, w.shape[0] // groups, -1))
         columns = columns.reshape(*self.x.shape[:2], *window.size, *out)
         dx = xp.zeros(window.padded_shape(self.x.shape), dy.dtype)
-        for place, visited in window.offsets(out):
-            dx[visited] += columns[(slice(None), slice(None), *place)]
+        for tap, visited in window.offsets(out):
+            dx[visited] += columns[(slice(None), slice(None), *tap)]
         return window.unpadded(dx)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
@@ -133,7 +133,7 @@ class ConvWeightGrad(Op):
 
 
 class ConvTranspose(ConvInputGrad):
-    """The transposed convolution, of type `x`: what `conv` gives of `x` has the shape of the operand."""
+    """The transposed convolution, with a result of type `x`; `conv` of the result has the operand's shape."""
 
     traits = Traits(anchor=True)
     onnx = OnnxMap(
@@ -142,12 +142,12 @@ class ConvTranspose(ConvInputGrad):
         strides=ints("conv.window.strides"),
         pads=pads("conv.window.pads"),
         dilations=ints("conv.window.dilation"),
-        output_padding=ints("rest"),
+        output_padding=ints("output_padding"),
         group=integer("conv.groups"),
     )
 
     @property
-    def rest(self) -> tuple[int, ...]:
+    def output_padding(self) -> tuple[int, ...]:
         """Elements at the end of each axis of the result that no step of the window reaches: fewer than a stride."""
         window = self.conv.window
         return tuple(
@@ -159,13 +159,18 @@ class ConvTranspose(ConvInputGrad):
 
     def infer(self, z: TensorType, w: TensorType) -> TensorType:
         """z: (N, C, …), w: (C, filters/groups, k…) → (N, filters, out…)."""
-        made = self.conv.infer(self.x.with_dtype(z.dtype), w)
-        self.check(made == z, "the operand is not what the convolution would give", expected=str(made), got=z)
+        conv_result = self.conv.infer(self.x.with_dtype(z.dtype), w)
+        self.check(
+            conv_result == z,
+            "the operand does not have the shape of the convolution's result",
+            expected=str(conv_result),
+            got=z,
+        )
         return self.x.with_dtype(z.dtype)
 
 
 def _conv_to_onnx(g: Emitter, y: Value, x: str, w: str, x_zero: str, w_zero: str) -> str:
-    op, wide = y.op, "float32"
+    op, dtype = y.op, "float32"
     assert isinstance(op, ConvInteger8)
     form = OnnxMap(
         "ConvInteger", kernel_shape=ints("window.size"), strides=ints("window.strides"), pads=pads("window.pads"),
@@ -176,17 +181,18 @@ def _conv_to_onnx(g: Emitter, y: Value, x: str, w: str, x_zero: str, w_zero: str
     if y.inputs[3].shape:
         w_zero = g.node("Reshape", w_zero, g.constant([-1, 1, *(1 for _ in op.window.size)], "int64"))
     shifted = [
-        g.node("Sub", *(g.node("Cast", one, to=DType(wide)) for one in both)) for both in ((x, x_zero), (w, w_zero))
+        g.node("Sub", *(g.node("Cast", name, to=DType(dtype)) for name in operand_and_zero))
+        for operand_and_zero in ((x, x_zero), (w, w_zero))
     ]
     return g.node("Cast", g.node("Conv", *shifted, **form.encode(op)), to=DType.INT32)
 
 
 @dataclass(frozen=True)
 class ConvInteger8(NoGradient):
-    """The convolution of x - x_zero_point with w - w_zero_point, numbers of 8 bits, in int32.
+    """The convolution of x - x_zero_point with w - w_zero_point, 8-bit integers, in int32.
 
-    Padding counts as the zero point. In ONNX zero points of their own for samples or filters are subtracted first, and
-    the sums are taken in float32.
+    Padding counts as the zero point. In ONNX, zero points per sample or filter are subtracted first, and the sums are
+    computed in float32.
     """
 
     window: Window
@@ -195,13 +201,20 @@ class ConvInteger8(NoGradient):
 
     def infer(self, x: TensorType, w: TensorType, x_zero: TensorType, w_zero: TensorType) -> TensorType:
         """x: (N, C, …), w: (M, C/groups, k…), zero points: () or (N, 1, …), () or (M) → (N, M, out…), int32."""
-        for one, zero, shapes in (
+        for operand, zero, shapes in (
             (x, x_zero, ((), (x.shape[0], *(1 for _ in x.shape[1:])))),
             (w, w_zero, ((), w.shape[:1])),
         ):
-            self.check(one.dtype in BYTES, f"{self.name} of other numbers", expected="int8 or uint8", got=one)
-            fits = zero.dtype == one.dtype and zero.shape in shapes
-            self.check(fits, "the zero points do not fit", expected=f"{one.dtype} of one of {shapes}", got=zero)
+            self.check(
+                operand.dtype in BYTES, f"{self.name} needs 8-bit integers", expected="int8 or uint8", got=operand
+            )
+            fits = zero.dtype == operand.dtype and zero.shape in shapes
+            self.check(
+                fits,
+                "the zero points have another type or shape",
+                expected=f"{operand.dtype} of one of {shapes}",
+                got=zero,
+            )
         return Conv(self.window, self.groups).infer(x, w).with_dtype(DType.INT32)
 
     def forward(self, xp: Xp, x: Array, w: Array, x_zero: Array, w_zero: Array) -> Array:
@@ -216,37 +229,39 @@ class ConvInteger8(NoGradient):
 
 def _col2im_to_onnx(g: Emitter, y: Value, x: str) -> str:
     assert isinstance(y.op, Col2Im)
-    one, sizes = y.op.window, (y.op.spatial, y.op.window.size)
-    pads = [side[k] for k in (0, 1) for side in one.pads]
-    image, block = (g.constant(list(size), "int64") for size in sizes)
-    return g.node("Col2Im", x, image, block, dilations=list(one.dilation), strides=list(one.strides), pads=pads)
+    window, image_and_window = y.op.window, (y.op.spatial, y.op.window.size)
+    pads = [side[k] for k in (0, 1) for side in window.pads]
+    image, window_size = (g.constant(list(size), "int64") for size in image_and_window)
+    return g.node(
+        "Col2Im", x, image, window_size, dilations=list(window.dilation), strides=list(window.strides), pads=pads
+    )
 
 
 @dataclass(frozen=True)
 class Col2Im(Op):
-    """Windows of an image of `spatial` sizes, (N, C · places of a window, windows) → (N, C, spatial…), added up."""
+    """Sum the windows of an image of `spatial` sizes: (N, C · elements of a window, windows) → (N, C, spatial…)."""
 
     window: Window
     spatial: tuple[int, ...]
     onnx = OnnxExpansion(_col2im_to_onnx)
 
     def infer(self, x: TensorType) -> TensorType:
-        inside, windows = prod(self.window.size), prod(self.window.out(self.spatial))
+        window_elements, windows = prod(self.window.size), prod(self.window.out(self.spatial))
         self.check(
-            x.rank == 3 and x.shape[1] % inside == 0 and x.shape[2] == windows,
-            "these are not the windows of such an image",
-            expected=f"(batch, a multiple of {inside}, {windows})",
+            x.rank == 3 and x.shape[1] % window_elements == 0 and x.shape[2] == windows,
+            f"the windows do not make an image of {list(self.spatial)}",
+            expected=f"(batch, a multiple of {window_elements}, {windows})",
             got=x,
         )
-        return x.with_shape(x.shape[0], x.shape[1] // inside, *self.spatial)
+        return x.with_shape(x.shape[0], x.shape[1] // window_elements, *self.spatial)
 
     def forward(self, xp: Xp, x: Array) -> Array:
         out = self.window.out(self.spatial)
         channels = x.shape[1] // prod(self.window.size)
-        given = x.reshape(x.shape[0], channels, *self.window.size, *out)
+        columns = x.reshape(x.shape[0], channels, *self.window.size, *out)
         image = xp.zeros(self.window.padded_shape((*x.shape[:1], channels, *self.spatial)), x.dtype)
-        for place, where in self.window.offsets(out):
-            image[where] += given[(slice(None), slice(None), *place)]
+        for tap, region in self.window.offsets(out):
+            image[region] += columns[(slice(None), slice(None), *tap)]
         return self.window.unpadded(image)
 
     def decompose(self, x: Value) -> Value:
@@ -254,8 +269,8 @@ class Col2Im(Op):
 
         _, channels, *padded = self.window.padded_shape(self.infer(x.type).shape)
         require_listable(prod(padded) * prod(self.window.size), "elements of all windows")
-        numbers = np.arange(prod(padded)).reshape(1, 1, *padded)
-        index = [numbers[where].reshape(-1) for _, where in self.window.offsets(self.window.out(self.spatial))]
+        flat_index = np.arange(prod(padded)).reshape(1, 1, *padded)
+        index = [flat_index[region].reshape(-1) for _, region in self.window.offsets(self.window.out(self.spatial))]
         rows = reshape_to(x, (x.shape[0], channels, x.type.size // (x.shape[0] * channels)))
         image = TakeGrad(2, tuple(np.concatenate(index).tolist()), prod(padded))(rows)
         image = reshape_to(image, (x.shape[0], channels, *padded))

@@ -1,4 +1,4 @@
-"""Random crops and flips of images, from parameters that the data loader has drawn."""
+"""Random crops and flips of images, with positions drawn by the data loader."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class CropAndFlip(NoGradient):
     fill: int = 0
     onnx = GRADIENT
 
-    def infer(self, x: TensorType, places: TensorType) -> TensorType:
-        self.check(x.rank == 4 and x.dtype == DType.UINT8, "parts are of images of bytes", got=x)
-        fits = places == TensorType((x.shape[0], 4), DType.INT32)
-        self.check(fits, "each image has a place", expected=f"int32[{x.shape[0]}, 4]", got=places)
+    def infer(self, x: TensorType, crops: TensorType) -> TensorType:
+        self.check(x.rank == 4 and x.dtype == DType.UINT8, "only images of bytes (N, C, H, W) can be cropped", got=x)
+        fits = crops == TensorType((x.shape[0], 4), DType.INT32)
+        self.check(fits, "each image needs one crop", expected=f"int32[{x.shape[0]}, 4]", got=crops)
         return x.with_shape(*x.shape[:2], self.height, self.width)
 
-    def forward(self, xp: Xp, x: Array, places: Array) -> Array:
-        along = []
+    def forward(self, xp: Xp, x: Array, crops: Array) -> Array:
+        coordinates = []
         for axis, size in enumerate((self.height, self.width)):
-            step, turned = xp.arange(size), places[:, 2 + axis, None] != 0
-            along.append(places[:, axis, None] + xp.where(turned, size - 1 - step, step))
-        rows, columns = along[0][:, None, :, None], along[1][:, None, None, :]
-        high, wide = x.shape[2:]
-        inside = (rows >= 0) & (rows < high) & (columns >= 0) & (columns < wide)
+            step, flipped = xp.arange(size), crops[:, 2 + axis, None] != 0
+            coordinates.append(crops[:, axis, None] + xp.where(flipped, size - 1 - step, step))
+        rows, columns = coordinates[0][:, None, :, None], coordinates[1][:, None, None, :]
+        image_height, image_width = x.shape[2:]
+        inside = (rows >= 0) & (rows < image_height) & (columns >= 0) & (columns < image_width)
         images, channels = xp.arange(x.shape[0]).reshape(-1, 1, 1, 1), xp.arange(x.shape[1]).reshape(-1, 1, 1)
-        taken = x[images, channels, rows.clip(0, high - 1), columns.clip(0, wide - 1)]
-        return xp.where(inside, taken, self.fill).astype(x.dtype)
+        cropped = x[images, channels, rows.clip(0, image_height - 1), columns.clip(0, image_width - 1)]
+        return xp.where(inside, cropped, self.fill).astype(x.dtype)
 
-    def flops(self, x: TensorType, places: TensorType) -> int:
+    def flops(self, x: TensorType, crops: TensorType) -> int:
         return 0

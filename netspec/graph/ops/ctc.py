@@ -29,16 +29,20 @@ LOG_ZERO_BOUND = -1e29
 
 @dataclass(frozen=True)
 class CTCBase(Op):
-    """Base of both ops: log_prob (N, T, C), labels (N, L), and their lengths in frames and labels, (N) each."""
+    """Base of both ops. Operands: log_prob (N, T, C), labels (N, L), lengths in frames (N), lengths in labels (N)."""
 
     blank: int = 0
 
     def check_operands(self, log_prob: TensorType, label: TensorType, frames: TensorType, lengths: TensorType) -> None:
         """Raise `ShapeMismatch` unless the operands fit."""
         batch = log_prob.shape[:1]
-        right = log_prob.rank == 3 and label.rank == 2 and label.shape[:1] == frames.shape == lengths.shape == batch
-        self.check(right, "frames, labels and lengths do not fit", got=f"{log_prob}, {label}, {frames}, {lengths}")
-        self.check(not any(one.dtype.is_float for one in (label, frames, lengths)), "labels must be integers")
+        shapes_match = (
+            log_prob.rank == 3 and label.rank == 2 and label.shape[:1] == frames.shape == lengths.shape == batch
+        )
+        self.check(
+            shapes_match, "frames, labels and lengths do not match", got=f"{log_prob}, {label}, {frames}, {lengths}"
+        )
+        self.check(not any(operand.dtype.is_float for operand in (label, frames, lengths)), "labels must be integers")
 
     def flops(self, log_prob: TensorType, label: TensorType, *rest: TensorType) -> int:
         return 10 * log_prob.shape[0] * log_prob.shape[1] * (2 * label.shape[1] + 1)
@@ -55,7 +59,7 @@ class CTCLoss(CTCBase):
         return log_prob.with_shape(log_prob.shape[0])
 
     def forward(self, xp: Xp, log_prob: Array, label: Array, frames: Array, lengths: Array) -> Array:
-        totals = [_forward(xp, *one)[1] for one in _samples(xp, self.blank, log_prob, label, frames, lengths)]
+        totals = [_forward(xp, *sample)[1] for sample in _samples(xp, self.blank, log_prob, label, frames, lengths)]
         total = xp.asarray(totals, dtype=log_prob.dtype)
         return xp.where(total < LOG_ZERO_BOUND, xp.inf, -total).astype(log_prob.dtype)
 
@@ -66,25 +70,25 @@ class CTCLoss(CTCBase):
         """The loss by simpler ops, several for each frame."""
         (batch, steps, count), dtype = log_prob.shape, log_prob.dtype
         size = label.shape[1]
-        places = 2 * size + 1
+        states = 2 * size + 1
         blanks = Broadcast((batch, size + 1, 1))(scalar(self.blank, DType.INT64))
         between, last = Slice(1, 0, size)(blanks), Slice(1, size, size + 1)(blanks)
         pairs = Concat(2)(between, reshape_to(cast(label, DType.INT64), (batch, size, 1)))
         extended = Concat(1)(reshape_to(pairs, (batch, 2 * size)), reshape_to(last, (batch, 1)))
         emitted = MatMul(transpose_b=True)(log_prob, OneHot(count, dtype)(extended))
-        never = Broadcast((batch, 1))(scalar(LOG_ZERO, dtype))
+        log_zero = Broadcast((batch, 1))(scalar(LOG_ZERO, dtype))
         skips = _skips(extended, dtype) if size > 1 else None
 
         def frame(t: int) -> Value:
-            return reshape_to(Slice(1, t, t + 1)(emitted), (batch, places))
+            return reshape_to(Slice(1, t, t + 1)(emitted), (batch, states))
 
-        alpha = call_elementwise(Where(), constant(_initial_states(places, bool)), frame(0), LOG_ZERO)
+        alpha = call_elementwise(Where(), constant(_initial_states(states, bool)), frame(0), LOG_ZERO)
         for t in range(1, steps):
-            ways = [alpha, Concat(1)(never, Slice(1, 0, places - 1)(alpha))]
+            predecessors = [alpha, Concat(1)(log_zero, Slice(1, 0, states - 1)(alpha))]
             if skips is not None:
-                ways.append(Concat(1)(never, never, Slice(1, 0, places - 2)(alpha)) + skips)
-            goes_on = reshape_to(call_elementwise(Greater(), frames, t), (batch, 1))
-            alpha = Where()(goes_on, _logsumexp_values(ways) + frame(t), alpha)
+                predecessors.append(Concat(1)(log_zero, log_zero, Slice(1, 0, states - 2)(alpha)) + skips)
+            is_in_sequence = reshape_to(call_elementwise(Greater(), frames, t), (batch, 1))
+            alpha = Where()(is_in_sequence, _logsumexp_values(predecessors) + frame(t), alpha)
         ends = [_pick_column(alpha, cast(lengths, DType.INT64) * 2 - after) for after in (0, 1)]
         return -_logsumexp_values(ends)
 
@@ -102,11 +106,11 @@ class CTCLossGrad(CTCBase):
     ) -> TensorType:
         """→ (N, T, C)."""
         self.check_operands(log_prob, label, frames, lengths)
-        self.check(dy == log_prob.with_shape(log_prob.shape[0]), "the gradient is not of the loss's type", got=dy)
+        self.check(dy == log_prob.with_shape(log_prob.shape[0]), "the gradient must have the loss's type", got=dy)
         return log_prob
 
     def forward(self, xp: Xp, log_prob: Array, label: Array, frames: Array, lengths: Array, dy: Array) -> Array:
-        made = xp.zeros_like(log_prob)
+        dx = xp.zeros_like(log_prob)
         for n, (emitted, extended) in enumerate(_samples(xp, self.blank, log_prob, label, frames, lengths)):
             alpha, total = _forward(xp, emitted, extended)
             if total < LOG_ZERO_BOUND:
@@ -114,15 +118,15 @@ class CTCLossGrad(CTCBase):
             beta = _forward(xp, emitted[::-1, ::-1], extended[::-1])[0][::-1, ::-1]  # the same recursion from the end
             share = xp.exp(alpha + beta - emitted - total)
             for s, label_ in enumerate(extended):
-                made[n, : len(emitted), label_] -= dy[n] * share[:, s]
-        return made
+                dx[n, : len(emitted), label_] -= dy[n] * share[:, s]
+        return dx
 
     def decompose(self, log_prob: Value, label: Value, frames: Value, lengths: Value, dy: Value) -> Value:
         from netspec.graph.autodiff import pullback
 
-        (made,) = pullback((CTCLoss(self.blank).unrolled(log_prob, label, frames, lengths),), (dy,), [log_prob])
-        assert made is not None
-        return made
+        (dx,) = pullback((CTCLoss(self.blank).unrolled(log_prob, label, frames, lengths),), (dy,), [log_prob])
+        assert dx is not None
+        return dx
 
     def flops(self, log_prob: TensorType, label: TensorType, *rest: TensorType) -> int:
         return 2 * super().flops(log_prob, label)
@@ -132,14 +136,14 @@ def _samples(
     xp: Xp, blank: int, log_prob: Array, label: Array, frames: Array, lengths: Array
 ) -> Iterator[tuple[Array, Array]]:
     """For each sample the labels with blanks between them, (S), and their log-probabilities, (frames, S)."""
-    for one, labels, end, length in zip(log_prob, label, frames, lengths, strict=True):
+    for sample, labels, end, length in zip(log_prob, label, frames, lengths, strict=True):
         extended = xp.full(2 * int(length) + 1, blank)
         extended[1::2] = labels[: int(length)]
-        yield one[: max(int(end), 1), extended], extended
+        yield sample[: max(int(end), 1), extended], extended
 
 
 def _forward(xp: Xp, emitted: Array, extended: Array) -> tuple[Array, Any]:
-    """Log-probabilities of each label at each frame, (frames, S), and of all alignments together."""
+    """Log-probabilities of each label at each frame, (frames, S), and of all alignments."""
     size = len(extended)
     may_skip = xp.zeros(size, bool)
     may_skip[3::2] = extended[3::2] != extended[1:-2:2]
@@ -154,15 +158,15 @@ def _forward(xp: Xp, emitted: Array, extended: Array) -> tuple[Array, Any]:
 
 def _logsumexp(xp: Xp, x: Array) -> Any:
     """ln Σ eˣ along the first axis."""
-    most = x.max(axis=0)
-    return most + xp.log(xp.exp(x - most).sum(axis=0))
+    maximum = x.max(axis=0)
+    return maximum + xp.log(xp.exp(x - maximum).sum(axis=0))
 
 
-def _initial_states(places: int, dtype: Any) -> Any:
-    """True for the positions at which an alignment may begin: the first blank and the first label."""
+def _initial_states(states: int, dtype: Any) -> Any:
+    """True for the states at which an alignment may begin: the first blank and the first label."""
     import numpy as np
 
-    return (np.arange(places) < 2).astype(dtype)
+    return (np.arange(states) < 2).astype(dtype)
 
 
 def _skips(extended: Value, dtype: DType) -> Value:
@@ -171,25 +175,25 @@ def _skips(extended: Value, dtype: DType) -> Value:
 
     from netspec.graph.ops.elementwise import Equal
 
-    batch, places = extended.shape
-    same = Equal()(Slice(1, 2, places)(extended), Slice(1, 0, places - 2)(extended))
-    odd = np.where(np.arange(2, places) % 2, 0.0, LOG_ZERO).astype(str(dtype))
-    later = call_elementwise(Where(), same, LOG_ZERO, Broadcast((batch, places - 2))(constant(odd)))
+    batch, states = extended.shape
+    same = Equal()(Slice(1, 2, states)(extended), Slice(1, 0, states - 2)(extended))
+    odd = np.where(np.arange(2, states) % 2, 0.0, LOG_ZERO).astype(str(dtype))
+    later = call_elementwise(Where(), same, LOG_ZERO, Broadcast((batch, states - 2))(constant(odd)))
     return Concat(1)(Broadcast((batch, 2))(scalar(LOG_ZERO, dtype)), later)
 
 
 def _logsumexp_values(values: list[Value]) -> Value:
     """ln Σ eˣ over values of one shape."""
-    most = values[0]
-    for one in values[1:]:
-        most = Maximum()(most, one)
-    total = Exp()(values[0] - most)
-    for one in values[1:]:
-        total = total + Exp()(one - most)
-    return most + Log()(total)
+    maximum = values[0]
+    for value in values[1:]:
+        maximum = Maximum()(maximum, value)
+    total = Exp()(values[0] - maximum)
+    for value in values[1:]:
+        total = total + Exp()(value - maximum)
+    return maximum + Log()(total)
 
 
-def _pick_column(alpha: Value, place: Value) -> Value:
+def _pick_column(alpha: Value, index: Value) -> Value:
     """The element of each row at an index; `LOG_ZERO` for index -1."""
-    hot = OneHot(alpha.shape[1], alpha.dtype)(place)
+    hot = OneHot(alpha.shape[1], alpha.dtype)(index)
     return ReduceSum((1,))(hot * alpha) + (1.0 - ReduceSum((1,))(hot)) * LOG_ZERO

@@ -24,7 +24,7 @@ class CumSum(Op):
     )
 
     def infer(self, x: TensorType) -> TensorType:
-        self.check(0 <= self.axis < x.rank, f"there is no axis {self.axis} to add up along", got=x)
+        self.check(0 <= self.axis < x.rank, f"there is no axis {self.axis} to sum along", got=x)
         return x
 
     def forward(self, xp: Xp, x: Array) -> Array:

@@ -23,21 +23,23 @@ def keep_where(draws: Value, x: Operand, otherwise: Operand, rate: float) -> Val
 
 
 def _to_onnx(g: Emitter, y: Value, x: str, rng: str) -> str:
-    """One Dropout node, which draws by itself; for a broadcast mask, x times the Dropout of ones."""
+    """One Dropout node, which draws its own numbers; for a broadcast mask, x times the Dropout of ones."""
     op = y.op
     assert isinstance(op, Dropout)
     ratio, training = g.constant(op.rate, "float32"), g.constant(True, "bool")
     if op.mask_shape == y.shape:
         return g.node("Dropout", x, ratio, training, seed=op.uniform.stream)
-    together = [size == 1 != whole for size, whole in zip(op.mask_shape, y.shape, strict=True)]
-    sizes = g.node("Where", g.constant(together, "bool"), g.constant([1] * len(together), "int64"), g.node("Shape", x))
+    is_shared = [size == 1 != axis_size for size, axis_size in zip(op.mask_shape, y.shape, strict=True)]
+    sizes = g.node(
+        "Where", g.constant(is_shared, "bool"), g.constant([1] * len(is_shared), "int64"), g.node("Shape", x)
+    )
     ones = g.node("Expand", g.constant(1.0, str(y.dtype)), sizes)
     return g.node("Mul", x, g.node("Dropout", ones, ratio, training, seed=op.uniform.stream))
 
 
 @dataclass(frozen=True)
 class Dropout(Op):
-    """x with a share `rate` of its elements set to 0 and the others scaled by 1 / (1 - rate).
+    """x with a fraction `rate` of its elements set to 0 and the others scaled by 1 / (1 - rate).
 
     `uniform` draws one number for each element of `mask_shape`, which broadcasts to the shape of x. ONNX's Dropout
     draws its own numbers, from the same distribution.
@@ -53,7 +55,9 @@ class Dropout(Op):
         """x, random state → as x."""
         self.uniform.infer(rng)
         fits = len(self.mask_shape) == x.rank and broadcast_shapes(self.mask_shape, x.shape) == x.shape
-        self.check(fits, "the draws do not fit", expected=str(list(x.shape)), got=list(self.mask_shape))
+        self.check(
+            fits, "the mask does not broadcast to the operand", expected=str(list(x.shape)), got=list(self.mask_shape)
+        )
         return x
 
     def forward(self, xp: Xp, x: Array, rng: Array) -> Array:

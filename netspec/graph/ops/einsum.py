@@ -18,7 +18,7 @@ from netspec.graph.value import Value
 
 @dataclass(frozen=True)
 class Einsum(Op):
-    """Products of elements of all operands, summed over the letters that `output` does not have.
+    """Products of elements of all operands, summed over the letters that are not in `output`.
 
     A letter that occurs twice in one operand selects its diagonal. Axes with the same letter have equal sizes, or size
     1.
@@ -36,27 +36,27 @@ class Einsum(Op):
 
     def sizes(self, xs: Sequence[TensorType]) -> dict[str, int]:
         """Size of the axes of each letter."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for letters, x in zip(self.terms, xs, strict=True):
             self.check(len(letters) == x.rank, f"`{letters}` does not name the axes of an operand", got=x)
             for letter, size in zip(letters, x.shape, strict=True):
-                known = found.get(letter, 1)
+                known = sizes.get(letter, 1)
                 self.check(
                     1 in (size, known) or size == known,
-                    f"the axes called `{letter}` differ",
+                    f"axes named `{letter}` have different sizes",
                     expected=f"{known}, as before, or 1",
                     got=x,
                 )
-                found[letter] = max(size, known)
-        return found
+                sizes[letter] = max(size, known)
+        return sizes
 
     def infer(self, *xs: TensorType) -> TensorType:
-        self.check(len(xs) == len(self.terms), f"`{self.equation}` is not of {len(xs)} operands")
+        self.check(len(xs) == len(self.terms), f"`{self.equation}` does not have {len(xs)} operands")
         self.check(len({x.dtype for x in xs}) == 1, "Einsum of different element types", expected="one element type")
         sizes = self.sizes(xs)
         self.check(
             len(set(self.output)) == len(self.output) and set(self.output) <= sizes.keys(),
-            f"`{self.equation}` makes no axes of `{self.output}`",
+            f"`{self.equation}` has a letter in its output that is repeated or not in an operand",
         )
         return xs[0].with_shape(*(sizes[letter] for letter in self.output))
 
@@ -64,13 +64,13 @@ class Einsum(Op):
         return xp.einsum(self.equation, *xs).astype(xs[0].dtype)
 
     def decompose(self, *xs: Value) -> Value:
-        """One product after another, each summed over letters that no later one reads."""
-        parts = [_take_diagonal(_Term(letters, x)) for letters, x in zip(self.terms, xs, strict=True)]
-        while len(parts) > 1:
-            later = {letter for part in parts[2:] for letter in part.letters} | set(self.output)
-            parts = [_product(parts[0], parts[1], later), *parts[2:]]
-        (one,) = parts
-        return _permute(_sum_letters(one, set(self.output)), self.output).x
+        """Multiply one operand after another, and sum each product over the letters that no later one reads."""
+        factors = [_take_diagonal(_Term(letters, x)) for letters, x in zip(self.terms, xs, strict=True)]
+        while len(factors) > 1:
+            needed_later = {letter for factor in factors[2:] for letter in factor.letters} | set(self.output)
+            factors = [_product(factors[0], factors[1], needed_later), *factors[2:]]
+        (last,) = factors
+        return _permute(_sum_letters(last, set(self.output)), self.output).x
 
     def simplify(self, *xs: Value) -> Value:
         return self.decompose(*xs)
@@ -90,58 +90,59 @@ class _Term:
         return prod(self.x.shape[self.letters.index(letter)] for letter in letters)
 
 
-def _take_diagonal(part: _Term) -> _Term:
+def _take_diagonal(term: _Term) -> _Term:
     """Each letter once: axes that share a letter are replaced by their diagonal."""
-    for letter in dict.fromkeys(part.letters):
-        while part.letters.count(letter) > 1:
-            first, second = [place for place, other in enumerate(part.letters) if other == letter][:2]
-            rank, size = len(part.letters), part.x.shape[first]
-            rest = [place for place in range(rank) if place not in (first, second)]
-            turned = Transpose((*rest[:first], first, second, *rest[first:]))(part.x)
-            shape = (*part.x.shape[:first], size * size, *(part.x.shape[place] for place in rest[first:]))
-            taken = Take(first, tuple(range(0, size * size, size + 1)))(reshape_to(turned, shape))
-            part = _Term(part.letters[:second] + part.letters[second + 1 :], taken)
-    return part
+    for letter in dict.fromkeys(term.letters):
+        while term.letters.count(letter) > 1:
+            first, second = [axis for axis, axis_letter in enumerate(term.letters) if axis_letter == letter][:2]
+            rank, size = len(term.letters), term.x.shape[first]
+            other_axes = [axis for axis in range(rank) if axis not in (first, second)]
+            pair_adjacent = Transpose((*other_axes[:first], first, second, *other_axes[first:]))(term.x)
+            shape = (*term.x.shape[:first], size * size, *(term.x.shape[axis] for axis in other_axes[first:]))
+            diagonal = Take(first, tuple(range(0, size * size, size + 1)))(reshape_to(pair_adjacent, shape))
+            term = _Term(term.letters[:second] + term.letters[second + 1 :], diagonal)
+    return term
 
 
-def _sum_letters(part: _Term, kept: set[str]) -> _Term:
-    """Sum over the letters that are not needed any more."""
-    over = tuple(place for place, letter in enumerate(part.letters) if letter not in kept)
-    letters = "".join(letter for letter in part.letters if letter in kept)
-    return _Term(letters, ReduceSum(over)(part.x)) if over else part
+def _sum_letters(term: _Term, keep: set[str]) -> _Term:
+    """Sum over the letters that are not in `keep`."""
+    summed_axes = tuple(axis for axis, letter in enumerate(term.letters) if letter not in keep)
+    letters = "".join(letter for letter in term.letters if letter in keep)
+    return _Term(letters, ReduceSum(summed_axes)(term.x)) if summed_axes else term
 
 
-def _permute(part: _Term, letters: str) -> _Term:
-    order = tuple(part.letters.index(letter) for letter in letters)
-    return _Term(letters, part.x if order == tuple(range(len(order))) else Transpose(order)(part.x))
+def _permute(term: _Term, letters: str) -> _Term:
+    order = tuple(term.letters.index(letter) for letter in letters)
+    return _Term(letters, term.x if order == tuple(range(len(order))) else Transpose(order)(term.x))
 
 
-def _drop_broadcast_axes(part: _Term, other: _Term) -> _Term:
+def _drop_broadcast_axes(term: _Term, other: _Term) -> _Term:
     """Drop axes of size 1 that are larger in the other operand: they broadcast."""
     ones = [
-        letter for letter in part.letters if letter in other.letters and part.size(letter) == 1 < other.size(letter)
+        letter for letter in term.letters if letter in other.letters and term.size(letter) == 1 < other.size(letter)
     ]
-    letters = "".join(letter for letter in part.letters if letter not in ones)
-    return _Term(letters, reshape_to(part.x, tuple(map(part.size, letters)))) if ones else part
+    letters = "".join(letter for letter in term.letters if letter not in ones)
+    return _Term(letters, reshape_to(term.x, tuple(map(term.size, letters)))) if ones else term
 
 
-def _product(a: _Term, b: _Term, later: set[str]) -> _Term:
+def _product(a: _Term, b: _Term, needed_later: set[str]) -> _Term:
     """A matrix product, batched over the letters that both operands and the result have."""
     a, b = _drop_broadcast_axes(a, b), _drop_broadcast_axes(b, a)
-    a, b = _sum_letters(a, {*later, *b.letters}), _sum_letters(b, {*later, *a.letters})
-    both = [letter for letter in a.letters if letter in b.letters]
-    each, inner = ("".join(one for one in both if (one in later) is stays) for stays in (True, False))
-    rows, columns = ("".join(one for one in x.letters if one not in both) for x in (a, b))
-    lead = tuple(map(a.size, each))
-    left, right = _permute(a, each + rows + inner).x, _permute(b, each + inner + columns).x
+    a, b = _sum_letters(a, {*needed_later, *b.letters}), _sum_letters(b, {*needed_later, *a.letters})
+    shared = [letter for letter in a.letters if letter in b.letters]
+    batch = "".join(letter for letter in shared if letter in needed_later)
+    inner = "".join(letter for letter in shared if letter not in needed_later)
+    rows, columns = ("".join(letter for letter in x.letters if letter not in shared) for x in (a, b))
+    lead = tuple(map(a.size, batch))
+    left, right = _permute(a, batch + rows + inner).x, _permute(b, batch + inner + columns).x
     if not inner:  # nothing is summed: an outer product
         shapes = [
             (*lead, *map(a.size, rows), *(1 for _ in columns)),
             (*lead, *(1 for _ in rows), *map(b.size, columns)),
         ]
-        made = reduce(lambda x, y: x * y, map(reshape_to, (left, right), shapes))
-        return _Term(each + rows + columns, made)
+        outer = reduce(lambda x, y: x * y, map(reshape_to, (left, right), shapes))
+        return _Term(batch + rows + columns, outer)
     left = reshape_to(left, (*lead, a.size(rows), a.size(inner)))
     right = reshape_to(right, (*lead, b.size(inner), b.size(columns)))
     shape = (*lead, *map(a.size, rows), *map(b.size, columns))
-    return _Term(each + rows + columns, reshape_to(MatMul()(left, right), shape))
+    return _Term(batch + rows + columns, reshape_to(MatMul()(left, right), shape))

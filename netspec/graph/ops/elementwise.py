@@ -21,10 +21,10 @@ ELEMENTWISE = Traits(elementwise=True, inplace=True)
 def binary(name: str, left: Operand, right: Operand) -> Value:
     """Apply the binary op `name`; a Python number becomes a constant of the other operand's type."""
     op: Op = {"Add": Add, "Sub": Sub, "Mul": Mul, "Div": Div}[name]()
-    return op(*_lift(left, right))
+    return op(*_as_values(left, right))
 
 
-def _lift(left: Operand, right: Operand) -> tuple[Value, Value]:
+def _as_values(left: Operand, right: Operand) -> tuple[Value, Value]:
     if isinstance(left, Value):
         return left, right if isinstance(right, Value) else scalar(right, left.dtype)
     if isinstance(right, Value):
@@ -44,15 +44,15 @@ def if_shape_kept(x: Value, other: Value) -> Value | None:
 
 def shrink_constants(op: Op, *inputs: Value) -> Value | None:
     """The op with repeated constants shrunk to scalars, if the result keeps its shape; None if there are none."""
-    small = [scalar(one.op.value, one.dtype) if isinstance(one.op, Fill) and one.shape != () else one for one in inputs]
+    small = [scalar(x.op.value, x.dtype) if isinstance(x.op, Fill) and x.shape != () else x for x in inputs]
     if all(new is old for new, old in zip(small, inputs, strict=True)):
         return None
-    same = broadcast_shapes(*(one.shape for one in small)) == broadcast_shapes(*(one.shape for one in inputs))
+    same = broadcast_shapes(*(x.shape for x in small)) == broadcast_shapes(*(x.shape for x in inputs))
     return op(*small) if same else None
 
 
 def scalar(value: float, dtype: DType) -> Value:
-    """A constant of rank 0."""
+    """Create a constant of rank 0."""
     return Fill(value if dtype.is_float else int(value), TensorType((), dtype))()
 
 
@@ -154,8 +154,8 @@ def _fold_factor(known: ValueFacts, y: Value, factor: Value) -> Value | None:
     if isinstance(y.op, Add):
         for product, bias in (y.inputs, y.inputs[::-1]):
             if known.is_invariant(bias) and product.shape == y.shape:
-                made = _fold_factor(known, product, factor)
-                return None if made is None else made + bias * factor
+                folded = _fold_factor(known, product, factor)
+                return None if folded is None else folded + bias * factor
         return None
     operands = y.op.fold_scale(factor, *y.inputs)
     if operands is None:
@@ -328,7 +328,7 @@ class Cast(Op):
 
 
 def cast(x: Value, dtype: DType) -> Value:
-    """`x` in the element type `dtype`; `x` itself if it has that type."""
+    """Convert `x` to the element type `dtype`; returns `x` itself if it has that type."""
     return x if x.dtype == dtype else Cast(dtype)(x)
 
 

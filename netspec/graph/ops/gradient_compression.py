@@ -19,7 +19,7 @@ class _Split(NoGradient):
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
         """x → q, x - q."""
-        self.check(x.dtype.is_float and x.size > 0, "only floats are split", got=x)
+        self.check(x.dtype.is_float and x.size > 0, "only non-empty float values can be split", got=x)
         return x, x
 
     def flops(self, x: TensorType) -> int:
@@ -65,16 +65,18 @@ class TopKSparsify(_Split):
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
         """x → q, x - q."""
-        self.check(1 <= self.count <= x.size, f"`count` {self.count} is not between 1 and the size", got=x)
+        self.check(
+            1 <= self.count <= x.size, f"`count` must be between 1 and the number of elements, got {self.count}", got=x
+        )
         return super().infer(x)
 
     def forward(self, xp: Xp, x: Array) -> tuple[Array, Array]:
         flat = x.reshape(-1)
         # Non-finite elements are sent at once, so that all workers see them.
-        size = xp.where(xp.isfinite(flat), abs(flat), xp.inf)
-        least = xp.partition(size, x.size - self.count)[x.size - self.count]
-        kept = size > least
-        equal = xp.flatnonzero(size == least)
-        kept[equal[: self.count - int(kept.sum())]] = True
+        magnitude = xp.where(xp.isfinite(flat), abs(flat), xp.inf)
+        threshold = xp.partition(magnitude, x.size - self.count)[x.size - self.count]
+        kept = magnitude > threshold
+        ties = xp.flatnonzero(magnitude == threshold)
+        kept[ties[: self.count - int(kept.sum())]] = True
         q = xp.where(kept, flat.astype("float32").astype(x.dtype), xp.zeros((), x.dtype)).reshape(x.shape)
         return q, x - q

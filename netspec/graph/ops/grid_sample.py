@@ -1,4 +1,4 @@
-"""Weighted elements around computed positions of images and volumes.
+"""Weighted sums of the elements around computed positions of images and volumes.
 
 Elements are weighted by their distance, so gradients flow to the elements and to the positions.
 """
@@ -30,39 +30,41 @@ CUBIC = -0.75
 
 @dataclass(frozen=True)
 class Tap:
-    """Of each place, one element near it along an axis: its number (int64), and what it counts."""
+    """For each sampled position, one element near it along an axis: its index (int64) and its weight."""
 
     index: Value
     weight: Value
 
 
-def taps(at: Value, size: int, interpolation: Interpolation, beyond: PaddingMode, align_corners: bool) -> list[Tap]:
-    """The elements of an axis around each place `at`, which is counted in elements."""
-    first = Round()(at) if interpolation == "nearest" else Floor()(at)
-    whole = cast(first, DType.INT64)
+def taps(
+    positions: Value, size: int, interpolation: Interpolation, padding_mode: PaddingMode, align_corners: bool
+) -> list[Tap]:
+    """The elements of an axis of `size` elements around each position, which is in units of elements."""
+    first = Round()(positions) if interpolation == "nearest" else Floor()(positions)
+    first_index = cast(first, DType.INT64)
     steps = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[interpolation]
-    made = []
+    result = []
     for step in steps:
-        number = whole + step
-        weight = _weight(at - first, step, interpolation)
-        if beyond == "zeros":
-            weight = zero_outside(weight, number, 0, size - 1)
-        if beyond == "reflection":
-            number = _reflected(number, size, align_corners)
+        index = first_index + step
+        weight = _weight(positions - first, step, interpolation)
+        if padding_mode == "zeros":
+            weight = zero_outside(weight, index, 0, size - 1)
+        if padding_mode == "reflection":
+            index = _reflect(index, size, align_corners)
         # A NaN position needs a valid index too: its weight is NaN as well.
-        made.append(Tap(clip(number, 0, size - 1), weight))
-    return made
+        result.append(Tap(clip(index, 0, size - 1), weight))
+    return result
 
 
-def clip(x: Value, least: int, most: int) -> Value:
-    """x, or the bound that it is beyond."""
-    return call_elementwise(Minimum(), call_elementwise(Maximum(), x, least), most)
+def clip(x: Value, low: int, high: int) -> Value:
+    """Limit x to the interval from `low` to `high`."""
+    return call_elementwise(Minimum(), call_elementwise(Maximum(), x, low), high)
 
 
-def zero_outside(weight: Value, x: Value, least: int, most: int) -> Value:
-    """The weight where x is within the bounds, and 0 times it elsewhere."""
-    inside = cast(call_elementwise(GreaterOrEqual(), x, least), weight.dtype)
-    return weight * inside * cast(call_elementwise(LessOrEqual(), x, most), weight.dtype)
+def zero_outside(weight: Value, x: Value, low: int, high: int) -> Value:
+    """The weight if x is between `low` and `high`, else 0 times the weight."""
+    inside = cast(call_elementwise(GreaterOrEqual(), x, low), weight.dtype)
+    return weight * inside * cast(call_elementwise(LessOrEqual(), x, high), weight.dtype)
 
 
 def _weight(offset: Value, step: int, interpolation: Interpolation) -> Value:
@@ -77,52 +79,52 @@ def _weight(offset: Value, step: int, interpolation: Interpolation) -> Value:
     return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
 
 
-def _reflected(number: Value, size: int, align_corners: bool) -> Value:
-    """The element that it comes to after turning back at both ends: at their centers, or at their outer sides."""
+def _reflect(index: Value, size: int, align_corners: bool) -> Value:
+    """Reflect indices at both ends of an axis: the centers of its end elements (`align_corners`) or their edges."""
     last = 2 * (size - 1) if align_corners else 2 * size - 1
     if last == 0:
-        return number * 0
-    turned = call_elementwise(Mod(), number, last if align_corners else last + 1)
-    return call_elementwise(Minimum(), turned, last - turned)
+        return index * 0
+    wrapped = call_elementwise(Mod(), index, last if align_corners else last + 1)
+    return call_elementwise(Minimum(), wrapped, last - wrapped)
 
 
 def gather_taps(
-    x: Value, along: Sequence[Sequence[Tap]], join: Callable[[Value, Value], Value], image: Value | None = None
+    x: Value, axis_taps: Sequence[Sequence[Tap]], join: Callable[[Value, Value], Value], image: Value | None = None
 ) -> Value:
-    """The weighted elements around each place, joined: x (N, C, …), taps (N, P) of each axis → (N, P, C).
+    """Combine the weighted elements around each position: x (N, C, …), taps (N, P) of each axis → (N, P, C).
 
-    With `image` (N, P), x is (N, images, C, …), and that says which one each place is in.
+    With `image` (N, P), the index of the image that each position is in, x is (N, images, C, …).
     """
     lead = 1 if image is None else 2
     rank = len(x.shape)
     sizes = x.shape[lead + 1 :]
-    last = Transpose((*range(lead), *range(lead + 1, rank), lead))(x)
-    rows = reshape_to(last, (x.shape[0], prod(x.shape[1:]) // x.shape[lead], x.shape[lead]))
-    parts = []
-    for chosen in product(*along):
-        number = image if image is not None else None
-        for tap, size in zip(chosen, sizes, strict=True):
-            number = tap.index if number is None else number * size + tap.index
-        assert number is not None, "there is an axis"
-        weight = reduce(lambda a, b: a * b, (tap.weight for tap in chosen))
-        found = GatherND(1)(rows, reshape_to(number, (*number.shape, 1)))
-        parts.append(found * reshape_to(weight, (*weight.shape, 1)))
-    return reduce(join, parts)
+    channels_last = Transpose((*range(lead), *range(lead + 1, rank), lead))(x)
+    rows = reshape_to(channels_last, (x.shape[0], prod(x.shape[1:]) // x.shape[lead], x.shape[lead]))
+    weighted = []
+    for corner in product(*axis_taps):
+        index = image if image is not None else None
+        for tap, size in zip(corner, sizes, strict=True):
+            index = tap.index if index is None else index * size + tap.index
+        assert index is not None, "there is an axis"
+        weight = reduce(lambda a, b: a * b, (tap.weight for tap in corner))
+        elements = GatherND(1)(rows, reshape_to(index, (*index.shape, 1)))
+        weighted.append(elements * reshape_to(weight, (*weight.shape, 1)))
+    return reduce(join, weighted)
 
 
 def add(a: Value, b: Value) -> Value:
-    """How `looked_up` joins what counts by its weight."""
+    """Sum two values: the `join` of interpolation in `gather_taps`."""
     return a + b
 
 
-def _numbers(images: int, places: int, like: Value) -> Value:
-    """Image index of each of the `places` positions of each image of a sample: (N, images · places)."""
+def image_indices(images: int, positions: int, like: Value) -> Value:
+    """Image index of each of the `positions` of each image of a sample: (N, images · positions)."""
     import numpy as np
 
-    require_precomputable(images * places, "positions to sample")
-    return BroadcastLike()(constant(np.repeat(np.arange(images, dtype="int64"), places)[None]), like)
+    require_precomputable(images * positions, "positions to sample")
+    return BroadcastLike()(constant(np.repeat(np.arange(images, dtype="int64"), positions)[None]), like)
 
 
 def column(rows: Value, k: int) -> Value:
-    """Entry k of each row: (…, entries) → (…)."""
+    """Element k of each row: (…, elements) → (…)."""
     return reshape_to(Slice(len(rows.shape) - 1, k, k + 1)(rows), rows.shape[:-1])

@@ -28,9 +28,18 @@ class GroupwiseOp(Op):
         """The type (N, groups) of a statistic; raises `ShapeMismatch` unless `vectors` have one element per channel."""
         self.check(x.rank >= 2, "there is no axis of channels", expected="(batch, channels, …)", got=x)
         fits = x.shape[1] % self.groups == 0
-        self.check(fits, "the channels do not make groups", expected=f"a multiple of {self.groups}", got=x)
-        for one in vectors:
-            self.check(one == x.with_shape(x.shape[1]), "a factor or offset does not fit", got=one)
+        self.check(
+            fits,
+            f"the channels cannot be split into {self.groups} groups",
+            expected=f"a multiple of {self.groups}",
+            got=x,
+        )
+        for vector in vectors:
+            self.check(
+                vector == x.with_shape(x.shape[1]),
+                "a factor or offset does not have one element per channel",
+                got=vector,
+            )
         return x.with_shape(x.shape[0], self.groups)
 
     def grouped_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -49,8 +58,8 @@ class GroupwiseOp(Op):
 
 
 def _to_onnx(g: Emitter, y: Value, x: str, gamma: str, beta: str) -> str | tuple[str, ...]:
-    made = _normalized_to_onnx(g, y, x, gamma, beta)
-    return (made, *_statistics_to_onnx(g, y, x)) if any(map(g.is_read, y.node.outputs[1:])) else made
+    normalized = _normalized_to_onnx(g, y, x, gamma, beta)
+    return (normalized, *_statistics_to_onnx(g, y, x)) if any(map(g.is_read, y.node.outputs[1:])) else normalized
 
 
 def _statistics_to_onnx(g: Emitter, y: Value, x: str) -> tuple[str, str]:
@@ -69,12 +78,12 @@ def _normalized_to_onnx(g: Emitter, y: Value, x: str, gamma: str, beta: str) -> 
     if op.groups == shape[1] and len(shape) > 2:
         return g.node("InstanceNormalization", x, gamma, beta, epsilon=op.epsilon)
     # InstanceNormalization with one channel per group: many ONNX readers do not support GroupNormalization yet.
-    one, zero = (g.constant([number] * op.groups, str(y.dtype)) for number in (1.0, 0.0))
+    ones, zeros = (g.constant([value] * op.groups, str(y.dtype)) for value in (1.0, 0.0))
     groups = g.node("Reshape", x, g.constant([0, op.groups, -1], "int64"))
-    normal = g.node("InstanceNormalization", groups, one, zero, epsilon=op.epsilon)
-    back = g.node("Reshape", normal, g.constant([0, *shape[1:]], "int64"))
+    normal = g.node("InstanceNormalization", groups, ones, zeros, epsilon=op.epsilon)
+    channels = g.node("Reshape", normal, g.constant([0, *shape[1:]], "int64"))
     column = g.constant([shape[1], *(1 for _ in shape[2:])], "int64")
-    scaled = g.node("Mul", back, g.node("Reshape", gamma, column))
+    scaled = g.node("Mul", channels, g.node("Reshape", gamma, column))
     return g.node("Add", scaled, g.node("Reshape", beta, column))
 
 
@@ -97,9 +106,9 @@ class GroupNormalization(GroupwiseOp):
         mean = rows.mean(axis=2)
         centered = rows - mean[:, :, None]
         variance = (centered * centered).mean(axis=2)
-        normal = (centered * (1 / xp.sqrt(variance + self.epsilon))[:, :, None]).reshape(x.shape)
+        x_hat = (centered * (1 / xp.sqrt(variance + self.epsilon))[:, :, None]).reshape(x.shape)
         column = (-1, *(1,) * (x.ndim - 2))
-        return normal * gamma.reshape(column) + beta.reshape(column), mean, variance
+        return x_hat * gamma.reshape(column) + beta.reshape(column), mean, variance
 
     def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
         """Mean and variance depend on x too; second-order gradients include their gradients."""
@@ -111,11 +120,11 @@ class GroupNormalization(GroupwiseOp):
             grad = GroupNormalizationGrad(self.groups, self.epsilon)
             dx, dgamma, dbeta = grad.call_multi(x, gamma, mean, variance, dys[0])
         if dys[1] is not None:
-            flow = Broadcast(x.shape)(self.broadcast_groups(dys[1] * share, x))
-            dx = flow if dx is None else dx + flow
+            dx_part = Broadcast(x.shape)(self.broadcast_groups(dys[1] * share, x))
+            dx = dx_part if dx is None else dx + dx_part
         if dys[2] is not None:
-            flow = (x - self.broadcast_groups(mean, x)) * self.broadcast_groups(dys[2] * (2 * share), x)
-            dx = flow if dx is None else dx + flow
+            dx_part = (x - self.broadcast_groups(mean, x)) * self.broadcast_groups(dys[2] * (2 * share), x)
+            dx = dx_part if dx is None else dx + dx_part
         return dx, dgamma, dbeta
 
     def flops(self, x: TensorType, *vectors: TensorType) -> int:
@@ -137,32 +146,37 @@ class GroupNormalizationGrad(GroupwiseOp):
     ) -> tuple[TensorType, TensorType, TensorType]:
         """x, dy: (N, C, …), gamma: (C), the others: (N, groups) → (N, C, …), twice (C)."""
         statistic = self.statistic_type(x, gamma)
-        for one, wanted in ((mean, statistic), (variance, statistic), (dy, x)):
-            self.check(one == wanted, "an operand is not of the forward op's type", expected=str(wanted), got=one)
+        for operand, expected in ((mean, statistic), (variance, statistic), (dy, x)):
+            self.check(
+                operand == expected,
+                "an operand must have the type that the forward op has",
+                expected=str(expected),
+                got=operand,
+            )
         return x, gamma, gamma
 
     def forward(
         self, xp: Xp, x: Array, gamma: Array, mean: Array, variance: Array, dy: Array
     ) -> tuple[Array, Array, Array]:
         grouped = self.grouped_shape(x.shape)
-        r = (1 / xp.sqrt(variance + self.epsilon))[:, :, None]
-        normal = (x.reshape(grouped) - mean[:, :, None]) * r
+        inverse_deviation = (1 / xp.sqrt(variance + self.epsilon))[:, :, None]
+        x_hat = (x.reshape(grouped) - mean[:, :, None]) * inverse_deviation
         g = (dy * gamma.reshape(-1, *(1,) * (x.ndim - 2))).reshape(grouped)
-        level, tilt = (one.mean(axis=2, keepdims=True) for one in (g, g * normal))
+        mean_g, mean_gx = (x.mean(axis=2, keepdims=True) for x in (g, g * x_hat))
         others = (0, *range(2, x.ndim))
-        dgamma, dbeta = (dy * normal.reshape(x.shape)).sum(axis=others), dy.sum(axis=others)
-        return (r * (g - level - normal * tilt)).reshape(x.shape), dgamma, dbeta
+        dgamma, dbeta = (dy * x_hat.reshape(x.shape)).sum(axis=others), dy.sum(axis=others)
+        return (inverse_deviation * (g - mean_g - x_hat * mean_gx)).reshape(x.shape), dgamma, dbeta
 
     def decompose(self, x: Value, gamma: Value, mean: Value, variance: Value, dy: Value) -> tuple[Value, Value, Value]:
         rank = len(x.shape)
         total = ReduceSum((0, *range(2, rank)))
 
-        def average(one: Value) -> Value:
-            return self.broadcast_groups(ReduceMean((2,))(reshape_to(one, self.grouped_shape(x.shape))), x)
+        def average(y: Value) -> Value:
+            return self.broadcast_groups(ReduceMean((2,))(reshape_to(y, self.grouped_shape(x.shape))), x)
 
-        r = self.broadcast_groups(Pow(-0.5)(variance + self.epsilon), x)
-        normal, g = (x - self.broadcast_groups(mean, x)) * r, dy * self.broadcast_channels(gamma, rank)
-        return (g - average(g) - normal * average(g * normal)) * r, total(dy * normal), total(dy)
+        inverse_deviation = self.broadcast_groups(Pow(-0.5)(variance + self.epsilon), x)
+        x_hat, g = (x - self.broadcast_groups(mean, x)) * inverse_deviation, dy * self.broadcast_channels(gamma, rank)
+        return (g - average(g) - x_hat * average(g * x_hat)) * inverse_deviation, total(dy * x_hat), total(dy)
 
     def flops(self, x: TensorType, *others: TensorType) -> int:
         return 13 * x.size

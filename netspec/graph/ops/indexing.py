@@ -19,12 +19,12 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value
 
 ScatterReduction: TypeAlias = Literal["none", "add", "mul", "min", "max"]
-"""How an update is combined with the element that it meets: "none" replaces it (the last update wins)."""
+"""How an update is combined with the element that it is written to: "none" replaces it (the last update wins)."""
 
 
 @dataclass(frozen=True)
 class GatherElements(Op):
-    """For each index the element of x at the same position, except for `axis`, where the index replaces it."""
+    """The elements of x at the positions of the indices, except along `axis`, where the index is the position."""
 
     axis: int
     traits = Traits(narrowable_outputs=(0,))
@@ -32,7 +32,7 @@ class GatherElements(Op):
 
     def infer(self, x: TensorType, index: TensorType) -> TensorType:
         """x: (…, size, …), index: (…, k, …), otherwise equal → (…, k, …)."""
-        _check_elements(self, self.axis, x, index)
+        _check_element_indices(self, self.axis, x, index)
         return x.with_shape(*index.shape)
 
     def forward(self, xp: Xp, x: Array, index: Array) -> Array:
@@ -46,7 +46,7 @@ class GatherElements(Op):
         return 0
 
 
-def _check_elements(op: Op, axis: int, x: TensorType, index: TensorType) -> None:
+def _check_element_indices(op: Op, axis: int, x: TensorType, index: TensorType) -> None:
     fits = 0 <= axis < x.rank == index.rank and not index.dtype.is_float and index.dtype != DType.BOOL
     others = [k for k in range(x.rank) if k != axis]
     op.check(
@@ -62,36 +62,36 @@ class ScatterBase(Op):
 
     reduction: ScatterReduction
 
-    def scatter_into(self, xp: Xp, y: Array, where: tuple[Array, ...], updates: Array) -> Array:
+    def scatter_into(self, xp: Xp, y: Array, indices: tuple[Array, ...], updates: Array) -> Array:
         """Write the updates into `y`."""
         if self.reduction == "none":
-            y[where] = updates
+            y[indices] = updates
         else:
             functions = {"add": xp.add, "mul": xp.multiply, "min": xp.minimum, "max": xp.maximum}
-            functions[self.reduction].at(y, where, updates)
+            functions[self.reduction].at(y, indices, updates)
         return y
 
     def gather_from(self, x: Value, index: Value) -> Value:
-        """The elements of the result `x` at the indices."""
+        """The elements of `x` that the updates are written to."""
         raise NotImplementedError  # abstract
 
     def vjp(self, y: Value, dy: Value) -> Grads:
-        """With reduction "none", an index that occurs twice has the last update; the gradient goes to both."""
+        """Gradients of x and updates. With "none", repeated indices keep the last update, and all get its gradient."""
         x, index, updates = y.inputs
-        at = self.gather_from(dy, index)
+        dy_at_index = self.gather_from(dy, index)
         if self.reduction == "add":
-            return dy, None, at
+            return dy, None, dy_at_index
         if self.reduction == "none":
-            return self(dy, index, Fill(0.0, updates.type)()), None, at
-        if self.reduction == "mul":  # zero elements have no such gradient
-            return dy * (y / x), None, at * self.gather_from(y, index) / updates
-        kept, taken = Equal()(x, y), Equal()(updates, self.gather_from(y, index))
-        return dy * cast(kept, dy.dtype), None, at * cast(taken, dy.dtype)
+            return self(dy, index, Fill(0.0, updates.type)()), None, dy_at_index
+        if self.reduction == "mul":  # the gradient of zero elements is not finite
+            return dy * (y / x), None, dy_at_index * self.gather_from(y, index) / updates
+        x_kept, update_kept = Equal()(x, y), Equal()(updates, self.gather_from(y, index))
+        return dy * cast(x_kept, dy.dtype), None, dy_at_index * cast(update_kept, dy.dtype)
 
 
-def _reduction_attribute(how: ScatterReduction) -> dict[str, Any]:
+def _reduction_attribute(reduction: ScatterReduction) -> dict[str, Any]:
     """The ONNX attribute `reduction`, unless it has its default."""
-    return {} if how == "none" else {"reduction": how}
+    return {} if reduction == "none" else {"reduction": reduction}
 
 
 @dataclass(frozen=True)
@@ -108,21 +108,21 @@ class ScatterElements(ScatterBase):
 
     def infer(self, x: TensorType, index: TensorType, updates: TensorType) -> TensorType:
         """x: (…, size, …), index and updates: (…, k, …) → x."""
-        _check_elements(self, self.axis, x, index)
+        _check_element_indices(self, self.axis, x, index)
         _check_updates(self, x.with_shape(*index.shape), updates)
         return x
 
     def forward(self, xp: Xp, x: Array, index: Array, updates: Array) -> Array:
-        where = list(xp.ix_(*map(xp.arange, index.shape)))
-        where[self.axis] = index
-        return self.scatter_into(xp, x.copy(), tuple(where), updates)
+        indices = list(xp.ix_(*map(xp.arange, index.shape)))
+        indices[self.axis] = index
+        return self.scatter_into(xp, x.copy(), tuple(indices), updates)
 
     def gather_from(self, x: Value, index: Value) -> Value:
         return GatherElements(self.axis)(x, index)
 
 
-def _check_updates(op: Op, wanted: TensorType, updates: TensorType) -> None:
-    op.check(updates == wanted, "the updates do not match the indices", expected=str(wanted), got=updates)
+def _check_updates(op: Op, expected: TensorType, updates: TensorType) -> None:
+    op.check(updates == expected, "the updates do not match the indices", expected=str(expected), got=updates)
 
 
 @dataclass(frozen=True)
@@ -148,14 +148,14 @@ class GatherND(Op):
         return x[_index_arrays(xp, self.batch_dims, index)]
 
     def decompose(self, x: Value, index: Value) -> Value:
-        """Rows of one table, looked up by a single index each."""
+        """Look up rows of one table by a single index each."""
         b, count = self.batch_dims, index.shape[-1]
         sizes, rest = x.shape[b : b + count], x.shape[b + count :]
-        lead, places = prod(x.shape[:b]), index.shape[:-1]
+        lead, index_shape = prod(x.shape[:b]), index.shape[:-1]
         flat = reshape_to(_flat_indices(index, sizes), (lead, prod(index.shape[b:-1])))
-        numbers = BatchRowIndices(prod(sizes))(flat) if b else flat
+        rows_of_batch = BatchRowIndices(prod(sizes))(flat) if b else flat
         rows = reshape_to(x, (lead * prod(sizes), *rest))
-        return reshape_to(Gather()(rows, numbers), (*places, *rest))
+        return reshape_to(Gather()(rows, rows_of_batch), (*index_shape, *rest))
 
     def simplify(self, x: Value, index: Value) -> Value:
         return self.decompose(x, index)
@@ -165,13 +165,14 @@ class GatherND(Op):
 
 
 def _indexed_shape(op: Op, batch_dims: int, x: TensorType, index: TensorType) -> tuple[int, ...]:
-    """The sizes of the axes of x behind those that are indexed."""
+    """The sizes of the axes of x after those that are indexed."""
     fits = index.rank > batch_dims and not index.dtype.is_float and index.dtype != DType.BOOL
     count = index.shape[-1] if fits else 0
+    leading = "".join(f"{size}, " for size in x.shape[:batch_dims])
     op.check(
         0 < count <= x.rank - batch_dims and x.shape[:batch_dims] == index.shape[:batch_dims],
-        "the places are not those of such an operand",
-        expected="whole numbers (…, count), with as many along the first axes as there are, and a count of its others",
+        "the indices do not match the data",
+        expected=f"integers [{leading}…, count] with count from 1 to {x.rank - batch_dims}",
         got=f"{x}, {index}",
     )
     return x.shape[batch_dims + count :]
@@ -179,9 +180,9 @@ def _indexed_shape(op: Op, batch_dims: int, x: TensorType, index: TensorType) ->
 
 def _index_arrays(xp: Xp, batch_dims: int, index: Array) -> tuple[Array, ...]:
     """Index arrays for NumPy: the position along shared axes, and the given indices along the others."""
-    spread = (slice(None),) * batch_dims + (None,) * (index.ndim - 1 - batch_dims)
-    own = (one[spread] for one in xp.ix_(*map(xp.arange, index.shape[:batch_dims])))
-    return (*own, *(index[..., k] for k in range(index.shape[-1])))
+    to_index_rank = (slice(None),) * batch_dims + (None,) * (index.ndim - 1 - batch_dims)
+    batch_indices = (positions[to_index_rank] for positions in xp.ix_(*map(xp.arange, index.shape[:batch_dims])))
+    return (*batch_indices, *(index[..., k] for k in range(index.shape[-1])))
 
 
 def _flat_indices(index: Value, sizes: tuple[int, ...]) -> Value:
@@ -191,29 +192,29 @@ def _flat_indices(index: Value, sizes: tuple[int, ...]) -> Value:
     index = cast(index, DType.INT64) if prod(sizes) > np.iinfo(str(index.dtype)).max else index
     dtype = str(index.dtype)
     steps = [prod(sizes[k + 1 :]) for k in range(len(sizes))]
-    counted = Where()(Greater()(scalar(0, index.dtype), index), index + constant(np.asarray(sizes, dtype)), index)
+    from_start = Where()(Greater()(scalar(0, index.dtype), index), index + constant(np.asarray(sizes, dtype)), index)
     if len(sizes) == 1:
-        return reshape_to(counted, index.shape[:-1])
-    return ReduceSum((len(index.shape) - 1,))(counted * constant(np.asarray(steps, dtype)))
+        return reshape_to(from_start, index.shape[:-1])
+    return ReduceSum((len(index.shape) - 1,))(from_start * constant(np.asarray(steps, dtype)))
 
 
 def _as_int64(g: Emitter, index: Value, name: str) -> str:
-    """The index type that the operator requires."""
+    """Convert indices to the type that the operator requires."""
     return name if index.dtype == DType.INT64 else g.node("Cast", name, to=DType.INT64)
 
 
 def _scatter_nd_to_onnx(g: Emitter, y: Value, x: str, index: str, updates: str) -> str:
-    # ONNX's ScatterND has no shared axes: the sample's number is prepended to its indices.
-    op, places = y.op, y.inputs[1]
+    # ONNX's ScatterND has no shared axes: the index of the sample is prepended to its indices.
+    op, index_value = y.op, y.inputs[1]
     assert isinstance(op, ScatterND)
-    index = _as_int64(g, places, index)
+    index = _as_int64(g, index_value, index)
     samples = g.node("Gather", g.node("Shape", index), g.constant(0, "int64"), axis=0)
-    numbers = g.node("Range", g.constant(0, "int64"), samples, g.constant(1, "int64"))
-    column = g.node("Reshape", numbers, g.constant([-1] + [1] * (len(places.shape) - 1), "int64"))
+    sample_indices = g.node("Range", g.constant(0, "int64"), samples, g.constant(1, "int64"))
+    column = g.node("Reshape", sample_indices, g.constant([-1] + [1] * (len(index_value.shape) - 1), "int64"))
     last = g.constant([-1], "int64")
-    nothing = g.node("Slice", index, g.constant([0], "int64"), g.constant([1], "int64"), last)
-    nothing = g.node("Mul", nothing, g.constant(0, "int64"))
-    index = g.node("Concat", g.node("Add", nothing, column), index, axis=-1)
+    zeros = g.node("Slice", index, g.constant([0], "int64"), g.constant([1], "int64"), last)
+    zeros = g.node("Mul", zeros, g.constant(0, "int64"))
+    index = g.node("Concat", g.node("Add", zeros, column), index, axis=-1)
     return g.node("ScatterND", x, index, updates, **_reduction_attribute(op.reduction))
 
 
@@ -236,7 +237,7 @@ class ScatterND(ScatterBase):
         return GatherND(1)(x, index)
 
     def decompose(self, x: Value, index: Value, updates: Value) -> Value:
-        """Elements written into the flattened indexed axes."""
+        """Write elements into the flattened indexed axes."""
         sizes, rest = x.shape[1 : index.shape[-1] + 1], prod(x.shape[index.shape[-1] + 1 :])
         rows = reshape_to(updates, (x.shape[0], prod(index.shape[1:-1]), rest))
         flat = BroadcastLike()(reshape_to(_flat_indices(index, sizes), (*rows.shape[:2], 1)), rows)

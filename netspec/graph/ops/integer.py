@@ -1,4 +1,4 @@
-"""Integer arithmetic: quotients, remainders, bit operations. And powers with two operands.
+"""Integer division and remainders, bit operations, and powers with two operands.
 
 `forward` of each op uses operators and functions of `xp` only, so that a code generator can trace it (`Traits`).
 Division by 0 returns 0 and is never executed, since compiled code would abort; neither is division by -1, which
@@ -24,8 +24,8 @@ class IntegerBinary(NoGradient, Binary):
     """Base of ops on two broadcast operands of one integer type."""
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
-        whole = a.dtype == b.dtype and not a.dtype.is_float and a.dtype != DType.BOOL
-        self.check(whole, f"{self.name} needs integers of one type", got=f"{a}, {b}")
+        same_integer_type = a.dtype == b.dtype and not a.dtype.is_float and a.dtype != DType.BOOL
+        self.check(same_integer_type, f"{self.name} needs integers of one type", got=f"{a}, {b}")
         return super().infer(a, b)
 
 
@@ -50,9 +50,9 @@ class TruncDiv(IntegerBinary):
 
     def forward(self, xp: Xp, a: Array, b: Array) -> Array:
         safe = _divisor(xp, b)
-        least = a // safe
-        up = (a - least * safe != 0) & ((a < 0) != (safe < 0))
-        return xp.where(b == 0, a * 0, xp.where(_minus_one(b), a * b, xp.where(up, least + 1, least)))
+        floor = a // safe
+        round_up = (a - floor * safe != 0) & ((a < 0) != (safe < 0))
+        return xp.where(b == 0, a * 0, xp.where(_minus_one(b), a * b, xp.where(round_up, floor + 1, floor)))
 
 
 class Mod(IntegerBinary):
@@ -76,14 +76,14 @@ def _minus_one(b: Array) -> Array:
 
 
 class Fmod(Binary):
-    """Remainder of truncated division, which has the sign of a"""
+    """Remainder of truncated division, which has the sign of a."""
 
     onnx = OnnxMap("Mod", fixed={"fmod": 1})
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
-        made = super().infer(a, b)
+        result = super().infer(a, b)
         self.check(a.dtype.is_float, "Fmod needs floats", expected="float operands", got=a)
-        return made
+        return result
 
     def forward(self, xp: Xp, a: Array, b: Array) -> Array:
         return xp.fmod(a, b)
@@ -91,16 +91,16 @@ class Fmod(Binary):
     def vjp(self, y: Value, dy: Value) -> Grads:
         a, b = y.inputs
         ratio = a / b
-        times = Sign()(ratio) * Floor()(Abs()(ratio))
-        return sum_to(dy, a.shape), -sum_to(dy * times, b.shape)
+        quotient = Sign()(ratio) * Floor()(Abs()(ratio))
+        return sum_to(dy, a.shape), -sum_to(dy * quotient, b.shape)
 
 
 def floor_mod(a: Value, b: Value) -> Value:
     """Remainder with the sign of b, for integers and floats."""
     if not a.dtype.is_float:
         return Mod()(a, b)
-    rest, zero = Fmod()(a, b), scalar(0.0, a.dtype)
-    return Where()(Greater()(zero, rest * b), rest + b, rest)
+    remainder, zero = Fmod()(a, b), scalar(0.0, a.dtype)
+    return Where()(Greater()(zero, remainder * b), remainder + b, remainder)
 
 
 def trunc_mod(a: Value, b: Value) -> Value:
@@ -119,9 +119,9 @@ class BinaryPow(Binary):
     onnx = OnnxMap("Pow")
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
-        made = super().infer(a, b)
+        result = super().infer(a, b)
         self.check(a.dtype.is_float, "BinaryPow needs floats", expected="float operands", got=a)
-        return made
+        return result
 
     def forward(self, xp: Xp, a: Array, b: Array) -> Array:
         return xp.power(a, b)
@@ -182,10 +182,12 @@ class BitNot(NoGradient):
 
 
 def _shift(xp: Xp, function: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
-    """A shift whose result is 0 or -1 if b is negative or not below the number of bits."""
-    last = a * 0 + (8 * a.dtype.itemsize - 1)
-    inside = (b >= 0) & (b <= last)
-    return xp.where(inside, function(a, xp.where(inside, b, last)), function(function(a, last), a * 0 + 1))
+    """Shift; the result is 0 or -1 if b is negative, or at least the number of bits."""
+    max_shift = a * 0 + (8 * a.dtype.itemsize - 1)
+    in_range = (b >= 0) & (b <= max_shift)
+    return xp.where(
+        in_range, function(a, xp.where(in_range, b, max_shift)), function(function(a, max_shift), a * 0 + 1)
+    )
 
 
 class ShiftLeft(IntegerBinary):

@@ -31,14 +31,9 @@ class RowwiseOp(Op):
         """
         self.check(-x.rank <= self.axis < x.rank, f"there is no axis {self.axis} to normalize from", got=x)
         first = self.axis % x.rank
-        contiguous_operands = x.with_shape(*x.shape[first:])
-        for one in vectors:
-            self.check(
-                one == contiguous_operands,
-                "a factor or offset does not fit",
-                expected=str(contiguous_operands),
-                got=one,
-            )
+        row = x.with_shape(*x.shape[first:])
+        for vector in vectors:
+            self.check(vector == row, "a factor or offset has another shape", expected=str(row), got=vector)
         return x.with_shape(*x.shape[:first], *(1 for _ in x.shape[first:]))
 
     def row_axes(self, rank: int) -> tuple[int, ...]:
@@ -87,11 +82,11 @@ class LayerNormalization(RowwiseOp):
                 x, gamma, mean, variance, dys[0]
             )
         if dys[1] is not None:
-            flow = Broadcast(x.shape)(dys[1] * share)
-            dx = flow if dx is None else dx + flow
+            dx_part = Broadcast(x.shape)(dys[1] * share)
+            dx = dx_part if dx is None else dx + dx_part
         if dys[2] is not None:
-            flow = (x - mean) * (dys[2] * (2 * share))
-            dx = flow if dx is None else dx + flow
+            dx_part = (x - mean) * (dys[2] * (2 * share))
+            dx = dx_part if dx is None else dx + dx_part
         return dx, dgamma, dbeta
 
     def flops(self, x: TensorType, *vectors: TensorType) -> int:
@@ -113,25 +108,30 @@ class LayerNormalizationGrad(RowwiseOp):
     ) -> tuple[TensorType, TensorType, TensorType]:
         """x, dy: (…, row…), gamma: (row…), the others: (…, 1…) → (…, row…), twice (row…)."""
         statistic = self.statistic_type(x, gamma)
-        for one, wanted in ((mean, statistic), (variance, statistic), (dy, x)):
-            self.check(one == wanted, "an operand is not of the forward op's type", expected=str(wanted), got=one)
+        for operand, expected in ((mean, statistic), (variance, statistic), (dy, x)):
+            self.check(
+                operand == expected,
+                "an operand must have the type that the forward op has",
+                expected=str(expected),
+                got=operand,
+            )
         return x, gamma, gamma
 
     def forward(
         self, xp: Xp, x: Array, gamma: Array, mean: Array, variance: Array, dy: Array
     ) -> tuple[Array, Array, Array]:
         along, across = self.row_axes(x.ndim), self.outer_axes(x.ndim)
-        r = 1 / xp.sqrt(variance + self.epsilon)
-        normal, g = (x - mean) * r, dy * gamma
-        level, tilt = (one.mean(axis=along, keepdims=True) for one in (g, g * normal))
-        return r * (g - level - normal * tilt), (dy * normal).sum(axis=across), dy.sum(axis=across)
+        inverse_deviation = 1 / xp.sqrt(variance + self.epsilon)
+        x_hat, g = (x - mean) * inverse_deviation, dy * gamma
+        mean_g, mean_gx = (x.mean(axis=along, keepdims=True) for x in (g, g * x_hat))
+        return inverse_deviation * (g - mean_g - x_hat * mean_gx), (dy * x_hat).sum(axis=across), dy.sum(axis=across)
 
     def decompose(self, x: Value, gamma: Value, mean: Value, variance: Value, dy: Value) -> tuple[Value, Value, Value]:
         rank = len(x.shape)
         average, total = ReduceMean(self.row_axes(rank), keepdims=True), ReduceSum(self.outer_axes(rank))
-        r = Pow(-0.5)(variance + self.epsilon)
-        normal, g = (x - mean) * r, dy * gamma
-        return (g - average(g) - normal * average(g * normal)) * r, total(dy * normal), total(dy)
+        inverse_deviation = Pow(-0.5)(variance + self.epsilon)
+        x_hat, g = (x - mean) * inverse_deviation, dy * gamma
+        return (g - average(g) - x_hat * average(g * x_hat)) * inverse_deviation, total(dy * x_hat), total(dy)
 
     def flops(self, x: TensorType, *others: TensorType) -> int:
         return 13 * x.size
@@ -168,8 +168,8 @@ class RMSNormalization(RowwiseOp):
         if dys[0] is not None:
             dx, dgamma = RMSNormalizationGrad(self.axis, self.epsilon).call_multi(x, gamma, square, dys[0])
         if dys[1] is not None:
-            flow = x * (dys[1] * (2 / self.row_length(x.shape)))
-            dx = flow if dx is None else dx + flow
+            dx_part = x * (dys[1] * (2 / self.row_length(x.shape)))
+            dx = dx_part if dx is None else dx + dx_part
         return dx, dgamma
 
     def flops(self, x: TensorType, *vectors: TensorType) -> int:
@@ -189,22 +189,27 @@ class RMSNormalizationGrad(RowwiseOp):
         self, x: TensorType, gamma: TensorType, square: TensorType, dy: TensorType
     ) -> tuple[TensorType, TensorType]:
         """x, dy: (…, row…), gamma: (row…), square: (…, 1…) → (…, row…), (row…)."""
-        for one, wanted in ((square, self.statistic_type(x, gamma)), (dy, x)):
-            self.check(one == wanted, "an operand is not of the forward op's type", expected=str(wanted), got=one)
+        for operand, expected in ((square, self.statistic_type(x, gamma)), (dy, x)):
+            self.check(
+                operand == expected,
+                "an operand must have the type that the forward op has",
+                expected=str(expected),
+                got=operand,
+            )
         return x, gamma
 
     def forward(self, xp: Xp, x: Array, gamma: Array, square: Array, dy: Array) -> tuple[Array, Array]:
-        r = 1 / xp.sqrt(square + self.epsilon)
-        normal, g = x * r, dy * gamma
-        tilt = (g * normal).mean(axis=self.row_axes(x.ndim), keepdims=True)
-        return r * (g - normal * tilt), (dy * normal).sum(axis=self.outer_axes(x.ndim))
+        inverse_deviation = 1 / xp.sqrt(square + self.epsilon)
+        x_hat, g = x * inverse_deviation, dy * gamma
+        mean_gx = (g * x_hat).mean(axis=self.row_axes(x.ndim), keepdims=True)
+        return inverse_deviation * (g - x_hat * mean_gx), (dy * x_hat).sum(axis=self.outer_axes(x.ndim))
 
     def decompose(self, x: Value, gamma: Value, square: Value, dy: Value) -> tuple[Value, Value]:
         rank = len(x.shape)
-        r = Pow(-0.5)(square + self.epsilon)
-        normal, g = x * r, dy * gamma
-        tilt = ReduceMean(self.row_axes(rank), keepdims=True)(g * normal)
-        return (g - normal * tilt) * r, ReduceSum(self.outer_axes(rank))(dy * normal)
+        inverse_deviation = Pow(-0.5)(square + self.epsilon)
+        x_hat, g = x * inverse_deviation, dy * gamma
+        mean_gx = ReduceMean(self.row_axes(rank), keepdims=True)(g * x_hat)
+        return (g - x_hat * mean_gx) * inverse_deviation, ReduceSum(self.outer_axes(rank))(dy * x_hat)
 
     def flops(self, x: TensorType, *others: TensorType) -> int:
         return 9 * x.size

@@ -19,10 +19,10 @@ from netspec.graph.value import Value, require_precomputable
 def _trilu_to_onnx(g: Emitter, y: Value, x: str) -> str:
     op = y.op
     assert isinstance(op, Trilu)
-    taken = y.dtype.is_float or y.dtype in (DType.INT64, DType.BOOL)  # the types that ONNX Runtime supports
-    wide = x if taken else g.node("Cast", x, to=DType.INT64)
-    made = g.node("Trilu", wide, g.constant(op.k, "int64"), upper=int(op.upper))
-    return made if taken else g.node("Cast", made, to=y.dtype)
+    supported = y.dtype.is_float or y.dtype in (DType.INT64, DType.BOOL)  # the types that ONNX Runtime supports
+    wide = x if supported else g.node("Cast", x, to=DType.INT64)
+    triangle = g.node("Trilu", wide, g.constant(op.k, "int64"), upper=int(op.upper))
+    return triangle if supported else g.node("Cast", triangle, to=y.dtype)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Trilu(Op):
     onnx = OnnxExpansion(_trilu_to_onnx)
 
     def infer(self, x: TensorType) -> TensorType:
-        self.check(x.rank >= 2, "a triangle is that of a matrix", expected="2 axes or more", got=x)
+        self.check(x.rank >= 2, "a triangle needs matrices", expected="2 axes or more", got=x)
         require_precomputable(prod(x.shape[-2:]), "elements of a matrix")  # `decompose` lists the kept elements
         return x
 
@@ -44,8 +44,8 @@ class Trilu(Op):
     def decompose(self, x: Value) -> Value:
         import numpy as np
 
-        kept = (np.triu if self.upper else np.tril)(np.ones(x.shape[-2:], bool), self.k)
-        return Where()(constant(kept), x, scalar(0, x.dtype))
+        mask = (np.triu if self.upper else np.tril)(np.ones(x.shape[-2:], bool), self.k)
+        return Where()(constant(mask), x, scalar(0, x.dtype))
 
     def simplify(self, x: Value) -> Value:
         return self.decompose(x)
@@ -54,7 +54,7 @@ class Trilu(Op):
         return 0
 
 
-def _square(op: Op, x: TensorType) -> None:
+def _check_square(op: Op, x: TensorType) -> None:
     op.check(
         x.rank >= 2 and x.shape[-1] == x.shape[-2] and x.dtype.is_float,
         f"{op.name} needs a square matrix of floats",
@@ -69,12 +69,12 @@ class Det(Op):
     onnx = OnnxMap("Det")
 
     def infer(self, x: TensorType) -> TensorType:
-        _square(self, x)
+        _check_square(self, x)
         return x.with_shape(*x.shape[:-2])
 
     def forward(self, xp: Xp, x: Array) -> Array:
-        broken = xp.isnan(x).any(axis=(-2, -1))  # the library would warn about NaN
-        return xp.where(broken, xp.nan, xp.linalg.det(xp.where(broken[..., None, None], 0, x))).astype(x.dtype)
+        has_nan = xp.isnan(x).any(axis=(-2, -1))  # the library would warn about NaN
+        return xp.where(has_nan, xp.nan, xp.linalg.det(xp.where(has_nan[..., None, None], 0, x))).astype(x.dtype)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         """d det X = det X · X⁻ᵀ"""
@@ -92,14 +92,16 @@ class Inverse(Op):
     onnx = GRADIENT
 
     def infer(self, x: TensorType) -> TensorType:
-        _square(self, x)
+        _check_square(self, x)
         return x
 
     def forward(self, xp: Xp, x: Array) -> Array:
-        broken = xp.isnan(x).any(axis=(-2, -1), keepdims=True)
-        whole = xp.where(broken, 0, x)
-        without = xp.linalg.det(whole)[..., None, None] == 0
-        return xp.where(without, xp.nan, xp.linalg.inv(xp.where(without, xp.eye(x.shape[-1], dtype=x.dtype), whole)))
+        has_nan = xp.isnan(x).any(axis=(-2, -1), keepdims=True)
+        finite = xp.where(has_nan, 0, x)
+        is_singular = xp.linalg.det(finite)[..., None, None] == 0
+        return xp.where(
+            is_singular, xp.nan, xp.linalg.inv(xp.where(is_singular, xp.eye(x.shape[-1], dtype=x.dtype), finite))
+        )
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         """-Y ᵀ dY Yᵀ"""

@@ -18,13 +18,13 @@ def _matmul_to_onnx(g: Emitter, y: Value, a: str, b: str) -> str:
     op = y.op
     assert isinstance(op, MatMul)
 
-    def turned(name: str, operand: Value, turn: bool) -> str:
+    def transposed(name: str, operand: Value, transpose: bool) -> str:
         rank = len(operand.shape)
         order = [*range(rank - 2), rank - 1, rank - 2]
-        return g.node("Transpose", name, perm=order) if turn else name
+        return g.node("Transpose", name, perm=order) if transpose else name
 
     left, right = y.inputs
-    return g.node("MatMul", turned(a, left, op.transpose_a), turned(b, right, op.transpose_b))
+    return g.node("MatMul", transposed(a, left, op.transpose_a), transposed(b, right, op.transpose_b))
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,10 @@ class MatMul(Op):
         inner_b, columns = b.shape[-2:][:: -1 if self.transpose_b else 1]
         fits = inner == inner_b and a.dtype == b.dtype
         self.check(
-            fits, "inner sizes of a matrix product differ", expected=f"{inner} rows on the right", got=f"{a} @ {b}"
+            fits,
+            "inner sizes of a matrix product differ",
+            expected=f"{inner} rows on the right",
+            got=f"{a} @ {b}",
         )
         lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
         self.check(lead is not None, "leading axes of a matrix product do not broadcast", got=f"{a} @ {b}")
@@ -75,15 +78,19 @@ class MatMul(Op):
         # Multiply each row of the table once instead of each time that it is looked up.
         if len(b.shape) != 2:
             return None
-        found = _gather_operands(a)
-        if found is not None and not self.transpose_a:
-            return reshape_to(Gather()(self(found[0], b), found[1]), self.infer(a.type, b.type).shape)
+        gather_a, gather_b = _gather_operands(a), _gather_operands(b)
+        if gather_a is not None and not self.transpose_a:
+            table, index = gather_a
+            return reshape_to(Gather()(self(table, b), index), self.infer(a.type, b.type).shape)
         if not self.transpose_a or self.transpose_b or len(a.shape) != 2:
             return None
-        if found is not None:
-            return self(found[0], _scatter_matrix(b, found[1], found[0].shape[0]))
-        found = _gather_operands(b)
-        return None if found is None else self(_scatter_matrix(a, found[1], found[0].shape[0]), found[0])
+        if gather_a is not None:
+            table, index = gather_a
+            return self(table, _scatter_matrix(b, index, table.shape[0]))
+        if gather_b is not None:
+            table, index = gather_b
+            return self(_scatter_matrix(a, index, table.shape[0]), table)
+        return None
 
     def fold_scale(self, factor: Value, a: Value, b: Value) -> Sequence[Value] | None:
         rank = max(len(a.shape), len(b.shape))
@@ -101,35 +108,35 @@ def _flatten_rows(x: Value) -> Value:
 
 
 def _skip_reshapes(x: Value) -> Value:
-    """The value behind reshapes."""
+    """The value that x is a reshaped view of."""
     while isinstance(x.op, Reshape):
         (x,) = x.inputs
     return x
 
 
 def _gather_operands(x: Value) -> tuple[Value, Value] | None:
-    """The table and the index of looked-up rows, reshaped or not, if the table has fewer rows than are looked up."""
+    """The table and index of the `Gather` that computes x, if the table has fewer rows than are looked up."""
     y = _skip_reshapes(x)
     if not isinstance(y.op, Gather):
         return None
     table, index = y.inputs
-    whole = len(table.shape) == 2 and x.shape[-1] == table.shape[1]
-    return (table, index) if whole and table.shape[0] < prod(index.shape) else None
+    rows_intact = len(table.shape) == 2 and x.shape[-1] == table.shape[1]
+    return (table, index) if rows_intact and table.shape[0] < prod(index.shape) else None
 
 
 def _scatter_matrix(values: Value, index: Value, rows: int) -> Value:
-    """`ScatterRows` of a matrix, always in the same form, so that equal ones are computed once."""
+    """`ScatterRows` of a matrix, always in the same form, so that equal results are computed once."""
     count = prod(index.shape)
     matrix = reshape_to(_skip_reshapes(values), (count, values.shape[-1]))
     return ScatterRows(rows)(matrix, reshape_to(index, (count,)))
 
 
 def apply_before_gather(op: Op, a: Value, b: Value) -> Value | None:
-    """An elementwise op of looked-up rows `a` and a broadcast `b`, applied to the table instead."""
-    found = _gather_operands(a)
-    if found is None or a.op != Gather() or len(b.shape) > 1 or b.shape not in ((), a.shape[-1:]):
+    """Apply an elementwise op of looked-up rows `a` and a broadcast `b` to the table instead; None if impossible."""
+    table_and_index = _gather_operands(a)
+    if table_and_index is None or a.op != Gather() or len(b.shape) > 1 or b.shape not in ((), a.shape[-1:]):
         return None
-    table, index = found
+    table, index = table_and_index
     return Gather()(op(table, b), index)
 
 
@@ -145,9 +152,7 @@ class Gather(Op):
     onnx = OnnxExpansion(_gather_to_onnx)
 
     def infer(self, table: TensorType, index: TensorType) -> TensorType:
-        self.check(
-            not index.dtype.is_float, "rows are looked up by whole numbers", expected="an integer index", got=index
-        )
+        self.check(not index.dtype.is_float, "row indices must be integers", expected="an integer index", got=index)
         self.check(table.rank >= 1, "there are no rows to look up in a scalar", got=table)
         return table.with_shape(*index.shape, *table.shape[1:])
 
@@ -166,8 +171,8 @@ def _rows_of_batch_to_onnx(g: Emitter, y: Value, index: str) -> str:
     op, rank = y.op, len(y.shape)
     assert isinstance(op, BatchRowIndices)
     samples = g.node("Gather", g.node("Shape", index), g.constant(0, "int64"), axis=0)
-    numbers = g.node("Range", g.constant(0, "int64"), samples, g.constant(1, "int64"))
-    first = g.node("Mul", numbers, g.constant(op.rows, "int64"))
+    sample_indices = g.node("Range", g.constant(0, "int64"), samples, g.constant(1, "int64"))
+    first = g.node("Mul", sample_indices, g.constant(op.rows, "int64"))
     column = g.node("Reshape", first, g.constant([-1] + [1] * (rank - 1), "int64"))
     return g.node("Add", g.node("Cast", index, to=y.dtype), column)
 

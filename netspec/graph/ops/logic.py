@@ -12,7 +12,7 @@ class Logical(NoGradient, Binary):
     """Base of ops on two broadcast bool operands."""
 
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
-        self.check(a.dtype == b.dtype == DType.BOOL, f"{self.name} of values that are not bool", got=f"{a}, {b}")
+        self.check(a.dtype == b.dtype == DType.BOOL, f"{self.name} needs bool operands", got=f"{a}, {b}")
         return super().infer(a, b)
 
 
@@ -41,7 +41,7 @@ class Not(NoGradient):
     onnx = OnnxMap("Not")
 
     def infer(self, a: TensorType) -> TensorType:
-        self.check(a.dtype == DType.BOOL, f"{self.name} of values that are not bool", got=a)
+        self.check(a.dtype == DType.BOOL, f"{self.name} needs a bool operand", got=a)
         return a
 
     def forward(self, xp: Xp, a: Array) -> Array:
@@ -49,7 +49,7 @@ class Not(NoGradient):
 
 
 class Xor(Logical):
-    """exclusive or"""
+    """a ⊻ b: exclusive or"""
 
     onnx = OnnxMap("Xor")
 

@@ -44,11 +44,11 @@ class LRNBase(Op):
 
     @property
     def share(self) -> float:
-        """The factor of a sum of squares."""
+        """The factor of the sum of squares: α / size."""
         return self.alpha / self.size
 
     def window(self, transposed: bool) -> tuple[int, int]:
-        """Channels before and after the center; `transposed`: of those whose window contains the center."""
+        """Number of channels before and after the center; if `transposed`, of those whose window contains it."""
         return (self.after, self.before) if transposed else (self.before, self.after)
 
     def sums(self, xp: Xp, x: Array, transposed: bool = False) -> Array:
@@ -57,7 +57,7 @@ class LRNBase(Op):
         return reduce(add, (padded[:, k : k + x.shape[1]] for k in range(self.size)))
 
     def means(self, x: Value, transposed: bool = False) -> Value:
-        """`sums` / size, for a graph value."""
+        """Mean of `x` over each channel's window, as graph values: `sums` / size."""
         column = reshape_to(x, (x.shape[0], 1, x.shape[1], prod(x.shape[2:])))
         padded = PadAxis(2, *self.window(transposed))(column)
         window = Window.of(padded.shape[2:], (self.size, 1), (1, 1), "valid")
@@ -67,11 +67,11 @@ class LRNBase(Op):
 def _lrn_to_onnx(g: Emitter, y: Value, x: str) -> str:
     op = y.op
     assert isinstance(op, LRN)
-    numbers: dict[str, Any] = {"size": op.size, "alpha": op.alpha, "beta": op.beta, "bias": op.bias}
+    attributes: dict[str, Any] = {"size": op.size, "alpha": op.alpha, "beta": op.beta, "bias": op.bias}
     if len(y.shape) == 4:
-        return g.node("LRN", x, **numbers)
-    image = g.node("Reshape", x, g.constant([0, 0, -1, 1], "int64"))  # ONNX Runtime has it for images alone
-    return g.node("Reshape", g.node("LRN", image, **numbers), g.constant([0, *y.shape[1:]], "int64"))
+        return g.node("LRN", x, **attributes)
+    image = g.node("Reshape", x, g.constant([0, 0, -1, 1], "int64"))  # ONNX Runtime supports LRN for images only
+    return g.node("Reshape", g.node("LRN", image, **attributes), g.constant([0, *y.shape[1:]], "int64"))
 
 
 class LRN(LRNBase):
@@ -103,16 +103,16 @@ class LRN(LRNBase):
 
 
 class LRNGrad(LRNBase):
-    """Gradient of `LRN`: x, dy → dx = dy · s^-β - 2αβ/size · x · Σ dy · x · s^(-β-1), where y = x · s^-β.
+    """Gradient of `LRN` for y = x · s^-β: x, dy → dx = dy · s^-β - 2αβ/size · x · Σ dy · x · s^(-β-1).
 
-    The sum is over the channels that have this one in their window.
+    The sum is over the channels whose window contains this one.
     """
 
     onnx = GRADIENT
 
     def infer(self, x: TensorType, dy: TensorType) -> TensorType:
         """x, dy: (N, C, …) → (N, C, …)."""
-        self.check(dy == x, "the gradient is not of the operand's type", expected=str(x), got=dy)
+        self.check(dy == x, "the gradient must have the operand's type", expected=str(x), got=dy)
         return x
 
     def forward(self, xp: Xp, x: Array, dy: Array) -> Array:

@@ -15,9 +15,9 @@ class ComposedReduction(Reduction):
     """Base of reductions that are computed by simpler ops but are one node in ONNX."""
 
     def simplify(self, x: Value) -> Value:
-        made = self.decompose(x)
-        assert isinstance(made, Value), "one result is one value"
-        return made
+        result = self.decompose(x)
+        assert isinstance(result, Value), "one result is one value"
+        return result
 
 
 class ReduceL2(ComposedReduction):
@@ -50,17 +50,21 @@ class ReduceLogSumExp(ComposedReduction):
     onnx = onnx_reduction("ReduceLogSumExp")
 
     def forward(self, xp: Xp, x: Array) -> Array:
-        most = x.max(axis=self.axes, keepdims=True)
-        shift = xp.where(xp.abs(most) == inf, 0, most).astype(x.dtype)
+        maximum = x.max(axis=self.axes, keepdims=True)
+        shift = xp.where(xp.abs(maximum) == inf, 0, maximum).astype(x.dtype)
         sums = xp.log(xp.exp(x - shift).sum(axis=self.axes, keepdims=True)) + shift
-        return sums if self.keepdims else sums.reshape([n for k, n in enumerate(x.shape) if k not in self._over(x)])
+        return (
+            sums
+            if self.keepdims
+            else sums.reshape([n for k, n in enumerate(x.shape) if k not in self._reduced_axes(x)])
+        )
 
-    def _over(self, x: Array) -> tuple[int, ...]:
+    def _reduced_axes(self, x: Array) -> tuple[int, ...]:
         return tuple(range(x.ndim)) if self.axes is None else tuple(axis % x.ndim for axis in self.axes)
 
     def decompose(self, x: Value) -> Value:
-        most = ReduceMax(self.axes, keepdims=True)(x)
-        finite = call_elementwise(Greater(), inf, Abs()(most))
-        shift = Where()(finite, most, scalar(0.0, x.dtype))  # an infinite maximum is not shifted
+        maximum = ReduceMax(self.axes, keepdims=True)(x)
+        finite = call_elementwise(Greater(), inf, Abs()(maximum))
+        shift = Where()(finite, maximum, scalar(0.0, x.dtype))  # an infinite maximum is not shifted
         sums = Log()(ReduceSum(self.axes, keepdims=True)(Exp()(x - shift))) + shift
         return reshape_to(sums, self.infer(x.type).shape)

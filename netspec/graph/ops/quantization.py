@@ -1,4 +1,4 @@
-"""Quantization: integers of 8 and 16 bits that represent floats, value = (number - zero_point) · scale.
+"""Quantization: integers of 8 and 16 bits that represent floats, value = (integer - zero_point) · scale.
 
 Arithmetic is exact: float64 holds sums of up to 2³⁵ products of 8-bit integers.
 https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html
@@ -21,7 +21,7 @@ LIMITS = {
     DType.INT8: (-(2**7), 2**7 - 1), DType.UINT8: (0, 2**8 - 1),
     DType.INT16: (-(2**15), 2**15 - 1), DType.UINT16: (0, 2**16 - 1),
 }  # fmt: skip
-"""The smallest and largest number of each type that floats are quantized to."""
+"""The smallest and largest integer of each type that floats are quantized to."""
 BYTES = (DType.INT8, DType.UINT8)
 
 
@@ -37,15 +37,20 @@ class QuantizationOp(Op):
     block: int = 0
 
     def check_scales(self, x: TensorType, scale: TensorType, zero_point: TensorType) -> None:
-        """Raise `ShapeMismatch` unless scales and zero points fit the operand."""
-        alike = zero_point.shape in (scale.shape, ())
-        self.check(alike, "there is not one zero point for each scale", expected=f"{scale.shape}", got=zero_point)
-        spread = self.scale_shape(scale.shape, x.shape)
-        fits = spread is not None and broadcast_shapes(spread, x.shape) == x.shape
-        self.check(fits, "the scales do not fit", expected=f"scales for {x}", got=scale)
+        """Raise `ShapeMismatch` unless scales and zero points match the operand."""
+        zero_points_match = zero_point.shape in (scale.shape, ())
+        self.check(
+            zero_points_match,
+            "the zero points do not have the shape of the scales",
+            expected=f"{scale.shape}",
+            got=zero_point,
+        )
+        broadcast = self.scale_shape(scale.shape, x.shape)
+        fits = broadcast is not None and broadcast_shapes(broadcast, x.shape) == x.shape
+        self.check(fits, "the scales do not match the operand", expected=f"scales for {x}", got=scale)
 
     def scale_shape(self, scale: tuple[int, ...], x: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The shape of scales broadcast along the operand, or None if they do not fit."""
+        """The shape of scales broadcast along the operand, or None if they do not match."""
         if self.axis is not None and len(scale) == 1 != len(x):
             return tuple(scale[0] if axis == self.axis else 1 for axis in range(len(x)))
         if self.block:
@@ -66,7 +71,7 @@ class QuantizationOp(Op):
         return scale
 
     def broadcast_scale_value(self, scale: Value, x: Value) -> Value:
-        """As `broadcast_scale`, for values of the graph."""
+        """A value of scales or zero points that broadcasts to `x`."""
         shape = scale.shape
         if self.block and shape:
             axis, size = self.axis, x.shape[self.axis or 0]
@@ -76,26 +81,26 @@ class QuantizationOp(Op):
                 reshape_to(scale, (*first, shape[axis], 1, *last))
             )
             return Slice(axis, 0, size)(reshape_to(wide, (*first, shape[axis] * self.block, *last)))
-        spread = self.scale_shape(shape, x.shape)
-        assert spread is not None
-        return reshape_to(scale, spread)
+        broadcast = self.scale_shape(shape, x.shape)
+        assert broadcast is not None
+        return reshape_to(scale, broadcast)
 
     def onnx_attributes(self, x: Value, scale: Value, zero_point: Value) -> dict[str, int] | None:
         """Attributes of the ONNX operator, or None if it does not support such scales."""
         if zero_point.shape != scale.shape or (len(scale.shape) > 0 and self.axis is None):
             return None
         if self.block:
-            others = all(
+            other_axes_match = all(
                 a == b for axis, (a, b) in enumerate(zip(scale.shape, x.shape, strict=True)) if axis != self.axis
             )
-            return {"axis": self.axis or 0, "block_size": self.block} if others else None
+            return {"axis": self.axis or 0, "block_size": self.block} if other_axes_match else None
         return {} if scale.shape == () else {"axis": self.axis or 0} if len(scale.shape) == 1 else None
 
     def broadcast_scale_in_onnx(self, g: Emitter, name: str, scale: Value, x: Value) -> str:
         """The ONNX tensor of scales or zero points, broadcast to x."""
         if self.block and scale.shape:
-            places = [place // self.block for place in range(x.shape[self.axis or 0])]
-            return g.node("Gather", name, g.constant(places, "int64"), axis=self.axis)
+            blocks = [index // self.block for index in range(x.shape[self.axis or 0])]
+            return g.node("Gather", name, g.constant(blocks, "int64"), axis=self.axis)
         return name
 
 
@@ -121,9 +126,9 @@ class QuantizeLinear(QuantizationOp, NoGradient):
 
     def infer(self, x: TensorType, scale: TensorType, zero_point: TensorType) -> TensorType:
         """x, scale: floats; zero_point: of the result's type → integers of that type, in x's shape."""
-        self.check(x.dtype.is_float, f"{self.name} of whole numbers", expected="floats", got=x)
+        self.check(x.dtype.is_float, f"{self.name} needs floats", expected="floats", got=x)
         self.check(
-            zero_point.dtype == self.dtype, "the zero point is of another type", expected=self.dtype, got=zero_point
+            zero_point.dtype == self.dtype, "the zero point has another type", expected=self.dtype, got=zero_point
         )
         self.check_scales(x, scale, zero_point)
         return x.with_dtype(self.dtype)
@@ -155,8 +160,8 @@ class DequantizeLinear(QuantizationOp):
 
     def infer(self, x: TensorType, scale: TensorType, zero_point: TensorType) -> TensorType:
         """x, zero_point: integers of one type; scale: floats → floats in x's shape."""
-        self.check(not x.dtype.is_float, f"{self.name} of floats", expected="whole numbers", got=x)
-        self.check(zero_point.dtype == x.dtype, "the zero point is of another type", expected=x.dtype, got=zero_point)
+        self.check(not x.dtype.is_float, f"{self.name} needs integers", expected="integers", got=x)
+        self.check(zero_point.dtype == x.dtype, "the zero point has another type", expected=x.dtype, got=zero_point)
         self.check_scales(x, scale, zero_point)
         return x.with_dtype(scale.dtype)
 
@@ -167,27 +172,27 @@ class DequantizeLinear(QuantizationOp):
         return y
 
     def decompose(self, x: Value, scale: Value, zero_point: Value) -> Value:
-        wide = scale.dtype
-        shifted = Sub()(cast(x, wide), self.broadcast_scale_value(cast(zero_point, wide), x))
+        dtype = scale.dtype
+        shifted = Sub()(cast(x, dtype), self.broadcast_scale_value(cast(zero_point, dtype), x))
         return Mul()(shifted, self.broadcast_scale_value(scale, x))
 
 
 def subtract_zero_point(x: Array, zero_point: Array) -> Array:
-    """x - zero_point in float64, in which sums of products of such numbers are exact."""
+    """x - zero_point in float64, in which sums of products of 8-bit integers are exact."""
     return x.astype("float64") - zero_point
 
 
 def wrap_int32(y: Array) -> Array:
-    """Integers stored as float64 converted to int32, wrapping around on overflow."""
+    """Convert integers stored as float64 to int32, wrapping around on overflow."""
     return y.astype("int64").astype("int32")
 
 
 def _matmul_to_onnx(g: Emitter, y: Value, a: str, b: str, a_zero: str, b_zero: str) -> str:
     if all(zero.shape == () for zero in y.inputs[2:]):
         return g.node("MatMulInteger", a, b, a_zero, b_zero)
-    wide = [g.node("Sub", g.node("Cast", x, to=DType.INT32), g.node("Cast", zero, to=DType.INT32))
+    shifted = [g.node("Sub", g.node("Cast", x, to=DType.INT32), g.node("Cast", zero, to=DType.INT32))
             for x, zero in ((a, a_zero), (b, b_zero))]  # fmt: skip
-    return g.node("MatMul", *wide)
+    return g.node("MatMul", *shifted)
 
 
 class MatMulInteger(NoGradient):
@@ -203,12 +208,14 @@ class MatMulInteger(NoGradient):
         for x, zero in ((a, a_zero), (b, b_zero)):
             self.check(
                 x.dtype in BYTES and zero.dtype == x.dtype,
-                f"{self.name} of other numbers",
+                f"{self.name} needs 8-bit integers",
                 expected="int8, uint8",
                 got=x,
             )
             fits = broadcast_shapes(x.shape, zero.shape) == x.shape
-            self.check(fits, "the zero points do not fit", expected=f"some for {x}", got=zero)
+            self.check(
+                fits, "the zero points do not broadcast to their operand", expected=f"zero points for {x}", got=zero
+            )
         inferred = MatMul().infer(a.with_dtype(DType.INT32), b.with_dtype(DType.INT32))
         return inferred.with_dtype(DType.INT32)
 

@@ -27,7 +27,7 @@ LOW = 0xFFFFFFFF
 
 
 def philox4x32(xp: Xp, counter: tuple[Array, Array, Array, Array], key: tuple[int, int]) -> tuple[Array, ...]:
-    """Four arrays of 32 random bits (as uint64) for each counter of four 32-bit words (as uint64)."""
+    """Philox4x32-10: 4 × 32 random bits for each counter of four 32-bit words; all arrays are uint64."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     low, shift = xp.uint64(LOW), xp.uint64(32)
@@ -51,7 +51,7 @@ class RandomUniform(NoGradient):
     onnx = NoOnnxForm("its numbers depend on the seed, the step and the layer, which ONNX cannot express")
 
     def infer(self, rng: TensorType) -> TensorType:
-        self.check(rng == RNG_TYPE, "not the state of the random numbers", expected=str(RNG_TYPE), got=rng)
+        self.check(rng == RNG_TYPE, "this is not a random state", expected=str(RNG_TYPE), got=rng)
         return self.type
 
     def forward(self, xp: Xp, rng: Array) -> Array:
@@ -73,13 +73,13 @@ class RandomUniform(NoGradient):
 
 @dataclass(frozen=True)
 class GlobalSampleIndex(NoGradient):
-    """The random state of a worker's batch, which starts at sample `before` → that of the global batch."""
+    """The random state of a worker's batch, which starts at sample `before` → the state of the global batch."""
 
     before: int
     onnx = NoOnnxForm("communication between workers has no ONNX operator")
 
     def infer(self, rng: TensorType) -> TensorType:
-        self.check(rng == RNG_TYPE, "not the state of the random numbers", expected=str(RNG_TYPE), got=rng)
+        self.check(rng == RNG_TYPE, "this is not a random state", expected=str(RNG_TYPE), got=rng)
         return rng
 
     def forward(self, xp: Xp, rng: Array) -> Array:

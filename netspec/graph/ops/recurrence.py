@@ -1,4 +1,4 @@
-"""A recurrent cell applied along a sequence, and its gradient. The cell is any elementwise function, given as data.
+"""A recurrent cell applied along a sequence, and its gradient. The cell is any elementwise function, passed as data.
 
 The op contains only what depends on the previous step. The product of the inputs and the gradients of all weights are
 matrix products over all steps at once, in nodes of their own.
@@ -31,7 +31,7 @@ class CellGradient:
     """The gradient of a cell as an elementwise op."""
 
     saved: tuple[int, ...]
-    """What the cell returns in addition to its states: indices as in `Fused.results`."""
+    """The values that the cell returns in addition to its states: indices as in `Fused.results`."""
     kept: tuple[int, ...]
     """Indices of the recurrence's results that the body reads."""
     carried: tuple[int, ...]
@@ -54,67 +54,83 @@ class CellGradient:
 
 @cache
 def masked_cell(cell: Fused, before: int, dtype: DType) -> Fused:
-    """The cell with an additional bool operand; where it is False, the states stay as they are.
+    """The cell with an additional bool operand; where it is False, the states do not change.
 
     `before` is the number of operands of the cell that come before the states.
     """
-    kind = TensorType((1,), dtype)
-    operands, counts = [Input("", kind)() for _ in range(cell.arity)], Input("", kind.with_dtype(DType.BOOL))()
+    element_type = TensorType((1,), dtype)
+    operands, is_valid = (
+        [Input("", element_type)() for _ in range(cell.arity)],
+        Input("", element_type.with_dtype(DType.BOOL))(),
+    )
     states = operands[before:]
-    new = cell.decompose(*operands)
+    new_states = cell.decompose(*operands)
     return fuse_between(
-        [*operands, counts], [Where()(counts, one, state) for one, state in zip(new, states, strict=True)]
+        [*operands, is_valid], [Where()(is_valid, new, state) for new, state in zip(new_states, states, strict=True)]
     )
 
 
 @cache
-def cell_gradient(cell: Fused, gates: int, products: int, fed: int, masked: bool, dtype: DType) -> CellGradient:
+def cell_gradient(
+    cell: Fused, gates: int, products: int, product_state: int, masked: bool, dtype: DType
+) -> CellGradient:
     """The gradient of a cell; with `masked` its last operand says whether the step is valid."""
-    kind, own = TensorType((1,), dtype), gates + products
-    operands = [Input(f"{index}", kind)() for index in range(cell.arity - masked)]
-    counts = [Input("counts", kind.with_dtype(DType.BOOL))()] * masked
-    known = [*operands, *counts]
+    element_type, preceding = TensorType((1,), dtype), gates + products
+    operands = [Input(f"{index}", element_type)() for index in range(cell.arity - masked)]
+    valid = [Input("valid", element_type.with_dtype(DType.BOOL))()] * masked
+    known = [*operands, *valid]
     for step in cell.body:
         known.append(step.op(*(known[index] for index in step.operands)))
-    new, states = [known[index] for index in cell.results], operands[own:]
-    seeds = [Input(f"carried {index}", kind)() for index in range(len(new))]
-    reached = pullback(new, seeds, states)
-    carried = tuple(index for index, gradient in enumerate(reached) if gradient is not None)
-    dy, flow = Input("dy", kind)(), Input("flow", kind)()
-    flows: list[Value | None] = [seeds[index] if index in carried else None for index in range(len(new))]
-    for index, gradient in ((0, dy), (fed, flow)):
+    new_states, states = [known[index] for index in cell.results], operands[preceding:]
+    seeds = [Input(f"carried {index}", element_type)() for index in range(len(new_states))]
+    carried_gradients = pullback(new_states, seeds, states)
+    carried = tuple(index for index, gradient in enumerate(carried_gradients) if gradient is not None)
+    dy, flow = Input("dy", element_type)(), Input("flow", element_type)()
+    flows: list[Value | None] = [seeds[index] if index in carried else None for index in range(len(new_states))]
+    for index, gradient in ((0, dy), (product_state, flow)):
         known_flow = flows[index]
         flows[index] = gradient if known_flow is None else known_flow + gradient
-    by = pullback(new, flows, operands)
-    shared = gates == products and all(by[index] is by[gates + index] for index in range(gates))
-    wanted = [*by[: gates if shared else own], *(by[own + index] for index in carried)]
-    results = [value for value in wanted if value is not None]
-    assert len(results) == len(wanted), "the cell does not depend on one of its operands"
+    operand_gradients = pullback(new_states, flows, operands)
+    shared = gates == products and all(
+        operand_gradients[index] is operand_gradients[gates + index] for index in range(gates)
+    )
+    nullable = [
+        *operand_gradients[: gates if shared else preceding],
+        *(operand_gradients[preceding + index] for index in carried),
+    ]
+    results = [value for value in nullable if value is not None]
+    assert len(results) == len(nullable), "the cell does not depend on one of its operands"
 
-    number = {value: index for index, value in reversed(list(enumerate(known))) if not isinstance(value.op, Fill)}
-    for value in counts:
-        del number[value]
-    given = [*counts, dy, flow, *(seeds[index] for index in carried)]
-    nodes = topological_order(results, stop=frozenset([*number, *given]))
-    read = [value for node in nodes for value in node.inputs if value in number]
-    read = list(dict.fromkeys([*read, *(value for value in results if value in number)]))
+    index_of = {value: index for index, value in reversed(list(enumerate(known))) if not isinstance(value.op, Fill)}
+    for value in valid:
+        del index_of[value]
+    gradient_operands = [*valid, dy, flow, *(seeds[index] for index in carried)]
+    nodes = topological_order(results, stop=frozenset([*index_of, *gradient_operands]))
+    read = [value for node in nodes for value in node.inputs if value in index_of]
+    read = list(dict.fromkeys([*read, *(value for value in results if value in index_of)]))
     saved: list[int] = []
     kept: list[int] = []
     for value in read:
-        place = number[value]
-        if place == cell.results[0]:
+        index = index_of[value]
+        if index == cell.results[0]:
             kept.append(0)
-        elif own <= place < len(operands):
-            kept.append(1 + place - own)
+        elif preceding <= index < len(operands):
+            kept.append(1 + index - preceding)
         else:
-            kept.append(1 + len(new) + len(saved))
-            saved.append(place)
-    places = tuple(
-        (*((1 + carried.index(state),) if state in carried else ()), *((0,) if state == fed else ()))
-        for state in range(len(new))
+            kept.append(1 + len(new_states) + len(saved))
+            saved.append(index)
+    flow_indices = tuple(
+        (*((1 + carried.index(state),) if state in carried else ()), *((0,) if state == product_state else ()))
+        for state in range(len(new_states))
     )
     return CellGradient(
-        tuple(saved), tuple(kept), carried, fuse_between([*read, *given], results), shared, masked, places
+        tuple(saved),
+        tuple(kept),
+        carried,
+        fuse_between([*read, *gradient_operands], results),
+        shared,
+        masked,
+        flow_indices,
     )
 
 
@@ -125,7 +141,7 @@ class Recurrence(Op):
     The cell is elementwise over the units. It reads `gates` parts of z, `products` parts of r and the states, and
     returns the new states: the first one is the output, and u multiplies the one at index `product_state`. With
     `reverse` it runs from the end to the start. The states start as 0, or as further operands with `initial`. With
-    `masked` the last operand marks the valid steps; at the others all states stay as they are.
+    `masked` the last operand marks the valid steps; the other steps change no state.
     """
 
     cell: Fused
@@ -158,8 +174,8 @@ class Recurrence(Op):
 
     def saving_cell(self, dtype: DType) -> Fused:
         """The cell with the further results that its gradient reads."""
-        whole = self.full_cell(dtype)
-        return replace(whole, results=(*whole.results, *self.gradient(dtype).saved))
+        cell = self.full_cell(dtype)
+        return replace(cell, results=(*cell.results, *self.gradient(dtype).saved))
 
     def operand_dtypes(self, dtype: DType) -> tuple[DType, ...]:
         """Element types of the operands of a step."""
@@ -174,41 +190,52 @@ class Recurrence(Op):
         self.check(z.rank == 3, "the operand must be a sequence", expected="(batch, steps, features)", got=z)
         units = u.shape[0]
         fits = z.shape[2] == self.gates * units and u.shape[1:] == (self.products * units,)
-        self.check(fits and z.dtype == u.dtype, "the recurrent kernel is for another number of units", got=f"{z}, {u}")
+        self.check(
+            fits and z.dtype == u.dtype, "the recurrent kernel has another number of units or gates", got=f"{z}, {u}"
+        )
         bias, initial, mask = self.split_operands(rest)
         state = z.with_shape(z.shape[0], units)
         self.check(
-            len(bias) <= 1 and all(one == u.with_shape(u.shape[1]) for one in bias),
-            "the recurrent bias does not fit",
+            len(bias) <= 1 and all(operand == u.with_shape(u.shape[1]) for operand in bias),
+            "the recurrent bias has another shape",
             got=bias,
         )
         self.check(
-            all(one == state for one in initial), "the first states do not fit", expected=f"{state}", got=initial
+            all(operand == state for operand in initial),
+            "an initial state has another shape",
+            expected=f"{state}",
+            got=initial,
         )
         steps = TensorType(z.shape[:2], DType.BOOL)
-        self.check(all(one == steps for one in mask), "the mask does not fit", expected=f"{steps}", got=mask)
-        one = z.with_shape(*z.shape[:2], units)
-        return (one,) * (1 + self.states + len(self.gradient(z.dtype).saved)) + (state,) * self.states
+        self.check(
+            all(operand == steps for operand in mask),
+            "the mask has another shape or type",
+            expected=f"{steps}",
+            got=mask,
+        )
+        sequence = z.with_shape(*z.shape[:2], units)
+        return (sequence,) * (1 + self.states + len(self.gradient(z.dtype).saved)) + (state,) * self.states
 
     def forward(self, xp: Xp, z: Array, u: Array, *rest: Array) -> tuple[Array, ...]:
         (batch, steps, _), units = z.shape, u.shape[0]
         bias, initial, mask = self.split_operands(rest)
         step = self.saving_cell(DType(str(z.dtype)))
         states = list(initial) or [xp.zeros((batch, units), z.dtype)] * self.states
-        found = [xp.empty((batch, steps, units), z.dtype) for _ in range(1 + len(step.results))]
+        sequences = [xp.empty((batch, steps, units), z.dtype) for _ in range(1 + len(step.results))]
         for t in time_steps(steps, self.reverse):
-            for before, state in zip(found[1:], states, strict=False):
+            for before, state in zip(sequences[1:], states, strict=False):
                 before[:, t] = state
             product = xp.matmul(states[self.product_state], u)
-            for one in bias:
-                product = product + one
-            counts = [one[:, t : t + 1] for one in mask]
-            made = step.evaluate(xp, [*_split_array(z[:, t], units), *_split_array(product, units), *states, *counts])
-            states = list(made[: self.states])
-            found[0][:, t] = states[0]
-            for kept, one in zip(found[1 + self.states :], made[self.states :], strict=True):
-                kept[:, t] = one
-        return (*found, *states)
+            for bias_vector in bias:
+                product = product + bias_vector
+            valid = [steps_mask[:, t : t + 1] for steps_mask in mask]
+            gates, products = _split_array(z[:, t], units), _split_array(product, units)
+            step_results = step.evaluate(xp, [*gates, *products, *states, *valid])
+            states = list(step_results[: self.states])
+            sequences[0][:, t] = states[0]
+            for kept, saved in zip(sequences[1 + self.states :], step_results[self.states :], strict=True):
+                kept[:, t] = saved
+        return (*sequences, *states)
 
     def decompose(self, z: Value, u: Value, *rest: Value) -> tuple[Value, ...]:
         batch, steps, _ = z.shape
@@ -216,18 +243,20 @@ class Recurrence(Op):
         units, step = u.shape[0], self.saving_cell(z.dtype)
         # The batch is symbolic in ONNX: initial states are one row, broadcast to all samples.
         states = list(initial) or [Fill(0.0, z.type.with_shape(1, units))()] * self.states
-        found: dict[int, list[Value]] = {}
+        by_step: dict[int, list[Value]] = {}
         for t in time_steps(steps, self.reverse):
             product = MatMul()(states[self.product_state], u)
-            for one in bias:
-                product = product + one
-            counts = [Slice(1, t, t + 1)(one) for one in mask]
-            made = step.decompose(
-                *split_columns(time_step(z, t), units), *split_columns(product, units), *states, *counts
+            for bias_vector in bias:
+                product = product + bias_vector
+            valid = [Slice(1, t, t + 1)(steps_mask) for steps_mask in mask]
+            step_results = step.decompose(
+                *split_columns(time_step(z, t), units), *split_columns(product, units), *states, *valid
             )
-            found[t] = [_broadcast_batch(batch, one) for one in (made[0], *states, *made[self.states :])]
-            states = list(made[: self.states])
-        sequences = [stack_steps([found[t][k] for t in range(steps)]) for k in range(len(found[0]))]
+            by_step[t] = [
+                _broadcast_batch(batch, value) for value in (step_results[0], *states, *step_results[self.states :])
+            ]
+            states = list(step_results[: self.states])
+        sequences = [stack_steps([by_step[t][k] for t in range(steps)]) for k in range(len(by_step[0]))]
         return (*sequences, *(_broadcast_batch(batch, state) for state in states))
 
     def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
@@ -237,8 +266,10 @@ class Recurrence(Op):
         dy, *between = dys[:count]
         if dys[count] is not None:  # the first final state is the output of the last step
             dy = self._at_end(dys[count], z.shape[1]) if dy is None else dy + self._at_end(dys[count], z.shape[1])
-        last = {state: one for state, one in enumerate(dys[count:]) if state and one is not None}
-        if any(one is not None for one in between) or not all(derivative.flow_indices[state] for state in last):
+        last = {state: gradient for state, gradient in enumerate(dys[count:]) if state and gradient is not None}
+        if any(gradient is not None for gradient in between) or not all(
+            derivative.flow_indices[state] for state in last
+        ):
             return super().vjp_outputs(ys, dys)  # second-order gradients differentiate the unrolled steps
         if dy is None and not last:
             return [None] * len(ys[0].inputs)
@@ -254,15 +285,15 @@ class Recurrence(Op):
     def _at_end(self, state: Value | None, steps: int) -> Value:
         """The gradient of a final state as a gradient of the sequence."""
         assert state is not None
-        place = 0 if self.reverse else steps - 1
-        return PadAxis(1, place, steps - 1 - place)(reshape_to(state, (state.shape[0], 1, state.shape[1])))
+        last_step = 0 if self.reverse else steps - 1
+        return PadAxis(1, last_step, steps - 1 - last_step)(reshape_to(state, (state.shape[0], 1, state.shape[1])))
 
     def flops(self, z: TensorType, u: TensorType, *rest: TensorType) -> int:
         batch, steps, _ = z.shape
-        one, whole = z.with_shape(batch, steps, u.shape[0]), self.full_cell(z.dtype)
-        types = (one.with_dtype(dtype) for dtype in self.operand_dtypes(z.dtype))
-        bias: int = sum(one.size for one in self.split_operands(rest)[0])
-        return batch * steps * (2 * u.size + bias) + whole.flops(*types)
+        sequence, cell = z.with_shape(batch, steps, u.shape[0]), self.full_cell(z.dtype)
+        types = (sequence.with_dtype(dtype) for dtype in self.operand_dtypes(z.dtype))
+        bias: int = sum(operand.size for operand in self.split_operands(rest)[0])
+        return batch * steps * (2 * u.size + bias) + cell.flops(*types)
 
 
 @dataclass(frozen=True)
@@ -288,61 +319,65 @@ class RecurrenceGrad(Op):
         The further operands are the kept results (N, T, H), a mask (N, T), and gradients of final states (N, H). The
         gradients of z and r are (N, T, gates · H) and (N, T, products · H).
         """
-        one, derivative = self.recurrence, self.recurrence.gradient(dy.dtype)
+        recurrence, derivative = self.recurrence, self.recurrence.gradient(dy.dtype)
         kept, mask, last = self.split_operands(rest)
         state = dy.with_shape(dy.shape[0], u.shape[0])
-        fits = len(kept) == len(derivative.kept) and all(like == dy for like in kept)
-        fits = fits and all(like == state for like in last) and all(like.shape == dy.shape[:2] for like in mask)
-        self.check(fits, "the gradient lacks operands")
-        sizes = (one.gates,) if derivative.shared else (one.gates, one.products)
-        made = tuple(dy.with_shape(*dy.shape[:2], size * u.shape[0]) for size in sizes)
-        return made + (state,) * len(self.initial_states(dy.dtype))
+        fits = len(kept) == len(derivative.kept) and all(operand == dy for operand in kept)
+        fits = fits and all(operand == state for operand in last)
+        fits = fits and all(operand.shape == dy.shape[:2] for operand in mask)
+        self.check(fits, "the operands are not those of the recurrence's gradient")
+        sizes = (recurrence.gates,) if derivative.shared else (recurrence.gates, recurrence.products)
+        sequences = tuple(dy.with_shape(*dy.shape[:2], size * u.shape[0]) for size in sizes)
+        return sequences + (state,) * len(self.initial_states(dy.dtype))
 
     def initial_states(self, dtype: DType) -> list[int]:
         """The states whose initial values get a gradient."""
-        places = self.recurrence.gradient(dtype).flow_indices
-        return [state for state, one in enumerate(places) if one and self.recurrence.initial]
+        flow_indices = self.recurrence.gradient(dtype).flow_indices
+        return [state for state, indices in enumerate(flow_indices) if indices and self.recurrence.initial]
 
     def forward(self, xp: Xp, dy: Array, u: Array, *rest: Array) -> tuple[Array, ...]:
         (batch, steps, units), dtype = dy.shape, DType(str(dy.dtype))
         derivative, (kept, mask, last) = self.recurrence.gradient(dtype), self.split_operands(rest)
-        parts, places = self.result_spans(derivative), derivative.flow_indices
+        spans, flow_indices = self.result_spans(derivative), derivative.flow_indices
         flows = [xp.zeros((batch, units), dy.dtype)] * (1 + len(derivative.carried))
         for state, gradient in zip(self.final_states, last, strict=True):
-            flows[places[state][0]] = gradient
-        found = [xp.empty((batch, steps, (end - first) * units), dy.dtype) for first, end in parts]
+            flows[flow_indices[state][0]] = gradient
+        sequences = [xp.empty((batch, steps, (end - first) * units), dy.dtype) for first, end in spans]
         for t in reversed(time_steps(steps, self.recurrence.reverse)):
-            counts = [one[:, t : t + 1] for one in mask]
-            made = derivative.body.evaluate(xp, [*(one[:, t] for one in kept), *counts, dy[:, t], *flows])
-            for gradient, (first, end) in zip(found, parts, strict=True):
-                gradient[:, t] = xp.concatenate(made[first:end], axis=1)
-            flows = [xp.matmul(found[-1][:, t], u.T), *made[parts[-1][1] :]]
-        return (*found, *(sum(flows[place] for place in places[state]) for state in self.initial_states(dtype)))
+            valid = [steps_mask[:, t : t + 1] for steps_mask in mask]
+            step_results = derivative.body.evaluate(
+                xp, [*(sequence[:, t] for sequence in kept), *valid, dy[:, t], *flows]
+            )
+            for gradient, (first, end) in zip(sequences, spans, strict=True):
+                gradient[:, t] = xp.concatenate(step_results[first:end], axis=1)
+            flows = [xp.matmul(sequences[-1][:, t], u.T), *step_results[spans[-1][1] :]]
+        return (
+            *sequences,
+            *(sum(flows[index] for index in flow_indices[state]) for state in self.initial_states(dtype)),
+        )
 
     def decompose(self, dy: Value, u: Value, *rest: Value) -> tuple[Value, ...]:
         (batch, steps, units), derivative = dy.shape, self.recurrence.gradient(dy.dtype)
-        (kept, mask, last), parts, places = (
-            self.split_operands(rest),
-            self.result_spans(derivative),
-            derivative.flow_indices,
-        )
+        kept, mask, last = self.split_operands(rest)
+        spans, flow_indices = self.result_spans(derivative), derivative.flow_indices
         flows = [Fill(0.0, dy.type.with_shape(batch, units))()] * (1 + len(derivative.carried))
         for state, gradient in zip(self.final_states, last, strict=True):
-            flows[places[state][0]] = gradient
-        found: dict[int, list[Value]] = {}
+            flows[flow_indices[state][0]] = gradient
+        by_step: dict[int, list[Value]] = {}
         for t in reversed(time_steps(steps, self.recurrence.reverse)):
-            counts = [Slice(1, t, t + 1)(one) for one in mask]
-            made = derivative.body.decompose(*(time_step(one, t) for one in kept), *counts, time_step(dy, t), *flows)
-            found[t] = [Concat(1)(*made[first:end]) for first, end in parts]
-            flows = [MatMul(transpose_b=True)(found[t][-1], u), *made[parts[-1][1] :]]
-        sequences = [stack_steps([found[t][k] for t in range(steps)]) for k in range(len(parts))]
+            valid = [Slice(1, t, t + 1)(steps_mask) for steps_mask in mask]
+            kept_steps = [time_step(sequence, t) for sequence in kept]
+            step_results = derivative.body.decompose(*kept_steps, *valid, time_step(dy, t), *flows)
+            by_step[t] = [Concat(1)(*step_results[first:end]) for first, end in spans]
+            flows = [MatMul(transpose_b=True)(by_step[t][-1], u), *step_results[spans[-1][1] :]]
+        sequences = [stack_steps([by_step[t][k] for t in range(steps)]) for k in range(len(spans))]
         return (
             *sequences,
-            *(reduce(add, [flows[k] for k in places[state]]) for state in self.initial_states(dy.dtype)),
+            *(reduce(add, [flows[k] for k in flow_indices[state]]) for state in self.initial_states(dy.dtype)),
         )
 
     def result_spans(self, derivative: CellGradient) -> list[tuple[int, int]]:
-        """Which results of the gradient's body make up each result of this op."""
+        """Spans of the results of the gradient's body that make up the sequences that this op returns."""
         gates, products = self.recurrence.gates, self.recurrence.products
         return [(0, gates)] if derivative.shared else [(0, gates), (gates, gates + products)]
 
@@ -358,12 +393,12 @@ def time_steps(count: int, reverse: bool) -> range:
 
 
 def _split_array(array: Array, units: int) -> list[Array]:
-    """As `split_columns`, for an array."""
+    """Split a matrix into parts of `units` columns."""
     return [array[:, start : start + units] for start in range(0, array.shape[1], units)]
 
 
 def split_columns(x: Value, units: int) -> list[Value]:
-    """Split a matrix into parts of `units` columns."""
+    """Split a matrix into parts of `units` columns, as graph values."""
     return [Slice(1, start, start + units)(x) for start in range(0, x.shape[1], units)]
 
 
@@ -373,7 +408,7 @@ def time_step(x: Value, t: int) -> Value:
 
 
 def stack_steps(xs: Sequence[Value]) -> Value:
-    """A sequence from its steps."""
+    """Stack steps (N, …) to a sequence (N, T, …)."""
     return Concat(1)(*(reshape_to(x, (x.shape[0], 1, *x.shape[1:])) for x in xs))
 
 

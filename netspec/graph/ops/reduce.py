@@ -12,16 +12,18 @@ from netspec.graph.types import DType, TensorType, broadcast_shapes
 from netspec.graph.value import Value
 
 
-def factor_along_axis(factor: Value, rank: int, axis: int, to: int, of: int) -> Value | None:
-    """A factor along one axis of a result of rank `rank`, moved to axis `to` of an operand of rank `of`.
+def factor_along_axis(factor: Value, rank: int, axis: int, operand_axis: int, operand_rank: int) -> Value | None:
+    """A factor along one axis of a result of rank `rank`, moved to an axis of an operand of rank `operand_rank`.
 
     None if the factor varies along other axes too.
     """
     shape = (1,) * (rank - len(factor.shape)) + factor.shape
     axis %= rank
-    if len(shape) != rank or any(size != 1 for place, size in enumerate(shape) if place != axis):
+    if len(shape) != rank or any(size != 1 for index, size in enumerate(shape) if index != axis):
         return None
-    return reshape_to(factor, tuple(shape[axis] if place == to % of else 1 for place in range(of)))
+    return reshape_to(
+        factor, tuple(shape[axis] if index == operand_axis % operand_rank else 1 for index in range(operand_rank))
+    )
 
 
 def normalize_axes(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
@@ -47,7 +49,9 @@ class Reduction(Op):
         if self.axes is None:
             return tuple(range(x.rank))
         self.check(
-            all(-x.rank <= axis < x.rank for axis in self.axes), f"{self.name} over an axis that is not there", got=x
+            all(-x.rank <= axis < x.rank for axis in self.axes),
+            f"{self.name} over an axis that the operand does not have",
+            got=x,
         )
         return normalize_axes(self.axes, x.rank)
 
@@ -108,15 +112,15 @@ class ReduceMean(Reduction):
 
 
 class ReduceExtremum(Reduction):
-    """Base of maximum and minimum; equal extrema share the gradient"""
+    """Base of maximum and minimum; equal extrema share the gradient."""
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         from netspec.graph.ops.elementwise import Cast, Equal
 
         (x,) = y.inputs
-        hit = Cast(x.dtype)(Equal()(x, self.broadcast_back(y, x)))
-        count = ReduceSum(self.axes, keepdims=True)(hit)
-        return (self.broadcast_back(dy, x) * hit / count,)
+        is_extremum = Cast(x.dtype)(Equal()(x, self.broadcast_back(y, x)))
+        count = ReduceSum(self.axes, keepdims=True)(is_extremum)
+        return (self.broadcast_back(dy, x) * is_extremum / count,)
 
 
 class ReduceMax(ReduceExtremum):
@@ -174,7 +178,7 @@ class ArgExtremum(NoGradient, ABC):
     last: bool = False
 
     def infer(self, x: TensorType) -> TensorType:
-        self.check(-x.rank <= self.axis < x.rank, f"{self.name} over an axis that is not there", got=x)
+        self.check(-x.rank <= self.axis < x.rank, f"{self.name} over an axis that the operand does not have", got=x)
         axis = self.axis % x.rank
         return TensorType(x.shape[:axis] + x.shape[axis + 1 :], DType.INT64)
 
@@ -218,13 +222,15 @@ class ArgMin(ArgExtremum):
 
 def _broadcast_to_onnx(g: Emitter, y: Value, x: str) -> str:
     # Size 1 keeps an axis that has its size already, such as the batch, which may be symbolic.
-    have = (1,) * (len(y.shape) - len(y.inputs[0].shape)) + y.inputs[0].shape
-    return g.node("Expand", x, g.constant([1 if a == b else b for a, b in zip(have, y.shape, strict=True)], "int64"))
+    old_shape = (1,) * (len(y.shape) - len(y.inputs[0].shape)) + y.inputs[0].shape
+    return g.node(
+        "Expand", x, g.constant([1 if a == b else b for a, b in zip(old_shape, y.shape, strict=True)], "int64")
+    )
 
 
 @dataclass(frozen=True)
 class Broadcast(Op):
-    """x broadcast to a larger shape by NumPy's rules"""
+    """x broadcast to a larger shape by NumPy's rules."""
 
     shape: tuple[int, ...]
     onnx = OnnxExpansion(_broadcast_to_onnx)
@@ -275,7 +281,9 @@ class BroadcastRows(Op):
 
     def infer(self, x: TensorType, like: TensorType) -> TensorType:
         """x: (1, …), like: (N, …) → (N, …)."""
-        self.check(x.shape[:1] == (1,) and bool(like.shape), "there are rows already, or none are wanted", got=x)
+        self.check(
+            x.shape[:1] == (1,) and bool(like.shape), "only a single row can be repeated", expected="(1, …)", got=x
+        )
         return x.with_shape(like.shape[0], *x.shape[1:])
 
     def forward(self, xp: Xp, x: Array, like: Array) -> Array:
@@ -298,7 +306,7 @@ def sum_to(x: Value, shape: tuple[int, ...]) -> Value:
 
 
 def reshape_to(x: Value, shape: tuple[int, ...]) -> Value:
-    """`x` in another shape with as many elements; `x` itself if it has that shape."""
+    """Reshape `x` to a shape with the same number of elements; returns `x` itself if it has that shape."""
     from netspec.graph.ops.shape import Reshape
 
     return x if x.shape == shape else Reshape(shape)(x)

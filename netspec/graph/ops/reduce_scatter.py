@@ -1,7 +1,7 @@
 """Bucketed reduce-scatter and all-gather of flat arrays, for sharded optimizer states (ZeRO).
 
 Each array is flattened and split at the same `bounds` on all workers. The arrays of a bucket are sent as one message;
-if they are contiguous, so is each worker's shard. Each op by itself computes its result as if the other workers added
+if they are contiguous, so is each worker's shard. Each op computes its result as if the other workers added
 nothing. Rajbhandari et al. 2020, "ZeRO", arXiv:1910.02054, section 7.1.
 """
 
@@ -30,33 +30,33 @@ class ShardedBucket(OrderedCommunication, NoGradient):
     rank: int
     """Rank of this worker."""
     contents: tuple[str, ...] = ()
-    encoding: ClassVar[str] = ""  # type: ignore[misc]  # always as they are
+    encoding: ClassVar[str] = ""  # type: ignore[misc]  # never compressed
     contiguous: ClassVar[bool] = True
     onnx = _NO_ONNX
 
     @property
     def shard_spans(self) -> list[tuple[int, int, int]]:
-        """This worker's shards: index of the array, start and stop; empty ones are left out."""
-        spans = [(number, one[self.rank], one[self.rank + 1]) for number, one in enumerate(self.bounds)]
+        """This worker's shards: index of the array, start and stop; empty shards are left out."""
+        spans = [(index, bounds[self.rank], bounds[self.rank + 1]) for index, bounds in enumerate(self.bounds)]
         return [span for span in spans if span[1] < span[2]]
 
     def _check_arrays(self, types: Sequence[TensorType]) -> list[TensorType]:
-        """The types of this worker's shards of arrays of these types; raises `ShapeMismatch` if they do not fit."""
+        """The types of this worker's shards of arrays of these types; raises `ShapeMismatch` if they do not match."""
         self.check(
             len(types) == len(self.bounds),
             "a bucket needs one array for each entry of `bounds`",
             expected=str(len(self.bounds)),
         )
-        self.check(len({kind.dtype for kind in types}) == 1, "the arrays of a bucket must have one type")
-        fit = all((one[0], one[-1]) == (0, kind.size) for one, kind in zip(self.bounds, types, strict=True))
-        self.check(fit, "bounds do not fit the arrays", got=types[0])
-        return [types[number].with_shape(stop - start) for number, start, stop in self.shard_spans]
+        self.check(len({array.dtype for array in types}) == 1, "the arrays of a bucket must have one type")
+        fit = all((bounds[0], bounds[-1]) == (0, array.size) for bounds, array in zip(self.bounds, types, strict=True))
+        self.check(fit, "bounds must span the elements of the arrays", got=types[0])
+        return [types[index].with_shape(stop - start) for index, start, stop in self.shard_spans]
 
     def _local_shards(self, arrays: Sequence[Array]) -> list[Array]:
-        return [arrays[number].reshape(-1)[start:stop] for number, start, stop in self.shard_spans]
+        return [arrays[index].reshape(-1)[start:stop] for index, start, stop in self.shard_spans]
 
     def flops(self, *types: TensorType) -> int:
-        return sum(prod(kind.shape) for kind in types[: len(self.bounds)])
+        return sum(prod(array.shape) for array in types[: len(self.bounds)])
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class JoinBucketReduceScatter(ShardedBucket):
 
 @dataclass(frozen=True)
 class BucketAllGather(ShardedBucket):
-    """Arrays assembled from the shards of all workers, written over the old arrays. Results: these, and an order token.
+    """Assemble arrays from the shards of all workers in place of the old arrays. Results: the arrays, an order token.
 
     Operands are this worker's flat shards, the old arrays, and dependencies that are not read.
     """
@@ -143,22 +143,22 @@ class BucketAllGather(ShardedBucket):
     def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
         """shards, x₁ … xₙ[, dependencies] → y₁ … yₙ, order."""
         count = len(self.shard_spans)
-        parts, wholes = types[:count], types[count : count + len(self.bounds)]
-        self.check(list(parts) == self._check_arrays(wholes), "shards do not fit the arrays", got=wholes[0])
-        return *wholes, ORDER_TOKEN
+        shards, arrays = types[:count], types[count : count + len(self.bounds)]
+        self.check(list(shards) == self._check_arrays(arrays), "shards do not match the arrays", got=arrays[0])
+        return *arrays, ORDER_TOKEN
 
     def sent_types(self, types: Sequence[TensorType]) -> Sequence[TensorType]:
         return types[len(self.shard_spans) : len(self.shard_spans) + len(self.bounds)]
 
     def inplace_operands(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
         """Each array overwrites the old one."""
-        place = len(self.shard_spans) + result
-        return inputs[place : place + 1] if result < len(self.bounds) else ()
+        index = len(self.shard_spans) + result
+        return inputs[index : index + 1] if result < len(self.bounds) else ()
 
     def forward(self, xp: Xp, *arrays: Array) -> tuple[Array, ...]:
         count = len(self.shard_spans)
-        made = [one.reshape(-1).copy() for one in arrays[count : count + len(self.bounds)]]
-        for part, (number, start, stop) in zip(arrays[:count], self.shard_spans, strict=True):
-            made[number][start:stop] = part
-        shaped = (one.reshape(old.shape) for one, old in zip(made, arrays[count:], strict=False))
+        flat = [array.reshape(-1).copy() for array in arrays[count : count + len(self.bounds)]]
+        for shard, (index, start, stop) in zip(arrays[:count], self.shard_spans, strict=True):
+            flat[index][start:stop] = shard
+        shaped = (new.reshape(old.shape) for new, old in zip(flat, arrays[count:], strict=False))
         return *shaped, xp.ones((), dtype=bool)

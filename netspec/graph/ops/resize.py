@@ -26,7 +26,7 @@ REACH = {"nearest": 1, "linear": 1, "cubic": 2}
 
 @dataclass(frozen=True)
 class Sampling:
-    """Where elements of the result look, and what they take there; the names and defaults are ONNX's."""
+    """How elements of the result are interpolated; the names and defaults are ONNX's."""
 
     mode: Mode = "nearest"
     transformation: Transformation = "half_pixel"
@@ -39,53 +39,53 @@ class Sampling:
 
 @dataclass(frozen=True)
 class AxisResize:
-    """One axis: its size in the result, the scale that places go by (None: that of the sizes), the part looked at."""
+    """The new size of one axis, its scale (None: the quotient of the sizes), and the part of the input to resample."""
 
     axis: int
     size: int
     scale: float | None = None
     part: tuple[float, float] = (0.0, 1.0)
     rounded: bool = False
-    """The size is the nearest to that of the input by the scale, not the next below."""
+    """Whether `size` is the scaled size rounded to nearest instead of down, as ONNX computes it."""
 
-    def over(self, size: int) -> float:
-        """The scale, of an input of this size."""
+    def scale_for(self, size: int) -> float:
+        """The scale for an input of this size."""
         return self.size / size if self.scale is None else self.scale
 
     def centers(self, size: int, transformation: Transformation) -> list[float]:
-        """The place in an input of this size that each element of the result looks at."""
+        """The position in an input of this size that each element of the result is sampled at."""
         first, last = self.part
-        length, found = self.size, range(self.size)
+        length, results = self.size, range(self.size)
         if transformation == "asymmetric":
-            return [i / self.scale if self.scale else i * size / self.size for i in found]
+            return [i / self.scale if self.scale else i * size / self.size for i in results]
         if transformation in ("align_corners", "tf_crop_and_resize"):
             start, end = (first, last) if transformation == "tf_crop_and_resize" else (0.0, 1.0)
             if length == 1:
                 middle = (end - start) / 2 if transformation == "tf_crop_and_resize" else 0.0
                 return [(start + middle) * (size - 1)] * self.size
-            return [i * (end - start) * (size - 1) / (length - 1) + start * (size - 1) for i in found]
+            return [i * (end - start) * (size - 1) / (length - 1) + start * (size - 1) for i in results]
         if transformation == "pytorch_half_pixel" and length == 1:
             return [0.0] * self.size
         exact = length if self.scale is None else self.scale * size
         shift = size / 2 * (1 - length / exact) if transformation == "half_pixel_symmetric" else 0.0
-        if self.scale is None:  # the quotient of whole numbers is rounded once
-            return [shift + (i + 0.5) * size / self.size - 0.5 for i in found]
-        return [shift + (i + 0.5) / self.scale - 0.5 for i in found]
+        if self.scale is None:  # the quotient of integers is rounded once
+            return [shift + (i + 0.5) * size / self.size - 0.5 for i in results]
+        return [shift + (i + 0.5) / self.scale - 0.5 for i in results]
 
 
 @dataclass(frozen=True)
-class Taps:
-    """For each element of the result, places of the input and their weights: arrays (taps, size of the result)."""
+class AxisTaps:
+    """For each element of the result, indices into the input and their weights: arrays (taps, size of the result)."""
 
-    places: Any
+    index: Any
     weights: Any
     outside: Any
-    """(size of the result) bool: it looks beyond the input, and is the extrapolation value."""
+    """(size of the result) bool: whether the position is outside the input; the element is `extrapolation_value`."""
 
 
 @cache
-def taps(sampling: Sampling, along: AxisResize, size: int) -> Taps:
-    """What an axis of this size is multiplied with."""
+def axis_taps(sampling: Sampling, along: AxisResize, size: int) -> AxisTaps:
+    """The taps that resample an axis of this size."""
     import numpy as np
 
     require_precomputable(along.size, "elements to resize to")
@@ -93,25 +93,25 @@ def taps(sampling: Sampling, along: AxisResize, size: int) -> Taps:
     crops = sampling.transformation == "tf_crop_and_resize"
     outside = (centers < 0) | (centers > size - 1) if crops else np.zeros(len(centers), bool)
     if sampling.mode == "nearest":
-        places, weights = _rounded(centers, sampling.rounding)[None], np.ones((1, len(centers)))
+        index, weights = _round(centers, sampling.rounding)[None], np.ones((1, len(centers)))
     else:
-        stretch = max(1.0, 1 / along.over(size)) if sampling.antialias else 1.0
+        stretch = max(1.0, 1 / along.scale_for(size)) if sampling.antialias else 1.0
         reach = REACH[sampling.mode] * stretch
         require_precomputable(int(2 * reach + 2) * along.size, "weights of the elements to resize")
         first = np.floor(centers - reach).astype(int) + 1
-        places = first + np.arange(int(np.ceil(2 * reach)) + 1)[:, None]
-        weights = _weights(sampling, (places - centers) / stretch)
+        index = first + np.arange(int(np.ceil(2 * reach)) + 1)[:, None]
+        weights = _weights(sampling, (index - centers) / stretch)
         if sampling.exclude_outside:
-            weights = np.where((places < 0) | (places >= size), 0.0, weights)
+            weights = np.where((index < 0) | (index >= size), 0.0, weights)
         if sampling.exclude_outside or sampling.antialias:
             total = weights.sum(axis=0)
             weights = weights / np.where(total == 0, 1.0, total)
-        counts = (weights != 0).any(axis=1)
-        places, weights = places[counts], weights[counts]
-    return Taps(np.clip(places, 0, size - 1), np.where(outside, 0.0, weights), outside)
+        is_used = (weights != 0).any(axis=1)
+        index, weights = index[is_used], weights[is_used]
+    return AxisTaps(np.clip(index, 0, size - 1), np.where(outside, 0.0, weights), outside)
 
 
-def _rounded(centers: Any, rounding: Rounding) -> Any:
+def _round(centers: Any, rounding: Rounding) -> Any:
     import numpy as np
 
     down = {"round_prefer_floor": np.ceil(centers - 0.5), "round_prefer_ceil": np.floor(centers + 0.5)}
@@ -119,7 +119,7 @@ def _rounded(centers: Any, rounding: Rounding) -> Any:
 
 
 def _weights(sampling: Sampling, distance: Any) -> Any:
-    """What an element counts by its distance from the place looked at."""
+    """The interpolation weight of an element by its distance from the sampled position."""
     import numpy as np
 
     x, a = np.abs(distance), sampling.cubic_coeff_a
@@ -132,29 +132,29 @@ def _weights(sampling: Sampling, distance: Any) -> Any:
 def _to_onnx(g: Emitter, y: Value, x: str) -> str:
     op, shape = y.op, y.inputs[0].shape
     assert isinstance(op, Resize)
-    by_axis, how, rank = {one.axis: one for one in op.axes}, op.sampling, len(shape)
+    by_axis, sampling, rank = {resize.axis: resize for resize in op.axes}, op.sampling, len(shape)
     scales = [_scale(by_axis[axis], size) if axis in by_axis else 1.0 for axis, size in enumerate(shape)]
     parts = [by_axis[axis].part if axis in by_axis else (0.0, 1.0) for axis in range(rank)]
-    crops = how.transformation == "tf_crop_and_resize"
+    crops = sampling.transformation == "tf_crop_and_resize"
     roi = g.constant([first for first, _ in parts] + [last for _, last in parts], "float32") if crops else ""
-    attributes: dict[str, Any] = {"mode": how.mode, "coordinate_transformation_mode": how.transformation}
-    if how.mode == "nearest":
-        attributes["nearest_mode"] = how.rounding
-    if how.mode == "cubic":
-        attributes["cubic_coeff_a"] = how.cubic_coeff_a
+    attributes: dict[str, Any] = {"mode": sampling.mode, "coordinate_transformation_mode": sampling.transformation}
+    if sampling.mode == "nearest":
+        attributes["nearest_mode"] = sampling.rounding
+    if sampling.mode == "cubic":
+        attributes["cubic_coeff_a"] = sampling.cubic_coeff_a
     for name in ("antialias", "exclude_outside"):
-        if getattr(how, name):
+        if getattr(sampling, name):
             attributes[name] = 1
     if crops:
-        attributes["extrapolation_value"] = how.extrapolation_value
+        attributes["extrapolation_value"] = sampling.extrapolation_value
     return g.node("Resize", x, roi, g.constant(scales, "float32"), **attributes)
 
 
 def _scale(along: AxisResize, size: int) -> float:
-    """The scale in float32, of which ONNX takes the size by cutting off what is behind the point."""
+    """A scale in float32 from which ONNX computes the size of the result, which it rounds down."""
     import numpy as np
 
-    scale = np.float32(along.over(size))
+    scale = np.float32(along.scale_for(size))
     while int(scale * np.float32(size)) < along.size:
         scale = np.nextafter(scale, np.float32(np.inf))
     return float(scale)
@@ -162,32 +162,32 @@ def _scale(along: AxisResize, size: int) -> float:
 
 @dataclass(frozen=True)
 class Resize(Op):
-    """Some axes in other sizes, by the nearest element (`nearest`) or by those around (`linear`, `cubic`)."""
+    """Resample some axes: the nearest element (`nearest`), or interpolation of its neighbors (`linear`, `cubic`)."""
 
     axes: tuple[AxisResize, ...]
     sampling: Sampling
-    onnx = OnnxExpansion(_to_onnx, lambda op: not any(one.rounded for one in op.axes))
+    onnx = OnnxExpansion(_to_onnx, lambda op: not any(resize.rounded for resize in op.axes))
 
     def infer(self, x: TensorType) -> TensorType:
-        """x: any shape that has the axes → their sizes changed."""
+        """x: any shape that has the axes → the same shape with their new sizes."""
         shape = list(x.shape)
-        for one in self.axes:
-            self.check(one.axis < x.rank, f"there is no axis {one.axis}", expected=f"{x.rank} axes", got=x)
-            shape[one.axis] = one.size
+        for resize in self.axes:
+            self.check(resize.axis < x.rank, f"there is no axis {resize.axis}", expected=f"{x.rank} axes", got=x)
+            shape[resize.axis] = resize.size
         return x.with_shape(*shape)
 
     def forward(self, xp: Xp, x: Array) -> Array:
-        for one in self.axes:
-            axis, found = one.axis, taps(self.sampling, one, x.shape[one.axis])
+        for resize in self.axes:
+            axis, taps = resize.axis, axis_taps(self.sampling, resize, x.shape[resize.axis])
             column = (-1,) + (1,) * (x.ndim - 1 - axis)
             parts = [
-                x.take(xp.asarray(places), axis=axis) * xp.asarray(weights, x.dtype).reshape(column)
-                for places, weights in zip(found.places, found.weights, strict=True)
+                x.take(xp.asarray(index), axis=axis) * xp.asarray(weights, x.dtype).reshape(column)
+                for index, weights in zip(taps.index, taps.weights, strict=True)
             ]
             x = sum(parts[1:], parts[0])
-            if found.outside.any():
+            if taps.outside.any():
                 value = x.dtype.type(self.sampling.extrapolation_value)
-                x = xp.where(xp.asarray(found.outside).reshape(column), value, x)
+                x = xp.where(xp.asarray(taps.outside).reshape(column), value, x)
         return x
 
     def vjp(self, y: Value, dy: Value) -> Grads:
@@ -197,22 +197,22 @@ class Resize(Op):
         import numpy as np
 
         rank = len(x.shape)
-        for one in self.axes:
-            found = taps(self.sampling, one, x.shape[one.axis])
-            require_precomputable(one.size * x.shape[one.axis], "weights of the elements to resize")
-            matrix = np.zeros((one.size, x.shape[one.axis]))
-            for places, weights in zip(found.places, found.weights, strict=True):
-                np.add.at(matrix, (np.arange(one.size), places), weights)
-            order = (*(axis for axis in range(rank) if axis != one.axis), one.axis)
+        for resize in self.axes:
+            taps = axis_taps(self.sampling, resize, x.shape[resize.axis])
+            require_precomputable(resize.size * x.shape[resize.axis], "weights of the elements to resize")
+            matrix = np.zeros((resize.size, x.shape[resize.axis]))
+            for index, weights in zip(taps.index, taps.weights, strict=True):
+                np.add.at(matrix, (np.arange(resize.size), index), weights)
+            order = (*(axis for axis in range(rank) if axis != resize.axis), resize.axis)
             back = tuple(order.index(axis) for axis in range(rank))
             y = MatMul(transpose_b=True)(Transpose(order)(x), cast(constant(matrix), x.dtype))
-            if found.outside.any():
-                y = Add()(y, cast(constant(found.outside * self.sampling.extrapolation_value), x.dtype))
+            if taps.outside.any():
+                y = Add()(y, cast(constant(taps.outside * self.sampling.extrapolation_value), x.dtype))
             x = Transpose(back)(y)
         return x
 
     def linear(self) -> Resize:
-        """The same without the numbers that stand where it looks beyond the input."""
+        """The op with 0 as the value outside the input, which makes it linear."""
         return replace(self, sampling=replace(self.sampling, extrapolation_value=0.0))
 
     def flops(self, x: TensorType) -> int:
@@ -230,17 +230,17 @@ class ResizeGrad(Op):
     onnx = GRADIENT
 
     def infer(self, dy: TensorType) -> TensorType:
-        """dy: as the result → as the input."""
+        """dy: type of the result → type of the input."""
         return self.x.with_dtype(dy.dtype)
 
     def forward(self, xp: Xp, dy: Array) -> Array:
-        for one in reversed(self.resize.axes):
-            axis, size = one.axis, self.x.shape[one.axis]
+        for resize in reversed(self.resize.axes):
+            axis, size = resize.axis, self.x.shape[resize.axis]
             dx = xp.zeros((size, *dy.shape[:axis], *dy.shape[axis + 1 :]), dy.dtype)
-            rows, found = xp.moveaxis(dy, axis, 0), taps(self.resize.sampling, one, size)
+            rows, taps = xp.moveaxis(dy, axis, 0), axis_taps(self.resize.sampling, resize, size)
             column = (-1,) + (1,) * (dy.ndim - 1)
-            for places, weights in zip(found.places, found.weights, strict=True):
-                xp.add.at(dx, xp.asarray(places), rows * xp.asarray(weights, dy.dtype).reshape(column))
+            for index, weights in zip(taps.index, taps.weights, strict=True):
+                xp.add.at(dx, xp.asarray(index), rows * xp.asarray(weights, dy.dtype).reshape(column))
             dy = xp.moveaxis(dx, 0, axis)
         return dy
 

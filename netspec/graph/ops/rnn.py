@@ -1,6 +1,6 @@
-"""The recurrent ops of whole sequences, by ONNX's names: LSTM, GRU and RNN.
+"""Recurrent ops on sequences, named as in ONNX: LSTM, GRU and RNN.
 
-Each is one node for export. To the compiler it is a matrix product of all inputs at once and a `Recurrence`.
+Each is exported as one node. The compiler expands it to a matrix product of all inputs and a `Recurrence`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from netspec.graph.value import Value
 Apply: TypeAlias = Callable[..., Value]
 """Applies an op to operands."""
 ONNX_ACTIVATIONS = ("Tanh", "Sigmoid", "Relu")
-"""The activations without parameters that both ONNX and this package have as ops."""
+"""The activations without parameters that are ops both here and in ONNX."""
 
 
 class Activation(Protocol):
@@ -45,7 +45,7 @@ def activate(function: Activation | None, x: Value) -> Value:
 
 
 def _onnx_activation(function: Activation | None) -> str | None:
-    """Return ONNX's name for an activation, or None if the activation is not a single op that ONNX's cells know."""
+    """ONNX's name for an activation; None if it is not a single op that ONNX's cells support."""
     x = Input("", TensorType((1,), DType.FLOAT32))()
     y = activate(function, x)
     return y.op.name if y.op.name in ONNX_ACTIVATIONS and y.inputs == (x,) else None
@@ -53,11 +53,11 @@ def _onnx_activation(function: Activation | None) -> str | None:
 
 @dataclass(frozen=True)
 class RecurrentOp(Op, ABC):
-    """Base of these ops: x, kernel, recurrent kernel and more → the output of each step, and each state in the end.
+    """Base of recurrent ops: x, kernel, recurrent kernel, … → the output of each step, and the final states.
 
-    The other operands are with `use_bias` the bias; with `dropped` what the state is multiplied with before each
-    recurrent product (N, H), for dropout; with `initial` the first states (N, H), which are 0 otherwise; with `masked`
-    which steps count (N, T): at the others the states stay as they are.
+    Further operands, in order: the bias (`use_bias`), a factor (N, H) of the state before each recurrent product
+    (`has_dropout`), the initial states (N, H), otherwise 0 (`has_initial_state`), and a mask (N, T) of the valid steps
+    (`has_mask`); the other steps change no state.
     """
 
     activation: Activation | None
@@ -70,7 +70,7 @@ class RecurrentOp(Op, ABC):
     states: ClassVar[int] = 1
 
     def split_operands(self, rest: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], Sequence[Any]]:
-        """The operands behind the kernels: bias, dropout, first states, mask; empty where there is none."""
+        """The operands after the kernels: bias, dropout factor, initial states, mask; empty if there is none."""
         ends = list(
             accumulate(
                 (self.use_bias, self.has_dropout, self.states * self.has_initial_state, self.has_mask), initial=0
@@ -85,13 +85,24 @@ class RecurrentOp(Op, ABC):
         """x: (N, T, C), kernel: (C, gates · H), recurrent kernel: (H, gates · H), … → (N, T, H), states: (N, H)."""
         units = recurrent.shape[0]
         self.check(x.rank == 3, "the input must be a sequence", expected="(batch, steps, features)", got=x)
-        wide = self.gates * units
-        self.check(recurrent.shape == (units, wide), f"the recurrent kernel is not that of {self.name}", got=recurrent)
-        self.check(kernel.shape == (x.shape[2], wide), "the kernel does not fit", expected=f"{x.shape[2]}, {wide}")
+        columns = self.gates * units
+        self.check(
+            recurrent.shape == (units, columns),
+            f"the recurrent kernel of {self.name} has another shape",
+            expected=f"{units}, {columns}",
+            got=recurrent,
+        )
+        self.check(
+            kernel.shape == (x.shape[2], columns), "the kernel has another shape", expected=f"{x.shape[2]}, {columns}"
+        )
         state = x.with_shape(x.shape[0], units)
-        own = [self.bias_shape(units)] * self.use_bias
-        own += [state.shape] * (self.has_dropout + self.states * self.has_initial_state) + [x.shape[:2]] * self.has_mask
-        self.check([one.shape for one in rest] == own, "the further operands do not fit", expected=f"{own}", got=rest)
+        shapes = [self.bias_shape(units)] * self.use_bias
+        shapes += [state.shape] * (self.has_dropout + self.states * self.has_initial_state) + [
+            x.shape[:2]
+        ] * self.has_mask
+        self.check(
+            [x.shape for x in rest] == shapes, "a further operand has another shape", expected=f"{shapes}", got=rest
+        )
         return x.with_shape(*x.shape[:2], units), *(state,) * self.states
 
     def bias_shape(self, units: int) -> tuple[int, ...]:
@@ -100,73 +111,77 @@ class RecurrentOp(Op, ABC):
 
     @abstractmethod
     def equations(self, x: Sequence[Value], r: Sequence[Value], states: Sequence[Value]) -> tuple[Value, ...]:
-        """The new states, from the gates' parts of the inputs' product and of the states', and the states before."""
+        """The new states, from the parts of x · kernel (one per gate), of h · recurrent kernel, and the old states."""
 
     def activations(self) -> list[Activation | None]:
         """The activations, in ONNX's order."""
         return [self.activation]
 
     def recurrence(self, dtype: DType) -> Recurrence:
-        """What is left when the inputs' product is taken out; dropout is one more part of it."""
-        fed, gates = self.states if self.has_dropout else 0, self.gates + self.has_dropout
+        """The op without the product of the inputs. The dropout factor is one more part of its operand z."""
+        product_state, gates = self.states if self.has_dropout else 0, self.gates + self.has_dropout
         return Recurrence(
-            _body(self, dtype), gates, self.gates, self.reverse, fed, self.has_initial_state, self.has_mask
+            _body(self, dtype), gates, self.gates, self.reverse, product_state, self.has_initial_state, self.has_mask
         )
 
     def biases(self, bias: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """That of the inputs' product, and that of the recurrent one; empty where there is none."""
+        """The biases of the product of the inputs, and of the recurrent product; each list may be empty."""
         return list(bias), []
 
     def decompose(self, *operands: Value) -> tuple[Value, ...]:
         return self.expand(Op.__call__, *operands)
 
     def simplify(self, *operands: Value) -> tuple[Value, ...]:
-        # Each op as the pass `simplify` has it. The gradient decomposes this op too: both become one computation.
+        # Simplified at once: the gradient decomposes this op too, and equal nodes become one.
         return self.expand(call_simplified, *operands)
 
     def expand(self, apply: Apply, x: Value, kernel: Value, recurrent: Value, *rest: Value) -> tuple[Value, ...]:
-        """What it decomposes into; `apply` makes the product of the inputs."""
+        """The results by simpler ops; `apply` calls those of the product of the inputs."""
         bias, dropout, initial, mask = self.split_operands(rest)
-        outer, inner = self.biases(bias)
+        input_bias, recurrent_bias = self.biases(bias)
         z = apply(MatMul(), x, kernel)
-        for one in outer:
-            z = apply(Add(), z, one)
+        for vector in input_bias:
+            z = apply(Add(), z, vector)
         if dropout:
-            wide = Broadcast((*x.shape[:2], recurrent.shape[0]))
-            z = Concat(2)(z, *(wide(reshape_to(one, (x.shape[0], 1, one.shape[1]))) for one in dropout))
-        first = [*initial, *(initial[0] * one for one in dropout if initial)]
-        y, *made = self.recurrence(x.dtype).call_multi(z, recurrent, *inner, *first, *mask)
-        return y, *made[len(made) - self.states - self.has_dropout :][: self.states]
+            repeat_steps = Broadcast((*x.shape[:2], recurrent.shape[0]))
+            z = Concat(2)(
+                z, *(repeat_steps(reshape_to(factor, (x.shape[0], 1, factor.shape[1]))) for factor in dropout)
+            )
+        states = [*initial, *(initial[0] * factor for factor in dropout if initial)]
+        y, *others = self.recurrence(x.dtype).call_multi(z, recurrent, *recurrent_bias, *states, *mask)
+        return y, *others[len(others) - self.states - self.has_dropout :][: self.states]
 
     def forward(self, xp: Xp, x: Array, kernel: Array, recurrent: Array, *rest: Array) -> tuple[Array, ...]:
         bias, dropout, initial, mask = self.split_operands(rest)
-        outer, inner = self.biases(bias)
+        input_bias, recurrent_bias = self.biases(bias)
         z = xp.matmul(x, kernel)
-        for one in outer:
-            z = z + one
-        for one in dropout:
-            z = xp.concatenate([z, xp.broadcast_to(one[:, None], (*x.shape[:2], one.shape[1]))], axis=2)
-        first = [*initial, *(initial[0] * one for one in dropout if initial)]
-        y, *made = self.recurrence(DType(str(x.dtype))).forward(xp, z, recurrent, *inner, *first, *mask)
-        return y, *made[len(made) - self.states - self.has_dropout :][: self.states]
+        for vector in input_bias:
+            z = z + vector
+        for factor in dropout:
+            z = xp.concatenate([z, xp.broadcast_to(factor[:, None], (*x.shape[:2], factor.shape[1]))], axis=2)
+        states = [*initial, *(initial[0] * factor for factor in dropout if initial)]
+        y, *others = self.recurrence(DType(str(x.dtype))).forward(xp, z, recurrent, *recurrent_bias, *states, *mask)
+        return y, *others[len(others) - self.states - self.has_dropout :][: self.states]
 
     def flops(self, x: TensorType, kernel: TensorType, recurrent: TensorType, *rest: TensorType) -> int:
-        one = x.with_shape(*x.shape[:2], recurrent.shape[0])
-        body = _body(self, x.dtype)
-        return 2 * x.shape[0] * x.shape[1] * (kernel.size + recurrent.size) + body.flops(*(one,) * body.arity)
+        sequence, body = x.with_shape(*x.shape[:2], recurrent.shape[0]), _body(self, x.dtype)
+        return 2 * x.shape[0] * x.shape[1] * (kernel.size + recurrent.size) + body.flops(*(sequence,) * body.arity)
 
 
 @cache
 def _body(cell: RecurrentOp, dtype: DType) -> Fused:
-    """The cell's equations as one elementwise op; with dropout, the state behind it is a state more."""
-    kind = TensorType((1,), dtype)
+    """The cell's equations as one elementwise op; with dropout, the state times its factor is one more state."""
+    element_type = TensorType((1,), dtype)
 
     def operands(count: int) -> list[Value]:
-        return [Input("", kind)() for _ in range(count)]
+        return [Input("", element_type)() for _ in range(count)]
 
-    x, kept, r, states = map(operands, (cell.gates, cell.has_dropout, cell.gates, cell.states))
-    new = cell.equations(x, r, states)
-    return fuse_between([*x, *kept, *r, *states, *operands(cell.has_dropout)], [*new, *(new[0] * one for one in kept)])
+    x, dropout, r, states = map(operands, (cell.gates, cell.has_dropout, cell.gates, cell.states))
+    new_states = cell.equations(x, r, states)
+    return fuse_between(
+        [*x, *dropout, *r, *states, *operands(cell.has_dropout)],
+        [*new_states, *(new_states[0] * factor for factor in dropout)],
+    )
 
 
 def _sequence_to_onnx(
@@ -176,56 +191,56 @@ def _sequence_to_onnx(
     op, units = y.op, y.shape[2]
     assert isinstance(op, RecurrentOp)
     axis = g.constant([0], "int64")
-    none = ("",) * (5 - len(operands))  # lengths, and a bias where there is none
-    made = g.node(
+    missing = ("",) * (5 - len(operands))  # lengths, and the bias if there is none
+    sequence = g.node(
         op_type,
         g.node("Transpose", operands[0], perm=[1, 0, 2]),
         *operands[1:],
-        *((*none, *(g.node("Unsqueeze", one, axis) for one in initial)) if initial else ()),
+        *((*missing, *(g.node("Unsqueeze", state, axis) for state in initial)) if initial else ()),
         outputs=1 + op.states,
         hidden_size=units,
         direction="reverse" if op.reverse else "forward",
         activations=[_onnx_activation(function) for function in op.activations()],
         **({"linear_before_reset": 1} if isinstance(op, GRU) and op.reset_after else {}),
     )
-    steps_first = g.node("Squeeze", made, g.constant([1], "int64"))
-    states = (g.node("Squeeze", f"{made}:{k}", axis) for k in range(1, 1 + op.states))
+    steps_first = g.node("Squeeze", sequence, g.constant([1], "int64"))
+    states = (g.node("Squeeze", f"{sequence}:{k}", axis) for k in range(1, 1 + op.states))
     return g.node("Transpose", steps_first, perm=[1, 0, 2]), *states
 
 
 def _weights_to_onnx(g: Emitter, cell: RecurrentOp, name: str, units: int, order: Sequence[int]) -> str:
-    """A kernel (in, gates · H) as ONNX has it: (1, gates · H, in), its gates in another order."""
-    turned = g.node("Transpose", name, perm=[1, 0])
+    """A kernel (in, gates · H) in ONNX's form (1, gates · H, in), with the gates in ONNX's order."""
+    transposed = g.node("Transpose", name, perm=[1, 0])
     if list(order) != sorted(order):
-        by_gate = g.node("Reshape", turned, g.constant([len(order), units, -1], "int64"))
+        by_gate = g.node("Reshape", transposed, g.constant([len(order), units, -1], "int64"))
         sorted_ = g.node("Gather", by_gate, g.constant(list(order), "int64"), axis=0)
         return g.node("Reshape", sorted_, g.constant([1, len(order) * units, -1], "int64"))
-    return g.node("Unsqueeze", turned, g.constant([0], "int64"))
+    return g.node("Unsqueeze", transposed, g.constant([0], "int64"))
 
 
 def _writer(op_type: str, order: Sequence[int]) -> OnnxExpansion:
-    """The ONNX form of a cell whose gates there are those numbers of ours."""
+    """The ONNX form of a cell; `order` holds the index of our gate for each of ONNX's gates."""
 
     def write(g: Emitter, y: Value, x: str, kernel: str, recurrent: str, *rest: str) -> tuple[str, ...]:
         op, units, gates = y.op, y.shape[2], len(order)
         assert isinstance(op, RecurrentOp)
         bias, _, initial, _ = op.split_operands(rest)
-        weights = [_weights_to_onnx(g, op, one, units, order) for one in (kernel, recurrent)]
-        for one in bias:  # one for the inputs' product, one for the recurrent product
+        weights = [_weights_to_onnx(g, op, name, units, order) for name in (kernel, recurrent)]
+        for bias_name in bias:  # one for the inputs' product, one for the recurrent product
             if y.inputs[3].shape == (gates * units,):
-                by_gate = g.node("Reshape", one, g.constant([gates, units], "int64"))
+                by_gate = g.node("Reshape", bias_name, g.constant([gates, units], "int64"))
                 sorted_ = g.node("Gather", by_gate, g.constant(list(order), "int64"), axis=0)
                 flat = g.node("Reshape", sorted_, g.constant([1, gates * units], "int64"))
                 zeros = g.constant([[0.0] * gates * units], str(y.dtype))
                 weights.append(g.node("Concat", flat, zeros, axis=1))
             else:
-                weights.append(g.node("Reshape", one, g.constant([1, 2 * gates * units], "int64")))
+                weights.append(g.node("Reshape", bias_name, g.constant([1, 2 * gates * units], "int64")))
         return _sequence_to_onnx(g, y, op_type, [x, *weights], initial)
 
-    def takes(op: RecurrentOp) -> bool:
+    def accepts(op: RecurrentOp) -> bool:
         return not (op.has_dropout or op.has_mask) and None not in map(_onnx_activation, op.activations())
 
-    return OnnxExpansion(write, takes)
+    return OnnxExpansion(write, accepts)
 
 
 class RNN(RecurrentOp):
@@ -240,16 +255,16 @@ class RNN(RecurrentOp):
 
 @dataclass(frozen=True)
 class GatedRecurrentOp(RecurrentOp):
-    """Base of cells whose gates have an activation of their own."""
+    """Base of cells whose gates have a separate activation."""
 
     recurrent_activation: Activation | None = field(kw_only=True)
 
     def activations(self) -> list[Activation | None]:
-        """In ONNX's order."""
+        """The activations, in ONNX's order."""
         return [self.recurrent_activation, self.activation]
 
     def gate(self, x: Value) -> Value:
-        """The recurrent activation."""
+        """Apply the recurrent activation to x."""
         return activate(self.recurrent_activation, x)
 
 
@@ -267,7 +282,7 @@ class LSTM(GatedRecurrentOp):
         return [self.recurrent_activation, self.activation, self.activation]
 
     def equations(self, x: Sequence[Value], r: Sequence[Value], states: Sequence[Value]) -> tuple[Value, ...]:
-        i, f, g, o = (one + other for one, other in zip(x, r, strict=True))
+        i, f, g, o = (input_part + recurrent_part for input_part, recurrent_part in zip(x, r, strict=True))
         c = self.gate(f) * states[1] + self.gate(i) * activate(self.activation, g)
         return self.gate(o) * activate(self.activation, c), c
 
@@ -289,7 +304,7 @@ class GRU(GatedRecurrentOp):
     def biases(self, bias: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         if not self.reset_after:
             return list(bias), []
-        rows = [[_row(one, k) for one in bias] for k in range(2)]
+        rows = [[_row(matrix, k) for matrix in bias] for k in range(2)]
         return rows[0], rows[1]
 
     def equations(self, x: Sequence[Value], r: Sequence[Value], states: Sequence[Value]) -> tuple[Value, ...]:
@@ -299,34 +314,34 @@ class GRU(GatedRecurrentOp):
 
     @staticmethod
     def interpolate(update: Any, h: Any, candidate: Any) -> Any:
-        """u · h + (1 - u) · g, so written that its gradient needs nothing else."""
+        """u · h + (1 - u) · g, in a form whose gradient needs no other value."""
         return update * h + candidate - update * candidate
 
     def expand(self, apply: Apply, x: Value, kernel: Value, recurrent: Value, *rest: Value) -> tuple[Value, ...]:
         if self.reset_after:
             return super().expand(apply, x, kernel, recurrent, *rest)
-        # Step by step: there are two products in each, with elementwise ops between them.
+        # Step by step: each step has two products with elementwise ops between them.
         bias, dropout, initial, mask = self.split_operands(rest)
         units = recurrent.shape[0]
         z = apply(MatMul(), x, kernel)
-        for one in bias:
-            z = apply(Add(), z, one)
+        for vector in bias:
+            z = apply(Add(), z, vector)
         gates, candidates = Slice(1, 0, 2 * units)(recurrent), Slice(1, 2 * units, 3 * units)(recurrent)
-        (h,), found = initial or [Fill(0.0, x.type.with_shape(1, units))()], {}
+        (h,), by_step = initial or [Fill(0.0, x.type.with_shape(1, units))()], {}
         for t in time_steps(x.shape[1], self.reverse):
             parts = split_columns(time_step(z, t), units)
-            fed = h
-            for one in dropout:
-                fed = fed * one
+            dropped = h
+            for factor in dropout:
+                dropped = dropped * factor
             update, reset = (
-                self.gate(a + b) for a, b in zip(parts, split_columns(MatMul()(fed, gates), units), strict=False)
+                self.gate(a + b) for a, b in zip(parts, split_columns(MatMul()(dropped, gates), units), strict=False)
             )
-            candidate = activate(self.activation, parts[2] + MatMul()(reset * fed, candidates))
+            candidate = activate(self.activation, parts[2] + MatMul()(reset * dropped, candidates))
             new = self.interpolate(update, h, candidate)
-            for one in mask:
-                new = Where()(Slice(1, t, t + 1)(one), new, h)
-            h = found[t] = new
-        return stack_steps([found[t] for t in range(x.shape[1])]), h
+            for valid in mask:
+                new = Where()(Slice(1, t, t + 1)(valid), new, h)
+            h = by_step[t] = new
+        return stack_steps([by_step[t] for t in range(x.shape[1])]), h
 
     def forward(self, xp: Xp, x: Array, kernel: Array, recurrent: Array, *rest: Array) -> tuple[Array, ...]:
         if self.reset_after:
@@ -334,35 +349,35 @@ class GRU(GatedRecurrentOp):
         bias, dropout, initial, mask = self.split_operands(rest)
         units, dtype = recurrent.shape[0], DType(str(x.dtype))
         z = xp.matmul(x, kernel)
-        for one in bias:
-            z = z + one
-        gate, candidate = _function(self.recurrent_activation, dtype), _function(self.activation, dtype)
+        for vector in bias:
+            z = z + vector
+        gate, candidate = _activation_op(self.recurrent_activation, dtype), _activation_op(self.activation, dtype)
         h, y = xp.zeros((x.shape[0], units), x.dtype), xp.empty((*x.shape[:2], units), x.dtype)
-        for one in initial:
-            h = one
+        for state in initial:
+            h = state
         for t in time_steps(x.shape[1], self.reverse):
-            fed = h
-            for one in dropout:
-                fed = fed * one
-            (gates,) = gate.evaluate(xp, [z[:, t, : 2 * units] + xp.matmul(fed, recurrent[:, : 2 * units])])
-            product = xp.matmul(gates[:, units:] * fed, recurrent[:, 2 * units :])
-            (made,) = candidate.evaluate(xp, [z[:, t, 2 * units :] + product])
-            new = self.interpolate(gates[:, :units], h, made)
-            for one in mask:
-                new = xp.where(one[:, t : t + 1], new, h)
+            dropped = h
+            for factor in dropout:
+                dropped = dropped * factor
+            (gates,) = gate.evaluate(xp, [z[:, t, : 2 * units] + xp.matmul(dropped, recurrent[:, : 2 * units])])
+            product = xp.matmul(gates[:, units:] * dropped, recurrent[:, 2 * units :])
+            (new_candidate,) = candidate.evaluate(xp, [z[:, t, 2 * units :] + product])
+            new = self.interpolate(gates[:, :units], h, new_candidate)
+            for valid in mask:
+                new = xp.where(valid[:, t : t + 1], new, h)
             y[:, t] = h = new
         return y, h
 
 
 @cache
-def _function(activation: Activation | None, dtype: DType) -> Fused:
+def _activation_op(activation: Activation | None, dtype: DType) -> Fused:
     """An activation as an op."""
     x = Input("", TensorType((1,), dtype))()
     return fuse_between([x], [activate(activation, x)])
 
 
-def _row(matrix: Any, number: int) -> Any:
-    """A row of a matrix, of an array or of a value."""
+def _row(matrix: Any, index: int) -> Any:
+    """A row of a matrix, which is an array or a value."""
     if isinstance(matrix, Value):
-        return reshape_to(Slice(0, number, number + 1)(matrix), matrix.shape[1:])
-    return matrix[number]
+        return reshape_to(Slice(0, index, index + 1)(matrix), matrix.shape[1:])
+    return matrix[index]

@@ -1,4 +1,7 @@
-"""Pooling of regions of interest: maxima of pixels, and of interpolated elements, in each cell of a region."""
+"""Pooling of regions of interest (RoI): maxima of pixels or of weighted elements in each cell of a region.
+
+Each region is divided into a grid of cells, each of which gives one element of the result.
+"""
 
 from __future__ import annotations
 
@@ -30,95 +33,96 @@ from netspec.graph.ops.unary import Abs, Sign
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Value, require_listable, require_precomputable
 
-NEAR = 6
-"""Places that may be less than one away from an element: they are more than ½ apart, or there is only one."""
+MAX_NEARBY_SAMPLES = 6
+"""Sampling positions that may be less than 1 away from an element: they are more than ½ apart, or there is only one."""
 
 
-def sides(rois: Value, spatial_scale: float, aligned: bool) -> list[tuple[Value, Value]]:
-    """Begin and length (N, R) of parts (N, R, 4) along the rows and along the columns, counted in elements."""
+def region_sides(rois: Value, spatial_scale: float, aligned: bool) -> list[tuple[Value, Value]]:
+    """Begin and length (N, R) of regions (N, R, 4) along the rows, and along the columns, in elements."""
     rois = rois * spatial_scale
     rois = rois - 0.5 if aligned else rois
-    made = []
+    by_axis = []
     for axis in range(2):
         begin, end = column(rois, 1 - axis), column(rois, 3 - axis)
-        made.append((begin, end - begin if aligned else call_elementwise(Maximum(), end - begin, 1.0)))
-    return made
+        by_axis.append((begin, end - begin if aligned else call_elementwise(Maximum(), end - begin, 1.0)))
+    return by_axis
 
 
-def counts(at: Value, size: int) -> Value:
-    """1 where a place is not further than one beyond the border, and 0 elsewhere."""
-    return zero_outside(at * 0.0 + 1.0, at, -1, size)
+def near_image(positions: Value, size: int) -> Value:
+    """1 for positions at most 1 beyond the border of an axis, else 0."""
+    return zero_outside(positions * 0.0 + 1.0, positions, -1, size)
 
 
 @dataclass(frozen=True)
 class AxisWeights:
-    """Along an axis, where cells have as many places as elements: all that may be near each element, or counted.
+    """Weights of the elements of an axis in each cell, with as many sampling positions per cell as it has elements.
 
-    A cell of length s has ⌈s⌉ places, evenly spread. Of those that may be near an element the first is computed, so
-    that it does not matter how many there are.
+    A cell of length s has ⌈s⌉ evenly spaced sampling positions. Only those that may be less than 1 away from an element
+    are computed, so the number of positions does not matter.
     """
 
     count: Value
-    """How many there are (N, R, 1, 1, 1)."""
-    at: Value
-    """Where those are that may be near (N, R, cells, size, `NEAR`), as far as there are."""
-    counted: Value
-    """Which of them there are, and count: 1 or 0."""
+    """Number of sampling positions of a cell: (N, R, 1, 1, 1)."""
+    positions: Value
+    """The positions that may be near each element: (N, R, cells, size, `MAX_NEARBY_SAMPLES`)."""
+    is_sampled: Value
+    """1 for positions that exist and are sampled, 0 for others."""
     weight: Value
-    """What the element counts at each."""
+    """Interpolation weight of the element at each position."""
     ends: tuple[Value, Value]
-    """The first and the last place of each cell (N, R, cells, 1, 1)."""
+    """The first and the last position of each cell: (N, R, cells, 1, 1)."""
 
     @classmethod
     def of(cls, begin: Value, length: Value, cells: int, size: int) -> AxisWeights:
-        """Of parts whose begin and length (N, R) are given."""
+        """Compute the weights for regions given by their begin and length (N, R)."""
         import numpy as np
 
-        for places in (cells, size):
-            require_listable(places, "elements along axis -1")
+        for elements in (cells, size):
+            require_listable(elements, "elements along axis -1")
         dtype = str(begin.dtype)
 
-        def along(number: int, axis: int) -> Value:
+        def arange(count: int, axis: int) -> Value:
             shape = [1] * 5
-            shape[axis] = number
-            return constant(np.arange(number, dtype=dtype).reshape(shape))
+            shape[axis] = count
+            return constant(np.arange(count, dtype=dtype).reshape(shape))
 
-        begin, cell = (reshape_to(one, (*one.shape, 1, 1, 1)) for one in (begin, length * (1 / cells)))
+        begin, cell = (reshape_to(x, (*x.shape, 1, 1, 1)) for x in (begin, length * (1 / cells)))
         count = call_elementwise(Maximum(), Ceil()(cell), 0.0)
-        there = call_elementwise(GreaterOrEqual(), count, 1.0)
-        apart = call_elementwise(Where(), there, cell / call_elementwise(Maximum(), count, 1.0), 1.0)
-        begin, element = begin + cell * along(cells, 2) + apart * 0.5, along(size, 3)
-        first = Floor()((element - 1.0 - begin) / apart)
+        has_samples = call_elementwise(GreaterOrEqual(), count, 1.0)
+        spacing = call_elementwise(Where(), has_samples, cell / call_elementwise(Maximum(), count, 1.0), 1.0)
+        begin, element = begin + cell * arange(cells, 2) + spacing * 0.5, arange(size, 3)
+        first = Floor()((element - 1.0 - begin) / spacing)
         first = call_elementwise(Maximum(), call_elementwise(Minimum(), first, count - 1.0), 0.0)
-        number = first + along(NEAR, 4)
-        at = begin + number * apart
-        near = call_elementwise(Maximum(), 1.0 - Abs()(clip(at, 0, size - 1) - element), 0.0)
-        counted = counts(at, size) * cast(call_elementwise(GreaterOrEqual(), count - 1.0, number), begin.dtype)
-        return cls(count, at, counted, near * counted, (begin, begin + (count - 1.0) * apart))
+        index = first + arange(MAX_NEARBY_SAMPLES, 4)
+        positions = begin + index * spacing
+        nearness = call_elementwise(Maximum(), 1.0 - Abs()(clip(positions, 0, size - 1) - element), 0.0)
+        exists = cast(call_elementwise(GreaterOrEqual(), count - 1.0, index), begin.dtype)
+        is_sampled = near_image(positions, size) * exists
+        return cls(count, positions, is_sampled, nearness * is_sampled, (begin, begin + (count - 1.0) * spacing))
 
 
 CORNER_LIMIT = 2**24
-"""Corners beyond this are as far outside as can be."""
+"""Corners are clipped to this distance, which is outside of any image."""
 CHUNK_ELEMENTS = 2**22
-"""Numbers that are compared at a time, so that large images need no more memory."""
+"""Elements that are compared at a time, which limits the scratch memory for large images."""
 
 
 @dataclass(frozen=True)
 class RoiCells(Op):
-    """Base of ops that cut parts of images into cells, of which each gives one number."""
+    """Base of ops that divide regions of images into cells and reduce each cell to one element."""
 
     height: int
     width: int
     spatial_scale: float
 
     def infer(self, x: TensorType, rois: TensorType, images: TensorType) -> ResultTypes:
-        """The type of one number for each cell."""
-        return self.of_cells(x, rois, images)
-
-    def of_cells(self, x: TensorType, rois: TensorType, images: TensorType) -> TensorType:
         """x: (N, images, C, H, W), rois: (N, R, 4), images: (N, R) → (N, R, C, height, width)."""
+        return self.cells_type(x, rois, images)
+
+    def cells_type(self, x: TensorType, rois: TensorType, images: TensorType) -> TensorType:
+        """The type of one element for each cell of each region; raises `ShapeMismatch` if the operands do not match."""
         fits = x.rank == 5 and rois.shape == (x.shape[0], *rois.shape[1:2], 4) and images.shape == rois.shape[:2]
-        self.check(fits, "the operands are not images and parts of them", got=f"{x}, {rois}, {images}")
+        self.check(fits, "the operands are not images, regions and image indices", got=f"{x}, {rois}, {images}")
         return x.with_shape(*images.shape, x.shape[2], self.height, self.width)
 
     def flops(self, x: TensorType, rois: TensorType, images: TensorType) -> int:
@@ -126,368 +130,394 @@ class RoiCells(Op):
 
 
 @dataclass(frozen=True)
-class _Near:
-    """Along an axis the elements around all places of each cell of a part: arrays (cells, elements)."""
+class _AxisSamples:
+    """The elements of an axis around the sampling positions of each cell of a region: arrays (cells, elements)."""
 
     element: Array
     weight: Array
     share: Array
-    """Where the place is in the part, which goes from 0 to 1."""
-    there: Array
-    """Whether there is one: what is beyond the border, or behind the last one, is a 0."""
+    """Position in the region, from 0 at its begin to 1 at its end."""
+    exists: Array
+    """Whether there is such an element; beyond the border, or after the last element, it is 0."""
 
     @classmethod
-    def of(cls, xp: Xp, begin: Array, length: Array, cells: int, size: int) -> _Near | None:
-        """Of a part from `begin`, as ONNX's RoiAlign has them; None where it has no places.
+    def of(cls, xp: Xp, begin: Array, length: Array, cells: int, size: int) -> _AxisSamples | None:
+        """Sample a region as ONNX's RoiAlign does; None if a cell has no sampling positions.
 
-        They are more than ½ apart, or there is only one: more than about 2 · size are beyond the border, and of those
-        it does not matter how many there are.
+        Positions are more than ½ apart, or there is only one. So all but about 2 · size are beyond the border, where
+        their number does not matter.
         """
         cell = length / cells
         count = int(xp.ceil(cell))
         if count < 1:
             return None
-        kept = min(count, 2 * size + 8)
+        sampled = min(count, 2 * size + 8)
         begin = begin + xp.arange(cells, dtype=length.dtype).reshape(-1, 1) * cell
-        number = xp.floor((-1 - begin) / (cell / count) - 0.5).clip(0, count - kept)
-        number = number + xp.arange(kept, dtype=length.dtype) + 0.5
-        at = begin + number * cell / count
-        share = (xp.arange(cells).reshape(-1, 1) + number / count) / cells
-        low = xp.floor(at.clip(0, size - 1)).astype("int64")
-        beside, counts = at.clip(0, size - 1) - low, (at >= -1) & (at <= size)
-        there = xp.concatenate([counts, counts & (low < size - 1)], axis=1)
+        index = xp.floor((-1 - begin) / (cell / count) - 0.5).clip(0, count - sampled)
+        index = index + xp.arange(sampled, dtype=length.dtype) + 0.5
+        positions = begin + index * cell / count
+        share = (xp.arange(cells).reshape(-1, 1) + index / count) / cells
+        low = xp.floor(positions.clip(0, size - 1)).astype("int64")
+        fraction, inside = positions.clip(0, size - 1) - low, (positions >= -1) & (positions <= size)
+        exists = xp.concatenate([inside, inside & (low < size - 1)], axis=1)
         element = xp.concatenate([low, low + 1], axis=1)
-        weight = xp.concatenate([1 - beside, beside], axis=1)
-        return cls(element * there, weight * there, xp.concatenate([share, share], axis=1), there)
+        weight = xp.concatenate([1 - fraction, fraction], axis=1)
+        return cls(element * exists, weight * exists, xp.concatenate([share, share], axis=1), exists)
 
 
 @dataclass(frozen=True)
-class _Greatest:
-    """Of each channel and each cell (C, height, width) the greatest weighted element, and where it is."""
+class _CellMaxima:
+    """The largest weighted element of each cell in each channel, and its position: arrays (C, height, width)."""
 
-    found: Array
-    number: Array
-    """Its place in the image, in its channel; -1 where it is the 0 beyond the border."""
-    down: Array
-    """Where the place is in the part, which goes from 0 to 1."""
-    along: Array
-
-    @classmethod
-    def of(cls, xp: Xp, x: Array, down: _Near, along: _Near) -> _Greatest:
-        """x: (C, H, W). No weight is negative: what is the greatest of its row, or is the least, stays so of all."""
-        first, end = int(down.element.min()), int(down.element.max()) + 1
-        step = max(1, CHUNK_ELEMENTS // ((end - first) * along.element.shape[1]))
-        parts = [cls._of_some(xp, x[k : k + step], first, end, down, along) for k in range(0, len(x), step)]
-        names = ("found", "number", "down", "along")
-        return cls(*(xp.concatenate([getattr(one, name) for one in parts]) for name in names))
+    maximum: Array
+    index: Array
+    """Index of the element in its channel of the image; -1 for the 0 beyond the border."""
+    row_share: Array
+    """Vertical position in the region, from 0 at its top to 1 at its bottom."""
+    column_share: Array
+    """Horizontal position in the region, from 0 to 1."""
 
     @classmethod
-    def _of_some(cls, xp: Xp, x: Array, first: int, end: int, down: _Near, along: _Near) -> _Greatest:
-        """Of some channels: within the rows from `first`, and then of these."""
-        rows, chosen = [], []
-        for element, weight in zip(along.element, along.weight, strict=True):
+    def of(cls, xp: Xp, x: Array, rows: _AxisSamples, columns: _AxisSamples) -> _CellMaxima:
+        """Find the maxima of an image x: (C, H, W), some channels at a time."""
+        first, end = int(rows.element.min()), int(rows.element.max()) + 1
+        step = max(1, CHUNK_ELEMENTS // ((end - first) * columns.element.shape[1]))
+        chunks = [cls._of_channels(xp, x[k : k + step], first, end, rows, columns) for k in range(0, len(x), step)]
+        names = ("maximum", "index", "row_share", "column_share")
+        return cls(*(xp.concatenate([getattr(chunk, name) for chunk in chunks]) for name in names))
+
+    @classmethod
+    def _of_channels(
+        cls, xp: Xp, x: Array, first: int, end: int, rows: _AxisSamples, columns: _AxisSamples
+    ) -> _CellMaxima:
+        """The maxima of some channels: first along each row from `first` to `end`, then across these rows.
+
+        No weight is negative, so the maximum over a cell is among the maxima of its rows.
+        """
+        row_maxima, row_indices = [], []
+        for element, weight in zip(columns.element, columns.weight, strict=True):
             weighted = x[:, first:end, element] * weight
-            chosen.append(weighted.argmax(axis=2))
-            rows.append(weighted.max(axis=2))
-        inner, of_row = xp.stack(rows, axis=2), xp.stack(chosen, axis=2)
-        channel, cell = xp.arange(len(x)).reshape(-1, 1), xp.arange(len(rows))
-        made: list[tuple[Array, ...]] = []
-        for element, weight, share, there in zip(down.element, down.weight, down.share, down.there, strict=True):
-            weighted = inner[:, element - first] * weight.reshape(-1, 1)
+            row_indices.append(weighted.argmax(axis=2))
+            row_maxima.append(weighted.max(axis=2))
+        row_maximum, row_index = xp.stack(row_maxima, axis=2), xp.stack(row_indices, axis=2)
+        channel, cell = xp.arange(len(x)).reshape(-1, 1), xp.arange(len(row_maxima))
+        by_cell_row: list[tuple[Array, ...]] = []
+        for element, weight, share, exists in zip(rows.element, rows.weight, rows.share, rows.exists, strict=True):
+            weighted = row_maximum[:, element - first] * weight.reshape(-1, 1)
             k = weighted.argmax(axis=1)
-            j = of_row[channel, element[k] - first, cell]
-            number = element[k] * x.shape[2] + along.element[cell, j]
-            number = xp.where(there[k] & along.there[cell, j], number, -1)
-            made.append((weighted.max(axis=1), number, share[k], along.share[cell, j]))
-        return cls(*(xp.stack(one, axis=1) for one in zip(*made, strict=True)))
+            j = row_index[channel, element[k] - first, cell]
+            index = element[k] * x.shape[2] + columns.element[cell, j]
+            index = xp.where(exists[k] & columns.exists[cell, j], index, -1)
+            by_cell_row.append((weighted.max(axis=1), index, share[k], columns.share[cell, j]))
+        return cls(*(xp.stack(arrays, axis=1) for arrays in zip(*by_cell_row, strict=True)))
 
 
 @dataclass(frozen=True)
 class RoiAlignMaxBase(RoiCells):
-    """Base of the two ops here: cells of any size, with ⌈size⌉ places along each side."""
+    """Base of the RoiAlign ops with mode `max`: cells of any size, with ⌈size⌉ sampling positions along each side."""
 
     aligned: bool
 
-    def each(self, xp: Xp, x: Array, rois: Array, images: Array) -> Iterator[tuple[tuple[int, int], _Greatest]]:
-        """The parts that have places: the number of the sample and of the part in it, and what is found."""
-        kind = rois.dtype.type
-        scaled = xp.nan_to_num((rois * kind(self.spatial_scale)).clip(-CORNER_LIMIT, CORNER_LIMIT))
+    def region_maxima(
+        self, xp: Xp, x: Array, rois: Array, images: Array
+    ) -> Iterator[tuple[tuple[int, int], _CellMaxima]]:
+        """Yield ((sample, region), maxima) for each region that has sampling positions."""
+        dtype = rois.dtype.type
+        scaled = xp.nan_to_num((rois * dtype(self.spatial_scale)).clip(-CORNER_LIMIT, CORNER_LIMIT))
         begin, end = scaled[..., :2], scaled[..., 2:]
-        begin, length = (begin - kind(0.5), end - begin) if self.aligned else (begin, xp.maximum(end - begin, kind(1)))
-        for sample, part in zip(*map(xp.ravel, xp.indices(images.shape)), strict=True):
-            at = int(sample), int(part)
-            down = _Near.of(xp, begin[at][1], length[at][1], self.height, x.shape[3])
-            along = _Near.of(xp, begin[at][0], length[at][0], self.width, x.shape[4])
-            if down is not None and along is not None:
-                yield at, _Greatest.of(xp, x[at[0], int(images[at])], down, along)
+        begin, length = (
+            (begin - dtype(0.5), end - begin) if self.aligned else (begin, xp.maximum(end - begin, dtype(1)))
+        )
+        for sample, region in zip(*map(xp.ravel, xp.indices(images.shape)), strict=True):
+            index = int(sample), int(region)
+            rows = _AxisSamples.of(xp, begin[index][1], length[index][1], self.height, x.shape[3])
+            columns = _AxisSamples.of(xp, begin[index][0], length[index][0], self.width, x.shape[4])
+            if rows is not None and columns is not None:
+                yield index, _CellMaxima.of(xp, x[index[0], int(images[index])], rows, columns)
 
 
 class RoiAlignMaxIndices(RoiAlignMaxBase, NoGradient):
-    """Index in its image of each element of `RoiAlignMax` (-1: it is 0), and its position in the region, 0 to 1."""
+    """The index in its image of each element of `RoiAlignMax` (-1: it is 0), and its position in the region, 0 to 1."""
 
     onnx = NoOnnxForm("only training graphs have it")
 
     def infer(self, x: TensorType, rois: TensorType, images: TensorType) -> ResultTypes:
-        made = self.of_cells(x, rois, images)
-        return made.with_dtype(DType.INT64), made, made
+        y = self.cells_type(x, rois, images)
+        return y.with_dtype(DType.INT64), y, y
 
     def forward(self, xp: Xp, x: Array, rois: Array, images: Array) -> tuple[Array, ...]:
         shape = (*images.shape, x.shape[2], self.height, self.width)
-        number, down, along = xp.full(shape, -1, "int64"), xp.zeros(shape, x.dtype), xp.zeros(shape, x.dtype)
-        for at, one in self.each(xp, x, rois, images):
-            number[at], down[at], along[at] = one.number, one.down, one.along
-        return number, down, along
+        index = xp.full(shape, -1, "int64")
+        row_share, column_share = xp.zeros(shape, x.dtype), xp.zeros(shape, x.dtype)
+        for region, maxima in self.region_maxima(xp, x, rois, images):
+            index[region] = maxima.index
+            row_share[region], column_share[region] = maxima.row_share, maxima.column_share
+        return index, row_share, column_share
 
 
 def _to_onnx(g: Emitter, y: Value, x: str, rois: str, images: str) -> str:
-    """ONNX's takes parts of any of all images: those of a sample come one after the other."""
-    op, (image, _, numbers) = y.op, y.inputs
+    """ONNX's RoiAlign has one axis of images: those of a sample become consecutive images."""
+    op, (image, _, image_indices) = y.op, y.inputs
     assert isinstance(op, RoiAlignMax)
-    several, *sizes = image.shape[1:]
+    images_per_sample, *sizes = image.shape[1:]
     samples = g.node("Gather", g.node("Shape", images), g.constant(0, "int64"), axis=0)
     first = g.node("Range", g.constant(0, "int64"), samples, g.constant(1, "int64"))
-    first = g.node("Mul", g.node("Reshape", first, g.constant([-1, 1], "int64")), g.constant(several, "int64"))
-    number = g.node("Reshape", g.node("Add", images, first), g.constant([-1], "int64"))
-    if op.aligned:  # of parts that are turned around it has a negative number of places, and fails
+    first = g.node(
+        "Mul", g.node("Reshape", first, g.constant([-1, 1], "int64")), g.constant(images_per_sample, "int64")
+    )
+    flat_index = g.node("Reshape", g.node("Add", images, first), g.constant([-1], "int64"))
+    if op.aligned:  # ONNX Runtime fails for regions whose end precedes their begin
         begin, end = (
             g.node("Slice", rois, g.constant([k], "int64"), g.constant([k + 2], "int64"), g.constant([-1], "int64"))
             for k in (0, 2)
         )
         rois = g.node("Concat", begin, g.node("Max", begin, end), axis=-1)
-    made = g.node(
+    cells = g.node(
         "RoiAlign",
         g.node("Reshape", x, g.constant([-1, *sizes], "int64")),
         g.node("Reshape", rois, g.constant([-1, 4], "int64")),
-        number,
+        flat_index,
         coordinate_transformation_mode="half_pixel" if op.aligned else "output_half_pixel",
         mode="max", output_height=op.height, output_width=op.width, sampling_ratio=0, spatial_scale=op.spatial_scale,
     )  # fmt: skip
-    return g.node("Reshape", made, g.constant([-1, numbers.shape[1], sizes[0], op.height, op.width], "int64"))
+    return g.node("Reshape", cells, g.constant([-1, image_indices.shape[1], sizes[0], op.height, op.width], "int64"))
 
 
 class RoiAlignMax(RoiAlignMaxBase):
-    """Of each cell of each part the greatest weighted element around its places; 0 of parts that have none.
+    """The largest weighted element around the sampling positions of each cell; 0 for regions that have none.
 
-    As ONNX's RoiAlign has it with the mode `max` and as many places as pixels: one of the four elements around a place
-    times its weight, not what is between them. https://onnx.ai/onnx/operators/onnx__RoiAlign.html
+    This is ONNX's RoiAlign with the mode `max` and `sampling_ratio` 0: the maximum is over each of the four elements
+    around a position times its weight, not over interpolated elements. https://onnx.ai/onnx/operators/onnx__RoiAlign.html
     """
 
     onnx = OnnxExpansion(_to_onnx)
 
     def forward(self, xp: Xp, x: Array, rois: Array, images: Array) -> Array:
-        made = xp.zeros((*images.shape, x.shape[2], self.height, self.width), x.dtype)
-        for at, one in self.each(xp, x, rois, images):
-            made[at] = one.found
-        return made
+        y = xp.zeros((*images.shape, x.shape[2], self.height, self.width), x.dtype)
+        for region, maxima in self.region_maxima(xp, x, rois, images):
+            y[region] = maxima.maximum
+        return y
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         from netspec.graph.autodiff import pullback
 
-        return pullback((self._looked_up(*y.inputs),), (dy,), y.inputs)
+        return pullback((self._gather_maxima(*y.inputs),), (dy,), y.inputs)
 
-    def _looked_up(self, x: Value, rois: Value, images: Value) -> Value:
-        """The elements at the places that are known, times their weights."""
-        (count, several, channels, *size), parts = x.shape, images.shape[1]
-        shape = (count, parts, channels, self.height, self.width)
-        number, *shares = RoiAlignMaxIndices(self.height, self.width, self.spatial_scale, self.aligned).call_multi(
+    def _gather_maxima(self, x: Value, rois: Value, images: Value) -> Value:
+        """The result from the indices of the maxima: the elements times their weights."""
+        (count, images_per_sample, channels, *size), regions = x.shape, images.shape[1]
+        shape = (count, regions, channels, self.height, self.width)
+        index, *shares = RoiAlignMaxIndices(self.height, self.width, self.spatial_scale, self.aligned).call_multi(
             x, rois, images
         )
-        there, number = call_elementwise(GreaterOrEqual(), number, 0), call_elementwise(Maximum(), number, 0)
-        made = None
-        for k, (begin, length) in enumerate(sides(rois, self.spatial_scale, self.aligned)):
-            begin, length = (reshape_to(one, (count, parts, 1, 1, 1)) for one in (begin, length))
-            at = clip(begin + length * shares[k], 0, size[k] - 1)
-            element = call_elementwise(Mod(), number, size[1]) if k else call_elementwise(floor_div, number, size[1])
-            weight = 1.0 - Abs()(at - cast(element, x.dtype))
-            made = weight if made is None else made * weight
-        assert made is not None, "there are two sides"
-        turn, last = Transpose((0, 2, 1, 3, 4)), prod(shape) // (count * channels)
-        rows = reshape_to(turn(x), (count, channels, several * prod(size)))
-        index = number + reshape_to(images, (count, parts, 1, 1, 1)) * prod(size)
-        found = GatherElements(2)(rows, reshape_to(turn(index), (count, channels, last)))
-        found = turn(reshape_to(found, (count, channels, parts, self.height, self.width)))
-        return call_elementwise(Where(), there, found * made, 0.0)
+        exists, index = call_elementwise(GreaterOrEqual(), index, 0), call_elementwise(Maximum(), index, 0)
+        weight = None
+        for k, (begin, length) in enumerate(region_sides(rois, self.spatial_scale, self.aligned)):
+            begin, length = (reshape_to(side, (count, regions, 1, 1, 1)) for side in (begin, length))
+            position = clip(begin + length * shares[k], 0, size[k] - 1)
+            element = call_elementwise(Mod(), index, size[1]) if k else call_elementwise(floor_div, index, size[1])
+            axis_weight = 1.0 - Abs()(position - cast(element, x.dtype))
+            weight = axis_weight if weight is None else weight * axis_weight
+        assert weight is not None, "there are two sides"
+        swap_regions, last = Transpose((0, 2, 1, 3, 4)), prod(shape) // (count * channels)
+        rows = reshape_to(swap_regions(x), (count, channels, images_per_sample * prod(size)))
+        index = index + reshape_to(images, (count, regions, 1, 1, 1)) * prod(size)
+        elements = GatherElements(2)(rows, reshape_to(swap_regions(index), (count, channels, last)))
+        elements = swap_regions(reshape_to(elements, (count, channels, regions, self.height, self.width)))
+        return call_elementwise(Where(), exists, elements * weight, 0.0)
 
     def decompose(self, x: Value, rois: Value, images: Value) -> Value:
-        """All elements with what each counts at most, and at least, in each cell: first along rows, then of these."""
-        (count, _, channels, height, width), parts = x.shape, images.shape[1]
-        (top, tall), (left, wide) = sides(rois, self.spatial_scale, self.aligned)
-        down, along = AxisWeights.of(top, tall, self.height, height), AxisWeights.of(left, wide, self.width, width)
-        x = GatherND(1)(x, reshape_to(images, (count, parts, 1)))
-        x = reshape_to(x, (count, parts, channels * height, 1, width))
-        x = _greatest(x, along, (count, parts, 1, self.width, width), width)
-        x = reshape_to(x, (count, parts, channels, height, self.width))
-        x = reshape_to(Transpose((0, 1, 2, 4, 3))(x), (count, parts, channels * self.width, 1, height))
-        x = _greatest(x, down, (count, parts, 1, self.height, height), height)
-        x = Transpose((0, 1, 2, 4, 3))(reshape_to(x, (count, parts, channels, self.width, self.height)))
-        there = call_elementwise(GreaterOrEqual(), call_elementwise(Minimum(), down.count, along.count), 1.0)
-        return call_elementwise(Where(), there, x, 0.0)
+        """Weight all elements with their largest and smallest weight in each cell: along rows, then across them."""
+        (count, _, channels, height, width), regions = x.shape, images.shape[1]
+        (top, region_height), (left, region_width) = region_sides(rois, self.spatial_scale, self.aligned)
+        row_weights, column_weights = (
+            AxisWeights.of(top, region_height, self.height, height),
+            AxisWeights.of(left, region_width, self.width, width),
+        )
+        x = GatherND(1)(x, reshape_to(images, (count, regions, 1)))
+        x = reshape_to(x, (count, regions, channels * height, 1, width))
+        x = _weighted_maximum(x, column_weights, (count, regions, 1, self.width, width), width)
+        x = reshape_to(x, (count, regions, channels, height, self.width))
+        x = reshape_to(Transpose((0, 1, 2, 4, 3))(x), (count, regions, channels * self.width, 1, height))
+        x = _weighted_maximum(x, row_weights, (count, regions, 1, self.height, height), height)
+        x = Transpose((0, 1, 2, 4, 3))(reshape_to(x, (count, regions, channels, self.width, self.height)))
+        has_samples = call_elementwise(
+            GreaterOrEqual(), call_elementwise(Minimum(), row_weights.count, column_weights.count), 1.0
+        )
+        return call_elementwise(Where(), has_samples, x, 0.0)
 
 
-NONE = -3e38
-"""Less than all numbers that are compared."""
+LOWEST = -3e38
+"""Less than all elements that are compared."""
 
 
-def _greatest(x: Value, around: AxisWeights, shape: tuple[int, ...], size: int) -> Value:
-    """Of elements (N, R, others, 1, size) the greatest weighted in each cell: (N, R, others, cells).
+def _weighted_maximum(x: Value, axis: AxisWeights, shape: tuple[int, ...], size: int) -> Value:
+    """The largest weighted element of each cell along an axis: (N, R, others, 1, size) → (N, R, others, cells).
 
     A position exactly on an element, or beyond the border, has a second neighbor of weight 0.
     """
-    near = call_elementwise(Greater(), around.weight, 0.0)
+    near = call_elementwise(Greater(), axis.weight, 0.0)
     weights = (
-        call_elementwise(Where(), near, around.weight, NONE),
-        call_elementwise(Where(), near, around.weight * -1.0, NONE),
+        call_elementwise(Where(), near, axis.weight, LOWEST),
+        call_elementwise(Where(), near, axis.weight * -1.0, LOWEST),
     )
-    most, least = (reshape_to(ReduceMax((4,))(one), shape) for one in weights)
-    there = call_elementwise(GreaterOrEqual(), most, 0.0)
-    made = call_elementwise(
-        Where(), there, call_elementwise(Maximum(), x * clip(most, 0, 1), x * clip(least * -1.0, 0, 1)), NONE
+    largest, smallest = (reshape_to(ReduceMax((4,))(w), shape) for w in weights)
+    has_weight = call_elementwise(GreaterOrEqual(), largest, 0.0)
+    maximum = call_elementwise(
+        Where(),
+        has_weight,
+        call_elementwise(Maximum(), x * clip(largest, 0, 1), x * clip(smallest * -1.0, 0, 1)),
+        LOWEST,
     )
-    made = ReduceMax((4,))(made)
-    held = clip(around.at, 0, size - 1)
-    exact = ReduceMax((3, 4))(around.counted * cast(Equal()(held, Floor()(held)), x.dtype))
-    beyond = [1.0 - counts(one, size) for one in around.ends]
-    zero = reshape_to(call_elementwise(Maximum(), *beyond), exact.shape)
-    zero = call_elementwise(GreaterOrEqual(), call_elementwise(Maximum(), exact, zero), 1.0)
-    zero = reshape_to(zero, (*exact.shape[:2], 1, exact.shape[2]))
-    return call_elementwise(Where(), zero, call_elementwise(Maximum(), made, 0.0), made)
+    maximum = ReduceMax((4,))(maximum)
+    clipped = clip(axis.positions, 0, size - 1)
+    exact = ReduceMax((3, 4))(axis.is_sampled * cast(Equal()(clipped, Floor()(clipped)), x.dtype))
+    beyond = [1.0 - near_image(end, size) for end in axis.ends]
+    has_zero = reshape_to(call_elementwise(Maximum(), *beyond), exact.shape)
+    has_zero = call_elementwise(GreaterOrEqual(), call_elementwise(Maximum(), exact, has_zero), 1.0)
+    has_zero = reshape_to(has_zero, (*exact.shape[:2], 1, exact.shape[2]))
+    return call_elementwise(Where(), has_zero, call_elementwise(Maximum(), maximum, 0.0), maximum)
 
 
 class MaxRoiPoolIndices(RoiCells, NoGradient):
-    """Where in all images of a sample each number of `MaxRoiPool` is, in its channel, as int64; -1 of empty cells."""
+    """Index of each element of `MaxRoiPool` in its channel of all images of a sample, as int64; -1 for empty cells."""
 
     onnx = NoOnnxForm("only training graphs have it")
 
     def infer(self, x: TensorType, rois: TensorType, images: TensorType) -> ResultTypes:
-        return self.of_cells(x, rois, images).with_dtype(DType.INT64)
+        return self.cells_type(x, rois, images).with_dtype(DType.INT64)
 
     def forward(self, xp: Xp, x: Array, rois: Array, images: Array) -> Array:
         height, width = x.shape[3:]
-        made = xp.full((*images.shape, x.shape[2], self.height, self.width), -1, "int64")
+        index = xp.full((*images.shape, x.shape[2], self.height, self.width), -1, "int64")
         scaled = xp.nan_to_num(xp.clip(rois * rois.dtype.type(self.spatial_scale), -CORNER_LIMIT, CORNER_LIMIT))
         corners = xp.sign(scaled) * xp.floor(xp.abs(scaled) + 0.5)
-        for sample, part in zip(*map(xp.ravel, xp.indices(images.shape)), strict=True):
-            left, top, right, bottom = map(int, corners[sample, part])
-            image = int(images[sample, part])
+        for sample, region in zip(*map(xp.ravel, xp.indices(images.shape)), strict=True):
+            left, top, right, bottom = map(int, corners[sample, region])
+            image = int(images[sample, region])
             for row, (first, last) in enumerate(_cells(top, bottom, self.height, height)):
                 for col, (begin, end) in enumerate(_cells(left, right, self.width, width)):
                     if first < last and begin < end:
-                        inside = x[sample, image, :, first:last, begin:end].reshape(x.shape[2], -1).argmax(axis=1)
-                        down, along = inside // (end - begin), inside % (end - begin)
-                        made[sample, part, :, row, col] = (image * height + first + down) * width + begin + along
-        return made
+                        in_cell = x[sample, image, :, first:last, begin:end].reshape(x.shape[2], -1).argmax(axis=1)
+                        down, along = in_cell // (end - begin), in_cell % (end - begin)
+                        index[sample, region, :, row, col] = (image * height + first + down) * width + begin + along
+        return index
 
 
 def _cells(first: int, last: int, count: int, size: int) -> list[tuple[int, int]]:
-    """Begin and end of each cell of the pixels `first` … `last`, as far as there are such; they may share a pixel."""
+    """Begin and end of each cell of the pixels `first` … `last`, clipped to the image; cells may share a pixel."""
     length = max(last - first + 1, 1)
     bounds = ((cell * length // count, -(-(cell + 1) * length // count)) for cell in range(count))
     return [(min(max(first + begin, 0), size), min(max(first + end, 0), size)) for begin, end in bounds]
 
 
 class MaxRoiPool(RoiCells):
-    """The greatest number of each cell of each part; 0 of empty cells. Girshick 2015, arXiv:1504.08083."""
+    """The maximum of each cell of each region; 0 for empty cells. Girshick 2015, arXiv:1504.08083."""
 
-    onnx = Decomposed()  # ONNX Runtime has MaxRoiPool of the opsets before 22 alone
+    onnx = Decomposed()  # ONNX Runtime supports MaxRoiPool only in opsets before 22
 
     def forward(self, xp: Xp, x: Array, rois: Array, images: Array) -> Array:
-        places = self.places().forward(xp, x, rois, images)
+        indices = self.indices_op().forward(xp, x, rois, images)
         rows = xp.moveaxis(x, 2, 1).reshape(x.shape[0], x.shape[2], -1)
-        index = xp.moveaxis(places, 2, 1)
-        found = xp.take_along_axis(rows, xp.maximum(index, 0).reshape(*rows.shape[:2], -1), axis=2)
-        made = xp.where(index < 0, x.dtype.type(0), found.reshape(index.shape))
-        return xp.ascontiguousarray(xp.moveaxis(made, 1, 2))
+        index = xp.moveaxis(indices, 2, 1)
+        elements = xp.take_along_axis(rows, xp.maximum(index, 0).reshape(*rows.shape[:2], -1), axis=2)
+        y = xp.where(index < 0, x.dtype.type(0), elements.reshape(index.shape))
+        return xp.ascontiguousarray(xp.moveaxis(y, 1, 2))
 
-    def places(self) -> MaxRoiPoolIndices:
-        """The op that says where the numbers are."""
+    def indices_op(self) -> MaxRoiPoolIndices:
+        """The op that returns the indices of the maxima."""
         return MaxRoiPoolIndices(self.height, self.width, self.spatial_scale)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         x, rois, images = y.inputs
-        (count, several, channels, *image), turn = x.shape, Transpose((0, 2, 1, 3, 4))
-        rows = (count, channels, several * prod(image))
-        places, dy = (
-            reshape_to(turn(one), (count, channels, dy.type.size // (count * channels)))
-            for one in (self.places()(x, rois, images), dy)
+        (count, images_per_sample, channels, *image), swap_images = x.shape, Transpose((0, 2, 1, 3, 4))
+        rows = (count, channels, images_per_sample * prod(image))
+        indices, dy = (
+            reshape_to(swap_images(value), (count, channels, dy.type.size // (count * channels)))
+            for value in (self.indices_op()(x, rois, images), dy)
         )
-        there = call_elementwise(GreaterOrEqual(), places, 0)
+        exists = call_elementwise(GreaterOrEqual(), indices, 0)
         dx = ScatterElements(2, "add")(
             Fill(0.0, x.type.with_shape(*rows))(),
-            call_elementwise(Maximum(), places, 0),
-            call_elementwise(Where(), there, dy, 0.0),
+            call_elementwise(Maximum(), indices, 0),
+            call_elementwise(Where(), exists, dy, 0.0),
         )
-        return turn(reshape_to(dx, (count, channels, several, *image))), None, None
+        return swap_images(reshape_to(dx, (count, channels, images_per_sample, *image))), None, None
 
     def decompose(self, x: Value, rois: Value, images: Value) -> Value:
-        # The maximum of a range of any length is that of two whose length is a power of 2, which a table has for each
-        # place (a sparse table): here for ranges of rows and of columns.
+        # A sparse table: the maximum of a range is the maximum of two ranges whose length is a power of 2. A table
+        # holds those of each length at each position, here for rows and for columns.
         import numpy as np
 
-        (count, several, channels, *image), parts = x.shape, images.shape[1]
+        (count, images_per_sample, channels, *image), regions = x.shape, images.shape[1]
         rows = [x]
         while 2 ** len(rows) <= image[0]:
-            rows.append(_doubled(rows[-1], 3, 2 ** (len(rows) - 1)))
+            rows.append(_double_ranges(rows[-1], 3, 2 ** (len(rows) - 1)))
         tables = []
         for table in rows:
             columns = [table]
             while 2 ** len(columns) <= image[1]:
-                columns.append(_doubled(columns[-1], 4, 2 ** (len(columns) - 1)))
+                columns.append(_double_ranges(columns[-1], 4, 2 ** (len(columns) - 1)))
             tables += columns
-        looked_at = Concat(2)(*(reshape_to(one, (count, several, 1, channels, *image)) for one in tables))
-        looked_at = reshape_to(looked_at, (count, several * len(tables), channels, *image))
+        sparse_table = Concat(2)(
+            *(reshape_to(table, (count, images_per_sample, 1, channels, *image)) for table in tables)
+        )
+        sparse_table = reshape_to(sparse_table, (count, images_per_sample * len(tables), channels, *image))
         scaled = clip(rois * self.spatial_scale, -CORNER_LIMIT, CORNER_LIMIT)
         corners = cast(Sign()(scaled) * Floor()(Abs()(scaled) + 0.5), DType.INT64)
         sides = [
-            _Side.of(column(corners, 1), column(corners, 3), (self.height, 1), image[0]),
-            _Side.of(column(corners, 0), column(corners, 2), (1, self.width), image[1]),
+            _AxisRanges.of(column(corners, 1), column(corners, 3), (self.height, 1), image[0]),
+            _AxisRanges.of(column(corners, 0), column(corners, 2), (1, self.width), image[1]),
         ]
-        number = reshape_to(images, (count, parts, 1, 1)) * len(tables)
-        number = number + sides[0].level * (len(tables) // len(rows)) + sides[1].level
+        table_index = reshape_to(images, (count, regions, 1, 1)) * len(tables)
+        table_index = table_index + sides[0].level * (len(tables) // len(rows)) + sides[1].level
 
-        def each(one: Value) -> Value:
-            return reshape_to(BroadcastLike()(one, number), (count, parts * self.height * self.width))
+        def for_each_cell(x: Value) -> Value:
+            return reshape_to(BroadcastLike()(x, table_index), (count, regions * self.height * self.width))
 
-        alone = constant(np.ones((1, 1), str(x.dtype)))
-        along = [[Tap(each(one), alone) for one in side.starts] for side in sides]
-        found = gather_taps(looked_at, along, Maximum(), each(number))
-        found = reshape_to(found, (count, parts, self.height, self.width, channels))
-        there = reshape_to(And()(sides[0].there, sides[1].there), (count, parts, self.height, self.width, 1))
-        return Transpose((0, 1, 4, 2, 3))(call_elementwise(Where(), there, found, 0.0))
+        weight = constant(np.ones((1, 1), str(x.dtype)))
+        taps = [[Tap(for_each_cell(start), weight) for start in side.starts] for side in sides]
+        maxima = gather_taps(sparse_table, taps, Maximum(), for_each_cell(table_index))
+        maxima = reshape_to(maxima, (count, regions, self.height, self.width, channels))
+        has_pixels = reshape_to(
+            And()(sides[0].has_pixels, sides[1].has_pixels), (count, regions, self.height, self.width, 1)
+        )
+        return Transpose((0, 1, 4, 2, 3))(call_elementwise(Where(), has_pixels, maxima, 0.0))
 
 
 @dataclass(frozen=True)
-class _Side:
-    """The cells of parts along an axis: (N, R, cells, 1) or (N, R, 1, cells)."""
+class _AxisRanges:
+    """The ranges of pixels that cover each cell along an axis: (N, R, cells, 1) or (N, R, 1, cells)."""
 
-    there: Value
-    """Whether there are pixels in the cell."""
+    has_pixels: Value
+    """Whether the cell contains pixels."""
     level: Value
-    """Which table, of ranges of 2 ** level pixels, has the two that cover it."""
+    """The table that holds ranges of this cell's length: 2 ** level pixels."""
     starts: tuple[Value, Value]
-    """Where these begin."""
+    """The beginnings of the two ranges that cover the cell."""
 
     @classmethod
-    def of(cls, begin: Value, end: Value, cells: tuple[int, int], size: int) -> _Side:
-        """Of the parts from `begin` to `end` (N, R), which are whole numbers; see `_cells`."""
+    def of(cls, begin: Value, end: Value, cells: tuple[int, int], size: int) -> _AxisRanges:
+        """Compute the ranges of regions from `begin` to `end`, integers (N, R), divided as by `_cells`."""
         import numpy as np
 
         shape = (*begin.shape, 1, 1)
         require_precomputable(prod(cells), "cells of a region")
-        count, number = prod(cells), constant(np.arange(prod(cells)).reshape(cells))
+        count, cell_index = prod(cells), constant(np.arange(prod(cells)).reshape(cells))
         begin = reshape_to(begin, shape)
         length = call_elementwise(Maximum(), reshape_to(end, shape) - begin + 1, 1)
-        first = clip(begin + call_elementwise(floor_div, number * length, count), 0, size)
-        last = clip(begin - call_elementwise(floor_div, (number + 1) * length * -1, count), 0, size)
+        first = clip(begin + call_elementwise(floor_div, cell_index * length, count), 0, size)
+        last = clip(begin - call_elementwise(floor_div, (cell_index + 1) * length * -1, count), 0, size)
         level, power = first * 0, first * 0 + 1
-        for known in range(1, size.bit_length()):
-            more = cast(call_elementwise(GreaterOrEqual(), last - first, 2**known), DType.INT64)
-            level, power = level + more, power + more * 2 ** (known - 1)
+        for exponent in range(1, size.bit_length()):
+            is_longer = cast(call_elementwise(GreaterOrEqual(), last - first, 2**exponent), DType.INT64)
+            level, power = level + is_longer, power + is_longer * 2 ** (exponent - 1)
         starts = clip(first, 0, size - 1), clip(last - power, 0, size - 1)
         return cls(call_elementwise(GreaterOrEqual(), last - first, 1), level, starts)
 
 
-def _doubled(table: Value, axis: int, length: int) -> Value:
-    """Of the maxima of `length` neighbours along an axis those of twice as many, as far as there are; then zeros."""
+def _double_ranges(table: Value, axis: int, length: int) -> Value:
+    """From the maxima of `length` adjacent elements along an axis, those of twice as many; zeros beyond the end."""
     size = table.shape[axis]
     left, right = (Slice(axis, start, size - length + start)(table) for start in (0, length))
     return PadAxis(axis, 0, length)(Maximum()(left, right))

@@ -58,14 +58,14 @@ class IsNaN(FloatPredicate):
 
 @dataclass(frozen=True)
 class IsInf(FloatPredicate):
-    """Whether x is infinite, with the signs that are selected"""
+    """Whether x is infinite and has one of the selected signs"""
 
     negative: bool = True
     positive: bool = True
     onnx = OnnxMap("IsInf", detect_negative=integer("negative"), detect_positive=integer("positive"))
 
     def forward(self, xp: Xp, x: Array) -> Array:
-        least, most = (x == -inf), (x == inf)
+        is_negative, is_positive = (x == -inf), (x == inf)
         if self.negative and self.positive:
-            return least | most
-        return most if self.positive else least if self.negative else x < x  # noqa: PLR0124  always False
+            return is_negative | is_positive
+        return is_positive if self.positive else is_negative if self.negative else x < x  # noqa: PLR0124  always False

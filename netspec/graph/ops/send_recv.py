@@ -1,7 +1,7 @@
 """Point-to-point messages between workers.
 
 On each worker the ops form one sequence, given by the order token that each op returns and the next one reads, so it is
-known in advance which worker waits for which. An op by itself sends to nobody and receives zeros; the kernels of
+known in advance which worker waits for which. An op by itself sends nothing and receives zeros; the kernels of
 `netspec.distributed` communicate.
 """
 
@@ -18,7 +18,7 @@ from netspec.graph.value import Value
 
 @dataclass(frozen=True)
 class Send(NoGradient):
-    """Start to send x to a worker, after the last message with this tag has arrived. Result: an order token.
+    """Start to send x to a worker, after the previous message with this tag has arrived. Result: an order token.
 
     x must not be overwritten before it has arrived, so the next send with the tag reads it too.
     """
@@ -93,7 +93,7 @@ class JoinReceive(NoGradient):
 
 @dataclass(frozen=True)
 class WithDependencies(NoGradient):
-    """x, once all dependencies are computed."""
+    """Return x once all dependencies are computed."""
 
     traits = Traits(pure=False)
     onnx = NO_ONNX

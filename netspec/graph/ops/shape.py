@@ -1,4 +1,4 @@
-"""Ops that move elements without computing."""
+"""Ops that move elements without computing: reshape, transpose, concatenate, slice, pad, one-hot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from netspec.graph.value import Value
 
 @dataclass(frozen=True)
 class Reshape(Op):
-    """The same elements in the same order, in another shape."""
+    """Reshape x: the same elements in the same order."""
 
     shape: tuple[int, ...]
     traits = Traits(view=True)
@@ -52,7 +52,7 @@ class Reshape(Op):
 def onnx_shape(y: Value) -> list[int]:
     """The shape operand of ONNX's Reshape, such that the batch may be symbolic.
 
-    0 ("as in the operand") for a batch axis that stays, -1 ("inferred") for one that is split or merged.
+    0 ("as in the operand") for a batch axis that is kept, -1 ("inferred") for one that is split or merged.
     """
     old, new = y.inputs[0].shape, y.shape
     return [0 if old[0] == new[0] else -1, *new[1:]] if old and new else list(new)
@@ -137,11 +137,11 @@ class Concat(Op):
         )
         axis = self.axis % first.rank
 
-        def rest(x: TensorType) -> tuple[int, ...]:
+        def other_sizes(x: TensorType) -> tuple[int, ...]:
             return x.shape[:axis] + x.shape[axis + 1 :]
 
         for x in xs:
-            fits = x.rank == first.rank and rest(x) == rest(first) and x.dtype == first.dtype
+            fits = x.rank == first.rank and other_sizes(x) == other_sizes(first) and x.dtype == first.dtype
             self.check(fits, f"operands differ outside axis {self.axis}", expected=f"like the first, {first}", got=x)
         return first.with_shape(*first.shape[:axis], sum(x.shape[axis] for x in xs), *first.shape[axis + 1 :])
 
@@ -173,7 +173,7 @@ class Slice(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         fits = 0 <= self.axis < x.rank and 0 <= self.start < self.stop <= x.shape[self.axis]
-        self.check(fits, f"there is no part {self.start}:{self.stop} of axis {self.axis}", got=x)
+        self.check(fits, f"there is no slice {self.start}:{self.stop} of axis {self.axis}", got=x)
         return x.with_shape(*x.shape[: self.axis], self.stop - self.start, *x.shape[self.axis + 1 :])
 
     def forward(self, xp: Xp, x: Array) -> Array:
@@ -200,7 +200,7 @@ class Take(Op):
         fits = 0 <= self.axis < x.rank and bool(self.index)
         self.check(
             fits and min(self.index) >= 0 and max(self.index) < x.shape[self.axis],
-            f"there are no places {list(self.index)} along axis {self.axis}",
+            f"indices {list(self.index)} are out of range along axis {self.axis}",
             got=x,
         )
         return x.with_shape(*x.shape[: self.axis], len(self.index), *x.shape[self.axis + 1 :])
@@ -262,7 +262,7 @@ class Split(Op):
 
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         fits = 0 <= self.axis < x.rank and sum(self.sizes) == x.shape[self.axis] and min(self.sizes) > 0
-        self.check(fits, f"axis {self.axis} is not made of parts of the sizes {list(self.sizes)}", got=x)
+        self.check(fits, f"axis {self.axis} cannot be split into parts of the sizes {list(self.sizes)}", got=x)
         return tuple(x.with_shape(*x.shape[: self.axis], size, *x.shape[self.axis + 1 :]) for size in self.sizes)
 
     def forward(self, xp: Xp, x: Array) -> tuple[Array, ...]:
@@ -367,8 +367,8 @@ class OneHot(Op):
 
     def forward(self, xp: Xp, index: Array) -> Array:
         axis = self.axis % (index.ndim + 1)
-        places = xp.arange(self.depth).reshape((self.depth,) + (1,) * (index.ndim - axis))
-        return (xp.expand_dims(index, axis) == places).astype(str(self.dtype))
+        classes = xp.arange(self.depth).reshape((self.depth,) + (1,) * (index.ndim - axis))
+        return (xp.expand_dims(index, axis) == classes).astype(str(self.dtype))
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (None,)

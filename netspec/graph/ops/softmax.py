@@ -15,7 +15,7 @@ from netspec.graph.value import Value
 
 @dataclass(frozen=True)
 class SoftmaxFamily(Op):
-    """Base of functions that map all elements along `axis` to as many results."""
+    """Base of functions that map the vectors along `axis` to vectors of the same length."""
 
     axis: int = -1
 
@@ -48,7 +48,7 @@ class SoftmaxGrad(Op):
     onnx = GRADIENT
 
     def infer(self, y: TensorType, dy: TensorType) -> TensorType:
-        self.check(dy == y, "the gradient is not of the result's type", expected=str(y), got=dy)
+        self.check(dy == y, "the gradient must have the result's type", expected=str(y), got=dy)
         return y
 
     def forward(self, xp: Xp, y: Array, dy: Array) -> Array:
@@ -80,29 +80,29 @@ class Hardmax(SoftmaxFamily, NoGradient):
     onnx = OnnxMap("Hardmax", axis=integer("axis"))
 
     def forward(self, xp: Xp, x: Array) -> Array:
-        places = xp.expand_dims(x.argmax(axis=self.axis), self.axis)
+        first_maximum = xp.expand_dims(x.argmax(axis=self.axis), self.axis)
         shape = [1] * x.ndim
         shape[self.axis] = -1
-        return (xp.arange(x.shape[self.axis]).reshape(shape) == places).astype(x.dtype)
+        return (xp.arange(x.shape[self.axis]).reshape(shape) == first_maximum).astype(x.dtype)
 
 
 def _sparsemax_to_onnx(g: Emitter, y: Value, x: str) -> str:
     op, dtype = y.op, str(y.dtype)
     assert isinstance(op, Sparsemax)
     axis = op.axis % len(y.shape)
-    along = g.constant([axis], "int64")
-    shifted = g.node("Sub", x, g.node("ReduceMax", x, along, keepdims=1))
-    falling = g.node("TopK", shifted, g.constant([y.shape[axis]], "int64"), outputs=2, axis=axis)
-    sums = g.node("CumSum", falling, g.constant(axis, "int64"))
-    shape = [-1 if place == axis else 1 for place in range(len(y.shape))]
+    axes = g.constant([axis], "int64")
+    shifted = g.node("Sub", x, g.node("ReduceMax", x, axes, keepdims=1))
+    descending = g.node("TopK", shifted, g.constant([y.shape[axis]], "int64"), outputs=2, axis=axis)
+    sums = g.node("CumSum", descending, g.constant(axis, "int64"))
+    shape = [-1 if index == axis else 1 for index in range(len(y.shape))]
     ranks = g.node(
         "Reshape", g.constant([float(k + 1) for k in range(y.shape[axis])], dtype), g.constant(shape, "int64")
     )
     one = g.constant(1.0, dtype)
-    inside = g.node("Greater", g.node("Add", g.node("Mul", falling, ranks), one), sums)
-    inside = g.node("Cast", inside, to=y.dtype)
-    count = g.node("ReduceSum", inside, along, keepdims=1)
-    total = g.node("ReduceSum", g.node("Mul", falling, inside), along, keepdims=1)
+    in_support = g.node("Greater", g.node("Add", g.node("Mul", descending, ranks), one), sums)
+    in_support = g.node("Cast", in_support, to=y.dtype)
+    count = g.node("ReduceSum", in_support, axes, keepdims=1)
+    total = g.node("ReduceSum", g.node("Mul", descending, in_support), axes, keepdims=1)
     threshold = g.node("Div", g.node("Sub", total, one), count)
     return g.node("Relu", g.node("Sub", shifted, threshold))
 
@@ -116,21 +116,23 @@ class Sparsemax(SoftmaxFamily):
     onnx = OnnxExpansion(_sparsemax_to_onnx)
 
     def forward(self, xp: Xp, x: Array) -> Array:
-        shifted = x - x.max(axis=self.axis, keepdims=True)  # any shift gives the same result; this one loses no digits
-        falling = -xp.sort(-shifted, axis=self.axis)
+        shifted = x - x.max(
+            axis=self.axis, keepdims=True
+        )  # any shift gives the same result; this one loses no precision
+        descending = -xp.sort(-shifted, axis=self.axis)
         shape = [1] * x.ndim
         shape[self.axis] = -1
         ranks = xp.arange(1, x.shape[self.axis] + 1, dtype=x.dtype).reshape(shape)
-        inside = 1 + ranks * falling > falling.cumsum(axis=self.axis)
-        count = inside.sum(axis=self.axis, keepdims=True, dtype=x.dtype)
-        threshold = ((falling * inside).sum(axis=self.axis, keepdims=True) - 1) / xp.maximum(count, 1)
+        in_support = 1 + ranks * descending > descending.cumsum(axis=self.axis)
+        count = in_support.sum(axis=self.axis, keepdims=True, dtype=x.dtype)
+        threshold = ((descending * in_support).sum(axis=self.axis, keepdims=True) - 1) / xp.maximum(count, 1)
         return xp.maximum(shifted - threshold, 0)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
-        """dy minus its mean, over the elements that are not 0; 0 for the others."""
+        """dy minus its mean over the elements that are not 0; 0 for the other elements."""
         total = ReduceSum((self.axis,), keepdims=True)
-        inside = cast(Greater()(y, scalar(0.0, y.dtype)), dy.dtype)
-        return (inside * (dy - total(dy * inside) / total(inside)),)
+        in_support = cast(Greater()(y, scalar(0.0, y.dtype)), dy.dtype)
+        return (in_support * (dy - total(dy * in_support) / total(in_support)),)
 
     def flops(self, x: TensorType) -> int:
         return x.size * (6 + max(x.shape[self.axis], 2).bit_length())

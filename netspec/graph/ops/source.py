@@ -49,7 +49,7 @@ def _fill_to_onnx(g: Emitter, y: Value) -> str:
 
 @dataclass(frozen=True)
 class Fill(Op):
-    """A tensor with one repeated value; a scalar constant if its rank is 0."""
+    """A constant tensor that repeats one value."""
 
     value: float
     type: TensorType
@@ -71,7 +71,7 @@ class Fill(Op):
 
 @dataclass(frozen=True)
 class Constant(Op):
-    """A tensor of constants, held as the bytes of a C-ordered array."""
+    """A constant tensor, stored as the bytes of a C-ordered array."""
 
     data: bytes
     type: TensorType
@@ -99,13 +99,13 @@ def _numpy() -> Xp:
 
 
 def constant(array: Array) -> Value:
-    """A constant from a NumPy array; one that repeats a single value becomes a `Fill`."""
+    """Create a constant from a NumPy array; an array that repeats a single value becomes a `Fill`."""
     np = _numpy()
     array = np.asarray(array, order="C")
-    kind = TensorType(tuple(array.shape), DType(str(array.dtype)))
+    tensor_type = TensorType(tuple(array.shape), DType(str(array.dtype)))
     data = array.tobytes()
     if (
         array.size and data == data[: array.itemsize] * array.size
     ):  # bit-identical: 0.0 and -0.0 are different constants
-        return Fill(array.flat[0].item(), kind)()
-    return Constant(data, kind)()
+        return Fill(array.flat[0].item(), tensor_type)()
+    return Constant(data, tensor_type)()

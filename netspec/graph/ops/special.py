@@ -23,8 +23,8 @@ S = (
     1.0, 1.57449261107098347e1, 1.17693950891312499e2, 5.37181101862009858e2, 1.62138957456669019e3,
     3.29079923573345963e3, 4.36261909014324716e3, 3.43936767414372164e3, 1.23033935480374942e3,
 )  # fmt: skip
-NEAR = 0.46875
-END = 28.0
+ERF_SPLIT = 0.46875
+ERF_SATURATION = 28.0
 """From here on e^(-x²) is 0 and erf is 1, in float64 too."""
 
 
@@ -46,18 +46,18 @@ class Erf(Unary):
 
 def _erf(xp: Xp, x: Array) -> tuple[Array, Array]:
     """erf x, and the factor e^(-x²) that it contains."""
-    y = xp.minimum(xp.abs(x), END)
+    y = xp.minimum(xp.abs(x), ERF_SATURATION)
     square = y * y
     tail = xp.exp(-square)
     near = y * (_polynomial(P, square) / _polynomial(Q, square))
     far = 1 - tail * (_polynomial(R, y) / _polynomial(S, y))
-    return xp.sign(x) * xp.where(y <= NEAR, near, far), tail
+    return xp.sign(x) * xp.where(y <= ERF_SPLIT, near, far), tail
 
 
 def _gelu_to_onnx(g: Emitter, y: Value, x: str) -> str:
     half, one, root = (g.constant(value, str(y.dtype)) for value in (0.5, 1.0, sqrt(0.5)))
-    share = g.node("Add", g.node("Erf", g.node("Mul", x, root)), one)
-    return g.node("Mul", g.node("Mul", x, half), share)
+    twice_probability = g.node("Add", g.node("Erf", g.node("Mul", x, root)), one)
+    return g.node("Mul", g.node("Mul", x, half), twice_probability)
 
 
 class Gelu(Unary):
@@ -82,7 +82,7 @@ class GeluGrad(Op):
     onnx = GRADIENT
 
     def infer(self, x: TensorType, dy: TensorType) -> TensorType:
-        self.check(dy == x, "the gradient is not of the operand's type", expected=str(x), got=dy)
+        self.check(dy == x, "the gradient must have the operand's type", expected=str(x), got=dy)
         return x
 
     def forward(self, xp: Xp, x: Array, dy: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The greatest or least elements along an axis, with their indices."""
+"""The largest or smallest elements along an axis, with their indices."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from netspec.graph.value import Value
 
 def _top_k_to_onnx(g: Emitter, y: Value, x: str) -> tuple[str, str]:
     assert isinstance(y.op, TopK)
-    least = {} if y.op.largest else {"largest": 0}
-    values = g.node("TopK", x, g.constant([y.op.k], "int64"), outputs=2, axis=y.op.axis, **least)
+    smallest = {} if y.op.largest else {"largest": 0}
+    values = g.node("TopK", x, g.constant([y.op.k], "int64"), outputs=2, axis=y.op.axis, **smallest)
     return values, f"{values}:1"
 
 
 @dataclass(frozen=True)
 class TopK(Op):
-    """The k greatest numbers along `axis`, from the greatest on, and their places as int64; of equal ones the first.
+    """The k largest elements along `axis` in descending order, and their indices as int64.
 
-    Or the least, from the least on.
+    If not `largest`, the k smallest in ascending order. Of equal elements the first ones are taken.
     """
 
     k: int
@@ -34,27 +34,29 @@ class TopK(Op):
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
         """x: (…, size, …) → twice (…, k, …)."""
-        self.check(0 <= self.axis < x.rank, "TopK over an axis that is not there", got=x)
-        self.check(self.k <= x.shape[self.axis], f"there are not {self.k} numbers along axis {self.axis}", got=x)
+        self.check(0 <= self.axis < x.rank, "TopK over an axis that the operand does not have", got=x)
+        self.check(
+            self.k <= x.shape[self.axis], f"there are fewer than {self.k} elements along axis {self.axis}", got=x
+        )
         values = x.with_shape(*x.shape[: self.axis], self.k, *x.shape[self.axis + 1 :])
         return values, values.with_dtype(DType.INT64)
 
     def forward(self, xp: Xp, x: Array) -> tuple[Array, Array]:
         rows = xp.moveaxis(x, self.axis, -1)
-        # Of whole numbers the least has no opposite, and those without a sign none: ~x is -x - 1 to both.
+        # Negating the smallest integer overflows, and unsigned integers have no negative; ~x = -x - 1 reverses both.
         order = rows if not self.largest else -rows if rows.dtype.kind == "f" else ~rows
-        places = order.argsort(axis=-1, kind="stable")[..., : self.k]
-        values = xp.take_along_axis(rows, places, axis=-1)
-        return xp.moveaxis(values, -1, self.axis), xp.moveaxis(places, -1, self.axis)
+        index = order.argsort(axis=-1, kind="stable")[..., : self.k]
+        values = xp.take_along_axis(rows, index, axis=-1)
+        return xp.moveaxis(values, -1, self.axis), xp.moveaxis(index, -1, self.axis)
 
     def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
-        """Each number's gradient goes to its place."""
+        """Scatter dy to the indices of the elements."""
         x, dy = ys[0].inputs[0], dys[0]
         if dy is None:
             return (None,)
-        there = OneHot(x.shape[self.axis], dy.dtype, self.axis)(ys[1])
-        given = reduce.reshape_to(dy, (*dy.shape[: self.axis], 1, *dy.shape[self.axis :]))
-        return (reduce.ReduceSum((self.axis + 1,))(there * given),)
+        one_hot = OneHot(x.shape[self.axis], dy.dtype, self.axis)(ys[1])
+        column = reduce.reshape_to(dy, (*dy.shape[: self.axis], 1, *dy.shape[self.axis :]))
+        return (reduce.ReduceSum((self.axis + 1,))(one_hot * column),)
 
     def flops(self, x: TensorType) -> int:
         return 0
@@ -62,13 +64,15 @@ class TopK(Op):
 
 @dataclass(frozen=True)
 class InTopK(NoGradient):
-    """Whether an element is one of the k greatest along the last axis, of equal ones the first; as bool."""
+    """Whether an element is among the k largest along the last axis (of equal elements the first ones), as bool."""
 
     k: int
     onnx = NoOnnxForm("metrics are not exported")
 
     def infer(self, x: TensorType) -> TensorType:
-        self.check(x.rank >= 1 and self.k <= x.shape[-1], f"there are not {self.k} elements", got=x)
+        self.check(
+            x.rank >= 1 and self.k <= x.shape[-1], f"there are fewer than {self.k} elements along the last axis", got=x
+        )
         return x.with_dtype(DType.BOOL)
 
     def forward(self, xp: Xp, x: Array) -> Array:

@@ -21,7 +21,7 @@ class Unary(Op):
     traits = ELEMENTWISE
 
     def infer(self, x: TensorType) -> TensorType:
-        self.check(x.dtype.is_float, f"{self.name} of whole numbers", expected="a float operand", got=x)
+        self.check(x.dtype.is_float, f"{self.name} needs floats", expected="a float operand", got=x)
         return x
 
 
@@ -123,8 +123,8 @@ class Sigmoid(Unary):
     onnx = OnnxMap("Sigmoid")
 
     def forward(self, xp: Xp, x: Array) -> Array:
-        small = xp.exp(-xp.abs(x))
-        return xp.where(x >= 0, 1, small) / (1 + small)
+        exp_neg_abs = xp.exp(-xp.abs(x))
+        return xp.where(x >= 0, 1, exp_neg_abs) / (1 + exp_neg_abs)
 
     def vjp(self, y: Value, dy: Value) -> Grads:
         return (dy * y * (1.0 - y),)
@@ -191,9 +191,9 @@ class PRelu(Binary):
     onnx = OnnxMap("PRelu")
 
     def infer(self, x: TensorType, slope: TensorType) -> TensorType:
-        made = super().infer(x, slope)
-        self.check(made == x, "the slopes do not broadcast to the operand", expected=str(x), got=slope)
-        return made
+        result = super().infer(x, slope)
+        self.check(result == x, "the slopes do not broadcast to the operand", expected=str(x), got=slope)
+        return result
 
     def forward(self, xp: Xp, x: Array, slope: Array) -> Array:
         return xp.where(x > 0, x, x * slope)

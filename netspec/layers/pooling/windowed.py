@@ -60,7 +60,7 @@ class Pooling(LayerSpec):
         strides = self.strides or self.pool_size
         window = Window.of(x.shape[2:], self.pool_size, strides, self.padding, self.dilation_rate)
         if self.ceil_mode:
-            window = window.rounded_up(x.shape[2:])
+            window = window.ceil_mode(x.shape[2:])
         sizes = zip(window.pads, window.size, window.dilation, strict=True)
         fits = all(max(pads) <= (size - 1) * dilation for pads, size, dilation in sizes)
         require(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import ClassVar, Literal
 
-from netspec.graph.ops.grid_sample import Interpolation, PaddingMode, _numbers, add, column, gather_taps, taps
+from netspec.graph.ops.grid_sample import Interpolation, PaddingMode, add, column, gather_taps, image_indices, taps
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
@@ -71,7 +71,7 @@ class GridSample(LayerSpec):
             at = (place + 1.0) * ((size - 1) / 2) if self.align_corners else (place + 1.0) * (size / 2) - 0.5
             along.append(taps(at, size, self.mode, self.padding_mode, self.align_corners))
         # Each sample keeps its images: samples and images as one axis would mix what a batch is of.
-        number = _numbers(images[0], prod(out), column(rows, 0)) if images else None
+        number = image_indices(images[0], prod(out), column(rows, 0)) if images else None
         found = reshape_to(gather_taps(x, along, add, number), (count, *images, prod(out), channels))
         turned = Transpose((0, 2, 1) if not images else (0, 1, 3, 2))(found)
         return reshape_to(turned, (count, *images, channels, *out))

@@ -11,7 +11,7 @@ from netspec.graph.ops.elementwise import Maximum, call_elementwise, cast
 from netspec.graph.ops.grid_sample import Tap, add, clip, column, gather_taps, taps
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import BroadcastLike, ReduceMax, ReduceMean, ReduceSum, reshape_to
-from netspec.graph.ops.roi_pooling import AxisWeights, MaxRoiPool, RoiAlignMax, counts, sides
+from netspec.graph.ops.roi_pooling import AxisWeights, MaxRoiPool, RoiAlignMax, near_image, region_sides
 from netspec.graph.ops.shape import OneHot, Transpose
 from netspec.graph.ops.source import constant
 from netspec.graph.types import DType
@@ -111,71 +111,71 @@ class RoiAlign(RoiLayer):
                 require_countable(cells, -1)
                 require_countable(size, -1)
             return RoiAlignMax(self.height, self.width, self.spatial_scale, self.aligned)(x, rois, images)
-        along = sides(rois, self.spatial_scale, self.aligned)
+        sides = region_sides(rois, self.spatial_scale, self.aligned)
         if self.sampling_ratio == 0:
-            return self._by_shares(x, along, images)
-        return self._by_places(x, along, images)
+            return self._weighted_mean(x, sides, images)
+        return self._sample(x, sides, images)
 
-    def _by_places(self, x: Value, sides: list[tuple[Value, Value]], images: Value | None) -> Value:
+    def _sample(self, x: Value, sides: list[tuple[Value, Value]], images: Value | None) -> Value:
         """Sample the same number of positions in each cell of each region."""
         import numpy as np
 
-        (count, parts), ratio, cells = sides[0][0].shape, self.sampling_ratio, (self.height, self.width)
-        inside = (ratio * self.height, ratio * self.width)
-        along = []
+        (count, regions), ratio, cells = sides[0][0].shape, self.sampling_ratio, (self.height, self.width)
+        samples = (ratio * self.height, ratio * self.width)
+        axis_taps = []
         for axis, (size, (begin, length)) in enumerate(zip(x.shape[-2:], sides, strict=True)):
-            require_countable(inside[axis], axis - 2)
-            shares = (np.arange(inside[axis]) + 0.5) / inside[axis]
-            at = reshape_to(begin, (count, parts, 1)) + reshape_to(length, (count, parts, 1)) * constant(
-                shares.astype(str(x.dtype))
+            require_countable(samples[axis], axis - 2)
+            fractions = (np.arange(samples[axis]) + 0.5) / samples[axis]
+            positions = reshape_to(begin, (count, regions, 1)) + reshape_to(length, (count, regions, 1)) * constant(
+                fractions.astype(str(x.dtype))
             )
-            shape = [count, parts, 1, 1]
-            shape[2 + axis] = inside[axis]
-            require_precomputable(prod(inside), "positions in a region")
-            spread = constant(np.zeros((1, 1, *inside), str(x.dtype)))
-            place = reshape_to(reshape_to(at, tuple(shape)) + spread, (count, parts * prod(inside)))
-            along.append(_of_part(place, size))
-        number = None
+            shape = [count, regions, 1, 1]
+            shape[2 + axis] = samples[axis]
+            require_precomputable(prod(samples), "positions in a region")
+            zeros = constant(np.zeros((1, 1, *samples), str(x.dtype)))
+            flat = reshape_to(reshape_to(positions, tuple(shape)) + zeros, (count, regions * prod(samples)))
+            axis_taps.append(_region_taps(flat, size))
+        image_index = None
         if images is not None:
-            spread = constant(np.zeros((1, 1, prod(inside)), "int64"))
-            each = reshape_to(cast(images, DType.INT64), (count, parts, 1)) + spread
-            number = reshape_to(each, (count, parts * prod(inside)))
-        found = gather_taps(x, along, add if self.mode == "avg" else Maximum(), number)
-        split = reshape_to(found, (count, parts, cells[0], ratio, cells[1], ratio, x.shape[-3]))
-        joined = (ReduceMean if self.mode == "avg" else ReduceMax)((3, 5))(split)
-        return Transpose((0, 1, 4, 2, 3))(joined)
+            zeros = constant(np.zeros((1, 1, prod(samples)), "int64"))
+            image_index = reshape_to(cast(images, DType.INT64), (count, regions, 1)) + zeros
+            image_index = reshape_to(image_index, (count, regions * prod(samples)))
+        elements = gather_taps(x, axis_taps, add if self.mode == "avg" else Maximum(), image_index)
+        split = reshape_to(elements, (count, regions, cells[0], ratio, cells[1], ratio, x.shape[-3]))
+        cells_reduced = (ReduceMean if self.mode == "avg" else ReduceMax)((3, 5))(split)
+        return Transpose((0, 1, 4, 2, 3))(cells_reduced)
 
-    def _by_shares(self, x: Value, sides: list[tuple[Value, Value]], images: Value | None) -> Value:
-        """The mean over each cell, from the weights of each row and each column in it: two products."""
-        (count, parts), (channels, height, width) = sides[0][0].shape, x.shape[-3:]
-        rows = _shares(*sides[0], self.height, height)
-        columns = _shares(*sides[1], self.width, width)
-        several = x.shape[1] if images is not None else 1
+    def _weighted_mean(self, x: Value, sides: list[tuple[Value, Value]], images: Value | None) -> Value:
+        """Compute the mean of each cell by two products: with the weights of the rows, and of the columns."""
+        (count, regions), (channels, height, width) = sides[0][0].shape, x.shape[-3:]
+        rows = _cell_weights(*sides[0], self.height, height)
+        columns = _cell_weights(*sides[1], self.width, width)
+        images_per_sample = x.shape[1] if images is not None else 1
         if images is not None:
-            own = OneHot(several, x.dtype)(images)
-            rows = reshape_to(own, (count, parts, 1, several, 1)) * reshape_to(
-                rows, (count, parts, self.height, 1, height)
+            is_own_image = OneHot(images_per_sample, x.dtype)(images)
+            rows = reshape_to(is_own_image, (count, regions, 1, images_per_sample, 1)) * reshape_to(
+                rows, (count, regions, self.height, 1, height)
             )
-        x = reshape_to(x, (count, several, channels, height, width))
-        x = reshape_to(Transpose((0, 1, 3, 2, 4))(x), (count, several * height, channels * width))
-        made = MatMul()(reshape_to(rows, (count, parts * self.height, several * height)), x)
-        made = reshape_to(made, (count, parts, self.height * channels, width))
-        made = MatMul()(made, Transpose((0, 1, 3, 2))(columns))
-        return Transpose((0, 1, 3, 2, 4))(reshape_to(made, (count, parts, self.height, channels, self.width)))
+        x = reshape_to(x, (count, images_per_sample, channels, height, width))
+        x = reshape_to(Transpose((0, 1, 3, 2, 4))(x), (count, images_per_sample * height, channels * width))
+        y = MatMul()(reshape_to(rows, (count, regions * self.height, images_per_sample * height)), x)
+        y = reshape_to(y, (count, regions, self.height * channels, width))
+        y = MatMul()(y, Transpose((0, 1, 3, 2))(columns))
+        return Transpose((0, 1, 3, 2, 4))(reshape_to(y, (count, regions, self.height, channels, self.width)))
 
 
-def _of_part(at: Value, size: int) -> list[Tap]:
+def _region_taps(positions: Value, size: int) -> list[Tap]:
     """The two elements around each position; the border's up to one element beyond it, and nothing further out."""
-    made = taps(clip(at, 0, size - 1), size, "linear", "border", align_corners=False)
-    inside = counts(at, size)
-    return [Tap(tap.index, tap.weight * inside) for tap in made]
+    neighbors = taps(clip(positions, 0, size - 1), size, "linear", "border", align_corners=False)
+    inside = near_image(positions, size)
+    return [Tap(tap.index, tap.weight * inside) for tap in neighbors]
 
 
-def _shares(begin: Value, length: Value, cells: int, size: int) -> Value:
-    """begin and length of regions (N, R) along an axis → weights (N, R, cells, size) of each element in each cell."""
-    around = AxisWeights.of(begin, length, cells, size)
-    total = ReduceSum((4,))(around.weight)
-    return total / reshape_to(call_elementwise(Maximum(), around.count, 1.0), (*total.shape[:2], 1, 1))
+def _cell_weights(begin: Value, length: Value, cells: int, size: int) -> Value:
+    """Weights (N, R, cells, size) of each element in each cell, for regions given by begin and length (N, R)."""
+    axis = AxisWeights.of(begin, length, cells, size)
+    total = ReduceSum((4,))(axis.weight)
+    return total / reshape_to(call_elementwise(Maximum(), axis.count, 1.0), (*total.shape[:2], 1, 1))
 
 
 @LAYERS.register

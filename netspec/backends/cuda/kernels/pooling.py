@@ -113,7 +113,7 @@ AVERAGE_GRAD = f"""{OVER_OWNERS}
 def _words(node: Node) -> dict[str, str]:
     """Geometry as compile-time constants in a body."""
     op: Any = node.op
-    counted = of_three(getattr(op, "counted", ()), (0, 0))
+    counted = of_three(getattr(op, "counted_pads", ()), (0, 0))
     numbers = geometry(op.window) | dict(zip(("BEFORE", "AFTER"), zip(*counted, strict=True), strict=True))
     found = {"NUMBER": str(node.inputs[0].dtype)}
     for word, values in numbers.items():

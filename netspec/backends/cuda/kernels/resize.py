@@ -15,7 +15,7 @@ from netspec.backends.cuda.launch import Launch, pointer, sizes
 from netspec.graph.execution_plan import align_up
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import LayoutSignature
-from netspec.graph.ops.resize import Resize, ResizeGrad, taps
+from netspec.graph.ops.resize import Resize, ResizeGrad, axis_taps
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
@@ -81,14 +81,14 @@ def backward(op: ResizeGrad) -> list[ResizePass]:
 def _stage(op: Resize, number: int, size: int, *, turned: bool) -> ResizePass:
     """The pass along axis `number`, whose operand has `size` elements; transposed for the gradient if `turned`."""
     along = op.axes[number]
-    found = taps(op.sampling, along, size)
-    inside = np.broadcast_to(~found.outside, found.places.shape).reshape(-1)
-    places, weights = found.places.reshape(-1)[inside], found.weights.reshape(-1)[inside]
-    results = np.broadcast_to(np.arange(along.size), found.places.shape).reshape(-1)[inside]
+    taps = axis_taps(op.sampling, along, size)
+    inside = np.broadcast_to(~taps.outside, taps.index.shape).reshape(-1)
+    places, weights = taps.index.reshape(-1)[inside], taps.weights.reshape(-1)[inside]
+    results = np.broadcast_to(np.arange(along.size), taps.index.shape).reshape(-1)[inside]
     if turned:
         return ResizePass.of(along.axis, size, places, results, weights)
     return ResizePass.of(
-        along.axis, along.size, results, places, weights, found.outside * op.sampling.extrapolation_value
+        along.axis, along.size, results, places, weights, taps.outside * op.sampling.extrapolation_value
     )
 
 

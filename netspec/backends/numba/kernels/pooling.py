@@ -183,7 +183,7 @@ class MaxPoolGatherKernel(Pooling):
 
 def _counted(op: Any) -> tuple[int, ...]:
     """Amount of padding that counts before each axis, and then after each."""
-    sides = ((0, 0),) * (AXES - len(op.counted)) + op.counted
+    sides = ((0, 0),) * (AXES - len(op.counted_pads)) + op.counted_pads
     return (*(begin for begin, _ in sides), *(end for _, end in sides))
 
 

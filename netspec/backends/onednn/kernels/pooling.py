@@ -20,7 +20,7 @@ from netspec.graph.value import Node
 
 
 def _algorithm(op: Any) -> Algorithm:
-    return Algorithm.POOLING_AVG_INCLUDE_PADDING if op.counted else Algorithm.POOLING_AVG_EXCLUDE_PADDING
+    return Algorithm.POOLING_AVG_INCLUDE_PADDING if op.counted_pads else Algorithm.POOLING_AVG_EXCLUDE_PADDING
 
 
 def _forward(op: Any, x: TensorType, y: TensorType, layout: Layout) -> PrimitiveDesc:
@@ -46,7 +46,7 @@ class AveragePooling(AverageKernel):
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         (x,) = types
-        if op.counted not in ((), op.window.pads):
+        if op.counted_pads not in ((), op.window.pads):
             return "oneDNN counts all padding or none"
         return slow_reason(lambda: _forward(op, x, op.infer(x), Layout.channels_last(x.rank)))
 
@@ -66,7 +66,7 @@ class AveragePoolingGradient(AverageKernel):
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         (dy,) = types
-        if op.counted not in ((), op.window.pads):
+        if op.counted_pads not in ((), op.window.pads):
             return "oneDNN counts all padding or none"
         return slow_reason(lambda: self._backward(op, op.infer(dy), dy, Layout.channels_last(dy.rank)))
 

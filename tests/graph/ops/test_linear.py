@@ -1,4 +1,4 @@
-"""Products with looked-up rows are done on the table, where that has fewer rows: the same numbers, fewer of them."""
+"""A product with gathered rows multiplies the table instead, if the table has fewer rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS, WIDTH, UNITS = 4, 3, 5
 RANDOM = np.random.default_rng(5)
 
 
-def graph(batch: tuple[int, ...], transpose_b: bool = False) -> tuple[Graph, dict[str, np.ndarray]]:
+def gather_graph(batch: tuple[int, ...], transpose_b: bool = False) -> tuple[Graph, dict[str, np.ndarray]]:
     feeds = {
         "table": RANDOM.normal(size=(ROWS, WIDTH)),
         "kernel": RANDOM.normal(size=(UNITS, WIDTH) if transpose_b else (WIDTH, UNITS)),
@@ -33,13 +33,13 @@ def graph(batch: tuple[int, ...], transpose_b: bool = False) -> tuple[Graph, dic
     inputs = {n: Input(n, TensorType(x.shape, DType(str(x.dtype))))() for n, x in feeds.items()}
     table, kernel, bias, index, weights = inputs.values()
     y = Add()(MatMul(transpose_b=transpose_b)(Gather()(table, index), kernel), bias)
-    found = gradients(ReduceSum()(y * weights), [table, kernel, bias])
-    return Graph({"y": y, **{f"d{i}": one for i, one in enumerate(found)}}), feeds
+    parameter_gradients = gradients(ReduceSum()(y * weights), [table, kernel, bias])
+    return Graph({"y": y, **{f"d{i}": gradient for i, gradient in enumerate(parameter_gradients)}}), feeds
 
 
-def products(one: Graph) -> list[int]:
-    """How many rows the products go over."""
-    return [max(_rows(value) for value in node.inputs) for node in one.nodes() if isinstance(node.op, MatMul)]
+def product_rows(graph: Graph) -> list[int]:
+    """Number of rows of each matrix product."""
+    return [max(_rows(value) for value in node.inputs) for node in graph.nodes() if isinstance(node.op, MatMul)]
 
 
 def _rows(value: Value) -> int:
@@ -48,18 +48,20 @@ def _rows(value: Value) -> int:
 
 @pytest.mark.parametrize("transpose_b", [False, True])
 @pytest.mark.parametrize("batch", [(6,), (2, 7)])
-def test_products_go_over_the_table_and_the_numbers_are_the_same(batch: tuple[int, ...], transpose_b: bool) -> None:
-    before, feeds = graph(batch, transpose_b)
+def test_products_multiply_the_table_with_equal_results(batch: tuple[int, ...], transpose_b: bool) -> None:
+    before, feeds = gather_graph(batch, transpose_b)
     after = run_passes(before, (Simplify(), CommonSubexpressions()), check=True)
-    assert max(products(before)) == np.prod(batch)
-    assert max(products(after)) <= max(ROWS, WIDTH, UNITS)
-    assert sum(node.op.name == "ScatterRows" for node in after.nodes()) <= 2  # of the flow, once; and the bias's
+    assert max(product_rows(before)) == np.prod(batch)
+    assert max(product_rows(after)) <= max(ROWS, WIDTH, UNITS)
+    assert (
+        sum(node.op.name == "ScatterRows" for node in after.nodes()) <= 2
+    )  # one for the gradient of the rows, one for the bias
     expected, got = run(before, feeds, {})[0], run(after, feeds, {})[0]
     for name, array in expected.items():
         np.testing.assert_allclose(got[name], array, rtol=1e-12, atol=1e-14)
 
 
-def test_a_table_with_more_rows_than_are_looked_up_stays_as_it_is() -> None:
-    before, _ = graph((3,))
+def test_product_with_a_large_table_is_unchanged() -> None:
+    before, _ = gather_graph((3,))
     after = run_passes(before, (Simplify(),), check=True)
-    assert products(after) == products(before)
+    assert product_rows(after) == product_rows(before)

@@ -21,19 +21,19 @@ def words(text: str) -> list[int]:
 
 
 @pytest.mark.parametrize(("counter", "key", "answer"), KNOWN)
-def test_philox_gives_the_published_answers(counter, key, answer):
+def test_philox_matches_published_answers(counter, key, answer):
     c0, c1, c2, c3 = (np.array([word], np.uint64) for word in words(counter))
     k0, k1 = words(key)
     assert [int(word[0]) for word in philox4x32(np, (c0, c1, c2, c3), (k0, k1))] == words(answer)
 
 
 def draw(*shape: int, rng=(1, 2, 0), stream: int = 3, dtype: DType = DType.FLOAT32) -> np.ndarray:
-    made = RandomUniform(TensorType(shape, dtype), stream).forward(np, np.array(rng, np.int64))
-    assert isinstance(made, np.ndarray)
-    return made
+    numbers = RandomUniform(TensorType(shape, dtype), stream).forward(np, np.array(rng, np.int64))
+    assert isinstance(numbers, np.ndarray)
+    return numbers
 
 
-def test_the_first_numbers_are_those_of_the_counter_that_is_documented():
+def test_numbers_follow_the_documented_counter():
     """Element i: word i mod 4 of the counter (i div 4, step, stream) under the key `seed`, its upper 24 bits."""
     seed, step, stream = 0x1234567890, 5, 77
     numbers = draw(9, rng=(seed, step, 0), stream=stream, dtype=DType.FLOAT64)
@@ -44,16 +44,16 @@ def test_the_first_numbers_are_those_of_the_counter_that_is_documented():
 
 
 @given(st.integers(0, 40), st.integers(1, 20), st.integers(1, 7))
-def test_a_part_of_the_global_batch_gets_the_same_numbers(first, count, width):
-    whole = draw(first + count, width)
-    np.testing.assert_array_equal(draw(count, width, rng=(1, 2, first)), whole[first:])
+def test_worker_batch_draws_the_numbers_of_the_global_batch(first, count, width):
+    global_batch = draw(first + count, width)
+    np.testing.assert_array_equal(draw(count, width, rng=(1, 2, first)), global_batch[first:])
 
 
-def test_the_precision_does_not_change_the_numbers():
+def test_numbers_do_not_depend_on_precision():
     np.testing.assert_array_equal(draw(1000).astype(np.float64), draw(1000, dtype=DType.FLOAT64))
 
 
-def test_numbers_are_uniform_and_those_of_other_seeds_steps_and_streams_are_others():
+def test_numbers_are_uniform_and_uncorrelated_across_seed_step_and_stream():
     numbers = draw(100_000, dtype=DType.FLOAT64)
     assert numbers.min() >= 0
     assert numbers.max() < 1
@@ -66,7 +66,7 @@ def test_numbers_are_uniform_and_those_of_other_seeds_steps_and_streams_are_othe
 
 
 @pytest.mark.parametrize("rng", [(-1, 0, 0), (2**63 - 1, 2**40, 0), (-(2**63), 2**62, 2**40)])
-def test_any_seed_and_step_will_do(rng):
+def test_extreme_seeds_and_steps_draw_distinct_numbers(rng):
     numbers = draw(50, rng=rng)
     assert ((numbers >= 0) & (numbers < 1)).all()
     assert len(np.unique(numbers)) > 45
