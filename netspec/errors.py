@@ -179,6 +179,7 @@ class RunError(NetspecError):
 _FUNCTIONS = {
     "train": "train", "test": "test", "predict": "predict", "export": "export", "import": "import_model",
     "convert": "convert", "check": "check", "plan": "plan", "time": "time", "diff": "diff", "scale": "scale",
+    "plot": "plot", "verify-parallel": "verify_parallel",
 }  # fmt: skip
 """The function of the Python interface for each command."""
 _ARGUMENTS = {
@@ -187,7 +188,10 @@ _ARGUMENTS = {
     "--fold-batch-norm": "fold_batch_norm", "--run-dir": "run_dir", "--resume": "resume", "--device": "device",
     "--batch-size": "batch_size", "--steps": "steps", "--workers": "workers", "--export": "export", "--form": "form",
     "--workers-per-host": "workers_per_host", "--opset": "opset", "--inputs": "inputs", "--tolerance": "tolerance",
-    "--autotune": "autotune", "--inference": "inference",
+    "--autotune": "autotune", "--inference": "inference", "--network": "network", "--within": "within",
+    "--strategy": "strategies", "--algorithm": "algorithm", "--step-time": "step_time", "--jitter": "jitter",
+    "--compute-scale": "compute_scale", "--servers": "servers", "--every": "every", "--density": "density",
+    "--micro-batches": "micro_batches", "--schedule": "schedule", "--split": "split",
 }  # fmt: skip
 """The argument of the Python interface for each option."""
 _OPTION = "|".join(sorted(_ARGUMENTS, key=len, reverse=True))
@@ -225,6 +229,8 @@ def _as_argument(option: str, value: str | None) -> str:
     name = _ARGUMENTS[option]
     if value is None:
         return name
+    if name == "batch_size" and value.endswith("/worker"):
+        return f"batch_size={value.removesuffix('/worker')}, per_worker=True"
     if name in ("shapes", "values", "names") and "=" in value:
         key, _, numbers = value.rpartition("=")
         return f'{name}={{"{key}": {f"({numbers},)" if numbers[:1].isdigit() else numbers}}}'

@@ -93,7 +93,7 @@ def check(
                 facts = f"{counted(report.layers, 'layer')}, {counted(report.parameters, 'parameter')}{exported}"
                 print(f"OK: {file} ({facts})")
             if run:
-                problems += [(file, problem) for problem in _tried(file, overrides, device, quiet=as_json)]
+                problems += [(file, problem) for problem in _check_expectations(file, overrides, device, quiet=as_json)]
         if notes:
             _print_notes(file, notes, as_json=as_json)
     if as_json:
@@ -111,21 +111,18 @@ def _print_notes(file: str, notes: Sequence[str], *, as_json: bool) -> None:
         print(f"{file}: note: {note}", file=sys.stderr)
 
 
-def _tried(file: str, overrides: Sequence[str], device: str, *, quiet: bool) -> Iterator[Problem]:
-    """What is not as a train file expects, found out by running it; a line is printed for each expectation."""
-    from netspec.schema.specs.train import TrainSpec
-    from netspec.tools.specs import load_spec
-    from netspec.training.expectation_checks import run_expectations
+def _check_expectations(file: str, overrides: Sequence[str], device: str, *, quiet: bool) -> Iterator[Problem]:
+    """Print a line for each expectation of a training file; yield the problems."""
+    from netspec.tools.check import check_expectations
 
-    spec = load_spec(file, overrides)
-    for found in run_expectations(spec, device) if isinstance(spec, TrainSpec) else ():
+    for result in check_expectations(file, overrides=overrides, device=device):
         if not quiet:
-            print(f"{file}: {found.summary}")
-        if found.problem is not None:
-            yield found.problem
+            print(f"{file}: {result.summary}")
+        if result.problem is not None:
+            yield result.problem
 
 
 def _located(file: str, problem: Problem) -> dict[str, Any]:
-    """The problem as JSON; one without a place is the file's as a whole."""
-    found = problem.as_json()
-    return {**found, "file": found["file"] or file}
+    """The problem as plain data; without a location it concerns the whole file."""
+    data = problem.as_json()
+    return {**data, "file": data["file"] or file}

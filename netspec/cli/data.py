@@ -8,22 +8,13 @@ from typing import Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.datasets import get, sets, unpack
 from netspec.cli.options import Json, Overrides, Training, writable
 from netspec.cli.output import print_json, table
-from netspec.cli.sets import get, sets, unpack
-from netspec.errors import InputError, did_you_mean, listing
+from netspec.errors import InputError
 
 app = command_app("Look at the data of a training, list sources, fetch sets.")
 app.info.epilog = examples("netspec data show train.yaml", "netspec data ls", "netspec data get cifar10")
-
-SPLITS = ("train", "test")
-
-
-def _split(given: str) -> str:
-    if given not in SPLITS:
-        hint = did_you_mean(given, SPLITS)
-        raise InputError("--split: there is no such part", expected=f"one of {listing(SPLITS)}", got=given, hint=hint)
-    return given
 
 
 def _not_negative(option: str, given: float) -> None:
@@ -44,9 +35,7 @@ def show(
     spec: Training,
     overrides: Overrides = None,
     *,
-    split: Annotated[
-        str, typer.Option("--split", metavar="NAME", callback=_split, help="Show this split: train or test.")
-    ] = "train",
+    split: Annotated[str, typer.Option("--split", metavar="NAME", help="Show this split: train or test.")] = "train",
     out: Annotated[
         str | None,
         typer.Option(
@@ -75,41 +64,38 @@ def show(
     rows. With --json: one object.
     """
     from netspec.cli.data_report import print_report
-    from netspec.tools.data_report import Shown, write_sheet
+    from netspec.tools.data_report import inspect_data
 
-    for option, given in (("--samples", samples), ("--read", read), ("--seconds", seconds)):
-        _not_negative(option, given)
-    if out is not None and Path(out).suffix.lower() != ".png":
-        raise InputError("--out: the pictures are written as a PNG", expected="a name that ends in .png", got=out)
-    target = writable(Path(out or f"data_{split}.png"), "--out") if samples else None
-    shown = Shown.of(spec, overrides or (), split, read)
-    sheet = write_sheet(shown, target, samples) if target else None
-    rows = shown.rows(samples) if sheet is None else []
+    for option, value in (("--samples", samples), ("--read", read), ("--seconds", seconds)):
+        _not_negative(option, value)
+    target = Path(out or f"data_{split}.png")
+    if samples or out is not None:
+        writable(target, "--out", ".png")
+    report = inspect_data(spec, overrides=overrides or (), split=split, max_samples=read)
+    pictures = str(target) if samples and report.write_pictures(target, samples) else None
+    rows = report.rows(samples) if pictures is None else []
     if as_json:
-        rate = shown.rate(seconds)
-        print_json({**shown.as_json(), "rows": rows, "samples_per_second": rate, "sheet": sheet and str(sheet)})
+        rate = report.rate(seconds)
+        print_json({**report.as_json(), "rows": rows, "samples_per_second": rate, "sheet": pictures})
         return
-    print_report(shown, rows)
-    if sheet is not None:
-        print(f"\npictures: {sheet}")
-    # The last, since it is what damaged samples end: the figures above say how many there are.
-    if (rate := shown.rate(seconds)) is not None:
-        print(f"\nloader: {rate:,.0f} samples/s with {shown.threads}")
+    print_report(report, rows)
+    if pictures is not None:
+        print(f"\npictures: {pictures}")
+    # The rate comes last: damaged samples end its measurement, and the statistics above say how many there are.
+    if (rate := report.rate(seconds)) is not None:
+        print(f"\nloader: {rate:,.0f} samples/s with {report.threads}")
 
 
 @app.command("ls", cls=Plain, epilog=examples("netspec data ls", "netspec data ls --json"))
 def ls(as_json: Json = False) -> None:
     """List the kinds of data that can be read, as `source` in a split."""
-    import netspec.data  # noqa: F401  # makes the sources known
-    from netspec.schema.specs.data import SOURCES
+    from netspec.tools.datasets import data_sources
 
-    found = [
-        {"source": name, "reads": (SOURCES[name].__doc__ or "").strip().splitlines()[0]} for name in SOURCES.names()
-    ]
+    sources = data_sources()
     if as_json:
-        print_json(found)
+        print_json([{"source": source.name, "reads": source.description} for source in sources])
         return
-    table(["source", "what it reads"], [[one["source"], one["reads"]] for one in found])
+    table(["source", "what it reads"], [[source.name, source.description] for source in sources])
 
 
 app.command("sets", cls=Plain, epilog=examples("netspec data sets", "netspec data sets --json"))(sets)

@@ -1,4 +1,4 @@
-"""Print what `netspec data show` finds: figures of fields, classes, and what the training data determines."""
+"""Print the report of `netspec data show`: statistics of fields, classes, and what the training data determines."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from netspec.tools.data_report import short_number, short_text
 if TYPE_CHECKING:
     from netspec.data.pipeline import Learned
     from netspec.data.statistics import Figures, Scanned
-    from netspec.tools.data_report import Shown
+    from netspec.tools.data_report import DataReport
 
 MOST_CLASSES, MOST_CHANNELS, MOST_DAMAGED = 40, 16, 5
 BAR = 30
 
 
-def print_report(shown: Shown, rows: Sequence[dict[str, Any]]) -> None:
-    """Print figures of a part of the data, classes, and what the training data determines."""
-    found, total = shown.scanned, shown.pipeline.samples
+def print_report(report: DataReport, rows: Sequence[dict[str, Any]]) -> None:
+    """Print statistics of the data, classes, what the training data determines, and rows of samples."""
+    found, total = report.scanned, report.pipeline.samples
     over = "" if found.read == total else f"; figures over {count(found.read)} of them"
-    print(f"{shown.part}: {counted(total, 'sample')} of `{getattr(shown.split, 'source', '')}`{over}")
-    if shown.dataset.skipped:
-        print(f"{counted(shown.dataset.skipped, 'damaged sample')} left out when the data was opened:")
-        for line in shown.dataset.damaged[:MOST_DAMAGED]:
+    print(f"{report.part}: {counted(total, 'sample')} of `{getattr(report.split, 'source', '')}`{over}")
+    if report.dataset.skipped:
+        print(f"{counted(report.dataset.skipped, 'damaged sample')} left out when the data was opened:")
+        for line in report.dataset.damaged[:MOST_DAMAGED]:
             print(f"  {line}")
     if found.damaged:
         print(f"{counted(len(found.damaged), 'damaged sample')} left out:")
@@ -36,7 +36,7 @@ def print_report(shown: Shown, rows: Sequence[dict[str, Any]]) -> None:
     for name, figures in found.raw.items():
         if figures.counts is not None and (figures.names or len(figures.counts) <= MOST_CLASSES):
             _print_classes(name, figures)
-    _print_learned(shown.pipeline.learned)
+    _print_learned(report.pipeline.learned)
     if rows:
         print()
         table(list(rows[0]), [[short_text(value) for value in row.values()] for row in rows])

@@ -147,8 +147,8 @@ FORMATS = "onnx, keras, keras_weights, caffe, caffemodel, caffemodel.h5, npz, sa
 """Their names, likewise."""
 
 
-def writable(path: Path, option: str) -> Path:
-    """`path`, if a file can be written there. Raises `InputError` before any work is done for nothing."""
+def writable(path: Path, option: str, suffix: str | None = None) -> Path:
+    """Return `path` if a file with the suffix can be written there. Raises `InputError` before any work is done."""
     folder = path.parent
     if path.is_dir():
         raise InputError(f"{option}: {path} is a folder", expected="the path of a file", hint=f"such as {path / 'out'}")
@@ -158,6 +158,9 @@ def writable(path: Path, option: str) -> Path:
     there = kind_of_path(path)
     if there is not None:
         raise InputError(f"{option}: {path} is {there}", expected="the path of a file")
+    if suffix is not None and path.suffix.lower() != suffix:
+        kind, name = f"written as {suffix[1:].upper()}", f"a file name that ends in {suffix}"
+        raise InputError(f"{option}: pictures are {kind}", expected=name, got=str(path))
     return path
 
 

@@ -1,25 +1,21 @@
-"""`netspec plot`: the learning rates of a training to come, the figures of a run."""
+"""`netspec plot`: draw the learning rates of a training file, or losses and metrics of a run."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Json, Overrides, writable
 from netspec.cli.output import print_json
-from netspec.errors import InputError
-
-if TYPE_CHECKING:
-    from netspec.tools.charts import Chart, Scale
 
 app = command_app()
-WIDEST = 100
-"""Characters of a chart where the terminal has more, or there is none."""
+MAX_WIDTH = 100
+"""Maximum width of a chart, in characters; used if the output is not a terminal."""
 
 
 @app.command(
@@ -54,42 +50,15 @@ def plot(
     rate that waits for a plateau depends on the run: drawn is what it is before any reduction.
     """
     if out is not None:
-        writable(out, "--out")
-        if out.suffix != ".svg":
-            raise InputError("--out: a chart is written as SVG", expected="a file name that ends in .svg", got=str(out))
-    from netspec.tools.charts import Scale, as_svg, as_text
+        writable(out, "--out", ".svg")
+    from netspec.tools.charts import as_text
+    from netspec.tools.curves import plot as plot_charts
 
-    charts = _charts(spec, overrides or [], Scale(log), schedule=schedule)
-    if out is not None:
-        from netspec.exchange.files import write_atomically
-
-        def write(path: Path) -> None:
-            path.write_text(as_svg(charts), encoding="utf-8")
-
-        write_atomically(out, write)
+    charts = plot_charts(spec, overrides=overrides or (), schedule=schedule, logarithmic=log, out=out)
     if as_json:
         print_json([chart.as_json() for chart in charts])
     elif out is None:
-        width = min(WIDEST, shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDEST)
+        width = min(MAX_WIDTH, shutil.get_terminal_size().columns if sys.stdout.isatty() else MAX_WIDTH)
         print("\n\n".join("\n".join(as_text(chart, width)) for chart in charts))
     else:
         print(f"{out}: {', '.join(chart.title for chart in charts)}")
-
-
-def _charts(spec: str, overrides: list[str], scale: Scale, *, schedule: bool) -> list[Chart]:
-    from netspec.tools.curves import run_charts, schedule_charts, scheduled_charts
-
-    if Path(spec).is_dir():
-        if overrides:
-            raise InputError("unexpected argument: a run directory takes no changes", got=" ".join(overrides))
-        return scheduled_charts(Path(spec), scale) if schedule else run_charts(Path(spec), scale)
-    from netspec.schema.specs.train import TrainSpec
-    from netspec.tools.specs import load_spec
-
-    found = load_spec(spec, overrides)
-    if not isinstance(found, TrainSpec):
-        raise InputError("this is a net: it has no learning rate", location=found.where(), expected="a training file")
-    if not schedule:
-        hint = "--schedule draws its learning rate; after `netspec train`, give the folder of the run"
-        raise InputError("a training file has no figures to draw yet", location=found.where(), hint=hint)
-    return schedule_charts(found, scale)

@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Device, Json, Overrides, Spec, Threads, WorkersPerHost, check_batch, writable
+from netspec.cli.options import Device, Json, Overrides, Spec, Threads, WorkersPerHost, writable
 from netspec.cli.output import count, print_json, size, table
-from netspec.errors import InputError, did_you_mean, listing
+from netspec.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from netspec.distributed.cost_model.strategies import Prediction
-    from netspec.tools.scale import Scaling
+    from netspec.tools.scale import ScalingReport
 
 app = command_app()
-MOST_WORKERS = 2**20
-MOST_BY_DEFAULT = 64
-MOST_COUNTS = 32
-"""Numbers of workers in one table."""
+EXPECTED_WORKERS = "a number, 8..4096 or 1,2,4"
 
 
 @app.command(
@@ -132,140 +129,74 @@ def scale(
     alpha + n beta seconds. What gradients' sums take is hidden by backward as far as it goes. Speedup is in samples a
     second, against one worker alone; efficiency is the speedup of each worker.
     """
-    for option, number in (
-        ("--workers-per-host", workers_per_host), ("--servers", servers), ("--every", every),
-        ("--micro-batches", micro_batches),
-    ):  # fmt: skip
-        check_batch(number, option)
-    if not 0 < compute_scale < float("inf"):
-        raise InputError("--compute-scale must be above 0", got=str(compute_scale))
     if out is not None:
-        writable(out, "--out")
-        if out.suffix != ".svg":
-            raise InputError("--out: a chart is written as SVG", expected="a file name that ends in .svg", got=str(out))
-    wanted = _counts(workers or f"1..{MOST_BY_DEFAULT}")
-    from netspec.distributed.cost_model.collectives import algorithm_called
-    from netspec.distributed.cost_model.networks import Cluster, parse_network, parse_seconds
-    from netspec.distributed.cost_model.plans import Job
-    from netspec.distributed.cost_model.strategies import STRATEGIES, predict
+        writable(out, "--out", ".svg")
+    from netspec.distributed.cost_model.networks import parse_seconds
+    from netspec.tools.scale import scale as scale_spec
 
-    chosen = _chosen(strategy, list(STRATEGIES))
-    reduced = algorithm_called(algorithm)
-    cluster = Cluster(1, parse_network(network), parse_network(within, "--within"), workers_per_host or 1)
-    deviation, share = _percent(jitter, "--jitter", least=0.0), _percent(density, "--density", least=1e-9)
-    seconds = parse_seconds(step_time, "--step-time") if step_time is not None else None
-    if seconds == 0:
-        raise InputError("--step-time must be above 0", got=str(step_time))
-    from netspec.schema.specs.train import TrainSpec
-    from netspec.tools.scale import Scaling, as_trained, given, measure, sizes_to_measure
-    from netspec.tools.specs import load_spec, net_of
-
-    found = load_spec(spec, overrides or ())
-    samples, per_worker = _batch(batch_size, found.data.train.batch_size if isinstance(found, TrainSpec) else None)
-    most = MOST_WORKERS if per_worker else samples
-    counts = wanted if workers is not None else [number for number in wanted if number <= most]
-    if counts[-1] > most:
-        raise InputError(
-            f"a batch of {samples:,} has no sample for each of {counts[-1]:,} workers",
-            location=found.data.train.where("batch_size")
-            if isinstance(found, TrainSpec) and batch_size is None
-            else None,
-            expected=f"at most {samples:,} workers, or a larger --batch-size",
-            hint="--batch-size 32/worker gives each worker as many, however many there are",
-        )
-    if seconds is not None:
-        base = given(found, seconds, samples)
-    else:
-        base = measure(found, sizes_to_measure(samples, counts, per_worker=per_worker), device)
-    job = Job(
-        base.compute.faster(compute_scale), samples, per_worker, reduced, adding=base.adding / compute_scale,
-        jitter=deviation, density=share, servers=servers, micro_batches=micro_batches,
+    samples, per_worker = _batch_size(batch_size)
+    report = scale_spec(
+        spec, overrides=overrides or (), workers=None if workers is None else _worker_counts(workers),
+        batch_size=samples, per_worker=per_worker, network=network, within=within,
+        workers_per_host=1 if workers_per_host is None else workers_per_host,
+        strategies=None if strategy is None else strategy.split(","), algorithm=algorithm,
+        step_time=None if step_time is None else parse_seconds(step_time, "--step-time"), compute_scale=compute_scale,
+        jitter=_percent(jitter, "--jitter"), servers=servers, every=every, density=_percent(density, "--density"),
+        micro_batches=micro_batches, device=device,
     )  # fmt: skip
-    job = as_trained(job, found, every)
-    predictions = {name: [predict(name, job, cluster.of(number)) for number in counts] for name in chosen}
-    result = Scaling(net_of(found).name, base.how, job, cluster, counts, predictions)
     if out is not None:
-        from netspec.tools.charts import as_svg
-
-        out.write_text(as_svg(result.charts()), encoding="utf-8")
+        report.write_svg(out)
     if as_json:
-        print_json(result.as_json())
+        print_json(report.as_json())
         return
-    _print(result)
+    _print(report)
     if out is not None:
         print(f"\n{out}: speedup, efficiency")
 
 
-def _counts(text: str) -> list[int]:
-    """The numbers of workers that `--workers` asks for, rising. Raises `InputError`."""
-
-    def wrong(message: str) -> InputError:
-        return InputError(f"--workers: {message}", expected="a number, 8..4096 or 1,2,4", got=repr(text))
-
+def _worker_counts(text: str) -> list[int]:
+    """Parse `--workers`. Raises `InputError`."""
     if re.fullmatch(r"[0-9]{1,9}(\.\.[0-9]{1,9}|(,[0-9]{1,9})*)", text) is None:
-        raise wrong("not numbers of workers")
-    first, doubled, last = text.partition("..")
-    found = sorted({int(one) for one in text.split(",")}) if not doubled else [int(first), int(last)]
-    if found[0] < 1:
-        raise wrong("there must be at least one worker")
-    if found[-1] > MOST_WORKERS:
-        raise wrong(f"there may be at most {MOST_WORKERS:,}")
-    if doubled:
-        if int(first) > int(last):
-            raise wrong("the range ends before it begins")
-        found = [int(first)]
-        while found[-1] < int(last):
-            found.append(min(2 * found[-1], int(last)))
-    if len(found) > MOST_COUNTS:
-        raise wrong(f"there may be at most {MOST_COUNTS} numbers")
-    return found
+        raise InputError("--workers: not numbers of workers", expected=EXPECTED_WORKERS, got=repr(text))
+    first, range_sign, last = text.partition("..")
+    if not range_sign:
+        return [int(number) for number in text.split(",")]
+    if int(first) > int(last):
+        raise InputError("--workers: the range ends before it begins", expected=EXPECTED_WORKERS, got=repr(text))
+    counts = [int(first)]
+    while 0 < counts[-1] < int(last):
+        counts.append(min(2 * counts[-1], int(last)))
+    return counts
 
 
-def _batch(text: str | None, default: int | None) -> tuple[int, bool]:
-    """Return the samples of a step, and whether that is the number per worker. Raises `InputError`."""
+def _batch_size(text: str | None) -> tuple[int | None, bool]:
+    """Parse `--batch-size`: the samples of a step, and whether that is the number per worker. Raises `InputError`."""
     if text is None:
-        if default is None:
-            hint = "the batch size is in a training file; for a net give it here"
-            raise InputError(
-                "a net has no batch size", expected="--batch-size 256, or --batch-size 32/worker", hint=hint
-            )
-        return default, False
-    found = re.fullmatch(r"([0-9]{1,9})(/worker)?", text)
-    if found is None or int(found[1]) < 1:
+        return None, False
+    parsed = re.fullmatch(r"([0-9]{1,9})(/worker)?", text)
+    if parsed is None:
         raise InputError("--batch-size: not a batch size", expected="256, or 32/worker", got=repr(text))
-    return int(found[1]), found[2] is not None
+    return int(parsed[1]), parsed[2] is not None
 
 
-def _chosen(text: str | None, known: list[str]) -> list[str]:
-    """The strategies that `--strategy` names. Raises `InputError`."""
-    if text is None:
-        return known
-    names = list(dict.fromkeys(text.split(",")))
-    for name in names:
-        if name not in known:
-            expected, hint = f"some of {listing(known)}", did_you_mean(name, known)
-            raise InputError("--strategy: there is no such strategy", expected=expected, got=repr(name), hint=hint)
-    return names
-
-
-def _percent(text: str, option: str, *, least: float) -> float:
-    """A share from `P%`. Raises `InputError`."""
-    found = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*%", text)
-    if found is None or not least <= float(found[1]) / 100 <= 1:
+def _percent(text: str, option: str) -> float:
+    """Parse `P%`. Raises `InputError`."""
+    parsed = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*%", text)
+    if parsed is None:
         raise InputError(f"{option}: not a percentage", expected="such as 3%, up to 100%", got=repr(text))
-    return float(found[1]) / 100
+    return float(parsed[1]) / 100
 
 
-def _print(found: Scaling) -> None:
-    job, cluster = found.job, found.cluster
+def _print(report: ScalingReport) -> None:
+    job, cluster = report.job, report.cluster
     each = " for each worker" if job.per_worker else " in total"
-    print(f"{found.name}: a batch of {count(job.samples)}{each}, {size(job.compute.known[0].nbytes)} of gradients")
-    print(f"one worker  {found.how}")
+    print(f"{report.name}: a batch of {count(job.samples)}{each}, {size(job.compute.known[0].nbytes)} of gradients")
+    print(f"one worker  {report.origin}")
     hosts = f", {count(cluster.per_host)} workers a host" if cluster.per_host > 1 else ""
     print(f"network     {cluster.between.told()}{hosts}")
     if cluster.per_host > 1:
         print(f"            within hosts {cluster.within.told()}")
-    counts = [count(number) for number in found.counts]
+    counts = [count(number) for number in report.workers]
     cells: list[tuple[str, Callable[[Prediction], str]]] = [
         ("step, ms", lambda one: _ms(one.times.step)),
         ("not hidden, ms", lambda one: _ms(one.times.exposed)),
@@ -277,10 +208,10 @@ def _print(found: Scaling) -> None:
         print(f"\n{title}")
         rows = [
             [name, *("-" if isinstance(one, str) else cell(one) for one in row)]
-            for name, row in found.predictions.items()
+            for name, row in report.predictions.items()
         ]
         table(["workers", *counts], rows, right=range(1, len(counts) + 1))
-    for line in found.left_out():
+    for line in report.missing():
         print(f"\n{line}", end="")
     print()
 

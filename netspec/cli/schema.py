@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.output import print_json
-from netspec.errors import InputError, did_you_mean
+from netspec.errors import InputError
 
 app = command_app()
 
@@ -41,25 +41,15 @@ def schema(
     An editor with a YAML language server completes and explains fields in files that begin with the line
     `# yaml-language-server: $schema=netspec.schema.json`.
     """
-    from netspec.schema.specs.json_schema import json_schema
-    from netspec.tools import specs  # noqa: F401  # makes all layers, solvers and data sources known
-
-    wanted = _kind(kind)
     if docs is None:
-        print_json(json_schema(wanted))
+        from netspec.tools.json_schema import json_schema
+
+        print_json(json_schema(kind))
         return
     if kind is not None:
         raise InputError(
-            f"the reference is of both kinds of files, not of {kind} files alone", hint=f"leave out `{kind}`"
+            f"the reference covers both kinds of files, not {kind} files alone", hint=f"leave out `{kind}`"
         )
     from netspec.tools.reference import write_pages
 
     print(f"{write_pages(docs)} pages below {docs}")
-
-
-def _kind(given: str | None) -> Literal["net", "train"] | None:
-    match given:
-        case None | "net" | "train":
-            return given
-    hint = did_you_mean(given, ["net", "train"])
-    raise InputError(f"there is no kind of file `{given}`", expected="net or train", hint=hint)

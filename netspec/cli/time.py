@@ -10,15 +10,12 @@ from netspec.cli import DONE
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Autotune, Device, Json, Overrides, Spec, Threads, check_batch
 from netspec.cli.output import count, print_json, scaled, size, table
+from netspec.cli.workers import start, to_start
 from netspec.distributed import world
-from netspec.distributed.world import join
-from netspec.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from netspec.schema.specs.net import NetSpec
-    from netspec.schema.specs.train import TrainSpec
     from netspec.tools.overlap import Overlap
     from netspec.tools.timing import Cost, NodeTime, Timing
 
@@ -72,55 +69,32 @@ def time(
     Of several workers, by --workers or by a launcher of MPI, it also times the step without what they send, and what
     they send without the step: how long each message is waited for, and how much of all of them is hidden.
     """
-    check_batch(batch_size)
-    check_batch(steps, "--steps")
+    from netspec.tools.timing import batch_size_of, check_timed_workers
     from netspec.tools.timing import time as time_spec
 
-    group = join()  # without its job, each process would time one worker
-    if workers is not None or group.size > 1:
+    check_batch(batch_size)
+    check_batch(steps, "--steps")
+    if workers is not None and to_start(workers):
         from netspec.tools.specs import load_spec
 
-        found = load_spec(spec, overrides or ())
-        samples = batch_size or (found.data.train.batch_size if hasattr(found, "data") else 1)
-        words = [spec, *(overrides or []), "--device", device, *(["--nodes"] if nodes else [])]
+        loaded = load_spec(spec, overrides or ())
+        check_timed_workers(loaded, workers, batch_size_of(loaded, batch_size), inference=inference)
+        words = [spec, *(overrides or []), "--device", device, *["--nodes"] * nodes, *["--json"] * as_json]
         for name, value in (("--batch-size", batch_size), ("--steps", steps), ("--autotune", autotune)):
             words += [name, str(value)] if value is not None else []
-        started = _together(found, workers, samples, words + ["--json"] * as_json, inference=inference)
-        if started is not None:
-            return started
-    overlap = None
-    if world().size > 1:
-        from netspec.tools.overlap import time_workers
-
-        timing, overlap = time_workers(found, samples, device, steps)
-    else:
-        timing = time_spec(
-            spec, overrides=overrides or (), batch_size=batch_size, steps=steps, inference=inference, device=device,
-            autotune=autotune,
-        )  # fmt: skip
+        return start(workers, ["time", *words])
+    timing = time_spec(
+        spec, overrides=overrides or (), batch_size=batch_size, steps=steps, inference=inference, device=device,
+        autotune=autotune,
+    )  # fmt: skip
     if world().is_first:
         if as_json:
-            print_json({**timing.as_json(), **({"communication": overlap.as_json()} if overlap else {})})
+            print_json(timing.as_json())
         else:
             _show(timing, nodes=nodes)
-            if overlap is not None:
-                _print_overlap(overlap)
+            if timing.communication is not None:
+                _print_overlap(timing.communication)
     return DONE
-
-
-def _together(
-    spec: NetSpec | TrainSpec, workers: int | None, batch_size: int, words: list[str], *, inference: bool
-) -> int | None:
-    """Have this command run by several workers; the exit status, or None where this process is one of them already."""
-    from netspec.cli.workers import start, to_start
-    from netspec.tools.worker_plan import check_spread
-
-    starts = workers is not None and to_start(workers)
-    count = workers or world().size
-    if inference and count > 1:
-        raise InputError("--inference: workers predict by themselves", hint="leave out --workers, or --inference")
-    check_spread(spec, count, batch_size)
-    return start(count, ["time", *words]) if starts else None
 
 
 def _show(timing: Timing, *, nodes: bool) -> None:

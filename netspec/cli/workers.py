@@ -10,14 +10,9 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from netspec.backends.launcher_env import CONTROL_SOCKET, launched, speaks_for_others, told_size
 from netspec.errors import InputError
-
-if TYPE_CHECKING:
-    from netspec.distributed.launcher.mpi_discovery import Mpiexec
-
 
 MOST_A_CORE = 64
 """Processes that are started for each core: more would take the machine down before they say so."""
@@ -44,6 +39,7 @@ def start(workers: int, words: Sequence[str]) -> int:
     Raises `InputError` for what is missing here before anything is started, and `RunError` where a worker dies.
     """
     from netspec.distributed.launcher.launch import launch
+    from netspec.distributed.launcher.mpi_discovery import require_mpiexec
 
     cores = os.cpu_count() or 1
     if workers > MOST_A_CORE * cores:
@@ -53,19 +49,7 @@ def start(workers: int, words: Sequence[str]) -> int:
             hint="many hosts have a launcher of their own: docs/guide/launch.md",
         )  # fmt: skip
 
-    return launch(what_starts_workers(), workers, [*_program(), *words], dict(os.environ))
-
-
-def what_starts_workers() -> Mpiexec:
-    """The `mpiexec` of this machine. Raises `InputError` where it or mpi4py is missing or can't be used."""
-    from netspec.distributed.launcher.mpi_discovery import INSTALL, Mpiexec, describe_mpi
-
-    found = describe_mpi()
-    missing: dict[str, str] = found["missing"]
-    if missing:
-        why = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-        raise InputError(f"--workers needs {' and '.join(missing)}, not usable here", got=why, hint=INSTALL)
-    return Mpiexec(**found["mpiexec"])
+    return launch(require_mpiexec(), workers, [*_program(), *words], dict(os.environ))
 
 
 def _program() -> list[str]:

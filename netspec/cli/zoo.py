@@ -1,9 +1,9 @@
-"""`netspec zoo`: the models that netspec ships; list them, look at one, copy one to change it."""
+"""`netspec zoo`: list, show and copy the models that netspec ships."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -20,37 +20,33 @@ Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Select a m
 
 @app.command("list", cls=Plain, epilog=examples("netspec zoo list", "netspec zoo list --json"))
 def list_(as_json: Json = False) -> None:
-    """List the models."""
-    from netspec.tools.zoo import models
+    """List the models that netspec ships."""
+    from netspec.tools.zoo import zoo
 
-    found = [_facts(one.folder) for one in models()]
+    models = zoo()
     if as_json:
-        print_json(found)
+        print_json([model.as_json() for model in models])
         return
-    rows = [[one["name"], ", ".join(one["files"]), one["description"]] for one in found]
-    table(["model", "files", "what it is"], rows)
+    rows = [[model.name, ", ".join(path.name for path in model.specs), model.description] for model in models]
+    table(["model", "files", "description"], rows)
 
 
 @app.command("show", cls=Plain, epilog=examples("netspec zoo show lenet_mnist"))
 def show(name: Name, as_json: Json = False) -> None:
-    """Show a model: its card, its files and its layers."""
-    from netspec.tools.plan import costs
-    from netspec.tools.specs import read_net
-    from netspec.tools.zoo import model
+    """Show the card, the files and the size of a model."""
+    from netspec.tools.plan import plan
+    from netspec.tools.zoo import zoo_model
 
-    found = model(name)
-    facts = _facts(found.folder)
-    net, dtype = read_net(found.folder / facts["files"][0])
-    cost = costs(net, 1, dtype=dtype)
+    model = zoo_model(name)
+    costs = plan(model.specs[0], batch_size=1).costs
     if as_json:
-        print_json({**facts, "parameters": cost.parameters, "flops": cost.flops})
+        print_json({**model.as_json(), "parameters": costs.parameters, "flops": costs.flops})
         return
-    card = found.card()
-    print(card if card is not None else f"{name}\n\n{facts['description']}")
-    print(f"\nparameters: {count(cost.parameters)}")
-    print(f"folder: {found.folder}")
-    for file in found.files():
-        print(f"  {file.relative_to(found.folder)}  {size(file.stat().st_size)}")
+    print(model.card() or f"{name}\n\n{model.description}")
+    print(f"\nparameters: {count(costs.parameters)}")
+    print(f"folder: {model.folder}")
+    for file in model.files():
+        print(f"  {file.relative_to(model.folder)}  {size(file.stat().st_size)}")
 
 
 @app.command("copy", cls=Plain, epilog=examples("netspec zoo copy lenet_mnist my_lenet"))
@@ -58,23 +54,13 @@ def copy(
     name: Name,
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Create this folder; it must be new or empty.")],
 ) -> None:
-    """Copy a model into a folder of one's own, to change it."""
-    from netspec.tools.zoo import copy_model, model
+    """Copy a model to a new folder, to train or change it."""
+    from netspec.tools.zoo import zoo_model
 
-    found = model(name)
-    target = Path(folder)
-    copy_model(found, target)
+    model, target = zoo_model(name), Path(folder)
+    model.copy(target)
     print(f"{name} is in {target}")
-    specs = [target / file for file in _facts(found.folder)["files"]]
+    specs = [target / path.name for path in model.specs]
     print("\nnext:\n  " + command("check", *specs))
     if (target / "train.yaml").exists():
         print("  " + command("train", target / "train.yaml"))
-
-
-def _facts(folder: Path) -> dict[str, Any]:
-    from netspec.schema.yaml.reader import read_yaml
-    from netspec.tools.zoo import SPECS
-
-    files = [name for name in SPECS if (folder / name).is_file()]
-    described = next((text for name in files if (text := read_yaml(folder / name).get("description"))), "")
-    return {"name": folder.name, "files": files, "description": described, "folder": str(folder)}

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, isfinite, log10
+from pathlib import Path
 from typing import Any
+
+from netspec.exchange.files import write_atomically
 
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bits of the 4 × 2 dots of a braille character, by row and column."""
@@ -176,6 +179,15 @@ def as_svg(charts: Sequence[Chart]) -> str:
     for index, chart in enumerate(charts):
         parts += [f'<g transform="translate(0 {index * HEIGHT})">', *_drawn(chart), "</g>"]
     return "\n".join([*parts, "</svg>", ""])
+
+
+def write_svg(charts: Sequence[Chart], path: Path) -> None:
+    """Write the charts to an SVG file."""
+
+    def write(staged: Path) -> None:
+        staged.write_text(as_svg(charts), encoding="utf-8")
+
+    write_atomically(path, write)
 
 
 def _drawn(chart: Chart) -> Iterable[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from netspec.compile import NetGraph, build
 from netspec.errors import InputError, Problem, by_place, did_you_mean, listing
@@ -14,6 +15,9 @@ from netspec.schema.specs.expect import NetExpectation
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.specs import load_spec, net_of, precision_of
+
+if TYPE_CHECKING:
+    from netspec.training.expectation_checks import ExpectationResult
 
 TRAINING = "training"
 """The form of an exported net that other programs train further."""
@@ -91,6 +95,22 @@ def check(
     kind = "training" if isinstance(spec, TrainSpec) else "net"
     parameters = sum(state.value.type.size for state in states if state.role == "parameter")
     return CheckReport(kind, name, len(net.layers), parameters, tuple(notes))
+
+
+def check_expectations(
+    source: Source, *, overrides: Overrides = (), device: str = "auto"
+) -> Iterator[ExpectationResult]:
+    """Run some steps of a training, and yield the result of each expectation that its `expect` declares.
+
+    A net file, or a training file without `expect`, yields nothing. Raises `InputError` if the spec is wrong.
+
+        >>> all(result.problem is None for result in netspec.check_expectations("train.yaml"))
+    """
+    spec = load_spec(source, overrides)
+    if isinstance(spec, TrainSpec):
+        from netspec.training.expectation_checks import run_expectations  # a check without it starts no training
+
+        yield from run_expectations(spec, device)
 
 
 def _checks(

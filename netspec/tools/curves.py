@@ -1,23 +1,64 @@
-"""What `netspec plot` draws: the learning rates of a training to come, the figures of a run from its log."""
+"""Charts of the learning rates of a training file, and of the losses and metrics in the log of a run."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from netspec.data.base import Source
+from netspec.data.base import Source as DataSource
 from netspec.errors import InputError, Problem
+from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.schedules.base import ScheduleSpec
-from netspec.tools.charts import Chart, Curve, Scale
+from netspec.tools.charts import Chart, Curve, Scale, write_svg
+from netspec.tools.specs import load_spec
 
 MOST_POINTS = 2000
 """Steps that a curve shows, evenly spread where there are more."""
 LOG = "log.jsonl"
+
+
+def plot(
+    source: Source,
+    *,
+    overrides: Overrides = (),
+    schedule: bool = False,
+    logarithmic: bool = False,
+    out: str | Path | None = None,
+) -> list[Chart]:
+    """Chart the losses and metrics of a run directory, or the learning rates of a training file.
+
+    With `schedule`, charts the learning rate and momentum at each step: those of a run as logged, those of a training
+    file as scheduled, without reading data (with `max_epochs` the samples are counted). A schedule that waits for a
+    plateau depends on the run: the chart shows its values before any reduction. `logarithmic` scales the vertical
+    axis; `out` names an SVG file to write the charts to.
+
+    Raises `InputError` if there is nothing to chart.
+
+        >>> loss = netspec.plot("runs/lenet_mnist", out="loss.svg")[0]
+    """
+    scale = Scale(logarithmic)
+    folder = None if isinstance(source, Mapping) else Path(source)
+    if folder is not None and folder.is_dir():
+        if overrides:
+            raise InputError("unexpected argument: a run directory takes no changes", got=" ".join(map(str, overrides)))
+        charts = scheduled_charts(folder, scale) if schedule else run_charts(folder, scale)
+    else:
+        spec = load_spec(source, overrides)
+        if not isinstance(spec, TrainSpec):
+            expected = "a training file"
+            raise InputError("this is a net: it has no learning rate", location=spec.where(), expected=expected)
+        if not schedule:
+            hint = "`--schedule` draws its learning rate; after `netspec train`, name the run directory"
+            raise InputError("a training file has no figures to draw yet", location=spec.where(), hint=hint)
+        charts = schedule_charts(spec, scale)
+    if out is not None:
+        write_svg(charts, Path(out))
+    return charts
 
 
 def schedule_charts(spec: TrainSpec, scale: Scale) -> list[Chart]:
@@ -65,7 +106,7 @@ def steps_of(spec: TrainSpec) -> int:
     loop, split = spec.train, spec.data.train
     if loop.max_steps is not None:
         return loop.max_steps
-    assert isinstance(split, Source)
+    assert isinstance(split, DataSource)
     try:
         samples = min(len(split.open(seed=loop.seed)), split.limit or 2**63)
     except InputError as error:

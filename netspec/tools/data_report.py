@@ -1,13 +1,12 @@
-"""The data of a training opened and looked at: figures, rows and pictures for `netspec data show`."""
+"""Inspect the data of a training: statistics, rows and pictures of samples, before and after transforms."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +15,10 @@ from netspec.data.loader import Loader
 from netspec.data.pipeline import Learned, Pipeline
 from netspec.data.statistics import Scanned, chosen, scan, stages
 from netspec.data.thread_pool import processors
-from netspec.errors import InputError, Problem, counted
+from netspec.errors import InputError, Problem, counted, did_you_mean, listing
 from netspec.exchange.files import write_atomically
+from netspec.schema.load import Overrides
+from netspec.schema.load import Source as SpecSource
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.specs import load_spec
 
@@ -26,49 +27,34 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-MOST_VALUES = 6
+SPLITS = ("train", "test")
+MAX_VALUES = 6
 EPOCHS = 3
 """Number of epochs whose samples are shown."""
-MOST_ROWS = 8
-LEAST_SHARE = 0.005
-"""A class of which less is mixed in is not named."""
+MAX_ROWS = 8
+MIN_SHARE = 0.005
+"""Smallest share of a mixed-in class that is named."""
 
 
-@dataclass
-class Shown:
-    """One part of the data of a training, opened."""
+@dataclass(frozen=True)
+class DataReport:
+    """The training or test data of a training file, opened, with statistics."""
 
     part: str
+    """`train` or `test`."""
     split: Source
+    """The fields of the split in the training file."""
     dataset: Dataset
+    """The samples as they are read."""
     pipeline: Pipeline
+    """The transforms, and what the training data determines for them."""
     seed: int
     scanned: Scanned
-
-    @classmethod
-    def of(cls, source: str | Path, overrides: Sequence[str], part: str, most: int) -> Self:
-        """Open the data, the training split first, and compute figures over at most `most` samples."""
-        spec = load_spec(source, overrides)
-        if not isinstance(spec, TrainSpec):
-            raise InputError(
-                "this is a net: it says nothing of data", location=spec.where(), expected="a training file"
-            )
-        split = spec.data.test if part == "test" else spec.data.train
-        if split is None:
-            raise InputError(
-                Problem("there is no test data", spec.where("data"), "data", expected="`test:` next to `train:`")
-            )
-        seed, learned = spec.train.seed, None
-        dataset, pipeline = _opened(spec.data.train, seed, None)
-        if part == "test":
-            learned = pipeline.learned
-            dataset, pipeline = _opened(split, seed, learned)
-        assert isinstance(split, Source)
-        return cls(part, split, dataset, pipeline, seed, scan(dataset, pipeline, split, most))
+    """Statistics of each field, raw and prepared, and the damaged samples."""
 
     @property
     def threads(self) -> str:
-        """How many threads prepare samples."""
+        """Number of threads that prepare samples, as text."""
         return counted(self.split.workers or processors(), "thread") if self.split.prefetch else "no thread of its own"
 
     @cached_property
@@ -77,7 +63,7 @@ class Shown:
         return next((name for name, kind in self.pipeline.fields.items() if _is_image(kind)), None)
 
     def rate(self, seconds: float) -> float | None:
-        """How many samples a second the loader prepares; None where it is not measured, or cannot make batches."""
+        """Samples per second of the loader, measured for `seconds`; None if that is 0 or samples differ in shape."""
         if not seconds or any(kind.ragged for kind in self.pipeline.fields.values()):
             return None
         with Loader(self.dataset, self.split, seed=self.seed, learned=self.pipeline.learned) as loader:
@@ -89,7 +75,10 @@ class Shown:
         return samples / passed
 
     def prepared(self, most: int, epochs: int) -> tuple[list[int], list[dict[str, Any]]]:
-        """Samples spread over the set, by index; as they are read, then as they are in each epoch: usable ones only."""
+        """Indices of samples spread over the data, and their fields: as read, then prepared in each epoch.
+
+        Damaged samples are left out if the split skips them.
+        """
         indices = chosen(self.dataset, self.pipeline.samples, most)
         while True:
             try:
@@ -101,10 +90,10 @@ class Shown:
                 indices = np.delete(indices, list(error.rows))
 
     def rows(self, samples: int) -> list[dict[str, Any]]:
-        """The values of a few prepared samples, shortened."""
+        """Up to `samples` prepared samples, at most 8: a mapping of field to shortened value for each."""
         if not samples:
             return []
-        indices, (_, prepared) = self.prepared(min(samples, MOST_ROWS), 1)
+        indices, (_, prepared) = self.prepared(min(samples, MAX_ROWS), 1)
         described = [{"sample": self.dataset.describe(index)} for index in indices]
         return [
             {**one, **{name: self._value(name, batch[row]) for name, batch in prepared.items()}}
@@ -115,19 +104,19 @@ class Shown:
         array = np.asarray(value)
         if array.ndim == 0:
             return self._label(name, array)
-        flat = [short_number(one) for one in array.ravel()[: MOST_VALUES + 1].tolist()]
-        shown = ", ".join(flat[:MOST_VALUES]) + ", …" * (len(flat) > MOST_VALUES)
+        flat = [short_number(one) for one in array.ravel()[: MAX_VALUES + 1].tolist()]
+        shown = ", ".join(flat[:MAX_VALUES]) + ", …" * (len(flat) > MAX_VALUES)
         return f"[{shown}]" if array.ndim == 1 else f"{list(array.shape)}: {shown}"
 
     def _label(self, name: str, value: Array) -> Any:
-        """A single number, or what the class is called."""
+        """A scalar, or the name of the class that it stands for."""
         figures = self.scanned.raw.get(name)
         if value.dtype.kind in "iub" and figures is not None and figures.names:
             return figures.class_name(int(value))
         return value.item()
 
     def label(self, prepared: dict[str, Any], row: int) -> str:
-        """What is said of a sample by its single numbers, and by shares of classes that transforms mixed."""
+        """Label a picture with the sample's scalar fields, and with the shares of classes that transforms mixed."""
         said = []
         for name, batch in prepared.items():
             value = np.asarray(batch[row])
@@ -136,12 +125,39 @@ class Shown:
                 said.append(f"{short_text(self._label(name, value))}")
             elif value.ndim == 1 and figures is not None and figures.counts is not None:
                 most = np.argsort(-value, kind="stable")[:2]
-                shares = [(value[one], figures.class_name(int(one))) for one in most if value[one] >= LEAST_SHARE]
+                shares = [(value[one], figures.class_name(int(one))) for one in most if value[one] >= MIN_SHARE]
                 said.append(" + ".join(f"{100 * share:.0f} % {title}" for share, title in shares))
         return ", ".join(said)
 
+    def write_pictures(self, path: str | Path, samples: int) -> bool:
+        """Write a PNG of N samples, each as read and as prepared in three epochs. False if no field is an image."""
+        from netspec.data.contact_sheet import Strip, contact_sheet, picture, span_of
+
+        name = self.image
+        if name is None:
+            return False
+        indices, found = self.prepared(samples, EPOCHS)
+        raw, *epochs = found
+        if all(_same(one[name], epochs[0][name]) for one in epochs):  # nothing is drawn
+            epochs = epochs[:1]
+        was_image = name in self.dataset.fields and _is_image(self.dataset.fields[name])
+        columns = [list(raw[name])] if was_image else []
+        spans = [span_of(column) for column in columns]
+        spans += [span_of([image for one in epochs for image in one[name]])] * len(epochs)
+        columns += [list(one[name]) for one in epochs]
+        strips = []
+        for row in range(len(indices)):
+            pictures = [picture(column[row], span) for column, span in zip(columns, spans, strict=True)]
+            texts = [self.label(one, row) for one in ([raw] if was_image else []) + epochs]
+            strips.append(Strip(pictures, texts[:1] if len(set(texts)) == 1 else texts))
+        after = "prepared" if len(epochs) == 1 else f"prepared, in {len(epochs)} epochs"
+        title = f"{self.part}: {name}, " + (f"as it is read (framed), then {after}" if was_image else after)
+        sheet = contact_sheet(strips, title)
+        write_atomically(Path(path), lambda path: sheet.save(path, "PNG"))
+        return True
+
     def as_json(self) -> dict[str, Any]:
-        """All figures as plain JSON data."""
+        """The statistics as plain data."""
         found = self.scanned
         return {
             "split": self.part,
@@ -156,7 +172,36 @@ class Shown:
         }
 
 
-def _opened(split: Any, seed: int, learned: Learned | None) -> tuple[Dataset, Pipeline]:
+def inspect_data(
+    source: SpecSource, *, overrides: Overrides = (), split: str = "train", max_samples: int = 10_000
+) -> DataReport:
+    """Open the data of a training file, and compute statistics over at most `max_samples` samples (0: all).
+
+    `split` is `"train"` or `"test"`. Statistics are per field and channel, before and after transforms. Raises
+    `InputError` if the data cannot be read.
+
+        >>> netspec.inspect_data("train.yaml").scanned.raw["image"].mean
+    """
+    if split not in SPLITS:
+        hint = did_you_mean(split, SPLITS)
+        raise InputError("--split: there is no such part", expected=f"one of {listing(SPLITS)}", got=split, hint=hint)
+    spec = load_spec(source, overrides)
+    if not isinstance(spec, TrainSpec):
+        raise InputError("this is a net: it says nothing of data", location=spec.where(), expected="a training file")
+    fields = spec.data.test if split == "test" else spec.data.train
+    if fields is None:
+        raise InputError(
+            Problem("there is no test data", spec.where("data"), "data", expected="`test:` next to `train:`")
+        )
+    seed = spec.train.seed
+    dataset, pipeline = _open(spec.data.train, seed, None)
+    if split == "test":
+        dataset, pipeline = _open(fields, seed, pipeline.learned)
+    assert isinstance(fields, Source)
+    return DataReport(split, fields, dataset, pipeline, seed, scan(dataset, pipeline, fields, max_samples))
+
+
+def _open(split: Any, seed: int, learned: Learned | None) -> tuple[Dataset, Pipeline]:
     assert isinstance(split, Source)
     dataset = split.open(seed=seed, learned=None if learned is None else learned.source)
     return dataset, Pipeline(dataset, split, seed=seed, learned=learned)
@@ -164,34 +209,6 @@ def _opened(split: Any, seed: int, learned: Learned | None) -> tuple[Dataset, Pi
 
 def _is_image(kind: FieldType) -> bool:
     return len(kind.shape) == 3 and (kind.shape[0] or 0) <= 4 and np.dtype(kind.dtype).kind in "iuf"
-
-
-def write_sheet(shown: Shown, target: Path, samples: int) -> Path | None:
-    """Write pictures of samples, raw and prepared; None where the set has none."""
-    from netspec.data.contact_sheet import Strip, contact_sheet, picture, span_of
-
-    name = shown.image
-    if name is None:
-        return None
-    indices, found = shown.prepared(samples, EPOCHS)
-    raw, *epochs = found
-    if all(_same(one[name], epochs[0][name]) for one in epochs):  # nothing is drawn
-        epochs = epochs[:1]
-    was_image = name in shown.dataset.fields and _is_image(shown.dataset.fields[name])
-    columns = [list(raw[name])] if was_image else []
-    spans = [span_of(column) for column in columns]
-    spans += [span_of([image for one in epochs for image in one[name]])] * len(epochs)
-    columns += [list(one[name]) for one in epochs]
-    strips = []
-    for row in range(len(indices)):
-        pictures = [picture(column[row], span) for column, span in zip(columns, spans, strict=True)]
-        texts = [shown.label(one, row) for one in ([raw] if was_image else []) + epochs]
-        strips.append(Strip(pictures, texts[:1] if len(set(texts)) == 1 else texts))
-    after = "prepared" if len(epochs) == 1 else f"prepared, in {len(epochs)} epochs"
-    title = f"{shown.part}: {name}, " + (f"as it is read (framed), then {after}" if was_image else after)
-    sheet = contact_sheet(strips, title)
-    write_atomically(target, lambda path: sheet.save(path, "PNG"))
-    return target
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -204,8 +221,8 @@ def short_text(value: Any) -> str:
         return short_number(value)
     text = str(value)
     if isinstance(value, (list, tuple)):
-        shown = ", ".join(short_text(one) for one in value[:MOST_VALUES])
-        text = f"[{shown}{', …' if len(value) > MOST_VALUES else ''}]"
+        shown = ", ".join(short_text(one) for one in value[:MAX_VALUES])
+        text = f"[{shown}{', …' if len(value) > MAX_VALUES else ''}]"
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 

@@ -1,38 +1,143 @@
-"""A set of images as image files: class folders, and a list for each split that keeps the order of the set."""
+"""Datasets that are known by name: list them, fetch and verify their files, write them as image files."""
 
 from __future__ import annotations
 
 import csv
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from netspec.data.base import Dataset, Source
-from netspec.errors import InputError, listing
+from netspec.data.dataset_files import is_there, wrong_parts
+from netspec.data.downloads import ensure
+from netspec.data.known_datasets import KNOWN_SETS, KnownSet, home
+from netspec.errors import InputError, did_you_mean, listing
+from netspec.exchange.files import new_folder
 
 CHUNK = 1000
 """Images read at a time."""
 
 
-def open_split(name: str, split: str, path: str | None) -> Dataset:
-    """A split of a set of images that a spec can name; it is fetched where it is not there. Raises InputError."""
-    import netspec.data  # noqa: F401  # makes the sources known
-    from netspec.data.known_datasets import KNOWN_SETS
+@dataclass(frozen=True)
+class DatasetInfo:
+    """A dataset that is known by name."""
+
+    name: str
+    description: str
+    page: str
+    """Web page of its authors."""
+    download_bytes: int
+    """Size of the archives to fetch."""
+    folder: Path
+    """Where its files are, or would be stored."""
+    complete: bool
+    """Whether all files are in `folder`."""
+    files: dict[str, int]
+    """Names and sizes of the files, in bytes."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The facts as plain data."""
+        return {
+            "name": self.name, "about": self.description, "page": self.page, "bytes": self.download_bytes,
+            "folder": str(self.folder), "there": self.complete,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A kind of data that a split of a training file can read."""
+
+    name: str
+    """The value of `source`."""
+    description: str
+
+
+def datasets() -> list[DatasetInfo]:
+    """List the datasets that are known by name, and where their files are.
+
+    >>> [dataset.name for dataset in netspec.datasets() if dataset.complete]
+    """
+    return [_info(known, home() / known.name) for known in KNOWN_SETS.values()]
+
+
+def data_sources() -> list[DataSource]:
+    """List the kinds of data that can be read, those of installed packages included.
+
+    >>> [source.name for source in netspec.data_sources()]
+    """
+    import netspec.data  # noqa: F401  # registers the sources
+    from netspec.schema.specs.data import SOURCES
+
+    return [DataSource(name, (SOURCES[name].__doc__ or "").strip().splitlines()[0]) for name in SOURCES.names()]
+
+
+def get_dataset(name: str, path: str | Path | None = None) -> DatasetInfo:
+    """Fetch a dataset and verify its files; complete files are not fetched again, interrupted downloads are resumed.
+
+    `path` is the folder for its files, by default one below `NETSPEC_DATA` or the user's cache folder. An archive that
+    was downloaded by hand into the folder is unpacked. Raises `InputError` for an unknown name or wrong files.
+
+        >>> netspec.get_dataset("cifar10").folder
+    """
+    if name not in KNOWN_SETS:
+        raise InputError(
+            f"there is no known set `{name}`" if name != "mnist" else "mnist is shipped, and need not be fetched",
+            expected=f"one of {listing(list(KNOWN_SETS))}",
+            hint=did_you_mean(name, KNOWN_SETS),
+        )
+    known = KNOWN_SETS[name]
+    folder = ensure(known, None if path is None else Path(path).expanduser().absolute())
+    wrong = wrong_parts(known, folder)
+    if wrong:
+        raise InputError(
+            f"{len(wrong)} of the files in {folder} are not those of {name}",
+            expected="the SHA-256 that were published",
+            got=", ".join(part.name for part in wrong),
+            hint="remove them, and they are fetched again",
+        )
+    return _info(known, folder)
+
+
+def unpack_dataset(name: str, folder: str | Path, path: str | Path | None = None) -> dict[str, int]:
+    """Write an image dataset as PNG files, in class folders, with a list for each split; the images of each split.
+
+    `name` is `mnist` or one of `datasets()`, fetched if it is not in `path` yet; `folder` must be new or empty. The
+    lists keep the order of the dataset: training on them gives the same samples in the same order.
+
+        >>> netspec.unpack_dataset("cifar10", "cifar10_png")
+        {'train': 50000, 'test': 10000}
+    """
+    with new_folder(Path(folder)) as staged:
+        return {split: _unpack_split(_open_split(name, split, path), split, staged) for split in ("train", "test")}
+
+
+def _info(known: KnownSet, folder: Path) -> DatasetInfo:
+    complete = all(is_there(known, folder, part) for part in known.parts.values())
+    size = sum(download.size for download in known.downloads)
+    files = {part.name: part.size for part in known.parts.values()}
+    return DatasetInfo(known.name, known.about, known.page, size, folder, complete, files)
+
+
+def _open_split(name: str, split: str, path: str | Path | None) -> Dataset:
+    """Open a split of an image dataset, fetched if it is not there. Raises `InputError`."""
+    import netspec.data  # noqa: F401  # registers the sources
     from netspec.schema.specs.data import SOURCES
 
     if name not in {"mnist", *KNOWN_SETS}:
         raise InputError(
             f"there is no set of images called `{name}`", expected=f"one of {listing(['mnist', *KNOWN_SETS])}"
         )
-    fields = {"source": name, "split": split, "batch_size": 1, **({} if path is None else {"path": path})}
+    fields = {"source": name, "split": split, "batch_size": 1, **({} if path is None else {"path": str(path)})}
     source = SOURCES.parse(fields)
     assert isinstance(source, Source)
     return source.open()
 
 
-def unpack_split(dataset: Dataset, split: str, folder: Path) -> int:
-    """Write the images as PNG, `folder/split/CLASS/00017.png`, and a list `folder/split.csv`; how many there are.
+def _unpack_split(dataset: Dataset, split: str, folder: Path) -> int:
+    """Write the images as `folder/split/CLASS/00017.png`, and a list `folder/split.csv`; the number of images.
 
-    The list names them in the order of the set, with label and, where classes have names, class.
+    The list names them in the order of the dataset, with the label and, if classes have names, the class.
     """
     import numpy as np
     from PIL import Image
@@ -56,5 +161,5 @@ def unpack_split(dataset: Dataset, split: str, folder: Path) -> int:
 
 
 def _as_folder(name: str) -> str:
-    """The name of a class as that of a folder."""
+    """Replace characters of a class name that a folder name cannot have."""
     return re.sub(r"[^\w.+-]", "_", name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean, median
 from time import perf_counter
 from typing import Any
@@ -80,8 +80,8 @@ class Overlap:
         }  # fmt: skip
 
 
-def time_workers(spec: NetSpec | TrainSpec, batch_size: int, device: str, steps: int | None) -> tuple[Timing, Overlap]:
-    """Time the step of a worker, and how much it hides. All workers come here.
+def time_workers(spec: NetSpec | TrainSpec, batch_size: int, device: str, steps: int | None) -> Timing:
+    """Time the step of a worker, and how much of its communication is hidden. All workers call this.
 
     Raises `InputError` where the strategy does not sum up in the step's programs what the workers find.
     """
@@ -111,7 +111,7 @@ def time_workers(spec: NetSpec | TrainSpec, batch_size: int, device: str, steps:
     timing = time_compiled(
         compiler, end - first, steps, began, measure=measure, workers=session.workers.size, all_samples=batch_size
     )
-    return timing, overlap[0]
+    return replace(timing, communication=overlap[0])
 
 
 def measure_overlap(

@@ -1,10 +1,11 @@
-"""What `netspec scale` predicts from: a net's step, measured here or given, layer by layer, as numbers."""
+"""Predict the step time and speedup of a training on many workers, from a step measured or given layer by layer."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -12,9 +13,10 @@ import numpy as np
 
 from netspec.backends.device_registry import open_device
 from netspec.compile import Compiler, NetGraph, ProgramKind
-from netspec.distributed.cost_model.networks import Cluster, Network
+from netspec.distributed.cost_model.collectives import algorithm_called
+from netspec.distributed.cost_model.networks import Cluster, Network, parse_network
 from netspec.distributed.cost_model.plans import Job
-from netspec.distributed.cost_model.strategies import Prediction
+from netspec.distributed.cost_model.strategies import STRATEGIES, Prediction, predict
 from netspec.distributed.cost_model.workload import Compute, Dense, Layer, Work
 from netspec.distributed.partitioning.tensor_parallel import splittable_layers
 from netspec.distributed.strategies.all_reduce import AllReduce
@@ -26,32 +28,261 @@ from netspec.distributed.strategies.parameter_server import ParameterServer
 from netspec.distributed.strategies.pipeline import Pipeline
 from netspec.distributed.strategies.tensor_parallel import TensorParallel
 from netspec.distributed.strategies.top_k import TopK
-from netspec.errors import InputError
+from netspec.errors import InputError, Location, did_you_mean, listing
+from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.links import resolve_names
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.sgd import SGD
-from netspec.tools.charts import Chart, Curve, Scale
+from netspec.tools.charts import Chart, Curve, Scale, write_svg
 from netspec.tools.plan import LayerCost, layer_costs
-from netspec.tools.specs import autotune_of, deterministic_of, net_of, precision_of, rounding_of
+from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
 from netspec.tools.timing import Timing, time_net
 
 LARGEST = 256
-"""Samples of the largest batch that is measured; times of larger ones are on the line through those measured."""
+"""Samples of the largest batch that is measured; times of larger ones are extrapolated linearly."""
 ADDED = 2**24
-"""Bytes of the arrays that are added up to measure that."""
+"""Bytes of the arrays that are added to measure the rate of additions."""
+MAX_WORKERS = 2**20
+MAX_COUNTS = 32
+"""Maximum number of worker counts in one report."""
+DEFAULT_WORKERS = (1, 2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Steps of some batch sizes."""
+class StepTimes:
+    """Times of a training step on one worker, for some batch sizes."""
 
     compute: Compute
     adding: float
-    """Seconds a byte that is added up."""
-    how: str
-    """Where the times come from, for whoever reads them."""
+    """Seconds per byte of adding up arrays."""
+    origin: str
+    """Where the times come from, as text."""
+
+
+@dataclass(frozen=True)
+class ScalingReport:
+    """Predicted steps of a training, for each strategy and number of workers."""
+
+    name: str
+    """Name of the net."""
+    origin: str
+    """Where the times of one worker come from."""
+    job: Job
+    """What one worker computes, the batch, and the settings of the strategies."""
+    cluster: Cluster
+    """Hosts and networks; its number of ranks is that of one worker."""
+    workers: Sequence[int]
+    """Numbers of workers, ascending."""
+    predictions: Mapping[str, Sequence[Prediction | str]]
+    """By strategy: a prediction for each of `workers`, or the reason why there is none."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain data; seconds and bytes are those of a step."""
+        job = self.job
+        return {
+            "name": self.name,
+            "samples": job.samples,
+            "per_worker": job.per_worker,
+            "gradient_bytes": job.compute.known[0].nbytes,
+            "one_worker": {
+                "from": self.origin,
+                "samples_per_second": job.alone,
+                "steps": [{"samples": one.batch, "seconds": one.seconds} for one in job.compute.known],
+                "adding_seconds_per_byte": job.adding,
+            },
+            "network": _network(self.cluster.between),
+            "within": _network(self.cluster.within),
+            "workers_per_host": self.cluster.per_host,
+            "predictions": [
+                self._prediction(name, number, one)
+                for name, row in self.predictions.items()
+                for number, one in zip(self.workers, row, strict=True)
+            ],
+        }
+
+    def _prediction(self, strategy: str, workers: int, found: Prediction | str) -> dict[str, Any]:
+        made: dict[str, Any] = {"strategy": strategy, "workers": workers, "hosts": self.cluster.of(workers).hosts}
+        if isinstance(found, str):
+            return {**made, "impossible": found}
+        return {
+            **made,
+            "samples": found.batch,
+            "step_seconds": found.times.step,
+            "compute_seconds": found.times.compute,
+            "communication_seconds": found.times.communication,
+            "exposed_seconds": found.times.exposed,
+            "waiting_seconds": found.times.waiting,
+            "samples_per_second": found.samples_per_second,
+            "speedup": found.speedup,
+            "efficiency": found.efficiency,
+            "sent_bytes": found.traffic.by_role,
+            "total_bytes": found.traffic.total,
+            "between_hosts_bytes": found.traffic.between_hosts,
+        }
+
+    def charts(self) -> list[Chart]:
+        """Speedup and efficiency over the number of workers."""
+        figures: list[tuple[str, Callable[[Prediction], float]]] = [
+            ("speedup", lambda one: one.speedup),
+            ("efficiency", lambda one: one.efficiency),
+        ]
+        doubled = Scale(logarithmic=True)
+        return [
+            Chart(
+                f"{self.name}: {title}, {self.cluster.between.name}", "workers",
+                [curve for name in self.predictions if (curve := self._curve(name, figure)).xs],
+                doubled if title == "speedup" else Scale(), doubled,
+            )
+            for title, figure in figures
+        ]  # fmt: skip
+
+    def _curve(self, name: str, figure: Callable[[Prediction], float]) -> Curve:
+        found = [
+            (number, figure(one))
+            for number, one in zip(self.workers, self.predictions[name], strict=True)
+            if not isinstance(one, str)
+        ]
+        return Curve(name, [number for number, _ in found], [value for _, value in found])
+
+    def write_svg(self, path: Path) -> None:
+        """Write the charts to an SVG file."""
+        write_svg(self.charts(), path)
+
+    def missing(self) -> Iterator[str]:
+        """Reasons why strategies have no prediction for some numbers of workers, one line per strategy."""
+        for name, row in self.predictions.items():
+            reasons = [(number, one) for number, one in zip(self.workers, row, strict=True) if isinstance(one, str)]
+            if reasons:
+                numbers, reason = [number for number, _ in reasons], reasons[0][1]
+                onwards = len(numbers) > 1 and numbers == list(self.workers[-len(numbers) :])
+                lacking = numbers[:1] if onwards else numbers
+                which = ", ".join(f"{one:,}" for one in lacking) + " workers" + ", nor more" * onwards
+                yield f"{name} has none for {which}: {reason}"
+
+
+def scale(
+    source: Source,
+    *,
+    overrides: Overrides = (),
+    workers: Iterable[int] | None = None,
+    batch_size: int | None = None,
+    per_worker: bool = False,
+    network: str = "ib-hdr",
+    within: str = "shared-memory",
+    workers_per_host: int = 1,
+    strategies: Sequence[str] | None = None,
+    algorithm: str = "auto",
+    step_time: float | None = None,
+    compute_scale: float = 1.0,
+    jitter: float = 0.0,
+    servers: int | None = None,
+    every: int | None = None,
+    density: float = 0.01,
+    micro_batches: int | None = None,
+    device: str = "auto",
+) -> ScalingReport:
+    """Predict the step time and speedup of a training on many workers, from steps timed on this machine.
+
+    `workers` are the numbers of workers to predict for, by default 1, 2, 4, … 64, as far as the batch has samples for
+    them. `batch_size` is that of all workers together, or with `per_worker` that of each; by default the training
+    file's. `network` connects hosts and `within` the workers of a host: names such as `"ib-hdr"`, or
+    `"alpha=2us,beta=0.1ns"` for a latency and the time of a byte. `strategies` defaults to all; `algorithm` is that of
+    all-reduce. `step_time`, in seconds, replaces the measurement; `compute_scale` assumes faster workers; `jitter` is
+    the standard deviation of a worker's computing time, as a fraction of it. `servers`, `every`, `density` (a fraction)
+    and `micro_batches` set `parameter_server`, `local_sgd`, `top_k` and `pipeline`.
+
+    Raises `InputError` if the spec or an argument is wrong.
+
+        >>> report = netspec.scale("train.yaml", workers=[8, 64, 512], network="ethernet-25g")
+        >>> report.predictions["all_reduce"][0].speedup
+    """
+    for option, number in (
+        ("--workers-per-host", workers_per_host), ("--servers", servers), ("--every", every),
+        ("--micro-batches", micro_batches), ("--batch-size", batch_size),
+    ):  # fmt: skip
+        if number is not None and number < 1:
+            raise InputError(f"{option} must be 1 or more", got=str(number))
+    for option, factor in (("--compute-scale", compute_scale), ("--step-time", step_time)):
+        if factor is not None and not 0 < factor < float("inf"):
+            raise InputError(f"{option} must be above 0", got=str(factor))
+    for option, share, least in (("--jitter", jitter, 0.0), ("--density", density, 1e-9)):
+        if not least <= share <= 1:
+            expected = f"from {'0' if not least else 'above 0'} to 1 (100 %)"
+            raise InputError(f"{option} is out of range", expected=expected, got=str(share))
+    cluster = Cluster(1, parse_network(network), parse_network(within, "--within"), workers_per_host)
+    chosen, reduction = _strategies(strategies), algorithm_called(algorithm)
+    counts = _worker_counts(DEFAULT_WORKERS if workers is None else workers)
+    spec = load_spec(source, overrides)
+    samples = _samples(spec, batch_size, per_worker=per_worker)
+    if not per_worker:
+        if workers is None:
+            counts = [count for count in counts if count <= samples]
+        _check_samples(spec, samples, counts[-1], in_file=batch_size is None)
+    if step_time is not None:
+        base = from_step_time(spec, step_time, samples)
+    else:
+        base = measure(spec, sizes_to_measure(samples, counts, per_worker=per_worker), device)
+    job = Job(
+        base.compute.faster(compute_scale), samples, per_worker, reduction, adding=base.adding / compute_scale,
+        jitter=jitter, density=density, servers=servers, micro_batches=micro_batches,
+    )  # fmt: skip
+    job = as_trained(job, spec, every)
+    predictions = {name: [predict(name, job, cluster.of(count)) for count in counts] for name in chosen}
+    return ScalingReport(net_of(spec).name, base.origin, job, cluster, counts, predictions)
+
+
+def _worker_counts(workers: Iterable[int]) -> list[int]:
+    counts = sorted(set(workers))
+
+    def wrong(message: str) -> InputError:
+        got = ", ".join(map(str, counts[:MAX_COUNTS])) + ", …" * (len(counts) > MAX_COUNTS)
+        return InputError(f"--workers: {message}", expected="numbers such as 8, 16, 32", got=got or "none")
+
+    if not counts or counts[0] < 1:
+        raise wrong("there must be at least one worker")
+    if counts[-1] > MAX_WORKERS:
+        raise wrong(f"there may be at most {MAX_WORKERS:,}")
+    if len(counts) > MAX_COUNTS:
+        raise wrong(f"there may be at most {MAX_COUNTS} numbers")
+    return counts
+
+
+def _strategies(names: Sequence[str] | None) -> list[str]:
+    known = list(STRATEGIES)
+    for name in names or ():
+        if name not in known:
+            expected, hint = f"some of {listing(known)}", did_you_mean(name, known)
+            raise InputError("--strategy: there is no such strategy", expected=expected, got=repr(name), hint=hint)
+    return known if names is None else list(dict.fromkeys(names))
+
+
+def _samples(spec: NetSpec | TrainSpec, batch_size: int | None, *, per_worker: bool) -> int:
+    """The samples of a step, of all workers or of each."""
+    if batch_size is not None:
+        return batch_size
+    if per_worker:
+        raise InputError("--batch-size is missing: it is the number of samples of each worker")
+    if isinstance(spec, TrainSpec):
+        return spec.data.train.batch_size
+    raise InputError(
+        "a net has no batch size", expected="--batch-size 256, or `--batch-size 32/worker`",
+        hint="a training file has one; for a net, set it here",
+    )  # fmt: skip
+
+
+def _check_samples(spec: NetSpec | TrainSpec, samples: int, workers: int, *, in_file: bool) -> None:
+    """Raise `InputError` if a batch has fewer samples than there are workers."""
+    if workers > samples:
+        where: Location | None = None
+        if in_file and isinstance(spec, TrainSpec):
+            where = spec.data.train.where("batch_size")
+        raise InputError(
+            f"a batch of {samples:,} has no sample for each of {workers:,} workers", location=where,
+            expected=f"at most {samples:,} workers, or a larger --batch-size",
+            hint="`--batch-size 32/worker` sets the batch of each worker, whatever their number",
+        )  # fmt: skip
 
 
 def training_of(spec: NetSpec | TrainSpec) -> SolverSpec:
@@ -66,7 +297,7 @@ def training_of(spec: NetSpec | TrainSpec) -> SolverSpec:
     return SGD(type="SGD", momentum=0.9)
 
 
-def measure(spec: NetSpec | TrainSpec, sizes: Sequence[int], device: str = "auto") -> Measured:
+def measure(spec: NetSpec | TrainSpec, sizes: Sequence[int], device: str = "auto") -> StepTimes:
     """Time steps of several batch sizes on this machine, with synthetic inputs, and the addition of arrays."""
     facts, loop = layers_of(spec), spec.train if isinstance(spec, TrainSpec) else None
     works = [
@@ -82,10 +313,10 @@ def measure(spec: NetSpec | TrainSpec, sizes: Sequence[int], device: str = "auto
     ]  # fmt: skip
     name = open_device(device).name
     how = ", ".join(f"{work.seconds * 1000:,.1f} ms for {work.batch:,.0f}" for work in works)
-    return Measured(Compute(tuple(works)), _adding(), f"measured on {name}: {how}")
+    return StepTimes(Compute(tuple(works)), _adding(), f"measured on {name}: {how}")
 
 
-def given(spec: NetSpec | TrainSpec, seconds: float, batch: int) -> Measured:
+def from_step_time(spec: NetSpec | TrainSpec, seconds: float, batch: int) -> StepTimes:
     """Steps of which one, of `batch` samples, takes `seconds`: divided by the layers' arithmetic.
 
     Backward has twice the arithmetic of forward: a product each for the gradients of inputs and of weights.
@@ -98,7 +329,7 @@ def given(spec: NetSpec | TrainSpec, seconds: float, batch: int) -> Measured:
     )
     accumulate = spec.train.accumulate if isinstance(spec, TrainSpec) else 1
     work = Work(batch, layers, accumulate=accumulate)
-    return Measured(Compute((work,)), 0.0, f"given: {seconds * 1000:,.1f} ms for {batch:,}")
+    return StepTimes(Compute((work,)), 0.0, f"given: {seconds * 1000:,.1f} ms for {batch:,}")
 
 
 def as_trained(job: Job, spec: NetSpec | TrainSpec, every: int | None = None) -> Job:
@@ -205,100 +436,6 @@ def _adding() -> float:
         np.add(total, other, out=total)
         best = min(best, perf_counter() - start)
     return best / ADDED
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """Predictions for each strategy and number of workers."""
-
-    name: str
-    how: str
-    """Where the times of one worker come from."""
-    job: Job
-    cluster: Cluster
-    """Its ranks are those of each prediction instead."""
-    counts: Sequence[int]
-    predictions: Mapping[str, Sequence[Prediction | str]]
-    """For each number of workers, or why there is none."""
-
-    def as_json(self) -> dict[str, Any]:
-        """The same as plain data: seconds and bytes, of a step."""
-        job = self.job
-        return {
-            "name": self.name,
-            "samples": job.samples,
-            "per_worker": job.per_worker,
-            "gradient_bytes": job.compute.known[0].nbytes,
-            "one_worker": {
-                "from": self.how,
-                "samples_per_second": job.alone,
-                "steps": [{"samples": one.batch, "seconds": one.seconds} for one in job.compute.known],
-                "adding_seconds_per_byte": job.adding,
-            },
-            "network": _network(self.cluster.between),
-            "within": _network(self.cluster.within),
-            "workers_per_host": self.cluster.per_host,
-            "predictions": [
-                self._prediction(name, number, one)
-                for name, row in self.predictions.items()
-                for number, one in zip(self.counts, row, strict=True)
-            ],
-        }
-
-    def _prediction(self, strategy: str, workers: int, found: Prediction | str) -> dict[str, Any]:
-        made: dict[str, Any] = {"strategy": strategy, "workers": workers, "hosts": self.cluster.of(workers).hosts}
-        if isinstance(found, str):
-            return {**made, "impossible": found}
-        return {
-            **made,
-            "samples": found.batch,
-            "step_seconds": found.times.step,
-            "compute_seconds": found.times.compute,
-            "communication_seconds": found.times.communication,
-            "exposed_seconds": found.times.exposed,
-            "waiting_seconds": found.times.waiting,
-            "samples_per_second": found.samples_per_second,
-            "speedup": found.speedup,
-            "efficiency": found.efficiency,
-            "sent_bytes": found.traffic.by_role,
-            "total_bytes": found.traffic.total,
-            "between_hosts_bytes": found.traffic.between_hosts,
-        }
-
-    def charts(self) -> list[Chart]:
-        """Speedup and efficiency over the number of workers."""
-        figures: list[tuple[str, Callable[[Prediction], float]]] = [
-            ("speedup", lambda one: one.speedup),
-            ("efficiency", lambda one: one.efficiency),
-        ]
-        doubled = Scale(logarithmic=True)
-        return [
-            Chart(
-                f"{self.name}: {title}, {self.cluster.between.name}", "workers",
-                [curve for name in self.predictions if (curve := self._curve(name, figure)).xs],
-                doubled if title == "speedup" else Scale(), doubled,
-            )
-            for title, figure in figures
-        ]  # fmt: skip
-
-    def _curve(self, name: str, figure: Callable[[Prediction], float]) -> Curve:
-        found = [
-            (number, figure(one))
-            for number, one in zip(self.counts, self.predictions[name], strict=True)
-            if not isinstance(one, str)
-        ]
-        return Curve(name, [number for number, _ in found], [value for _, value in found])
-
-    def left_out(self) -> Iterator[str]:
-        """Why some strategies have no prediction, a line for each."""
-        for name, row in self.predictions.items():
-            reasons = [(number, one) for number, one in zip(self.counts, row, strict=True) if isinstance(one, str)]
-            if reasons:
-                numbers, reason = [number for number, _ in reasons], reasons[0][1]
-                onwards = len(numbers) > 1 and numbers == list(self.counts[-len(numbers) :])
-                lacking = numbers[:1] if onwards else numbers
-                which = ", ".join(f"{one:,}" for one in lacking) + " workers" + ", nor more" * onwards
-                yield f"{name} has none for {which}: {reason}"
 
 
 def _network(found: Network) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from netspec.backends.device_registry import open_device
 from netspec.backends.program import NonFiniteLoss, Program
 from netspec.compile import FIRST, MOMENTUM, SHARE, STEP, WEIGHT, Compiler, ProgramKind, is_rate
 from netspec.distributed import world
+from netspec.distributed.world import join
 from netspec.errors import InputError, RunError
 from netspec.exchange.formats.onnx.verify import random_inputs
 from netspec.graph.kernel import NoKernelError
@@ -29,10 +30,13 @@ from netspec.solvers.sgd import SGD
 from netspec.tools.roofline import Roofline, measure_roofline
 from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
 
+if TYPE_CHECKING:
+    from netspec.tools.overlap import Overlap
+
 BUDGET = 2.0
-"""Seconds for each of the two series, whole steps and node by node, where the caller does not say how many steps."""
-LEAST, MOST = 5, 500
-"""Steps in a series, whatever the budget."""
+"""Seconds for each of the two series, whole steps and node by node, if the number of steps is not given."""
+MIN_STEPS, MAX_STEPS = 5, 500
+"""Limits of the number of steps in a series, whatever the budget."""
 PHASES = ("forward", "backward", "update", "communication")
 
 
@@ -84,7 +88,7 @@ class LayerTime(Cost):
 
 @dataclass(frozen=True)
 class Timing:
-    """What `netspec time` says."""
+    """Times of a step, in total, by layer and by operation."""
 
     name: str
     purpose: str
@@ -116,6 +120,8 @@ class Timing:
     """Those of each step, in the order of execution."""
     steady: tuple[NodeTime, ...]
     """Those that run only when states have changed."""
+    communication: Overlap | None = None
+    """Messages of several workers; None for one."""
 
     @property
     def samples_per_second(self) -> float:
@@ -152,12 +158,14 @@ class Timing:
     def as_json(self) -> dict[str, Any]:
         """The same as plain data, with rates, layers and shares."""
         made = asdict(self)
-        del made["types"]
+        del made["types"], made["communication"]
         made["samples_per_second"] = self.samples_per_second
         made["flops_per_second"] = self.flops / self.step_seconds
         made["layers"] = [{**asdict(one), **one.rates(self.nodes_seconds)} for one in self.layers]
         made["nodes"] = [{**asdict(one), **one.rates(self.nodes_seconds)} for one in self.nodes]
         made["steady_seconds"] = self.steady_seconds
+        if self.communication is not None:
+            made["communication"] = self.communication.as_json()
         return made
 
 
@@ -171,30 +179,55 @@ def time(
     device: str = "auto",
     autotune: str | None = None,
 ) -> Timing:
-    """Time the training step of a net or training file: whole, by layer and by operation. No data is read.
+    """Time the training step of a net or training file: in total, by layer and by operation. No data is read.
 
     Inputs are synthetic, and the learning rate is 0. A net file is trained by SGD with momentum; without losses, or
     with `inference`, its prediction is timed. `batch_size` defaults to that of the training file, or 1 for a net;
     `steps` to as many as fit into two seconds.
 
-    Raises `InputError` if the spec is wrong, `RunError` if the step fails.
+    One process times one worker. To time several, start the script by `mpiexec -n 4 python script.py`, or run
+    `netspec time --workers 4`: every worker calls this function, each gets the timing of its own step, and
+    `communication` says how much of their messages the step hides.
+
+    Raises `InputError` if the spec is wrong or cannot be spread over the workers, `RunError` if the step fails.
 
         >>> netspec.time("train.yaml").samples_per_second
     """
     for name, number in (("--batch-size", batch_size), ("--steps", steps)):
         if number is not None and number < 1:
             raise InputError(f"{name} must be 1 or more", got=str(number))
+    workers = join().size  # processes that did not join their job would each time one worker
     spec = load_spec(source, overrides)
+    samples = batch_size_of(spec, batch_size)
+    if workers > 1:
+        from netspec.tools.overlap import time_workers  # one worker loads nothing of several
+
+        check_timed_workers(spec, workers, samples, inference=inference)
+        return time_workers(spec, samples, device, steps)
     net, loop = net_of(spec), None
     solver: SolverSpec | None = SGD(type="SGD", momentum=0.9) if net.losses else None
     if isinstance(spec, TrainSpec):
         assert isinstance(spec.solver, SolverSpec)
-        solver, loop, batch_size = spec.solver, spec.train, batch_size or spec.data.train.batch_size
+        solver, loop = spec.solver, spec.train
     return time_net(
-        net, batch_size or 1, solver=None if inference else solver, dtype=precision_of(spec), device=device,
+        net, samples, solver=None if inference else solver, dtype=precision_of(spec), device=device,
         autotune=autotune or autotune_of(spec), rounding=rounding_of(spec), deterministic=deterministic_of(spec),
         steps=steps, loop=loop,
     )  # fmt: skip
+
+
+def batch_size_of(spec: NetSpec | TrainSpec, batch_size: int | None) -> int:
+    """`batch_size`, else that of the training file, else 1."""
+    return batch_size or (spec.data.train.batch_size if isinstance(spec, TrainSpec) else 1)
+
+
+def check_timed_workers(spec: NetSpec | TrainSpec, workers: int, batch_size: int, *, inference: bool) -> None:
+    """Raise `InputError` if the step of a training cannot be timed on that many workers."""
+    from netspec.tools.worker_plan import check_spread
+
+    if inference:
+        raise InputError("--inference: workers predict by themselves", hint="leave out --workers, or --inference")
+    check_spread(spec, workers, batch_size)
 
 
 def time_net(
@@ -246,7 +279,7 @@ def time_compiled(
     nodes, steady = list[NodeTime](), list[NodeTime]()
     for (program, times), runs in zip(parts, by_node, strict=True):
         nodes += _nodes(program, runs, roofline, times)
-        steady += _nodes(program, [program.timed_steady() for _ in range(LEAST)], roofline)
+        steady += _nodes(program, [program.timed_steady() for _ in range(MIN_STEPS)], roofline)
     return Timing(
         name=net.name,
         purpose=str(ProgramKind.TRAIN if solver else ProgramKind.PREDICT),
@@ -313,7 +346,7 @@ def warm_up(parts: Sequence[Part], steps: int | None) -> int:
         first = run_step(parts)
     except NonFiniteLoss:
         raise RunError("the loss of synthetic inputs is not finite: there is no step to time") from None
-    return steps or int(world().broadcast_object(max(LEAST, min(MOST, int(BUDGET / max(first, 1e-6))))))
+    return steps or int(world().broadcast_object(max(MIN_STEPS, min(MAX_STEPS, int(BUDGET / max(first, 1e-6))))))
 
 
 def _measure(parts: Sequence[Part], steps: int | None) -> tuple[list[float], list[Runs]]:

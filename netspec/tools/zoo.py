@@ -1,20 +1,21 @@
-"""The models in the zoo as folders: found by their spec files, copied so that the copy works where it is."""
+"""Models that netspec ships: list them, read their cards, copy them so that the copy works in its new folder."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from netspec.data.bundled import zoo_root
 from netspec.errors import InputError, did_you_mean, listing
 from netspec.exchange.files import new_folder
+from netspec.schema.yaml.reader import read_yaml
 
 SPECS = ("net.yaml", "train.yaml")
-"""What makes a folder of the zoo a model: one of these, or both."""
+"""Spec files; a folder of the zoo with one or both is a model."""
 
 CARD = "README.md"
 
@@ -22,27 +23,61 @@ SCHEMAS = ".schema"
 """The folder in a copy for the JSON Schemas that editors read."""
 
 _SCHEMA = re.compile(r"(?<=\$schema=)\S+")
-"""The path in the first line of a YAML file that tells editors its schema."""
+"""The path in the first line of a YAML file that names its schema for editors."""
 
 _UPWARD = re.compile(r"(?<![\w./~-])(?:\.\./)+[^\s'\"#,\]}]+")
-"""A path in a YAML file that goes up."""
+"""A path in a YAML file that leads to a parent folder."""
 
 
 @dataclass(frozen=True)
 class ZooModel:
-    """One model of the zoo."""
+    """A model that netspec ships."""
 
     name: str
     folder: Path
 
+    @property
+    def specs(self) -> list[Path]:
+        """Its net file, its training file, or both."""
+        return [path for name in SPECS if (path := self.folder / name).is_file()]
+
+    @property
+    def description(self) -> str:
+        """One line, from the spec; empty if there is none."""
+        return next((text for path in self.specs if (text := read_yaml(path).get("description"))), "")
+
     def files(self) -> list[Path]:
-        """All of its files, by name."""
+        """All files, by name."""
         return sorted(path for path in self.folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
 
     def card(self) -> str | None:
-        """What its authors say of it, as Markdown."""
+        """The model card in Markdown: its origin, data and results. None if there is none."""
         path = self.folder / CARD
         return path.read_text(encoding="utf-8").rstrip() if path.is_file() else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Name, spec files, description and folder as plain data."""
+        files = [path.name for path in self.specs]
+        return {"name": self.name, "files": files, "description": self.description, "folder": str(self.folder)}
+
+    def copy(self, folder: str | Path) -> None:
+        """Copy the files to a new folder, completely or not at all.
+
+        Copies the schemas for editors too, makes commands in the card name the copy, and paths of data outside of the
+        model's folder absolute. Raises `InputError` if `folder` is not new or empty.
+        """
+        target = Path(folder)
+        with new_folder(target) as staged:
+            for file in self.files():
+                copied = staged / file.relative_to(self.folder)
+                copied.parent.mkdir(parents=True, exist_ok=True)
+                if file.suffix in (".yaml", ".yml"):
+                    text = _with_schema(file, staged, copied)
+                    copied.write_text(_rooted(text, file, self.folder), encoding="utf-8")
+                elif file.name == CARD:
+                    copied.write_text(_renamed(file.read_text(encoding="utf-8"), self.name, target), encoding="utf-8")
+                else:
+                    shutil.copyfile(file, copied)
 
 
 def zoo() -> list[ZooModel]:
@@ -50,19 +85,16 @@ def zoo() -> list[ZooModel]:
 
     >>> [model.name for model in netspec.zoo()]
     """
-    return list(models())
+    folders = sorted(path for path in zoo_root().iterdir() if path.is_dir())
+    return [found for path in folders if (found := ZooModel(path.name, path)).specs]
 
 
-def models() -> Iterator[ZooModel]:
-    """All models, by name."""
-    for folder in sorted(zoo_root().iterdir()):
-        if any((folder / name).is_file() for name in SPECS):
-            yield ZooModel(folder.name, folder)
+def zoo_model(name: str) -> ZooModel:
+    """Return the model that netspec ships under a name. Raises `InputError` if there is none.
 
-
-def model(name: str) -> ZooModel:
-    """The model called `name`. Raises `InputError` where there is none."""
-    known = {one.name: one for one in models()}
+    >>> netspec.zoo_model("lenet_mnist").copy("my_net")
+    """
+    known = {model.name: model for model in zoo()}
     if name not in known:
         raise InputError(
             f"there is no model `{name}` in the zoo",
@@ -70,25 +102,6 @@ def model(name: str) -> ZooModel:
             hint=did_you_mean(name, known),
         )
     return known[name]
-
-
-def copy_model(found: ZooModel, target: Path) -> None:
-    """Copy a model's files to the new folder `target`, whole or not at all.
-
-    Schemas for editors come along, commands in the card name the copy, and paths of data outside of the model's folder
-    are made absolute. Raises `InputError` where something is in the way.
-    """
-    with new_folder(target) as staged:
-        for file in found.files():
-            copied = staged / file.relative_to(found.folder)
-            copied.parent.mkdir(parents=True, exist_ok=True)
-            if file.suffix in (".yaml", ".yml"):
-                text = _with_schema(file, staged, copied)
-                copied.write_text(_rooted(text, file, found.folder), encoding="utf-8")
-            elif file.name == CARD:
-                copied.write_text(_renamed(file.read_text(encoding="utf-8"), found.name, target), encoding="utf-8")
-            else:
-                shutil.copyfile(file, copied)
 
 
 def _with_schema(file: Path, root: Path, copied: Path) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from netspec.tools.data_report import Shown
+from netspec.tools.data_report import inspect_data
 
 NET = """\
 netspec: 1
@@ -175,7 +175,7 @@ def test_values_that_are_missing_are_counted(netspec, work):
         (("train.yaml", "--split", "tests"), "did you mean `test`?"),
         (("train.yaml", "--split", "test", "~data.test"), "there is no test data"),
         (("train.yaml", "--samples", "-1"), "--samples must be 0 or more"),
-        (("train.yaml", "--out", "sheet.jpg"), "--out: the pictures are written as a PNG"),
+        (("train.yaml", "--out", "sheet.jpg"), "--out: pictures are written as PNG"),
         (("train.yaml", "--out", "nowhere/sheet.png"), "--out: there is no folder nowhere"),
         (("train.yaml", "data.train.path=nosuch.npz"), "there is no file"),
     ],
@@ -198,12 +198,12 @@ def test_mixed_samples_are_shown_with_the_shares_of_their_classes(work, photos):
         "      - {type: Normalization, adapt: true}\n  test", "      - {type: MixUp, num_classes: 2}\n  test"
     )
     (work / "photos_train.yaml").write_text(text)
-    shown = Shown.of("photos_train.yaml", (), "train", 0)
-    indices, (raw, prepared) = shown.prepared(10, 1)
-    assert shown.label(raw, 0) == "cat"
+    report = inspect_data("photos_train.yaml", max_samples=0)
+    indices, (raw, prepared) = report.prepared(10, 1)
+    assert report.label(raw, 0) == "cat"
     for row in range(len(indices)):
         share = prepared["label"][row][0]
         shares = ((share, "cat"), (1 - share, "dog"))
         said = [f"{100 * part:.0f} % {name}" for part, name in shares if part >= 0.005]
-        assert sorted(shown.label(prepared, row).split(" + ")) == sorted(said)
-    assert any("+" in shown.label(prepared, row) for row in range(len(indices)))
+        assert sorted(report.label(prepared, row).split(" + ")) == sorted(said)
+    assert any("+" in report.label(prepared, row) for row in range(len(indices)))

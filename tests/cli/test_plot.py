@@ -104,7 +104,7 @@ def test_the_figures_of_a_run(netspec, trained):
         (("train.yaml",), "a training file has no figures to draw yet"),
         (("net.yaml", "--schedule"), "this is a net: it has no learning rate"),
         ((".",), "is not the folder of a run"),
-        (("train.yaml", "--schedule", "--out", "rate.png"), "a chart is written as SVG"),
+        (("train.yaml", "--schedule", "--out", "rate.png"), "--out: pictures are written as SVG"),
         (("train.yaml", "--schedule", "--out", "no/rate.svg"), "there is no folder no"),
     ],
 )

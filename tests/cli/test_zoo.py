@@ -8,7 +8,7 @@ import pytest
 
 from netspec.errors import InputError, Location, RunError
 from netspec.exchange.files import new_folder
-from netspec.tools import zoo
+from netspec.tools.zoo import ZooModel, zoo
 
 
 def test_list(netspec):
@@ -19,7 +19,7 @@ def test_list(netspec):
 
 
 def test_every_model_is_right(netspec):
-    specs = [one.folder / name for one in zoo.models() for name in zoo.SPECS if (one.folder / name).exists()]
+    specs = [path for model in zoo() for path in model.specs]
     found = netspec("check", *specs)
     assert (found.status, found.err) == (0, "")
 
@@ -62,7 +62,7 @@ def test_paths_that_leave_the_model_still_lead_there(work):
     (model / "deep" / "more.yaml").write_text("[../../data.csv, ../net.yaml]\n")
     (model / "deep" / "net.yaml").write_text("# $schema=../../schema.json\n")
     (model / "weights.h5").write_bytes(b"\x00../data.csv")
-    zoo.copy_model(zoo.ZooModel("model", model), work / "copy")
+    ZooModel("model", model).copy(work / "copy")
     root = (work / "zoo").resolve().as_posix()
     assert (work / "copy" / "net.yaml").read_text() == "# yaml-language-server: $schema=.schema/schema.json\nname: a\n"
     assert (work / "copy" / ".schema" / "schema.json").read_text() == "{}"

@@ -13,11 +13,11 @@ import pytest
 
 import netspec.training.run  # noqa: F401  # registers the layers that specs name
 from netspec.cli import main
-from netspec.cli.verify_parallel import _changes, _compared, _note, verified
 from netspec.distributed.launcher.mpi_discovery import find_mpiexec
 from netspec.distributed.strategies.all_reduce import AllReduce
 from netspec.distributed.worker_checks import check_workers
 from netspec.schema.load import load_train
+from netspec.tools.verify_parallel import compare_states, short_training, unverified_settings, verified_strategy
 from tests.distributed.test_training import folder, training
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ def test_a_small_batch_has_fewer_parts(folder: Path) -> None:
     spec = training(folder)
     spec["data"]["train"]["batch_size"] = 3
     given = load_train(spec)
-    found = load_train(spec, _changes(given, 2, 2)).parallel
+    found = load_train(spec, short_training(given, verified_strategy(given, 2), 2)).parallel
     assert isinstance(found, AllReduce)
     assert (found.deterministic, found.shards) == (True, 3)
 
@@ -54,7 +54,7 @@ def test_a_small_batch_has_fewer_parts(folder: Path) -> None:
 def test_what_is_verified_keeps_what_does_not_change_bits_and_says_what_it_leaves_out(folder: Path) -> None:
     given = {"strategy": "all_reduce", "bucket": 100, "heartbeat": 50, "reduce_in": "bfloat16", "hierarchical": True}
     spec = load_train(training(folder, parallel=given))
-    short = load_train(training(folder, parallel=given), _changes(spec, 2, 2))
+    short = load_train(training(folder, parallel=given), short_training(spec, verified_strategy(spec, 2), 2))
     check_workers(short, 2)
     found = short.parallel
     assert isinstance(found, AllReduce)
@@ -62,18 +62,21 @@ def test_what_is_verified_keeps_what_does_not_change_bits_and_says_what_it_leave
     told = (
         'the file has reduce_in: "bfloat16", hierarchical: true, deterministic: false instead, which was not verified'
     )
-    assert _note(spec, 2) == told
+    assert unverified_settings(spec, verified_strategy(spec, 2)) == told
     other = load_train(training(folder, parallel={"strategy": "top_k", "stall": 30}))
-    assert verified(other, 2).stall == 30
-    assert str(_note(other, 2)).startswith("the file trains with top_k, which")
-    assert _note(load_train(training(folder)), 2) is None
+    assert verified_strategy(other, 2).stall == 30
+    assert str(unverified_settings(other, verified_strategy(other, 2))).startswith("the file trains with top_k, which")
+    plain = load_train(training(folder))
+    assert unverified_settings(plain, verified_strategy(plain, 2)) is None
 
 
 def test_one_bit_is_a_difference() -> None:
     one = {"a": np.ones(3, np.float32), "b": np.zeros(2, np.float32)}
     other = {"a": np.nextafter(one["a"], np.float32(2)), "b": -one["b"]}
-    assert _compared(one, dict(one)) == {"differ": [], "most": 0}
-    assert _compared(one, other) == {"differ": ["a", "b"], "most": pytest.approx(2**-23)}
+    assert compare_states(one, dict(one)) == ((), 0)
+    differ, most = compare_states(one, other)
+    assert differ == ("a", "b")
+    assert most == pytest.approx(2**-23)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,45 @@ def test_functions_take_files_and_mappings(folder):
     assert "lenet_mnist" in [model.name for model in netspec.zoo()]
 
 
+TRAIN = {
+    "netspec": 1,
+    "net": {
+        **NET,
+        "inputs": {"x": {"shape": [3]}, "label": {"shape": [], "dtype": "int32"}},
+        "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}],
+    },
+    "data": {"train": {"source": "npz", "path": "blobs.npz", "batch_size": 4}},
+    "solver": {"type": "SGD", "learning_rate": 0.1},
+    "train": {"max_steps": 2, "log_every": 1},
+}
+
+
+@pytest.fixture
+def training(folder):
+    """The folder with `train.yaml` and its data as well."""
+    random = np.random.default_rng(0)
+    np.savez(folder / "blobs.npz", x=random.random((8, 3), np.float32), label=np.arange(8, dtype=np.int32) % 2)
+    (folder / "train.yaml").write_text(yaml.safe_dump(TRAIN, sort_keys=False))
+    return folder
+
+
+def test_commands_are_functions_with_typed_results(training):
+    report = netspec.scale("train.yaml", workers=[4, 1], step_time=0.08, strategies=["all_reduce"])
+    assert (report.workers, len(report.predictions["all_reduce"])) == ([1, 4], 2)
+    data = netspec.inspect_data("train.yaml", max_samples=0)
+    assert (data.pipeline.samples, data.scanned.read) == (8, 8)
+    assert netspec.plot("train.yaml", schedule=True, out="rate.svg")[0].curves[0].ys == [0.1, 0.1]
+    assert (training / "rate.svg").exists()
+    assert [device.name for device in netspec.devices().devices if device.is_default] == ["cpu"]
+    assert "npz" in [source.name for source in netspec.data_sources()]
+    assert "cifar10" in [dataset.name for dataset in netspec.datasets()]
+    assert netspec.json_schema("train")["$schema"]
+    netspec.zoo_model("lenet_mnist").copy("lenet")
+    assert (training / "lenet" / "train.yaml").exists()
+    assert list(netspec.check_expectations("train.yaml")) == []
+    assert netspec.time("train.yaml", steps=1, device="reference").communication is None
+
+
 def test_a_model_is_loaded_from_what_describes_it(folder):
     model = netspec.load("net.yaml", device="reference")
     (folder / "run").mkdir()
@@ -90,6 +129,8 @@ def test_errors_speak_of_arguments(folder):
         ("go on with it by --resume", "go on with it by `resume`"),
         ("`--device cpu` computes without a GPU", '`device="cpu"` computes without a GPU'),
         ("say `--shape data=3,224,224`", 'say `shapes={"data": (3,224,224,)}`'),
+        ("`--batch-size 32/worker` sets the batch", "`batch_size=32, per_worker=True` sets the batch"),
+        ("--step-time must be above 0", "`step_time` must be above 0"),
         ("expected: --batch-size 4 or more", "expected: `batch_size` 4 or more"),
         ("`netspec plan --kernels` lists them", "`netspec plan --kernels` lists them"),
         ("`docker run --shm-size 4g`", "`docker run --shm-size 4g`"),

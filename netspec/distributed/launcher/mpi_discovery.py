@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from netspec.errors import InputError
+
 NAMES = ("mpiexec", "mpirun", "mpiexec.hydra")
 ANSWERS_WITHIN = 20
 """Seconds that a program may take to print its version."""
@@ -117,6 +119,16 @@ def describe_mpi() -> dict[str, Any]:
         if not same:
             missing["mpiexec"] = f"{mpiexec.path} is of another MPI than the library, {found['library']}"
     return {**found, "missing": missing}
+
+
+def require_mpiexec() -> Mpiexec:
+    """Return the `mpiexec` of this machine. Raises `InputError` if it or mpi4py is missing or can't be used."""
+    facts = describe_mpi()
+    missing: dict[str, str] = facts["missing"]
+    if missing:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+        raise InputError(f"--workers needs {' and '.join(missing)}, not usable here", got=reasons, hint=INSTALL)
+    return Mpiexec(**facts["mpiexec"])
 
 
 def library_name(said: str) -> str:

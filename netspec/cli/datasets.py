@@ -1,0 +1,75 @@
+"""`netspec data sets`, `get` and `unpack`: datasets that are known by name."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import typer
+
+from netspec.cli.options import Json
+from netspec.cli.output import count, print_json, size, table
+
+Name: TypeAlias = Annotated[
+    str, typer.Argument(metavar="NAME", help="Select a dataset that `netspec data sets` lists.")
+]
+DataFolder: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--path",
+        metavar="FOLDER",
+        help="Read or store its files in this folder [default: one below NETSPEC_DATA or the user's cache folder].",
+        show_default=False,
+    ),
+]
+
+
+def sets(as_json: Json = False) -> None:
+    """List datasets that can be fetched, and where they are."""
+    from netspec.tools.datasets import datasets
+
+    known = datasets()
+    if as_json:
+        print_json([dataset.as_json() for dataset in known])
+        return
+    rows = [
+        [dataset.name, dataset.description, size(dataset.download_bytes), str(dataset.folder) * dataset.complete]
+        for dataset in known
+    ]
+    table(["dataset", "description", "download", "folder"], rows, right=[2])
+
+
+def get(name: Name, path: DataFolder = None, as_json: Json = False) -> None:
+    """Fetch a dataset, and verify its files.
+
+    Complete files are not fetched again, and interrupted downloads are resumed. An archive that was downloaded by hand
+    into the folder is unpacked. Training files find the dataset by its name.
+    """
+    from netspec.tools.datasets import get_dataset
+
+    dataset = get_dataset(name, path)
+    if as_json:
+        print_json(dataset.as_json())
+        return
+    print(f"{name} is in {dataset.folder}")
+    for file, nbytes in dataset.files.items():
+        print(f"  {file}  {size(nbytes)}")
+
+
+def unpack(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Select an image dataset: mnist, or one that `netspec data sets` lists."),
+    ],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Create this folder; it must be new or empty.")],
+    path: DataFolder = None,
+) -> None:
+    """Write an image dataset as PNG files, in class folders.
+
+    Also writes a list of the images of each split, in the order of the dataset: training on the files gives the same
+    samples in the same order as training on the dataset itself.
+    """
+    from netspec.tools.datasets import unpack_dataset
+
+    for split, images in unpack_dataset(name, folder, path).items():
+        print(f"{split}: {count(images)} images")
+    print(f"{name} is in {folder}; in a train file: {{source: image_folder, path: {folder}, split: train}}")
