@@ -27,7 +27,7 @@ def check_names(path: str | Path, names: Iterable[str], expected: str) -> None:
         )  # fmt: skip
 
 
-class Names:
+class UniqueNames:
     """Hands out names that nothing has yet: one that is taken gets a number (`conv`, `conv_1`, `conv_2`, …)."""
 
     def __init__(self, taken: Iterable[str] = (), first: int = 1) -> None:

@@ -78,7 +78,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class OutputComparison:
     """Differences of results from the net's own, by output."""
 
     gaps: dict[str, Gap]
@@ -94,15 +94,15 @@ class Comparison:
         return {name: gap.max_abs for name, gap in self.gaps.items()}
 
     @classmethod
-    def largest(cls, found: Sequence[Comparison]) -> Comparison:
+    def largest(cls, found: Sequence[OutputComparison]) -> OutputComparison:
         """Several comparisons of one model as one."""
         return cls({name: Gap.largest(one.gaps[name] for one in found) for name in found[0].gaps})
 
 
-def compare(ours: Arrays, theirs: Arrays) -> Comparison:
+def compare(ours: Arrays, theirs: Arrays) -> OutputComparison:
     """Differences by name; infinite if shapes differ, or one side lacks a name."""
     names = {**ours, **theirs}
-    return Comparison({name: gap_of(ours.get(name), theirs.get(name)) for name in names})
+    return OutputComparison({name: gap_of(ours.get(name), theirs.get(name)) for name in names})
 
 
 def gap_of(ours: NDArray[Any] | None, theirs: NDArray[Any] | None) -> Gap:

@@ -11,7 +11,7 @@ from netspec.compile import ProgramKind
 from netspec.errors import InputError, Problem, listing
 from netspec.exchange.formats.onnx.verify import random_inputs
 from netspec.exchange.interface import ImportOptions, WithoutNet, not_finite
-from netspec.exchange.numeric_diff import Comparison, Gap, compare, gap_of
+from netspec.exchange.numeric_diff import Gap, OutputComparison, compare, gap_of
 from netspec.layers.base import LayerSpec
 from netspec.schema.specs.comparison import SpecDifference, compare_specs
 from netspec.schema.specs.links import resolve_names
@@ -45,7 +45,7 @@ class Difference:
     spec: SpecDifference
     weights: tuple[WeightDifference, ...]
     """Of every array, also where it is the same."""
-    outputs: Comparison | None
+    outputs: OutputComparison | None
     """Differences of outputs, by their names in the first net; None where they were not compared."""
     why_not: str = ""
     """Why outputs were not compared."""
@@ -168,7 +168,9 @@ def _renamed(name: str, names: dict[str, str]) -> str:
     return f"{names[layer]}{name[len(layer) :]}" if layer else name
 
 
-def _outputs(one: LoadedModel, two: LoadedModel, names: dict[str, str], seed: int) -> tuple[Comparison | None, str]:
+def _outputs(
+    one: LoadedModel, two: LoadedModel, names: dict[str, str], seed: int
+) -> tuple[OutputComparison | None, str]:
     """How far outputs are apart on the same random samples, or why that can't be said."""
     if not (one.has_weights and two.has_weights):
         missing = listing([what for what, side in (("A", one), ("B", two)) if not side.has_weights])
@@ -182,7 +184,7 @@ SAMPLES = 2
 
 def compare_models(
     one: Model, two: Model, names: Mapping[str, str] | None = None, seed: int = 0
-) -> tuple[Comparison | None, str]:
+) -> tuple[OutputComparison | None, str]:
     """How far outputs are apart, by their names in the first model, or why that can't be said.
 
     Inputs and outputs go by name where both have the same names (`names` says what layers of the first are called in

@@ -9,7 +9,7 @@ import pytest
 
 from netspec.exchange.formats.native.hdf5 import read_checkpoint
 from netspec.exchange.formats.registry import FORMATS
-from netspec.exchange.numeric_diff import Comparison, Gap
+from netspec.exchange.numeric_diff import Gap, OutputComparison
 from netspec.tools import export
 from netspec.training.model import load
 
@@ -51,7 +51,7 @@ def test_a_training_goes_to_keras_and_goes_on_when_it_comes_back(netspec, traine
 def test_what_is_read_again_otherwise_is_not_written(netspec, trained, monkeypatch):
     Path("model.npz").write_text("what was there")
 
-    other = Comparison({"logits": Gap(2, 3.0, 3.0)})
+    other = OutputComparison({"logits": Gap(2, 3.0, 3.0)})
     monkeypatch.setattr(export, "compare_models", lambda one, two: (other, ""))
     found = netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", "model.npz")
     assert found.status == 1

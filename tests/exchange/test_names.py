@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from netspec.exchange.names import Names
+from netspec.exchange.names import UniqueNames
 
 
 def test_a_name_that_is_taken_gets_the_next_number() -> None:
-    unique = Names(["conv_1"])
+    unique = UniqueNames(["conv_1"])
     assert [unique("conv") for _ in range(3)] == ["conv", "conv_2", "conv_3"]
     assert unique("conv_2") == "conv_2_1"
 
 
 def test_numbering_starts_at_first() -> None:
-    unique = Names(first=2)
+    unique = UniqueNames(first=2)
     assert [unique("pool") for _ in range(2)] == ["pool", "pool_2"]
 
 
 def test_endings_are_free_with_the_name() -> None:
-    unique = Names(["split.1"])
+    unique = UniqueNames(["split.1"])
     assert unique("split", [".0", ".1"]) == "split_1"
     assert unique("split_1.0") == "split_1.0_1"
     assert unique("split") == "split"
 
 
 def test_names_given_elsewhere_are_taken() -> None:
-    unique = Names()
+    unique = UniqueNames()
     unique.take(["loss"])
     assert unique("loss") == "loss_1"
 
 
 def test_many_of_one_name_take_no_more_time_each() -> None:
-    unique = Names()
+    unique = UniqueNames()
     assert [unique("constant") for _ in range(100_000)][-1] == "constant_99999"

@@ -19,7 +19,7 @@ from netspec.errors import InputError
 from netspec.exchange.formats.caffe.blobs import read_weights as read_caffe
 from netspec.exchange.formats.caffe.solver.states import read_state
 from netspec.exchange.formats.native.hdf5 import read_weights, write_weights
-from netspec.exchange.formats.native.hdf5_file import BLOCK_BYTES, Block
+from netspec.exchange.formats.native.hdf5_file import BLOCK_BYTES, HeaderBlock
 from netspec.exchange.importing import import_model
 from netspec.files import hdf5
 from netspec.files.hdf5 import Hdf5File, StoredArray, has_signature
@@ -129,7 +129,7 @@ def of_netspec(path: Path) -> Any:
     """The checksum is right, so only an attacker could write such a file."""
     write_weights(path, {"a/kernel": np.zeros(2, np.float32)})
     data = looping(path.read_bytes())
-    block = Block("weights", 1, len(data), hashlib.sha256(data[BLOCK_BYTES:]).hexdigest())
+    block = HeaderBlock("weights", 1, len(data), hashlib.sha256(data[BLOCK_BYTES:]).hexdigest())
     path.write_bytes(block.render() + data[BLOCK_BYTES:])
     return read_weights(path)
 

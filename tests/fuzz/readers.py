@@ -115,12 +115,12 @@ def read_checkpoint(folder: Path) -> None:
 
 def sealed(data: bytes) -> bytes:
     """One of netspec's own files with the right size and checksum in its text block."""
-    from netspec.exchange.formats.native.hdf5_file import BLOCK_BYTES, Block
+    from netspec.exchange.formats.native.hdf5_file import BLOCK_BYTES, HeaderBlock
 
     kind = "checkpoint" if b"checkpoint" in data[:BLOCK_BYTES] else "weights"
     digest = hashlib.sha256(data[BLOCK_BYTES:]).hexdigest()
     step = 3 if kind == "checkpoint" else None
-    return Block(kind, 1, max(len(data), BLOCK_BYTES), digest, step).render() + data[BLOCK_BYTES:]
+    return HeaderBlock(kind, 1, max(len(data), BLOCK_BYTES), digest, step).render() + data[BLOCK_BYTES:]
 
 
 def write_solver(folder: Path, kind: str) -> None:

@@ -27,7 +27,7 @@ WIDEST = 64
 SPARE = 2**26
 
 
-class Hdf5:
+class Hdf5Reader:
     """An open file: its datasets by path, and attributes of groups. Raises `InputError` for anything not plain."""
 
     def __init__(self, file: Hdf5File) -> None:
@@ -139,12 +139,12 @@ class Hdf5:
         return [one for part in parts for one in part] if parts else None
 
 
-def open_hdf5(path: str | Path, what: str) -> Hdf5:
+def open_hdf5(path: str | Path, what: str) -> Hdf5Reader:
     """An HDF5 file opened for reading; `what` says what it should be, for messages. Damage ends in an `InputError`."""
     with reading(path, what):
-        return Hdf5(Hdf5File(str(path), Path(path), what))
+        return Hdf5Reader(Hdf5File(str(path), Path(path), what))
 
 
-def opened_hdf5(name: str, data: bytes, what: str) -> Hdf5:
+def opened_hdf5(name: str, data: bytes, what: str) -> Hdf5Reader:
     """Like `open_hdf5`, for the bytes of a file; error messages call it `name`."""
-    return Hdf5(Hdf5File(name, memoryview(data), what))
+    return Hdf5Reader(Hdf5File(name, memoryview(data), what))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from netspec.errors import Problem
-from netspec.exchange.lift.inputs import Feed
+from netspec.exchange.lift.inputs import LiftedInput
 from netspec.exchange.lift.layers import LayerWriter
 from netspec.exchange.lift.nodes import NodeLifter
 from netspec.exchange.lift.reshaping import Reshaper
 from netspec.exchange.lift.tensors import Tensors
-from netspec.exchange.operator_graph.graph import OperatorGraph
+from netspec.exchange.operator_graph.graph import ImportedGraph
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Output:
+class LiftedOutput:
     """An output of the model: its tensor in the net, and the axis that the net has in front (None: no batch)."""
 
     tensor: str
@@ -47,7 +47,7 @@ class LiftContext:
     transposes and reshapes; `nodes` walks the graph, and lifts nodes that a rule puts in place of another.
     """
 
-    def __init__(self, model: OperatorGraph, *, single_sample: bool = False) -> None:
+    def __init__(self, model: ImportedGraph, *, single_sample: bool = False) -> None:
         """Start an import. With `single_sample`, the whole model is one sample: its tensors have no batch axis."""
         self.model = model
         self.report = Report()
@@ -55,9 +55,9 @@ class LiftContext:
         self.layers = LayerWriter(model, self.tensors, self.report.remarks)
         self.reshaping = Reshaper(model, self.tensors, self.layers)
         self.nodes = NodeLifter(self)
-        self.inputs: dict[str, Feed] = {}
+        self.inputs: dict[str, LiftedInput] = {}
         """The net's inputs, by the tensor of the net that each is."""
-        self.outputs: dict[str, Output] = {}
+        self.outputs: dict[str, LiftedOutput] = {}
         self.batch_size = 0
         """The size of the batch in the model."""
         self.counts_batch = False

@@ -42,7 +42,7 @@ INPUT_TYPES = {
 
 
 @dataclass(frozen=True)
-class Feed:
+class LiftedInput:
     """An input of the net."""
 
     name: str
@@ -57,7 +57,7 @@ class Feed:
 class Feeds:
     """The net's inputs, and what hinders them."""
 
-    feeds: list[Feed] = field(default_factory=list)
+    feeds: list[LiftedInput] = field(default_factory=list)
     batch: int = OPEN_BATCH
     problems: list[Problem] = field(default_factory=list)
     mixed: list[Problem] = field(default_factory=list)
@@ -102,7 +102,7 @@ def add_inputs(ctx: LiftContext, shapes: Mapping[str, tuple[int, ...]], batch_si
         report.problems.append(Problem("the model reads no input", expected="something to compute with"))
 
 
-def _add_input(ctx: LiftContext, feed: Feed) -> None:
+def _add_input(ctx: LiftContext, feed: LiftedInput) -> None:
     if prod(feed.shape) > MAX_SIZE:
         message, expected = f"the input `{feed.name}` is too large", f"at most {MAX_SIZE:,} numbers in a sample"
         ctx.report.problems.append(Problem(message, expected=expected, got=f"{list(feed.shape)}"))
@@ -224,7 +224,7 @@ def batched(inputs: Sequence[GraphInput]) -> Feeds:
         sizes |= {dims[axis]} - {None}
         labels |= {one.names[axis]} if one.names else set()
         shape = tuple(size for place, size in enumerate(dims) if place != axis and size is not None)
-        made.feeds.append(Feed(one.name, INPUT_TYPES[one.dtype], shape, axis))
+        made.feeds.append(LiftedInput(one.name, INPUT_TYPES[one.dtype], shape, axis))
         if axis:
             made.remarks.append(samples_moved("input", one.name, axis))
     if len(sizes) > 1:
@@ -257,7 +257,7 @@ def whole(inputs: Sequence[GraphInput]) -> Feeds:
             made.missing.append(_missing(one, None))
         else:
             shape = tuple(size for size in dims if size is not None)
-            made.feeds.append(Feed(one.name, INPUT_TYPES[one.dtype], shape, None))
+            made.feeds.append(LiftedInput(one.name, INPUT_TYPES[one.dtype], shape, None))
     return made
 
 

@@ -16,7 +16,7 @@ from netspec.errors import NetspecError
 from netspec.exchange.axis_view import Axes, AxisView
 from netspec.exchange.lift.inputs import INPUT_TYPES
 from netspec.exchange.lift.tensors import Tensors
-from netspec.exchange.operator_graph.graph import OperatorGraph, OperatorNode
+from netspec.exchange.operator_graph.graph import ImportedGraph, OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 from netspec.graph.types import DType
 from netspec.graph.value import ShapeMismatch, Value, in_scope
@@ -83,7 +83,7 @@ class LiftedLayer:
 class LayerWriter:
     """Adds layers to an import."""
 
-    def __init__(self, model: OperatorGraph, tensors: Tensors, remarks: list[str]) -> None:
+    def __init__(self, model: ImportedGraph, tensors: Tensors, remarks: list[str]) -> None:
         self.written: list[LiftedLayer] = []
         self._model = model
         self._tensors = tensors

@@ -17,7 +17,7 @@ from netspec.exchange.lift.outputs import add_outputs, draft_of, name_layers, no
 from netspec.exchange.lift.patterns import find_patterns
 from netspec.exchange.lift.training_form import as_net, freeze
 from netspec.exchange.net_yaml_writer import clean
-from netspec.exchange.operator_graph.graph import OperatorGraph, needed
+from netspec.exchange.operator_graph.graph import ImportedGraph, needed
 from netspec.exchange.truncation import lookup
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class LiftedModel:
     outputs: Mapping[str, BoundaryTensor]
 
 
-def lift_model(model: OperatorGraph, options: ImportOptions, origin: str) -> LiftedModel:
+def lift_model(model: ImportedGraph, options: ImportOptions, origin: str) -> LiftedModel:
     """Lift a model to a net; messages call it `origin`. Raises `UnsupportedModel` with all reasons."""
     model = find_patterns(as_net(_specialized(model, options, origin)))
     ctx = _lift(model, options)
@@ -87,7 +87,7 @@ def lift_model(model: OperatorGraph, options: ImportOptions, origin: str) -> Lif
     )
 
 
-def _specialized(model: OperatorGraph, options: ImportOptions, origin: str) -> OperatorGraph:
+def _specialized(model: ImportedGraph, options: ImportOptions, origin: str) -> ImportedGraph:
     """The model with the values of inputs that the user gives as constants, cut where the user asks."""
     values, wrong = pinned(model.inputs, options.values)
     if wrong:
@@ -103,7 +103,7 @@ def _specialized(model: OperatorGraph, options: ImportOptions, origin: str) -> O
     )
 
 
-def _cut_at(model: OperatorGraph, names: Sequence[str], origin: str) -> dict[str, str]:
+def _cut_at(model: ImportedGraph, names: Sequence[str], origin: str) -> dict[str, str]:
     """Map tensors to the names by which they were requested: those of tensors, nodes, or layers made from nodes."""
     makers = {name: node for node in model.nodes for name in node.outputs if name}
     known = {clean(node.called): name for name, node in reversed(makers.items()) if node.called}
@@ -112,7 +112,7 @@ def _cut_at(model: OperatorGraph, names: Sequence[str], origin: str) -> dict[str
     return dict(zip(lookup(names, known, origin, _computed(model)), dict.fromkeys(names), strict=True))
 
 
-def _computed(model: OperatorGraph) -> list[str]:
+def _computed(model: ImportedGraph) -> list[str]:
     """The tensors that depend on the model's inputs, without constant ones."""
     fed = {model_input.name for model_input in model.inputs}
     computed = []
@@ -123,7 +123,7 @@ def _computed(model: OperatorGraph) -> list[str]:
     return computed
 
 
-def _lift(model: OperatorGraph, options: ImportOptions) -> LiftContext:
+def _lift(model: ImportedGraph, options: ImportOptions) -> LiftContext:
     """Lift a model in batches, or as a single sample if its samples are mixed; with problems if neither is possible.
 
     Problems with batches don't matter if the model can be lifted as a single sample, which is tried whenever one of
@@ -154,7 +154,7 @@ def _lift(model: OperatorGraph, options: ImportOptions) -> LiftContext:
 
 
 def _attempt(
-    model: OperatorGraph, options: ImportOptions, *, batch_size: int = 0, single_sample: bool = False
+    model: ImportedGraph, options: ImportOptions, *, batch_size: int = 0, single_sample: bool = False
 ) -> LiftContext:
     """Lift a model in one way, to layers or to problems."""
     ctx = LiftContext(model, single_sample=single_sample)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from netspec.errors import Problem, listing
 from netspec.exchange.lift.inputs import INPUT_TYPES, OPEN_BATCH
 from netspec.exchange.lift.patterns import PARTS, find_patterns
-from netspec.exchange.lift.registry import MEASURES, Rule, rules
+from netspec.exchange.lift.registry import MEASURES, LiftRule, rules
 from netspec.exchange.operator_graph.constant_folding import fold
 from netspec.exchange.operator_graph.evaluate import NotEvaluated, TooLargeToEvaluate
 from netspec.exchange.operator_graph.graph import OperatorNode, needed, reads
@@ -138,7 +138,7 @@ class NodeLifter:
             if name and self._ctx.tensors.reads.get(name):
                 raise UnsupportedFeature(f"its second result, `{name}`, is used")
 
-    def _apply(self, registered: Rule, node: OperatorNode) -> None:
+    def _apply(self, registered: LiftRule, node: OperatorNode) -> None:
         """Apply a rule; if a layer turns quantized values into floats, cast the result back."""
         ctx = self._ctx
         computed = [name for name in node.inputs if ctx.tensors.is_computed(name)] if registered.keeps_type else []

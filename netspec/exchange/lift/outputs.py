@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.errors import Problem
 from netspec.exchange.interface import notes_of_not_finite
-from netspec.exchange.lift.context import LiftContext, Output
+from netspec.exchange.lift.context import LiftContext, LiftedOutput
 from netspec.exchange.lift.inputs import OPEN_BATCH, OTHER_BATCH, samples_moved
 from netspec.exchange.lift.layers import LiftedLayer
-from netspec.exchange.names import Names
+from netspec.exchange.names import UniqueNames
 from netspec.exchange.net_yaml_writer import Draft, DraftLayer, clean
 from netspec.exchange.notes import Note
 from netspec.exchange.operator_graph.graph import OperatorNode
@@ -36,7 +36,7 @@ def add_outputs(ctx: LiftContext) -> None:
             problems.append(Problem(f"the output `{name}` can't be imported: {reason}"))
             continue
         taken.add(tensor)
-        ctx.outputs[name] = Output(tensor, batch)
+        ctx.outputs[name] = LiftedOutput(tensor, batch)
 
 
 def _output_tensor(ctx: LiftContext, name: str) -> tuple[str, int | None]:
@@ -75,7 +75,7 @@ def name_layers(ctx: LiftContext) -> list[LiftedLayer]:
     it (`conv1`, made by `conv1/Conv`), else that of their node or its module, else that of their tensor.
     """
     names = {tensor: clean(feed.name) for tensor, feed in ctx.inputs.items()}
-    unique = Names(names.values())
+    unique = UniqueNames(names.values())
     outputs = {output.tensor: ctx.model.output_names.get(name, name) for name, output in ctx.outputs.items()}
     for layer in sorted(ctx.layers.written, key=lambda layer: layer.output not in outputs):
         node = layer.node.called

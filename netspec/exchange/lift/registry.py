@@ -22,7 +22,7 @@ BLOCKED = "com.microsoft.nchwc"
 
 
 @dataclass(frozen=True)
-class Rule:
+class LiftRule:
     """A function that adds layers for a node, or raises `UnsupportedFeature` with the reason."""
 
     apply: RuleFunction
@@ -34,7 +34,7 @@ class Rule:
     """Whether the result has the type of the first operand, even if that is quantized and the layer computes floats."""
 
 
-_rules: dict[tuple[str, str], Rule] = {}
+_rules: dict[tuple[str, str], LiftRule] = {}
 
 
 def rule(
@@ -44,10 +44,10 @@ def rule(
     constants_only: bool = False,
     keeps_type: bool = False,
 ) -> Callable[[RuleFunction], RuleFunction]:
-    """Decorator: register a function as the rule of these operators. See `Rule` for the options."""
+    """Decorator: register a function as the rule of these operators. See `LiftRule` for the options."""
 
     def register(function: RuleFunction) -> RuleFunction:
-        registered = Rule(function, uses_all_results, constants_only, keeps_type)
+        registered = LiftRule(function, uses_all_results, constants_only, keeps_type)
         _rules.update({(domain, op_type): registered for op_type in op_types})
         return function
 
@@ -55,7 +55,7 @@ def rule(
 
 
 @cache
-def rules() -> Mapping[tuple[str, str], Rule]:
+def rules() -> Mapping[tuple[str, str], LiftRule]:
     """All rules by domain and operator; every module of `rules/` is imported."""
     package = import_module("netspec.exchange.lift.rules")
     for module in iter_modules(package.__path__):

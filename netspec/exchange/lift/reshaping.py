@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from netspec.exchange.axis_view import Axes, AxisView, axes_of_merged_steps, axes_of_single_sample
 from netspec.exchange.lift.layers import LayerWriter, LiftedLayer
 from netspec.exchange.lift.tensors import Tensors
-from netspec.exchange.operator_graph.graph import OperatorGraph, OperatorNode
+from netspec.exchange.operator_graph.graph import ImportedGraph, OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 from netspec.schema.specs.names import snake_case
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Reshaper:
     """Transposes and reshapes tensors of one import."""
 
-    def __init__(self, model: OperatorGraph, tensors: Tensors, layers: LayerWriter) -> None:
+    def __init__(self, model: ImportedGraph, tensors: Tensors, layers: LayerWriter) -> None:
         self._model = model
         self._tensors = tensors
         self._layers = layers

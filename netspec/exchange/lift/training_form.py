@@ -13,7 +13,7 @@ from typing import Any
 
 from netspec.exchange.lift.patterns.finding import DOMAIN
 from netspec.exchange.net_yaml_writer import DraftLayer
-from netspec.exchange.operator_graph.graph import OperatorGraph, OperatorNode, needed
+from netspec.exchange.operator_graph.graph import ImportedGraph, OperatorNode, needed
 
 FORM, TRAINABLE, UPDATES = "netspec_form", "netspec_trainable", "netspec_updates"
 """Keys in a model's metadata that mark the form."""
@@ -26,7 +26,7 @@ def is_of_training(metadata: Mapping[str, str]) -> bool:
     return metadata.get(FORM) == "training"
 
 
-def as_net(model: OperatorGraph) -> OperatorGraph:
+def as_net(model: ImportedGraph) -> ImportedGraph:
     """The model without the parts that only the training form has; a model in another form is unchanged."""
     if not is_of_training(model.metadata):
         return model
@@ -43,7 +43,7 @@ def as_net(model: OperatorGraph) -> OperatorGraph:
     return replace(model, nodes=nodes, inputs=inputs, outputs=kept, remarks=[*model.remarks, LEFT_OUT])
 
 
-def freeze(model: OperatorGraph, layers: Iterable[DraftLayer]) -> None:
+def freeze(model: ImportedGraph, layers: Iterable[DraftLayer]) -> None:
     """Have those layers fixed whose weights the form says that training does not move."""
     if not is_of_training(model.metadata) or TRAINABLE not in model.metadata:
         return
@@ -54,7 +54,7 @@ def freeze(model: OperatorGraph, layers: Iterable[DraftLayer]) -> None:
             layer.fields["trainable"] = False
 
 
-def _names(model: OperatorGraph, key: str) -> dict[str, str]:
+def _names(model: ImportedGraph, key: str) -> dict[str, str]:
     """Names of states and of their new values after a step, from the metadata; empty if these are malformed."""
     try:
         found: Any = json.loads(model.metadata.get(key, "{}"))
@@ -73,7 +73,7 @@ def _plain(node: OperatorNode) -> OperatorNode:
     return node
 
 
-def _together(model: OperatorGraph, makers: Mapping[str, OperatorNode], node: OperatorNode) -> OperatorNode | None:
+def _together(model: ImportedGraph, makers: Mapping[str, OperatorNode], node: OperatorNode) -> OperatorNode | None:
     """A tensor times a Dropout of ones of fewer elements, as one node; None if the node is something else."""
     if node.op_type != "Mul" or node.domain:
         return None

@@ -6,10 +6,10 @@ Nothing here needs the ONNX library; `formats/onnx/messages.py` turns the result
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from netspec.errors import Problem
-from netspec.exchange.names import Names
+from netspec.exchange.names import UniqueNames
 from netspec.exchange.operator_graph.graph import LoweredGraph, OperatorNode
 from netspec.graph.graph import Graph
 from netspec.graph.onnx_map import Decomposed, NoOnnxForm, OnnxExpansion, OnnxMap
@@ -17,15 +17,12 @@ from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.ops.source import Input, State
 from netspec.graph.value import Node, Scope, Value, in_scope
 
-if TYPE_CHECKING:
-    pass
-
 
 def emit(graph: Graph) -> tuple[LoweredGraph, list[Problem]]:
     """The graph in ONNX nodes, and a problem for each op of a layer that has no ONNX form."""
     while any(_is_decomposed(node) for node in graph.nodes()):
         graph = graph.rewrite(_decomposed)
-    return _Writer(graph).write()
+    return _GraphLowering(graph).write()
 
 
 def _is_decomposed(node: Node) -> bool:
@@ -41,14 +38,14 @@ def _decomposed(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | No
     return made if isinstance(made, tuple) else (made,)
 
 
-class _Writer:
+class _GraphLowering:
     """Writes a graph node by node; it is the `Emitter` that expansions write to."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.made = LoweredGraph()
         self.problems: dict[Problem, None] = {}
-        self._tensor_names, self._node_names = Names(), Names()
+        self._tensor_names, self._node_names = UniqueNames(), UniqueNames()
         self._tensors: dict[Value, str] = {}
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._called: dict[Value, str] = {}

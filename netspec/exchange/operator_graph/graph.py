@@ -95,9 +95,17 @@ class GraphInput:
     """The axes with size 0 in the model, which stands for an open size."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class OperatorGraph:
-    """An imported model. Nodes are in an order in which each comes after those that it reads."""
+    """A computation: nodes, each after those that it reads, and the constants that they read."""
+
+    constants: dict[str, NDArray[Any]] = field(default_factory=dict)
+    nodes: list[OperatorNode] = field(default_factory=list)
+
+
+@dataclass
+class ImportedGraph(OperatorGraph):
+    """The operator graph of a model in a file, which is lifted to a net. Types and sizes may be unknown."""
 
     name: str
     producer: str
@@ -108,8 +116,6 @@ class OperatorGraph:
     """Names of the outputs in the net by tensor, for outputs that are not named after their tensor."""
     output_types: dict[str, str] = field(default_factory=dict)
     """Element types of the outputs by NumPy's names, if the model declares them."""
-    constants: dict[str, NDArray[Any]] = field(default_factory=dict)
-    nodes: list[OperatorNode] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     """Notes for the user on how the file was read."""
     metadata: dict[str, str] = field(default_factory=dict)
@@ -121,15 +127,13 @@ class OperatorGraph:
 
 
 @dataclass
-class LoweredGraph:
-    """A net as nodes, with static shapes. `states` become initializers once their values are known."""
+class LoweredGraph(OperatorGraph):
+    """The operator graph of a net. All shapes are static; `states` become initializers once their values are known."""
 
     inputs: dict[str, TensorType] = field(default_factory=dict)
     outputs: dict[str, TensorType] = field(default_factory=dict)
     states: dict[str, tuple[str, TensorType]] = field(default_factory=dict)
     """For each state, the name of its tensor and its type."""
-    constants: dict[str, NDArray[Any]] = field(default_factory=dict)
-    nodes: list[OperatorNode] = field(default_factory=list)
     types: dict[str, TensorType] = field(default_factory=dict)
     """Types of the tensors that are values of the net, without those inside an expansion."""
     tensors: dict[str, str] = field(default_factory=dict)

@@ -31,7 +31,7 @@ from netspec.exchange.formats.caffe.wiring import (
     Key,
     ValueRef,
 )
-from netspec.exchange.names import Names
+from netspec.exchange.names import UniqueNames
 from netspec.exchange.net_yaml_writer import Draft, DraftLayer, clean
 from netspec.exchange.notes import Notes
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -91,18 +91,18 @@ class ImportedParameter:
     convert: Convert | None = None
 
 
-Rule: TypeAlias = "Callable[[CaffeImporter, CaffeNode], None]"
-_rules: dict[str, Rule] = {}
+CaffeImportRule: TypeAlias = "Callable[[CaffeImporter, CaffeNode], None]"
+_rules: dict[str, CaffeImportRule] = {}
 
 
 class SkippedLayer(Exception):
     """What the layer reads could not be made; that has been told."""
 
 
-def rule(*types: str) -> Callable[[Rule], Rule]:
+def rule(*types: str) -> Callable[[CaffeImportRule], CaffeImportRule]:
     """Decorator: the function writes down layers of these types, or raises `UnsupportedFeature` with the reason."""
 
-    def register(function: Rule) -> Rule:
+    def register(function: CaffeImportRule) -> CaffeImportRule:
         _rules.update(dict.fromkeys(types, function))
         return function
 
@@ -110,7 +110,7 @@ def rule(*types: str) -> Callable[[Rule], Rule]:
 
 
 @cache
-def rules() -> Mapping[str, Rule]:
+def rules() -> Mapping[str, CaffeImportRule]:
     """All rules by type; the modules of `rules/` are found by scan."""
     package = import_module("netspec.exchange.formats.caffe.rules")
     for module in iter_modules(package.__path__):
@@ -148,10 +148,10 @@ class CaffeImporter:
     done: set[Key] = field(default_factory=set)
     """Layers that were merged into earlier ones, or that have no meaning here."""
     builder: Builder = field(default_factory=lambda: Builder(training=False, dtype=DType.FLOAT32))
-    _layer_names: Names = field(default_factory=partial(Names, first=2))
+    _layer_names: UniqueNames = field(default_factory=partial(UniqueNames, first=2))
     _readers: dict[ValueRef, list[CaffeNode]] | None = None
     _shared: dict[str, tuple[DraftLayer, str]] = field(default_factory=dict)
-    _judged_names: Names = field(default_factory=partial(Names, ["regularization"], first=2))
+    _judged_names: UniqueNames = field(default_factory=partial(UniqueNames, ["regularization"], first=2))
     _used: dict[str, CaffeNode] = field(default_factory=dict)
     """Caffe's layers whose weights were taken, by their names."""
 

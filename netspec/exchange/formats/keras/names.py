@@ -66,7 +66,7 @@ Kind = Literal["plain", "kernel", "depthwise", "sample", "axes"]
 
 
 @dataclass(frozen=True)
-class Variable:
+class KerasVariable:
     """A variable of a layer: its state here, and its path in Keras's files."""
 
     state: str
@@ -140,14 +140,14 @@ def numbered(names: Iterable[str]) -> Iterator[str]:
         yield f"{name}_{seen[name]}" if seen[name] else name
 
 
-def variables(layer: LayerFields, states: Iterable[str]) -> list[Variable]:
+def variables(layer: LayerFields, states: Iterable[str]) -> list[KerasVariable]:
     """The variables of a layer with these states, in the order of Keras's `weights`."""
     found = [_variable(layer, state) for state in states if state.rpartition("/")[2] not in UNKNOWN]
     parts = list(_PARTS.get(_type(layer), {}))
     if parts:  # states that Keras does not have come last
         found.sort(key=lambda one: [*parts, one.state].index(one.state.partition("/")[0]))
     counts: dict[str, int] = {}
-    made: dict[str, Variable] = {}
+    made: dict[str, KerasVariable] = {}
     for one in sorted(found, key=lambda one: not one.trainable):
         alone = (
             one.name == "reverse_embeddings" and not counts
@@ -158,7 +158,7 @@ def variables(layer: LayerFields, states: Iterable[str]) -> list[Variable]:
     return [made[one.state] for one in found]
 
 
-def flat(those: Iterable[Variable], *, frozen: bool = False) -> list[Variable]:
+def flat(those: Iterable[KerasVariable], *, frozen: bool = False) -> list[KerasVariable]:
     """Variables in the order of old files: trained ones first. A frozen layer has none of these."""
     return list(those) if frozen else sorted(those, key=lambda one: not one.trainable)
 
@@ -167,7 +167,7 @@ def _type(layer: object) -> str:
     return str(getattr(layer, "type", ""))
 
 
-def _variable(layer: LayerFields, state: str) -> Variable:
+def _variable(layer: LayerFields, state: str) -> KerasVariable:
     owner, group, name = _place(layer, state)
     multiplier = getattr(owner, "depth_multiplier", 1)
     kind: Kind = "plain"
@@ -177,7 +177,7 @@ def _variable(layer: LayerFields, state: str) -> Variable:
         kind = "sample"
     elif _type(owner) in ("LayerNormalization", "RMSNormalization", "Normalization"):
         kind = "axes"
-    return Variable(state, group, 0, name, name not in UNTRAINED, kind, multiplier)
+    return KerasVariable(state, group, 0, name, name not in UNTRAINED, kind, multiplier)
 
 
 def _place(layer: Any, state: str) -> tuple[Any, str, str]:
@@ -204,7 +204,7 @@ def _below(group: str, inner: Any, state: str) -> tuple[Any, str, str]:
     return owner, f"{group}/{more}".rstrip("/"), name
 
 
-def from_keras(array: NDArray[Any], variable: Variable) -> NDArray[Any]:
+def from_keras(array: NDArray[Any], variable: KerasVariable) -> NDArray[Any]:
     """A kernel with its axes in the order of netspec; other arrays unchanged."""
     if variable.kind not in ("kernel", "depthwise"):
         return array
@@ -215,7 +215,7 @@ def from_keras(array: NDArray[Any], variable: Variable) -> NDArray[Any]:
     return turned.reshape(-1, 1, *array.shape[:-2])
 
 
-def to_keras(array: NDArray[Any], variable: Variable) -> NDArray[Any]:
+def to_keras(array: NDArray[Any], variable: KerasVariable) -> NDArray[Any]:
     """A kernel with its axes in the order of Keras; other arrays unchanged."""
     if variable.kind not in ("kernel", "depthwise"):
         return array

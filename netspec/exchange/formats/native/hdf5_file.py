@@ -46,7 +46,7 @@ _BLOCK = re.compile(
 
 
 @dataclass(frozen=True)
-class Block:
+class HeaderBlock:
     """The text block: the kind of file, its version, its size in bytes, and the checksum of the rest."""
 
     kind: str
@@ -63,7 +63,7 @@ class Block:
         return "".join(line + "\n" for line in lines).encode().ljust(BLOCK_BYTES, b"\n")
 
     @classmethod
-    def parse(cls, head: bytes) -> Block | None:
+    def parse(cls, head: bytes) -> HeaderBlock | None:
         """The block at the beginning of a file; None if it is missing or malformed."""
         found = _BLOCK.match(head[:BLOCK_BYTES])
         if found is None or len(head) < BLOCK_BYTES:
@@ -175,7 +175,7 @@ def _seal(image: memoryview, kind: str, step: int | None) -> None:
     """Write the text block, which needs the checksum of all after it."""
     digest = hashlib.sha256(image[BLOCK_BYTES:]).hexdigest()
     WRITTEN.add(digest)
-    image[:BLOCK_BYTES] = Block(kind, VERSION, len(image), digest, step).render()
+    image[:BLOCK_BYTES] = HeaderBlock(kind, VERSION, len(image), digest, step).render()
 
 
 ROLES = ("parameter", "statistic", "slot", "gradient", "residual", "center", "worker")
@@ -192,13 +192,13 @@ class Content:
     meta: dict[str, Any]
 
 
-def read_block(path: str | Path, what: str) -> Block:
+def read_block(path: str | Path, what: str) -> HeaderBlock:
     """The text block of a file; raises `InputError` unless it is one of netspec's own, of a version known here."""
     with reading(path, what) as (file, size):
         return _block(path, file, size, what)
 
 
-def verify_file(path: str | Path, what: str) -> Block:
+def verify_file(path: str | Path, what: str) -> HeaderBlock:
     """The text block of a file whose every byte was found to be as it was written."""
     with reading(path, what) as (file, size):
         block = _block(path, file, size, what)
@@ -222,9 +222,9 @@ def _step(meta: dict[str, Any]) -> object:
     return progress.get("step") if isinstance(progress, dict) else None
 
 
-def _block(path: str | Path, file: BufferedReader, size: int, what: str) -> Block:
+def _block(path: str | Path, file: BufferedReader, size: int, what: str) -> HeaderBlock:
     head = file.read(BLOCK_BYTES)
-    block = Block.parse(head)
+    block = HeaderBlock.parse(head)
     if block is None:
         if head.startswith(MAGIC):
             short = f"; the file has {size} bytes only" if size < BLOCK_BYTES else ""
@@ -245,7 +245,7 @@ def _block(path: str | Path, file: BufferedReader, size: int, what: str) -> Bloc
     return block
 
 
-def _verify(path: str | Path, file: BufferedReader, block: Block) -> None:
+def _verify(path: str | Path, file: BufferedReader, block: HeaderBlock) -> None:
     file.seek(BLOCK_BYTES)
     found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != block.sha256:

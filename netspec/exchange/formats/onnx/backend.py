@@ -26,7 +26,7 @@ from netspec.exchange.interface import Imported, ImportOptions
 from netspec.exchange.lift.model import LiftedModel, UnsupportedModel, lift_model
 from netspec.exchange.lift.registry import MEASURES
 from netspec.exchange.operator_graph.constant_folding import fold
-from netspec.exchange.operator_graph.graph import OperatorGraph
+from netspec.exchange.operator_graph.graph import ImportedGraph
 from netspec.exchange.unsupported import UnsupportedFeature
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ImportingBackend(Backend):
         """Prepare a model to be run repeatedly. Raises `InputError` if it is damaged, or the device does not exist."""
         if not cls.supports_device(device):
             raise InputError(f"there is no device `{device}` for ONNX models here", expected="CPU, or CUDA with a GPU")
-        return Prepared(model, lambda net: cls.compiled(net, device))
+        return PreparedModel(model, lambda net: cls.compiled(net, device))
 
     @classmethod
     def run_node(
@@ -95,7 +95,7 @@ class _Special:
     run: Run
 
 
-class Prepared(BackendRep):
+class PreparedModel(BackendRep):
     """A model that runs as a net, compiled for each set of shapes (and of values that must be constants)."""
 
     def __init__(self, proto: onnx.ModelProto, compiled: Callable[[Imported], Run]) -> None:
@@ -183,14 +183,14 @@ class Prepared(BackendRep):
         whole = {name for name, array in given.items() if array.dtype.kind in "iu"} if inside else set()
         return _origins(self._model, wanted) & given.keys() | whole
 
-    def _with(self, given: Arrays) -> OperatorGraph:
+    def _with(self, given: Arrays) -> ImportedGraph:
         """The model with the shapes of the inputs, and with the values of those that are needed as constants."""
         inputs = [replace(one, dims=given[one.name].shape) for one in self._model.inputs if one.name not in self._fixed]
         values = {name: given[name] for name in self._fixed}
         return replace(self._model, inputs=inputs, constants={**self._model.constants, **values})
 
 
-def _computed(model: OperatorGraph) -> Arrays:
+def _computed(model: ImportedGraph) -> Arrays:
     """The constants of a model, and what its nodes make of them and of the shapes of its inputs."""
     import numpy as np
 
@@ -204,7 +204,7 @@ def _computed(model: OperatorGraph) -> Arrays:
     return found
 
 
-def _origins(model: OperatorGraph, tensors: Iterable[str]) -> set[str]:
+def _origins(model: ImportedGraph, tensors: Iterable[str]) -> set[str]:
     """The tensors that the values of tensors depend on. Shapes do not count as dependencies."""
     makers = {name: node for node in model.nodes for name in node.outputs}
     found: set[str] = set()

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from netspec.exchange.operator_graph.graph import LoweredGraph, OperatorNode
+from netspec.exchange.operator_graph.graph import LoweredGraph, OperatorNode, needed, reads
 
 
 def tidy(graph: LoweredGraph) -> LoweredGraph:
     """The same computation in fewer nodes: Conv + Add → Conv with bias; nodes and constants nobody reads drop out."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
-    reads = Counter(name for node in graph.nodes for name in node.inputs)
-    reads.update(list(graph.outputs))
+    counts = reads(graph.nodes) + Counter(list(graph.outputs))
     biases = {name: kind.shape for name, kind in graph.states.values()}
     folded: dict[str, OperatorNode] = {}
     gone: set[str] = set()
@@ -23,7 +22,7 @@ def tidy(graph: LoweredGraph) -> LoweredGraph:
             conv, bias = makers.get(left), _channel_bias(right, makers, graph, biases)
             if conv is None or bias is None or conv.op_type != "Conv" or len(conv.inputs) != 2:
                 continue
-            if reads[left] == 1 and conv.scope.layer == node.scope.layer:
+            if counts[left] == 1 and conv.scope.layer == node.scope.layer:
                 folded[node.outputs[0]] = replace(conv, inputs=(*conv.inputs, bias), outputs=node.outputs)
                 gone.add(left)
                 break
@@ -45,11 +44,8 @@ def _channel_bias(
 
 
 def _without_unread(graph: LoweredGraph) -> LoweredGraph:
-    needed = set(graph.outputs)
-    kept = []
-    for node in reversed(graph.nodes):
-        if needed.intersection(node.outputs):
-            needed.update(node.inputs)
-            kept.append(node)
-    constants = {name: array for name, array in graph.constants.items() if name in needed}
-    return replace(graph, nodes=kept[::-1], constants=constants)
+    nodes = needed(graph.nodes, graph.outputs)
+    read = {*graph.outputs, *reads(nodes)}
+    return replace(
+        graph, nodes=nodes, constants={name: array for name, array in graph.constants.items() if name in read}
+    )

@@ -18,7 +18,7 @@ from netspec.exchange.formats.onnx.opset_downgrade import older
 from netspec.exchange.formats.onnx.verify import TOLERANCE, Predict, Verifier, random_inputs
 from netspec.exchange.formats.registry import Exportable, ExportOptions, Lost
 from netspec.exchange.lower.emit import differences, emit
-from netspec.exchange.numeric_diff import Arrays, Comparison
+from netspec.exchange.numeric_diff import Arrays, OutputComparison
 from netspec.exchange.operator_graph.graph import LoweredGraph
 from netspec.graph.graph import Graph
 from netspec.layers.states import Domain
@@ -49,9 +49,9 @@ class ExportReport:
     nbytes: int
     inputs: dict[str, Dims]
     outputs: dict[str, Dims]
-    comparison: Comparison | None = None
+    comparison: OutputComparison | None = None
     """Differences between onnxruntime's results and the net's; None if they were not compared."""
-    on_given: Comparison | None = None
+    on_given: OutputComparison | None = None
     """The same on the inputs that the user gave; None without."""
     data: Path | None = None
     """The file with the weights, if they are too large for one ONNX file."""
@@ -78,8 +78,8 @@ class Exported:
     def save(
         self,
         path: str | Path,
-        comparison: Comparison | None = None,
-        on_given: Comparison | None = None,
+        comparison: OutputComparison | None = None,
+        on_given: OutputComparison | None = None,
         staged: Path | None = None,
     ) -> ExportReport:
         """Write the file, whole or not at all; before it that of the weights, or move it from the folder `staged`."""
@@ -224,15 +224,15 @@ def export_verified(
             compared = to_onnx(undrawn_for, states, batch=batch, opset=opset, inside=inside)
             model = compared.runnable(folder, f"{target.name}.compared")
         differ = Verifier(model, predict, tolerance, graph=compared.graph, all_values=all_values)
-        found: list[Comparison] = []
+        found: list[OutputComparison] = []
         for seed, size in enumerate((1, 3) if batch is None else (batch,)):
             types = {key: value.type for key, value in (undrawn_for or graph_for)(size).inputs().items()}
             found.append(differ(random_inputs(types, domains or {}, seed), "random inputs"))
         on_given = [differ(part, f"the samples given, from sample {start} on") for start, part in parts]
-        worst = Comparison.largest(found + on_given).whole
+        worst = OutputComparison.largest(found + on_given).whole
         if worst.finite:  # else there is nothing that was verified
             made.model.metadata_props.add(key="verified_max_abs_difference", value=f"{worst.max_abs:.3g}")
-        told = Comparison.largest(found), Comparison.largest(on_given) if on_given else None
+        told = OutputComparison.largest(found), OutputComparison.largest(on_given) if on_given else None
         return made.save(path, *told, folder if made.weights else None)
 
 

@@ -12,7 +12,7 @@ from netspec.exchange.files import reading, sniff
 from netspec.exchange.interface import Imported, ImportOptions
 from netspec.exchange.lift.model import lift_model
 from netspec.exchange.operator_graph.arrays import Arrays, text
-from netspec.exchange.operator_graph.graph import GraphInput, OperatorGraph
+from netspec.exchange.operator_graph.graph import GraphInput, ImportedGraph
 from netspec.exchange.operator_graph.onnx_protos import DOMAINS, Nodes, twice
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ NO_NAMES = ("?", "-1", "None")
 T = TypeVar("T")
 
 
-def read_model(path: str | Path) -> OperatorGraph:
+def read_model(path: str | Path) -> ImportedGraph:
     """The model in a file. Raises `InputError` with everything that is wrong with it."""
     return model_of(_parse(path), str(path), Path(path).parent)
 
 
-def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) -> OperatorGraph:
+def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) -> ImportedGraph:
     """Read a model in memory, which messages call `origin`; its external files are below `folder`.
 
     Raises `InputError` with all problems.
@@ -72,7 +72,7 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
     problems: list[str] = []
     arrays = Arrays(folder)
     nodes = Nodes(arrays, {(text(one.domain), text(one.name)): one for one in proto.functions})
-    model = OperatorGraph(
+    model = ImportedGraph(
         text(graph.name), f"{text(proto.producer_name)} {text(proto.producer_version)}".strip(), opset
     )
     model.metadata = {text(one.key): text(one.value) for one in proto.metadata_props}
@@ -175,7 +175,7 @@ def _element_types(outputs: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
     return {name: str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind))) for name, kind in kinds.items() if kind}
 
 
-def _sort(model: OperatorGraph) -> None:
+def _sort(model: ImportedGraph) -> None:
     """Put each node behind those it reads, the rest in the order that there is; circles stay for `_wiring` to tell."""
     makers = {name: place for place, node in enumerate(model.nodes) for name in node.outputs if name}
     before = [{makers[name] for name in (*node.inputs, *node.captured) if name in makers} for node in model.nodes]
@@ -200,7 +200,7 @@ def _sort(model: OperatorGraph) -> None:
     model.nodes = [model.nodes[place] for place in (*order, *circle)]
 
 
-def _wiring(model: OperatorGraph) -> list[str]:
+def _wiring(model: ImportedGraph) -> list[str]:
     """Problems of tensor names: read before they are defined, defined twice, never defined."""
     wrong = []
     made = {*model.constants, *(one.name for one in model.inputs)}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from netspec.exchange.names import Names
+from netspec.exchange.names import UniqueNames
 from netspec.exchange.operator_graph.graph import LoweredGraph, OperatorNode
 from netspec.graph.types import DType
 
@@ -30,7 +30,9 @@ class _Older:
     def __init__(self, graph: LoweredGraph, opset: int) -> None:
         self.graph, self.opset = graph, opset
         self.constants: dict[str, NDArray[Any]] = dict(graph.constants)
-        self.fresh = Names([*(name for node in graph.nodes for name in (*node.outputs, node.name)), *self.constants])
+        self.fresh = UniqueNames(
+            [*(name for node in graph.nodes for name in (*node.outputs, node.name)), *self.constants]
+        )
 
     def written(self) -> LoweredGraph:
         nodes: list[OperatorNode] = []

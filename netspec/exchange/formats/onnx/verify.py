@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from netspec.errors import Location, RunError
 from netspec.exchange.formats.onnx.messages import open_session
-from netspec.exchange.numeric_diff import Arrays, Comparison, compare, gap_of
+from netspec.exchange.numeric_diff import Arrays, OutputComparison, compare, gap_of
 from netspec.exchange.operator_graph.graph import LoweredGraph
 from netspec.graph.types import TensorType
 from netspec.layers.states import Domain
@@ -46,7 +46,7 @@ class Verifier:
         self._session = open_session(self._model)
         self._predict, self._tolerance, self._graph, self._all_values = predict, tolerance, graph, all_values
 
-    def __call__(self, inputs: Arrays, what: str = "") -> Comparison:
+    def __call__(self, inputs: Arrays, what: str = "") -> OutputComparison:
         """Compare on these inputs, which a message calls `what`. Raises `RunError` if results differ too much."""
         read = {one.name for one in self._session.get_inputs()}
         fed = {name: array for name, array in inputs.items() if name in read}

@@ -34,7 +34,7 @@ LAYOUT = "`optimizer` in its metadata: a JSON object with `type`, `step` and `pa
 
 
 @dataclass(frozen=True)
-class Rule:
+class OptimizerRule:
     """An optimizer of PyTorch, and the solvers that can follow the same rule."""
 
     solvers: tuple[str, ...]
@@ -49,40 +49,42 @@ class Rule:
 _DECAY = {"weight_decay": ("weight_decay",)}
 _MOMENTS = {"first_moment": "exp_avg", "second_moment": "exp_avg_sq"}
 _BETAS = {"betas": ("beta_1", "beta_2"), "eps": ("epsilon",), **_DECAY}
-_ADAM = Rule(
+_ADAM = OptimizerRule(
     ("Adam", "AdamW"), {**_MOMENTS, "largest_second_moment": "max_exp_avg_sq"}, {"epsilon_mode": "bias_corrected"},
     {**_BETAS, "amsgrad": ("amsgrad",)},
 )  # fmt: skip
-RULES: Mapping[str, Rule] = {
-    "SGD": Rule(
+RULES: Mapping[str, OptimizerRule] = {
+    "SGD": OptimizerRule(
         ("SGD",), {"momentum": "momentum_buffer"}, {"rate_in_velocity": False},
         {name: (name,) for name in ("momentum", "dampening", "nesterov", "weight_decay")},
     ),
     "Adam": _ADAM,
     "AdamW": _ADAM,
-    "NAdam": Rule(
+    "NAdam": OptimizerRule(
         ("Nadam",), {**_MOMENTS, "momentum_product": "mu_product"}, {},
         {**_BETAS, "momentum_decay": ("momentum_decay",)},
     ),
-    "RAdam": Rule(("RAdam",), _MOMENTS, {}, _BETAS),
-    "Adamax": Rule(("Adamax",), {"first_moment": "exp_avg", "norm": "exp_inf"}, {"epsilon_in_maximum": True}, _BETAS),
-    "RMSprop": Rule(
+    "RAdam": OptimizerRule(("RAdam",), _MOMENTS, {}, _BETAS),
+    "Adamax": OptimizerRule(
+        ("Adamax",), {"first_moment": "exp_avg", "norm": "exp_inf"}, {"epsilon_in_maximum": True}, _BETAS
+    ),
+    "RMSprop": OptimizerRule(
         ("RMSprop",), {"second_moment": "square_avg", "first_moment": "grad_avg", "momentum": "momentum_buffer"},
         {"epsilon_in_root": False, "rate_in_velocity": False},
         {"alpha": ("rho",), "eps": ("epsilon",), "momentum": ("momentum",), "centered": ("centered",), **_DECAY},
     ),
-    "Adagrad": Rule(
+    "Adagrad": OptimizerRule(
         ("Adagrad",), {"accumulator": "sum"}, {"epsilon_in_root": False}, {"eps": ("epsilon",), **_DECAY}
     ),
-    "Adadelta": Rule(
+    "Adadelta": OptimizerRule(
         ("Adadelta",), {"accumulator": "square_avg", "delta_accumulator": "acc_delta"}, {},
         {"rho": ("rho",), "eps": ("epsilon",), **_DECAY},
     ),
-    "Rprop": Rule(
+    "Rprop": OptimizerRule(
         ("Rprop",), {"previous_gradient": "prev", "step_size": "step_size"}, {},
         {"etas": ("eta_minus", "eta_plus"), "step_sizes": ("step_size_min", "step_size_max")},
     ),
-    "ASGD": Rule(
+    "ASGD": OptimizerRule(
         ("ASGD",), {"average": "ax"}, {}, {name: (name,) for name in ("lambd", "alpha", "t0", "weight_decay")}
     ),
 }  # fmt: skip

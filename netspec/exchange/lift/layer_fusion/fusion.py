@@ -13,18 +13,18 @@ from netspec.exchange.net_yaml_writer import Draft, DraftLayer
 
 Joint: TypeAlias = "tuple[DraftLayer, list[DraftLayer]]"
 """A layer that replaces several: it takes the position and name of the last one; `parts` are the others."""
-Rule: TypeAlias = "Callable[[Chains, DraftLayer], Joint | None]"
-_rules: list[Rule] = []
+FusionRule: TypeAlias = "Callable[[Chains, DraftLayer], Joint | None]"
+_rules: list[FusionRule] = []
 
 
-def joining(rule: Rule) -> Rule:
+def joining(rule: FusionRule) -> FusionRule:
     """Decorator: the function says what layer stands for the one given, as the last, and others before it."""
     _rules.append(rule)
     return rule
 
 
 @cache
-def _all() -> tuple[Rule, ...]:
+def _all() -> tuple[FusionRule, ...]:
     package = import_module("netspec.exchange.lift.layer_fusion")
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")
@@ -75,7 +75,7 @@ def join(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:
     _leave_out(draft, known)
 
 
-def _apply(rule: Rule, draft: Draft, known: dict[str, tuple[int, ...]]) -> bool:
+def _apply(rule: FusionRule, draft: Draft, known: dict[str, tuple[int, ...]]) -> bool:
     """Join several layers to one wherever this rule can. Returns whether it did."""
     chains = Chains(draft, known)
     gone: set[str] = set()

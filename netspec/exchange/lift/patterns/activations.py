@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from math import inf, pi, sqrt
 from typing import Any
 
-from netspec.exchange.lift.patterns.finding import Pattern, patterns
-from netspec.exchange.lift.patterns.formula import Number, Sum, Term, Variable, call, clip
+from netspec.exchange.lift.patterns.finding import OperatorPattern, patterns
+from netspec.exchange.lift.patterns.formula import NumberTerm, SumTerm, Term, VariableTerm, call, clip
 from netspec.exchange.lift.patterns.matching import Match
 from netspec.exchange.lower.emit import emit
-from netspec.exchange.operator_graph.graph import LoweredGraph
+from netspec.exchange.operator_graph.graph import OperatorGraph
 from netspec.graph.graph import Graph
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
@@ -22,17 +22,17 @@ from netspec.layers.activation.base import ActivationSpec, OverAxis
 from netspec.schema.specs.kinds import ACTIVATIONS
 
 ACTIVATION = "Activation"
-x = Variable()
+x = VariableTerm()
 
 
 @patterns
-def activations() -> Sequence[Pattern]:
+def activations() -> Sequence[OperatorPattern]:
     """Each function of the registry with its default fields, then other ways to write some."""
     relu6 = clip(x + 3.0, 0.0, 6.0)
     tanh = call("Tanh", sqrt(2 / pi) * (x + 0.044715 * x**3))
     factored = call("Tanh", sqrt(2 / pi) * x * (1.0 + 0.044715 * x**2))
     softplus = call("Log", 1.0 + call("Exp", x))
-    zero, slope = Sum(0.0, ()), Number("slope") * x
+    zero, slope = SumTerm(0.0, ()), NumberTerm("slope") * x
     return [
         *_registered(),
         _activation("hard_sigmoid", relu6 / 6.0),
@@ -44,18 +44,18 @@ def activations() -> Sequence[Pattern]:
         _activation("mish", x * call("Tanh", softplus)),
         _activation("log_sigmoid", call("Log", call("Sigmoid", x))),
         *(
-            Pattern(ACTIVATION, call("Where", call(above, x, zero), x, slope), attributes=_leaky)
+            OperatorPattern(ACTIVATION, call("Where", call(above, x, zero), x, slope), attributes=_leaky)
             for above in ("Greater", "GreaterOrEqual")
         ),
         _activation("silu", x / (1.0 + call("Exp", -1.0 * x))),
         _activation("sigmoid", 1.0 / (1.0 + call("Exp", -1.0 * x))),
-        Pattern(ACTIVATION, x * call("Sigmoid", Number("beta") * x), attributes=_swish),
+        OperatorPattern(ACTIVATION, x * call("Sigmoid", NumberTerm("beta") * x), attributes=_swish),
     ]  # fmt: skip
 
 
-def _activation(function: str, formula: Term, **fields: Any) -> Pattern:
+def _activation(function: str, formula: Term, **fields: Any) -> OperatorPattern:
     told = {"type": function, **fields} if fields else function
-    return Pattern(ACTIVATION, formula, attributes=lambda found: {"function": told})
+    return OperatorPattern(ACTIVATION, formula, attributes=lambda found: {"function": told})
 
 
 def _swish(found: Match) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _leaky(found: Match) -> dict[str, Any]:
     return {"function": {"type": "leaky_relu", "negative_slope": round(found.numbers["slope"], 6)}}
 
 
-def _registered() -> list[Pattern]:
+def _registered() -> list[OperatorPattern]:
     found = []
     for name in ACTIVATIONS.names():
         cls = ACTIVATIONS[name]
@@ -81,8 +81,8 @@ def _registered() -> list[Pattern]:
     return found
 
 
-def _formula(graph: LoweredGraph, tensor: str) -> Term | float:
-    """The formula of a tensor in a lowered graph."""
+def _formula(graph: OperatorGraph, tensor: str) -> Term | float:
+    """The formula of a tensor in a graph."""
     if tensor == "x":
         return x
     if tensor in graph.constants:
@@ -92,7 +92,9 @@ def _formula(graph: LoweredGraph, tensor: str) -> Term | float:
     known = _ARITHMETIC.get(node.op_type)
     if known is not None:
         return known(*operands)
-    return call(node.op_type, *(one if isinstance(one, Term) else Sum(one, ()) for one in operands), **node.attributes)
+    return call(
+        node.op_type, *(one if isinstance(one, Term) else SumTerm(one, ()) for one in operands), **node.attributes
+    )
 
 
 _ARITHMETIC: dict[str, Callable[..., Term | float]] = {

@@ -11,8 +11,8 @@ from pkgutil import iter_modules
 from typing import Any, TypeAlias
 
 from netspec.exchange.lift.patterns.formula import Term, ends_in, operators
-from netspec.exchange.lift.patterns.matching import Match, Search
-from netspec.exchange.operator_graph.graph import OperatorGraph, OperatorNode
+from netspec.exchange.lift.patterns.matching import Match, PatternSearch
+from netspec.exchange.operator_graph.graph import ImportedGraph, OperatorNode
 from netspec.exchange.operator_graph.onnx_protos import rename
 
 DOMAIN = "netspec"
@@ -27,7 +27,7 @@ Attributes: TypeAlias = "Callable[[Match], dict[str, Any] | None]"
 
 
 @dataclass(frozen=True)
-class Pattern:
+class OperatorPattern:
     """A formula, and the node that says the same: its operator, its operands by name, and its attributes."""
 
     op_type: str
@@ -37,27 +37,27 @@ class Pattern:
     """Attributes of the node for a match; None if the match is not the pattern after all."""
 
 
-_families: list[Callable[[], Sequence[Pattern]]] = []
+_families: list[Callable[[], Sequence[OperatorPattern]]] = []
 
 
-def patterns(family: Callable[[], Sequence[Pattern]]) -> Callable[[], Sequence[Pattern]]:
+def patterns(family: Callable[[], Sequence[OperatorPattern]]) -> Callable[[], Sequence[OperatorPattern]]:
     """Decorator: the function gives patterns; of those that begin at the same node, the first of the largest counts."""
     _families.append(family)
     return family
 
 
 @cache
-def _all() -> tuple[Pattern, ...]:
+def _all() -> tuple[OperatorPattern, ...]:
     package = import_module("netspec.exchange.lift.patterns")
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")
     return tuple(pattern for family in _families for pattern in family())
 
 
-def find_patterns(model: OperatorGraph, but: str = "") -> OperatorGraph:
+def find_patterns(model: ImportedGraph, but: str = "") -> ImportedGraph:
     """Replace each pattern by one node of the domain `netspec`, except patterns that end in the tensor `but`."""
     model = _without_identities(model)
-    search, near = Search(model), _near(model)
+    search, near = PatternSearch(model), _near(model)
     order = {node.outputs[0]: place for place, node in enumerate(model.nodes) if node.outputs}
     replaced: dict[str, OperatorNode] = {}
     gone: set[str] = set()
@@ -80,11 +80,11 @@ def find_patterns(model: OperatorGraph, but: str = "") -> OperatorGraph:
 
 
 @cache
-def _ending_in(op_type: str) -> tuple[Pattern, ...]:
+def _ending_in(op_type: str) -> tuple[OperatorPattern, ...]:
     return tuple(pattern for pattern in _all() if op_type in ends_in(pattern.formula))
 
 
-def _near(model: OperatorGraph) -> Mapping[str, frozenset[str]]:
+def _near(model: ImportedGraph) -> Mapping[str, frozenset[str]]:
     """For each tensor the operators of the last `DEEPEST` nodes that it comes from."""
     named = [(node, _ALSO.get(node.op_type, frozenset({node.op_type}))) for node in model.nodes if node.outputs]
     near: dict[str, frozenset[str]] = {}
@@ -103,7 +103,7 @@ _ALSO = {"ReduceSum": frozenset({"ReduceSum", "ReduceMean"})}
 """Other operators by which a formula may be computed."""
 
 
-def _without_identities(model: OperatorGraph) -> OperatorGraph:
+def _without_identities(model: ImportedGraph) -> ImportedGraph:
     """Remove nodes that return their operand unchanged, unless their result is an output."""
     same: dict[str, str] = {}
     nodes = []
@@ -117,7 +117,7 @@ def _without_identities(model: OperatorGraph) -> OperatorGraph:
     return replace(model, nodes=nodes)
 
 
-def _given_as_it_is(node: OperatorNode, model: OperatorGraph) -> str:
+def _given_as_it_is(node: OperatorNode, model: ImportedGraph) -> str:
     """The operand that equals the result; empty if there is none."""
     if node.domain or not node.outputs:
         return ""
@@ -132,7 +132,7 @@ def _given_as_it_is(node: OperatorNode, model: OperatorGraph) -> str:
 
 
 def _found(
-    search: Search, wanted: Sequence[Pattern], node: OperatorNode, gone: set[str]
+    search: PatternSearch, wanted: Sequence[OperatorPattern], node: OperatorNode, gone: set[str]
 ) -> Iterator[tuple[OperatorNode, frozenset[str]]]:
     """The nodes that would stand for each pattern that ends in `node`, and the results of those it is made of."""
     for pattern in wanted:

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import inf
 from typing import Any, TypeAlias
 
-Real: TypeAlias = "float | Number"
+Real: TypeAlias = "float | NumberTerm"
 
 
 class Term:
@@ -22,21 +22,21 @@ class Term:
     def reduced(self) -> bool:
         """Whether it is of sums over axes alone: something may stretch these axes again wherever it is used."""
         match self:
-            case Sum(_, terms):
+            case SumTerm(_, terms):
                 return all(one.reduced for _, one in terms)
-            case Product(_, powers):
+            case ProductTerm(_, powers):
                 return all(one.reduced for one, _ in powers)
             case Limits(one):
                 return one.reduced
-            case Call(_, operands):
+            case OperatorTerm(_, operands):
                 return all(one.reduced for one in operands)
         return isinstance(self, Reduced)
 
     def __add__(self, other: Term | float) -> Term:
         left, right = _as_sum(self), _as_sum(other)
         if isinstance(left.number, float) and isinstance(right.number, float):
-            return Sum(left.number + right.number, left.terms + right.terms)
-        return Sum(left.number if right.number == 0 else right.number, left.terms + right.terms)
+            return SumTerm(left.number + right.number, left.terms + right.terms)
+        return SumTerm(left.number if right.number == 0 else right.number, left.terms + right.terms)
 
     def __mul__(self, other: Term | float) -> Term:
         left, right = _as_product(self), _as_product(other)
@@ -44,13 +44,13 @@ class Term:
         for term, exponent in right.powers:
             powers[term] = powers.get(term, 0.0) + exponent
         if isinstance(left.factor, float) and isinstance(right.factor, float):
-            return Product(left.factor * right.factor, tuple(powers.items()))
-        return Product(left.factor if right.factor == 1 else right.factor, tuple(powers.items()))
+            return ProductTerm(left.factor * right.factor, tuple(powers.items()))
+        return ProductTerm(left.factor if right.factor == 1 else right.factor, tuple(powers.items()))
 
     def __pow__(self, exponent: float) -> Term:
         one = _as_product(self)
         assert isinstance(one.factor, float)
-        return Product(one.factor**exponent, tuple((term, power * exponent) for term, power in one.powers))
+        return ProductTerm(one.factor**exponent, tuple((term, power * exponent) for term, power in one.powers))
 
     def __sub__(self, other: Term | float) -> Term:
         return self + -1.0 * other
@@ -68,28 +68,28 @@ class Term:
 
 
 @dataclass(frozen=True, eq=True)
-class Variable(Term):
+class VariableTerm(Term):
     """A computed tensor, the same wherever the variable is."""
 
     name: str = "x"
 
 
 @dataclass(frozen=True)
-class Weights(Term):
+class WeightsTerm(Term):
     """A constant tensor of any shape."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Number(Term):
+class NumberTerm(Term):
     """A constant number that may be any."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Sum(Term):
+class SumTerm(Term):
     """number + Σ coefficient · term."""
 
     number: Real
@@ -97,7 +97,7 @@ class Sum(Term):
 
 
 @dataclass(frozen=True)
-class Product(Term):
+class ProductTerm(Term):
     """factor · Π term ^ exponent."""
 
     factor: Real
@@ -114,7 +114,7 @@ class Limits(Term):
 
 
 @dataclass(frozen=True)
-class Call(Term):
+class OperatorTerm(Term):
     """Another operator. `told` are required attributes, `asked` the attributes to capture, with their names."""
 
     op_type: str
@@ -135,15 +135,15 @@ class Reduced(Term):
 def operators(term: Term) -> frozenset[str]:
     """The operators that the formula calls."""
     match term:
-        case Sum(_, terms):
+        case SumTerm(_, terms):
             return frozenset().union(*(operators(one) for _, one in terms))
-        case Product(_, powers):
+        case ProductTerm(_, powers):
             return frozenset().union(*(operators(one) for one, _ in powers))
         case Limits(one):
             return operators(one)
         case Reduced(op_type, one):
             return operators(one) | {op_type}
-        case Call(op_type, operands):
+        case OperatorTerm(op_type, operands):
             return frozenset({op_type}).union(*map(operators, operands))
     return frozenset()
 
@@ -151,20 +151,20 @@ def operators(term: Term) -> frozenset[str]:
 def ends_in(term: Term) -> tuple[str, ...]:
     """The operators that may come last in what the formula says."""
     match term:
-        case Sum():
+        case SumTerm():
             return "Add", "Sub"
-        case Product():
+        case ProductTerm():
             return "Mul", "Div", "Neg", "Reciprocal", "Sqrt", "Pow"
         case Limits():
             return "Clip", "Max", "Min", "Relu"
-        case Call(op_type) | Reduced(op_type):
+        case OperatorTerm(op_type) | Reduced(op_type):
             return (op_type,)
     return ()
 
 
 def call(op_type: str, *operands: Term, **told: Any) -> Term:
     """The operator with these operands and attributes."""
-    return Call(op_type, operands, told)
+    return OperatorTerm(op_type, operands, told)
 
 
 def mean(x: Term, axes: str = "axes") -> Term:
@@ -178,27 +178,27 @@ def clip(x: Term, low: float, high: float) -> Term:
     return Limits(inner.term, max(low, inner.low), min(high, inner.high))
 
 
-def _as_sum(given: Term | float) -> Sum:
+def _as_sum(given: Term | float) -> SumTerm:
     match given:
-        case Sum():
+        case SumTerm():
             return given
-        case Number():
-            return Sum(given, ())
-        case Product(float() as factor, powers):
-            return Sum(0.0, ((factor, Product(1.0, powers)),))
+        case NumberTerm():
+            return SumTerm(given, ())
+        case ProductTerm(float() as factor, powers):
+            return SumTerm(0.0, ((factor, ProductTerm(1.0, powers)),))
         case Term():
-            return Sum(0.0, ((1.0, given),))
-    return Sum(float(given), ())
+            return SumTerm(0.0, ((1.0, given),))
+    return SumTerm(float(given), ())
 
 
-def _as_product(given: Term | float) -> Product:
+def _as_product(given: Term | float) -> ProductTerm:
     match given:
-        case Product():
+        case ProductTerm():
             return given
-        case Number():
-            return Product(given, ())
-        case Sum(float() as number, ((coefficient, term),)) if number == 0:
+        case NumberTerm():
+            return ProductTerm(given, ())
+        case SumTerm(float() as number, ((coefficient, term),)) if number == 0:
             return coefficient * _as_product(term)  # type: ignore[return-value]  # a number times a product is one
         case Term():
-            return Product(1.0, ((given, 1.0),))
-    return Product(float(given), ())
+            return ProductTerm(1.0, ((given, 1.0),))
+    return ProductTerm(float(given), ())

@@ -18,18 +18,18 @@ from math import inf, isclose, prod
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.lift.patterns.formula import (
-    Call,
     Limits,
-    Number,
-    Product,
+    NumberTerm,
+    OperatorTerm,
+    ProductTerm,
     Real,
     Reduced,
-    Sum,
+    SumTerm,
     Term,
-    Variable,
-    Weights,
+    VariableTerm,
+    WeightsTerm,
 )
-from netspec.exchange.operator_graph.graph import OperatorGraph, OperatorNode
+from netspec.exchange.operator_graph.graph import ImportedGraph, OperatorNode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +60,7 @@ class Match:
 
     def number(self, wanted: Real, found: float) -> Match | None:
         """The match with a number; None if it contradicts the match."""
-        if isinstance(wanted, Number):
+        if isinstance(wanted, NumberTerm):
             return self.attribute(wanted.name, found)
         return self if isclose(wanted, found, rel_tol=TOLERANCE, abs_tol=1e-9) else None
 
@@ -89,10 +89,10 @@ class _EnoughError(Exception):
     """A search has taken its time."""
 
 
-class Search:
+class PatternSearch:
     """Looks for formulas in a model."""
 
-    def __init__(self, model: OperatorGraph) -> None:
+    def __init__(self, model: ImportedGraph) -> None:
         self.makers = {name: node for node in model.nodes for name in node.outputs if name}
         constants = {
             node.outputs[0]: node.attributes["value"]
@@ -127,24 +127,24 @@ class Search:
         made: Match | None = None
         tensor, found = self._stretched([term], tensor, found)
         match term:
-            case Variable():
+            case VariableTerm():
                 made = found.tensor(term.name, tensor) if tensor not in self.fixed else None
-            case Weights():
+            case WeightsTerm():
                 made = found.tensor(term.name, tensor) if tensor in self.fixed and tensor else None
-            case Number():
+            case NumberTerm():
                 value = self._number(tensor)
                 made = found.number(term, value) if value is not None else None
-            case Sum():
+            case SumTerm():
                 for one, number in self._sum(term.terms, 1.0, tensor, found):
                     yield from _kept(one.number(term.number, number))
-            case Product():
+            case ProductTerm():
                 for one, number in self._product(term.powers, 1.0, tensor, found):
                     yield from _kept(one.number(term.factor, number))
             case Limits():
                 yield from self._limits(term, tensor, found, -inf, inf)
             case Reduced():
                 yield from self._reduced(term, tensor, found)
-            case Call():
+            case OperatorTerm():
                 yield from self._call(term, tensor, found)
         yield from _kept(made)
 
@@ -272,7 +272,7 @@ class Search:
                     for one in _kept(found.through(node).attribute("count", round(1 / factor))):
                         yield from self.match(total, inner, one)
 
-    def _call(self, term: Call, tensor: str, found: Match) -> Iterator[Match]:
+    def _call(self, term: OperatorTerm, tensor: str, found: Match) -> Iterator[Match]:
         node = self._maker(tensor, found)
         if node is None or node.op_type != term.op_type or node.outputs[0] != tensor:
             return
@@ -329,7 +329,7 @@ class Search:
             yield node.inputs[1], first
 
 
-def _fixed(model: OperatorGraph) -> set[str]:
+def _fixed(model: ImportedGraph) -> set[str]:
     fixed = {*model.constants, ""}
     for node in model.nodes:
         if node.op_type == "Shape" or fixed.issuperset((*node.inputs, *node.captured)):
@@ -343,7 +343,7 @@ def _kept(found: Match | None) -> Iterator[Match]:
 
 
 def _times(factor: float, term: Term) -> Term:
-    return term if isclose(factor, 1.0) and not isinstance(term, Product) else factor * term
+    return term if isclose(factor, 1.0) and not isinstance(term, ProductTerm) else factor * term
 
 
 @cache

@@ -6,23 +6,32 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any
 
-from netspec.exchange.lift.patterns.finding import Pattern, patterns
-from netspec.exchange.lift.patterns.formula import Number, Reduced, Term, Variable, Weights, call, clip, mean
+from netspec.exchange.lift.patterns.finding import OperatorPattern, patterns
+from netspec.exchange.lift.patterns.formula import (
+    NumberTerm,
+    Reduced,
+    Term,
+    VariableTerm,
+    WeightsTerm,
+    call,
+    clip,
+    mean,
+)
 from netspec.exchange.lift.patterns.matching import Match
 
 LAYER, ROOT_MEAN_SQUARE, UNIT = "LayerNormalization", "RMSNormalization", "UnitNormalization"
 MOST_EPSILON = 1e-2
 """Largest epsilon that counts as a guard against division by zero."""
-x, gamma, beta, epsilon = Variable(), Weights("gamma"), Weights("beta"), Number("epsilon")
+x, gamma, beta, epsilon = VariableTerm(), WeightsTerm("gamma"), WeightsTerm("beta"), NumberTerm("epsilon")
 
 
 @patterns
-def normalizations() -> Sequence[Pattern]:
+def normalizations() -> Sequence[OperatorPattern]:
     """The largest first: what is scaled and shifted, what is scaled, what is neither."""
     return [*_layer(), *_root_mean_square(), *_unit()]
 
 
-def _layer() -> Iterator[Pattern]:
+def _layer() -> Iterator[OperatorPattern]:
     centered = x - mean(x)
     of_squares = mean(x**2) - mean(x) ** 2
     for variance in (mean(centered**2), of_squares, clip(of_squares, 0.0, inf)):  # the last is flax's
@@ -33,13 +42,13 @@ def _layer() -> Iterator[Pattern]:
         yield _over_axes(LAYER, x * (gamma * inverse) + beta - mean(x) * (gamma * inverse))
 
 
-def _root_mean_square() -> Iterator[Pattern]:
+def _root_mean_square() -> Iterator[OperatorPattern]:
     inverse = (mean(x**2) + epsilon) ** -0.5
     yield _over_axes(ROOT_MEAN_SQUARE, gamma * x * inverse)
     yield _over_axes(ROOT_MEAN_SQUARE, x * inverse)
 
 
-def _unit() -> Iterator[Pattern]:
+def _unit() -> Iterator[OperatorPattern]:
     length = Reduced("ReduceL2", x, "axes")
     square = Reduced("ReduceSum", x**2, "axes")
     squares = Reduced("ReduceSumSquare", x, "axes")
@@ -48,8 +57,8 @@ def _unit() -> Iterator[Pattern]:
         yield _over_axes(UNIT, x / divisor)
 
 
-def _over_axes(op_type: str, formula: Term) -> Pattern:
-    return Pattern(op_type, formula, ("x", "gamma", "beta"), _attributes)
+def _over_axes(op_type: str, formula: Term) -> OperatorPattern:
+    return OperatorPattern(op_type, formula, ("x", "gamma", "beta"), _attributes)
 
 
 def _attributes(found: Match) -> dict[str, Any] | None:
@@ -59,22 +68,22 @@ def _attributes(found: Match) -> dict[str, Any] | None:
     return {"axes": found.numbers["axes"], "epsilon": least, "count": found.numbers.get("count")}
 
 
-x = Variable()
+x = VariableTerm()
 
 
 @patterns
-def softmaxes() -> Sequence[Pattern]:
+def softmaxes() -> Sequence[OperatorPattern]:
     """JAX has them so, and formulas that others wrote out."""
     return list(_softmaxes())
 
 
-def _softmaxes() -> Iterator[Pattern]:
+def _softmaxes() -> Iterator[OperatorPattern]:
     for away in (x - Reduced("ReduceMax", x, "axes"), x):
         share = call("Exp", away)
         whole = Reduced("ReduceSum", share, "axes")
-        yield Pattern("Softmax", share / whole, attributes=_axis)
-        yield Pattern("LogSoftmax", away - call("Log", whole), attributes=_axis)
-    yield Pattern("LogSoftmax", x - Reduced("ReduceLogSumExp", x, "axes"), attributes=_axis)
+        yield OperatorPattern("Softmax", share / whole, attributes=_axis)
+        yield OperatorPattern("LogSoftmax", away - call("Log", whole), attributes=_axis)
+    yield OperatorPattern("LogSoftmax", x - Reduced("ReduceLogSumExp", x, "axes"), attributes=_axis)
 
 
 def _axis(found: Match) -> dict[str, Any] | None:

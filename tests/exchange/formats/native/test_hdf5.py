@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as hnp
 
 from netspec.errors import InputError
 from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights, write_checkpoint, write_weights
-from netspec.exchange.formats.native.hdf5_file import BLOCK_BYTES, DTYPES, Block, dataset_path
+from netspec.exchange.formats.native.hdf5_file import BLOCK_BYTES, DTYPES, HeaderBlock, dataset_path
 from netspec.exchange.formats.native.hdf5_nets import import_hdf5
 from netspec.exchange.importing import import_model
 
@@ -175,8 +175,8 @@ def npz() -> bytes:
         (b"\x80\x02}q\x00.", "pickle"),
         (b"<html><body>404", "a web page"),
         (b"just text", "a text file"),
-        (Block("weights", 2, 512, "0" * 64).render(), "upgrade netspec"),
-        (Block("recipe", 1, 512, "0" * 64).render(), "of an unknown kind"),
+        (HeaderBlock("weights", 2, 512, "0" * 64).render(), "upgrade netspec"),
+        (HeaderBlock("recipe", 1, 512, "0" * 64).render(), "of an unknown kind"),
         (b"netspec weights 1\nsize 5", "damaged in its first lines"),
     ],
 )
@@ -210,7 +210,7 @@ def sealed(path: Path, make: Callable[[h5py.File, dict[str, Any]], None]) -> Pat
             data = json.dumps(manifest).encode()
             file.create_dataset("manifest", data=data, dtype=h5py.string_dtype("utf-8", len(data)))
     content = path.read_bytes()[BLOCK_BYTES:]
-    block = Block("weights", 1, BLOCK_BYTES + len(content), hashlib.sha256(content).hexdigest())
+    block = HeaderBlock("weights", 1, BLOCK_BYTES + len(content), hashlib.sha256(content).hexdigest())
     path.write_bytes(block.render() + content)
     return path
 

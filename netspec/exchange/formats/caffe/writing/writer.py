@@ -16,7 +16,7 @@ from netspec.exchange.formats.caffe.proto.fields import MessageField, kinds
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.registry import Exportable
 from netspec.exchange.lower.masks import reads_a_mask
-from netspec.exchange.names import Names
+from netspec.exchange.names import UniqueNames
 from netspec.exchange.notes import Notes
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.schema.specs.links import LayerLink, Links, resolve_names
@@ -50,24 +50,24 @@ class WrittenLayer:
     weights: tuple[Weight, ...] = ()
 
 
-Rule: TypeAlias = "Callable[[CaffeWriter, LayerLink, Any], None]"
-_RULES: dict[str, Rule] = {}
+CaffeWriteRule: TypeAlias = "Callable[[CaffeWriter, LayerLink, Any], None]"
+_RULES: dict[str, CaffeWriteRule] = {}
 """The function that writes each type of layer; it takes the layer and its fields."""
 HINTS: dict[str, str] = {}
 """Alternatives to types that Caffe has no layer for."""
 
 
-def writes(*types: str) -> Callable[[Rule], Rule]:
+def writes(*types: str) -> Callable[[CaffeWriteRule], CaffeWriteRule]:
     """Decorator: the function writes layers of these types."""
 
-    def register(rule: Rule) -> Rule:
+    def register(rule: CaffeWriteRule) -> CaffeWriteRule:
         _RULES.update(dict.fromkeys(types, rule))
         return rule
 
     return register
 
 
-def rules() -> Mapping[str, Rule]:
+def rules() -> Mapping[str, CaffeWriteRule]:
     """All rules, by type of layer."""
     import_module("netspec.exchange.formats.caffe.writing.layers")
     return _RULES
@@ -93,7 +93,7 @@ class CaffeWriter:
     layers: list[WrittenLayer] = field(default_factory=list)
     blobs: dict[str, str] = field(default_factory=dict)
     """Blob of each value that is not called as the value."""
-    unique: Names = field(default_factory=partial(Names, first=2))
+    unique: UniqueNames = field(default_factory=partial(UniqueNames, first=2))
     problems: list[Problem] = field(default_factory=list)
     notes: Notes = field(default_factory=Notes)
     files: dict[str, Message] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from netspec.exchange.formats.keras.exporting.model import FLOAT, LAYERS
-from netspec.exchange.formats.keras.names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT, Variable, numbered, variables
+from netspec.exchange.formats.keras.names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT, KerasVariable, numbered, variables
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.layers.activation.base import ActivationSpec
 from netspec.layers.base import LayerSpec
@@ -136,7 +136,7 @@ def _only_here(value: Any) -> bool:
     return _type(value) in ONLY_HERE_INITIALIZERS or getattr(value, "sparse", None) is not None
 
 
-def _constraint(spec: ConstraintSpec, variable: Variable, rank: int) -> dict[str, Any]:
+def _constraint(spec: ConstraintSpec, variable: KerasVariable, rank: int) -> dict[str, Any]:
     """A constraint, with the axes of Keras's kernels."""
     made = _object("keras.constraints", spec)
     if "axis" in made["config"]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from netspec.errors import InputError
-from netspec.exchange.containers.hdf5 import SPARE, WIDEST, Hdf5, open_hdf5, opened_hdf5
+from netspec.exchange.containers.hdf5 import SPARE, WIDEST, Hdf5Reader, open_hdf5, opened_hdf5
 from netspec.exchange.containers.zip_archive import MAGIC, open_zip
 from netspec.exchange.files import reading
 from netspec.files.hdf5 import SIGNATURE
@@ -34,7 +34,7 @@ class KerasFile:
     config: dict[str, Any] | None
     training: dict[str, Any] | None
     """Loss, metrics and optimizer, the arguments of `compile`."""
-    weights: Hdf5 | None
+    weights: Hdf5Reader | None
 
     @property
     def major(self) -> int:

@@ -29,9 +29,9 @@ from netspec.exchange.formats.keras.importing.config import (
     tensors_in,
 )
 from netspec.exchange.formats.keras.importing.fields import ReadContext, fields_of, without_format
-from netspec.exchange.formats.keras.names import Variable, layer_type, variables
+from netspec.exchange.formats.keras.names import KerasVariable, layer_type, variables
 from netspec.exchange.interface import sizes_shown, unread
-from netspec.exchange.names import Names
+from netspec.exchange.names import UniqueNames
 from netspec.exchange.net_yaml_writer import Draft, DraftLayer, clean
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.ops.source import Input
@@ -62,7 +62,7 @@ class LayerWeights:
 
     layer: ConfiguredLayer
     draft: DraftLayer
-    variables: list[Variable]
+    variables: list[KerasVariable]
     shapes: dict[str, tuple[int, ...]]
     convert: dict[str, Convert] = field(default_factory=dict)
     """Conversion of each state, in addition to the order of a kernel's axes."""
@@ -88,7 +88,7 @@ class KerasImporter:
         self._masks: dict[str, Value | None] = {}
         self._counted: list[tuple[Value, str, TensorView]] = []
         self._lost: set[LayerCall] = set()
-        self._unique = Names()
+        self._unique = UniqueNames()
         self._turned: dict[tuple[str, tuple[int, ...]], TensorView] = {}
         self._first: dict[ConfiguredLayer, LayerWeights] = {}
         self.readers = TensorReaders(graph)
@@ -263,7 +263,8 @@ class KerasImporter:
 
     def weighted(
         self, call: LayerCall, type_: str, fields: Mapping[str, Any], inputs: Sequence[TensorView],
-        orders: Callable[[Sequence[Value]], list[Order]], convert: Callable[[Variable], tuple[str, Convert] | None],
+        orders: Callable[[Sequence[Value]], list[Order]],
+        convert: Callable[[KerasVariable], tuple[str, Convert] | None],
         rows: Any = None,
     ) -> list[TensorView]:  # fmt: skip
         """Add a layer that may have weights; `convert` returns the conversion of a weight, and a text that names it.
@@ -290,7 +291,7 @@ class KerasImporter:
 
     def _want(
         self, layer: ConfiguredLayer, spec: LayerSpec, states: dict[str, tuple[int, ...]],
-        convert: Callable[[Variable], tuple[str, Convert] | None],
+        convert: Callable[[KerasVariable], tuple[str, Convert] | None],
     ) -> LayerWeights:  # fmt: skip
         inner: Any = spec
         prefix = ""
@@ -378,8 +379,8 @@ def _innermost(layer: ConfiguredLayer) -> str:
     return layer_type(name)
 
 
-Rule: TypeAlias = "Callable[[KerasImporter, LayerCall], None]"
-_RULES: dict[str, Rule] = {}
+KerasImportRule: TypeAlias = "Callable[[KerasImporter, LayerCall], None]"
+_RULES: dict[str, KerasImportRule] = {}
 
 AXES: Mapping[str, str] = {
     **dict.fromkeys(
@@ -396,10 +397,10 @@ _ONE_AXIS = ("BatchNormalization", "GroupNormalization", "Normalization", "Conca
 MERGES = ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate")
 
 
-def rule(*classes: str) -> Callable[[Rule], Rule]:
+def rule(*classes: str) -> Callable[[KerasImportRule], KerasImportRule]:
     """Decorator: the function imports calls of these layers."""
 
-    def register(function: Rule) -> Rule:
+    def register(function: KerasImportRule) -> KerasImportRule:
         _RULES.update(dict.fromkeys(classes, function))
         return function
 
@@ -411,7 +412,7 @@ def ruled() -> list[str]:
     return list(_RULES)
 
 
-def rule_of(type_: str) -> Rule | None:
+def rule_of(type_: str) -> KerasImportRule | None:
     """The rule of a layer, if it has one of its own."""
     return _RULES.get(type_)
 
@@ -548,7 +549,7 @@ def _softmax_of_channels_first(call: LayerCall, type_: str, fields: dict[str, An
         fields["activation"] = {"type": function["type"] if isinstance(function, dict) else function, "axis": -1}
 
 
-def conversion(one: Variable, given: TensorView, fields: Mapping[str, Any]) -> tuple[str, Convert] | None:
+def conversion(one: KerasVariable, given: TensorView, fields: Mapping[str, Any]) -> tuple[str, Convert] | None:
     """The conversion of a weight for an input whose order of axes differs from Keras's."""
     import numpy as np
 

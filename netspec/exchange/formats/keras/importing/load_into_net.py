@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError
 from netspec.exchange.axis_view import axes_of_order
-from netspec.exchange.containers.hdf5 import Hdf5
+from netspec.exchange.containers.hdf5 import Hdf5Reader
 from netspec.exchange.formats.keras.importing.archive import KerasFile, open_keras
 from netspec.exchange.formats.keras.importing.axes import (
     KEEPS,
@@ -27,7 +27,7 @@ from netspec.exchange.formats.keras.importing.axes import (
 from netspec.exchange.formats.keras.importing.config import ConfiguredLayer
 from netspec.exchange.formats.keras.importing.importer import BATCH, LayerWeights, conversion
 from netspec.exchange.formats.keras.importing.weights import WeightTree, fitted, flat_order, is_tree, stored_in_order
-from netspec.exchange.formats.keras.names import Variable, builtin, class_name, keras_snake, numbered, variables
+from netspec.exchange.formats.keras.names import KerasVariable, builtin, class_name, keras_snake, numbered, variables
 from netspec.exchange.interface import Target
 from netspec.exchange.net_yaml_writer import DraftLayer, clean
 from netspec.graph.ops.source import Input
@@ -207,7 +207,7 @@ def _from_tree(file: KerasFile, tree: WeightTree, wanted: Sequence[LayerWeights]
 
 
 def _in_order(
-    file: KerasFile, weights: Hdf5, stored: Mapping[str, list[str]], wanted: Sequence[LayerWeights]
+    file: KerasFile, weights: Hdf5Reader, stored: Mapping[str, list[str]], wanted: Sequence[LayerWeights]
 ) -> dict[str, NDArray[Any]]:
     filled = {clean(name): paths for name, paths in stored.items() if paths}
     tops: dict[str, list[LayerWeights]] = {}
@@ -231,7 +231,7 @@ def _in_order(
     return found
 
 
-def _fitted(file: KerasFile, one: LayerWeights, variable: Variable, array: NDArray[Any]) -> NDArray[Any]:
+def _fitted(file: KerasFile, one: LayerWeights, variable: KerasVariable, array: NDArray[Any]) -> NDArray[Any]:
     """The array in the state's layout; unchanged if it does not fit."""
     made = fitted(array, variable, one, flipped=file.backend == "theano")
     return array if made is None else made

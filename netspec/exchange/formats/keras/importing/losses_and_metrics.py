@@ -12,7 +12,7 @@ from netspec.exchange.formats.keras.importing.axes import TensorView, identity
 from netspec.exchange.formats.keras.importing.fields import plain, refuse_foreign
 from netspec.exchange.formats.keras.importing.importer import BATCH, KerasImporter
 from netspec.exchange.formats.keras.names import ALONG_LAST, Form, builtin_loss_or_metric
-from netspec.exchange.names import Names
+from netspec.exchange.names import UniqueNames
 from netspec.exchange.truncation import dropped
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.types import DType, TensorType
@@ -39,7 +39,7 @@ class LossImporter:
     def __init__(self, importer: KerasImporter, output_names: Sequence[str]) -> None:
         self.importer = importer
         self.outputs, self.places = importer.graph.outputs, importer.graph.judged
-        unique = Names()
+        unique = UniqueNames()
         self.names = [unique(name) for name in output_names]
         self.targets: dict[int, str] = {}
         self.losses: dict[int, str] = {}
@@ -108,7 +108,7 @@ class LossImporter:
         """Name losses and metrics that occur several times."""
         for entries in (self.importer.draft.losses, self.importer.draft.metrics):
             types = [entry["type"] for entry in entries]
-            unique = Names()
+            unique = UniqueNames()
             for one in entries:
                 if types.count(one["type"]) > 1:
                     one["name"] = unique(f"{one['from'][0]}_{one['type']}".replace("/", "_"))

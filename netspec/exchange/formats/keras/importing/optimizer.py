@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from netspec.exchange.containers.hdf5 import Hdf5
+from netspec.exchange.containers.hdf5 import Hdf5Reader
 from netspec.exchange.formats.keras import optimizers
 from netspec.exchange.formats.keras.importing.archive import KerasFile
 from netspec.exchange.formats.keras.importing.fields import ReadContext, plain, refuse_foreign, tidy
 from netspec.exchange.formats.keras.importing.importer import KerasImporter, LayerWeights
 from netspec.exchange.formats.keras.importing.weights import fitted, flat_order
-from netspec.exchange.formats.keras.names import Variable, keras_snake, layer_type
+from netspec.exchange.formats.keras.names import KerasVariable, keras_snake, layer_type
 from netspec.exchange.formats.keras.optimizers import COEFFICIENTS, numbered, refactored
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.types import factored_axes
@@ -33,10 +33,10 @@ USUAL = ("*embeddings",)
 """The default of `exclude` here."""
 _READ = re.compile(r"\^?(\(\^\|/\))?([\w\-/ ]|\\[^\w])*(\(\.\*/\)\?[\w\-/ ]*)?\$?")
 """Expressions that are safe to search: text, anchors, and one gap of whole names."""
-Parameters: TypeAlias = "Sequence[tuple[LayerWeights, Variable]]"
+Parameters: TypeAlias = "Sequence[tuple[LayerWeights, KerasVariable]]"
 
 
-def name_of(one: LayerWeights, variable: Variable) -> str:
+def name_of(one: LayerWeights, variable: KerasVariable) -> str:
     """The name of a variable's parameter here."""
     return f"{one.draft.name}/{one.prefix}{variable.state}"
 
@@ -64,7 +64,7 @@ def matrices_there(file: KerasFile, trained: Parameters, reading: ReadContext) -
     return found
 
 
-def _axes(one: LayerWeights, variable: Variable) -> int:
+def _axes(one: LayerWeights, variable: KerasVariable) -> int:
     """Rank of a parameter, here and in Keras."""
     return len(one.shapes[one.prefix + variable.state])
 
@@ -78,7 +78,7 @@ def optimizer_config(training: Mapping[str, Any]) -> Mapping[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _path(one: LayerWeights, variable: Variable) -> str:
+def _path(one: LayerWeights, variable: KerasVariable) -> str:
     """The path of a variable in Keras, as far as it is known: `lstm/lstm_cell/kernel`."""
     cell = f"{keras_snake(layer_type(one.layer.class_name))}_cell"
     parts = [cell if part == "cell" else part for part in variable.group.split("/") if part]
@@ -97,7 +97,7 @@ def _expressions(given: Any, reading: ReadContext) -> list[re.Pattern[str]]:
     return [re.compile(text) for text in read]
 
 
-def trained_in_order(importer: KerasImporter) -> list[tuple[LayerWeights, Variable]]:
+def trained_in_order(importer: KerasImporter) -> list[tuple[LayerWeights, KerasVariable]]:
     """The parameters that Keras trains, in its order."""
     turn = {layer: place for place, layer in enumerate(importer.graph.layers)}
     ordered = sorted(importer.wanted, key=lambda one: turn[one.layer])
@@ -152,7 +152,7 @@ def slots_of(
     return {}, 0
 
 
-def _stored(weights: Hdf5) -> list[str]:
+def _stored(weights: Hdf5Reader) -> list[str]:
     """Paths of the optimizer's variables, in its order."""
     if weights.attribute("optimizer_weights", "weight_names"):
         names = weights.attribute("optimizer_weights", "weight_names")

@@ -25,7 +25,7 @@ from netspec.exchange.formats.keras.importing.importer import (
     usual,
     wrapped,
 )
-from netspec.exchange.formats.keras.names import Variable, layer_type
+from netspec.exchange.formats.keras.names import KerasVariable, layer_type
 from netspec.exchange.unsupported import UnsupportedFeature
 
 
@@ -39,7 +39,7 @@ def dense(importer: KerasImporter, call: LayerCall) -> None:
         return
     fields = fields_of("Dense", call.layer.config, importer.reading)
 
-    def convert(one: Variable) -> tuple[str, Convert] | None:
+    def convert(one: KerasVariable) -> tuple[str, Convert] | None:
         return conversion(one, held, fields) if one.state == "kernel" else None
 
     importer.put(call, *importer.weighted(call, "Dense", fields, [held], lambda _: [], convert))

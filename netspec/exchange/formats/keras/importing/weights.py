@@ -7,10 +7,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from netspec.errors import Problem
-from netspec.exchange.containers.hdf5 import Hdf5
+from netspec.exchange.containers.hdf5 import Hdf5Reader
 from netspec.exchange.formats.keras.importing.archive import KerasFile
 from netspec.exchange.formats.keras.importing.importer import LayerWeights
-from netspec.exchange.formats.keras.names import MORE, Variable, flat, from_keras, layer_type
+from netspec.exchange.formats.keras.names import MORE, KerasVariable, flat, from_keras, layer_type
 from netspec.exchange.interface import WithoutNet
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def give(file: KerasFile, wanted: Sequence[LayerWeights]) -> list[Problem]:
     return _in_order(file, file.weights, wanted)
 
 
-def is_tree(file: Hdf5) -> bool:
+def is_tree(file: Hdf5Reader) -> bool:
     """Whether the file has the layout of Keras 3's weights."""
     return file.attribute("", "layer_names") is None and "model_weights" not in file
 
@@ -38,7 +38,7 @@ def is_tree(file: Hdf5) -> bool:
 class WeightTree:
     """A `.weights.h5`: arrays by the paths of Keras 3.15, also from files of earlier versions."""
 
-    def __init__(self, file: Hdf5) -> None:
+    def __init__(self, file: Hdf5Reader) -> None:
         self.file = file
         self.paths = {_modern(path): path for path in file.paths() if "/seed_generator/" not in path}
 
@@ -61,7 +61,7 @@ def _modern(path: str) -> str:
     return "/".join("layers" if part == "_layer_checkpoint_dependencies" else part.lstrip("_") for part in parts)
 
 
-def _from_tree(file: KerasFile, weights: Hdf5, wanted: Sequence[LayerWeights]) -> list[Problem]:
+def _from_tree(file: KerasFile, weights: Hdf5Reader, wanted: Sequence[LayerWeights]) -> list[Problem]:
     tree = WeightTree(weights)
     problems = []
     for one in wanted:
@@ -74,13 +74,13 @@ def _from_tree(file: KerasFile, weights: Hdf5, wanted: Sequence[LayerWeights]) -
     return problems
 
 
-def _missing(file: KerasFile, one: LayerWeights, variable: Variable) -> Problem:
+def _missing(file: KerasFile, one: LayerWeights, variable: KerasVariable) -> Problem:
     return Problem(f"{file.name}: the weight `{variable.state}` of the layer `{one.layer.name}` is missing",
                    expected=str(list(one.shapes[one.prefix + variable.state])))  # fmt: skip
 
 
 def _of_cudnn(
-    expected: Sequence[tuple[LayerWeights, Variable | None]], arrays: list[NDArray[Any]]
+    expected: Sequence[tuple[LayerWeights, KerasVariable | None]], arrays: list[NDArray[Any]]
 ) -> list[NDArray[Any]]:
     """Arrays of CuDNNLSTM and CuDNNGRU in the layout of LSTM and GRU: a larger bias identifies them, as in Keras 2.
 
@@ -106,7 +106,7 @@ def _of_cudnn(
     return found
 
 
-def put(file: KerasFile, one: LayerWeights, variable: Variable, array: NDArray[Any]) -> list[Problem]:
+def put(file: KerasFile, one: LayerWeights, variable: KerasVariable, array: NDArray[Any]) -> list[Problem]:
     """Give a layer an array in the order of axes that it has here."""
     found = fitted(array, variable, one, flipped=file.backend == "theano")
     shape = one.shapes[one.prefix + variable.state]
@@ -119,7 +119,9 @@ def put(file: KerasFile, one: LayerWeights, variable: Variable, array: NDArray[A
     return []
 
 
-def fitted(array: NDArray[Any], variable: Variable, one: LayerWeights, *, flipped: bool = False) -> NDArray[Any] | None:
+def fitted(
+    array: NDArray[Any], variable: KerasVariable, one: LayerWeights, *, flipped: bool = False
+) -> NDArray[Any] | None:
     """An array in the layout of its state; None if it does not fit."""
     import numpy as np
 
@@ -154,7 +156,7 @@ def _of_old(array: NDArray[Any], one: LayerWeights, shape: tuple[int, ...]) -> N
     return array
 
 
-def _in_order(file: KerasFile, weights: Hdf5, wanted: Sequence[LayerWeights]) -> list[Problem]:
+def _in_order(file: KerasFile, weights: Hdf5Reader, wanted: Sequence[LayerWeights]) -> list[Problem]:
     """Read old files: a list of arrays for each layer of the model, trained ones first."""
     stored = stored_in_order(weights)
     problems: list[Problem] = []
@@ -169,7 +171,7 @@ def _in_order(file: KerasFile, weights: Hdf5, wanted: Sequence[LayerWeights]) ->
     return problems
 
 
-def stored_in_order(weights: Hdf5) -> dict[str, list[str]]:
+def stored_in_order(weights: Hdf5Reader) -> dict[str, list[str]]:
     """Paths of the arrays of each layer, in the order of the file."""
     root = "" if weights.attribute("", "layer_names") is not None else "model_weights"
     names = weights.attribute(root, "layer_names")
@@ -188,10 +190,10 @@ def stored_in_order(weights: Hdf5) -> dict[str, list[str]]:
     return found
 
 
-def flat_order(wanted: Iterable[LayerWeights]) -> list[tuple[LayerWeights, Variable | None]]:
+def flat_order(wanted: Iterable[LayerWeights]) -> list[tuple[LayerWeights, KerasVariable | None]]:
     """The variables of layers in the order of an old file's list; None for one without a state here."""
-    trained: list[tuple[LayerWeights, Variable | None]] = []
-    others: list[tuple[LayerWeights, Variable | None]] = []
+    trained: list[tuple[LayerWeights, KerasVariable | None]] = []
+    others: list[tuple[LayerWeights, KerasVariable | None]] = []
     for one in wanted:
         for variable in flat(one.variables, frozen=one.layer.frozen):
             (trained if variable.trainable and not one.layer.frozen else others).append((one, variable))
