@@ -144,12 +144,12 @@ class Compiler:
         self._variants.clear()
 
     def reset(self) -> None:
-        """Initialize every state; a piece gets its part of the full tensor's initial value."""
+        """Initialize every state; a shard gets its part of the full tensor's initial value."""
         for name, info in self.info.items():
-            kind, piece = info.value.type, info.piece
-            shape = kind.shape if piece is None else piece.shape
+            kind, shard = info.value.type, info.shard
+            shape = kind.shape if shard is None else shard.shape
             whole = info.initial.sample(self.seed, info.gathers or name, shape, str(kind.dtype))
-            self.states.assign(name, whole if piece is None else piece.of(whole))
+            self.states.assign(name, whole if shard is None else shard.slice_of(whole))
         self.follow()
         self.device.settle()
 
@@ -160,14 +160,14 @@ class Compiler:
         """
         for name, info in self.info.items():
             if info.initialized_from is not None and (names is None or name in names):
-                followed, piece = self.states[info.initialized_from], info.piece
-                apart = piece is not None and self.info[info.initialized_from].piece is None
-                self.states.assign(name, piece.of(followed) if piece is not None and apart else followed)
+                followed, shard = self.states[info.initialized_from], info.shard
+                apart = shard is not None and self.info[info.initialized_from].shard is None
+                self.states.assign(name, shard.slice_of(followed) if shard is not None and apart else followed)
 
     def assign(self, name: str, whole: Any) -> None:
-        """Assign the full value of a parameter or statistic to its state or piece, and to its gathered copy."""
-        piece = self.info[name].piece
-        self.states.assign(name, whole if piece is None else piece.of(whole))
+        """Assign the full value of a parameter or statistic to its state or shard, and to its gathered copy."""
+        shard = self.info[name].shard
+        self.states.assign(name, whole if shard is None else shard.slice_of(whole))
         if name in self.gathered:
             self.states.assign(self.gathered[name], whole)
 
@@ -180,10 +180,10 @@ class Compiler:
         return [name for name, info in self.info.items() if info.role in roles]
 
     def types(self, *roles: str) -> dict[str, TensorType]:
-        """Return the types of the states with one of these roles, by name; for a piece, the type of the full tensor."""
+        """Return the types of the states with one of these roles, by name; for a shard, the type of the full tensor."""
         found = {name: self.info[name] for name in self.names(*roles)}
         return {
-            name: info.value.type if info.piece is None else info.value.type.with_shape(*info.piece.shape)
+            name: info.value.type if info.shard is None else info.value.type.with_shape(*info.shard.shape)
             for name, info in found.items()
         }
 

@@ -24,7 +24,7 @@ from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.source import Input, State
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Scope, Value, in_scope
-from netspec.layers.states import ConstantInitial, Piece, StateInfo
+from netspec.layers.states import ConstantInitial, ShardSpec, StateInfo
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import LossScale
 from netspec.solvers.base import CrossWorkerSums, Param, Slot, SolverSpec
@@ -32,7 +32,7 @@ from netspec.solvers.base import CrossWorkerSums, Param, Slot, SolverSpec
 SCALE, GOOD_STEPS, SKIPPED = "loss_scale/scale", "loss_scale/good_steps", "loss_scale/skipped"
 """States of a loss scale that adapts: its value, the steps since it changed, the steps that were skipped."""
 CROSS_WORKER_SUM = "$cross_worker_sum"
-"""Prefix of outputs that are sums over all workers that update pieces of parameters."""
+"""Prefix of outputs that are sums over all workers that update shards of parameters."""
 MOST_SCALE = 2.0**127
 """The scale grows no further: an infinite one would be infinite for ever, and every step be skipped."""
 LEAST_SCALE = 2.0**-14
@@ -151,7 +151,7 @@ class Training:
         """The state in which the gradients of a parameter are summed up, by its name."""
         info, label = net.builder.states[name], gradient_sum_label(name)
         with in_scope(replace(info.value.node.scope, phase="update")):
-            return label, StateInfo(State(label, info.value.type)(), ConstantInitial(), "gradient", piece=info.piece)
+            return label, StateInfo(State(label, info.value.type)(), ConstantInitial(), "gradient", shard=info.shard)
 
     def forward_backward(
         self, net: NetGraph, weigh: Callable[[Value], Value] = lambda loss: loss
@@ -187,9 +187,9 @@ class Training:
         count = net.builder.input(STEP, scalar_type)
         if self._adapts:
             count = count - cast(self._state(SKIPPED), count.dtype)  # the solver does not count skipped steps
-        pieces, sums = self.pieces(net), self.cross_worker_sums(net, starts, totals)
+        shards, sums = self.shards(net), self.cross_worker_sums(net, starts, totals)
         solution = self.solver.build(self._params(net, starts, scaled), rates, count, sums)
-        kept = {slot.label: _slot(slot, pieces.get(slot.param)) for slot in solution.slots}
+        kept = {slot.label: _slot(slot, shards.get(slot.param)) for slot in solution.slots}
         updates = {**others, **solution.updates, **solution.slot_updates}
         if extra is not None:
             kept |= extra.states
@@ -212,14 +212,14 @@ class Training:
             params.append(Param(name, start, gradient, *factors, project))
         return params
 
-    def pieces(self, net: NetGraph) -> Mapping[str, Piece]:
-        """Return the pieces of parameters that this worker has or updates; empty if it has them in full."""
+    def shards(self, net: NetGraph) -> Mapping[str, ShardSpec]:
+        """Return the shards of parameters that this worker has or updates; empty if it has them in full."""
         return {}
 
     def cross_worker_sums(
         self, net: NetGraph, starts: Mapping[str, Value], totals: list[Value]
     ) -> CrossWorkerSums | None:
-        """Return what the solver needs if workers update pieces of parameters; the sums are added to `totals`."""
+        """Return what the solver needs if workers update shards of parameters; the sums are added to `totals`."""
         return None
 
     def _state(self, label: str) -> Value:
@@ -270,12 +270,12 @@ class Training:
         return made
 
 
-def _slot(slot: Slot, piece: Piece | None) -> StateInfo:
-    """What is known of a slot of a parameter that is a piece, or whole."""
-    if piece is not None and piece.part != slot.value.shape:  # rows of a matrix, say: it has all of that
-        piece = None
+def _slot(slot: Slot, shard: ShardSpec | None) -> StateInfo:
+    """What is known of a slot of a parameter that is a shard, or whole."""
+    if shard is not None and shard.local_shape != slot.value.shape:  # rows of a matrix, say: it has all of that
+        shard = None
     follows = slot.param if slot.initial is None else None
-    return StateInfo(slot.value, ConstantInitial(slot.initial or 0.0), "slot", initialized_from=follows, piece=piece)
+    return StateInfo(slot.value, ConstantInitial(slot.initial or 0.0), "slot", initialized_from=follows, shard=shard)
 
 
 def sum_over_workers(totals: list[Value], value: Value) -> Value:

@@ -24,7 +24,7 @@ from netspec.training.stepper import PartialStep, Stepper
 if TYPE_CHECKING:
     from netspec.data.batches import Batch
     from netspec.data.loader import Loader
-    from netspec.layers.states import Piece
+    from netspec.layers.states import ShardSpec
     from netspec.schema.specs.train import TrainSpec
     from netspec.training.signals import Signals
 
@@ -42,13 +42,13 @@ def server_sharding(compiler: Compiler) -> OptimizerSharding:
     return plan.sharding
 
 
-def pieces_of(compiler: Compiler, rank: int) -> dict[str, Piece]:
+def pieces_of(compiler: Compiler, rank: int) -> dict[str, ShardSpec]:
     """Return the pieces of the trained parameters that a rank holds, in the order of a message."""
-    found = {name: piece.at(rank) for name, piece in server_sharding(compiler).pieces.items()}
+    found = {name: piece.for_rank(rank) for name, piece in server_sharding(compiler).pieces.items()}
     return {name: piece for name, piece in found.items() if not piece.is_empty}
 
 
-def message_slices(pieces: Mapping[str, Piece]) -> Iterator[tuple[str, Piece, slice]]:
+def message_slices(pieces: Mapping[str, ShardSpec]) -> Iterator[tuple[str, ShardSpec, slice]]:
     """Yield the name, the piece and the slice of a message for each piece."""
     at = 0
     for name, piece in pieces.items():
@@ -57,7 +57,7 @@ def message_slices(pieces: Mapping[str, Piece]) -> Iterator[tuple[str, Piece, sl
         at += count
 
 
-def size_of(pieces: Mapping[str, Piece]) -> int:
+def size_of(pieces: Mapping[str, ShardSpec]) -> int:
     """Return the number of elements of pieces."""
     return sum(piece.stop - piece.start for piece in pieces.values())
 
@@ -158,7 +158,7 @@ class ServerConnection:
         states = self._compiler.states
         for total, pieces in zip(self._sum, self._pieces, strict=True):
             for name, piece, place in message_slices(pieces):
-                mine = piece.of(states[f"gradient/{name}"]).reshape(-1)
+                mine = piece.slice_of(states[f"gradient/{name}"]).reshape(-1)
                 total[place] = total[place] + mine if self._weight else mine
         self._loss = (self._loss * self._weight + loss * weight) / (self._weight + weight or 1.0)
         self._weight += weight
@@ -212,7 +212,7 @@ class ServerShard:
         """Move them by a gradient in one row, as the solver does in its `count`-th update."""
         report_activity(count, "updating")
         for name, piece, place in message_slices(self._pieces):
-            self._compiler.states.assign(f"gradient/{name}", gradient[place].reshape(piece.part))
+            self._compiler.states.assign(f"gradient/{name}", gradient[place].reshape(piece.local_shape))
         given = {name: np.array(rate) for name, rate in zip(self._rates, rates, strict=True)}
         self._program.write({**given, STEP: np.array(float(count))})
         self._program.run()

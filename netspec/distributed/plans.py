@@ -264,7 +264,7 @@ def add_gathered_state(compiler: Compiler, name: str, label: str, follows: str |
     It is initialized from the state `follows`, if that is given.
     """
     info, gathered = compiler.info[name], f"{GATHERED}/{label}"
-    kind = info.value.type if info.piece is None else info.value.type.with_shape(*info.piece.shape)
+    kind = info.value.type if info.shard is None else info.value.type.with_shape(*info.shard.shape)
     with in_scope(info.value.node.scope):
         value = State(gathered, kind)()
     compiler.info[gathered] = StateInfo(value, info.initial, GATHERED, initialized_from=follows, gathers=label)

@@ -10,7 +10,7 @@ import numpy as np
 
 from netspec.distributed import Communicator
 from netspec.graph.types import DType, TensorType
-from netspec.layers.states import Piece
+from netspec.layers.states import ShardSpec
 
 if TYPE_CHECKING:
     from netspec.compile import Compiler
@@ -29,14 +29,17 @@ class ShardedState:
     """Type of the full tensor."""
     holders: tuple[int, ...]
     """The workers that hold it or a piece of it, in the order of ranks."""
-    piece: Piece | None
+    piece: ShardSpec | None
     """How it is cut, with the piece of worker 0; None: each holder has the full tensor."""
 
     def counts(self, workers: int) -> list[int]:
         """Return how many elements each worker contributes; the first holder contributes a state without pieces."""
         if self.piece is None:
             return [self.kind.size if rank == self.holders[0] else 0 for rank in range(workers)]
-        return [int(np.prod(self.piece.at(rank).part)) if rank in self.holders else 0 for rank in range(workers)]
+        return [
+            int(np.prod(self.piece.for_rank(rank).local_shape)) if rank in self.holders else 0
+            for rank in range(workers)
+        ]
 
 
 class ShardedStates:
@@ -45,7 +48,7 @@ class ShardedStates:
     def __init__(self, workers: Communicator, compiler: Compiler) -> None:
         self._workers, self._compiler = workers, compiler
         told = {
-            name: [info.role, str(info.value.dtype), list(info.value.shape), info.piece and asdict(info.piece)]
+            name: [info.role, str(info.value.dtype), list(info.value.shape), info.shard and asdict(info.shard)]
             for name, info in compiler.info.items()
         }
         gathers = [[name, info.gathers] for name, info in compiler.info.items() if info.gathers is not None]
@@ -71,7 +74,7 @@ class ShardedStates:
     def copies(self) -> list[str]:
         """Those of them that this worker has the whole of."""
         info = self._compiler.info
-        return [one.name for one in self.checkpointed if one.name in info and info[one.name].piece is None]
+        return [one.name for one in self.checkpointed if one.name in info and info[one.name].shard is None]
 
     def assemble(self) -> dict[str, Any]:
         """What checkpoints hold of them, whole, on the first worker; nothing on the others."""
@@ -116,7 +119,7 @@ class ShardedStates:
     def _has(self, one: ShardedState) -> bool:
         """Return whether this worker contributes to a state: a full copy of a state that others cut does not count."""
         info = self._compiler.info.get(one.name)
-        return info is not None and (info.piece is None) == (one.piece is None)
+        return info is not None and (info.shard is None) == (one.piece is None)
 
 
 def _divided(told: list[dict[str, Any]]) -> Iterator[ShardedState]:
@@ -127,7 +130,7 @@ def _divided(told: list[dict[str, Any]]) -> Iterator[ShardedState]:
         role, dtype, shape, cut = max((told[rank][name] for rank in holders), key=lambda one: one[3] is not None)
         if cut is None and len(holders) == len(told):
             continue
-        piece = None if cut is None else Piece(tuple(cut["shape"]), cut["axis"], tuple(cut["cuts"]), 0)
+        piece = None if cut is None else ShardSpec(tuple(cut["shape"]), cut["axis"], tuple(cut["bounds"]), 0)
         kind = TensorType(tuple(shape) if piece is None else piece.shape, DType(dtype))
         yield ShardedState(name, role, kind, tuple(holders), piece)
 
@@ -135,13 +138,15 @@ def _divided(told: list[dict[str, Any]]) -> Iterator[ShardedState]:
 def _joined(one: ShardedState, parts: list[Any]) -> Any:
     if one.piece is None:
         return parts[one.holders[0]].reshape(one.kind.shape)
-    return one.piece.joined([part.reshape(one.piece.at(rank).part) for rank, part in enumerate(parts)])
+    return one.piece.assemble([part.reshape(one.piece.for_rank(rank).local_shape) for rank, part in enumerate(parts)])
 
 
 def _parts(one: ShardedState, whole: Any, workers: int) -> list[Any]:
     """What each worker is to have, flat."""
     whole, none = np.ascontiguousarray(whole, str(one.kind.dtype)), np.empty(0, str(one.kind.dtype))
     return [
-        none if rank not in one.holders else (whole if one.piece is None else one.piece.at(rank).of(whole)).reshape(-1)
+        none
+        if rank not in one.holders
+        else (whole if one.piece is None else one.piece.for_rank(rank).slice_of(whole)).reshape(-1)
         for rank in range(workers)
     ]

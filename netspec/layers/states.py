@@ -36,68 +36,68 @@ class ConstantInitial(Initial):
 
 
 @dataclass(frozen=True)
-class Piece:
-    """The part of a state that one of several workers has."""
+class ShardSpec:
+    """The shard of a state that one of several workers has: a span of one axis, or of the flattened array."""
 
     shape: tuple[int, ...]
     """Shape of the full array."""
     axis: int | None
-    """The axis that is cut; None: the array laid flat, row by row."""
-    cuts: tuple[int, ...]
-    """p + 1 places: worker r has what lies from cuts[r] to before cuts[r + 1], which may be nothing."""
+    """The axis that is divided; None: the flattened array."""
+    bounds: tuple[int, ...]
+    """Worker r has the elements from bounds[r] to bounds[r + 1] along the axis, which may be none."""
     rank: int
-    """The worker whose part it is."""
+    """Rank of the worker that has this shard."""
 
     @property
     def start(self) -> int:
-        """Where it begins along the axis."""
-        return self.cuts[self.rank]
+        """First index of the shard along the axis."""
+        return self.bounds[self.rank]
 
     @property
     def stop(self) -> int:
-        """Where it ends."""
-        return self.cuts[self.rank + 1]
+        """Index after the last one of the shard along the axis."""
+        return self.bounds[self.rank + 1]
 
     @property
     def is_empty(self) -> bool:
-        """Whether the worker has nothing of it: then it has no such state."""
+        """Whether the shard has no elements; the worker then has no such state."""
         return self.start == self.stop
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the worker has all of it."""
-        return (self.start, self.stop) == (0, self.length)
+    def is_full(self) -> bool:
+        """Whether the shard is the full array."""
+        return (self.start, self.stop) == (0, self.full_length)
 
     @property
-    def length(self) -> int:
-        """How long the whole is along the axis."""
+    def full_length(self) -> int:
+        """Length of the full array along the axis."""
         return prod(self.shape) if self.axis is None else self.shape[self.axis]
 
     @property
-    def part(self) -> tuple[int, ...]:
-        """The shape of the part: of one that is the whole, the whole's; else, where it lies flat, of a vector."""
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of the shard: a vector if the array is flattened, but the full shape if the shard is the full array."""
         count = self.stop - self.start
-        if self.is_whole:
+        if self.is_full:
             return self.shape
         return (count,) if self.axis is None else (*self.shape[: self.axis], count, *self.shape[self.axis + 1 :])
 
-    def at(self, rank: int) -> Piece:
-        """The part of another worker."""
+    def for_rank(self, rank: int) -> ShardSpec:
+        """The shard of another worker."""
         return replace(self, rank=rank)
 
-    def of(self, whole: Any) -> Any:
-        """The part of a NumPy array that is the whole; a copy where need be."""
+    def slice_of(self, full: Any) -> Any:
+        """The shard of a full NumPy array; a copy only if necessary."""
         if self.axis is None:
-            return whole.reshape(-1)[self.start : self.stop].reshape(self.part)
-        return whole[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
+            return full.reshape(-1)[self.start : self.stop].reshape(self.local_shape)
+        return full[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
 
-    def joined(self, parts: Sequence[Any]) -> Any:
-        """The whole, from the parts of all workers in the order of ranks: NumPy arrays."""
+    def assemble(self, shards: Sequence[Any]) -> Any:
+        """The full array from the shards of all workers in the order of ranks: NumPy arrays."""
         import numpy as np
 
         if self.axis is None:
-            return np.concatenate([one.reshape(-1) for one in parts]).reshape(self.shape)
-        return np.concatenate(parts, axis=self.axis)
+            return np.concatenate([shard.reshape(-1) for shard in shards]).reshape(self.shape)
+        return np.concatenate(shards, axis=self.axis)
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class StateInfo:
     constraint: Projection | None = None
     initialized_from: str | None = None
     """The state whose first value this one copies."""
-    piece: Piece | None = None
-    """The part of the state that this worker has, which `value` is of the type of; None: it has the whole."""
+    shard: ShardSpec | None = None
+    """The shard of the state that this worker has, of the type of `value`; None: it has the full array."""
     gathers: str | None = None
     """The sharded state that this one is the full copy of, as of the last `WorkerSession.synchronized_view`."""
 

@@ -16,7 +16,7 @@ from netspec.distributed.partitioning.optimizer_sharding import GRAIN, ShardingC
 from netspec.distributed.partitioning.training_steps import ShardUpdateTraining, hypothetical_update
 from netspec.graph.ops.all_reduce import AllReduce
 from netspec.graph.types import DType, TensorType
-from netspec.layers.states import Piece
+from netspec.layers.states import ShardSpec
 from netspec.schema.specs.kinds import SOLVERS
 from netspec.schema.specs.train import LossScale
 from tests.compile.nets import net, solver
@@ -49,14 +49,14 @@ FURTHER: list[tuple[str, dict[str, Any]]] = [
 def test_pieces_make_the_whole(axis: int | None) -> None:
     whole = np.arange(4 * 6 * 5).reshape(4, 6, 5)
     cuts = (0, 3, 3, 120) if axis is None else (0, 1, 1, whole.shape[axis])
-    parts = [Piece(whole.shape, axis, cuts, rank) for rank in range(3)]
+    parts = [ShardSpec(whole.shape, axis, cuts, rank) for rank in range(3)]
     assert [one.is_empty for one in parts] == [False, True, False]
-    found = [one.of(whole) for one in parts]
-    assert [part.shape for part in found] == [one.part for one in parts]
-    np.testing.assert_array_equal(parts[0].joined(found), whole)
-    all_of_it = Piece(whole.shape, axis, (0, cuts[-1]), 0)
-    assert all_of_it.is_whole
-    assert all_of_it.of(whole).shape == all_of_it.part == whole.shape
+    found = [one.slice_of(whole) for one in parts]
+    assert [part.shape for part in found] == [one.local_shape for one in parts]
+    np.testing.assert_array_equal(parts[0].assemble(found), whole)
+    all_of_it = ShardSpec(whole.shape, axis, (0, cuts[-1]), 0)
+    assert all_of_it.is_full
+    assert all_of_it.slice_of(whole).shape == all_of_it.local_shape == whole.shape
 
 
 @pytest.mark.parametrize("undivided", [(), ("b", "e"), ("a", "b", "c", "d", "e")], ids=str)
@@ -69,14 +69,14 @@ def test_each_worker_has_its_share_in_one_stretch_of_a_bucket(shares, undivided)
     assert list(found) == list(kinds)
     counts = np.zeros(len(shares))
     for name, piece in found.items():
-        assert (piece.cuts[0], piece.cuts[-1]) == (0, sizes[name])
-        assert all(cut % GRAIN == 0 or cut == sizes[name] for cut in piece.cuts)
-        assert list(piece.cuts) == sorted(piece.cuts)
-        own = np.diff(piece.cuts)
+        assert (piece.bounds[0], piece.bounds[-1]) == (0, sizes[name])
+        assert all(cut % GRAIN == 0 or cut == sizes[name] for cut in piece.bounds)
+        assert list(piece.bounds) == sorted(piece.bounds)
+        own = np.diff(piece.bounds)
         assert name not in undivided or np.count_nonzero(own) == 1
         counts += own
     for bucket in buckets:  # where a worker's part ends within a parameter, nobody after it begins in one before
-        owners = [rank for name in bucket for rank in np.flatnonzero(np.diff(found[name].cuts))]
+        owners = [rank for name in bucket for rank in np.flatnonzero(np.diff(found[name].bounds))]
         assert owners == sorted(owners)
     assert not counts[np.array(shares) == 0].any()
     most = max([sizes[name] for name in undivided], default=0) / 2 + GRAIN
@@ -106,7 +106,7 @@ def test_what_is_looked_at_as_a_whole_stays_whole(spec, type_, fields, divided) 
     training = Training(spec, solver(type_, **fields), DType.FLOAT64)
     how = ShardingConfig(0, [1.0] * 300, 500, 2000)  # more workers than anything has room for
     found = shard_parameters(how, *hypothetical_update(training, built)).pieces
-    several = sorted(name for name, piece in found.items() if sum(np.diff(piece.cuts) > 0) > 1)
+    several = sorted(name for name, piece in found.items() if sum(np.diff(piece.bounds) > 0) > 1)
     assert several == divided
 
 
@@ -125,7 +125,7 @@ def first(made: Any, label: str, wholes: Mapping[str, Any]) -> Any:
     whole = wholes.get(label if info.initialized_from is None else info.initialized_from)
     if whole is None:
         return info.initial.sample(0, label, info.value.shape, "float64")
-    return whole if info.piece is None else info.piece.of(whole)
+    return whole if info.shard is None else info.shard.slice_of(whole)
 
 
 SCALED = [(*one, LossScale(initial=4.0, growth_steps=2)) for one in FURTHER]
@@ -156,7 +156,7 @@ def test_the_update_of_all_pieces_is_that_of_the_whole(spec, monkeypatch, type_,
     for label, array in expected.items():
         holders = [states[label] for _, states in found if label in states]
         assert holders, label
-        divided = alone.states[label].piece is not None
+        divided = alone.states[label].shard is not None
         wholes_found = (
             [np.concatenate([one.reshape(-1) for one in holders]).reshape(array.shape)] if divided else holders
         )

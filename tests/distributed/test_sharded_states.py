@@ -11,7 +11,7 @@ from netspec.distributed import Communicator
 from netspec.distributed.sharded_states import ShardedStates
 from netspec.graph.ops.source import State
 from netspec.graph.types import DType, TensorType
-from netspec.layers.states import ConstantInitial, Piece, StateInfo
+from netspec.layers.states import ConstantInitial, ShardSpec, StateInfo
 from tests.distributed.group import together
 from tests.training.conftest import points, spec
 
@@ -43,10 +43,10 @@ class Parts:
         self.info: dict[str, StateInfo] = {}
         self.states = States()
         for name, whole in WHOLES.items():
-            piece = Piece(whole.shape, *PIECES[name], rank) if name in PIECES else None
+            piece = ShardSpec(whole.shape, *PIECES[name], rank) if name in PIECES else None
             if (piece is not None and piece.is_empty) or rank not in HOLDERS.get(name, (rank,)):
                 continue
-            self.add(name, whole if piece is None else piece.of(whole), "slot", piece=piece)
+            self.add(name, whole if piece is None else piece.slice_of(whole), "slot", shard=piece)
         self.add("gathered/fc/kernel", np.zeros((5, 7), np.float32), "gathered", gathers="fc/kernel")
 
     def add(self, name: str, array: Any, role: str, **more: Any) -> None:

@@ -89,7 +89,7 @@ class GradientReduction:
     def _gradient(self, name: str, value: Value, scale: Value | None) -> Value:
         how = self.sending(value.shape)
         factored = self.factoring is not None and name in self.factoring.products
-        if factored or self.built.builder.states[name].piece is not None:  # of all samples already
+        if factored or self.built.builder.states[name].shard is not None:  # of all samples already
             return value / cast(self.total, value.dtype)
         with in_scope(replace(value.node.scope, phase=COMMUNICATION)):
             kept, velocity = _Kept(self, name, value.type, scale), value

@@ -17,7 +17,7 @@ from netspec.graph.ops.reduce_scatter import BucketAllGather, BucketReduceScatte
 from netspec.graph.ops.shape import Slice
 from netspec.graph.types import TensorType
 from netspec.graph.value import Value, in_scope
-from netspec.layers.states import Piece
+from netspec.layers.states import ShardSpec
 from netspec.solvers.base import Param, Solution
 
 GRAIN = 16
@@ -43,7 +43,7 @@ class OptimizerSharding:
 
     buckets: tuple[tuple[str, ...], ...]
     """Their names, in the order in which their gradients come to be."""
-    pieces: Mapping[str, Piece]
+    pieces: Mapping[str, ShardSpec]
     """What this worker moves of each."""
     evaluated: Mapping[str, str]
     """Name of a parameter → label of the slot that stands for it wherever the net is not trained."""
@@ -51,7 +51,7 @@ class OptimizerSharding:
     def slice_of(self, name: str, whole: Value) -> Value:
         """The piece of a parameter, or of what is of its type. The piece is not empty."""
         piece = self.pieces[name]
-        if piece.is_whole:
+        if piece.is_full:
             return whole
         with in_scope(replace(whole.node.scope, phase="update")):
             return Slice(0, piece.start, piece.stop)(reshape_to(whole, (whole.type.size,)))
@@ -61,13 +61,13 @@ class OptimizerSharding:
         found: dict[str, Value] = {}
         beside = []
         for bucket in self.buckets:
-            cuts = tuple(self.pieces[name].cuts for name in bucket)
+            cuts = tuple(self.pieces[name].bounds for name in bucket)
             *parts, order = BucketReduceScatter(cuts, self._rank(bucket), bucket).call_multi(
                 *(wholes[name] for name in bucket)
             )
             found.update(zip(self._of(bucket), parts, strict=True))
             beside.append(order)
-        return {name: reshape_to(one, self.pieces[name].part) for name, one in found.items()}, beside
+        return {name: reshape_to(one, self.pieces[name].local_shape) for name, one in found.items()}, beside
 
     def all_gather(
         self, pieces: Mapping[str, Value], wholes: Mapping[str, Value], beside: Sequence[Value], before: Sequence[Value]
@@ -78,7 +78,7 @@ class OptimizerSharding:
         """
         found: dict[str, Value] = {}
         for bucket, order in zip(self.buckets, beside, strict=True):
-            cuts = tuple(self.pieces[name].cuts for name in bucket)
+            cuts = tuple(self.pieces[name].bounds for name in bucket)
             parts = [reshape_to(pieces[name], (pieces[name].type.size,)) for name in self._of(bucket)]
             gather = BucketAllGather(cuts, self._rank(bucket), bucket)
             *made, _ = gather.call_multi(*parts, *(wholes[name] for name in bucket), order, *before)
@@ -105,7 +105,7 @@ def shard_parameters(how: ShardingConfig, params: Sequence[Param], solution: Sol
 
 def assign_pieces(
     how: ShardingConfig, kinds: Mapping[str, TensorType], undivided: Collection[str] = ()
-) -> tuple[tuple[tuple[str, ...], ...], dict[str, Piece]]:
+) -> tuple[tuple[tuple[str, ...], ...], dict[str, ShardSpec]]:
     """Buckets and pieces of states of these types; those `undivided` have one worker each.
 
     Each worker gets its share of all numbers: what one bucket gives it too much is taken off in the next.
@@ -114,7 +114,7 @@ def assign_pieces(
     total, parts = sum(how.shares), range(1, len(how.shares))
     goals = [sum(how.shares[:place]) / total for place in parts]
     given, before = [0] * len(goals), 0  # of the buckets so far: what those before each cut have; all numbers
-    found: dict[str, Piece] = {}
+    found: dict[str, ShardSpec] = {}
     for bucket in buckets:
         size = sum(_room(kinds[name]) for name in bucket)
         before += size
@@ -128,7 +128,7 @@ def assign_pieces(
         for name in bucket:
             count = kinds[name].size
             cuts = (0, *(min(max(border - start, 0), count) for border in borders), count)
-            found[name] = Piece(kinds[name].shape, None, cuts, how.rank)
+            found[name] = ShardSpec(kinds[name].shape, None, cuts, how.rank)
             start += _room(kinds[name])
     return buckets, {name: found[name] for name in kinds}
 

@@ -29,7 +29,7 @@ from netspec.graph.ops.source import Fill, Input, State
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node, Value, in_scope
 from netspec.layers.base import LayerSpec
-from netspec.layers.states import Piece
+from netspec.layers.states import ShardSpec
 from netspec.passes.base import Pass
 from netspec.schema.specs.links import resolve_names
 from netspec.schema.specs.net import NetSpec
@@ -346,8 +346,8 @@ def split_net(
     for name, value in graph.states().items():
         if name in splits:
             split, shape = splits[name], states[name].value.shape
-            piece = Piece(shape, split.axis, split.parts.bounds, rank)
-            states[name] = replace(states[name], value=value, piece=piece)
+            piece = ShardSpec(shape, split.axis, split.parts.bounds, rank)
+            states[name] = replace(states[name], value=value, shard=piece)
     builder = replace(net.builder, states=states, updates=graph.updates)
     return replace(net, builder=builder, losses=graph.outputs)
 

@@ -18,7 +18,7 @@ from netspec.graph.ops.all_reduce import CommEncoding
 from netspec.graph.ops.elementwise import scalar
 from netspec.graph.ops.source import State
 from netspec.graph.value import Scope, Value, in_scope
-from netspec.layers.states import ConstantInitial, Piece, StateInfo
+from netspec.layers.states import ConstantInitial, ShardSpec, StateInfo
 from netspec.solvers.base import CrossWorkerSums, Param, Solution
 
 
@@ -34,11 +34,11 @@ class PiecewiseTraining(Training):
         """Return a training of this class with the fields of another one."""
         return cls(training.spec, training.solver, training.dtype, training.scaling, **more)  # type: ignore[arg-type]
 
-    def pieces(self, net: NetGraph) -> Mapping[str, Piece]:
+    def pieces(self, net: NetGraph) -> Mapping[str, ShardSpec]:
         """Return the pieces of parameters that this worker has or updates."""
         if self.sharding is not None:
             return self.sharding.pieces
-        return {name: info.piece for name, info in net.builder.states.items() if info.piece is not None}
+        return {name: info.shard for name, info in net.builder.states.items() if info.shard is not None}
 
     def cross_worker_sums(
         self, net: NetGraph, starts: Mapping[str, Value], totals: list[Value]
@@ -135,7 +135,7 @@ class ShardUpdateTraining(PiecewiseTraining):
         held: dict[str, StateInfo] = {}
         for name in self.sharding.owned():
             info, piece = net.builder.states[name], self.sharding.pieces[name]
-            kind = info.value.type.with_shape(*piece.part)
+            kind = info.value.type.with_shape(*piece.local_shape)
             for label, values, role in (
                 (name, starts, info.role),
                 (gradient_sum_label(name), gradient, "gradient"),
@@ -143,7 +143,7 @@ class ShardUpdateTraining(PiecewiseTraining):
                 with in_scope(replace(info.value.node.scope, phase="update")):
                     values[name] = State(label, kind)()
                 initial = info.initial if role == info.role else ConstantInitial()
-                held[label] = replace(info, value=values[name], initial=initial, role=role, piece=piece)
+                held[label] = replace(info, value=values[name], initial=initial, role=role, shard=piece)
         step = self.apply_solver(net, starts, gradient, {}, before=starts)
         return StepGraph(step.graph, {**held, **step.states})
 
@@ -162,7 +162,7 @@ def hypothetical_update(training: Training, net: NetGraph) -> tuple[list[Param],
 def split_but_needed_in_full(training: Training, net: NetGraph) -> list[str]:
     """Return the parameters of which workers have pieces, though the solver needs the full tensor."""
     params, solution = hypothetical_update(training, net)
-    own = [param for param in params if net.builder.states[param.name].piece is not None]
+    own = [param for param in params if net.builder.states[param.name].shard is not None]
     return [param.name for param in own if needs_full_parameter(param, solution)]
 
 
