@@ -7,7 +7,7 @@ import pytest
 
 from netspec.exchange.formats.keras.names import (
     UNKNOWN,
-    Variable,
+    KerasVariable,
     flat,
     from_keras,
     keras_snake,
@@ -38,7 +38,7 @@ def test_every_state_has_a_place_of_its_own_and_its_axes_turn_back(case: Case) -
             assert there.shape[-2:] == array.shape[1::-1]
 
 
-def of(type_: str, names: list[str], **fields: object) -> list[Variable]:
+def of(type_: str, names: list[str], **fields: object) -> list[KerasVariable]:
     return variables(LAYERS.parse({"type": type_, **fields}), names)
 
 
