@@ -111,6 +111,15 @@ class LayerWriter:
             raise MixesSamples("its parameters vary along the batch axis")
         return view
 
+    def permuted_view(self, tensor: str) -> AxisView:
+        """The view of a tensor in which each axis is a single one of the net. Other views are put in order first."""
+        if tensor in self._tensors.constants:
+            rank = self._tensors.rank(tensor)
+            return AxisView(self.parameter(tensor, rank), self._tensors.axes_in_order(rank))
+        if not self.needs_only_permute(self._tensors.view(tensor)):
+            self.value(tensor)
+        return self._tensors.view(tensor)
+
     def broadcast_operands(self, tensors: Sequence[str]) -> list[str]:
         """The tensors with an equal number of axes, so that layers broadcast them as ONNX does; constants as layers."""
         rank = max(map(self._tensors.rank, tensors))
@@ -165,11 +174,11 @@ class LayerWriter:
         arrays: Mapping[str, NDArray[Any]] | None = None,
     ) -> LiftedLayer:
         """`add` for layers that treat all elements alike: operands that are stored alike stay as they are stored."""
-        tensors = self._tensors
-        views = [tensors.view(tensor) for tensor in inputs] if all(map(tensors.is_computed, inputs)) else []
-        if len({view.axes for view in views}) == 1 and len({tensors.shape(tensor) for tensor in inputs}) == 1:
+        views = [self._tensors.view(tensor) for tensor in inputs if self._tensors.is_computed(tensor)]
+        if len({view.axes for view in views}) == 1 and self._can_stay(inputs, views[0].axes):
             axes = views[0].axes
-            return self.add(node, type_, [view.source for view in views], fields, arrays, result_axes=lambda rank: axes)
+            sources = [self._stored_as(tensor, axes) for tensor in inputs]
+            return self.add(node, type_, sources, fields, arrays, result_axes=lambda rank: axes)
         return self.add(node, type_, self.broadcast_operands(inputs), fields, arrays)
 
     def absorb(self, layer: LiftedLayer, node: OperatorNode) -> None:
@@ -263,6 +272,24 @@ class LayerWriter:
             source = target
         if source != tensor:
             self.reshape_samples(node, source, shape[1 - self._tensors.axis_offset :], tensor)
+
+    def _can_stay(self, tensors: Sequence[str], axes: Axes) -> bool:
+        """Whether a layer for single elements can take the tensors, of which those computed are stored with `axes`."""
+        if len({self._tensors.shape(tensor) for tensor in tensors}) == 1 and all(
+            map(self._tensors.is_computed, tensors)
+        ):
+            return True
+        permuted = axes != self._tensors.axes_in_order(len(axes)) and all(len(own) == 1 for own in axes)
+        return permuted and max(map(self._tensors.rank, tensors)) == len(axes)
+
+    def _stored_as(self, tensor: str, axes: Axes) -> str:
+        """The tensor of the net of a view, or a constant with its axes as those of the view are stored."""
+        if self._tensors.is_computed(tensor):
+            return self._tensors.view(tensor).source
+        name, array = self._tensors.fresh_name(tensor), self._tensors.constants[tensor]
+        order = sorted(range(len(axes)), key=lambda axis: axes[axis])
+        self._tensors.constants[name] = array.reshape((1,) * (len(axes) - array.ndim) + array.shape).transpose(order)
+        return name
 
     def _with_rank(self, tensor: str, rank: int) -> str:
         if tensor in self._tensors.constants:

@@ -20,11 +20,11 @@ LARGEST = 3.4028234e38
 
 @rule("Abs", "Log")
 def function(ctx: LiftContext, node: OperatorNode) -> None:
-    """Functions that are layers of the same name; for integers a formula."""
-    if not ctx.tensors.dtype(node.inputs[0]).is_float:
-        formula(ctx, node, f"{node.op_type.lower()}({{0}})")
-        return
-    ctx.layers.add_elementwise(node, node.op_type, node.inputs, {})
+    """Functions that are layers of the same name; the absolute values of integers are a formula."""
+    if ctx.tensors.dtype(node.inputs[0]).is_float:
+        ctx.layers.add_elementwise(node, node.op_type, node.inputs, {})
+    else:
+        formula(ctx, node, "max({0}, -{0})" if node.op_type == "Abs" else "log({0})")
 
 
 @rule("Div")
@@ -83,6 +83,8 @@ def with_constant(ctx: LiftContext, node: OperatorNode, computed: str, constant:
     elif number is not None and value.ndim <= rank and (number or op_type in ("Add", "Sub")):
         scale = {"Mul": number, "Div": 1 / (number or 1)}.get(op_type, 1.0)
         _affine(ctx, node, computed, scale, {"Add": number, "Sub": -number}.get(op_type, 0.0))
+    elif number is not None and value.ndim <= rank:
+        formula(ctx, node, f"{{0}} {'*' if op_type == 'Mul' else '/'} {{1}}")
     else:
         placed = _placed(ctx, value, computed)
         if placed is None or (op_type == "Div" and not value.all()):

@@ -6,6 +6,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.lift.patterns.finding import DOMAIN
 from netspec.exchange.lift.registry import rule
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -19,6 +20,8 @@ from netspec.layers.expression.formula import TERMS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+FORMULA = "Formula"
+"""The operator of nodes of the domain `netspec` whose attribute `text` is a formula of their operands."""
 LETTERS = "xyz"
 """Names of the inputs of formulas."""
 
@@ -40,6 +43,12 @@ def term(ctx: LiftContext, node: OperatorNode) -> None:
         raise UnsupportedFeature(f"attributes {node.attributes}")
     kinds = [_dtype(ctx, name) for name in node.inputs]
     formula(ctx, node, TERMS[op], truth=isinstance(op, (Comparison, FloatPredicate)) or DType.BOOL in kinds)
+
+
+@rule(FORMULA, domain=DOMAIN)
+def written(ctx: LiftContext, node: OperatorNode) -> None:
+    """A formula that a format gives for an operation that ONNX has no operator for."""
+    formula(ctx, node, node.attributes["text"], truth=node.attributes.get("truth", False))
 
 
 @rule("Tan")

@@ -106,7 +106,7 @@ def identity(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("Cast")
 def cast(ctx: LiftContext, node: OperatorNode) -> None:
-    """Left out between floats, and between int32 and int64; from integers to floats Activation; else Cast."""
+    """Left out between floats, and between int32 and int64; else Cast."""
     try:
         target = element_type(node.attributes["to"])
     except ValueError as error:
@@ -141,7 +141,7 @@ def _cast(ctx: LiftContext, node: OperatorNode, target: str) -> None:
         if source.is_float:
             ctx.reshaping.alias(node, node.inputs[0])
         else:
-            ctx.layers.add_elementwise(node, "Activation", node.inputs[:1], {"activation": "linear"})
+            ctx.layers.add_elementwise(node, "Cast", node.inputs[:1], {"dtype": "float32"})
     elif {target, str(source)} <= {"int32", "int64"} or target == source:
         ctx.reshaping.alias(node, node.inputs[0])
     elif target in get_args(InputDType):

@@ -53,7 +53,7 @@ IN_BATCHES: dict[str, tuple[onnx.ModelProto, str]] = {
         ),
         "{name: y, type: Dense, units: 4, use_bias: false}",
     ),
-    "a factor of 0": (model([node("Mul", "x k")], k=np.float32(0)), "{name: y, type: Multiply, from: [x, k]}"),
+    "a factor of 0": (model([node("Mul", "x k")], k=np.float32(0)), '{name: y, type: Expression, expr: "x * 0.0"}'),
     "scattered factors": (model([node("Mul", "x k")], k=floats(2, 1, 5)), "{name: y, type: Multiply, from: [x, k]}"),
     "a constant over x": (
         model([node("Div", "k x")], k=floats(5)), '{name: y, type: Expression, from: [k, x], expr: "x / y"}'
@@ -105,7 +105,7 @@ WHOLE: dict[str, tuple[onnx.ModelProto, str]] = {
     "sum of all": (model([node("ReduceSum", "x", keepdims=0)], (3, 4)), "{name: y, type: Squeeze}"),
     "place in the batch": (
         model([node("ArgMax", "x", "a", axis=0), node("Cast", "a", to=1)], (3, 4)),
-        "{name: y, type: Activation, activation: linear}",
+        "{name: y, type: Cast, dtype: float32}",
     ),
     "the greatest of a batch": (
         model([node("TopK", "x k", "y, i", axis=0)], (3, 4), k=ints(2)),

@@ -31,6 +31,7 @@ from netspec.exchange.formats.keras.importing.config import (
 from netspec.exchange.formats.keras.importing.fields import ReadContext, fields_of, without_format
 from netspec.exchange.formats.keras.names import KerasVariable, layer_type, variables
 from netspec.exchange.interface import sizes_shown, unread
+from netspec.exchange.lift.inputs import OPEN_BATCH
 from netspec.exchange.names import UniqueNames
 from netspec.exchange.net_yaml_writer import Draft, DraftLayer, clean
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 
 LONGEST = 180
 """Largest length of a name, without the number that makes it unique."""
-BATCH = 7
-"""Stands for the open batch size."""
 _DTYPES = {"float16": "float32", "bfloat16": "float32", "float64": "float32"}
 
 Convert: TypeAlias = "Callable[[NDArray[Any]], NDArray[Any]]"
@@ -142,7 +141,7 @@ class KerasImporter:
         rank = len(sizes) + 1
         order = self.readers.order_of_input(call, rank)
         shape = [0] * rank
-        for axis, size in zip(order, (BATCH, *sizes), strict=True):
+        for axis, size in zip(order, (OPEN_BATCH, *sizes), strict=True):
             shape[axis] = size
         name = self._unique(name[:LONGEST])
         fields: dict[str, Any] = {"shape": shape[1:]} | ({"dtype": dtype} if dtype != "float32" else {})
@@ -171,7 +170,7 @@ class KerasImporter:
             except UnsupportedFeature as reason:
                 lost = True
                 what = f"the layer `{call.layer.name}` ({call.layer.class_name})"
-                problem = Problem(f"{what} can't be imported: {reason}")
+                problem = Problem(f"{what} can't be imported: {str(reason).replace(str(OPEN_BATCH), 'N')}")
                 if problem not in self.problems:
                     self.problems.append(problem)
             if lost:

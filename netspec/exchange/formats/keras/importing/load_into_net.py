@@ -25,10 +25,11 @@ from netspec.exchange.formats.keras.importing.axes import (
     wish_of,
 )
 from netspec.exchange.formats.keras.importing.config import ConfiguredLayer
-from netspec.exchange.formats.keras.importing.importer import BATCH, LayerWeights, conversion
+from netspec.exchange.formats.keras.importing.importer import LayerWeights, conversion
 from netspec.exchange.formats.keras.importing.weights import WeightTree, fitted, flat_order, is_tree, stored_in_order
 from netspec.exchange.formats.keras.names import KerasVariable, builtin, class_name, keras_snake, numbered, variables
 from netspec.exchange.interface import Target
+from netspec.exchange.lift.inputs import OPEN_BATCH
 from netspec.exchange.net_yaml_writer import DraftLayer, clean
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
@@ -65,7 +66,7 @@ def _wanted(target: Target) -> list[LayerWeights]:
     held: dict[str, TensorView] = {}
     builder = Builder(training=False, dtype=DType.FLOAT32)
     for name, one in spec.inputs.items():
-        kind = TensorType((BATCH, *one.shape), DType(one.dtype))
+        kind = TensorType((OPEN_BATCH, *one.shape), DType(one.dtype))
         order = order_of_input(_wishes(name, readers), len(kind.shape))
         held[name] = TensorView(source=name, axes=axes_of_order(order), value=Input(name, kind)())
     found = []

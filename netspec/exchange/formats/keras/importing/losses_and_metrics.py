@@ -10,8 +10,9 @@ from pydantic import ValidationError
 from netspec.errors import NetspecError
 from netspec.exchange.formats.keras.importing.axes import TensorView, identity
 from netspec.exchange.formats.keras.importing.fields import plain, refuse_foreign
-from netspec.exchange.formats.keras.importing.importer import BATCH, KerasImporter
+from netspec.exchange.formats.keras.importing.importer import KerasImporter
 from netspec.exchange.formats.keras.names import ALONG_LAST, Form, builtin_loss_or_metric
+from netspec.exchange.lift.inputs import OPEN_BATCH
 from netspec.exchange.names import UniqueNames
 from netspec.exchange.truncation import dropped
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -221,7 +222,7 @@ def _check(
 ) -> None:
     """Raise `UnsupportedFeature` if the loss or metric does not take its fields, the output, or the target."""
     builder = Builder(training=False, dtype=DType.FLOAT32)
-    prediction = builder.input("prediction", TensorType((BATCH, *held.value.shape[1:]), held.value.dtype))
+    prediction = builder.input("prediction", TensorType((OPEN_BATCH, *held.value.shape[1:]), held.value.dtype))
     try:
         spec = registry[type_].model_validate({"type": type_, **fields})
         with in_scope(builder.enter(spec, type_)):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from netspec.exchange.formats.keras.importing.axes import TensorView, axis_here
 from netspec.exchange.formats.keras.importing.config import CallOutput, LayerCall, is_operation
 from netspec.exchange.formats.keras.importing.fields import plain
 from netspec.exchange.formats.keras.importing.importer import KerasImporter
+from netspec.exchange.formats.keras.importing.operator_nodes import KerasOperation
 from netspec.exchange.formats.keras.names import builtin, keras_snake
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.schema.specs.kinds import ACTIVATIONS
@@ -86,6 +87,7 @@ _USUAL: tuple[Any, ...] = ("NHWC", "channels_last", [], "")
 
 Operation: TypeAlias = "Callable[[KerasImporter, LayerCall, dict[str, Any]], None]"
 _OPERATIONS: dict[str, Operation] = {}
+LiftedOperation: TypeAlias = "Callable[[KerasOperation], str | Sequence[str]]"
 
 
 def operation(*names: str) -> Callable[[Operation], Operation]:
@@ -93,6 +95,21 @@ def operation(*names: str) -> Callable[[Operation], Operation]:
 
     def register(function: Operation) -> Operation:
         _OPERATIONS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def lifted(*names: str) -> Callable[[LiftedOperation], LiftedOperation]:
+    """Decorator: the function adds the operator nodes of these operations, and returns their results."""
+
+    def register(function: LiftedOperation) -> LiftedOperation:
+        def apply(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
+            op = KerasOperation(importer, call, name_of(call), given)
+            results = function(op)
+            op.finish([results] if isinstance(results, str) else results)
+
+        _OPERATIONS.update(dict.fromkeys(names, apply))
         return function
 
     return register

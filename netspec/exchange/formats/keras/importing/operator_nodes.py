@@ -1,0 +1,123 @@
+"""Operations of Keras as operator nodes in ONNX's vocabulary, which the rules of `lift` make layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from netspec.exchange.formats.keras.importing.axes import TensorView
+from netspec.exchange.formats.keras.importing.config import CallOutput, LayerCall
+from netspec.exchange.formats.keras.importing.fields import plain
+from netspec.exchange.formats.keras.importing.importer import KerasImporter
+from netspec.exchange.lift.context import LiftContext
+from netspec.exchange.operator_graph.graph import ImportedGraph, OperatorNode
+from netspec.exchange.operator_graph.onnx_protos import defaults
+from netspec.exchange.unsupported import UnsupportedFeature
+from netspec.schema.specs.kinds import LAYERS
+from netspec.schema.specs.names import snake_case
+
+OPSET = 17
+"""The version of ONNX's operators: the newest in which reductions take their axes as an attribute."""
+
+
+class KerasOperation:
+    """A call of an operation: its arguments, and the operator nodes that it becomes, each lifted as it is added.
+
+    Tensors are those of the importer, as they are stored in the net: an image that is channels-last in Keras is an
+    `AxisView` of a tensor that is channels-first.
+    """
+
+    def __init__(self, importer: KerasImporter, call: LayerCall, name: str, arguments: Mapping[str, Any]) -> None:
+        self.importer, self.call, self.name, self.arguments = importer, call, name, arguments
+        self._name = importer.name_of(call)
+        self._ctx = LiftContext(ImportedGraph(self._name, "Keras", OPSET))
+        self._stored: dict[str, TensorView] = {}
+        """The tensors of the net, by the names that `lift` uses."""
+
+    @property
+    def tensor(self) -> TensorView:
+        """The tensor that the operation reads."""
+        first = self.arguments["args"][0] if self.arguments["args"] else None
+        if not isinstance(first, CallOutput):
+            raise UnsupportedFeature("its input is not the result of a layer")
+        return self.importer.get(first)
+
+    def argument(self, name: str, index: int, default: Any = None) -> Any:
+        """An argument by its name, or by its position."""
+        if name in self.arguments:
+            return plain(self.arguments[name])
+        args = self.arguments["args"]
+        return plain(args[index]) if index < len(args) else default
+
+    def operand(self, value: Any) -> str:
+        """The name of an operand: the result of a call, a tensor of the importer, or a constant."""
+        if isinstance(value, CallOutput):
+            value = self.importer.get(value)
+        return self._tensor(value) if isinstance(value, TensorView) else self._constant(value)
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """The shape of a tensor in Keras's order, with the batch."""
+        return self._ctx.tensors.shape(tensor)
+
+    def node(self, op_type: str, *inputs: Any, domain: str = "", **attributes: Any) -> str:
+        """Add a node, and return its result. Operands are names of tensors, or whatever `operand` takes."""
+        return self.node_with_results(1, op_type, *inputs, domain=domain, **attributes)[0]
+
+    def node_with_results(
+        self, count: int, op_type: str, *inputs: Any, domain: str = "", **attributes: Any
+    ) -> tuple[str, ...]:
+        """Add a node, and return its first `count` results. Raises `UnsupportedFeature`."""
+        operands = tuple(one if isinstance(one, str) else self.operand(one) for one in inputs)
+        results = tuple(self._ctx.tensors.fresh_name(self._name, reads=0) for _ in range(count))
+        attributes = {**({} if domain else defaults(op_type, OPSET)), **attributes}
+        self._ctx.nodes.lift(OperatorNode(op_type, "", operands, results, attributes, OPSET, domain))
+        for problem in (*self._ctx.report.mixed, *self._ctx.report.problems):
+            raise UnsupportedFeature(problem.message)
+        return results
+
+    def finish(self, results: Sequence[str]) -> None:
+        """Add the layers to the net, named after the operation; `results` are its results."""
+        importer, tensors, layers = self.importer, self._ctx.tensors, self._ctx.layers
+        views = [layers.permuted_view(tensor) for tensor in results]
+        sources = [tensors.resolve(view.source) for view in views]
+        written: set[str] = set()
+        for layer in layers.written:
+            made = [tensors.resolve(tensor) for tensor, _ in layer.outputs] or [tensors.resolve(layer.output)]
+            fields, inputs = dict(layer.fields), [self._stored[tensors.resolve(tensor)] for tensor in layer.inputs]
+            if layer.arrays and "trainable" in LAYERS[layer.type].model_fields:
+                fields["trainable"] = False
+            name = self._name_of_layer(layer.type, made, sources)
+            self._stored |= zip(made, importer.add(self.call, layer.type, fields, inputs, name=name), strict=False)
+            importer.draft.layers[-1].arrays.update(layer.arrays)
+            written.update(made)
+        found = []
+        for view, source in zip(views, sources, strict=True):
+            held = replace(self._stored[source], axes=view.axes)
+            found.append(held if source in written else importer.add(self.call, "Identity", {}, [held], held.order)[0])
+        importer.put(self.call, *found)
+
+    def _name_of_layer(self, type_: str, made: Iterable[str], results: Sequence[str]) -> str:
+        """The operation's name for the layer of its result; else with the index of the result, or the type."""
+        indices = [results.index(tensor) for tensor in made if tensor in results]
+        if len(indices) == len(results):
+            return self._name
+        return f"{self._name}/{indices[0] if indices else snake_case(type_)}"
+
+    def _tensor(self, held: TensorView) -> str:
+        if held.rows is not None:
+            raise UnsupportedFeature("the features of a flattened image come in another order")
+        self._stored[held.source] = held
+        self._ctx.tensors.values[held.source] = held.value
+        if held.is_plain:
+            return held.source
+        name = f"{held.source} in the order {held.order}"
+        self._ctx.tensors.views[name] = held
+        return name
+
+    def _constant(self, value: Any) -> str:
+        import numpy as np
+
+        name = self._ctx.tensors.fresh_name(self._name, reads=0)
+        self._ctx.tensors.constants[name] = np.asarray(value, getattr(value, "dtype", None))
+        return name
