@@ -233,7 +233,7 @@ def _as_argument(option: str, value: str | None) -> str:
         return f"batch_size={value.removesuffix('/worker')}, per_worker=True"
     if name in ("shapes", "values", "names") and "=" in value:
         key, _, numbers = value.rpartition("=")
-        return f'{name}={{"{key}": {f"({numbers},)" if numbers[:1].isdigit() else numbers}}}'
+        return f'{name}={{"{key}": {numbers if name == "names" else f"({numbers},)"}}}'
     return f"{name}={value}" if value.isdigit() or value == "True" else f'{name}="{value}"'
 
 

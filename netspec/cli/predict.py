@@ -75,8 +75,11 @@ def predict(
     """
     check_batch(batch_size)
     target = writable(Path(output_file), "--output")
-    spec, weights = find_weights(spec, weights)
+    from netspec.tools.model_inputs import is_model_file
     from netspec.tools.predict import predict as predict_samples
+
+    if not is_model_file(Path(spec)):
+        spec, weights = find_weights(spec, weights)
 
     result = predict_samples(
         spec, input_file, weights=weights, output=target, overrides=overrides or (), batch_size=batch_size,

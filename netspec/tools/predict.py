@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netspec.errors import InputError
 from netspec.exchange.formats.native.npz import write_npz
 from netspec.schema.load import Overrides, Source
+from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
-from netspec.tools.model_inputs import read_npz, spec_and_weights, unapplied_transforms
+from netspec.tools.model_inputs import is_model_file, load, read_npz, spec_and_weights, unapplied_transforms
 from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
 from netspec.training.evaluation import Evaluation
 from netspec.training.evaluation import test as evaluate_weights
-from netspec.training.model import load
 from netspec.training.predict_file import predict_file
 
 if TYPE_CHECKING:
@@ -61,22 +62,31 @@ def predict(
 ) -> Prediction:
     """Compute the outputs of a net for the samples in a file or in arrays.
 
-    `source` is a run directory, a net file or a training file; `weights` names a weights file or a checkpoint, and a
-    run directory brings its own. `inputs` are arrays by the names of the net's inputs, or an `.npz` file with them:
-    no transform is applied to these. If `source` describes a training, `inputs` may be a file of the kind that its data
-    has (a table, an image, a folder of images), which is prepared as in the training. `output` names an `.npz` file to
-    write the outputs to; `batch_size` samples are computed at a time.
+    `source` is a run directory, a net file, a training file or a model file of any known format. A net or training file
+    needs `weights`, a weights file or a checkpoint; the others bring their own.
+
+    `inputs` are arrays by the names of the net's inputs, or an `.npz` file with them; no transform is applied to these.
+    If `source` describes a training, `inputs` may also be a file of the kind that its data has: a table, an image, a
+    folder of images; these are prepared as in the training. `batch_size` samples are computed at a time. `output`
+    names an `.npz` file to write the outputs to.
 
     Raises `InputError` if the samples do not fit the net.
 
         >>> netspec.predict("runs/lenet_mnist", "digit.png").outputs["logits"]
     """
-    spec_file, weights_file = spec_and_weights(source, weights)
-    spec = load_spec(spec_file, overrides)
-    model = load(
-        net_of(spec), weights_file, device=device, precision=str(precision_of(spec)),
-        autotune=autotune or autotune_of(spec), rounding=rounding_of(spec), deterministic=deterministic_of(spec),
-    )  # fmt: skip
+    spec: NetSpec | TrainSpec
+    if isinstance(source, (str, Path)) and is_model_file(Path(source)):
+        if overrides:
+            raise InputError("a model file takes no changes", got=" ".join(map(str, overrides)))
+        model = load(source, weights, device=device, autotune=autotune or "off")
+        spec = model.spec
+    else:
+        spec_file, weights_file = spec_and_weights(source, weights)
+        spec = load_spec(spec_file, overrides)
+        model = load(
+            net_of(spec), weights_file, device=device, precision=str(precision_of(spec)),
+            autotune=autotune or autotune_of(spec), rounding=rounding_of(spec), deterministic=deterministic_of(spec),
+        )  # fmt: skip
     path = Path(inputs) if isinstance(inputs, (str, Path)) else None
     if path is not None and isinstance(spec, TrainSpec) and path.suffix != ".npz":
         outputs, unapplied = predict_file(model, spec, path, batch_size), list[str]()

@@ -88,20 +88,81 @@ def test_commands_are_functions_with_typed_results(training):
     assert netspec.time("train.yaml", steps=1, device="reference").communication is None
 
 
-def test_a_model_is_loaded_from_what_describes_it(folder):
+SAMPLES = {"x": np.ones((2, 3), "float32")}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished training, whose net and training files are next to its run directory."""
+    folder = tmp_path_factory.mktemp("load")
+    (folder / "net.yaml").write_text(yaml.safe_dump(TRAIN["net"], sort_keys=False))
+    random = np.random.default_rng(0)
+    np.savez(folder / "blobs.npz", x=random.random((8, 3), np.float32), label=np.arange(8, dtype=np.int32) % 2)
+    data = {"source": "npz", "path": str(folder / "blobs.npz"), "batch_size": 4}
+    spec = {**TRAIN, "net": str(folder / "net.yaml"), "data": {"train": data, "test": data}}
+    (folder / "train.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+    return netspec.train(folder / "train.yaml", run_dir=folder / "run", device="reference")
+
+
+def test_a_run_has_history_best_weights_and_test(run):
+    assert [(event["event"], event["step"]) for event in run.history] == [("log", 1), ("log", 2), ("test", 2)]
+    assert run.best_weights == run.run_dir / "best.h5"
+    assert run.test.loss == run.history[-1]["loss"]
+
+
+@pytest.mark.parametrize("name", ["run", "run/best.h5", "run/weights.h5", "run/checkpoints/step-00000002.h5"])
+def test_load_takes_what_a_training_writes(run, name):
+    model = netspec.load(run.run_dir.parent / name, device="reference")
+    assert model.evaluate(run.run_dir.parent / "train.yaml").loss == pytest.approx(run.test.loss)
+
+
+@pytest.mark.parametrize("name", ["net.yaml", "train.yaml", "run/spec.yaml"])
+def test_load_takes_specs_with_fresh_or_given_weights(run, name):
+    spec = run.run_dir.parent / name
+    trained, fresh = netspec.load(spec, run.weights, device="reference"), netspec.load(spec, device="reference")
+    expected = netspec.load(run.run_dir, device="reference").predict(SAMPLES)["logits"]
+    np.testing.assert_array_equal(trained.predict(SAMPLES)["logits"], expected)
+    assert (fresh.predict(SAMPLES)["logits"] != expected).any()
+
+
+@pytest.mark.parametrize(
+    "name", ["model.onnx", "model.keras", "model.caffemodel", "model.safetensors", "model.npz", "model.h5"]
+)
+def test_load_takes_a_model_file_of_any_format(run, name, tmp_path):
+    file = tmp_path / name
+    netspec.export(run.run_dir, file)
+    expected = netspec.load(run.run_dir, device="reference").predict(SAMPLES)["logits"]
+    found = netspec.load(file, device="reference").predict(SAMPLES)["logits"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    outputs = netspec.predict(file, SAMPLES, device="reference").outputs["logits"]
+    np.testing.assert_array_equal(outputs, found)
+
+
+def test_load_names_what_is_wrong_with_a_path(run, tmp_path):
+    with pytest.raises(netspec.InputError, match="no such file"):
+        netspec.load(tmp_path / "nothing.yaml")
+    with pytest.raises(netspec.InputError, match="is a folder without a spec"):
+        netspec.load(tmp_path)
+    netspec.export(run.run_dir, tmp_path / "model.weights.h5")
+    with pytest.raises(netspec.InputError, match="holds weights without the model they belong to"):
+        netspec.load(tmp_path / "model.weights.h5")
+
+
+def test_public_errors_are_exported():
+    assert issubclass(netspec.InputError, netspec.NetspecError)
+    assert issubclass(netspec.RunError, netspec.NetspecError)
+    assert issubclass(netspec.Interrupted, KeyboardInterrupt)
+
+
+def test_exchange_functions_take_and_give_models(folder):
     model = netspec.load("net.yaml", device="reference")
     (folder / "run").mkdir()
     (folder / "run" / "net.yaml").write_text((folder / "net.yaml").read_text())
     model.save_weights(folder / "run" / "weights.h5")
     model.save_weights("own.h5")
-    samples = {"x": np.ones((2, 3), "float32")}
-    expected = model.predict(samples)["logits"]
     exported = netspec.export("run", "model.onnx")
     assert (exported.format, exported.parameters) == ("onnx", 8)
-    for source in ("run", "own.h5", "model.onnx"):
-        loaded = netspec.load(source, device="reference")
-        np.testing.assert_allclose(loaded.predict(samples)["logits"], expected, rtol=1e-6)
-    assert netspec.predict("run", samples, device="reference").outputs["logits"].shape == (2, 2)
+    assert netspec.predict("run", SAMPLES, device="reference").outputs["logits"].shape == (2, 2)
     assert netspec.diff("run", "own.h5").same
     converted = netspec.convert("model.onnx", "again.safetensors")
     assert converted.files[0].exists()
@@ -131,6 +192,7 @@ def test_errors_speak_of_arguments(folder):
         ("say `--shape data=3,224,224`", 'say `shapes={"data": (3,224,224,)}`'),
         ("`--batch-size 32/worker` sets the batch", "`batch_size=32, per_worker=True` sets the batch"),
         ("--step-time must be above 0", "`step_time` must be above 0"),
+        ("`--shape x=CHANNELS,HEIGHT`, say", '`shapes={"x": (CHANNELS,HEIGHT,)}`, say'),
         ("expected: --batch-size 4 or more", "expected: `batch_size` 4 or more"),
         ("`netspec plan --kernels` lists them", "`netspec plan --kernels` lists them"),
         ("`docker run --shm-size 4g`", "`docker run --shm-size 4g`"),
