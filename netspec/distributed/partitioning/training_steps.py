@@ -34,7 +34,7 @@ class PiecewiseTraining(Training):
         """Return a training of this class with the fields of another one."""
         return cls(training.spec, training.solver, training.dtype, training.scaling, **more)  # type: ignore[arg-type]
 
-    def pieces(self, net: NetGraph) -> Mapping[str, ShardSpec]:
+    def shards(self, net: NetGraph) -> Mapping[str, ShardSpec]:
         """Return the pieces of parameters that this worker has or updates."""
         if self.sharding is not None:
             return self.sharding.pieces
@@ -44,7 +44,7 @@ class PiecewiseTraining(Training):
         self, net: NetGraph, starts: Mapping[str, Value], totals: list[Value]
     ) -> CrossWorkerSums | None:
         """Return what the solver needs for norms over several workers' pieces."""
-        pieces = self.pieces(net)
+        pieces = self.shards(net)
         if not pieces:
             return None
         apart = None if self.sharding is not None else pieces
