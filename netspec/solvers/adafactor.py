@@ -17,7 +17,7 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.clipping import sum_of_squares
 from netspec.solvers.rules import DecoupledSolver
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 def root_mean_square(x: Value) -> Value:
@@ -26,7 +26,7 @@ def root_mean_square(x: Value) -> Value:
 
 
 @dataclass(frozen=True)
-class ScaleByFactors(Transform):
+class ScaleByFactors(UpdateTransform):
     """u ← u / √v, where v is a moving average of u² + epsilon, or for matrices what its row and column means make of it
 
     v = rows · columns / mean(rows). At update t the averages keep 1 - t^decay of themselves. Then u is shrunk to a root
@@ -70,7 +70,7 @@ class ScaleByFactors(Transform):
 
 
 @dataclass(frozen=True)
-class DescendRelatively(Transform):
+class DescendRelatively(UpdateTransform):
     """u ← -max(epsilon, RMS(w)) · min(lr, 1/√t) · u"""
 
     epsilon: float
@@ -126,6 +126,6 @@ class Adafactor(DecoupledSolver):
         },
     )
 
-    def transforms(self) -> Sequence[Transform]:
+    def transforms(self) -> Sequence[UpdateTransform]:
         scale = ScaleByFactors(self.beta_2_decay, self.epsilon_1, self.clip_threshold)
         return [scale, DescendRelatively(self.epsilon_2)]

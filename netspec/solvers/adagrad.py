@@ -12,11 +12,11 @@ from netspec.graph.value import Value
 from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.rules import ScalingSolver, average, root
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
-class ScaleByAdagrad(Transform):
+class ScaleByAdagrad(UpdateTransform):
     """u ← u / √(a + epsilon), or u / (√a + epsilon) with epsilon not `inside`, with the sum a of all u² so far"""
 
     initial: float
@@ -35,7 +35,7 @@ class ScaleByAdagrad(Transform):
 
 
 @dataclass(frozen=True)
-class ScaleByAdadelta(Transform):
+class ScaleByAdadelta(UpdateTransform):
     """u ← u · √(d + epsilon) / √(a + epsilon), with moving averages a of u² and d of what is given, squared"""
 
     rho: float
@@ -78,7 +78,7 @@ class Adagrad(ScalingSolver):
         {"learning_rate": 0.05, "initial_accumulator_value": 0.0, "epsilon": 1e-3, "weight_decay": 0.01},
     )
 
-    def rule(self) -> Transform:
+    def rule(self) -> UpdateTransform:
         return ScaleByAdagrad(self.initial_accumulator_value, self.epsilon, self.epsilon_in_root)
 
 
@@ -101,5 +101,5 @@ class Adadelta(ScalingSolver):
     """added to the average squares, under the roots"""
     samples: ClassVar = ({}, {"learning_rate": 1.0, "rho": 0.8, "epsilon": 1e-4, "weight_decay": 0.01})
 
-    def rule(self) -> Transform:
+    def rule(self) -> UpdateTransform:
         return ScaleByAdadelta(self.rho, self.epsilon)

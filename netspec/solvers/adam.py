@@ -17,11 +17,11 @@ from netspec.solvers.rules import DecoupledSolver, ScalingSolver, average, debia
 from netspec.solvers.scaling import Descend
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Coefficient, Constant, Schedule
-from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
-class ScaleByAdam(Transform):
+class ScaleByAdam(UpdateTransform):
     """u ← α · m / (√v + epsilon), with moving averages m of u and v of u², and α = √(1 - β₂ᵗ) / (1 - β₁ᵗ)
 
     With `amsgrad`, the largest v so far replaces v. With `corrected`, epsilon · √(1 - β₂ᵗ) replaces epsilon, so that
@@ -85,7 +85,7 @@ class AdamBase(MomentsSpec):
     amsgrad: bool = False
     """divide by the largest average square so far: Reddi et al. 2018, arXiv:1904.09237"""
 
-    def rule(self) -> Transform:
+    def rule(self) -> UpdateTransform:
         """Adam's rule with these settings."""
         corrected = self.epsilon_mode == "bias_corrected"
         return ScaleByAdam(self.beta_1, self.beta_2, self.epsilon, self.amsgrad, corrected)
@@ -131,5 +131,5 @@ class AdamW(AdamBase, DecoupledSolver):
         {"beta_1": {"type": "OneCycle", "initial": 0.95, "peak": 0.85, "end": 0.95}, "learning_rate": 0.05},
     )
 
-    def transforms(self) -> Sequence[Transform]:
+    def transforms(self) -> Sequence[UpdateTransform]:
         return [self.rule(), Descend()]

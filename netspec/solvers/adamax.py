@@ -14,11 +14,11 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.adam import MomentsSpec
 from netspec.solvers.rules import ScalingSolver, average, debias
 from netspec.solvers.schedules.base import ScheduleSpec
-from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
-class ScaleByAdamax(Transform):
+class ScaleByAdamax(UpdateTransform):
     """u ← m / ((1 - β₁ᵗ) · (norm + epsilon)), with a moving average m of u, and norm ← max(β₂ · norm, |u|)
 
     With epsilon `inside` the maximum: u ← m / ((1 - β₁ᵗ) · norm), norm ← max(β₂ · norm, |u| + epsilon).
@@ -68,5 +68,5 @@ class Adamax(MomentsSpec, ScalingSolver):
         {"learning_rate": 0.02, "beta_1": {"type": "OneCycle", "initial": 0.95, "peak": 0.85, "end": 0.9}},
     )
 
-    def rule(self) -> Transform:
+    def rule(self) -> UpdateTransform:
         return ScaleByAdamax(self.beta_1, self.beta_2, self.epsilon, self.epsilon_in_maximum)

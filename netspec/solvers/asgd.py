@@ -14,11 +14,11 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.averaging import AVERAGE
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.scaling import AddDecayedWeights
-from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
-class DescendAveraged(Transform):
+class DescendAveraged(UpdateTransform):
     """u ← -η · (u + lambd · w), with η = lr / (1 + lambd · lr · (t - 1))^alpha
 
     average ← average + μ · (w + u - average), with μ = 1 / max(1, t - 1 - t0): the weights up to step t0 + 2.
@@ -73,5 +73,5 @@ class ASGD(SolverSpec):
         {"learning_rate": 0.1, "lambd": 0.5, "t0": 0},
     )
 
-    def transforms(self) -> Sequence[Transform]:
+    def transforms(self) -> Sequence[UpdateTransform]:
         return [AddDecayedWeights(self.weight_decay), DescendAveraged(self.lambd, self.alpha, self.t0)]

@@ -19,7 +19,7 @@ from netspec.solvers.clipping import ClipByGlobalNorm, ClipByNorm, ClipByValue
 from netspec.solvers.groups import GroupSpec, group_of, group_problems, of_nothing
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import Chain, Kept, Param, Step, Transform
+from netspec.solvers.transform import Chain, Kept, Param, Step, UpdateTransform
 
 __all__ = ["CrossWorkerSums", "Param", "Slot", "Solution", "SolverSpec"]
 
@@ -149,7 +149,7 @@ class SolverSpec(Spec):
         """Whether weights shrink by their decay before the rule moves them: then no link needs to add it."""
         return False
 
-    def transforms(self) -> Sequence[Transform]:
+    def transforms(self) -> Sequence[UpdateTransform]:
         """The links that turn (clipped) gradients into what is added to the parameters."""
         raise NotImplementedError  # abstract: subclasses say
 
@@ -293,7 +293,7 @@ def _shrunk(param: Param, given: Step, usual: float) -> Param:
         return replace(param, value=param.value * (1.0 - given.rate(param) * decay))
 
 
-def _slots(param: Param, transform: Transform, known: dict[str, Slot]) -> dict[str, Slot]:
+def _slots(param: Param, transform: UpdateTransform, known: dict[str, Slot]) -> dict[str, Slot]:
     """The slots that `transform` wants for `param`, by name; made unless they are known by their label."""
     found = {}
     for name, declared in transform.init(param).items():

@@ -15,7 +15,7 @@ from netspec.graph.ops.elementwise import Maximum, Minimum, cast, scalar
 from netspec.graph.ops.reduce import ReduceSum
 from netspec.graph.ops.unary import Sqrt
 from netspec.graph.value import Value, in_scope
-from netspec.solvers.transform import Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 def shrink(limit: float, squares: Value) -> Value:
@@ -30,7 +30,7 @@ def sum_of_squares(update: Value) -> Value:
 
 
 @dataclass(frozen=True)
-class ClipByNorm(Transform):
+class ClipByNorm(UpdateTransform):
     """g ← g · limit / max(‖g‖, limit), for each parameter by itself"""
 
     limit: float
@@ -43,7 +43,7 @@ class ClipByNorm(Transform):
 
 
 @dataclass(frozen=True)
-class ClipByGlobalNorm(Transform):
+class ClipByGlobalNorm(UpdateTransform):
     """g ← g · limit / max(‖all g‖, limit): all gradients shrink by one factor, so the direction stays"""
 
     limit: float
@@ -70,7 +70,7 @@ class ClipByGlobalNorm(Transform):
 
 
 @dataclass(frozen=True)
-class ClipByValue(Transform):
+class ClipByValue(UpdateTransform):
     """g ← min(max(g, -limit), limit), for each element by itself"""
 
     limit: float

@@ -14,11 +14,11 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.schema.specs.spec import problem
 from netspec.solvers.rules import DecayingSolver, power
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
-class FollowRegularizedLeader(Transform):
+class FollowRegularizedLeader(UpdateTransform):
     """From a gradient to the step that leads to the solution: see `Ftrl`"""
 
     exponent: float
@@ -103,7 +103,7 @@ class Ftrl(DecayingSolver):
             )
         return self
 
-    def transforms(self) -> Sequence[Transform]:
+    def transforms(self) -> Sequence[UpdateTransform]:
         rule = FollowRegularizedLeader(
             -self.learning_rate_power,
             self.initial_accumulator_value,

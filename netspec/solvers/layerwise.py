@@ -22,7 +22,7 @@ from netspec.solvers.scaling import Descend
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Coefficient, Constant, Schedule
 from netspec.solvers.sgd import Momentum, refuse_nesterov_alone
-from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 def ratio(one: Value, other: Value) -> Value:
@@ -38,7 +38,7 @@ def norm(x: Value) -> Value:
 
 
 @dataclass(frozen=True)
-class ScaleByTrust(Transform):
+class ScaleByTrust(UpdateTransform):
     """u ← u · trust · ‖w‖ / (‖u‖ + decay · ‖w‖), and then + the decay of w, scaled alike; excluded parameters: u
 
     Where w or the sum below it is 0, the factor is 1. For LARS the decay is counted in; for Lamb, which has it in u, it
@@ -64,7 +64,7 @@ class ScaleByTrust(Transform):
 
 
 @dataclass(frozen=True)
-class ScaleByMoments(Transform):
+class ScaleByMoments(UpdateTransform):
     """u ← (m / (1 - β₁ᵗ)) / (√(v / (1 - β₂ᵗ)) + epsilon), with moving averages m of u and v of u²"""
 
     beta_1: float | ScheduleSpec
@@ -141,9 +141,9 @@ class LARS(LayerwiseSolver):
             )
         return self
 
-    def transforms(self) -> Sequence[Transform]:
+    def transforms(self) -> Sequence[UpdateTransform]:
         decay = 0.0 if self.decouples else self.weight_decay
-        links: list[Transform] = [ScaleByTrust(self.trust_coefficient, decay, self.exclude), Descend()]
+        links: list[UpdateTransform] = [ScaleByTrust(self.trust_coefficient, decay, self.exclude), Descend()]
         return [*links, Momentum(self.momentum, self.nesterov)] if self.momentum else links
 
 
@@ -164,6 +164,6 @@ class Lamb(MomentsSpec, LayerwiseSolver):
         {"learning_rate": 0.02, "beta_1": {"type": "OneCycle", "initial": 0.95, "peak": 0.85, "end": 0.9}},
     )
 
-    def transforms(self) -> Sequence[Transform]:
+    def transforms(self) -> Sequence[UpdateTransform]:
         moments = ScaleByMoments(self.beta_1, self.beta_2, self.epsilon)
         return [moments, *self.coupled(), ScaleByTrust(excluded=self.exclude), Descend()]

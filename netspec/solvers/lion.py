@@ -14,11 +14,11 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.rules import DecoupledSolver, average
 from netspec.solvers.scaling import Descend
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
-class SignOfMomentum(Transform):
+class SignOfMomentum(UpdateTransform):
     """u ← sign(β₁ · m + (1 - β₁) · u), with a moving average m of u that keeps β₂ of itself"""
 
     beta_1: float
@@ -55,5 +55,5 @@ class Lion(DecoupledSolver):
     """share of the past in the moving average that is kept"""
     samples: ClassVar = ({}, {"learning_rate": 0.01, "beta_1": 0.5, "beta_2": 0.7, "weight_decay": 0.1})
 
-    def transforms(self) -> Sequence[Transform]:
+    def transforms(self) -> Sequence[UpdateTransform]:
         return [SignOfMomentum(self.beta_1, self.beta_2), Descend()]

@@ -20,14 +20,14 @@ from netspec.solvers.layerwise import norm
 from netspec.solvers.rules import DecoupledSolver
 from netspec.solvers.scaling import Descend, Scale
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import Chain, Declared, Either, Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Chain, Declared, Either, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 LEAST_NORM = 1e-7
 """Added to the norm of a matrix, by which it is divided."""
 
 
 @dataclass(frozen=True)
-class Orthogonalize(Transform):
+class Orthogonalize(UpdateTransform):
     """u ← m or with `nesterov` u + momentum · m, with m ← momentum · m + u, and then nearly U Vᵀ of its U S Vᵀ
 
     By steps of Newton and Schulz, X ← a · X + (b · A + c · A²) · X with A = X Xᵀ, from X = u / ‖u‖, the smaller side in
@@ -152,7 +152,7 @@ class Muon(DecoupledSolver):
     def usual_decay(self, param: Param) -> float:
         return self.weight_decay if self.orthogonalizes(param) else self.adam_weight_decay
 
-    def transforms(self) -> Sequence[Transform]:
+    def transforms(self) -> Sequence[UpdateTransform]:
         coefficients = self.ns_coefficients
         muon = Orthogonalize(self.momentum, self.nesterov, self.ns_steps, coefficients, self.rms_rate)
         adam = Chain((ScaleByAdam(self.adam_beta_1, self.adam_beta_2, self.epsilon), Scale(self.adam_lr_ratio)))

@@ -14,11 +14,11 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.adam import MomentsSpec
 from netspec.solvers.rules import ScalingSolver, average, debias, to_power
 from netspec.solvers.schedules.base import ScheduleSpec
-from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
-class ScaleByNadam(Transform):
+class ScaleByNadam(UpdateTransform):
     """u ← (μₜ₊₁ · m / (1 - μ₁ … μₜ₊₁) + (1 - μₜ) · u / (1 - μ₁ … μₜ)) / (√(v / (1 - β₂ᵗ)) + epsilon)
 
     with moving averages m of u and v of u², and μₜ = β₁ · (1 - ½ · 0.96^(t · momentum_decay)). The product of all μ so
@@ -75,5 +75,5 @@ class Nadam(MomentsSpec, ScalingSolver):
         {"learning_rate": 0.02, "beta_1": {"type": "OneCycle", "initial": 0.95, "peak": 0.85, "end": 0.9}},
     )
 
-    def rule(self) -> Transform:
+    def rule(self) -> UpdateTransform:
         return ScaleByNadam(self.beta_1, self.beta_2, self.epsilon, self.momentum_decay)

@@ -14,14 +14,14 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.adam import MomentsSpec
 from netspec.solvers.rules import ScalingSolver, average, debias, to_power
 from netspec.solvers.schedules.base import ScheduleSpec
-from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 ENOUGH = 5.0
 """Length of the average of squares above which they are used."""
 
 
 @dataclass(frozen=True)
-class ScaleByRAdam(Transform):
+class ScaleByRAdam(UpdateTransform):
     """u ← m / (1 - β₁ᵗ) · r · √(1 - β₂ᵗ) / (√v + epsilon) where ρₜ > 5, before that u ← m / (1 - β₁ᵗ)
 
     with moving averages m of u and v of u², ρ = 2 / (1 - β₂) - 1, ρₜ = ρ - 2t · β₂ᵗ / (1 - β₂ᵗ), and the rectification
@@ -82,5 +82,5 @@ class RAdam(MomentsSpec, ScalingSolver):
         {"learning_rate": 0.02, "beta_1": {"type": "OneCycle", "initial": 0.95, "peak": 0.85, "end": 0.9}},
     )
 
-    def rule(self) -> Transform:
+    def rule(self) -> UpdateTransform:
         return ScaleByRAdam(self.beta_1, self.beta_2, self.epsilon)

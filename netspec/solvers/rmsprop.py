@@ -13,11 +13,11 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.rules import average, root
 from netspec.solvers.schedules.constant import Constant, Schedule
 from netspec.solvers.sgd import Momentum, MomentumSolver, descend_with
-from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
-class ScaleByRMS(Transform):
+class ScaleByRMS(UpdateTransform):
     """u ← u / √(v + epsilon), with a moving average v of u²; with `centered` v - m², m that of u, stands for v
 
     With epsilon not `inside` of the root u / (√v + epsilon).
@@ -86,7 +86,7 @@ class RMSprop(MomentumSolver):
         {"learning_rate": 0.02, "momentum": {"type": "CyclicLR", "initial": 0.9, "peak": 0.8, "step_size_up": 3}},
     )
 
-    def transforms(self) -> Sequence[Transform]:
+    def transforms(self) -> Sequence[UpdateTransform]:
         rule = ScaleByRMS(self.rho, self.epsilon, self.centered, self.epsilon_in_root)
         momentum = Momentum(self.momentum, of_gradients=not self.rate_in_velocity)
         return [*self.coupled(), rule, *descend_with(momentum)]

@@ -16,11 +16,11 @@ from netspec.schema.specs.spec import problem
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.scaling import AddDecayedWeights
 from netspec.solvers.schedules.constant import Constant
-from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
-class StepBySign(Transform):
+class StepBySign(UpdateTransform):
     """u ← -s · sign(u); s grows while the signs of two successive u agree, and shrinks when they differ
 
     An element whose sign has changed does not move, and its u is taken as 0 in the next comparison.
@@ -110,6 +110,6 @@ class Rprop(SolverSpec):
                 )
         return self
 
-    def transforms(self) -> Sequence[Transform]:
+    def transforms(self) -> Sequence[UpdateTransform]:
         rule = StepBySign(self.eta_minus, self.eta_plus, self.step_size_min, self.step_size_max)
         return [AddDecayedWeights(self.weight_decay), rule]

@@ -17,7 +17,7 @@ from netspec.graph.value import Value
 from netspec.schema.specs.spec import problem
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.scaling import AddDecayedWeights, Descend
-from netspec.solvers.transform import Transform
+from netspec.solvers.transform import UpdateTransform
 
 
 class DecayingSolver(SolverSpec):
@@ -43,7 +43,7 @@ class DecayingSolver(SolverSpec):
     def decouples(self) -> bool:
         return self.decoupled_weight_decay
 
-    def coupled(self) -> list[Transform]:
+    def coupled(self) -> list[UpdateTransform]:
         """The links that add the decay to the gradients, where it is a part of them."""
         return [] if self.decouples else [AddDecayedWeights(self.weight_decay, self.weight_decay_norm == "L1")]
 
@@ -51,11 +51,11 @@ class DecayingSolver(SolverSpec):
 class ScalingSolver(DecayingSolver):
     """Base of solvers that scale the gradient and take it off: decay → rule → rate."""
 
-    def rule(self) -> Transform:
+    def rule(self) -> UpdateTransform:
         """What makes of gradients what is taken off, times the rate."""
         raise NotImplementedError  # abstract: subclasses say
 
-    def transforms(self) -> Sequence[Transform]:
+    def transforms(self) -> Sequence[UpdateTransform]:
         return [*self.coupled(), self.rule(), Descend()]
 
 

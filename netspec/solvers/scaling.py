@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from netspec.graph.ops.unary import Sign
 from netspec.graph.value import Value
-from netspec.solvers.transform import Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
-class AddDecayedWeights(Transform):
+class AddDecayedWeights(UpdateTransform):
     """u ← u + decay · w, with `signs` u + decay · sign(w); with the parameter's own decay and multiplier.
 
     Before the rule the decay is a part of the gradient: coupled, an L2 penalty, or with `signs` an L1 penalty.
@@ -30,7 +30,7 @@ class AddDecayedWeights(Transform):
 
 
 @dataclass(frozen=True)
-class Descend(Transform):
+class Descend(UpdateTransform):
     """u ← -lr · u, with the parameter's own rate and multiplier: from a gradient to a step downhill"""
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
@@ -41,7 +41,7 @@ class Descend(Transform):
 
 
 @dataclass(frozen=True)
-class Scale(Transform):
+class Scale(UpdateTransform):
     """u ← factor · u"""
 
     factor: float

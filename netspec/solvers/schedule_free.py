@@ -16,14 +16,14 @@ from netspec.solvers.adam import MomentsSpec
 from netspec.solvers.rules import average, debias, power
 from netspec.solvers.scaling import AddDecayedWeights
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 LEAST_WEIGHT = 1e-30
 """In place of a sum of weights that is 0, as long as the learning rate was."""
 
 
 @dataclass(frozen=True)
-class ScaleBySquares(Transform):
+class ScaleBySquares(UpdateTransform):
     """u ← u / (√(v / (1 - β₂ᵗ)) + epsilon), with a moving average v of u²"""
 
     beta_2: float
@@ -44,7 +44,7 @@ class ScaleBySquares(Transform):
 
 
 @dataclass(frozen=True)
-class ScheduleFree(Transform):
+class ScheduleFree(UpdateTransform):
     """u ← what leads to y = (1 - β) · z + β · x, with z ← z - lr · u and x ← (1 - c) · x + c · z
 
     c is the share of this step's weight t^r · (largest lr so far)^power in the sum of all weights. The weights' largest
@@ -123,6 +123,6 @@ class ScheduleFreeAdamW(MomentsSpec):
         },
     )
 
-    def transforms(self) -> Sequence[Transform]:
+    def transforms(self) -> Sequence[UpdateTransform]:
         averaged = ScheduleFree(self.beta_1, self.r, self.weight_lr_power)
         return [ScaleBySquares(self.beta_2, self.epsilon), AddDecayedWeights(self.weight_decay), averaged]

@@ -16,11 +16,11 @@ from netspec.solvers.rules import DecayingSolver
 from netspec.solvers.scaling import Descend
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Coefficient
-from netspec.solvers.transform import Declared, Param, Slots, Step, Transform, Updates, for_each
+from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
-class Momentum(Transform):
+class Momentum(UpdateTransform):
     """m ← momentum · m + (1 - dampening) · u; u ← m, or with `nesterov` momentum · m + u
 
     The first update is not dampened. The slot of m is `velocity` if the updates are steps, as they are after `Descend`,
@@ -53,7 +53,7 @@ class Momentum(Transform):
         return for_each(updates, slots, step, rule)
 
 
-def descend_with(momentum: Momentum) -> list[Transform]:
+def descend_with(momentum: Momentum) -> list[UpdateTransform]:
     """The rate and the momentum, in the order that the momentum requires; only the rate if the momentum is 0."""
     if not momentum.momentum:
         return [Descend()]
@@ -128,6 +128,6 @@ class SGD(MomentumSolver):
             )
         return self
 
-    def transforms(self) -> Sequence[Transform]:
+    def transforms(self) -> Sequence[UpdateTransform]:
         momentum = Momentum(self.momentum, self.nesterov, self.dampening, not self.rate_in_velocity)
         return [*self.coupled(), *descend_with(momentum)]

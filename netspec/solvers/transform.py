@@ -102,7 +102,7 @@ Rule: TypeAlias = Callable[[Param, Value, dict[str, Value]], tuple[Value, dict[s
 """The update of one parameter: (parameter, update, slots) → (new update, next values of the slots)."""
 
 
-class Transform:
+class UpdateTransform:
     """One link: `init` declares a parameter's slots, `update` maps all updates and gives the slots' next values."""
 
     def init(self, param: Param) -> Declared:
@@ -128,10 +128,10 @@ def for_each(updates: Updates, slots: Slots, step: Step, rule: Rule) -> tuple[Up
 
 
 @dataclass(frozen=True)
-class Chain(Transform):
+class Chain(UpdateTransform):
     """Transforms one after the other, as one. Raises `ValueError` where two keep a slot of the same name."""
 
-    links: tuple[Transform, ...]
+    links: tuple[UpdateTransform, ...]
 
     def init(self, param: Param) -> Declared:
         slots: dict[str, Kept | float] = {}
@@ -156,12 +156,12 @@ class Chain(Transform):
 
 
 @dataclass(frozen=True)
-class Either(Transform):
+class Either(UpdateTransform):
     """One link for the parameters that are chosen, another for the rest."""
 
     chosen: Callable[[Param], bool]
-    link: Transform
-    other: Transform
+    link: UpdateTransform
+    other: UpdateTransform
 
     def init(self, param: Param) -> Declared:
         return self._of(param).init(param)
@@ -179,5 +179,5 @@ class Either(Transform):
         results = [made[index] for index in range(len(step.params))]
         return [update for update, _ in results], [following for _, following in results]
 
-    def _of(self, param: Param) -> Transform:
+    def _of(self, param: Param) -> UpdateTransform:
         return self.link if self.chosen(param) else self.other

@@ -21,7 +21,7 @@ from netspec.solvers.base import Param
 from netspec.solvers.rules import debias
 from netspec.solvers.schedules.constant import Constant
 from netspec.solvers.sgd import SGD, Momentum
-from netspec.solvers.transform import Chain, Slots, Step, Transform, Updates
+from netspec.solvers.transform import Chain, Slots, Step, Updates, UpdateTransform
 from tests.interpret import run
 from tests.solvers.problem import MULTIPLIERS, training
 
@@ -175,7 +175,7 @@ def test_a_multiplier_of_the_rate_scales_the_step() -> None:
 
 def test_a_chain_is_the_composition_of_its_links() -> None:
     @dataclass(frozen=True)
-    class Times(Transform):
+    class Times(UpdateTransform):
         factor: float
 
         def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:

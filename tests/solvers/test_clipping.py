@@ -12,7 +12,7 @@ from netspec.graph.graph import Graph
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
 from netspec.solvers.clipping import ClipByGlobalNorm, ClipByNorm, ClipByValue
-from netspec.solvers.transform import Param, Step, Transform
+from netspec.solvers.transform import Param, Step, UpdateTransform
 from tests.interpret import run
 
 ELEMENTS = st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6)
@@ -21,7 +21,7 @@ LIMITS = st.floats(1e-3, 1e3)
 ROUNDING = 1 + 1e-12
 
 
-def clip(transform: Transform, gradients: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+def clip(transform: UpdateTransform, gradients: tuple[np.ndarray, ...]) -> list[np.ndarray]:
     """The gradients after the transform."""
     dtype = DType.FLOAT64
     values = [Input(f"g{index}", TensorType(g.shape, dtype))() for index, g in enumerate(gradients)]
