@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from netspec.exchange.reachability import needed_steps
+from netspec.exchange.unsupported import UnsupportedFeature
+from netspec.graph.onnx_map import OnnxMap
+from netspec.graph.op import Op
 from netspec.graph.types import TensorType
 from netspec.graph.value import Scope
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+OpType = TypeVar("OpType", bound=Op)
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,14 @@ class OperatorNode:
         """Names of the tensors that graphs in its attributes read from the enclosing graph."""
         graphs = (value for value in self.attributes.values() if isinstance(value, Subgraph))
         return tuple(sorted({name for graph in graphs for name in graph.captured}))
+
+    def as_op(self, op_class: type[OpType]) -> OpType:
+        """The op of this class that the node stands for: the op's ONNX form, read back."""
+        assert isinstance(op_class.onnx, OnnxMap)
+        op = op_class.onnx.decode(op_class, self.attributes)
+        if op is None:
+            raise UnsupportedFeature(f"attributes {self.attributes}")
+        return op
 
     def describe(self) -> str:
         """The node in a message."""

@@ -17,6 +17,7 @@ from netspec.exchange.lift.rules.functions import formula
 from netspec.exchange.lift.rules.merging import CONVOLUTIONS
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
+from netspec.graph.ops.softmax import Hardmax, LogSoftmax, Softmax, SoftmaxFamily
 from netspec.schema.specs.kinds import ACTIVATIONS
 
 OVER_CHANNELS = dict.fromkeys(CONVOLUTIONS, 1)
@@ -121,12 +122,15 @@ def _limits(ctx: LiftContext, node: OperatorNode) -> dict[str, float]:
     return limits
 
 
-@rule("Softmax", "LogSoftmax", "Hardmax")
+SOFTMAXES: Mapping[str, type[SoftmaxFamily]] = {"Softmax": Softmax, "LogSoftmax": LogSoftmax, "Hardmax": Hardmax}
+
+
+@rule(*SOFTMAXES)
 def softmax(ctx: LiftContext, node: OperatorNode) -> None:
     """Functions along one axis; before opset 13 over all axes from `axis` on, which are made one."""
     source = node.inputs[0]
     shape = ctx.tensors.shape(source)
-    axis = int(node.attributes["axis"]) % len(shape)
+    axis = node.as_op(SOFTMAXES[node.op_type]).axis % len(shape)
     if node.opset < 13 and any(size != 1 for size in shape[axis + 1 :]):
         flat, done = ctx.tensors.fresh_name(node.outputs[0]), ctx.tensors.fresh_name(node.outputs[0])
         ctx.reshaping.reshape(node, source, (*shape[:axis], prod(shape[axis:])), flat)

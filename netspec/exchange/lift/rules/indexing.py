@@ -11,6 +11,7 @@ from netspec.exchange.lift.registry import rule
 from netspec.exchange.lift.rules.windows import short
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
+from netspec.graph.ops.indexing import GatherElements
 
 
 def along(ctx: LiftContext, node: OperatorNode, default: int = 1, axis: int | None = None) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def along(ctx: LiftContext, node: OperatorNode, default: int = 1, axis: int | No
 @rule("GatherElements")
 def gather_elements(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name."""
-    ctx.layers.add(node, "GatherElements", node.inputs, along(ctx, node))
+    ctx.layers.add(node, "GatherElements", node.inputs, along(ctx, node, axis=node.as_op(GatherElements).axis))
 
 
 @rule("ScatterElements", "Scatter")

@@ -13,6 +13,7 @@ from netspec.exchange.lift.rules.arithmetic import limit, subtracted_from, with_
 from netspec.exchange.lift.rules.functions import formula
 from netspec.exchange.lift.rules.leading_axis import joined_beside
 from netspec.exchange.operator_graph.graph import OperatorNode
+from netspec.graph.ops.shape import Concat
 from netspec.graph.types import DType
 
 if TYPE_CHECKING:
@@ -146,5 +147,5 @@ def concat(ctx: LiftContext, node: OperatorNode) -> None:
         return
     if joined_beside(ctx, node):
         return
-    axis = ctx.tensors.axis(node.inputs[0], node.attributes["axis"], "it makes a batch of several")
+    axis = ctx.tensors.axis(node.inputs[0], node.as_op(Concat).axis, "it makes a batch of several")
     ctx.layers.add(node, "Concatenate", inputs, {} if axis == 1 else {"axis": axis})

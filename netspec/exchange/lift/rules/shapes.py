@@ -11,6 +11,7 @@ from netspec.exchange.operator_graph.constant_folding import element_type, squee
 from netspec.exchange.operator_graph.evaluate import MAX_ELEMENTS
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
+from netspec.graph.ops.shape import Transpose
 from netspec.graph.types import broadcast_shapes
 from netspec.schema.specs.net import InputDType
 
@@ -95,7 +96,8 @@ def expand(ctx: LiftContext, node: OperatorNode) -> None:
 def transpose(ctx: LiftContext, node: OperatorNode) -> None:
     """Taken up by what follows, if that knows how."""
     source = node.inputs[0]
-    ctx.reshaping.transpose(node, source, node.attributes.get("perm") or range(ctx.tensors.rank(source))[::-1])
+    reverse = tuple(range(ctx.tensors.rank(source)))[::-1]
+    ctx.reshaping.transpose(node, source, node.as_op(Transpose).permutation if node.attributes.get("perm") else reverse)
 
 
 @rule("Identity")

@@ -286,9 +286,7 @@ def window_of(node: OperatorNode, size: list[int], spatial: Sequence[int]) -> Wi
     if len(pads) != 2 * rank or min(pads) < 0:
         raise UnsupportedFeature(f"padding {pads}")
     attributes = {"kernel_shape": size, "strides": strides, "pads": pads, "dilations": dilation, "group": 1}
-    conv = Conv.onnx.decode(Conv, attributes)
-    assert conv is not None
-    return conv.window
+    return replace(node, attributes=attributes).as_op(Conv).window
 
 
 def padding_field(pads: Sequence[tuple[int, int]]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from netspec.exchange.lower.emit import differences, emit
 from netspec.exchange.operator_graph.graph import LoweredGraph, OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.graph import Graph, rebuild, topological_order
+from netspec.graph.ops.softmax import Hardmax, LogSoftmax, Softmax
 from netspec.graph.ops.source import Input, State, constant
 from netspec.graph.value import Node, Value, in_scope
 from netspec.schema.specs.links import LayerLink
@@ -522,7 +523,7 @@ def place(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> 
 def hardmax(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Hardmax."""
     x = tensor(operands[0])
-    axis = int(node.attributes.get("axis", -1)) % len(x.shape)
+    axis = node.as_op(Hardmax).axis % len(x.shape)
     found = low.op("Argmax", [x], without(x.shape, [axis], False), "int32", axis=axis, keepdims=False)
     return told(low, found, x.shape[axis], axis, x.dtype)
 
@@ -563,7 +564,7 @@ def counted(low: OperationWriter, places: EmittedTensor, size: Any) -> Any:
 def softmax(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Along an axis."""
     x = tensor(operands[0])
-    axis = int(node.attributes.get("axis", -1)) % len(x.shape)
+    axis = node.as_op(Softmax if node.op_type == "Softmax" else LogSoftmax).axis % len(x.shape)
     return low.op(node.op_type, [x], x.shape, module=OPS_NN, axis=axis)
 
 

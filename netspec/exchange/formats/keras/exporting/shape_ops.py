@@ -22,6 +22,8 @@ from netspec.exchange.formats.keras.exporting.operators import (
 )
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
+from netspec.graph.ops.indexing import GatherElements
+from netspec.graph.ops.shape import Concat, Transpose
 
 
 @operator("Shape")
@@ -57,7 +59,7 @@ def axes_of_one(low: OperationWriter, node: OperatorNode, operands: Sequence[Any
 @operator("Transpose")
 def transpose(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Transpose."""
-    x, axes = operands[0], [int(axis) for axis in node.attributes["perm"]]
+    x, axes = operands[0], node.as_op(Transpose).permutation
     return low.turned(x, axes) if isinstance(x, EmittedTensor) else known(x).transpose(axes)
 
 
@@ -135,7 +137,7 @@ def concatenate(low: OperationWriter, node: OperatorNode, operands: Sequence[Any
     if any(isinstance(operand, SymbolicSizes) for operand in operands):
         (of,) = {one.of for one in operands if isinstance(one, SymbolicSizes)}
         return SymbolicSizes(tuple(size for one in operands for size in _listed(one)), of)
-    axis = int(node.attributes["axis"]) % len(operands[0].shape)
+    axis = node.as_op(Concat).axis % len(operands[0].shape)
     if not any(isinstance(one, EmittedTensor) for one in operands):
         return np.concatenate([known(one) for one in operands], axis)
     sizes = [
@@ -251,7 +253,7 @@ def gather(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
 def gather_elements(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """GatherElements."""
     x, index = operands
-    axis = int(node.attributes.get("axis", 0)) % len(x.shape)
+    axis = node.as_op(GatherElements).axis % len(x.shape)
     x, index = (
         low.within(x, index.shape, axis),
         index if isinstance(index, EmittedTensor) else known(index).astype("int32"),
