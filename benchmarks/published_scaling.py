@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netspec.distributed.cost_model.networks import NETWORKS, Cluster, Network
-from netspec.distributed.cost_model.plans import Job
-from netspec.distributed.cost_model.strategies import Prediction, predict
-from netspec.distributed.cost_model.workload import Compute, Layer, Work
+from netspec.distributed.cost_model.plans import TrainingJob
+from netspec.distributed.cost_model.strategies import StepPrediction, predict
+from netspec.distributed.cost_model.workload import ComputeModel, Layer, StepCost
 
 JITTER = 0.035
 """Standard deviation of a worker's computing time: with it the first row with several GPUs is as published."""
@@ -97,13 +97,17 @@ class Case:
             Layer(str(index), ((size,),), seconds * flops / total / 3, 2 * seconds * flops / total / 3)
             for index, (size, flops) in enumerate(self.layers)
         )
-        compute = Compute((Work(self.batch, layers),))
-        job = Job(compute, self.batch, True, first_bucket=2**20, bucket=BUCKET, jitter=jitter, servers=self.servers)
+        compute = ComputeModel((StepCost(self.batch, layers),))
+        job = TrainingJob(
+            compute, self.batch, True, first_bucket=2**20, bucket=BUCKET, jitter=jitter, servers=self.servers
+        )
         found = predict(self.strategy, job, Cluster(self.workers, self.between, self.within, self.per_host))
-        assert isinstance(found, Prediction), found
-        alone = Job(Compute((Work(self.batch, (Layer("all", (), 0.0, seconds),)),)), self.batch, True, jitter=jitter)
+        assert isinstance(found, StepPrediction), found
+        alone = TrainingJob(
+            ComputeModel((StepCost(self.batch, (Layer("all", (), 0.0, seconds),)),)), self.batch, True, jitter=jitter
+        )
         start = predict("all_reduce", alone, Cluster(self.base, self.between, self.within, self.base))
-        assert isinstance(start, Prediction), start
+        assert isinstance(start, StepPrediction), start
         workers = self.workers - (self.servers or 0)
         return found.samples_per_second / workers / (start.samples_per_second / self.base)
 

@@ -45,9 +45,9 @@ class ProcessGroup:
         finally:
             self.silent = False
 
-    def all_gather_objects(self, told: Any) -> list[Any]:
+    def all_gather_objects(self, value: Any) -> list[Any]:
         """Return the JSON data of every worker, in the order of ranks."""
-        return [told]
+        return [value]
 
     def share_memory(self, nbytes: int) -> Any:
         """Return a NumPy array of bytes that all workers of this host share, with undefined contents.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from netspec.tools.gpu_plan import GpuCosts
     from netspec.tools.gpu_worker_plan import GpuWorkers
     from netspec.tools.plan import Costs, KernelUse, WorkerPlan
-    from netspec.tools.worker_plan import OneWorker, Sending, StageCost
+    from netspec.tools.worker_plan import OneWorker, StageCost, WorkerTraffic
 
 app = command_app()
 
@@ -240,7 +240,7 @@ def _print_gpus(gpus: GpuWorkers) -> None:
     print(f"{links}: nothing was measured")
 
 
-def _print_sent(sent: Sending) -> None:
+def _print_sent(sent: WorkerTraffic) -> None:
     _print_messages(sent)
     if sent.shared:
         print(f"each worker reads and writes {size(sent.shared)} of memory that all share")
@@ -248,7 +248,7 @@ def _print_sent(sent: Sending) -> None:
         print(sent.remark)
 
 
-def _print_messages(sent: Sending) -> None:
+def _print_messages(sent: WorkerTraffic) -> None:
     hosts = sent.cluster.hosts
     where = "one host" if hosts == 1 else f"{count(hosts)} hosts"
     who = " and ".join(counted(number, role) for role, number in sent.roles.items())
@@ -271,7 +271,7 @@ def _print_messages(sent: Sending) -> None:
     print(f"\nall together {size(round(sent.total))} a step, {size(round(sent.between_hosts))} of it between hosts")
 
 
-def _repeats(sent: Sending) -> bool:
+def _repeats(sent: WorkerTraffic) -> bool:
     return any((one.times, one.every) != (1, 1) for one in sent.messages)
 
 

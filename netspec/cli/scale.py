@@ -16,7 +16,7 @@ from netspec.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from netspec.distributed.cost_model.strategies import Prediction
+    from netspec.distributed.cost_model.strategies import StepPrediction
     from netspec.tools.scale import ScalingReport
 
 app = command_app()
@@ -197,7 +197,7 @@ def _print(report: ScalingReport) -> None:
     if cluster.per_host > 1:
         print(f"            within hosts {cluster.within.told()}")
     counts = [count(number) for number in report.workers]
-    cells: list[tuple[str, Callable[[Prediction], str]]] = [
+    cells: list[tuple[str, Callable[[StepPrediction], str]]] = [
         ("step, ms", lambda one: _ms(one.times.step)),
         ("not hidden, ms", lambda one: _ms(one.times.exposed)),
         ("speedup", lambda one: f"{one.speedup:,.1f}"),

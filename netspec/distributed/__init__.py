@@ -14,5 +14,5 @@ from netspec.distributed.world import join, world
 __all__ = ["Communicator", "Pending", "join", "world"]
 
 install_world(world)
-register_backend("workers", f"{__name__}.kernels.mpi")
-register_backend("nccl", f"{__name__}.kernels.nccl")
+register_backend("workers", f"{__name__}.backends.mpi")
+register_backend("nccl", f"{__name__}.backends.nccl")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from netspec.compile import ProgramKind, scheduled_inputs
 from netspec.distributed.cost_model.collectives import Exchange
-from netspec.distributed.cost_model.comm_volume import Message, of_programs
+from netspec.distributed.cost_model.comm_volume import Message, program_messages
 from netspec.distributed.cost_model.networks import Cluster
 from netspec.distributed.plans import PipelinePlan
 from netspec.distributed.strategies.base import Sizes, Strategy
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 def state_sizes(compiler: Compiler, strategy: Strategy) -> Sizes:
     """Return shape and element size of the states that a strategy may send between steps."""
-    kinds = compiler.types(*strategy.sends).items()
-    return {name: (one.shape, one.dtype.itemsize) for name, one in kinds if one.dtype.is_float}
+    types = compiler.types(*strategy.sent_roles).items()
+    return {name: (type_.shape, type_.dtype.itemsize) for name, type_ in types if type_.dtype.is_float}
 
 
 Batches: TypeAlias = Sequence[tuple[int, int]]
@@ -53,18 +53,18 @@ def step_messages(
     compiler: Compiler, strategy: Strategy, cluster: Cluster, batches: Batches, stage: int | None = None
 ) -> Sequence[Message]:
     """Return the messages of a step that reads these batches, compiled for a pipeline stage."""
-    update = [compiler.plan(ProgramKind.UPDATE, 1, stage)] if compiler.updates else []
     programs = [
-        (compiler.plan(compiler.batch_program, rows, stage, whole).order, times)
-        for (rows, whole), times in Counter(batches).items()
+        (compiler.plan(compiler.batch_program, rows, stage, global_batch).order, times)
+        for (rows, global_batch), times in Counter(batches).items()
     ]
-    programs += [(one.order, 1) for one in update]
-    found = [*of_programs(programs, cluster), *strategy_messages(compiler, strategy, cluster, len(batches))]
+    if compiler.updates:
+        programs.append((compiler.plan(ProgramKind.UPDATE, 1, stage).order, 1))
+    messages = [*program_messages(programs, cluster), *strategy_messages(compiler, strategy, cluster, len(batches))]
     pipeline = compiler.distribution
     if not isinstance(pipeline, PipelinePlan):
-        return found
-    ((rows, _),) = batches  # a pipeline's step has one
-    return [*_between_stages(pipeline, cluster, rows), *(_by_stage(one, cluster.ranks) for one in found)]
+        return messages
+    ((rows, _),) = batches  # a pipeline's step has one batch
+    return [*_between_stages(pipeline, cluster, rows), *(_by_stage(message, cluster.ranks) for message in messages)]
 
 
 def strategy_messages(compiler: Compiler, strategy: Strategy, cluster: Cluster, batches: int) -> Iterator[Message]:
@@ -76,11 +76,11 @@ def strategy_messages(compiler: Compiler, strategy: Strategy, cluster: Cluster, 
 def _between_stages(pipeline: PipelinePlan, cluster: Cluster, rows: int) -> Iterator[Message]:
     """Yield the messages between pipeline stages: values forward, and their gradients backward."""
     for samples, times in Counter(pipeline.config.sizes(rows)).items():
-        for one in pipeline.stages_of(samples).crossings:
-            layer, nbytes = one.value.node.scope.layer, one.value.type.nbytes
-            yield Message(layer, (), nbytes, (_hop(one.source, one.target, nbytes, cluster),), 0.0, times)
-            if one.returns:
-                back = _hop(one.target, one.source, nbytes, cluster)
+        for crossing in pipeline.stages_of(samples).crossings:
+            layer, nbytes = crossing.value.node.scope.layer, crossing.value.type.nbytes
+            yield Message(layer, (), nbytes, (_hop(crossing.source, crossing.target, nbytes, cluster),), 0.0, times)
+            if crossing.returns:
+                back = _hop(crossing.target, crossing.source, nbytes, cluster)
                 yield Message(layer, ("gradient",), nbytes, (back,), 1.0, times)
 
 
@@ -89,9 +89,9 @@ def _hop(source: int, target: int, nbytes: float, cluster: Cluster) -> Exchange:
     return Exchange(1, nbytes, 1, float(leaves), role=stage_role(source))
 
 
-def _by_stage(one: Message, stages: int) -> Message:
-    """A message of all workers, as one of each stage."""
-    return replace(one, exchanges=tuple(
+def _by_stage(message: Message, stages: int) -> Message:
+    """Attribute a message that all workers send to the stages, in equal parts."""
+    return replace(message, exchanges=tuple(
         replace(part, senders=part.senders / stages, leave=part.leave / stages, role=stage_role(stage))
-        for part in one.exchanges for stage in range(stages)
+        for part in message.exchanges for stage in range(stages)
     ))  # fmt: skip

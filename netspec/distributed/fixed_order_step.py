@@ -23,7 +23,7 @@ from netspec.data.sharding import Share
 from netspec.distributed import Communicator
 from netspec.distributed.communication_plan import Batches
 from netspec.distributed.communicators.base import packed_bytes
-from netspec.distributed.cost_model.comm_volume import Message, gathered, wish_to_stop
+from netspec.distributed.cost_model.comm_volume import Message, all_gather_exchanges, stop_vote
 from netspec.distributed.cost_model.networks import Cluster
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.stepper import PartialStep, Stepper, moving_averages
@@ -31,34 +31,35 @@ from netspec.training.stepper import PartialStep, Stepper, moving_averages
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Found = dict[str, NDArray[Any]]
+    Arrays = dict[str, NDArray[Any]]
 
 LOSS, WEIGHT = "$loss", "$weight"
-"""Among the arrays of a part: the sum of the losses of its samples, and how many they are."""
-NUMBERS = [(name, "float64", ()) for name in (LOSS, WEIGHT)]
-"""Names, types and shapes of these."""
+"""Names among the arrays of a part: the sum of its samples' losses, and the number of its samples."""
+LOSS_ARRAYS = [(name, "float64", ()) for name in (LOSS, WEIGHT)]
+"""Names, types and shapes of these arrays."""
 
 
 @dataclass(frozen=True)
 class PartialSum:
-    """A sum of the tree: that of the parts from `index · 2^level` on, 2^level of them; None where they have nothing."""
+    """A node of the sum tree: the sum of the 2^level parts that start with part `index · 2^level`."""
 
     level: int
     index: int
-    found: Found | None
+    arrays: Arrays | None
+    """Sums of states by name; None if the parts have no samples."""
 
     def with_next(self, other: PartialSum) -> PartialSum | None:
-        """The sum with its neighbour, if they are two that the tree adds."""
+        """Return the sum with the next node; None if the two do not have the same parent in the tree."""
         if self.level != other.level or self.index % 2 or other.index != self.index + 1:
             return None
-        return PartialSum(self.level + 1, self.index // 2, add_arrays(self.found, other.found))
+        return PartialSum(self.level + 1, self.index // 2, add_arrays(self.arrays, other.arrays))
 
 
-def add_arrays(one: Found | None, other: Found | None) -> Found | None:
-    """Both together; nothing added to something leaves it as it is."""
-    if one is None or other is None:
-        return other if one is None else one
-    return {name: array + other[name] for name, array in one.items()}
+def add_arrays(left: Arrays | None, right: Arrays | None) -> Arrays | None:
+    """Add arrays of the same name; None counts as zero."""
+    if left is None or right is None:
+        return right if left is None else left
+    return {name: array + right[name] for name, array in left.items()}
 
 
 def merge_partial(branches: Sequence[PartialSum], more: PartialSum) -> list[PartialSum]:
@@ -69,9 +70,9 @@ def merge_partial(branches: Sequence[PartialSum], more: PartialSum) -> list[Part
     return stack
 
 
-def total_of(branches: Sequence[PartialSum]) -> Found | None:
+def total_of(branches: Sequence[PartialSum]) -> Arrays | None:
     """Return the sum of all parts: branches without a neighbour are added starting with the last."""
-    return reduce(lambda later, one: add_arrays(one.found, later), reversed(branches), None)
+    return reduce(lambda later, branch: add_arrays(branch.arrays, later), reversed(branches), None)
 
 
 class FixedOrderStepper(Stepper):
@@ -91,8 +92,8 @@ class FixedOrderStepper(Stepper):
         start = {name: states[name] for name in self._moving}
         branches: list[PartialSum] = []
         failed: NonFiniteLoss | None = None
-        for number, piece in self._pieces(batch):
-            found: Found | None = None
+        for number, piece in self._parts(batch):
+            arrays: Arrays | None = None
             if piece is not None:
                 for name, array in start.items():
                     states.assign(name, array)
@@ -100,11 +101,11 @@ class FixedOrderStepper(Stepper):
                     loss, samples = super()._add(piece, step, replace(part, batches=0))
                 except NonFiniteLoss as error:
                     failed, loss, samples = failed or error, np.nan, len(piece)
-                found = {name: states[name] for name in self._sums}
-                found |= {name: states[name] * array.dtype.type(samples) for name, array in start.items()}
-                found |= {LOSS: np.array(loss * samples), WEIGHT: np.array(float(samples))}
-            branches = merge_partial(branches, PartialSum(0, number, found))
-        total = self._with_others(branches)
+                arrays = {name: states[name] for name in self._sums}
+                arrays |= {name: states[name] * array.dtype.type(samples) for name, array in start.items()}
+                arrays |= {LOSS: np.array(loss * samples), WEIGHT: np.array(float(samples))}
+            branches = merge_partial(branches, PartialSum(0, number, arrays))
+        total = self._all_reduce(branches)
         samples = int(total[WEIGHT])
         loss = float(total[LOSS]) / samples
         for name, array in start.items():
@@ -115,10 +116,10 @@ class FixedOrderStepper(Stepper):
             states.assign(name, total[name] if before is None else before[name] + total[name])
         return loss, samples
 
-    def _pieces(self, batch: Batch) -> Iterator[tuple[int, Batch | None]]:
+    def _parts(self, batch: Batch) -> Iterator[tuple[int, Batch | None]]:
         """Yield the index and the samples of this worker's parts of a batch; None for a part without samples."""
         size = batch.end - batch.position
-        for number in _numbers(self._shards, self._share):
+        for number in _part_indices(self._shards, self._share):
             start, stop = (size * n // self._shards - batch.offset for n in (number, number + 1))
             rows = slice(start, min(stop, len(batch)))
             if rows.stop <= start:
@@ -127,47 +128,47 @@ class FixedOrderStepper(Stepper):
             inputs = {name: array[rows] for name, array in batch.inputs.items()}
             yield number, replace(batch, inputs=inputs, indices=batch.indices[rows], offset=batch.offset + start)
 
-    def _with_others(self, branches: Sequence[PartialSum]) -> Found:
+    def _all_reduce(self, branches: Sequence[PartialSum]) -> Arrays:
         """Return the sum of the parts of all workers."""
         mine = {
-            f"{one.level}/{one.index}/{name}": array
-            for one in branches
-            for name, array in (one.found or {"": np.zeros(0)}).items()
+            f"{branch.level}/{branch.index}/{name}": array
+            for branch in branches
+            for name, array in (branch.arrays or {"": np.zeros(0)}).items()
         }
         stack: list[PartialSum] = []
-        for told in self._group.all_gather_arrays(mine):
-            for one in _branches(told):
-                stack = merge_partial(stack, one)
+        for message in self._group.all_gather_arrays(mine):
+            for branch in _unflatten(message):
+                stack = merge_partial(stack, branch)
         total = total_of(stack)
         assert total is not None, "a batch has a sample"
         return total
 
 
-def _numbers(shards: int, share: Share) -> range:
+def _part_indices(shards: int, share: Share) -> range:
     """Return the indices of a worker's parts of a batch."""
     return range(*(shards * number // share.count for number in (share.number, share.number + 1)))
 
 
 def partial_sums_of(rank: int, shards: int, ranks: int, samples: int) -> list[PartialSum]:
-    """Return the partial sums of a worker for `samples` samples; `found` is {}, or None without samples."""
-    own: list[PartialSum] = []
-    for number in _numbers(shards, Share(rank, ranks, shards)):
-        start, stop = (samples * one // shards for one in (number, number + 1))
-        own = merge_partial(own, PartialSum(0, number, {} if stop > start else None))
-    return own
+    """Return the partial sums of a worker for `samples` samples; `arrays` is {}, or None without samples."""
+    branches: list[PartialSum] = []
+    for number in _part_indices(shards, Share(rank, ranks, shards)):
+        start, stop = (samples * part // shards for part in (number, number + 1))
+        branches = merge_partial(branches, PartialSum(0, number, {} if stop > start else None))
+    return branches
 
 
 def sent_bytes(compiler: Compiler, shards: int, rank: int, ranks: int, samples: int) -> int:
     """Return the bytes that a worker sends to each other worker for a batch: its partial sums, with their names."""
     types = {name: compiler.info[name].value.type for name in (*compiler.names("gradient"), *moving_averages(compiler))}
-    kinds = [*((name, str(one.dtype), one.shape) for name, one in types.items()), *NUMBERS]
-    nbytes = sum(one.nbytes for one in types.values()) + len(NUMBERS) * np.dtype(np.float64).itemsize
-    told, whole = list[tuple[str, str, Sequence[int]]](), 0
-    for one in partial_sums_of(rank, shards, ranks, samples):
-        whole += 0 if one.found is None else nbytes
-        parts = kinds if one.found is not None else [("", "float64", (0,))]
-        told += ((f"{one.level}/{one.index}/{name}", dtype, shape) for name, dtype, shape in parts)
-    return packed_bytes(told, whole)
+    kinds = [*((name, str(type_.dtype), type_.shape) for name, type_ in types.items()), *LOSS_ARRAYS]
+    nbytes = sum(type_.nbytes for type_ in types.values()) + len(LOSS_ARRAYS) * np.dtype(np.float64).itemsize
+    headers, total = list[tuple[str, str, Sequence[int]]](), 0
+    for branch in partial_sums_of(rank, shards, ranks, samples):
+        total += 0 if branch.arrays is None else nbytes
+        arrays = kinds if branch.arrays is not None else [("", "float64", (0,))]
+        headers += ((f"{branch.level}/{branch.index}/{name}", dtype, shape) for name, dtype, shape in arrays)
+    return packed_bytes(headers, total)
 
 
 def fixed_order_messages(
@@ -178,18 +179,18 @@ def fixed_order_messages(
     Sizes are those of worker `rank`; None: the mean over workers, since some send more sums than others.
     """
     names, ranks = [*compiler.names("gradient"), *moving_averages(compiler)], cluster.ranks
-    found = [wish_to_stop(cluster, len(batches), every=1)]
+    messages = [stop_vote(cluster, len(batches), every=1)]
     for (_, samples), times in Counter(batches).items():
-        told = [sent_bytes(compiler, shards, one, ranks, samples) for one in (range(ranks) if rank is None else [rank])]
-        nbytes = sum(told) / len(told)
-        found.append(Message("parts", tuple(names), nbytes, gathered(nbytes, cluster), 1.0, times))
-    return found
+        senders = range(ranks) if rank is None else [rank]
+        nbytes = sum(sent_bytes(compiler, shards, sender, ranks, samples) for sender in senders) / len(senders)
+        messages.append(Message("parts", tuple(names), nbytes, all_gather_exchanges(nbytes, cluster), 1.0, times))
+    return messages
 
 
-def _branches(told: Mapping[str, NDArray[Any]]) -> list[PartialSum]:
+def _unflatten(message: Mapping[str, NDArray[Any]]) -> list[PartialSum]:
     """Return the branches that a worker sent, in their order."""
-    found: dict[tuple[int, int], Found] = {}
-    for key, array in told.items():
+    branches: dict[tuple[int, int], Arrays] = {}
+    for key, array in message.items():
         level, index, name = key.split("/", 2)
-        found.setdefault((int(level), int(index)), {})[name] = array
-    return [PartialSum(*place, None if "" in arrays else arrays) for place, arrays in found.items()]
+        branches.setdefault((int(level), int(index)), {})[name] = array
+    return [PartialSum(*node, None if "" in arrays else arrays) for node, arrays in branches.items()]

@@ -12,7 +12,7 @@ from netspec.compile import LEARNING_RATE, STEP, Compiler, ProgramKind, is_rate,
 from netspec.distributed import Communicator
 from netspec.distributed.monitoring.activity import report_activity
 from netspec.distributed.parameter_server.client import Client
-from netspec.distributed.parameter_server.server import Coordinator, Follower, Server
+from netspec.distributed.parameter_server.server import Coordinator, Follower, ServerLoop
 from netspec.distributed.partitioning.optimizer_sharding import OptimizerSharding
 from netspec.distributed.plans import ParameterServerPlan
 from netspec.distributed.sharded_states import ShardedStates
@@ -44,8 +44,8 @@ def server_sharding(compiler: Compiler) -> OptimizerSharding:
 
 def pieces_of(compiler: Compiler, rank: int) -> dict[str, ShardSpec]:
     """Return the pieces of the trained parameters that a rank holds, in the order of a message."""
-    found = {name: piece.for_rank(rank) for name, piece in server_sharding(compiler).pieces.items()}
-    return {name: piece for name, piece in found.items() if not piece.is_empty}
+    pieces = {name: piece.for_rank(rank) for name, piece in server_sharding(compiler).pieces.items()}
+    return {name: piece for name, piece in pieces.items() if not piece.is_empty}
 
 
 def message_slices(pieces: Mapping[str, ShardSpec]) -> Iterator[tuple[str, ShardSpec, slice]]:
@@ -57,7 +57,7 @@ def message_slices(pieces: Mapping[str, ShardSpec]) -> Iterator[tuple[str, Shard
         at += count
 
 
-def size_of(pieces: Mapping[str, ShardSpec]) -> int:
+def element_count(pieces: Mapping[str, ShardSpec]) -> int:
     """Return the number of elements of pieces."""
     return sum(piece.stop - piece.start for piece in pieces.values())
 
@@ -73,24 +73,24 @@ class ServerConnection:
         self._rates, self._loss_scale = scheduled_names(compiler), _scale(compiler)
         first = workers.size
         self._pieces = [pieces_of(compiler, rank) for rank in range(first, world_group.size)]
-        sizes, dtype = [size_of(one) for one in self._pieces], str(compiler.dtype)
+        sizes, dtype = [element_count(piece) for piece in self._pieces], str(compiler.dtype)
         self._client = Client(world_group, first, sizes, dtype, len(self._rates))
         self._client.step = step
         self._sum = [np.zeros(size, dtype) for size in sizes]
-        """Sums of the gradients not pushed yet, by servers; then their weight in nominal batches, and mean loss."""
+        """Sums of the gradients not pushed yet, one array per server."""
         self._weight = self._loss = 0.0
-        self._given: tuple[float, ...] = ()
+        self._scheduled: tuple[float, ...] = ()
         """The scheduled values of the last step."""
         self.signals: Signals | None = None
 
     @property
     def step(self) -> int:
-        """The step, from 0, with which this worker goes on."""
+        """Step, from 0, with which this worker continues."""
         return self._client.step
 
     @property
     def late(self) -> int:
-        """Gradients of all workers that came too late."""
+        """Number of gradients of all workers that arrived too late."""
         return self._client.late
 
     @property
@@ -114,70 +114,70 @@ class ServerConnection:
         `weight` is the weight of this worker's samples, in nominal batches, and `loss` their mean loss.
         """
         self._add(weight, loss)
-        self._given = tuple(float(rates[name]) for name in self._rates)
+        self._scheduled = tuple(float(rates[name]) for name in self._rates)
         strategy = self._strategy
         if (step + 1) % strategy.push_every == 0:
             self._push(step)
         if (step + 1) % strategy.fetch_every:
-            self._descend(self._given[self._rates.index(LEARNING_RATE)])
+            self._step_locally(self._scheduled[self._rates.index(LEARNING_RATE)])
             return loss
         signals = self.signals
         stop, snapshot = signals is not None and signals.stop is not None, signals is not None and signals.snapshot
-        self._take(self._client.go_on(step + 1, stop=stop, snapshot=snapshot))
+        self._take(self._client.wait_to_continue(step + 1, stop=stop, snapshot=snapshot))
         return loss if self._client.loss is None else self._client.loss
 
     def fetch_synchronized(self) -> None:
-        """Fetch the parameters when all workers have come here, and all that they had to push is pushed."""
+        """Fetch the parameters once all workers have pushed what they have."""
         if self._strategy.mode != "synchronous":
             if self._weight:
                 self._push(self._client.step)
-            self._client.look()  # what was pushed before it has arrived then
+            self._client.fetch()  # so that earlier pushes have arrived
             self._workers.barrier()
-        self._take(self._client.look())
+        self._take(self._client.fetch())
         self._workers.barrier()
 
     def gather(self) -> None:
-        """Have the servers take part when all gather the wholes of pieces."""
+        """Have the servers take part when all workers gather full tensors from pieces."""
         if self._workers.is_first:
             self._client.gather()
 
     def assemble(self) -> None:
-        """Have the servers take part when the first worker is given all that a checkpoint holds."""
+        """Have the servers take part when worker 0 gathers what a checkpoint holds."""
         if self._workers.is_first:
             self._client.assemble()
 
     def fail(self) -> None:
-        """Have the servers let all workers go that wait for one that has failed."""
+        """Have the servers release the workers that wait for one that has failed."""
         self._client.fail()
 
     def leave(self) -> None:
-        """Say that this worker is done."""
+        """Report that this worker is done."""
         self._client.leave()
 
     def _add(self, weight: float, loss: float) -> None:
         states = self._compiler.states
         for total, pieces in zip(self._sum, self._pieces, strict=True):
-            for name, piece, place in message_slices(pieces):
+            for name, piece, span in message_slices(pieces):
                 mine = piece.slice_of(states[f"gradient/{name}"]).reshape(-1)
-                total[place] = total[place] + mine if self._weight else mine
+                total[span] = total[span] + mine if self._weight else mine
         self._loss = (self._loss * self._weight + loss * weight) / (self._weight + weight or 1.0)
         self._weight += weight
 
     def _push(self, step: int) -> None:
-        self._client.push(self._sum, step, self._weight, self._loss, self._given)
+        self._client.push(self._sum, step, self._weight, self._loss, self._scheduled)
         self._weight = self._loss = 0.0
 
     def _take(self, parts: Sequence[Any]) -> None:
-        """Make what the servers have this worker's parameters."""
-        found = [
-            {name: part[place] for name, _, place in message_slices(pieces)}
+        """Set this worker's parameters to the pieces received from the servers."""
+        by_server = [
+            {name: part[span] for name, _, span in message_slices(pieces)}
             for part, pieces in zip(parts, self._pieces, strict=True)
         ]
         for name, piece in server_sharding(self._compiler).pieces.items():
-            whole = np.concatenate([one[name] for one in found if name in one])
-            self._compiler.states.assign(name, whole.reshape(piece.shape))
+            flat = np.concatenate([pieces[name] for pieces in by_server if name in pieces])
+            self._compiler.states.assign(name, flat.reshape(piece.shape))
 
-    def _descend(self, rate: float) -> None:
+    def _step_locally(self, rate: float) -> None:
         """Move this worker's parameters by its gradient of the step (Dean et al. 2012, algorithm 7.1)."""
         states = self._compiler.states
         for name in server_sharding(self._compiler).pieces:
@@ -196,40 +196,40 @@ class ServerShard:
     """The pieces of the parameters that a server holds."""
 
     def __init__(self, servers: Communicator, compiler: Compiler, wholes: ShardedStates) -> None:
-        """What the update sums up is summed up over the `servers`."""
+        """`servers` is the group over which the update computes norms."""
         self._compiler, self._wholes, self._rates = compiler, wholes, scheduled_names(compiler)
         self._pieces = {name: server_sharding(compiler).pieces[name] for name in server_sharding(compiler).owned()}
-        self.size, self.dtype = size_of(self._pieces), str(compiler.dtype)
+        self.size, self.dtype = element_count(self._pieces), str(compiler.dtype)
         with acting_as(servers):
             self._program = compiler.program(ProgramKind.UPDATE, 1)
 
     def read(self) -> Any:
-        """A copy, in one row."""
+        """Return a flat copy of the pieces."""
         states = self._compiler.states
         return np.concatenate([np.zeros(0, self.dtype), *(states[name].reshape(-1) for name in self._pieces)])
 
-    def move(self, gradient: Any, rates: Sequence[float], count: int) -> None:
-        """Move them by a gradient in one row, as the solver does in its `count`-th update."""
+    def update(self, gradient: Any, rates: Sequence[float], count: int) -> None:
+        """Run update number `count`, from 1, with a flat gradient and the scheduled values."""
         report_activity(count, "updating")
-        for name, piece, place in message_slices(self._pieces):
-            self._compiler.states.assign(f"gradient/{name}", gradient[place].reshape(piece.local_shape))
-        given = {name: np.array(rate) for name, rate in zip(self._rates, rates, strict=True)}
-        self._program.write({**given, STEP: np.array(float(count))})
+        for name, piece, span in message_slices(self._pieces):
+            self._compiler.states.assign(f"gradient/{name}", gradient[span].reshape(piece.local_shape))
+        scheduled = {name: np.array(rate) for name, rate in zip(self._rates, rates, strict=True)}
+        self._program.write({**scheduled, STEP: np.array(float(count))})
         self._program.run()
 
     def gather(self) -> None:
-        """Give the workers their part of what is evaluated."""
+        """Send this server's pieces of the states that are evaluated."""
         self._wholes.gather_full()
 
     def assemble(self) -> None:
-        """Give the first worker its part of a checkpoint."""
+        """Send worker 0 this server's pieces of a checkpoint."""
         self._wholes.assemble()
 
 
 def connection(
     world_group: Communicator, workers: Communicator, strategy: Strategy, compiler: Compiler, step: int
 ) -> ServerConnection:
-    """That of this worker with the servers; `workers` are those of `world_group` who begin with `step`."""
+    """Connect this worker to the servers; `workers` are the ranks of `world_group` that begin with `step`."""
     assert isinstance(strategy, ParameterServer)
     return ServerConnection(world_group, workers, strategy, compiler, step)
 
@@ -241,7 +241,7 @@ def server(
     compiler: Compiler,
     wholes: ShardedStates,
     step: int,
-) -> Server:
+) -> ServerLoop:
     """Create this rank's server; the workers, the ranks of `world_group` other than `servers`, begin with `step`."""
     assert isinstance(strategy, ParameterServer)
     workers, pieces, names = (
@@ -260,12 +260,12 @@ class ParameterServerStepper(Stepper):
 
     def __init__(self, spec: TrainSpec, compiler: Compiler, loader: Loader, servers: ServerConnection) -> None:
         super().__init__(spec, compiler, loader, restarts=True)
-        self._servers, self._told = servers, 0.0
+        self._servers, self._loss = servers, 0.0
         self._sum = 0.0
-        """Of the losses of this worker's samples of a step."""
+        """Sum of the losses of this worker's samples in the current step."""
 
     def _add(self, batch: Batch, step: int, part: PartialStep) -> tuple[float, int]:
-        """The batch of all workers counts; one of a step that they have made without this worker is passed over."""
+        """Add a batch to the step; skip it if the other workers have already finished this step without this one."""
         loss = 0.0
         if step >= self._servers.step:
             loss, samples = super()._add(batch, step, part)
@@ -273,8 +273,8 @@ class ParameterServerStepper(Stepper):
         return loss, batch.end - batch.position
 
     def _end(self, step: int, rates: Mapping[str, float], part: PartialStep) -> tuple[float, int]:
-        """Give the gradients away, and go on with the parameters that come back."""
+        """Push the gradients, and continue with the parameters that come back."""
         if step >= self._servers.step:
             loss = self._sum / (part.weight * self._loader.batch_size) if part.weight else 0.0
-            self._told, self._sum = self._servers.done(step, part.weight, loss, rates), 0.0
-        return self._told, 1
+            self._loss, self._sum = self._servers.done(step, part.weight, loss, rates), 0.0
+        return self._loss, 1

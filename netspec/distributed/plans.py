@@ -16,7 +16,7 @@ from netspec.distributed.partitioning.optimizer_sharding import OptimizerShardin
 from netspec.distributed.partitioning.pipeline.lower import PipelinedTraining
 from netspec.distributed.partitioning.pipeline.partition import PipelineConfig, PipelineStages
 from netspec.distributed.partitioning.sufficient_factors import choose_factors
-from netspec.distributed.partitioning.tensor_parallel import Choice, split_net, split_parameters
+from netspec.distributed.partitioning.tensor_parallel import SplitChoice, split_net, split_parameters
 from netspec.distributed.partitioning.training_steps import (
     DataParallelTraining,
     ShardUpdateTraining,
@@ -64,7 +64,7 @@ class ReplicaPlan(DistributedPlan):
 
 @dataclass
 class FixedOrderPlan(DistributedPlan):
-    """Parts of each batch are computed alone, and their gradients added in an order that does not depend on workers."""
+    """Parts of each batch are computed separately; their gradients are added in an order that ignores worker count."""
 
     accumulates: ClassVar[bool] = True
 
@@ -75,13 +75,13 @@ class DataParallelPlan(DistributedPlan):
 
     workers: int = 1
     comm_encoding: Callable[[tuple[int, ...]], CommEncoding] = uncompressed
-    """How gradients are sent, by their shapes."""
+    """Returns the encoding of a gradient, by its shape."""
     stage_encodings: Sequence[Callable[[tuple[int, ...]], CommEncoding]] = ()
-    """As `comm_encoding`, in the stages of a training before the last one."""
+    """Like `comm_encoding`, for each stage of a training before the last one."""
     buckets: BucketGradients = field(default_factory=BucketGradients)
 
     def training(self, training: Training, encoding_stage: int | None) -> Training:
-        """Return what builds steps that reduce gradients over all workers."""
+        """Return the builder of steps that reduce gradients over all workers."""
         encoding = self.comm_encoding if encoding_stage is None else self.stage_encodings[encoding_stage]
         return self._training(training, encoding)
 
@@ -101,13 +101,13 @@ class SufficientFactorsPlan(DataParallelPlan):
 
     choice: UsesFactors = field(kw_only=True)
     most_samples: int = field(kw_only=True)
-    """Samples of the worker that has most of a batch."""
+    """Largest number of samples that a worker has of a batch."""
     check_layers: Callable[[frozenset[str]], None] = field(kw_only=True)
     """Raises `InputError` if layers are chosen whose gradients have no factors; the argument has those that do."""
     factoring: SufficientFactorPlan | None = field(default=None, init=False)
 
     def prepare(self, training: Training, net_of: Callable[[int], NetGraph]) -> None:
-        """Choose the gradients of which factors are sent."""
+        """Choose the gradients whose factors are sent."""
         plain = DataParallelTraining.of(training, comm_encoding=self.comm_encoding)
         self.factoring, self._possible = choose_factors(
             self.choice, self.workers, self.most_samples, lambda samples: plain.weighed_gradients(net_of(samples))
@@ -119,7 +119,7 @@ class SufficientFactorsPlan(DataParallelPlan):
         return DataParallelTraining.of(training, comm_encoding=encoding, factoring=self.factoring)
 
     def add_states(self, compiler: Compiler) -> None:
-        """Check the chosen layers, now that all that is wrong with the net itself has been reported."""
+        """Check the chosen layers, after the problems of the net itself have been reported."""
         self.check_layers(self._possible)
 
 
@@ -157,7 +157,7 @@ class ParameterServerPlan(DistributedPlan):
         self.sharding = shard_parameters(self.config, *hypothetical_update(training, net_of(1)))
 
     def training(self, training: Training, encoding_stage: int | None) -> Training:
-        """Return what builds a server's updates, or a worker's gradients."""
+        """Return the builder of a server's updates, or of a worker's gradients."""
         if self.role is ProcessRole.UPDATE:
             return ShardUpdateTraining.of(training, sharding=self.sharding)
         return training
@@ -170,12 +170,12 @@ class ParameterServerPlan(DistributedPlan):
 
 @dataclass
 class TensorParallelPlan(DataParallelPlan):
-    """Each worker has a slice of some matrices, by which it multiplies the batches of all workers."""
+    """Each worker holds a slice of some matrices, and multiplies the batches of all workers by it."""
 
     rank: int = field(kw_only=True)
     samples: int = field(kw_only=True)
     """Samples of a full batch, on all workers together."""
-    choose: Choice = field(kw_only=True)
+    choose: SplitChoice = field(kw_only=True)
     splits: Mapping[str, ParameterSplit] = field(init=False)
     """How parameters are split, by their names."""
 
@@ -225,12 +225,12 @@ class PipelinePlan(DistributedPlan):
     splits_net: ClassVar[bool] = True
 
     def prepare(self, training: Training, net_of: Callable[[int], NetGraph]) -> None:
-        """Remember what the stages are made from."""
+        """Keep the training and the net from which stages are built."""
         self._training, self._net_of = training, net_of
 
     def training(self, training: Training, encoding_stage: int | None) -> Training:
-        """Return what builds the steps of this worker's stage."""
-        return PipelinedTraining(training.spec, training.solver, training.dtype, training.scaling, staged=self.config)
+        """Return the builder of steps of this worker's stage."""
+        return PipelinedTraining(training.spec, training.solver, training.dtype, training.scaling, config=self.config)
 
     def passes(self) -> Sequence[Pass]:
         """Return the pass that sums the losses of all stages in one message."""

@@ -1,4 +1,4 @@
-"""`WorkerSession`: one worker of a training: its rank and share, collective decisions, and where all workers start."""
+"""`WorkerSession`: rank and share of one worker of a training, collective decisions, and synchronized states."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from netspec.distributed import Communicator
 from netspec.distributed.communication_plan import Batches, EpochBatches, step_messages
 from netspec.distributed.communicators.encodings import by_host
 from netspec.distributed.communicators.hierarchical import make_host_groups
-from netspec.distributed.cost_model.comm_volume import hosts_of
+from netspec.distributed.cost_model.comm_volume import uniform_cluster
 from netspec.distributed.fixed_order_step import FixedOrderStepper, fixed_order_messages
 from netspec.distributed.launcher.control_socket import start_arguments
 from netspec.distributed.monitoring import activity
@@ -97,39 +97,39 @@ class WorkerSession:
         self.strategy = strategy or all_reduce.AllReduce()
         servers = self.strategy.servers_among(world_group.size)
         self.size = world_group.size - servers
-        """How many workers there are, servers apart."""
+        """Number of workers, without servers."""
         self.is_server = world_group.rank >= self.size
-        """Whether this one is a server, and no worker."""
+        """Whether this rank is a server, not a worker."""
         self.workers = world_group.subgroup_below(self.size) if servers else world_group
-        """The workers; of a server, the servers."""
+        """Group of the workers; on a server, of the servers."""
         self.servers: ServerConnection | None = None
-        """What this worker does with the servers, once all have begun."""
+        """Connection to the servers, once the ranks are aligned."""
         self.rank = self.workers.rank
         self.joint_steps = self.size > 1 and self.strategy.sums_gradients
         """Whether all workers compute every step together."""
-        self.own_roles: Sequence[str] = self.strategy.own
-        one = self.strategy
-        self.shards = one.shards if isinstance(one, all_reduce.AllReduce) and one.deterministic else None
-        """Parts of a batch that are computed and added in a fixed order, if that is asked for."""
+        self.own_roles: Sequence[str] = self.strategy.per_worker_roles
+        reducing = self.strategy if isinstance(self.strategy, all_reduce.AllReduce) else None
+        self.shards = reducing.shards if reducing is not None and reducing.deterministic else None
+        """Number of parts of a batch that are added in a fixed order; None unless training is deterministic."""
         self.hosts = world_group.hosts()
-        """How many ranks each host has."""
-        self.by_host = self.joint_steps and isinstance(one, all_reduce.AllReduce) and one.goes_by_host(self.hosts)
-        """Whether gradients are summed up host by host."""
+        """Number of ranks of each host."""
+        self.by_host = self.joint_steps and reducing is not None and reducing.is_hierarchical(self.hosts)
+        """Whether gradients are summed within each host first."""
         if self.by_host and world_group.host_groups is None:
             world_group.host_groups = make_host_groups(world_group)
         self.share = Share(world_group.rank, self.size, self.shards)
-        """Of what is divided among the workers: evaluations, and batches of the training where they split these."""
+        """This worker's share of what is divided among workers, such as evaluations."""
         self.training_share = self.share if self.strategy.splits_batches else Share()
         self._expected = self._sent = 0.0
-        """Bytes that this worker is to send in a step, and has sent in all steps."""
+        """Bytes that this worker is expected to send in a step, and has sent in all steps."""
         self._steps = 0
         self._before: float | None = None
-        """What it had sent before the step that is under way."""
+        """Bytes that it had sent before the current step."""
         self._sharded: ShardedStates | None = None
 
     @property
     def description(self) -> str:
-        """The strategy, for messages."""
+        """Name of the strategy, for messages."""
         return str(self.strategy.strategy) if self.size > 1 else "one worker"
 
     def gather(self, value: Any) -> list[Any]:
@@ -164,7 +164,7 @@ class WorkerSession:
                 )
             )  # fmt: skip
         if isinstance(strategy, Pipeline):
-            return PipelinePlan(staged(spec, strategy, self.rank, self.size))
+            return PipelinePlan(pipeline_config(spec, strategy, self.rank, self.size))
         if self.shards is not None:
             return FixedOrderPlan()
         if self.size < self.world_group.size:
@@ -174,17 +174,17 @@ class WorkerSession:
             return ParameterServerPlan(config, role)
         if several and self.joint_steps and isinstance(strategy, SynchronousStrategy):
             return self._data_parallel_plan(spec, strategy)
-        return ReplicaPlan(several and strategy.has_center, strategy.shared if several else ())
+        return ReplicaPlan(several and strategy.has_center, strategy.shared_roles if several else ())
 
     def _data_parallel_plan(self, spec: TrainSpec, strategy: SynchronousStrategy) -> DataParallelPlan:
         """Return the plan of workers that all follow the mean of their gradients."""
         samples, size = spec.data.train.batch_size, self.size
-        encoding = partial(_by_host, strategy.sending) if self.by_host else strategy.sending
-        stages = [partial(strategy.sending, stage=stage) for stage in range(len(strategy.stages) - 1)]
+        encoding = partial(_by_host, strategy.comm_encoding) if self.by_host else strategy.comm_encoding
+        stages = [partial(strategy.comm_encoding, stage=stage) for stage in range(len(strategy.stages) - 1)]
         common = size, encoding, stages, BucketGradients(strategy.first_bucket, strategy.bucket)
         if isinstance(strategy, SufficientFactors):
             most = -(-samples // size)
-            choice = partial(strategy.chooses, samples=most * spec.train.accumulate, workers=size)
+            choice = partial(strategy.sends_factors, samples=most * spec.train.accumulate, workers=size)
             return SufficientFactorsPlan(*common, choice=choice, most_samples=most, check_layers=strategy.check_layers)
         if isinstance(strategy, TensorParallel):
             choose = partial(strategy.cuts, samples=samples, workers=size)
@@ -210,33 +210,33 @@ class WorkerSession:
         return StateLayout(known.replicated, {state.name: state for state in known.checkpointed})
 
     def sharded_states(self, compiler: Compiler) -> ShardedStates:
-        """Which states are sharded. Collective in the first call."""
+        """Return which states are sharded. The first call is collective."""
         if self._sharded is None:
             self._sharded = ShardedStates(self.world_group, compiler)
         return self._sharded
 
     def use_own_cores(self) -> None:
-        """Where nobody said how many threads to compute with: as many as each worker of the host gets cores.
+        """Set the number of threads to this worker's share of the host's cores, unless OMP_NUM_THREADS is set.
 
-        One, where results are not to depend on the number of workers: kernels split sums by it.
+        A deterministic training uses one thread: kernels split sums by the number of threads.
         """
         if not os.environ.get("OMP_NUM_THREADS") and (self.shards is not None or self.world_group.host_size > 1):
             count = 1 if self.shards is not None else max(1, threads() // self.world_group.host_size)
             os.environ["OMP_NUM_THREADS"] = str(count)
-            set_threads(count)  # for a library that has read it already
+            set_threads(count)  # for a library that has read the variable already
 
     def align(self, compiler: Compiler, loader: Loader, start: StartingPoint) -> Progress:
-        """Scatter the root's states, and return the progress and the position in the data from which all start.
+        """Scatter the root's states, set the position in the data, and return the progress from which all start.
 
-        The states of which each worker has its own go back to them; if the number of workers has changed, each worker
-        gets its part of residuals, and the mean of all else.
+        Each worker gets its own states back. If the number of workers has changed, each worker gets its part of the
+        residuals, and the mean of all other such states.
         """
-        own, progress = start.worker_states, start.progress
-        before = 1 + int(self.workers.broadcast_object(len(own)))
+        own_states, progress = start.worker_states, start.progress
+        before = 1 + int(self.workers.broadcast_object(len(own_states)))
         if before != self.size and self.is_root:
-            for name in own[0] if own else compiler.names("residual"):
+            for name in own_states[0] if own_states else compiler.names("residual"):
                 if name in compiler.info:
-                    _merge(compiler, name, [one[name] for one in own], self.size)
+                    _merge(compiler, name, [states[name] for states in own_states], self.size)
         if self.alone:
             return progress
         loader.go_on_from(*self.workers.broadcast_object(loader.place))
@@ -246,46 +246,48 @@ class WorkerSession:
             self.workers.broadcast(np.ascontiguousarray(host).reshape(-1).view(np.uint8))
             compiler.states.assign(name, host if self.is_root or role != "gradient" else np.zeros_like(host))
         compiler.follow(known.sharded)
-        gathered = {one.gathers: name for name, one in compiler.info.items() if one.gathers in known}
+        gathered = {info.gathers: name for name, info in compiler.info.items() if info.gathers in known}
         first = {name: compiler.states[name] for name in known.copies}
-        begun = {whole: compiler.states[name] for whole, name in gathered.items() if whole}
-        known.scatter({**first, **(start.sharded or begun)})
+        initial = {source: compiler.states[name] for source, name in gathered.items() if source}
+        known.scatter({**first, **(start.sharded or initial)})
         if before == self.size > 1:
-            for name in self.workers.broadcast_object(list(own[0]) if own else None):
-                stacked = np.stack([compiler.states[name], *(one[name] for one in own)]) if own else None
+            for name in self.workers.broadcast_object(list(own_states[0]) if own_states else None):
+                stacked = (
+                    np.stack([compiler.states[name], *(states[name] for states in own_states)]) if own_states else None
+                )
                 compiler.states.assign(name, self.workers.scatter(stacked, compiler.states[name]))
-        found = type(progress).from_json(self.workers.broadcast_object(asdict(progress)))
+        common = type(progress).from_json(self.workers.broadcast_object(asdict(progress)))
         if not self.is_root:
-            found.part.weight = 0.0  # what is summed up of a step so far is the first worker's
+            common.part.weight = 0.0  # the root has the sums of an incomplete step
         if self.size < self.world_group.size:
-            self.world_group.broadcast_object(found.step)
-            self.servers = connection(self.world_group, self.workers, self.strategy, compiler, found.step)
+            self.world_group.broadcast_object(common.step)
+            self.servers = connection(self.world_group, self.workers, self.strategy, compiler, common.step)
             self.servers.fetch_synchronized()
-        return found
+        return common
 
     def serve(self, compiler: Compiler) -> None:
-        """What a server does, from where the workers `align` themselves until they have all left."""
+        """Run a server, from the workers' `align` until all workers have left."""
         known = self.sharded_states(compiler)
         known.scatter({})
         step = self.world_group.broadcast_object(None)
         server(self.world_group, self.workers, self.strategy, compiler, known, step).serve()
 
-    def leave(self, told: Any = None) -> Any:
-        """Have the servers end; what the first worker tells all, servers too."""
+    def leave(self, value: Any = None) -> Any:
+        """Leave the servers, and return worker 0's data on all ranks, including servers."""
         if self.servers is not None:
             self.servers.leave()
-        found = self.world_group.broadcast_object(told)
+        value = self.world_group.broadcast_object(value)
         self.world_group.release_shared_memory()
-        return found
+        return value
 
     def vote_on_stop(self, signals: Signals, step: int) -> StopVote | ServerStopVote:
-        """Find out, while this step is computed, whether any worker was asked to stop or to write a checkpoint."""
+        """Start the vote on stopping and on writing a checkpoint, which runs while this step is computed."""
         if self._before is None:
             self._before = self._sent_so_far
         if self.servers is not None:
             self.servers.signals = signals
             return ServerStopVote(self.servers, step)
-        return StopVote(self.workers, signals, meets=self.size == 1 or self.strategy.meets(step))
+        return StopVote(self.workers, signals, meets=self.size == 1 or self.strategy.synchronizes_at(step))
 
     @property
     def _sent_so_far(self) -> float:
@@ -293,7 +295,7 @@ class WorkerSession:
         return self.world_group.sent + (self.workers.sent if self.servers is not None else 0.0)
 
     def after_step(self, step: int, compiler: Compiler) -> None:
-        """What the strategy has the workers do after each step."""
+        """Run the strategy's communication after a step."""
         if self.size > 1:
             self.strategy.after_step(step, self.workers, _States(compiler))
         if self._before is not None:
@@ -307,30 +309,34 @@ class WorkerSession:
 
     def expect(self, compiler: Compiler, epoch: EpochBatches, steps: range) -> None:
         """Compute the bytes that a step on these batches sends: the mean over `steps`."""
-        cluster = hosts_of(self.world_group.size, self.world_group.host_size)
+        cluster = uniform_cluster(self.world_group.size, self.world_group.host_size)
         role, workers = next(iter(self.strategy.roles(cluster.ranks).items()))  # the first worker's
         total, starts = 0.0, self.strategy.stages
         for begin, end in pairwise([*starts, max(steps.stop, starts[-1])]):
-            these = range(max(begin, steps.start), min(end, steps.stop))
-            lasts = these.stop // epoch.steps - these.start // epoch.steps
-            if not these:
+            stage_steps = range(max(begin, steps.start), min(end, steps.stop))
+            lasts = stage_steps.stop // epoch.steps - stage_steps.start // epoch.steps
+            if not stage_steps:
                 continue
-            if len(these) > lasts:
-                for one in self._messages(compiler, cluster, epoch.usual, begin):
-                    total += (one.among(these) - one.among(these, epoch.steps)) * one.sent(role) / workers
+            if len(stage_steps) > lasts:
+                for message in self._messages(compiler, cluster, epoch.usual, begin):
+                    total += (
+                        (message.among(stage_steps) - message.among(stage_steps, epoch.steps))
+                        * message.sent(role)
+                        / workers
+                    )
             if lasts:
-                for one in self._messages(compiler, cluster, epoch.last, begin):
-                    total += one.among(these, epoch.steps) * one.sent(role) / workers
+                for message in self._messages(compiler, cluster, epoch.last, begin):
+                    total += message.among(stage_steps, epoch.steps) * message.sent(role) / workers
         self._expected = total / max(len(steps), 1)
 
     def _messages(self, compiler: Compiler, cluster: Cluster, batches: Batches, step: int) -> Sequence[Message]:
-        """Those of a step; of parts of a batch, as if all had as many sums to tell as the first worker."""
+        """Return the messages of a step; in a deterministic training as if each worker sent what worker 0 sends."""
         if self.shards is None:
             return step_messages(compiler, self.strategy, cluster, batches, self.strategy.stage(step))
         return fixed_order_messages(compiler, self.shards, cluster, batches, rank=0)
 
     def sent_facts(self) -> dict[str, Any]:
-        """Bytes that the first worker is to send in a step, and has sent, in the mean; nothing of one alone."""
+        """Return the mean bytes per step that worker 0 is expected to send and has sent; {} for a single worker."""
         if self.alone:
             return {}
         measured = {"measured": round(self._sent / self._steps)} if self._steps else {}
@@ -341,21 +347,21 @@ class WorkerSession:
         return {"late_gradients": self.servers.late} if self.servers is not None and self.servers.may_be_late else {}
 
     def scheduled(self, rates: Mapping[str, float]) -> Mapping[str, float]:
-        """The scheduled values of this worker's update; learning rates are divided if the updates of all add up."""
-        if not self.strategy.adds_up:
+        """Return the scheduled values of this worker's update; learning rates are divided if all updates add up."""
+        if not self.strategy.divides_learning_rate:
             return rates
-        return {name: one / self.size if is_rate(name) else one for name, one in rates.items()}
+        return {name: rate / self.size if is_rate(name) else rate for name, rate in rates.items()}
 
     @contextmanager
     def synchronized_view(self, compiler: Compiler) -> Iterator[None]:
-        """What an evaluation or a checkpoint is made in: all come here, and find one state on all of them."""
+        """Enclose an evaluation or a checkpoint, a collective call: inside, all workers have the same states."""
         if self.alone:
             yield
             return
         if self.servers is not None:
             self.servers.fetch_synchronized()
-        self.strategy.before_looking(self.workers, _States(compiler))
-        if self.strategy.shared:
+        self.strategy.before_view(self.workers, _States(compiler))
+        if self.strategy.shared_roles:
             compiler.states.version += 1  # others have written to them
         if self.sharded_states(compiler).gathered:
             if self.servers is not None:
@@ -366,10 +372,10 @@ class WorkerSession:
             self.workers.broadcast(array, owner)
             compiler.states.assign(name, array)
         yield
-        self.strategy.after_looking(self.workers)
+        self.strategy.after_view(self.workers)
 
     def gather_states(self, compiler: Compiler) -> GatheredStates:
-        """Gather on the root the full sharded states, and what each further worker has of its own."""
+        """Gather on the root the full sharded states, and the other workers' own states."""
         by_worker = self._own_states(compiler)
         if self.servers is not None:
             self.servers.assemble()
@@ -378,26 +384,26 @@ class WorkerSession:
     def _own_states(self, compiler: Compiler) -> list[dict[str, Any]]:
         if self.size == 1:
             return []
-        found = {name: self.workers.gather(compiler.states[name]) for name in compiler.names(*self.own_roles)}
-        if not found or not self.is_root:
+        stacked_states = {name: self.workers.gather(compiler.states[name]) for name in compiler.names(*self.own_roles)}
+        if not stacked_states or not self.is_root:
             return []
-        return [{name: stacked[rank] for name, stacked in found.items()} for rank in range(1, self.size)]
+        return [{name: stacked[rank] for name, stacked in stacked_states.items()} for rank in range(1, self.size)]
 
     def can_save_after_failure(self, step: int, saved: int, *, unchanged: bool) -> bool:
-        """After the failure of a worker: whether what all have makes a checkpoint, and one that is not written yet.
+        """Return whether the workers can save a new checkpoint after a worker has failed. Collective.
 
-        `step` is the last that this worker has done, `saved` that of its last checkpoint. `unchanged`: no step that was
-        broken off has changed states. All that can still come here. Raises `PeerFailure` where not all do.
+        `step` is the last step that this worker has finished, `saved` the step of its last checkpoint; `unchanged` says
+        that no unfinished step has changed states. Raises `PeerFailure` if a worker does not take part.
         """
-        if self.servers is not None:  # which serve on, and have the parameters
+        if self.servers is not None:  # they continue to serve, and have the parameters
             self.servers.fail()
         if self.size == 1:
             return unchanged and saved != step
         announce_failure(self.size)
         self.workers.regroup(MEET_WITHIN)
-        told = self.workers.all_gather_objects([step, saved, unchanged])
-        alike = not self.joint_steps or len({one[0] for one in told}) == 1
-        return alike and all(one[2] for one in told) and told[0][0] != told[0][1]
+        steps, saves, all_unchanged = zip(*self.workers.all_gather_objects([step, saved, unchanged]), strict=True)
+        same_step = not self.joint_steps or len(set(steps)) == 1
+        return same_step and all(all_unchanged) and bool(steps[0] != saves[0])
 
     def peer_failure(self) -> RunError:
         """Wait for the worker that has failed to end the job; return the error if it does not."""
@@ -410,31 +416,33 @@ class WorkerSession:
         return self.size > 1 and not self.joint_steps and self.servers is None
 
     def gather_batches(self, results: Iterator[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], ...]]:
-        """What every worker finds, round by round in the order of ranks, until nobody finds anything more."""
-        if self.size == 1:  # nothing to be packed for anybody
-            yield from ((one,) for one in results)
+        """Yield the results of all workers, round by round in the order of ranks, until no worker has any."""
+        if self.size == 1:
+            yield from ((result,) for result in results)
             return
         while True:
             mine = next(results, None)
-            found = self.workers.all_gather_arrays({} if mine is None else {k: np.asarray(v) for k, v in mine.items()})
-            if not any(found):
+            by_rank = self.workers.all_gather_arrays(
+                {} if mine is None else {k: np.asarray(v) for k, v in mine.items()}
+            )
+            if not any(by_rank):
                 return
-            yield tuple(one for one in found if one)
+            yield tuple(results_of_rank for results_of_rank in by_rank if results_of_rank)
 
     def agree_on_origin(self, mine: NonFiniteOrigin) -> NonFiniteOrigin:
         """Return the origin from the first worker that knows it."""
-        if not self.joint_steps:  # nobody else has come here
+        if not self.joint_steps:  # the other workers do not make this call
             return mine
-        place = mine.location
-        told = [mine.what, mine.known, place and [place.file, place.line, place.column, place.text]]
-        found = self.workers.all_gather_objects(told)
-        number = next((index for index, one in enumerate(found) if one[1]), 0)
-        what, known, where = found[number]
-        told_by = f"{what} (worker {number})" if known else what
-        return NonFiniteOrigin(told_by, None if where is None else Location(*where), known)
+        at = mine.location
+        fields = [mine.what, mine.known, at and [at.file, at.line, at.column, at.text]]
+        by_rank = self.workers.all_gather_objects(fields)
+        rank = next((rank for rank, (_, known, _) in enumerate(by_rank) if known), 0)
+        description, known, where = by_rank[rank]
+        description = f"{description} (worker {rank})" if known else description
+        return NonFiniteOrigin(description, None if where is None else Location(*where), known)
 
     def start_facts(self, batch_size: int) -> dict[str, Any]:
-        """What the log says of the workers; nothing of one alone."""
+        """Return facts about the workers for the log; {} for a single worker."""
         if self.alone:
             return {}
         servers = self.world_group.size - self.size
@@ -449,11 +457,11 @@ class WorkerSession:
         }
 
     def done_facts(self) -> dict[str, Any]:
-        """Late gradients, and bytes that a step was expected to send and did send."""
+        """Return late gradients, and the bytes that a step was expected to send and did send."""
         return {**self.step_facts(), **self.sent_facts()}
 
     def remark(self) -> str | None:
-        """What users should know of this strategy on these hosts."""
+        """Return a remark for the user about this strategy on these hosts."""
         return None if self.alone else self.strategy.remark(self.hosts)
 
     def report_activity(self, step: int, doing: str) -> None:
@@ -465,18 +473,18 @@ class WorkerSession:
         activity.report_run_dir(folder)
 
     def resume_options(self) -> list[str]:
-        """`--workers N` if the command line started the workers."""
+        """Return `--workers N` if the command line started the workers."""
         return start_arguments(self.world_group.size)
 
 
 def _by_host(sending: Callable[[tuple[int, ...]], CommEncoding], shape: tuple[int, ...]) -> CommEncoding:
-    """How a gradient is sent that is summed up host by host."""
+    """Return the encoding of a gradient, hierarchical."""
     how = sending(shape)
     return replace(how, encoding=by_host(how.encoding))
 
 
-def staged(spec: TrainSpec, strategy: Pipeline, stage: int, stages: int) -> PipelineConfig:
-    """How a step is spread over the stages of a pipeline, each of which one worker computes."""
+def pipeline_config(spec: TrainSpec, strategy: Pipeline, stage: int, stages: int) -> PipelineConfig:
+    """Return the configuration of a pipeline in which each worker computes one stage."""
     begins: tuple[str, ...] = ()
     if stages > 1 and strategy.cuts == "auto":
         samples = -(-spec.data.train.batch_size // strategy.micro_batches)
@@ -487,55 +495,55 @@ def staged(spec: TrainSpec, strategy: Pipeline, stage: int, stages: int) -> Pipe
 
 
 def _merge(compiler: Compiler, name: str, others: Sequence[Any], workers: int) -> None:
-    """Give a state of the first worker what each of another number of workers is to have of that of all before."""
+    """Merge a state of all previous workers into the value that each of another number of workers starts with."""
     parts = workers if compiler.info[name].role == "residual" else 1 + len(others)
     compiler.states.assign(name, mean_state(compiler.states[name], others, parts))
 
 
 class _States:
-    """A compiler's states as a strategy sees them."""
+    """A compiler's states, with the interface `Replica` of strategies."""
 
     def __init__(self, compiler: Compiler) -> None:
         self.names, self.read, self.write = compiler.names, compiler.states.__getitem__, compiler.states.assign
 
 
 class ServerStopVote:
-    """The answer of servers: whether anybody was asked to stop, or to write a checkpoint."""
+    """The servers' answer on stopping and on writing a checkpoint."""
 
     def __init__(self, servers: ServerConnection, step: int) -> None:
         self._servers, self._step = servers, step
 
     @property
     def stop(self) -> bool:
-        """To stop after this step, or an earlier one."""
+        """Whether to stop after this step, or an earlier one."""
         return self._servers.stops(self._step)
 
     @property
     def snapshot(self) -> bool:
-        """To write a checkpoint after this step."""
+        """Whether to write a checkpoint after this step."""
         return self._servers.snapshots(self._step)
 
 
 class StopVote:
-    """A question that is under way: whether anybody was asked to stop, or to write a checkpoint."""
+    """A pending vote of all workers on stopping and on writing a checkpoint."""
 
     def __init__(self, workers: Communicator, signals: Signals, *, meets: bool) -> None:
-        """Where the workers do not meet at this step nobody is asked, and nothing done."""
+        """Start the vote; if the workers do not synchronize at this step, nobody votes, and both answers are False."""
         self._signals, self._alone, self._votes = signals, workers.size == 1, np.zeros(2, np.float32)
         self._workers = workers if meets and not self._alone else None
         if self._workers is not None:
-            workers.finish(StopVote)  # of a batch in the midst of a step, after which nobody stops
+            workers.finish(StopVote)  # of an earlier batch of the same step
             self._votes = np.array([signals.stop is not None, signals.snapshot], np.float32)
             workers.in_flight[StopVote] = [workers.start_all_reduce(self._votes)]
 
     @property
     def stop(self) -> bool:
-        """To stop; of one worker alone, as it is now."""
+        """Whether to stop; of a single worker, as of now."""
         return self._signals.stop is not None if self._alone else self._voted(0)
 
     @property
     def snapshot(self) -> bool:
-        """To write a checkpoint; of one worker alone, as it is now."""
+        """Whether to write a checkpoint; of a single worker, as of now."""
         return self._signals.snapshot if self._alone else self._voted(1)
 
     def _voted(self, question: int) -> bool:

@@ -1,4 +1,4 @@
-"""`ShardedStates`: states that are sharded over the workers, or that only some workers hold: gather and scatter."""
+"""`ShardedStates`: gather and scatter states that are sharded over the workers, or that only some workers hold."""
 
 from __future__ import annotations
 
@@ -47,106 +47,109 @@ class ShardedStates:
 
     def __init__(self, workers: Communicator, compiler: Compiler) -> None:
         self._workers, self._compiler = workers, compiler
-        told = {
+        own_states = {
             name: [info.role, str(info.value.dtype), list(info.value.shape), info.shard and asdict(info.shard)]
             for name, info in compiler.info.items()
         }
         gathers = [[name, info.gathers] for name, info in compiler.info.items() if info.gathers is not None]
-        found = workers.all_gather_objects(told) if workers.size > 1 else []
-        self.gathered = dict(
-            one for every in (workers.all_gather_objects(gathers) if found else [gathers]) for one in every
-        )
-        """States that are wholes of others, which some workers may not have, and of which."""
-        self.sharded = {one.name: one for one in _divided(found)}
-        """Those that some worker has no whole of, by name; in the order of the workers and their states."""
-        self.replicated = [name for name in (found[0] if found else told) if name not in self.sharded]
-        """Those that every worker has the whole of, in the order of the first worker's."""
+        by_rank = workers.all_gather_objects(own_states) if workers.size > 1 else []
+        gathers_by_rank = workers.all_gather_objects(gathers) if by_rank else [gathers]
+        self.gathered = dict(pair for pairs in gathers_by_rank for pair in pairs)
+        """States that hold the full tensor of a sharded state, by name: the name of the sharded state."""
+        self.sharded = {state.name: state for state in _find_sharded(by_rank)}
+        """States that are not complete on every worker, by name, in the order of workers and their states."""
+        self.replicated = [name for name in (by_rank[0] if by_rank else own_states) if name not in self.sharded]
+        """Names of the states that are complete on every worker, in the order of worker 0."""
 
     def __contains__(self, name: object) -> bool:
         return name in self.sharded
 
     @property
     def checkpointed(self) -> list[ShardedState]:
-        """Those that checkpoints hold."""
-        return [one for one in self.sharded.values() if one.role not in NOT_CHECKPOINTED]
+        """Return the sharded states that checkpoints hold."""
+        return [state for state in self.sharded.values() if state.role not in NOT_CHECKPOINTED]
 
     @property
     def copies(self) -> list[str]:
-        """Those of them that this worker has the whole of."""
+        """Return the names of the checkpointed states of which this worker has the full tensor."""
         info = self._compiler.info
-        return [one.name for one in self.checkpointed if one.name in info and info[one.name].shard is None]
+        names = [state.name for state in self.checkpointed]
+        return [name for name in names if name in info and info[name].shard is None]
 
     def assemble(self) -> dict[str, Any]:
-        """What checkpoints hold of them, whole, on the first worker; nothing on the others."""
-        found = {}
-        for one in self.checkpointed:
-            parts = self._workers.gather_parts(self._mine(one), one.counts(self._workers.size))
+        """Gather the full tensors of checkpointed states on worker 0, by name; return {} on the others."""
+        tensors = {}
+        for state in self.checkpointed:
+            parts = self._workers.gatherv(self._contribution(state), state.counts(self._workers.size))
             if parts is not None:
-                found[one.name] = _joined(one, parts)
-        return found
+                tensors[state.name] = _assembled(state, parts)
+        return tensors
 
-    def scatter(self, wholes: Mapping[str, Any]) -> None:
-        """Give all workers their parts of the wholes that the first one has; the others have none."""
-        names = self._workers.broadcast_object(list(wholes))
-        for one in (self.sharded[name] for name in names):
-            parts = _parts(one, wholes[one.name], self._workers.size) if self._workers.is_first else None
-            counts = one.counts(self._workers.size)
-            if one.piece is None:  # each holder gets the whole
-                counts = [one.kind.size if rank in one.holders else 0 for rank in range(self._workers.size)]
-            part = self._workers.scatter_parts(parts, counts, str(one.kind.dtype))
-            if self._has(one):
-                shape = self._compiler.info[one.name].value.shape
-                self._compiler.states.assign(one.name, part.reshape(shape))
+    def scatter(self, tensors: Mapping[str, Any]) -> None:
+        """Scatter worker 0's full tensors, by name, so that each worker has its piece; others pass {}."""
+        names = self._workers.broadcast_object(list(tensors))
+        for state in (self.sharded[name] for name in names):
+            parts = _worker_parts(state, tensors[state.name], self._workers.size) if self._workers.is_first else None
+            counts = state.counts(self._workers.size)
+            if state.piece is None:  # each holder gets the full tensor
+                counts = [state.kind.size if rank in state.holders else 0 for rank in range(self._workers.size)]
+            part = self._workers.scatterv(parts, counts, str(state.kind.dtype))
+            if self._contributes(state):
+                shape = self._compiler.info[state.name].value.shape
+                self._compiler.states.assign(state.name, part.reshape(shape))
 
     def gather_full(self) -> None:
-        """Fill the states that are wholes of pieces, on all workers."""
+        """Fill the states that hold full tensors of sharded states, on all workers."""
         for name, source in self.gathered.items():
-            one = self.sharded.get(source)
-            if one is None:  # every worker has the whole of it
+            state = self.sharded.get(source)
+            if state is None:  # it is complete on every worker
                 self._compiler.states.assign(name, self._compiler.states[source])
                 continue
-            told = self._workers.all_gather_bytes(self._mine(one).tobytes())
-            parts = [np.frombuffer(part, str(one.kind.dtype)) for part in told]
+            contributions = self._workers.all_gather_bytes(self._contribution(state).tobytes())
+            parts = [np.frombuffer(part, str(state.kind.dtype)) for part in contributions]
             if name in self._compiler.info:
-                self._compiler.states.assign(name, _joined(one, parts))
+                self._compiler.states.assign(name, _assembled(state, parts))
 
-    def _mine(self, one: ShardedState) -> Any:
+    def _contribution(self, state: ShardedState) -> Any:
         """Return this worker's contribution to a state, flat; a state without pieces comes from its first holder."""
-        if not self._has(one) or (one.piece is None and self._workers.rank != one.holders[0]):
-            return np.empty(0, str(one.kind.dtype))
-        return np.ascontiguousarray(self._compiler.states[one.name]).reshape(-1)
+        if not self._contributes(state) or (state.piece is None and self._workers.rank != state.holders[0]):
+            return np.empty(0, str(state.kind.dtype))
+        return np.ascontiguousarray(self._compiler.states[state.name]).reshape(-1)
 
-    def _has(self, one: ShardedState) -> bool:
+    def _contributes(self, state: ShardedState) -> bool:
         """Return whether this worker contributes to a state: a full copy of a state that others cut does not count."""
-        info = self._compiler.info.get(one.name)
-        return info is not None and (info.shard is None) == (one.piece is None)
+        info = self._compiler.info.get(state.name)
+        return info is not None and (info.shard is None) == (state.piece is None)
 
 
-def _divided(told: list[dict[str, Any]]) -> Iterator[ShardedState]:
+def _find_sharded(by_rank: list[dict[str, Any]]) -> Iterator[ShardedState]:
     """Yield the states that are not complete on all workers, from each worker's description of its own states."""
-    for name in dict.fromkeys(name for one in told for name in one):
-        holders = [rank for rank, one in enumerate(told) if name in one]
+    for name in dict.fromkeys(name for states in by_rank for name in states):
+        holders = [rank for rank, states in enumerate(by_rank) if name in states]
         # If one worker holds a piece, the state is assembled from pieces, even if others hold full copies.
-        role, dtype, shape, cut = max((told[rank][name] for rank in holders), key=lambda one: one[3] is not None)
-        if cut is None and len(holders) == len(told):
+        role, dtype, shape, cut = max((by_rank[rank][name] for rank in holders), key=lambda entry: entry[3] is not None)
+        if cut is None and len(holders) == len(by_rank):
             continue
         piece = None if cut is None else ShardSpec(tuple(cut["shape"]), cut["axis"], tuple(cut["bounds"]), 0)
         kind = TensorType(tuple(shape) if piece is None else piece.shape, DType(dtype))
         yield ShardedState(name, role, kind, tuple(holders), piece)
 
 
-def _joined(one: ShardedState, parts: list[Any]) -> Any:
-    if one.piece is None:
-        return parts[one.holders[0]].reshape(one.kind.shape)
-    return one.piece.assemble([part.reshape(one.piece.for_rank(rank).local_shape) for rank, part in enumerate(parts)])
+def _assembled(state: ShardedState, parts: list[Any]) -> Any:
+    if state.piece is None:
+        return parts[state.holders[0]].reshape(state.kind.shape)
+    return state.piece.assemble(
+        [part.reshape(state.piece.for_rank(rank).local_shape) for rank, part in enumerate(parts)]
+    )
 
 
-def _parts(one: ShardedState, whole: Any, workers: int) -> list[Any]:
-    """What each worker is to have, flat."""
-    whole, none = np.ascontiguousarray(whole, str(one.kind.dtype)), np.empty(0, str(one.kind.dtype))
+def _worker_parts(state: ShardedState, tensor: Any, workers: int) -> list[Any]:
+    """Return each worker's flat part of a full tensor; empty for workers that do not hold the state."""
+    dtype, piece = str(state.kind.dtype), state.piece
+    tensor, empty = np.ascontiguousarray(tensor, dtype), np.empty(0, dtype)
     return [
-        none
-        if rank not in one.holders
-        else (whole if one.piece is None else one.piece.for_rank(rank).slice_of(whole)).reshape(-1)
+        empty
+        if rank not in state.holders
+        else (tensor if piece is None else piece.for_rank(rank).slice_of(tensor)).reshape(-1)
         for rank in range(workers)
     ]

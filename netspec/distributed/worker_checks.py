@@ -17,7 +17,7 @@ def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> No
     problems: list[Problem] = []
     strategy = spec.parallel
     if isinstance(strategy, Strategy):
-        problems += strategy.misfits(spec, workers)
+        problems += strategy.rank_problems(spec, workers)
         workers -= 0 if problems else strategy.servers_among(workers)
     splits = not isinstance(strategy, Strategy) or strategy.splits_batches
     if splits and spec.data.train.batch_size < workers:

@@ -1,4 +1,4 @@
-"""The workers that this process is one of: those that a launcher of MPI started together, or itself alone."""
+"""The group of workers of this process: those that an MPI launcher started together, or the process alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from netspec.backends.launcher_env import launched, told_size
 from netspec.distributed.communicators.base import Communicator
-from netspec.distributed.communicators.shared_memory import free_names
+from netspec.distributed.communicators.shared_memory import unlink_mpich_segments
 from netspec.distributed.monitoring.failure_reports import FAILED, INTERRUPTED
 from netspec.errors import InputError
 
@@ -25,14 +25,14 @@ _watchdogs: list[Watchdog] = []
 
 
 def world() -> Communicator:
-    """All workers of the job that was joined; this process alone where none was."""
+    """Return the group of all workers of the joined job, or of this process alone."""
     return _joined[-1] if _joined else _ALONE
 
 
 def join() -> Communicator:
-    """Join the job that this process was started for, if there is one; the world from then on.
+    """Join the job that this process was started for, if there is one, and return the world.
 
-    Raises `InputError` where a launcher of MPI started the process and mpi4py is not there.
+    Raises `InputError` if an MPI launcher started the process and mpi4py is missing.
     """
     if not _joined and launched():
         try:
@@ -40,7 +40,7 @@ def join() -> Communicator:
             from netspec.distributed.monitoring.watchdog import Watchdog
         except ImportError as error:
             raise InputError(
-                "a launcher of MPI started this process, and mpi4py cannot be loaded", got=str(error),
+                "an MPI launcher started this process, but mpi4py can't be imported", got=str(error),
                 hint="`pip install 'netspec[mpi]'`, or on a cluster with an MPI of its own `pip install mpi4py`",
             ) from None  # fmt: skip
         group, expected = MpiCommunicator(), told_size()
@@ -51,7 +51,7 @@ def join() -> Communicator:
                 hint="the launcher is of another MPI than the library that mpi4py finds; `netspec devices` shows both",
             )  # fmt: skip
         if group.host_rank == 0:
-            free_names()
+            unlink_mpich_segments()
         _joined.append(group)
         if group.size > 1:
             everyone = group.all_gather_objects({"host": group.host, "pid": os.getpid()})
@@ -62,31 +62,31 @@ def join() -> Communicator:
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """End the job where a program ends by an error that it does not catch: the others would wait for it."""
+    """End the job after an uncaught exception: the other workers would wait for this one."""
     status = INTERRUPTED if issubclass(kind, KeyboardInterrupt) else FAILED
     _watchdogs[-1].fail(status, error="".join(traceback.format_exception(error)).rstrip(), output="")
 
 
 def watchdog() -> Watchdog | None:
-    """That of this worker; None where it is alone."""
+    """Return the watchdog of this worker; None for a single worker."""
     return _watchdogs[-1] if _watchdogs else None
 
 
 def set_timeouts(silence: float, stall: float) -> None:
     """Set how many seconds a worker may stay silent, and the others may wait for it, before the job ends."""
-    for one in _watchdogs:
-        one.set_timeouts(silence, stall)
+    for watchdog in _watchdogs:
+        watchdog.set_timeouts(silence, stall)
 
 
 def announce_failure(workers: int) -> None:
     """Inform the first `workers` workers that one has failed."""
-    for one in _watchdogs:
-        one.announce_failure(workers)
+    for watchdog in _watchdogs:
+        watchdog.announce_failure(workers)
 
 
 @contextmanager
 def acting_as(group: Communicator) -> Iterator[Communicator]:
-    """Make `group` the world inside the block: for tests, and for what is to be done by this process alone."""
+    """Make `group` the world inside the block, for tests and for work that only some workers do."""
     _joined.append(group)
     try:
         yield group

@@ -101,5 +101,8 @@ def devices() -> DeviceReport:
     mpiexec = None if mpi["mpiexec"] is None else Mpiexec(**mpi["mpiexec"])
     job = world().describe() if world().size > 1 else None
     return DeviceReport(
-        tuple(found), remark, MpiInfo(mpi["mpi4py"], mpi["library"], mpiexec, mpi["missing"], job), nccl.installed()
+        tuple(found),
+        remark,
+        MpiInfo(mpi["mpi4py"], mpi["library"], mpiexec, mpi["missing"], job),
+        nccl.installed_version(),
     )

@@ -14,7 +14,7 @@ from typing import Any
 from netspec.backends.cuda.gpus import GPUS, Gpu
 from netspec.distributed.communication_plan import strategy_messages
 from netspec.distributed.cost_model.collectives import seconds
-from netspec.distributed.cost_model.comm_volume import of_node
+from netspec.distributed.cost_model.comm_volume import node_message
 from netspec.distributed.cost_model.networks import NETWORKS, Cluster, Network
 from netspec.distributed.fixed_order_step import fixed_order_messages
 from netspec.distributed.strategies.pipeline import Pipeline
@@ -128,7 +128,7 @@ class _Clock:
 
     def _sends(self, node: Node, under_way: dict[Node, float]) -> None:
         """By NCCL: an operation that sends, or joins what was sent."""
-        message = of_node(node, self.cluster)
+        message = node_message(node, self.cluster)
         if message is None:
             self._wait_until(max((under_way.get(value.node, 0.0) for value in node.inputs), default=0.0))
             return
@@ -140,7 +140,7 @@ class _Clock:
             self.wait(taken)
 
     def _through_host(self, node: Node) -> None:
-        message = of_node(node, self.hosts) if isinstance(node.op, CommunicationOp) else None
+        message = node_message(node, self.hosts) if isinstance(node.op, CommunicationOp) else None
         if message is not None:
             self.wait(self.copied(message.nbytes) + seconds(message.exchanges, self.hosts))
         elif isinstance(node.op, Send):
@@ -171,7 +171,7 @@ def _clock(one: Compiled, gpu: Gpu, workers: int, per_host: int) -> _Clock:
         read = [(one.samples, one.samples * session.size)] * batches
         told = fixed_order_messages(compiler, session.shards, clock.hosts, read)
     for message in told:
-        if message.starts != 0.0:  # the wish to stop is under way during the step
+        if message.starts != 0.0:  # the stop vote is sent while the step is computed
             taken = clock.copied(message.nbytes) + seconds(message.exchanges, clock.hosts)
             clock.wait(message.times / message.every * taken)
     return clock

@@ -11,7 +11,7 @@ from typing import Any
 from netspec.backends.program import Program
 from netspec.compile import Compiler
 from netspec.distributed import world
-from netspec.distributed.cost_model.comm_volume import hosts_of, lying, of_programs
+from netspec.distributed.cost_model.comm_volume import message_bytes, program_messages, uniform_cluster
 from netspec.distributed.session import WorkerSession
 from netspec.errors import InputError
 from netspec.graph.ops.all_reduce import CommunicationOp
@@ -123,7 +123,7 @@ def measure_overlap(
     """
     group = session.workers
     alone = [(program.only(communicates), times) for program, _, times in parts]
-    meeting = next((step for step in range(1, MEETINGS) if session.strategy.meets(step)), None)
+    meeting = next((step for step in range(1, MEETINGS) if session.strategy.synchronizes_at(step)), None)
 
     def messages() -> None:
         for run, times in alone:
@@ -150,11 +150,13 @@ def measure_overlap(
         taken["alone"].append(together(messages))
         if meeting is not None and not session.joint_steps:
             taken["between"].append(together(lambda: session.after_step(meeting, compiler)) / meeting)
-    cluster = hosts_of(group.size, group.host_size)
+    cluster = uniform_cluster(group.size, group.host_size)
     found = [
         wait
         for (program, _, times), runs in zip(parts, by_node, strict=True)
-        for wait in _waits(program, runs, times, [one.name for one in of_programs([(program.plan.order, 1)], cluster)])
+        for wait in _waits(
+            program, runs, times, [one.name for one in program_messages([(program.plan.order, 1)], cluster)]
+        )
     ]
     between = median(taken["between"]) if taken["between"] else 0.0
     waited = sum(one.exposed_seconds for one in found) + between
@@ -195,7 +197,7 @@ def _waits(program: Program, runs: Runs, times: int, names: Sequence[str]) -> li
     for node, name in zip(senders, names, strict=True):
         ends = [one for one in taken if communicates(one) and any(value.node is node for value in one.inputs)]
         mine = taken[node] + sum(taken[one] for one in ends if one not in senders)
-        holds, nbytes = _op(node).contents, lying(_op(node), _carried(node))
+        holds, nbytes = _op(node).contents, message_bytes(_op(node), _carried(node))
         found.append(Wait(name, holds, nbytes, began[node], times * mine))
     return found
 

@@ -28,7 +28,7 @@ from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of
 
 if TYPE_CHECKING:
     from netspec.tools.gpu_worker_plan import GpuWorkers
-    from netspec.tools.worker_plan import OneWorker, Sending, StageCost
+    from netspec.tools.worker_plan import OneWorker, StageCost, WorkerTraffic
 
 PLANNING = ("null", *GPUS)
 """What can be planned for: the processor, or a GPU."""
@@ -164,7 +164,7 @@ class Costs:
 class WorkerPlan:
     """A training step of several workers, planned before there are any."""
 
-    sent: Sending
+    sent: WorkerTraffic
     """Messages of a step."""
     worker: OneWorker
     """Memory of the worker that needs most."""
@@ -237,13 +237,13 @@ def _plan_workers(
 ) -> WorkerPlan:
     # A plan of one worker loads nothing of several.
     from netspec.tools.gpu_worker_plan import OF_A_HOST, gpu_workers
-    from netspec.tools.worker_plan import one_worker, sending, stage_costs
+    from netspec.tools.worker_plan import one_worker, stage_costs, worker_traffic
 
     gpus = None
     if device in GPUS:
         per_host = per_host or min(workers, OF_A_HOST)
         gpus = gpu_workers(spec, device, workers, per_host, batch_size)
-    sent = sending(spec, workers, per_host, batch_size, device)
+    sent = worker_traffic(spec, workers, per_host, batch_size, device)
     worker = one_worker(spec, workers, batch_size, device)
     return WorkerPlan(sent, worker, tuple(stage_costs(spec, workers, batch_size, device)), gpus)
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from netspec.backends.device_registry import open_device
 from netspec.compile import Compiler, NetGraph, ProgramKind
-from netspec.distributed.cost_model.collectives import algorithm_called
+from netspec.distributed.cost_model.collectives import parse_algorithm
 from netspec.distributed.cost_model.networks import Cluster, Network, parse_network
-from netspec.distributed.cost_model.plans import Job
-from netspec.distributed.cost_model.strategies import STRATEGIES, Prediction, predict
-from netspec.distributed.cost_model.workload import Compute, Dense, Layer, Work
+from netspec.distributed.cost_model.plans import TrainingJob
+from netspec.distributed.cost_model.strategies import STRATEGIES, StepPrediction, predict
+from netspec.distributed.cost_model.workload import ComputeModel, DenseShape, Layer, StepCost
 from netspec.distributed.partitioning.tensor_parallel import splittable_layers
 from netspec.distributed.strategies.all_reduce import AllReduce
 from netspec.distributed.strategies.base import SynchronousStrategy
@@ -54,7 +54,7 @@ DEFAULT_WORKERS = (1, 2, 4, 8, 16, 32, 64)
 class StepTimes:
     """Times of a training step on one worker, for some batch sizes."""
 
-    compute: Compute
+    compute: ComputeModel
     adding: float
     """Seconds per byte of adding up arrays."""
     origin: str
@@ -69,13 +69,13 @@ class ScalingReport:
     """Name of the net."""
     origin: str
     """Where the times of one worker come from."""
-    job: Job
+    job: TrainingJob
     """What one worker computes, the batch, and the settings of the strategies."""
     cluster: Cluster
     """Hosts and networks; its number of ranks is that of one worker."""
     workers: Sequence[int]
     """Numbers of workers, ascending."""
-    predictions: Mapping[str, Sequence[Prediction | str]]
+    predictions: Mapping[str, Sequence[StepPrediction | str]]
     """By strategy: a prediction for each of `workers`, or the reason why there is none."""
 
     def as_json(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class ScalingReport:
             ],
         }
 
-    def _prediction(self, strategy: str, workers: int, found: Prediction | str) -> dict[str, Any]:
+    def _prediction(self, strategy: str, workers: int, found: StepPrediction | str) -> dict[str, Any]:
         made: dict[str, Any] = {"strategy": strategy, "workers": workers, "hosts": self.cluster.of(workers).hosts}
         if isinstance(found, str):
             return {**made, "impossible": found}
@@ -124,7 +124,7 @@ class ScalingReport:
 
     def charts(self) -> list[Chart]:
         """Speedup and efficiency over the number of workers."""
-        figures: list[tuple[str, Callable[[Prediction], float]]] = [
+        figures: list[tuple[str, Callable[[StepPrediction], float]]] = [
             ("speedup", lambda one: one.speedup),
             ("efficiency", lambda one: one.efficiency),
         ]
@@ -138,7 +138,7 @@ class ScalingReport:
             for title, figure in figures
         ]  # fmt: skip
 
-    def _curve(self, name: str, figure: Callable[[Prediction], float]) -> Curve:
+    def _curve(self, name: str, figure: Callable[[StepPrediction], float]) -> Curve:
         found = [
             (number, figure(one))
             for number, one in zip(self.workers, self.predictions[name], strict=True)
@@ -212,7 +212,7 @@ def scale(
             expected = f"from {'0' if not least else 'above 0'} to 1 (100 %)"
             raise InputError(f"{option} is out of range", expected=expected, got=str(share))
     cluster = Cluster(1, parse_network(network), parse_network(within, "--within"), workers_per_host)
-    chosen, reduction = _strategies(strategies), algorithm_called(algorithm)
+    chosen, reduction = _strategies(strategies), parse_algorithm(algorithm)
     counts = _worker_counts(DEFAULT_WORKERS if workers is None else workers)
     spec = load_spec(source, overrides)
     samples = _samples(spec, batch_size, per_worker=per_worker)
@@ -224,7 +224,7 @@ def scale(
         base = from_step_time(spec, step_time, samples)
     else:
         base = measure(spec, sizes_to_measure(samples, counts, per_worker=per_worker), device)
-    job = Job(
+    job = TrainingJob(
         base.compute.faster(compute_scale), samples, per_worker, reduction, adding=base.adding / compute_scale,
         jitter=jitter, density=density, servers=servers, micro_batches=micro_batches,
     )  # fmt: skip
@@ -313,7 +313,7 @@ def measure(spec: NetSpec | TrainSpec, sizes: Sequence[int], device: str = "auto
     ]  # fmt: skip
     name = open_device(device).name
     how = ", ".join(f"{work.seconds * 1000:,.1f} ms for {work.batch:,.0f}" for work in works)
-    return StepTimes(Compute(tuple(works)), _adding(), f"measured on {name}: {how}")
+    return StepTimes(ComputeModel(tuple(works)), _adding(), f"measured on {name}: {how}")
 
 
 def from_step_time(spec: NetSpec | TrainSpec, seconds: float, batch: int) -> StepTimes:
@@ -328,11 +328,11 @@ def from_step_time(spec: NetSpec | TrainSpec, seconds: float, batch: int) -> Ste
         for layer, cost in facts
     )
     accumulate = spec.train.accumulate if isinstance(spec, TrainSpec) else 1
-    work = Work(batch, layers, accumulate=accumulate)
-    return StepTimes(Compute((work,)), 0.0, f"given: {seconds * 1000:,.1f} ms for {batch:,}")
+    work = StepCost(batch, layers, accumulate=accumulate)
+    return StepTimes(ComputeModel((work,)), 0.0, f"given: {seconds * 1000:,.1f} ms for {batch:,}")
 
 
-def as_trained(job: Job, spec: NetSpec | TrainSpec, every: int | None = None) -> Job:
+def as_trained(job: TrainingJob, spec: NetSpec | TrainSpec, every: int | None = None) -> TrainingJob:
     """The job with what the training file says of how gradients and averages travel; `every` goes before that."""
     found = spec.parallel if isinstance(spec, TrainSpec) else None
     reduced = found if isinstance(found, SynchronousStrategy) else AllReduce()
@@ -389,12 +389,12 @@ def _compiler(spec: NetSpec | TrainSpec) -> Compiler:
     )
 
 
-def _dense(net: NetSpec, built: NetGraph) -> dict[str, Dense]:
+def _dense(net: NetSpec, built: NetGraph) -> dict[str, DenseShape]:
     """The layers whose weights are a matrix that samples are multiplied by, by their names."""
-    found, before = dict[str, Dense](), None
+    found, before = dict[str, DenseShape](), None
     for one in splittable_layers(net, built):
         follows = before is not None and one.preceding_kernel == before
-        found[one.layer], before = Dense(one.inputs, one.units, one.positions, follows), one.kernel
+        found[one.layer], before = DenseShape(one.inputs, one.units, one.positions, follows), one.kernel
     return found
 
 
@@ -413,7 +413,7 @@ def _carried(net: NetSpec, costs: Sequence[LayerCost]) -> dict[str, int]:
     }
 
 
-def _timed(found: Timing, facts: Sequence[tuple[Layer, LayerCost]]) -> Work:
+def _timed(found: Timing, facts: Sequence[tuple[Layer, LayerCost]]) -> StepCost:
     """The layers with their times; those of nodes are medians of their own, which may add up to more than a step."""
     by_name = {one.name: one for one in found.layers}
     share = min(1.0, found.step_seconds / found.nodes_seconds)
@@ -424,7 +424,7 @@ def _timed(found: Timing, facts: Sequence[tuple[Layer, LayerCost]]) -> Work:
         forward, backward, update = (share * phases.get(name, 0.0) for name in ("forward", "backward", "update"))
         layers.append(replace(layer, forward=forward, backward=backward, update=update))
     timed = sum(one.forward + one.backward + one.update for one in layers)
-    return Work(found.batch_size, tuple(layers), max(0.0, found.step_seconds - timed), found.batches)
+    return StepCost(found.batch_size, tuple(layers), max(0.0, found.step_seconds - timed), found.batches)
 
 
 def _adding() -> float:

@@ -10,7 +10,7 @@ from typing import Any
 from netspec.compile import Compiler, ProgramKind
 from netspec.distributed import Communicator
 from netspec.distributed.communication_plan import step_messages
-from netspec.distributed.cost_model.comm_volume import Message, hosts_of
+from netspec.distributed.cost_model.comm_volume import Message, uniform_cluster
 from netspec.distributed.cost_model.networks import Cluster
 from netspec.distributed.fixed_order_step import fixed_order_messages
 from netspec.distributed.plans import DataParallelPlan, PipelinePlan
@@ -44,7 +44,7 @@ class Imagined(Communicator):
 
 
 @dataclass(frozen=True)
-class Sending:
+class WorkerTraffic:
     """What a strategy sends in a step."""
 
     strategy: str
@@ -96,9 +96,9 @@ class Sending:
         }  # fmt: skip
 
 
-def sending(
+def worker_traffic(
     spec: NetSpec | TrainSpec, workers: int, per_host: int | None, batch_size: int, device: str = "null"
-) -> Sending:
+) -> WorkerTraffic:
     """Return what the training's strategy (default: all-reduce) sends in a step compiled for a device.
 
     `per_host` is the number of workers per host; None takes the number that the strategy needs, one if possible.
@@ -107,10 +107,10 @@ def sending(
     check_spread(spec, workers, batch_size, one_host=per_host is None or per_host >= workers)
     if per_host is None:
         per_host = workers if session_of(spec, Communicator()).strategy.one_host else 1
-    session, cluster = session_of(spec, Imagined(workers, per_host)), hosts_of(workers, per_host)
+    session, cluster = session_of(spec, Imagined(workers, per_host)), uniform_cluster(workers, per_host)
     name, remark = session.strategy.strategy, session.strategy.remark(session.hosts)
     if workers == 1:
-        return Sending(name, cluster, {"worker": 1}, ())
+        return WorkerTraffic(name, cluster, {"worker": 1}, ())
     batches = spec.train.accumulate if isinstance(spec, TrainSpec) else 1
     rows = -(-batch_size // (session.size if session.strategy.splits_batches else 1))
     compiler, read = compiler_of(spec, device, session), [(rows, batch_size)] * batches
@@ -118,8 +118,8 @@ def sending(
         found = step_messages(compiler, session.strategy, cluster, read)
     else:
         found = fixed_order_messages(compiler, session.shards, cluster, read)
-    shared = sum(kind.nbytes for kind in compiler.types(*session.strategy.shared).values())
-    return Sending(name, cluster, session.strategy.roles(workers), found, shared, remark)
+    shared = sum(kind.nbytes for kind in compiler.types(*session.strategy.shared_roles).values())
+    return WorkerTraffic(name, cluster, session.strategy.roles(workers), found, shared, remark)
 
 
 def check_spread(spec: NetSpec | TrainSpec, workers: int, batch_size: int, *, one_host: bool = True) -> None:

@@ -13,8 +13,8 @@ import pytest
 from netspec.backends.cuda import launch
 from netspec.backends.cuda.cublaslt.library import SETTING
 from netspec.backends.device_registry import open_device
+from netspec.distributed.backends import nccl as nccl_backend
 from netspec.distributed.communicators.base import Communicator
-from netspec.distributed.kernels import nccl as nccl_backend
 from netspec.distributed.session import WorkerSession
 from netspec.distributed.strategies.base import Strategy
 from netspec.distributed.world import acting_as
@@ -96,9 +96,9 @@ class Worker(Communicator):
         self.size = self.host_size = 2
         self._other = f"0000:{(1 - rank) % gpus:02x}:00.0"
 
-    def all_gather_objects(self, told: Any) -> list[Any]:
+    def all_gather_objects(self, value: Any) -> list[Any]:
         """The other one is on the same host."""
-        found = [told, [told[0], self._other]]
+        found = [value, [value[0], self._other]]
         return found if self.is_first else found[::-1]
 
     def describe(self) -> dict[str, Any]:
@@ -111,10 +111,10 @@ def test_each_of_several_workers_has_a_gpu_of_its_own(rank: int, monkeypatch: py
     with acting_as(Worker(rank, 2)):
         device = open_device("cuda")
         assert device._gpu.id == rank  # type: ignore[attr-defined]  # of a GPU's device
-        assert nccl_backend.description() == "NCCL 2.27.7: 2 workers, brought together by MPI of the tests"
+        assert nccl_backend.description() == "NCCL 2.27.7: 2 workers, started by MPI of the tests"
         with pytest.raises(InputError, match=r"(?s)a GPU of its own.*`device=.cuda.`.*cuda:1.` for 2 workers"):
             open_device("cuda:1")
-    assert nccl_backend.description() == "NCCL 2.27.7, of several workers"
+    assert nccl_backend.description() == "NCCL 2.27.7, for several workers"
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -128,7 +128,7 @@ def test_fewer_gpus_than_workers(rank: int, monkeypatch: pytest.MonkeyPatch) -> 
 def test_several_workers_need_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reference kernels would take a sum over workers for what one worker has."""
     nccl.install(monkeypatch, Machine(2)).available = False
-    assert nccl_backend.description().startswith("no NCCL: one worker alone; for several pip install")
+    assert nccl_backend.description().startswith("no NCCL: a single worker; for several pip install")
     with acting_as(Worker(0, 2)), pytest.raises(InputError, match=r"(?s)need NCCL.*pip install 'nvidia-nccl"):
         open_device("cuda")
 

@@ -68,7 +68,7 @@ def test_exchange_of_several_gpus_is_what_the_model_says(netspec: Netspec, work:
     for more, alpha, beta in (((), 5.7e-6, 1 / 450e9), (("--workers-per-host", "2"), 1e-6, 8 * 4122 / 4096 / 400e9)):
         told = loads(netspec(*words, *more, "--json").out)
         gpus, sent = told["gpus"], told["sent"]["messages"]
-        assert sent.pop()["name"] == "wish to stop"  # under way during the step, by the processors
+        assert sent.pop()["name"] == "stop vote"  # under way during the step, by the processors
         assert gpus["exchange"] == pytest.approx(sum(6 * (alpha + one["bytes"] / 4 * beta) for one in sent))
         assert gpus["step"] == pytest.approx(gpus["compute"] + gpus["exposed"])
         assert 0 < gpus["exposed"] <= gpus["exchange"]

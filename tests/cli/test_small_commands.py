@@ -35,7 +35,7 @@ def test_devices_tell_what_starts_workers(netspec, monkeypatch, tmp_path):
     lines = netspec("devices").out.splitlines()
     assert {"mpi4py", "library", "mpiexec", "missing", "job"} == set(found)
     assert found["job"] is None
-    assert "workers    one worker, which asks nobody" in lines
+    assert "workers    one worker, which does not communicate" in lines
     for name in ("mpi4py", "library", "mpiexec"):
         assert (found[name] is None) <= (name in found["missing"] or name == "library")
         assert any(line.startswith(name) for line in lines) == (found[name] is not None or name in found["missing"])

@@ -1,4 +1,4 @@
-"""Workers that are threads of this process, for what is to be tested of several without starting any."""
+"""Workers that are threads of this process, for tests of several workers without starting processes."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ T = TypeVar("T")
 
 
 class _Table:
-    """Where all lay down what they tell, and find what the others have told."""
+    """One slot for each worker, and the barrier between writing and reading."""
 
     def __init__(self, size: int) -> None:
-        self.told: list[Any] = [None] * size
+        self.slots: list[Any] = [None] * size
         self.barrier = threading.Barrier(size, timeout=30)
 
 
 class Threads(Communicator):
-    """One worker of several threads; only calls that block."""
+    """A worker that is a thread; supports only blocking calls."""
 
     def __init__(self, table: _Table, rank: int) -> None:
         super().__init__()
-        self._table, self.rank, self.size = table, rank, len(table.told)
+        self._table, self.rank, self.size = table, rank, len(table.slots)
 
     def _all(self, mine: Any) -> list[Any]:
         self._table.barrier.wait()
-        self._table.told[self.rank] = mine
+        self._table.slots[self.rank] = mine
         self._table.barrier.wait()
-        found = list(self._table.told)
-        self._table.barrier.wait()  # nobody writes into what another one still reads
+        found = list(self._table.slots)
+        self._table.barrier.wait()  # no thread overwrites a slot that another one still reads
         return found
 
-    def all_gather_bytes(self, told: bytes) -> list[bytes]:
-        return self._all(told)
+    def all_gather_bytes(self, data: bytes) -> list[bytes]:
+        return self._all(data)
 
     def gather(self, array: Any) -> Any:
         found = self._all(np.array(array))
@@ -47,12 +47,12 @@ class Threads(Communicator):
     def scatter(self, arrays: Any, like: Any) -> Any:
         return self._all(arrays)[0][self.rank].copy()
 
-    def gather_parts(self, array: Any, counts: Sequence[int]) -> list[Any] | None:
+    def gatherv(self, array: Any, counts: Sequence[int]) -> list[Any] | None:
         assert array.size == counts[self.rank]
         found = self._all(np.array(array))
         return found if self.is_first else None
 
-    def scatter_parts(self, arrays: Sequence[Any] | None, counts: Sequence[int], dtype: str) -> Any:
+    def scatterv(self, arrays: Sequence[Any] | None, counts: Sequence[int], dtype: str) -> Any:
         found = self._all(arrays)[0][self.rank].copy()
         assert (found.size, str(found.dtype)) == (counts[self.rank], dtype)
         return found
@@ -62,7 +62,7 @@ class Threads(Communicator):
 
 
 def together(size: int, work: Callable[[Communicator], T]) -> list[T]:
-    """What so many workers find that do the same, in the order of ranks."""
+    """Run `work` on `size` workers, and return their results in the order of ranks."""
     table = _Table(size)
 
     def one(rank: int) -> T:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from netspec.backends.device_registry import open_device
-from netspec.distributed.kernels.mpi.buffers import Bundle, address
+from netspec.distributed.backends.mpi.buffers import BucketBuffer, address
 from netspec.graph.types import DType, TensorType
 
 SHAPES = (3, 4), (2, 5), (16,), ()
@@ -18,14 +18,14 @@ def test_arrays_are_one_piece_of_memory_wherever_they_lie(offsets: tuple[int, ..
     memory = device.allocate(4096)
     kinds = [TensorType(shape, DType.FLOAT32) for shape in SHAPES]
     arrays = [device.view(memory, place, kind) for place, kind in zip(offsets, kinds, strict=True)]
-    bundle = Bundle(arrays)
+    bundle = BucketBuffer(arrays)
     assert bundle.starts == [0, 16, 32, 48, 64]
     assert bundle.whole.shape == (49,)
     assert (address(bundle.whole) == address(arrays[0])) == (offsets == (0, 64, 128, 192))
     for number, array in enumerate(arrays):
         array[...] = number + 1
-    bundle.fill()
+    bundle.pack()
     bundle.whole *= 2
-    bundle.empty()
+    bundle.unpack()
     for number, array in enumerate(arrays):
         np.testing.assert_array_equal(array, 2 * (number + 1))

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from netspec.distributed.communicators.shared_memory import SHARED
+from netspec.distributed.communicators.shared_memory import SHM_FOLDER
 from netspec.distributed.launcher.control_socket import WorkerConnection
-from netspec.distributed.launcher.launch import _likely, _own_status, _signal_of
+from netspec.distributed.launcher.launch import _probable_cause, _signal_name, _worker_status
 from netspec.distributed.monitoring.failure_reports import FailureReport, FailureReports
 from tests.distributed.conftest import QUICK
 
@@ -103,8 +103,8 @@ def test_a_worker_that_dies_ends_the_job(jobs, name: str, likely: str) -> None:
 )
 def test_the_first_worker_speaks_for_all_until_the_work_has_begun(begun: bool, told: str) -> None:
     words = FailureReports(3)
-    words.take(FailureReport(0, "h1", 2, "error: no such folder"))
-    assert words.tell("to go on: x", begun=begun) == ("", told, 2)
+    words.add(FailureReport(0, "h1", 2, "error: no such folder"))
+    assert words.summarize("to go on: x", started=begun) == ("", told, 2)
 
 
 def test_a_worker_that_crashes_says_by_which_signal() -> None:
@@ -119,11 +119,11 @@ def test_a_worker_that_crashes_says_by_which_signal() -> None:
 
 def test_a_bus_error_is_told_with_what_is_likely() -> None:
     said = "=   PID 12 RUNNING AT localhost\n=   EXIT CODE: 7\n=   CLEANING UP\nEXIT STRING: Terminated (signal 15)\n"
-    assert _signal_of(_own_status(12, said, 15)) == "SIGBUS"
-    assert _signal_of(_own_status(1, said, 15)) == "SIGTERM"  # of another one
-    likely, got, hint = _likely("SIGBUS")
+    assert _signal_name(_worker_status(12, said, 15)) == "SIGBUS"
+    assert _signal_name(_worker_status(1, said, 15)) == "SIGTERM"  # of another one
+    likely, got, hint = _probable_cause("SIGBUS")
     assert likely.startswith(": perhaps the shared memory was full")
-    assert (got is not None) == SHARED.is_dir()
+    assert (got is not None) == SHM_FOLDER.is_dir()
     assert got is None or re.match(r"[\d,.]+ MB of [\d,.]+ MB are free in /dev/shm ", got)
     assert hint is not None
     assert "--shm-size" in hint

@@ -140,7 +140,7 @@ def test_factors_are_chosen_where_they_take_less_time(
 ) -> None:
     strategy = SufficientFactors(network=network, speed=speed)
     one = FactorPair(1, inputs, units, 0, 1)
-    assert strategy.chooses("fc", [one], samples=samples, workers=4) == chosen
+    assert strategy.sends_factors("fc", [one], samples=samples, workers=4) == chosen
 
 
 def test_what_has_no_factors_is_told() -> None:

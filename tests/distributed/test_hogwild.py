@@ -15,7 +15,7 @@ import netspec
 from netspec.backends.device_registry import NullDevice
 from netspec.backends.states import States
 from netspec.distributed import Communicator
-from netspec.distributed.communicators.shared_memory import check_room
+from netspec.distributed.communicators.shared_memory import check_space
 from netspec.distributed.session import WorkerSession
 from netspec.distributed.strategies.base import Strategy
 from netspec.distributed.worker_checks import check_workers
@@ -160,7 +160,7 @@ def test_a_device_without_shared_memory_says_so(monkeypatch) -> None:
 
 
 def test_too_little_shared_memory_is_told(tmp_path: Path) -> None:
-    check_room(1, tmp_path)
-    check_room(1 << 62, tmp_path / "missing")
+    check_space(1, tmp_path)
+    check_space(1 << 62, tmp_path / "missing")
     with pytest.raises(RunError, match="there is not enough shared memory"):
-        check_room(1 << 62, tmp_path)
+        check_space(1 << 62, tmp_path)

@@ -12,7 +12,12 @@ import pytest
 from netspec.compile.build import build
 from netspec.compile.training import Training
 from netspec.distributed import Communicator
-from netspec.distributed.partitioning.optimizer_sharding import GRAIN, ShardingConfig, assign_pieces, shard_parameters
+from netspec.distributed.partitioning.optimizer_sharding import (
+    CUT_ALIGNMENT,
+    ShardingConfig,
+    assign_pieces,
+    shard_parameters,
+)
 from netspec.distributed.partitioning.training_steps import ShardUpdateTraining, hypothetical_update
 from netspec.graph.ops.all_reduce import AllReduce
 from netspec.graph.types import DType, TensorType
@@ -70,7 +75,7 @@ def test_each_worker_has_its_share_in_one_stretch_of_a_bucket(shares, undivided)
     counts = np.zeros(len(shares))
     for name, piece in found.items():
         assert (piece.bounds[0], piece.bounds[-1]) == (0, sizes[name])
-        assert all(cut % GRAIN == 0 or cut == sizes[name] for cut in piece.bounds)
+        assert all(cut % CUT_ALIGNMENT == 0 or cut == sizes[name] for cut in piece.bounds)
         assert list(piece.bounds) == sorted(piece.bounds)
         own = np.diff(piece.bounds)
         assert name not in undivided or np.count_nonzero(own) == 1
@@ -79,9 +84,11 @@ def test_each_worker_has_its_share_in_one_stretch_of_a_bucket(shares, undivided)
         owners = [rank for name in bucket for rank in np.flatnonzero(np.diff(found[name].bounds))]
         assert owners == sorted(owners)
     assert not counts[np.array(shares) == 0].any()
-    most = max([sizes[name] for name in undivided], default=0) / 2 + GRAIN
+    most = max([sizes[name] for name in undivided], default=0) / 2 + CUT_ALIGNMENT
     goals = sum(sizes.values()) * np.array(shares) / sum(shares)
-    assert np.abs(counts - goals).max() <= 2 * most + len(sizes) * GRAIN  # either end of a part may be off by that
+    assert (
+        np.abs(counts - goals).max() <= 2 * most + len(sizes) * CUT_ALIGNMENT
+    )  # either end of a part may be off by that
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import yaml
 
 from netspec.cli.train import _described
 from netspec.distributed.cost_model.networks import NETWORKS, Cluster
-from netspec.distributed.cost_model.plans import Job, traffic
+from netspec.distributed.cost_model.plans import TrainingJob, traffic
 from netspec.distributed.cost_model.strategies import STRATEGIES
-from netspec.distributed.cost_model.workload import Compute, Work
+from netspec.distributed.cost_model.workload import ComputeModel, StepCost
 from netspec.distributed.parameter_server.rules import (
     Asynchronous,
     BoundedStaleness,
@@ -29,7 +29,7 @@ from netspec.schema.load import load_train
 from netspec.tools.dry_run import dry_run
 from netspec.tools.overlap import time_workers
 from netspec.tools.scale import as_trained, layers_of
-from netspec.tools.worker_plan import Imagined, sending
+from netspec.tools.worker_plan import Imagined, worker_traffic
 from tests.training.conftest import points, spec
 
 __all__ = ["points", "spec"]
@@ -43,22 +43,22 @@ def told(rule: Rule, worker: int, step: int, weight: float = 0.25) -> list[tuple
     """What a rule has done about a gradient: updates and drops, and whose gradients they are of."""
     return [
         ("update", [of.worker for of in one.pushes]) if isinstance(one, Update) else ("drop", [one.push.worker])
-        for one in rule.take(push(worker, step, weight))
+        for one in rule.decide(push(worker, step, weight))
     ]
 
 
 def test_a_synchronous_step_is_the_mean_of_the_first_gradients() -> None:
     rule = Synchronous(4, 1, 7)
     assert told(rule, 3, 7) == told(rule, 0, 7) == []
-    assert rule.goes_on_at(8) is None
-    (made,) = rule.take(push(1, 7, 0.5))
+    assert rule.next_step(8) is None
+    (made,) = rule.decide(push(1, 7, 0.5))
     assert isinstance(made, Update)
     assert [one.worker for one in made.pushes] == [0, 1, 3]  # added up in the order of ranks
     assert (made.share, made.count, made.rates) == (1.0, 8, (0.8,))
-    assert rule.goes_on_at(8) == 8
+    assert rule.next_step(8) == 8
     assert told(rule, 0, 8) == []
     assert told(rule, 2, 7) == [("drop", [2])]  # it is late
-    assert (rule.late, rule.goes_on_at(8)) == (1, 8)
+    assert (rule.late, rule.next_step(8)) == (1, 8)
     assert told(rule, 2, 8) == []
     assert told(rule, 3, 8) == [("update", [0, 2, 3])]
 
@@ -69,20 +69,20 @@ def test_gradients_of_no_sample_make_no_step() -> None:
     assert told(rule, 1, 0, 0.1) == [("update", [0, 1, 2])]
     assert told(rule, 0, 1, 0.0) == told(rule, 1, 1, 0.0) == []
     assert told(rule, 2, 1, 0.0) == [("drop", [0]), ("drop", [1]), ("drop", [2])]
-    assert (rule.goes_on_at(2), rule.late) == (2, 0)
-    assert list(map(type, Asynchronous(0, 1).take(push(0, 0, 0.0)))) == [Drop]
+    assert (rule.next_step(2), rule.late) == (2, 0)
+    assert list(map(type, Asynchronous(0, 1).decide(push(0, 0, 0.0)))) == [Drop]
 
 
 def test_asynchronous_gradients_move_by_their_part_of_the_rate() -> None:
     rule = Asynchronous(5, 1)
-    (made,) = rule.take(push(2, 9, 0.25))
+    (made,) = rule.decide(push(2, 9, 0.25))
     assert isinstance(made, Update)
     assert (made.share, made.rates, made.count) == (4.0, (0.25,), 6)
-    assert rule.goes_on_at(10) == 10
+    assert rule.next_step(10) == 10
 
 
 def test_asynchronous_gradients_move_with_the_whole_momentum() -> None:
-    (made,) = Asynchronous(5, 2).take(Push(2, 9, 0.25, 1.0, (1.0, 0.5, 0.9)))
+    (made,) = Asynchronous(5, 2).decide(Push(2, 9, 0.25, 1.0, (1.0, 0.5, 0.9)))
     assert isinstance(made, Update)
     assert made.rates == (0.25, 0.125, 0.9)
 
@@ -91,13 +91,13 @@ def test_no_worker_is_ahead_by_more_than_the_staleness() -> None:
     rule = BoundedStaleness(3, 2, 10, 0, 1)
     for step in (10, 11):
         assert told(rule, 0, step) == [("update", [0])]
-        assert rule.goes_on_at(step + 1) == step + 1
+        assert rule.next_step(step + 1) == step + 1
     told(rule, 0, 12)
-    assert rule.goes_on_at(13) is None  # the others have done 10
+    assert rule.next_step(13) is None  # the others have done 10
     told(rule, 1, 10)
-    assert rule.goes_on_at(13) is None
+    assert rule.next_step(13) is None
     told(rule, 2, 10)
-    assert rule.goes_on_at(13) == 13
+    assert rule.next_step(13) == 13
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,15 @@ def test_a_training_that_servers_would_share_is_rehearsed(tmp_path: Path, spec) 
     assert "4 workers and 2 servers" in _described(found)
     with acting_as(Imagined(6, 6)), pytest.raises(InputError, match="nothing of it is hidden"):
         time_workers(load_train(given), 8, "reference", 1)
-    sent = sending(load_train(given), 6, 3, found.batch_size)
+    sent = worker_traffic(load_train(given), 6, 3, found.batch_size)
     sent = replace(sent, messages=[one for one in sent.messages if one.contents])  # beside them there are small letters
     nbytes = sent.messages[0].nbytes
     assert sent.each() == {"worker": nbytes, "server": 4 * nbytes / 2}
     network = NETWORKS["ib-hdr"]
     layers = tuple(layer for layer, _ in layers_of(load_train(given)))
-    job = as_trained(Job(Compute((Work(found.batch_size, layers),)), found.batch_size), load_train(given))
+    job = as_trained(
+        TrainingJob(ComputeModel((StepCost(found.batch_size, layers),)), found.batch_size), load_train(given)
+    )
     assert job.servers == 2
     plan = STRATEGIES["parameter_server"].plan(job, Cluster(6, network, network, 3))
     predicted = traffic(plan, {"worker": 4, "server": 2})

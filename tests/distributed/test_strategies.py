@@ -15,11 +15,11 @@ import yaml
 from netspec.compile import LEARNING_RATE
 from netspec.data.batches import Batch
 from netspec.distributed import Communicator
-from netspec.distributed.communicators.encodings import TopK, encoding
+from netspec.distributed.communicators.encodings import TopKEncoding, encoding
 from netspec.distributed.session import WorkerSession
 from netspec.distributed.strategies.all_reduce import AllReduce
 from netspec.distributed.strategies.base import Strategy
-from netspec.graph.ops.gradient_compression import OneBit, TopKSparsify
+from netspec.graph.ops.gradient_compression import OneBitQuantize, TopKSparsify
 from netspec.schema.load import load_train
 from netspec.schema.specs.kinds import STRATEGIES
 from netspec.training.compiler import open_training_loader, training_compiler
@@ -62,13 +62,16 @@ def test_sums_by_host_are_those_of_all_at_once(jobs) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_what_an_encoding_can_tell_is_told_exactly(shape: tuple[int, ...], dtype: str) -> None:
     x = np.random.default_rng(3).standard_normal(shape).astype(dtype)
-    for one, split in ((encoding("one_bit"), OneBit()), (TopK(0.3), TopKSparsify(TopK(0.3).count(shape)))):
+    for one, split in (
+        (encoding("one_bit"), OneBitQuantize()),
+        (TopKEncoding(0.3), TopKSparsify(TopKEncoding(0.3).count(shape))),
+    ):
         q, rest = split.forward(np, x)
         data = one.encode(q)
         assert data.size == one.nbytes(shape, x.itemsize)
         np.testing.assert_array_equal(one.decode(data, shape, dtype), q, strict=True)
         np.testing.assert_array_equal(q + (x - q), q + rest)
-    q, _ = OneBit().forward(np, x)
+    q, _ = OneBitQuantize().forward(np, x)
     flat = (x, q) if len(shape) == 2 else (x.reshape(shape[0], -1).T, q.reshape(shape[0], -1).T)
     for column, made in zip(flat[0].T, flat[1].T, strict=True):
         for part in (column >= 0, column < 0):
@@ -84,8 +87,8 @@ def test_the_largest_are_kept_and_of_equal_ones_the_first() -> None:
     np.testing.assert_array_equal(q, [[0, np.nan], [0, 0]])
 
 
-@pytest.mark.parametrize("split", [OneBit(), TopKSparsify(5)], ids=str)
-def test_nothing_is_lost(split: OneBit | TopKSparsify) -> None:
+@pytest.mark.parametrize("split", [OneBitQuantize(), TopKSparsify(5)], ids=str)
+def test_nothing_is_lost(split: OneBitQuantize | TopKSparsify) -> None:
     """What was sent in all steps, and what is kept in the end, is the sum of all gradients."""
     random = np.random.default_rng(1)
     kept, sent, whole = np.zeros((9, 11)), np.zeros((9, 11)), np.zeros((9, 11))
@@ -124,7 +127,7 @@ def test_a_density_is_a_share() -> None:
     for density in (0, 1.5):
         with pytest.raises(ValueError, match="density"):
             STRATEGIES.parse({"strategy": "top_k", "density": density})
-    assert TopK(1e-300).count((50, 20)) == 1
+    assert TopKEncoding(1e-300).count((50, 20)) == 1
 
 
 @pytest.mark.parametrize(
@@ -141,7 +144,7 @@ def test_a_density_is_a_share() -> None:
 )
 def test_sums_are_made_by_host_where_hosts_have_several_workers(hosts: list[int], auto: bool, forced: bool) -> None:
     made = [STRATEGIES.parse({"strategy": "all_reduce", "hierarchical": one}) for one in ("auto", True, False)]
-    assert [one.goes_by_host(hosts) for one in made if isinstance(one, AllReduce)] == [auto, forced, False]
+    assert [one.is_hierarchical(hosts) for one in made if isinstance(one, AllReduce)] == [auto, forced, False]
 
 
 BATCH_OF_8 = SimpleNamespace(data=SimpleNamespace(train=SimpleNamespace(batch_size=8)))

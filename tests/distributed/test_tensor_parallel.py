@@ -10,15 +10,15 @@ import pytest
 from netspec.compile import Compiler
 from netspec.distributed.cost_model.collectives import ring
 from netspec.distributed.cost_model.networks import NETWORKS, Cluster
-from netspec.distributed.cost_model.plans import Job, traffic
-from netspec.distributed.cost_model.strategies import STRATEGIES, chosen
-from netspec.distributed.cost_model.workload import Compute, Dense, Work
+from netspec.distributed.cost_model.plans import TrainingJob, traffic
+from netspec.distributed.cost_model.strategies import STRATEGIES, choose_splits
+from netspec.distributed.cost_model.workload import ComputeModel, DenseShape, StepCost
 from netspec.distributed.session import WorkerSession
 from netspec.distributed.strategies.base import Strategy
 from netspec.errors import SpecError
 from netspec.schema.load import load_train
 from netspec.tools.scale import as_trained, layers_of
-from netspec.tools.worker_plan import Imagined, sending
+from netspec.tools.worker_plan import Imagined, worker_traffic
 from netspec.training.compiler import training_compiler
 
 LAYERS: list[dict[str, Any]] = [
@@ -67,22 +67,22 @@ def compiled(spec: dict[str, Any], workers: int = 4) -> Compiler:
 def test_a_plan_sends_what_theory_says(layers: dict[str, str]) -> None:
     """Of gradients and activations; beside go losses, the weight of the samples, gaps, and the wishes to stop."""
     spec, workers = load_train(given(layers)), 4
-    found = sending(spec, workers, 1, 16)
-    work = Work(16, tuple(layer for layer, _ in layers_of(spec)))
+    found = worker_traffic(spec, workers, 1, 16)
+    work = StepCost(16, tuple(layer for layer, _ in layers_of(spec)))
     network = NETWORKS["ib-hdr"]
     cluster = Cluster(workers, network, network)
-    job = as_trained(Job(Compute((work,)), 16, algorithm=ring), spec)
+    job = as_trained(TrainingJob(ComputeModel((work,)), 16, algorithm=ring), spec)
     expected = traffic(STRATEGIES["model"].plan(job, cluster), {"worker": workers}).by_role["worker"]
     assert expected + 3 * 4 * 2 * 3 / 4 < found.each()["worker"] < expected + len(found.messages) * 64 * 2 * 3 / 4
 
 
 def test_large_matrices_are_divided_and_small_ones_are_not() -> None:
     sizes = [("fc6", 9216, 4096), ("fc7", 4096, 4096), ("fc8", 4096, 1000)]
-    alexnet = [(name, Dense(inputs, units, follows=name != "fc6")) for name, inputs, units in sizes]
-    assert chosen(alexnet, 128, 4) == {"fc6": "rows", "fc7": "columns", "fc8": "rows"}
-    assert chosen(alexnet, 128, 4, {"fc6": "columns"}) == {"fc6": "columns", "fc7": "columns", "fc8": "rows"}
+    alexnet = [(name, DenseShape(inputs, units, follows=name != "fc6")) for name, inputs, units in sizes]
+    assert choose_splits(alexnet, 128, 4) == {"fc6": "rows", "fc7": "columns", "fc8": "rows"}
+    assert choose_splits(alexnet, 128, 4, {"fc6": "columns"}) == {"fc6": "columns", "fc7": "columns", "fc8": "rows"}
     small = [("fc1", replace(alexnet[0][1], inputs=20, units=16))]
-    assert chosen(small, 128, 4) == {"fc1": "whole"}
+    assert choose_splits(small, 128, 4) == {"fc1": "whole"}
 
 
 def test_states_are_pieces_and_what_is_evaluated_is_whole() -> None:

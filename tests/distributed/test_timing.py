@@ -33,7 +33,7 @@ def test_messages_are_those_of_the_plan(jobs, spec: Path, capfd) -> None:
     found = whole["communication"]
     assert main(["plan", str(spec), BUCKETS, "--workers", "2", "--json"]) == 0
     planned = json.loads(capfd.readouterr().out)["sent"]["messages"]
-    assert planned.pop()["name"] == "wish to stop"  # which no program sends
+    assert planned.pop()["name"] == "stop vote"  # which no program sends
     assert len(planned) > 3
     for key in ("name", "holds", "bytes"):
         assert [one[key] for one in found["messages"]] == [one[key] for one in planned]

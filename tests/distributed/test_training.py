@@ -145,7 +145,7 @@ def meetings(folder: Path) -> dict[str, dict[str, Any]]:
     return {"added": spec, "averaged": {**spec, "parallel": {"strategy": "local_sgd", "every": 1}}}
 
 
-def misfits(folder: Path) -> dict[str, dict[str, Any]]:
+def rank_problems(folder: Path) -> dict[str, dict[str, Any]]:
     """What does not fit two workers."""
     small = training(folder)
     small["data"]["train"]["batch_size"] = 1
@@ -173,7 +173,7 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
         resumed: tuple[str, ...] = ()
         match workers:
             case 2:
-                specs = {**known, **meetings(folder), **misfits(folder)}
+                specs = {**known, **meetings(folder), **rank_problems(folder)}
                 resumed = RESUMED
             case 3:
                 specs = {name: known[name] for name in (*REACH, *BITS, "damaged")} | meetings(folder)

@@ -48,10 +48,10 @@ def test_stages() -> None:
     assert OneBit(strategy="one_bit").stages == (0,)
     warm = OneBit(strategy="one_bit", warm_up_steps=7)
     assert [warm.stage(step) for step in (0, 6, 7, 100)] == [0, 0, None, None]
-    assert (warm.sending((99, 99), 0).split, warm.sending((99, 99)).encoding) == (None, "one_bit")
+    assert (warm.comm_encoding((99, 99), 0).split, warm.comm_encoding((99, 99)).encoding) == (None, "one_bit")
     sparse = TopK(strategy="top_k", warm_up_steps=10, density=0.01)
     assert sparse.stages == (0, 3, 6, 10)
-    found = [sparse.sending((100, 100), sparse.stage(step)).encoding for step in (0, 3, 9, 10)]
+    found = [sparse.comm_encoding((100, 100), sparse.stage(step)).encoding for step in (0, 3, 9, 10)]
     assert found == ["top_k:0.25", "top_k:0.0625", "top_k:0.015625", "top_k:0.01"]
     assert TopK(strategy="top_k", warm_up_steps=10, density=0.5).stages == (0,)
     assert warm.remark([2]) == "one_bit: more is sent in the first 7 steps, to warm up"

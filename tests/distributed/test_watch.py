@@ -7,7 +7,7 @@ from math import inf
 from typing import NoReturn
 
 from netspec.distributed.monitoring.activity import ACTIVITY, training
-from netspec.distributed.monitoring.watchdog import Mailbox, Told, Watchdog
+from netspec.distributed.monitoring.watchdog import Mailbox, Watchdog, WatchdogMessage
 
 
 class Letters(Mailbox):
@@ -16,12 +16,12 @@ class Letters(Mailbox):
     rank, size = 0, 2
 
     def __init__(self) -> None:
-        self.come: deque[Told] = deque()
+        self.come: deque[WatchdogMessage] = deque()
 
-    def send(self, to: int, told: Told) -> None:
+    def send(self, to: int, message: WatchdogMessage) -> None:
         pass
 
-    def receive(self) -> tuple[int, Told] | None:
+    def receive(self) -> tuple[int, WatchdogMessage] | None:
         return (1, self.come.popleft()) if self.come else None
 
 
@@ -33,13 +33,13 @@ def test_of_a_failure_in_a_training_that_has_ended_nobody_hears_in_the_next() ->
     post = Letters()
     watchdog = Watchdog(post, no_end, [{"host": "here", "pid": number} for number in range(post.size)])
 
-    def given_up_after(letter: Told) -> float:
+    def given_up_after(letter: WatchdogMessage) -> float:
         post.come.append(dict(letter))
         watchdog._tick(watchdog._ticked_at + 1)
         return ACTIVITY.gives_up_at
 
     with training():
-        letter = {"kind": "broken", "training": ACTIVITY.trainings}
+        letter = {"kind": "failure", "training": ACTIVITY.trainings}
         assert given_up_after(letter) == watchdog._ticked_at
     assert ACTIVITY.gives_up_at == inf
     assert given_up_after(letter) == inf

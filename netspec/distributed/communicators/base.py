@@ -42,31 +42,31 @@ def all_gather_volume(nbytes: float, workers: int) -> float:
     return nbytes * (workers - 1)
 
 
-HOW_LONG = 8
-"""Size of the length field before a message, in bytes."""
+LENGTH_BYTES = 8
+"""Bytes of the length field before a message."""
 
 
 class Pending(Protocol):
-    """A collective call under way."""
+    """A started call."""
 
     def advance(self) -> bool:
-        """Do what can be done without waiting; whether it is complete."""
+        """Progress the call without waiting; return whether it is complete."""
         ...
 
     def wait(self) -> None:
-        """Return when it is complete."""
+        """Wait until the call is complete."""
         ...
 
 
-class Done:
-    """A call that was complete at once."""
+class CompletedCall:
+    """A call that was complete when it was started."""
 
     def advance(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def wait(self) -> None:
-        """Nothing to wait for."""
+        """Return at once."""
 
 
 class Communicator(ProcessGroup):
@@ -79,32 +79,32 @@ class Communicator(ProcessGroup):
 
     def __init__(self) -> None:
         self.unfinished_sums: deque[Pending] = deque()
-        """Sums whose parts are on their way, in the order in which they were started (`compressed_allreduce.py`)."""
+        """Compressed sums still in their first phase, in the order in which they were started."""
         self.in_flight: dict[Hashable, list[Pending]] = {}
-        """What was started and not waited for, by whom: an address of what is summed up, a channel, a question."""
-        self._parts: dict[int, Communicator] = {}
-        """The groups that `below` has made, by where they are cut."""
-        self._given_up: list[Pending] = []
-        """Calls that nobody waits for any more, kept since MPI may still write to their memory."""
+        """Started calls that were not waited for, by key: an address, a channel, or the class of a vote."""
+        self._subgroups: dict[int, Communicator] = {}
+        """Groups that `subgroup_below` has created, by rank."""
+        self._abandoned: list[Pending] = []
+        """Calls that nobody waits for; kept since MPI may still write to their memory."""
 
     def finish(self, key: Hashable) -> None:
-        """Wait for what was started under that key, if anything was."""
-        for one in self.in_flight.pop(key, ()):
-            one.wait()
+        """Wait for the calls that were started under a key, if any."""
+        for call in self.in_flight.pop(key, ()):
+            call.wait()
 
     def abandon_calls(self) -> None:
         """Drop unfinished calls: some workers have not started them, or never will."""
-        self._given_up += [*(one for calls in self.in_flight.values() for one in calls), *self.unfinished_sums]
+        self._abandoned += [*(call for calls in self.in_flight.values() for call in calls), *self.unfinished_sums]
         self.in_flight.clear()
         self.unfinished_sums.clear()
 
     @property
     def is_first(self) -> bool:
-        """Whether this worker speaks for all: it alone writes files and prints."""
+        """Whether this worker is rank 0, which alone writes files and prints."""
         return self.rank == 0
 
     def describe(self) -> dict[str, Any]:
-        """What `netspec devices` and the log of a run say of it: plain data."""
+        """Describe the group as plain data, for `netspec devices` and the log of a run."""
         return {"workers": self.size}
 
     @property
@@ -113,7 +113,7 @@ class Communicator(ProcessGroup):
         return self.host_size == self.size
 
     def barrier(self) -> None:
-        """Wait until all workers have come here. What each wrote to memory that they share is there for all then."""
+        """Wait for all workers. Writes to shared memory before the barrier are visible to all after it."""
 
     def wait_until(self, done: Callable[[], bool]) -> None:
         """Return when `done` does so with True, visible to the watchdog. Raises `PeerFailure`."""
@@ -123,7 +123,7 @@ class Communicator(ProcessGroup):
         """Return the error if there are several workers and no NCCL."""
         from netspec.distributed.communicators import nccl
 
-        return nccl.missing() if self.size > 1 else None
+        return nccl.unavailable_error() if self.size > 1 else None
 
     def check_gpu_links(self) -> None:
         """Raise `RunError` if NCCL has found that a started call can never complete."""
@@ -132,92 +132,94 @@ class Communicator(ProcessGroup):
         nccl.check_groups()
 
     def release_shared_memory(self) -> None:
-        """Have the memory that workers shared so far be that of what shares memory next: nobody uses it any more."""
+        """Release the memory shared so far: later calls of `share_memory` may reuse it."""
 
     def all_reduce(self, array: Any) -> None:
-        """Replace an array by the sum of all workers'."""
+        """Replace an array by its sum over all workers."""
         self.start_all_reduce(array).wait()
 
-    def start_all_reduce(self, array: Any, *, apart: bool = False) -> Pending:
-        """As `all_reduce`, under way: until it is complete nobody may read or write the array.
+    def start_all_reduce(self, array: Any, *, blocking: bool = False) -> Pending:
+        """Start `all_reduce`; the array must not be read or written until the call is complete.
 
-        Those that are `apart` are in an order of their own.
+        `blocking`: the caller waits at once. Such calls have an order of their own.
         """
-        return Done()
+        return CompletedCall()
 
-    def start_all_to_all(self, mine: Any, theirs: Any, *, apart: bool = False) -> Pending:
-        """Send row i of `mine` to worker i, and receive what worker i has for this one in row i of `theirs`.
+    def start_all_to_all(self, mine: Any, theirs: Any, *, blocking: bool = False) -> Pending:
+        """Start to send row i of `mine` to worker i, and to receive from worker i into row i of `theirs`.
 
-        Those that are `apart` are in the order of sums that are so.
+        `blocking`: see `start_all_reduce`.
         """
         theirs[...] = mine
-        return Done()
+        return CompletedCall()
 
-    def start_all_gather(self, mine: Any | None, all_: Any, *, follows: bool = False, apart: bool = False) -> Pending:
-        """Receive what worker i has in row i of `all_`.
+    def start_all_gather(
+        self, mine: Any | None, all_: Any, *, second_phase: bool = False, blocking: bool = False
+    ) -> Pending:
+        """Start to gather the array of worker i in row i of `all_`.
 
-        Those that follow other calls are in an order of their own, those that are `apart` in that of sums that are so.
-        `mine` is what this worker has; None: it is in its row already.
+        Calls of a `second_phase`, which are started when another call is complete, have an order of their own;
+        `blocking`: see `start_all_reduce`. `mine` is this worker's array; None: it is in its row already.
         """
         if mine is not None:
             all_[0] = mine
-        return Done()
+        return CompletedCall()
 
     def start_send(self, array: Any, to: int, tag: int) -> Pending:
-        """Send an array to a worker, under way: nobody may write to it until it has arrived.
+        """Start to send an array to a worker; it must not be written until the call is complete.
 
-        What is sent to a worker with one tag arrives in the order in which it was sent.
+        Messages to one worker with one tag arrive in the order in which they were sent.
         """
-        return Done()
+        return CompletedCall()
 
     def start_receive(self, array: Any, source: int, tag: int) -> Pending:
         """Start to receive a worker's message with this tag into an array; zeros if there is only one worker."""
         array[...] = 0
-        return Done()
+        return CompletedCall()
 
-    def start_reduce_scatter(self, whole: Any, part: Any, counts: Sequence[int]) -> Pending:
+    def start_reduce_scatter(self, full: Any, part: Any, counts: Sequence[int]) -> Pending:
         """Start to sum a flat array over workers; `part` receives this worker's part. `counts`: sizes of the parts."""
-        part[...] = whole
-        return Done()
+        part[...] = full
+        return CompletedCall()
 
-    def start_all_gather_parts(self, whole: Any, counts: Sequence[int]) -> Pending:
+    def start_all_gatherv(self, full: Any, counts: Sequence[int]) -> Pending:
         """Start to gather all parts into a flat array that holds this worker's part. `counts`: sizes of the parts."""
-        return Done()
+        return CompletedCall()
 
     def hosts(self) -> list[int]:
         """Return the number of workers of each host, in the order of the hosts' first ranks."""
         return [self.size]
 
     def host_group(self) -> Communicator:
-        """A group of the workers of this host, in the order of ranks."""
+        """Create the group of the workers of this host, in the order of ranks."""
         return Communicator()
 
     def split(self, color: int) -> Communicator:
-        """A group of those who say the same, in the order of ranks."""
+        """Create the group of the workers that pass the same color, in the order of ranks."""
         return Communicator()
 
     def subgroup_below(self, rank: int) -> Communicator:
-        """The group that this worker is in, of those below a rank or of the others: made once, for all trainings.
+        """Return this worker's group: the ranks below `rank`, or the others. It is created once, for all trainings.
 
-        MPI has about two thousand communicators, and one that is freed may still be waited on by a worker.
+        MPI has about two thousand communicators, and a worker may still wait on one that is freed.
         """
-        if rank not in self._parts:
-            self._parts[rank] = self.split(int(self.rank >= rank))
-        return self._parts[rank]
+        if rank not in self._subgroups:
+            self._subgroups[rank] = self.split(int(self.rank >= rank))
+        return self._subgroups[rank]
 
     def gather(self, array: Any) -> Any:
-        """The arrays of all workers, stacked in the order of ranks, on worker 0; None on the others."""
+        """Return the arrays of all workers, stacked in the order of ranks, on worker 0; None on the others."""
         return array[None]
 
     def scatter(self, arrays: Any, like: Any) -> Any:
         """Return row i of worker 0's `arrays` on worker i; `like` has the shape and type of the result."""
         return arrays[0]
 
-    def gather_parts(self, array: Any, counts: Sequence[int]) -> list[Any] | None:
+    def gatherv(self, array: Any, counts: Sequence[int]) -> list[Any] | None:
         """Return the flat arrays of all workers on worker 0, None on the others. `counts`: elements of each array."""
         return [array]
 
-    def scatter_parts(self, arrays: Sequence[Any] | None, counts: Sequence[int], dtype: str) -> Any:
+    def scatterv(self, arrays: Sequence[Any] | None, counts: Sequence[int], dtype: str) -> Any:
         """Return worker 0's flat array i on worker i. `counts`: elements of each array; `dtype`: their common type."""
         assert arrays is not None
         return arrays[0]
@@ -225,9 +227,9 @@ class Communicator(ProcessGroup):
     def broadcast(self, array: Any, root: int = 0) -> None:
         """Overwrite an array with the array of worker `root`."""
 
-    def all_gather_bytes(self, told: bytes) -> list[bytes]:
+    def all_gather_bytes(self, data: bytes) -> list[bytes]:
         """Return the bytes that each worker passes, in the order of ranks."""
-        return [told]
+        return [data]
 
     def regroup(self, within: float) -> None:
         """Synchronize all workers after a failure; later calls match each other again.
@@ -239,20 +241,20 @@ class Communicator(ProcessGroup):
         """End the processes of all workers at once, with an exit status."""
         raise SystemExit(status)
 
-    def all_gather_objects(self, told: Any) -> list[Any]:
+    def all_gather_objects(self, value: Any) -> list[Any]:
         """Gather plain data that JSON can hold; see `all_gather`."""
-        return [json.loads(one) for one in self.all_gather_bytes(json.dumps(told).encode())]
+        return [json.loads(data) for data in self.all_gather_bytes(json.dumps(value).encode())]
 
-    def broadcast_object(self, told: Any) -> Any:
+    def broadcast_object(self, value: Any) -> Any:
         """Return worker 0's plain data on every worker; the data of other workers is ignored."""
-        return self.all_gather_objects(told if self.is_first else None)[0]
+        return self.all_gather_objects(value if self.is_first else None)[0]
 
     def all_gather_arrays(self, arrays: dict[str, np.ndarray[Any, Any]]) -> list[dict[str, np.ndarray[Any, Any]]]:
         """Gather NumPy arrays by name; see `all_gather`."""
-        return [_unpacked(one) for one in self.all_gather_bytes(_packed(arrays))]
+        return [_unpacked(data) for data in self.all_gather_bytes(_packed(arrays))]
 
 
-def _head(kinds: Sequence[tuple[str, str, Sequence[int]]]) -> bytes:
+def _header(kinds: Sequence[tuple[str, str, Sequence[int]]]) -> bytes:
     """Return the header of a message of arrays with these names, types and shapes."""
     head = json.dumps([[name, dtype, list(shape)] for name, dtype, shape in kinds]).encode()
     return len(head).to_bytes(8, "little") + head
@@ -260,21 +262,21 @@ def _head(kinds: Sequence[tuple[str, str, Sequence[int]]]) -> bytes:
 
 def packed_bytes(kinds: Sequence[tuple[str, str, Sequence[int]]], nbytes: int) -> int:
     """Return the size of a message of arrays with these names, types and shapes, whose data has `nbytes` bytes."""
-    return HOW_LONG + len(_head(kinds)) + nbytes
+    return LENGTH_BYTES + len(_header(kinds)) + nbytes
 
 
 def _packed(arrays: dict[str, np.ndarray[Any, Any]]) -> bytes:
-    head = _head([(name, str(one.dtype), one.shape) for name, one in arrays.items()])
-    return head + b"".join(one.tobytes() for one in arrays.values())
+    head = _header([(name, str(array.dtype), array.shape) for name, array in arrays.items()])
+    return head + b"".join(array.tobytes() for array in arrays.values())
 
 
 def _unpacked(data: bytes) -> dict[str, np.ndarray[Any, Any]]:
     import numpy as np
 
     at = 8 + int.from_bytes(data[:8], "little")
-    found = {}
+    arrays = {}
     for name, dtype, shape in json.loads(data[8:at]):
         count = int(np.prod(shape, dtype=np.int64))
-        found[name] = np.frombuffer(data, dtype, count, at).reshape(shape)
-        at += found[name].nbytes
-    return found
+        arrays[name] = np.frombuffer(data, dtype, count, at).reshape(shape)
+        at += arrays[name].nbytes
+    return arrays

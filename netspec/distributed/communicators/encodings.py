@@ -28,7 +28,7 @@ SMALLEST = 1024
 
 
 def should_compress(shape: Shape, smallest: int = SMALLEST) -> bool:
-    """Whether the gradient of a parameter is sent in fewer bits: vectors, such as biases, never are."""
+    """Return whether the gradient of a parameter is compressed: vectors, such as biases, never are."""
     return len(shape) > 1 and prod(shape) >= smallest
 
 
@@ -55,8 +55,8 @@ class Encoding:
         return (all_gather_volume if self.gathers else all_reduce_volume)(nbytes, workers)
 
 
-class FullPrecision(Encoding):
-    """Sends arrays unencoded; sums are made in the order of ranks."""
+class FullPrecisionEncoding(Encoding):
+    """Arrays as they are; sums are made in the order of ranks."""
 
     def nbytes(self, shape: Shape, itemsize: int) -> int:
         """Return the size of the array."""
@@ -71,59 +71,59 @@ class FullPrecision(Encoding):
         return data.view(dtype).reshape(shape)
 
 
-class Float16(Encoding):
-    """IEEE's 16-bit floats: 11 bits of a number, up to 65504."""
+class Float16Encoding(Encoding):
+    """IEEE 16-bit floats: 11 significant bits, up to 65504."""
 
     def nbytes(self, shape: Shape, itemsize: int) -> int:
-        """Two a number."""
+        """Return 2 bytes per element."""
         return 2 * prod(shape)
 
     def encode(self, array: Floats) -> Bytes:
-        """Rounded to nearest, ties to even; what is too large becomes infinite."""
+        """Round to nearest, ties to even; values that are too large become infinite."""
         import numpy as np
 
         with np.errstate(over="ignore"):
             return _bytes(array.astype(np.float16))
 
     def decode(self, data: Bytes, shape: Shape, dtype: str) -> Floats:
-        """The numbers."""
+        """Widen the elements."""
         return data.view("float16").reshape(shape).astype(dtype)
 
 
-class BFloat16(Encoding):
-    """The upper half of 32-bit floats: 8 bits of a number, of any size."""
+class BFloat16Encoding(Encoding):
+    """The upper half of 32-bit floats: 8 significant bits, and the range of float32."""
 
     def nbytes(self, shape: Shape, itemsize: int) -> int:
-        """Two a number."""
+        """Return 2 bytes per element."""
         return 2 * prod(shape)
 
     def encode(self, array: Floats) -> Bytes:
-        """Rounded to nearest, ties to even."""
+        """Round to nearest, ties to even."""
         import numpy as np
 
         exact = np.ascontiguousarray(array, np.float32)
         bits = exact.reshape(-1).view(np.uint32)
-        found = ((bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16).astype(np.uint16)
-        found[np.isnan(exact.reshape(-1))] = 0x7FC0  # rounding could make it infinite
-        return _bytes(found)
+        upper = ((bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16).astype(np.uint16)
+        upper[np.isnan(exact.reshape(-1))] = 0x7FC0  # rounding could make NaN infinite
+        return _bytes(upper)
 
     def decode(self, data: Bytes, shape: Shape, dtype: str) -> Floats:
-        """The numbers."""
+        """Widen the elements."""
         bits = data.view("uint16").astype("uint32") << 16
         return bits.view("float32").reshape(shape).astype(dtype)
 
 
-class OneBit(Encoding):
-    """A bit a number and two float32 numbers a column: what `graph.ops.quantize.OneBit` makes."""
+class OneBitEncoding(Encoding):
+    """One bit per element and two float32 values per column, for arrays that `OneBitQuantize` returns."""
 
     gathers = True
 
     def nbytes(self, shape: Shape, itemsize: int) -> int:
-        """A bit a number, two values a column."""
+        """Return one bit per element, rounded up to bytes, and 8 bytes per column."""
         return ceil(prod(shape) / 8) + 8 * _columns(shape)
 
     def encode(self, array: Floats) -> Bytes:
-        """The smaller and the larger value of each column, and which one is where."""
+        """Encode the smaller and the larger value of each column, and a bit that says which one an element is."""
         import numpy as np
 
         flat = _by_columns(array)
@@ -132,7 +132,7 @@ class OneBit(Encoding):
         return np.concatenate([_bytes(values), np.packbits(flat > low)])
 
     def decode(self, data: Bytes, shape: Shape, dtype: str) -> Floats:
-        """Each number by its bit."""
+        """Return the value that each element's bit selects."""
         import numpy as np
 
         columns = _columns(shape)
@@ -142,8 +142,8 @@ class OneBit(Encoding):
         return flat.T if is_output_axis_last(shape) else flat.reshape(shape)
 
 
-class TopK(Encoding):
-    """Places and values, 4 bytes each, of the largest numbers: what `graph.ops.quantize.Largest` leaves."""
+class TopKEncoding(Encoding):
+    """Indices and values, 4 bytes each, of nonzero elements, for arrays that `TopKSparsify` returns."""
 
     gathers = True
 
@@ -155,21 +155,21 @@ class TopK(Encoding):
         return max(1, round(self.density * prod(shape)))
 
     def nbytes(self, shape: Shape, itemsize: int) -> int:
-        """8 for each number that is sent."""
+        """Return 8 bytes per element that is sent."""
         return 8 * self.count(shape)
 
     def encode(self, array: Floats) -> Bytes:
-        """Where something other than 0 is, and what; the first place again where that is at fewer places."""
+        """Encode the nonzero elements; index 0 fills up if there are fewer than `count`."""
         import numpy as np
 
         flat = array.reshape(-1)
-        places = np.zeros(self.count(array.shape), np.uint32)
-        found = np.flatnonzero(flat)
-        places[: found.size] = found
-        return np.concatenate([_bytes(places), _bytes(flat[places].astype(np.float32))])
+        indices = np.zeros(self.count(array.shape), np.uint32)
+        nonzero = np.flatnonzero(flat)
+        indices[: nonzero.size] = nonzero
+        return np.concatenate([_bytes(indices), _bytes(flat[indices].astype(np.float32))])
 
     def decode(self, data: Bytes, shape: Shape, dtype: str) -> Floats:
-        """0 but at these places."""
+        """Return an array that is 0 except at the encoded indices."""
         import numpy as np
 
         half = data.size // 2
@@ -180,7 +180,10 @@ class TopK(Encoding):
 
 IN_FULL, ONE_BIT = "in_full", "one_bit"
 _PLAIN: dict[str, Encoding] = {
-    IN_FULL: FullPrecision(), "float16": Float16(), "bfloat16": BFloat16(), ONE_BIT: OneBit(),
+    IN_FULL: FullPrecisionEncoding(),
+    "float16": Float16Encoding(),
+    "bfloat16": BFloat16Encoding(),
+    ONE_BIT: OneBitEncoding(),
 }  # fmt: skip
 TOP_K = "top_k:"
 
@@ -189,28 +192,28 @@ _BY_HOST = "by_host"
 
 
 def by_host(form: str) -> str:
-    """Name of the hierarchical encoding (`hierarchical.py`) that uses `form` between hosts; "" is full precision."""
+    """Return the name of the hierarchical encoding that uses `form` between hosts; "" is full precision."""
     return f"{_BY_HOST}:{form}" if form else _BY_HOST
 
 
 def between_hosts(name: str) -> str | None:
-    """The encoding between hosts of what is summed up by host; None of what is not."""
+    """Return the encoding between hosts of a hierarchical encoding; None for other encodings."""
     head, _, form = name.partition(":")
     return form if head == _BY_HOST else None
 
 
 def encoding(name: str) -> Encoding:
-    """The encoding of this name; `top_k:SHARE` is of a share of the numbers."""
-    return TopK(float(name.removeprefix(TOP_K))) if name.startswith(TOP_K) else _PLAIN[name]
+    """Return the encoding of a name; `top_k:SHARE` sends a share of the elements."""
+    return TopKEncoding(float(name.removeprefix(TOP_K))) if name.startswith(TOP_K) else _PLAIN[name]
 
 
 def sent(name: str, shapes: Iterable[Shape], itemsize: int, workers: int) -> float:
-    """Bytes that each worker sends to sum up arrays of these shapes in an encoding; "" is as they are."""
+    """Return the bytes that each worker sends to sum arrays of these shapes in an encoding; "" is unencoded."""
     shapes = list(shapes)
     if not name:
         return all_reduce_volume(sum(map(prod, shapes)) * itemsize, workers)
-    one = encoding(name)
-    return one.sent(sum(one.nbytes(shape, itemsize) for shape in shapes), workers)
+    form = encoding(name)
+    return form.sent(sum(form.nbytes(shape, itemsize) for shape in shapes), workers)
 
 
 def _columns(shape: Shape) -> int:
@@ -218,7 +221,7 @@ def _columns(shape: Shape) -> int:
 
 
 def _by_columns(array: Floats) -> Floats:
-    """The array with a row for each column."""
+    """Return the array with one row per column."""
     return array.T if is_output_axis_last(array.shape) else array.reshape(_columns(array.shape), -1)
 
 
@@ -229,9 +232,9 @@ def _bytes(array: Floats) -> Bytes:
 
 
 def encode_into(arrays: Sequence[Floats], form: Encoding, data: Bytes) -> None:
-    """Write arrays as an encoding has them, one after the other."""
+    """Write encoded arrays to `data`, one after the other."""
     at = 0
     for array in arrays:
-        told = form.encode(array)
-        data[at : at + told.size] = told
-        at += told.size
+        encoded = form.encode(array)
+        data[at : at + encoded.size] = encoded
+        at += encoded.size

@@ -14,113 +14,119 @@ from typing import Any
 
 import numpy as np
 
-from netspec.distributed.communicators.base import Communicator, Done, Pending
+from netspec.distributed.communicators.base import Communicator, CompletedCall, Pending
 from netspec.distributed.communicators.compressed_allreduce import compressed_all_reduce
 
 
 @dataclass
 class HostGroups:
-    """The groups that a worker is in."""
+    """The groups of a worker within its host and between hosts."""
 
-    inside: Communicator
-    """The workers of its host."""
-    across: Communicator
-    """One worker of each host, if its rank within its host is below `columns`."""
-    columns: int
-    """Number of such groups: the smallest number of workers of a host."""
-    waiting: tuple[deque[HierarchicalAllReduce], deque[HierarchicalAllReduce]] = field(
+    intra_host: Communicator
+    """Workers of its host."""
+    inter_host: Communicator
+    """One worker of each host, if its rank within its host is below `width`."""
+    width: int
+    """Number of groups between hosts: the smallest number of workers of a host."""
+    queues: tuple[deque[HierarchicalAllReduce], deque[HierarchicalAllReduce]] = field(
         default_factory=lambda: (deque(), deque())
     )
-    """Sums that are on their way within hosts, and between them, in the order in which they were started."""
+    """Pending sums within hosts, and between hosts, in the order in which they were started."""
     counted: float = 0.0
-    """Bytes that this worker had sent in the groups when that was last asked."""
+    """Bytes that this worker had sent in both groups at the last call of `newly_sent`."""
 
     def newly_sent(self) -> float:
         """Return the bytes that this worker has sent in both groups since the last call."""
-        before, self.counted = self.counted, self.inside.sent + self.across.sent
+        before, self.counted = self.counted, self.intra_host.sent + self.inter_host.sent
         return self.counted - before
 
-    def cut(self, size: int) -> list[int]:
+    def part_sizes(self, size: int) -> list[int]:
         """Return how many of `size` elements each worker of the host sums: parts as equal as possible."""
-        places = [size * number // self.columns for number in range(self.columns + 1)]
-        found = [end - start for start, end in pairwise(places)]
-        return found + [0] * (self.inside.size - self.columns)
+        offsets = [size * number // self.width for number in range(self.width + 1)]
+        sizes = [end - start for start, end in pairwise(offsets)]
+        return sizes + [0] * (self.intra_host.size - self.width)
 
 
 def make_host_groups(workers: Communicator) -> HostGroups | None:
     """Create the groups, a collective call; None unless there are several hosts with several workers each."""
-    inside, hosts = workers.host_group(), workers.hosts()
-    columns = min(hosts)
-    if columns < 2 or len(hosts) < 2:
+    intra_host, hosts = workers.host_group(), workers.hosts()
+    width = min(hosts)
+    if width < 2 or len(hosts) < 2:
         return None
-    across = workers.split(min(inside.rank, columns))
-    return HostGroups(inside, across, columns, counted=inside.sent + across.sent)
+    inter_host = workers.split(min(intra_host.rank, width))
+    return HostGroups(intra_host, inter_host, width, counted=intra_host.sent + inter_host.sent)
 
 
 class HierarchicalAllReduce:
-    """The sum of all workers' arrays, in place; for any number of times. It is itself what is under way."""
+    """Sums an array over all workers, in place, any number of times. The object is also the pending call."""
 
-    def __init__(self, workers: Communicator, groups: HostGroups, form: str, whole: Any) -> None:
+    def __init__(self, workers: Communicator, groups: HostGroups, form: str, array: Any) -> None:
         """`form` is the encoding between hosts; "" for none."""
-        self._workers, self._groups, self._whole = workers, groups, whole
-        self._counts = groups.cut(whole.size)
-        rank = groups.inside.rank
+        self._workers, self._groups, self._array = workers, groups, array
+        self._counts = groups.part_sizes(array.size)
+        rank = groups.intra_host.rank
         start = sum(self._counts[:rank])
-        self._own = whole[start : start + self._counts[rank]]
+        self._own = array[start : start + self._counts[rank]]
         self._part = np.empty_like(self._own)
-        self._crosses = rank < groups.columns
-        self._packed = compressed_all_reduce(groups.across, form, [self._part]) if form and self._crosses else None
+        self._takes_part = rank < groups.width
+        self._compressed = (
+            compressed_all_reduce(groups.inter_host, form, [self._part]) if form and self._takes_part else None
+        )
         self._pending: Pending | None = None
         self._done = 2
         """Number of calls within and between hosts that are complete."""
 
     def start(self) -> Pending:
         """Send the array on its way."""
-        inside = self._groups.inside
-        self._pending = inside.start_reduce_scatter(self._whole, self._part, self._counts)
+        intra_host = self._groups.intra_host
+        self._pending = intra_host.start_reduce_scatter(self._array, self._part, self._counts)
         self._done = 0
-        self._groups.waiting[0].append(self)
+        self._groups.queues[0].append(self)
         return self
 
     def advance(self) -> bool:
-        """Go on with the next call once one is complete; whether the sum is there."""
+        """Start the next call once one is complete; return whether the sum is complete."""
         while self._done < 2:
             earliest = self._earliest()
             assert earliest._pending is not None
             if not earliest._pending.advance():
                 return False
-            earliest._go_on()
+            earliest._start_next()
         return self._pending is None or self._pending.advance()
 
     def wait(self) -> None:
-        """Return when the sum is there."""
+        """Wait until the sum is complete."""
         while self._done < 2:
             earliest = self._earliest()
             assert earliest._pending is not None
             earliest._pending.wait()
-            earliest._go_on()
+            earliest._start_next()
         if self._pending is not None:
             self._pending.wait()
             self._pending = None
         self._workers.sent += self._groups.newly_sent()
 
     def _earliest(self) -> HierarchicalAllReduce:
-        """The first of those that wait for what this one waits for: all workers go on with them in one order."""
-        return self._groups.waiting[self._done][0]
+        """Return the first sum in the phase of this one: all workers continue with sums in the same order."""
+        return self._groups.queues[self._done][0]
 
-    def _go_on(self) -> None:
+    def _start_next(self) -> None:
         assert self._pending is not None
         self._pending.wait()
-        self._groups.waiting[self._done].popleft()
+        self._groups.queues[self._done].popleft()
         self._done += 1
         if self._done == 1:
-            self._pending = self._cross()
-            self._groups.waiting[1].append(self)
+            self._pending = self._start_inter_host()
+            self._groups.queues[1].append(self)
         else:
             self._own[...] = self._part
-            self._pending = self._groups.inside.start_all_gather_parts(self._whole, self._counts)
+            self._pending = self._groups.intra_host.start_all_gatherv(self._array, self._counts)
 
-    def _cross(self) -> Pending:
-        if not self._crosses:
-            return Done()
-        return self._groups.across.start_all_reduce(self._part) if self._packed is None else self._packed.start()
+    def _start_inter_host(self) -> Pending:
+        if not self._takes_part:
+            return CompletedCall()
+        return (
+            self._groups.inter_host.start_all_reduce(self._part)
+            if self._compressed is None
+            else self._compressed.start()
+        )

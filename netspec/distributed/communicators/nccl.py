@@ -21,7 +21,7 @@ from netspec.distributed.communicators.base import Communicator, all_gather_volu
 from netspec.distributed.monitoring.abort_hooks import on_abort
 from netspec.errors import InputError, RunError
 
-TYPES = {
+NCCL_TYPES = {
     "float16": ("NCCL_FLOAT16", 2), "bfloat16": ("NCCL_BFLOAT16", 2), "float32": ("NCCL_FLOAT32", 4),
     "float64": ("NCCL_FLOAT64", 8), "uint8": ("NCCL_UINT8", 1),
 }  # fmt: skip
@@ -30,31 +30,31 @@ INSTALL = "pip install 'nvidia-nccl-cu13>=2.27.7,<3', or 'nvidia-nccl-cu12' with
 
 
 def library() -> Any | None:
-    """CuPy's module for NCCL; None where there is no CuPy, or it finds no library."""
+    """Return CuPy's module for NCCL; None if CuPy is missing or finds no library."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it says by a warning that there is no library
+            warnings.simplefilter("ignore")  # CuPy warns if there is no library
             from cupy.cuda import nccl
     except ImportError:
         return None
     return nccl if nccl.available else None
 
 
-WHEELS = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
+PYPI_PACKAGES = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 
 
-def installed() -> str | None:
-    """Which NCCL is there, with or without a GPU: what CuPy loads, else a package that it does not; None without."""
-    if (found := version()) is not None:
-        return f"{found}, which CuPy loads"
-    for name in WHEELS:
+def installed_version() -> str | None:
+    """Return the NCCL that CuPy loads, or a package that CuPy does not load; None if there is neither."""
+    if (loaded := version()) is not None:
+        return f"{loaded}, which CuPy loads"
+    for name in PYPI_PACKAGES:
         with suppress(PackageNotFoundError):
             return f"{metadata.version(name)} of {name}, which no CuPy loads"
     return None
 
 
 def version() -> str | None:
-    """The library's version, such as 2.27.7; None where it is missing."""
+    """Return the library's version, such as 2.27.7; None if it is missing."""
     nccl = library()
     if nccl is None:
         return None
@@ -62,68 +62,68 @@ def version() -> str | None:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
-def missing() -> InputError | None:
+def unavailable_error() -> InputError | None:
     """Return the error for several workers on GPUs if there is no NCCL."""
     if library() is not None:
         return None
     return InputError("several workers on GPUs need NCCL", got="CuPy finds no library", hint=INSTALL)
 
 
-class Nccl:
-    """The GPUs of all workers, which make the same calls in the same order."""
+class NcclGroup:
+    """A communicator between the GPUs of all workers, which make the same calls in the same order."""
 
     def __init__(self, workers: Communicator) -> None:
-        """All come here, with their GPUs current. Raises `InputError` without NCCL, `RunError` where it can't begin."""
-        if (error := missing()) is not None:
+        """Create it collectively, with each worker's GPU current. Raises `InputError` without NCCL, or `RunError`."""
+        if (error := unavailable_error()) is not None:
             raise error
         nccl: Any = library()
         self._nccl, self._workers = nccl, workers
-        # Connections are made now: by the first sum of each group a worker would wait in it for another that waits in
-        # the first sum of the other group.
+        # Connect now: if the first sum of a group connected, one worker could wait in it for another that waits in the
+        # first sum of the other group.
         os.environ.setdefault("NCCL_RUNTIME_CONNECT", "0")
-        told = workers.broadcast_object([int(one) for one in nccl.get_unique_id()] if workers.is_first else None)
-        # It waits for the others where the watchdog sees nothing: all are there, since all have been told.
-        with self._told("NCCL can't bring the workers' GPUs together"):
-            self._comm = nccl.NcclCommunicator(workers.size, bytes(told), workers.rank)
+        unique_id = workers.broadcast_object([int(byte) for byte in nccl.get_unique_id()] if workers.is_first else None)
+        # The watchdog doesn't see this wait. All workers are here, since all have received the id.
+        with self._reporting_errors("NCCL can't connect the workers' GPUs"):
+            self._comm = nccl.NcclCommunicator(workers.size, bytes(unique_id), workers.rank)
 
     def check(self) -> None:
-        """Raise `RunError` where NCCL has found out that what was started will never be done."""
-        with self._told("NCCL has lost another worker's GPU"):
+        """Raise `RunError` if NCCL has found that a started call can never complete."""
+        with self._reporting_errors("NCCL has lost another worker's GPU"):
             self._comm.check_async_error()
 
-    def meet(self) -> None:
-        """Have all send each other a byte: what is sent from one to one is connected by the first such call, which
+    def connect_peers(self) -> None:
+        """Have all workers send each other a byte, which connects them.
 
-        waits on the host. `NCCL_RUNTIME_CONNECT` is of collective calls only.
+        The first point-to-point call would wait on the host otherwise: `NCCL_RUNTIME_CONNECT` covers collective calls.
         """
         import cupy
 
         size = self._workers.size
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
-            told = cupy.zeros(2 * size, cupy.uint8)
-        self._exchange(told.data.ptr, told.data.ptr + size, 1, stream.ptr)
-        self._met = stream, told  # until this is done
+            buffer = cupy.zeros(2 * size, cupy.uint8)
+        self._exchange(buffer.data.ptr, buffer.data.ptr + size, 1, stream.ptr)
+        self._connection_buffer = stream, buffer  # kept until the exchange is complete
 
     def abort(self) -> None:
-        """Have this GPU stop waiting for others: what was started is never done, and nothing can be started."""
+        """Cancel the started calls, so that this GPU stops waiting for others. No call can be started afterwards."""
         self._comm.abort()
 
     def destroy(self) -> None:
-        """End it, once all that was started is done; all come here. It waits until no graph refers to it."""
+        """End the group collectively, after all started calls. Waits until no CUDA graph refers to it."""
         self._comm.destroy()
 
-    def all_reduce(self, place: int, count: int, dtype: str, stream: int) -> None:
-        """Replace numbers by the sums of all workers'."""
-        kind, nbytes = self._kind(dtype)
+    def all_reduce(self, array: int, count: int, dtype: str, stream: int) -> None:
+        """Replace `count` elements by their sums over all workers."""
+        kind, nbytes = self._nccl_type(dtype)
         self._workers.sent += all_reduce_volume(count * nbytes, self._workers.size)
-        with self._told():
-            self._comm.allReduce(place, place, count, kind, self._nccl.NCCL_SUM, stream)
+        with self._reporting_errors():
+            self._comm.allReduce(array, array, count, kind, self._nccl.NCCL_SUM, stream)
 
     def all_gather(self, mine: int, all_: int, nbytes: int, stream: int) -> None:
         """Gather `nbytes` bytes of each worker, in the order of ranks; `mine` may point into `all_`."""
         self._workers.sent += all_gather_volume(nbytes, self._workers.size)
-        with self._told():
+        with self._reporting_errors():
             self._comm.allGather(mine, all_, nbytes, self._nccl.NCCL_UINT8, stream)
 
     def all_to_all(self, mine: int, theirs: int, nbytes: int, stream: int) -> None:
@@ -133,48 +133,48 @@ class Nccl:
 
     def _exchange(self, mine: int, theirs: int, nbytes: int, stream: int) -> None:
         kind = self._nccl.NCCL_UINT8
-        with self._grouped():
+        with self._group_call():
             for rank in range(self._workers.size):
                 self._comm.send(mine + rank * nbytes, nbytes, kind, rank, stream)
                 self._comm.recv(theirs + rank * nbytes, nbytes, kind, rank, stream)
 
-    def reduce_scatter(self, whole: int, part: int, counts: Sequence[int], dtype: str, stream: int) -> None:
+    def reduce_scatter(self, buffer: int, part: int, counts: Sequence[int], dtype: str, stream: int) -> None:
         """Sum over workers; each worker receives its part. `counts`: elements of each part."""
-        kind, nbytes = self._kind(dtype)
+        kind, nbytes = self._nccl_type(dtype)
         self._workers.sent += all_to_all_volume(sum(counts) * nbytes, self._workers.size)
         total = self._nccl.NCCL_SUM
         if len(set(counts)) == 1:
-            with self._told():
-                self._comm.reduceScatter(whole, part, counts[0], kind, total, stream)
+            with self._reporting_errors():
+                self._comm.reduceScatter(buffer, part, counts[0], kind, total, stream)
             return
-        with self._grouped():  # NCCL's reduce-scatter requires parts of equal size
-            for rank, (start, count) in enumerate(_parts(counts)):
+        with self._group_call():  # NCCL's reduce-scatter requires parts of equal size
+            for rank, (start, count) in enumerate(_offsets_and_counts(counts)):
                 if count:
-                    self._comm.reduce(whole + start * nbytes, part, count, kind, total, rank, stream)
+                    self._comm.reduce(buffer + start * nbytes, part, count, kind, total, rank, stream)
 
-    def gather_parts(self, whole: int, counts: Sequence[int], dtype: str, stream: int) -> None:
-        """Gather all parts in place: `whole` holds this worker's part. `counts`: elements of each part."""
-        kind, nbytes = self._kind(dtype)
+    def all_gatherv(self, buffer: int, counts: Sequence[int], dtype: str, stream: int) -> None:
+        """Gather all parts in place: `buffer` holds this worker's part. `counts`: elements of each part."""
+        kind, nbytes = self._nccl_type(dtype)
         self._workers.sent += all_to_all_volume(sum(counts) * nbytes, self._workers.size)
         if len(set(counts)) == 1:
-            own = whole + self._workers.rank * counts[0] * nbytes
-            with self._told():
-                self._comm.allGather(own, whole, counts[0], kind, stream)
+            own_part = buffer + self._workers.rank * counts[0] * nbytes
+            with self._reporting_errors():
+                self._comm.allGather(own_part, buffer, counts[0], kind, stream)
             return
-        with self._grouped():
-            for rank, (start, count) in enumerate(_parts(counts)):
-                place = whole + start * nbytes
+        with self._group_call():
+            for rank, (start, count) in enumerate(_offsets_and_counts(counts)):
+                address = buffer + start * nbytes
                 if count:
-                    self._comm.broadcast(place, place, count, kind, rank, stream)
+                    self._comm.broadcast(address, address, count, kind, rank, stream)
 
-    def _kind(self, dtype: str) -> tuple[int, int]:
-        name, nbytes = TYPES[dtype]
+    def _nccl_type(self, dtype: str) -> tuple[int, int]:
+        name, nbytes = NCCL_TYPES[dtype]
         return getattr(self._nccl, name), nbytes
 
     @contextmanager
-    def _grouped(self) -> Iterator[None]:
-        """Calls that are one to NCCL: none of them waits for another."""
-        with self._told():
+    def _group_call(self) -> Iterator[None]:
+        """Group the calls of a block: none of them waits for another."""
+        with self._reporting_errors():
             self._nccl.groupStart()
             try:
                 yield
@@ -182,50 +182,52 @@ class Nccl:
                 self._nccl.groupEnd()
 
     @contextmanager
-    def _told(self, what: str = "NCCL can't carry what workers sum up") -> Iterator[None]:
+    def _reporting_errors(self, message: str = "NCCL failed to exchange data between workers") -> Iterator[None]:
         try:
             yield
         except self._nccl.NcclError as error:
-            raise RunError(what, got=str(error), hint="NCCL_DEBUG=INFO in the environment has it say more") from error
+            raise RunError(
+                message, got=str(error), hint="set NCCL_DEBUG=INFO in the environment for details"
+            ) from error
 
 
-def _parts(counts: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Where each part begins, and how many numbers it has."""
+def _offsets_and_counts(counts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Return the offset and the number of elements of each part."""
     return zip(accumulate(counts, initial=0), counts, strict=False)
 
 
-_groups: dict[tuple[Communicator, bool], Nccl] = {}
+_groups: dict[tuple[Communicator, bool], NcclGroup] = {}
 
 
-def gpus(workers: Communicator, *, apart: bool = False) -> Nccl:
-    """The GPUs of these workers; those that are `apart` are in an order of their own.
+def nccl_group(workers: Communicator, *, blocking: bool = False) -> NcclGroup:
+    """Return the NCCL group of these workers; `blocking` calls have a group, and so an order, of their own.
 
-    All come here the first time, whichever they ask for: workers with other numbers of samples need them in other
-    orders, so that both are made then.
+    The first call is collective and creates both groups: workers with different numbers of samples may need them in
+    different orders.
     """
-    if (workers, apart) not in _groups:
+    if (workers, blocking) not in _groups:
         if not _groups:
             on_abort(forget_graphs)
-            atexit.register(leave)
+            atexit.register(destroy_groups)
         for order in (False, True):
-            made = _groups[workers, order] = Nccl(workers)
-            # A GPU that waits for another one does so for ever, and its process may not end before.
-            on_abort(made.abort)
-            made.meet()
-    return _groups[workers, apart]
+            group = _groups[workers, order] = NcclGroup(workers)
+            # Otherwise a GPU would wait for another one forever, and its process could not end.
+            on_abort(group.abort)
+            group.connect_peers()
+    return _groups[workers, blocking]
 
 
 def forget_graphs() -> None:
-    """Drop all of them."""
+    """Drop all CUDA graphs that contain communication."""
     for owner in list(communicating_graphs):
         owner.forget()
 
 
-def leave() -> None:
-    """End all groups, in the order in which they were made, before Python tears down what holds graphs."""
+def destroy_groups() -> None:
+    """End all groups, in the order of their creation, before Python destroys the owners of graphs."""
     forget_graphs()
     while _groups:
-        with suppress(Exception):  # the next one is ended all the same
+        with suppress(Exception):  # go on with the next group
             _groups.pop(next(iter(_groups))).destroy()
 
 

@@ -1,4 +1,4 @@
-"""Memory that the processes of this host share: how much there is, and its names."""
+"""Shared memory of this host: free space, and the names of MPICH's segments."""
 
 from __future__ import annotations
 
@@ -9,37 +9,38 @@ from pathlib import Path
 
 from netspec.errors import RunError
 
-SHARED = Path("/dev/shm")  # noqa: S108  nothing is written there by name
-"""Where Linux has the memory that processes share."""
+SHM_FOLDER = Path("/dev/shm")  # noqa: S108  nothing is written there by name
+"""File system of Linux for shared memory."""
 
-MORE = "a container has 64 MB unless told otherwise: `docker run --shm-size 4g`"
-"""How a container gets more of it."""
+SHM_SIZE_HINT = "a container has 64 MB by default; give it more: `docker run --shm-size 4g`"
 
 
-def free_room(folder: Path = SHARED) -> tuple[int, str] | None:
-    """Bytes that are free, and the same in words; None where the system has no such folder."""
+def free_space(folder: Path = SHM_FOLDER) -> tuple[int, str] | None:
+    """Return the free bytes, and a description of them; None if the system has no such folder."""
     if not folder.is_dir():
         return None
-    found = os.statvfs(folder)
-    free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-    return free, f"{free / 1e6:,.1f} MB of {whole / 1e6:,.1f} MB are free in {folder}"
+    stat = os.statvfs(folder)
+    free, total = stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize
+    return free, f"{free / 1e6:,.1f} MB of {total / 1e6:,.1f} MB are free in {folder}"
 
 
-def check_room(nbytes: int, folder: Path = SHARED) -> None:
+def check_space(nbytes: int, folder: Path = SHM_FOLDER) -> None:
     """Raise `RunError` if less than `nbytes` bytes of shared memory are free.
 
     Linux allocates more than is free, and ends a process that then writes to it with SIGBUS.
     """
-    room = free_room(folder)
+    room = free_space(folder)
     if room is not None and room[0] < nbytes:
-        raise RunError(f"there is not enough shared memory: {nbytes / 1e6:,.1f} MB are needed", got=room[1], hint=MORE)
+        raise RunError(
+            f"there is not enough shared memory: {nbytes / 1e6:,.1f} MB are needed", got=room[1], hint=SHM_SIZE_HINT
+        )
 
 
-def free_names(folder: Path = SHARED, maps: Path = Path("/proc/self/maps")) -> None:
-    """Remove the names of the memory by which MPICH sends on this host; all that it sends by have it already.
+def unlink_mpich_segments(folder: Path = SHM_FOLDER, maps: Path = Path("/proc/self/maps")) -> None:
+    """Unlink the shared memory through which MPICH sends on this host, once all workers have mapped it.
 
-    It lasts for as long as a process has it. With a name it would last for ever where all are killed.
+    It then lasts until the last process ends. With a name it would stay forever if all processes are killed.
     """
-    with suppress(OSError):  # elsewhere than on Linux there is nothing to be read
+    with suppress(OSError):  # other systems than Linux have no such file
         for name in set(re.findall(rf"{re.escape(str(folder))}/mpich_shm_\w+(?=\n)", maps.read_text())):
             Path(name).unlink(missing_ok=True)

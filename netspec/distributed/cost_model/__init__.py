@@ -1,4 +1,4 @@
-"""Cost model of distributed training: bytes that strategies send, and the time that networks take for them.
+"""Cost model of distributed training: bytes that strategies send, and their time on a network.
 
 It uses no communicator; `netspec scale` and `netspec plan` report its estimates.
 """

@@ -16,36 +16,36 @@ from netspec.distributed.cost_model.networks import Cluster
 from netspec.errors import InputError, did_you_mean, listing
 
 ADDING = 0.0
-"""Seconds that adding up a byte takes where nothing is known of it: as if it were done while bytes come in."""
+"""Default of the seconds that adding a byte takes: adding is hidden while bytes arrive."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Rounds of messages of one size, which all senders of a round send at once."""
+    """Rounds of messages of one size; the senders of a round send at the same time."""
 
     rounds: float
-    """How many, one after the other."""
+    """Number of rounds, one after the other."""
     bytes: float
-    """Of each message."""
+    """Bytes of each message."""
     senders: float
     """Ranks that send in a round."""
     leave: float = 0.0
-    """Of these, those whose message leaves its host; 0: all stay within hosts."""
+    """Senders of a round whose message leaves its host; 0: all messages stay within hosts."""
     flows: float = 1.0
-    """Messages that share the connection of a host."""
+    """Number of messages that share the connection of a host."""
     adds: bool = False
-    """Whether the receiver adds what comes to what it has."""
+    """Whether the receiver adds the message to its data."""
     role: str = "worker"
-    """Who sends: `worker`, or `server`."""
+    """Role of the senders: `worker`, or `server`."""
 
     def seconds(self, cluster: Cluster, adding: float = ADDING) -> float:
-        """How long it takes; `adding` is seconds a byte that is added up."""
+        """Return the seconds of all rounds; `adding` is the seconds per byte that is added."""
         network = cluster.between if self.leave else cluster.within
         return self.rounds * (network.seconds(self.bytes, self.flows) + self.bytes * adding * self.adds)
 
     @property
     def sent(self) -> float:
-        """Bytes that all senders send together."""
+        """Bytes that all senders send."""
         return self.rounds * self.bytes * self.senders
 
     @property
@@ -55,40 +55,41 @@ class Exchange:
 
 
 def seconds(exchanges: Iterable[Exchange], cluster: Cluster, adding: float = ADDING) -> float:
-    """How long exchanges take that follow each other."""
-    return sum(one.seconds(cluster, adding) for one in exchanges)
+    """Return the seconds of exchanges, one after the other."""
+    return sum(exchange.seconds(cluster, adding) for exchange in exchanges)
 
 
 Exchanges: TypeAlias = tuple[Exchange, ...]
 Algorithm: TypeAlias = Callable[[float, Cluster], Exchanges]
-"""An all-reduce: from the bytes that every rank has and the cluster to what is sent."""
+"""An all-reduce: returns the exchanges for the bytes of every rank on a cluster."""
 
 
-def around(nbytes: float, cluster: Cluster, *, adds: bool) -> Exchange:
-    """One turn around the ring: everybody hands a p-th of the bytes to its neighbour, p - 1 times."""
+def ring_pass(nbytes: float, cluster: Cluster, *, adds: bool) -> Exchange:
+    """Return one pass around the ring: each rank sends 1/p of the bytes to its neighbour, p - 1 times."""
     p = cluster.ranks
     return Exchange(p - 1, nbytes / p, p, cluster.hosts if cluster.hosts > 1 else 0, adds=adds)
 
 
 def reduce_scatter(nbytes: float, cluster: Cluster) -> Exchanges:
-    """The sum of all ranks' bytes, of which each rank gets its p-th: (p - 1)/p n (β + γ), and α for each round.
+    """Reduce-scatter `nbytes` of each rank: (p - 1)/p n (β + γ), and α for each round.
 
-    Around a ring, p - 1 rounds, or for powers of two by recursive halving, log2 p: whichever takes less.
+    A ring has p - 1 rounds, recursive halving log2 p for powers of two; the faster of the two is used.
     """
-    turn = (around(nbytes, cluster, adds=True),)
+    around = (ring_pass(nbytes, cluster, adds=True),)
     if cluster.ranks & (cluster.ranks - 1):
-        return turn
+        return around
     halves = halving(nbytes, cluster)
-    return min(turn, halves[: len(halves) // 2], key=lambda made: seconds(made, cluster))
+    return min(around, halves[: len(halves) // 2], key=lambda exchanges: seconds(exchanges, cluster))
 
 
 def all_gather(nbytes: float, cluster: Cluster) -> Exchanges:
-    """Every rank gets the p-ths of all, `nbytes` in all: (p - 1)/p n β, and α for each round.
+    """All-gather `nbytes` in total: (p - 1)/p n β, and α for each round.
 
-    Around a ring, p - 1 rounds, or as Bruck et al. 1997 do, ⌈log2 p⌉, all that is there to a rank at 1, 2, 4, …
+    A ring has p - 1 rounds; the algorithm of Bruck et al. 1997 has ⌈log2 p⌉, in which a rank sends all that it has to
+    ranks at distance 1, 2, 4, …
     """
-    return min((around(nbytes, cluster, adds=False),), tuple(_bruck(nbytes, cluster)),
-               key=lambda made: seconds(made, cluster))  # fmt: skip
+    return min((ring_pass(nbytes, cluster, adds=False),), tuple(_bruck(nbytes, cluster)),
+               key=lambda exchanges: seconds(exchanges, cluster))  # fmt: skip
 
 
 def _bruck(nbytes: float, cluster: Cluster) -> Iterator[Exchange]:
@@ -100,24 +101,24 @@ def _bruck(nbytes: float, cluster: Cluster) -> Iterator[Exchange]:
 
 
 def ring(nbytes: float, cluster: Cluster) -> Exchanges:
-    """Reduce-scatter, then all-gather, around a ring: 2 (p - 1) α + 2 (p - 1)/p n β. No algorithm sends fewer bytes."""
-    return (around(nbytes, cluster, adds=True), around(nbytes, cluster, adds=False))
+    """All-reduce around a ring: 2 (p - 1) α + 2 (p - 1)/p n β. No algorithm sends fewer bytes."""
+    return (ring_pass(nbytes, cluster, adds=True), ring_pass(nbytes, cluster, adds=False))
 
 
-def to_all(nbytes: float, cluster: Cluster) -> Exchanges:
-    """Of `nbytes` every rank sends another p-th to each other: (p - 1) α + (p - 1)/p n β, w ranks a connection."""
+def all_to_all(nbytes: float, cluster: Cluster) -> Exchanges:
+    """All-to-all: each rank sends 1/p of its `nbytes` to each rank: (p - 1) α + (p - 1)/p n β, w ranks a connection."""
     p, w = cluster.ranks, cluster.on_host
     outside = p * (p - w) / (p - 1) if cluster.hosts > 1 else 0.0
     return (Exchange(p - 1, nbytes / p, p, outside, flows=w if outside else 1),)
 
 
 def broadcast(nbytes: float, cluster: Cluster) -> Exchanges:
-    """A binomial tree from one rank to all: ⌈log2 p⌉ (α + n β)."""
+    """Broadcast along a binomial tree: ⌈log2 p⌉ (α + n β)."""
     return tuple(_tree(nbytes, cluster, adds=False))
 
 
 def gather(nbytes: float, cluster: Cluster) -> Exchanges:
-    """A binomial tree to one rank, `nbytes` in all: ⌈log2 p⌉ α + (p - 1)/p n β; messages double on the way."""
+    """Gather `nbytes` in total along a binomial tree: ⌈log2 p⌉ α + (p - 1)/p n β; message sizes double each round."""
     share = nbytes / cluster.ranks
     return tuple(
         Exchange(1, min(distance, cluster.ranks - distance) * share, -(-(cluster.ranks - distance) // (2 * distance)),
@@ -127,7 +128,7 @@ def gather(nbytes: float, cluster: Cluster) -> Exchanges:
 
 
 def tree(nbytes: float, cluster: Cluster) -> Exchanges:
-    """Summed up along a binomial tree, and broadcast along it: 2 ⌈log2 p⌉ (α + n β)."""
+    """All-reduce along a binomial tree, by reduce and broadcast: 2 ⌈log2 p⌉ (α + n β)."""
     return (*_tree(nbytes, cluster, adds=True), *_tree(nbytes, cluster, adds=False))
 
 
@@ -138,7 +139,7 @@ def _tree(nbytes: float, cluster: Cluster, *, adds: bool) -> Iterator[Exchange]:
 
 
 def _distances(ranks: int) -> Iterator[int]:
-    """1, 2, 4, … below the number of ranks."""
+    """Yield 1, 2, 4, … below the number of ranks."""
     distance = 1
     while distance < ranks:
         yield distance
@@ -146,33 +147,35 @@ def _distances(ranks: int) -> Iterator[int]:
 
 
 def _crossing(senders: float, distance: int, cluster: Cluster) -> float:
-    """Of the ranks that send so far, those whose partner is on another host."""
+    """Return the number of senders whose partner at this distance is on another host."""
     return 0 if cluster.hosts == 1 or 2 * distance <= cluster.on_host else senders
 
 
 def doubling(nbytes: float, cluster: Cluster) -> Exchanges:
-    """Recursive doubling: all that a rank has, with partners at 1, 2, 4, …: log2 p (α + n β + n γ)."""
+    """All-reduce by recursive doubling, with partners at distance 1, 2, 4, …: log2 p (α + n β + n γ)."""
     return _butterfly(cluster, nbytes, [(distance, nbytes, True) for distance in _distances(_power(cluster.ranks))])
 
 
 def halving(nbytes: float, cluster: Cluster) -> Exchanges:
-    """Reduce-scatter by recursive halving, all-gather by doubling (Rabenseifner): 2 log2 p α + 2 (p - 1)/p n β.
+    """All-reduce by recursive halving, then doubling (Rabenseifner): 2 log2 p α + 2 (p - 1)/p n β.
 
     The first exchange, of half the bytes, is with the neighbour, as in MPICH.
     """
     parts = [(distance, nbytes / (2 * distance)) for distance in _distances(_power(cluster.ranks))]
-    return _butterfly(cluster, nbytes, [*((*one, True) for one in parts), *((*one, False) for one in reversed(parts))])
+    return _butterfly(
+        cluster, nbytes, [*((*part, True) for part in parts), *((*part, False) for part in reversed(parts))]
+    )
 
 
 def _power(ranks: int) -> int:
-    """The largest power of two that is not above."""
+    """Return the largest power of two that is at most `ranks`."""
     return 1 << (ranks.bit_length() - 1)
 
 
 def _butterfly(cluster: Cluster, nbytes: float, stages: Iterable[tuple[int, float, bool]]) -> Exchanges:
-    """Exchanges with partners at distances, of bytes, added up or not, among the largest power of two of the ranks.
+    """Return exchanges between 2^k ranks; each stage has a distance, the bytes, and whether they are added.
 
-    Of p - 2^k ranks more, each hands its bytes to its neighbour before, and gets the result after.
+    Each of the other p - 2^k ranks sends its bytes to a neighbour first, and receives the result at the end.
     """
     power, w = _power(cluster.ranks), cluster.on_host
     among = []
@@ -187,10 +190,10 @@ def _butterfly(cluster: Cluster, nbytes: float, stages: Iterable[tuple[int, floa
 
 
 def hierarchical(nbytes: float, cluster: Cluster, between: Iterable[Algorithm] | None = None) -> Exchanges:
-    """Reduce-scatter within hosts, all-reduce of each w-th among hosts at once, all-gather within hosts.
+    """All-reduce by reduce-scatter within hosts, all-reduce of each 1/w between hosts, and all-gather within hosts.
 
-    As Goyal et al. 2017 and Horovod do where hosts have several ranks; between hosts a ring, or halving and doubling,
-    whichever takes less, unless other algorithms are given for it.
+    Goyal et al. 2017 and Horovod do so for several ranks per host. Between hosts the fastest of `between` is used,
+    by default a ring, or halving and doubling.
     """
     w, hosts = cluster.on_host, cluster.hosts
     if w == 1 or hosts == 1:
@@ -207,28 +210,36 @@ def hierarchical(nbytes: float, cluster: Cluster, between: Iterable[Algorithm] |
 def _everywhere(exchanges: Exchanges, times: int) -> Exchanges:
     """Repeat exchanges on `times` hosts at once."""
     return tuple(
-        Exchange(one.rounds, one.bytes, one.senders * times, adds=one.adds, role=one.role) for one in exchanges
+        Exchange(exchange.rounds, exchange.bytes, exchange.senders * times, adds=exchange.adds, role=exchange.role)
+        for exchange in exchanges
     )
 
 
 def cheapest(nbytes: float, cluster: Cluster, algorithms: Iterable[Algorithm], flows: int = 1) -> Exchanges:
     """Return the exchanges of the fastest algorithm, run by `flows` groups of ranks at once."""
-    made = (
+    candidates = (
         tuple(
-            Exchange(one.rounds, one.bytes, one.senders * flows, one.leave * flows, one.flows * flows, one.adds)
-            for one in algorithm(nbytes, cluster)
+            Exchange(
+                exchange.rounds,
+                exchange.bytes,
+                exchange.senders * flows,
+                exchange.leave * flows,
+                exchange.flows * flows,
+                exchange.adds,
+            )
+            for exchange in algorithm(nbytes, cluster)
         )
         for algorithm in algorithms
     )
-    return min(made, key=lambda exchanges: seconds(exchanges, cluster))
+    return min(candidates, key=lambda exchanges: seconds(exchanges, cluster))
 
 
 FLAT: tuple[Algorithm, ...] = (tree, ring, doubling, halving)
-"""Those that know nothing of hosts."""
+"""Algorithms that ignore hosts."""
 
 
 def auto(nbytes: float, cluster: Cluster) -> Exchanges:
-    """The cheapest of all, as MPI libraries choose by size and number of ranks."""
+    """All-reduce by the fastest algorithm, as MPI libraries choose by size and number of ranks."""
     return cheapest(nbytes, cluster, (*FLAT, hierarchical) if 1 < cluster.on_host < cluster.ranks else FLAT)
 
 
@@ -237,8 +248,8 @@ ALGORITHMS: dict[str, Algorithm] = {
 }  # fmt: skip
 
 
-def algorithm_called(name: str, what: str = "--algorithm") -> Algorithm:
-    """An all-reduce by its name. Raises `InputError`, which begins with `what`."""
+def parse_algorithm(name: str, what: str = "--algorithm") -> Algorithm:
+    """Return an all-reduce by its name. Raises `InputError`, which begins with `what`."""
     if name not in ALGORITHMS:
         expected = f"one of {listing(list(ALGORITHMS))}"
         hint = did_you_mean(name, ALGORITHMS)

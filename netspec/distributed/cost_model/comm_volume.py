@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil, lcm
 
 from netspec.distributed.communicators.encodings import between_hosts, encoding
-from netspec.distributed.cost_model.collectives import Exchanges, around, hierarchical, ring, to_all
+from netspec.distributed.cost_model.collectives import Exchanges, all_to_all, hierarchical, ring, ring_pass
 from netspec.distributed.cost_model.networks import NETWORKS, Cluster
 from netspec.graph.execution_plan import contiguous_bytes
 from netspec.graph.ops.all_reduce import CommunicationOp
@@ -18,17 +18,17 @@ VOTES = 8
 """Bytes of two flags: whether a worker was asked to stop, and to write a checkpoint."""
 
 
-def gathered(nbytes: float, cluster: Cluster) -> Exchanges:
+def all_gather_exchanges(nbytes: float, cluster: Cluster) -> Exchanges:
     """Return the exchanges of an all-gather of `nbytes` bytes of each rank."""
-    return (around(nbytes * cluster.ranks, cluster, adds=False),)
+    return (ring_pass(nbytes * cluster.ranks, cluster, adds=False),)
 
 
 PATTERNS: dict[str, Callable[[float, Cluster], Exchanges]] = {
     "all_reduce": ring,
-    "reduce_scatter": lambda nbytes, cluster: (around(nbytes, cluster, adds=True),),
-    "all_gather": gathered,
-    "all_gather_parts": lambda nbytes, cluster: (around(nbytes, cluster, adds=False),),
-    "all_to_all": to_all,
+    "reduce_scatter": lambda nbytes, cluster: (ring_pass(nbytes, cluster, adds=True),),
+    "all_gather": all_gather_exchanges,
+    "all_gather_parts": lambda nbytes, cluster: (ring_pass(nbytes, cluster, adds=False),),
+    "all_to_all": all_to_all,
 }
 """Exchanges by `Communication.pattern` and the bytes of each worker, for the algorithms that send least."""
 
@@ -52,11 +52,11 @@ class Message:
 
     def sent(self, role: str = "worker") -> float:
         """Return the bytes that all ranks of a role send in a step that sends it."""
-        return self.times * sum(one.sent for one in self.exchanges if one.role == role)
+        return self.times * sum(exchange.sent for exchange in self.exchanges if exchange.role == role)
 
     def left(self) -> float:
         """Return the bytes of all roles that leave a host in such a step."""
-        return self.times * sum(one.left for one in self.exchanges)
+        return self.times * sum(exchange.left for exchange in self.exchanges)
 
     def among(self, steps: range, every: int = 1) -> int:
         """Count the steps that send it, among the last of every `every` of `steps`, which count from 0."""
@@ -64,52 +64,52 @@ class Message:
         return steps.stop // both - steps.start // both
 
 
-def encoded(nbytes: float, form: str, itemsize: int, cluster: Cluster) -> Exchanges:
+def compressed_exchanges(nbytes: float, form: str, itemsize: int, cluster: Cluster) -> Exchanges:
     """Return the exchanges of a compressed all-reduce (`compressed_allreduce.py`) of `nbytes` encoded bytes per worker.
 
     Elements have `itemsize` bytes unencoded. If each worker sums a part, parts are padded to equal size.
     """
     how = encoding(form)
     if how.gathers:
-        return gathered(nbytes, cluster)
+        return all_gather_exchanges(nbytes, cluster)
     number = how.nbytes((1,), itemsize)
     share = ceil(nbytes / (number * cluster.ranks)) * number
-    return (*to_all(share * cluster.ranks, cluster), *gathered(share, cluster))
+    return (*all_to_all(share * cluster.ranks, cluster), *all_gather_exchanges(share, cluster))
 
 
-def wish_to_stop(cluster: Cluster, batches: int, every: int) -> Message:
-    """Return the vote of all workers on stopping and on writing a checkpoint, in a step of `batches` batches."""
-    return Message("wish to stop", (), VOTES, ring(VOTES, cluster), 0.0, batches, every)
+def stop_vote(cluster: Cluster, batches: int, every: int) -> Message:
+    """Return the message of the vote on stopping and on writing a checkpoint, in a step of `batches` batches."""
+    return Message("stop vote", (), VOTES, ring(VOTES, cluster), 0.0, batches, every)
 
 
-def of_programs(programs: Iterable[tuple[Sequence[Node], int]], cluster: Cluster) -> Iterator[Message]:
+def program_messages(programs: Iterable[tuple[Sequence[Node], int]], cluster: Cluster) -> Iterator[Message]:
     """Yield the messages of the programs of a step: for each, its nodes in execution order, and how often it runs."""
     number = 0
     for order, times in programs:
         total = sum(map(_backward, order))
-        done = 0
+        flops_done = 0
         for node in order:
-            done += _backward(node)
-            found = of_node(node, cluster)
-            if found is not None:
-                number += not found.name
-                name = found.name or f"bucket {number}"
-                yield replace(found, name=name, starts=done / total if total else 1.0, times=times)
+            flops_done += _backward(node)
+            message = node_message(node, cluster)
+            if message is not None:
+                number += not message.name
+                name = message.name or f"bucket {number}"
+                yield replace(message, name=name, starts=flops_done / total if total else 1.0, times=times)
 
 
-def lying(op: CommunicationOp, kinds: Sequence[TensorType]) -> int:
+def message_bytes(op: CommunicationOp, kinds: Sequence[TensorType]) -> int:
     """Return the bytes that a worker sends, including alignment gaps unless each array is encoded separately."""
-    sizes = [one.nbytes for one in kinds]
+    sizes = [kind.nbytes for kind in kinds]
     encoded_alone = op.encoding and between_hosts(op.encoding) is None
     return contiguous_bytes(sizes) if op.contiguous and not encoded_alone else sum(sizes)
 
 
 def _backward(node: Node) -> int:
-    return node.op.flops(*(one.type for one in node.inputs)) if node.scope.phase == "backward" else 0
+    return node.op.flops(*(operand.type for operand in node.inputs)) if node.scope.phase == "backward" else 0
 
 
-def of_node(node: Node, cluster: Cluster) -> Message | None:
-    """What a node sends, if it sends anything; without a name where it is of no single layer."""
+def node_message(node: Node, cluster: Cluster) -> Message | None:
+    """Return the message of a node, without a name if it belongs to no single layer; None if it sends nothing."""
     op = node.op
     if not isinstance(op, CommunicationOp):
         return None
@@ -118,21 +118,21 @@ def of_node(node: Node, cluster: Cluster) -> Message | None:
         return None
     crossing = between_hosts(op.encoding)
     form = op.encoding if crossing is None else crossing
-    nbytes = lying(op, kinds)
+    nbytes = message_bytes(op, kinds)
 
     def at_once(share: float, cluster: Cluster) -> Exchanges:
-        """All ranks of a cluster, each with a share of the bytes, which may be encoded."""
+        """Return the exchanges of all ranks of a cluster, each with a share of the bytes, possibly encoded."""
         if not form:
             return PATTERNS[op.pattern](share, cluster)
         itemsize = kinds[0].dtype.itemsize
-        packed = sum(encoding(form).nbytes(one.shape, itemsize) for one in kinds)
-        return encoded(packed * share / nbytes, form, itemsize, cluster)
+        packed = sum(encoding(form).nbytes(kind.shape, itemsize) for kind in kinds)
+        return compressed_exchanges(packed * share / nbytes, form, itemsize, cluster)
 
     exchanges = at_once(nbytes, cluster) if crossing is None else hierarchical(nbytes, cluster, (at_once,))
     return Message(node.scope.layer, op.contents, nbytes, exchanges)
 
 
-def hosts_of(workers: int, per_host: int) -> Cluster:
-    """Workers on hosts, where it is bytes that count, and the networks do not."""
+def uniform_cluster(workers: int, per_host: int) -> Cluster:
+    """Return a cluster of `workers` ranks for counting bytes; its networks are arbitrary."""
     network = NETWORKS["shared-memory"]
     return Cluster(workers, network, network, per_host)

@@ -1,4 +1,4 @@
-"""Networks as the α–β model has them: n bytes take α + n β seconds (Hockney 1994, Parallel Computing 20, 389)."""
+"""Networks in the α–β model: a message of n bytes takes α + n β seconds (Hockney 1994, Parallel Computing 20, 389)."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from dataclasses import dataclass
 from netspec.errors import InputError, did_you_mean, listing
 
 NCCL = 5.7e-6
-"""Seconds that NCCL takes before the first byte between GPUs of a host."""
+"""Latency of NCCL between GPUs of a host, in seconds."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """Time of a message between two ranks: `alpha + bytes * beta` seconds."""
+    """A connection on which a message between two ranks takes `alpha + bytes * beta` seconds."""
 
     name: str
     alpha: float
-    """Seconds before the first byte, software included."""
+    """Latency in seconds, including software."""
     beta: float
-    """Seconds a byte, in one direction while the other is used too."""
+    """Seconds per byte, in one direction while the other is used too."""
     source: str
-    """Where the two come from."""
+    """Source of the two values."""
 
     def seconds(self, nbytes: float, flows: float = 1.0) -> float:
-        """One message, while `flows` of them share the link."""
+        """Return the time of one message while `flows` messages share the link."""
         return self.alpha + nbytes * flows * self.beta
 
     def told(self) -> str:
-        """Name, latency and rate, to be read."""
+        """Return name, latency and rate as text."""
         return f"{self.name}: α {self.alpha * 1e6:g} µs, {1e-9 / self.beta:.3g} GB/s"
 
 
 def _infiniband(name: str, gigabits: float, signalled: str) -> Network:
-    """4x InfiniBand: 4096 bytes of a packet's 4122 are payload (IBTA: LRH 8, BTH 12, ICRC 4, VCRC 2)."""
+    """Return 4x InfiniBand: 4096 bytes of a packet's 4122 are payload (IBTA: LRH 8, BTH 12, ICRC 4, VCRC 2)."""
     return Network(
         name,
         1e-6,
@@ -43,7 +43,7 @@ def _infiniband(name: str, gigabits: float, signalled: str) -> Network:
 
 
 def _ethernet(name: str, gigabits: float) -> Network:
-    """TCP over Ethernet: 1448 bytes of every 1538 on the wire are payload (MTU 1500, IEEE 802.3)."""
+    """Return TCP over Ethernet: 1448 bytes of every 1538 on the wire are payload (MTU 1500, IEEE 802.3)."""
     return Network(
         name,
         25e-6,
@@ -52,16 +52,16 @@ def _ethernet(name: str, gigabits: float) -> Network:
     )
 
 
-def _nvlink(name: str, gigabytes: float, what: str) -> Network:
-    """The maker's rate, which is that of both directions together."""
+def _nvlink(name: str, gigabytes: float, generation: str) -> Network:
+    """Return NVLink with the vendor's rate, which counts both directions."""
     return Network(
         name, NCCL, 2 / (gigabytes * 1e9),
-        f"{what}: {gigabytes:g} GB/s both ways by NVIDIA's data sheet; α: NCCL's own tuning table, ring, simple",
+        f"{generation}: {gigabytes:g} GB/s both ways by NVIDIA's data sheet; α: NCCL's own tuning table, ring, simple",
     )  # fmt: skip
 
 
 def _pcie(name: str, gigatransfers: float) -> Network:
-    """Of 130 bits of a line 128 are data (PCI-SIG)."""
+    """Return PCI Express with 16 lanes: 128 of 130 bits of a line are data (PCI-SIG)."""
     return Network(
         name, NCCL, 8 * (130 / 128) / (16 * gigatransfers * 1e9),
         f"16 lanes of {gigatransfers:g} GT/s, 128b/130b; α: NCCL's own tuning table, ring, simple",
@@ -69,8 +69,8 @@ def _pcie(name: str, gigatransfers: float) -> Network:
 
 
 NETWORKS = {
-    one.name: one
-    for one in (
+    network.name: network
+    for network in (
         _infiniband("ib-fdr", 54.54, "4 lanes of 14.0625 Gbit/s, 64b/66b"),
         _infiniband("ib-edr", 100.0, "4 lanes of 25.78125 Gbit/s, 64b/66b"),
         _infiniband("ib-hdr", 200.0, "4 lanes of 50 Gbit/s"),
@@ -107,20 +107,20 @@ _SECONDS = re.compile(rf"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*({'|'.join(UNIT
 
 
 def parse_seconds(text: str, what: str) -> float:
-    """Seconds from a number and a unit, such as `120ms`. Raises `InputError`, which begins with `what`."""
-    found = _SECONDS.fullmatch(text.strip())
-    if found is None or not float(found[1]) * UNITS[found[2]] <= LONGEST:
+    """Parse a number and a unit, such as `120ms`, into seconds. Raises `InputError`, which begins with `what`."""
+    match = _SECONDS.fullmatch(text.strip())
+    if match is None or not float(match[1]) * UNITS[match[2]] <= LONGEST:
         units = ", ".join(dict.fromkeys(unit for unit in UNITS if unit.isascii()))
         raise InputError(
             f"{what}: not a time",
             expected=f"a number and a unit of {units}, such as 120ms, up to a day",
             got=repr(text),
         )
-    return float(found[1]) * UNITS[found[2]]
+    return float(match[1]) * UNITS[match[2]]
 
 
 def parse_network(text: str, what: str = "--network") -> Network:
-    """A network by its name, or given by hand as `alpha=2us,beta=0.1ns`. Raises `InputError`, beginning with `what`."""
+    """Parse a network's name, or `alpha=2us,beta=0.1ns`. Raises `InputError`, which begins with `what`."""
     if text in NETWORKS:
         return NETWORKS[text]
     if "=" not in text:
@@ -129,22 +129,22 @@ def parse_network(text: str, what: str = "--network") -> Network:
             expected=f"one of {listing(list(NETWORKS))}; or alpha=2us,beta=0.1ns",
             hint=did_you_mean(text, NETWORKS),
         )
-    given: dict[str, float] = {}
+    parameters: dict[str, float] = {}
     for part in text.split(","):
         key, _, value = (word.strip() for word in part.partition("="))
-        if key not in ("alpha", "beta") or key in given:
+        if key not in ("alpha", "beta") or key in parameters:
             hint = did_you_mean(key, ("alpha", "beta"))
             raise InputError(f"{what}: not a network", expected="alpha=2us,beta=0.1ns", got=repr(text), hint=hint)
-        given[key] = parse_seconds(value, f"{what}: {key}")
-    if len(given) < 2:
-        missing = "beta" if "alpha" in given else "alpha"
+        parameters[key] = parse_seconds(value, f"{what}: {key}")
+    if len(parameters) < 2:
+        missing = "beta" if "alpha" in parameters else "alpha"
         hint = "alpha is the latency of a message, beta the time of a byte: 0.08ns at 100 Gbit/s"
         raise InputError(f"{what}: {missing} is missing", expected="alpha=2us,beta=0.1ns", got=repr(text), hint=hint)
-    if not given["beta"]:
+    if not parameters["beta"]:
         raise InputError(
             f"{what}: beta must be above 0", expected="the seconds of a byte, such as 0.1ns", got=repr(text)
         )
-    return Network(text, given["alpha"], given["beta"], "given")
+    return Network(text, parameters["alpha"], parameters["beta"], "given")
 
 
 @dataclass(frozen=True)
@@ -153,11 +153,11 @@ class Cluster:
 
     ranks: int
     between: Network
-    """What connects hosts."""
+    """Network between hosts."""
     within: Network
-    """What connects the ranks of a host."""
+    """Network between the ranks of a host."""
     per_host: int = 1
-    """Ranks of a host; on the last one there may be fewer."""
+    """Ranks per host; the last host may have fewer."""
 
     @property
     def hosts(self) -> int:
@@ -170,5 +170,5 @@ class Cluster:
         return min(self.per_host, self.ranks)
 
     def of(self, ranks: int) -> Cluster:
-        """The same with another number of ranks."""
+        """Return a cluster with another number of ranks."""
         return Cluster(ranks, self.between, self.within, self.per_host)

@@ -1,4 +1,4 @@
-"""A step of distributed training: what each worker computes, what it sends meanwhile and after; its bytes, its time."""
+"""A model of a step of distributed training: its computation, its messages, and the bytes and seconds of both."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from statistics import NormalDist
 from netspec.distributed.communicators.encodings import SMALLEST
 from netspec.distributed.cost_model.collectives import ADDING, Algorithm, Exchanges, auto, seconds
 from netspec.distributed.cost_model.networks import Cluster
-from netspec.distributed.cost_model.workload import Compute, Layer, Work
+from netspec.distributed.cost_model.workload import ComputeModel, Layer, StepCost
 
 FIRST_BUCKET = 256 * 2**10
 """Bytes of the first bucket: small, so that communication begins early (Li et al. 2020, "PyTorch Distributed")."""
 BUCKET = 4 * 2**20
-"""Bytes of the others; both as `parallel: {strategy: all_reduce}` has them by default."""
+"""Bytes of the other buckets. Both are the defaults of `parallel: {strategy: all_reduce}`."""
 
 
 @dataclass(frozen=True)
@@ -23,89 +23,89 @@ class Bucket:
     """Gradients that are sent together."""
 
     bytes: float
-    """That are sent."""
+    """Bytes that are sent."""
     ready: float
-    """Seconds from the begin of backward until the last of them is there."""
+    """Seconds from the start of backward until the last gradient is computed."""
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """When a channel had done its work."""
+class ChannelSchedule:
+    """Busy time and end of a channel that sends messages one after the other."""
 
     busy: float
-    """Seconds that it worked."""
+    """Seconds in which the channel sends."""
     end: float
-    """Seconds from the begin of backward until the last bucket is through; 0 where there is none."""
+    """Seconds from the start of backward until the last message is sent; 0 without messages."""
 
 
-def bucketed(
+def make_buckets(
     gradients: Iterable[tuple[float, float, float]], first: float = FIRST_BUCKET, others: float = BUCKET
 ) -> list[Bucket]:
-    """Gradients in backward order put together until a bucket is full.
+    """Put gradients, in backward order, into buckets.
 
-    Of each: its bytes, the bytes that it is sent in, and when it is ready. None is split: a bucket is at least as large
-    as its largest one.
+    Each gradient has its bytes, its encoded bytes, and the time when it is ready. Gradients are not split: a bucket may
+    be larger than its nominal size.
     """
-    found, held, sent, ready = list[Bucket](), 0.0, 0.0, 0.0
+    buckets, nbytes_held, sent, ready = list[Bucket](), 0.0, 0.0, 0.0
     for nbytes, packed, at in gradients:
         if not nbytes:
             continue
-        held, sent, ready = held + nbytes, sent + packed, max(ready, at)
-        if held >= (others if found else first):
-            found.append(Bucket(sent, ready))
-            held = sent = 0.0
-    return [*found, Bucket(sent, ready)] if held else found
+        nbytes_held, sent, ready = nbytes_held + nbytes, sent + packed, max(ready, at)
+        if nbytes_held >= (others if buckets else first):
+            buckets.append(Bucket(sent, ready))
+            nbytes_held = sent = 0.0
+    return [*buckets, Bucket(sent, ready)] if nbytes_held else buckets
 
 
-def serve(messages: Iterable[tuple[float, float]]) -> Schedule:
-    """One message after the other, in their order, each when it is ready and the channel free.
+def schedule_channel(messages: Iterable[tuple[float, float]]) -> ChannelSchedule:
+    """Send messages one after the other, in their order, each when it is ready and the channel is free.
 
-    Of each: when it is ready, and the seconds that it takes.
+    Each message has the time when it is ready, and its duration, in seconds.
     """
     free = busy = 0.0
-    for ready, taken in messages:
-        free, busy = max(free, ready) + taken, busy + taken
-    return Schedule(busy, free)
+    for ready, duration in messages:
+        free, busy = max(free, ready) + duration, busy + duration
+    return ChannelSchedule(busy, free)
 
 
 @dataclass(frozen=True)
-class Job:
-    """A training to be spread: what one worker computes, the batch, and how strategies are set."""
+class TrainingJob:
+    """The training whose steps are modelled: computation of one worker, batch, and settings of the strategies."""
 
-    compute: Compute
+    compute: ComputeModel
     samples: int
-    """Of a step: of all workers together, or of each of them."""
+    """Samples of a step: of all workers together, or of each worker."""
     per_worker: bool = False
-    """Which of the two: more workers then see more samples a step (weak scaling) instead of fewer each (strong)."""
+    """Whether `samples` counts those of each worker (weak scaling) instead of all (strong scaling)."""
     algorithm: Algorithm = auto
     first_bucket: float = FIRST_BUCKET
     bucket: float = BUCKET
     adding: float = ADDING
-    """Seconds a byte that is added up, or packed."""
+    """Seconds per byte that is added or packed."""
     jitter: float = 0.0
-    """Standard deviation of a worker's computing time, as a share of it."""
+    """Standard deviation of a worker's computing time, relative to that time."""
     every: int = 8
     """Steps between averages of `local_sgd`."""
     averaged: float | None = None
-    """Bytes of what `local_sgd` averages: what solver and layers remember too. None: as many as gradients."""
+    """Bytes of the states that `local_sgd` averages, including slots and statistics. None: as many as gradients."""
     centered: float | None = None
     """Bytes of the states that have a center in `elastic_averaging`. None: as many as gradients."""
     density: float = 0.01
-    """Share of a gradient's numbers that `top_k` sends."""
+    """Share of a gradient's elements that `top_k` sends."""
     smallest: int = SMALLEST
-    """Gradients with fewer numbers are sent as they are by `one_bit` and `top_k`."""
+    """Gradients with fewer elements are sent unencoded by `one_bit` and `top_k`."""
     ways: Mapping[str, str] = field(default_factory=dict)
-    """How `model` has dense layers, by their names: by `columns`, by `rows`, or `whole`; the others as sends least."""
+    """How `model` splits dense layers, by name: `columns`, `rows`, or `whole`; for other layers the cheapest way."""
     servers: int | None = None
-    """Ranks that are servers of `parameter_server`; default: a quarter, at least one."""
+    """Number of server ranks of `parameter_server`; default: a quarter, at least one."""
     micro_batches: int | None = None
-    """Micro-batches of `pipeline`; default: four times as many as stages (Huang et al. 2019), or as samples."""
+    """Micro-batches of `pipeline`; default: four per stage (Huang et al. 2019), at most one per sample."""
 
     def total(self, workers: int) -> int:
         """Return the number of samples that all workers together compute in a step."""
         return self.samples * workers if self.per_worker else self.samples
 
-    def work(self, workers: int) -> Work:
+    def work(self, workers: int) -> StepCost:
         """Return the work of the worker with the most samples in a step of `workers` workers."""
         return self.compute.at(-(-self.total(workers) // workers))
 
@@ -116,20 +116,20 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Message:
-    """What is sent as soon as it is ready, while backward goes on."""
+class OverlappedMessage:
+    """A message that is sent when it is ready, while backward continues."""
 
     ready: float
-    """Seconds from the begin of the last backward."""
+    """Seconds from the start of the last backward."""
     exchanges: Exchanges
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A step of a strategy."""
+class StepModel:
+    """Computation and messages of a step of a strategy."""
 
-    work: Work
-    during: tuple[Message, ...] = ()
+    work: StepCost
+    during: tuple[OverlappedMessage, ...] = ()
     """Messages that are sent during backward, in the order in which they are sent."""
     after: Exchanges = ()
     """Exchanges after backward and its messages; no computation hides them."""
@@ -141,52 +141,52 @@ class Plan:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of a step."""
+    """Bytes that are sent in a step."""
 
     by_role: dict[str, float]
-    """What a rank sends, by its role: `worker`, `server`; the mean where they differ."""
+    """Mean bytes that a rank sends, by its role: `worker`, `server`."""
     total: float
-    """What all ranks send together."""
+    """Bytes that all ranks send together."""
     between_hosts: float
-    """Of these, what leaves a host."""
+    """Bytes of these that leave a host."""
 
 
 @dataclass(frozen=True)
-class Times:
+class StepTimes:
     """Seconds of a step."""
 
     step: float
     compute: float
-    """Of a worker, the update and what is packed and unpacked included."""
+    """Computation of a worker, including the update, packing and unpacking."""
     communication: float
-    """That the network is at work."""
+    """Time in which the network is busy."""
     exposed: float
-    """Of these, what computation does not hide."""
+    """Part of the communication that computation does not hide."""
     waiting: float
-    """For the slowest worker."""
+    """Time spent waiting for the slowest worker."""
 
 
-def traffic(plan: Plan, ranks: dict[str, int]) -> Traffic:
-    """What a step sends; `ranks` is how many there are of each role. Needs no network."""
-    exchanges = [one for message in plan.during for one in message.exchanges] + list(plan.after)
+def traffic(plan: StepModel, ranks: dict[str, int]) -> Traffic:
+    """Return the bytes of a step; `ranks` is the number of ranks of each role."""
+    exchanges = [exchange for message in plan.during for exchange in message.exchanges] + list(plan.after)
     by_role = dict.fromkeys(ranks, 0.0)
-    for one in exchanges:
-        by_role[one.role] += one.sent / ranks[one.role] / plan.every
-    total, left = (sum(getattr(one, part) for one in exchanges) / plan.every for part in ("sent", "left"))
-    return Traffic(by_role, total, left)
+    for exchange in exchanges:
+        by_role[exchange.role] += exchange.sent / ranks[exchange.role] / plan.every
+    total, leaving = (sum(getattr(exchange, part) for exchange in exchanges) / plan.every for part in ("sent", "left"))
+    return Traffic(by_role, total, leaving)
 
 
-def times(plan: Plan, cluster: Cluster, workers: int, *, adding: float = ADDING, jitter: float = 0.0) -> Times:
+def times(plan: StepModel, cluster: Cluster, workers: int, *, adding: float = ADDING, jitter: float = 0.0) -> StepTimes:
     """Estimate the time of a step of `workers` workers. Only the backward of its last batch hides communication."""
     work = plan.work
     last = work.backward / work.accumulate
-    schedule = serve((one.ready, seconds(one.exchanges, cluster, adding)) for one in plan.during)
+    schedule = schedule_channel((message.ready, seconds(message.exchanges, cluster, adding)) for message in plan.during)
     after = seconds(plan.after, cluster, adding)
     exposed = (max(0.0, schedule.end - last) + after) / plan.every
     compute = work.seconds + plan.extra
     # Workers wait once per communication: the deviations of the steps before it partly cancel out.
     waiting = jitter * compute * _slowest(workers) / plan.every**0.5
-    return Times(compute + exposed + waiting, compute, (schedule.busy + after) / plan.every, exposed, waiting)
+    return StepTimes(compute + exposed + waiting, compute, (schedule.busy + after) / plan.every, exposed, waiting)
 
 
 def _slowest(workers: int) -> float:
@@ -194,28 +194,30 @@ def _slowest(workers: int) -> float:
     return NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25)) if workers > 1 else 0.0
 
 
-def gradients(work: Work, layers: Iterable[Layer] | None = None) -> list[tuple[Layer, float]]:
+def gradients(work: StepCost, layers: Iterable[Layer] | None = None) -> list[tuple[Layer, float]]:
     """Return the layers in backward order, each with the time at which its gradients are ready in the last backward."""
     backwards = work.layers[::-1]
     ends = accumulate(layer.backward / work.accumulate for layer in backwards)
-    wanted = None if layers is None else {layer.name for layer in layers}
-    return [(one, end) for one, end in zip(backwards, ends, strict=True) if wanted is None or one.name in wanted]
+    names = None if layers is None else {layer.name for layer in layers}
+    return [(layer, end) for layer, end in zip(backwards, ends, strict=True) if names is None or layer.name in names]
 
 
 def messages(
-    job: Job,
-    found: Iterable[tuple[Layer, float]],
+    job: TrainingJob,
+    ready_layers: Iterable[tuple[Layer, float]],
     send: Callable[[float], Exchanges],
     nbytes: Callable[[Layer], float] = lambda layer: layer.nbytes,
-) -> tuple[Message, ...]:
-    """Gradients in buckets, each sent as `send` says of its bytes; `nbytes` is what a layer's are sent in."""
-    parts = ((layer.nbytes, nbytes(layer), ready) for layer, ready in found)
-    buckets = bucketed(parts, job.first_bucket, job.bucket)
-    return tuple(Message(one.ready, send(one.bytes)) for one in buckets)
+) -> tuple[OverlappedMessage, ...]:
+    """Put gradients into buckets; `send` returns a bucket's exchanges, `nbytes` the encoded bytes of a layer."""
+    parts = ((layer.nbytes, nbytes(layer), ready) for layer, ready in ready_layers)
+    buckets = make_buckets(parts, job.first_bucket, job.bucket)
+    return tuple(OverlappedMessage(bucket.ready, send(bucket.bytes)) for bucket in buckets)
 
 
-def update_share(work: Work, share: float, layers: Iterable[Layer] | None = None) -> Work:
-    """The work with a share of the update of some layers (default: of all)."""
-    wanted = {layer.name for layer in (work.layers if layers is None else layers)}
-    changed = tuple(replace(one, update=one.update * share) if one.name in wanted else one for one in work.layers)
+def update_share(work: StepCost, share: float, layers: Iterable[Layer] | None = None) -> StepCost:
+    """Return the costs with the update of some layers (default: all) multiplied by `share`."""
+    names = {layer.name for layer in (work.layers if layers is None else layers)}
+    changed = tuple(
+        replace(layer, update=layer.update * share) if layer.name in names else layer for layer in work.layers
+    )
     return replace(work, layers=changed)

@@ -1,4 +1,4 @@
-"""The strategies by name, when one is possible, and what is predicted of it."""
+"""Models of the strategies by name: the messages of a step, why a strategy is impossible, and predictions."""
 
 from __future__ import annotations
 
@@ -9,83 +9,86 @@ from math import prod
 from types import MappingProxyType
 from typing import TypeAlias
 
-from netspec.distributed.communicators.encodings import Encoding, OneBit, TopK, should_compress
+from netspec.distributed.communicators.encodings import Encoding, OneBitEncoding, TopKEncoding, should_compress
 from netspec.distributed.cost_model.collectives import (
     ADDING,
     Algorithm,
     Exchange,
     Exchanges,
     all_gather,
+    all_to_all,
     hierarchical,
     reduce_scatter,
     seconds,
-    to_all,
 )
 from netspec.distributed.cost_model.networks import Cluster
 from netspec.distributed.cost_model.plans import (
-    Job,
-    Message,
-    Plan,
-    Times,
+    OverlappedMessage,
+    StepModel,
+    StepTimes,
     Traffic,
+    TrainingJob,
     gradients,
     messages,
     times,
     traffic,
     update_share,
 )
-from netspec.distributed.cost_model.workload import Dense, Layer, Work, cut
+from netspec.distributed.cost_model.workload import DenseShape, Layer, StepCost, cut
 
 
-def factor_bytes(dense: Dense, batch: float) -> float:
-    """Of a dense layer's factors for a worker's samples: its inputs, and the gradients of its outputs."""
+def factor_bytes(dense: DenseShape, batch: float) -> float:
+    """Return the bytes of a dense layer's factors for a worker's samples: its inputs and its output gradients."""
     return 4.0 * batch * dense.positions * (dense.inputs + dense.units)
 
 
 def factors_pay(
-    parts: Sequence[Dense], batch: float, again: float, cluster: Cluster, matrix: Algorithm, adding: float = ADDING
+    parts: Sequence[DenseShape], batch: float, again: float, cluster: Cluster, matrix: Algorithm, adding: float = ADDING
 ) -> bool:
-    """Whether factors take less time than the matrix that is the sum of their products, or of their product.
+    """Return whether sending factors takes less time than summing the matrix, the sum of their products.
 
-    `again` is the seconds in which a worker multiplies those of all others, `matrix` how the matrix would be summed up.
+    `again` is the seconds in which a worker multiplies the factors of all others, `matrix` its all-reduce.
     """
-    sent = sum(seconds(all_gather(cluster.ranks * factor_bytes(one, batch), cluster), cluster) for one in parts)
+    sent = sum(seconds(all_gather(cluster.ranks * factor_bytes(part, batch), cluster), cluster) for part in parts)
     return sent + again < seconds(matrix(parts[0].nbytes, cluster), cluster, adding)
 
 
-def sufficient_factors(job: Job, cluster: Cluster) -> Plan:
-    """Dense layers send the factors u, v of their gradients where that takes less than the matrix u vᵀ.
+def sufficient_factors(job: TrainingJob, cluster: Cluster) -> StepModel:
+    """Model sufficient factors: dense layers send the factors u, v of their gradients if that is faster than u vᵀ.
 
-    Zhang et al. 2017, "Poseidon", section 3.2; Chilimbi et al. 2014, "Project Adam". Everybody multiplies the factors
-    of all others, which is as much work again as its own half of backward for each of them.
+    Zhang et al. 2017, "Poseidon", section 3.2; Chilimbi et al. 2014, "Project Adam". Each worker multiplies the factors
+    of all others, which costs half of its own backward for each of them.
     """
     work, p = job.work(cluster.ranks), cluster.ranks
-    sent, extra, whole = list[Message](), 0.0, list[tuple[Layer, float]]()
+    sent, extra, unfactored = list[OverlappedMessage](), 0.0, list[tuple[Layer, float]]()
     for layer, ready in gradients(work):
         if layer.dense is None:
-            whole.append((layer, ready))
+            unfactored.append((layer, ready))
             continue
         again = (p - 1) * layer.backward / 2
         if not factors_pay([layer.dense], work.batch, again, cluster, job.algorithm, job.adding):
-            whole.append((layer, ready))
+            unfactored.append((layer, ready))
             continue
         factors = all_gather(p * factor_bytes(layer.dense, work.batch), cluster)
         extra += again
         rest = layer.nbytes - layer.dense.nbytes  # the bias
-        sent.append(Message(ready, (*factors, *(job.algorithm(rest, cluster) if rest else ()))))
-    sent += messages(job, whole, lambda nbytes: job.algorithm(nbytes, cluster))
-    return Plan(work, tuple(sorted(sent, key=lambda one: one.ready)), extra=extra)
+        sent.append(OverlappedMessage(ready, (*factors, *(job.algorithm(rest, cluster) if rest else ()))))
+    sent += messages(job, unfactored, lambda nbytes: job.algorithm(nbytes, cluster))
+    return StepModel(work, tuple(sorted(sent, key=lambda message: message.ready)), extra=extra)
 
 
 WHOLE, COLUMNS, ROWS = "whole", "columns", "rows"
-"""Ways to have a dense layer on several workers: its matrix on each of them, or a part of it."""
-NOTHING = "to divide a Dense layer into equal parts is not possible, or would send more than its gradients"
+"""Ways to place the matrix of a dense layer: full on each worker, or split."""
+NO_SPLIT = "no Dense layer can be split into equal parts, or splitting would send more than its gradients"
 _Sent: TypeAlias = tuple[float, tuple[str, ...]]
 """Number of elements that are sent, and how the layers up to here are split."""
 
 
-def chosen(
-    layers: Sequence[tuple[str, Dense]], samples: float, workers: int, given: Mapping[str, str] = MappingProxyType({})
+def choose_splits(
+    layers: Sequence[tuple[str, DenseShape]],
+    samples: float,
+    workers: int,
+    fixed: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Choose how to split each dense layer so that a step of `samples` samples sends least; `given` are fixed choices.
 
@@ -95,65 +98,69 @@ def chosen(
     are split by columns.
     """
     best: dict[str, _Sent] = {WHOLE: (0.0, ())}
-    """The least that is sent up to here, and how, by whether workers hold columns of the outputs or all of them."""
+    """Fewest elements sent so far, and the splits, by whether workers hold columns of the outputs or all of them."""
     before = 0.0
-    for name, one in layers:
-        rows = samples * one.positions
-        if not one.follows:
-            best = {WHOLE: _least(best, before, workers)}
-        found: dict[str, _Sent] = {}
+    for name, layer in layers:
+        rows = samples * layer.positions
+        if not layer.follows:
+            best = {WHOLE: _cheapest(best, before, workers)}
+        next_best: dict[str, _Sent] = {}
         for have, start in best.items():
-            plain = _back(start, before, workers) if have == COLUMNS else start
-            costs: dict[str, tuple[_Sent, float]] = {WHOLE: (plain, one.inputs * one.units)}
-            if one.units % workers == 0:
-                costs[COLUMNS] = start, rows * one.inputs
-            if one.inputs % workers == 0:
-                costs[ROWS] = start, rows * (one.units + (0 if have == COLUMNS else one.inputs / workers))
+            plain = _regathered(start, before, workers) if have == COLUMNS else start
+            costs: dict[str, tuple[_Sent, float]] = {WHOLE: (plain, layer.inputs * layer.units)}
+            if layer.units % workers == 0:
+                costs[COLUMNS] = start, rows * layer.inputs
+            if layer.inputs % workers == 0:
+                costs[ROWS] = start, rows * (layer.units + (0 if have == COLUMNS else layer.inputs / workers))
             for way, ((sent, ways), more) in costs.items():
-                if given.get(name, way) == way:
-                    left = COLUMNS if way == COLUMNS else WHOLE
-                    made = sent + more, (*ways, way)
-                    found[left] = min(found.get(left, made), made, key=lambda this: this[0])
-        best, before = found, rows * one.units
-    ways = _least(best, before, workers)[1]
+                if fixed.get(name, way) == way:
+                    layout = COLUMNS if way == COLUMNS else WHOLE
+                    candidate = sent + more, (*ways, way)
+                    next_best[layout] = min(next_best.get(layout, candidate), candidate, key=lambda this: this[0])
+        best, before = next_best, rows * layer.units
+    ways = _cheapest(best, before, workers)[1]
     return dict(zip([name for name, _ in layers], ways, strict=True))
 
 
-def _least(best: Mapping[str, _Sent], outputs: float, workers: int) -> _Sent:
-    """The least where each worker gets all columns of its own samples."""
-    ends = [_back(made, outputs, workers) if left == COLUMNS else made for left, made in best.items()]
+def _cheapest(best: Mapping[str, _Sent], outputs: float, workers: int) -> _Sent:
+    """Return the cheapest choice after which each worker has all columns of its own samples."""
+    ends = [_regathered(choice, outputs, workers) if layout == COLUMNS else choice for layout, choice in best.items()]
     return min(ends, key=lambda this: this[0])
 
 
-def _back(made: _Sent, outputs: float, workers: int) -> _Sent:
-    """The same where each worker gets all columns of its own samples."""
-    return made[0] + outputs / workers, made[1]
+def _regathered(choice: _Sent, outputs: float, workers: int) -> _Sent:
+    """Return a choice with the cost of gathering all columns of each worker's own samples."""
+    return choice[0] + outputs / workers, choice[1]
 
 
-def uneven(name: str, dense: Dense, way: str, workers: int) -> str | None:
-    """Why a dense layer can't be cut so into parts alike; None where it can."""
-    count, what = (dense.units, "units") if way == COLUMNS else (dense.inputs, "inputs")
-    return f"the {count:,} {what} of {name} do not divide by {workers:,}" if count % workers and way != WHOLE else None
+def uneven_split_reason(name: str, dense: DenseShape, way: str, workers: int) -> str | None:
+    """Return why a dense layer can't be split into equal parts; None if it can."""
+    count, dimension = (dense.units, "units") if way == COLUMNS else (dense.inputs, "inputs")
+    return (
+        f"the {count:,} {dimension} of {name} do not divide by {workers:,}"
+        if count % workers and way != WHOLE
+        else None
+    )
 
 
-def _dense(work: Work) -> list[tuple[str, Dense]]:
+def _dense(work: StepCost) -> list[tuple[str, DenseShape]]:
     return [(layer.name, layer.dense) for layer in work.layers if layer.dense is not None]
 
 
-def divides(job: Job, workers: int) -> str | None:
+def unsplittable_reason(job: TrainingJob, workers: int) -> str | None:
     """Return why no dense layer can be split over `workers` workers, or not as the job says; None if one can."""
     layers = _dense(job.work(workers))
     if not layers:
         return "there is no Dense layer"
-    for name, one in layers:
-        reason = uneven(name, one, job.ways.get(name, WHOLE), workers)
+    for name, layer in layers:
+        reason = uneven_split_reason(name, layer, job.ways.get(name, WHOLE), workers)
         if reason is not None:
             return reason
-    ways = chosen(layers, job.total(workers), workers, job.ways)
-    return NOTHING if set(ways.values()) == {WHOLE} else None
+    ways = choose_splits(layers, job.total(workers), workers, job.ways)
+    return NO_SPLIT if set(ways.values()) == {WHOLE} else None
 
 
-def model(job: Job, cluster: Cluster) -> Plan:
+def model(job: TrainingJob, cluster: Cluster) -> StepModel:
     """Model tensor parallelism: each rank holds a part of each dense matrix; the rest, biases too, is data-parallel.
 
     Krizhevsky 2014, "One weird trick", section 4: if a matrix is split by columns, every rank gathers the inputs of the
@@ -164,54 +171,54 @@ def model(job: Job, cluster: Cluster) -> Plan:
     """
     work, p = job.work(cluster.ranks), cluster.ranks
     layers = _dense(work)
-    ways = chosen(layers, job.total(p), p, job.ways)
+    ways = choose_splits(layers, job.total(p), p, job.ways)
     after, have = list[Exchange](), 0.0
-    """`have`: bytes of a worker's columns of the layer before, where it has no more than these."""
-    for name, one in layers:
-        inputs, outputs = (4.0 * p * work.batch * one.positions * count for count in (one.inputs, one.units))
-        if have and (not one.follows or ways[name] == WHOLE):
-            after += 2 * to_all(have, cluster)
+    """`have`: bytes of a worker's columns of the previous layer if it has only these columns; otherwise 0."""
+    for name, dense in layers:
+        inputs, outputs = (4.0 * p * work.batch * dense.positions * count for count in (dense.inputs, dense.units))
+        if have and (not dense.follows or ways[name] == WHOLE):
+            after += 2 * all_to_all(have, cluster)
             have = 0.0
         if ways[name] == COLUMNS:
             after += [*all_gather(inputs, cluster), *reduce_scatter(inputs, cluster)]
         elif ways[name] == ROWS:
-            after += [] if have else 2 * to_all(inputs / p, cluster)
+            after += [] if have else 2 * all_to_all(inputs / p, cluster)
             after += [*reduce_scatter(outputs, cluster), *all_gather(outputs, cluster)]
         have = outputs / p if ways[name] == COLUMNS else 0.0
-    after += 2 * to_all(have, cluster) if have else ()
+    after += 2 * all_to_all(have, cluster) if have else ()
     parted = [layer for layer in work.layers if ways.get(layer.name, WHOLE) != WHOLE]
-    matrices = {name: (one.inputs, one.units) for name, one in layers if ways[name] != WHOLE}
-    found = [
+    matrices = {name: (layer.inputs, layer.units) for name, layer in layers if ways[name] != WHOLE}
+    ready_layers = [
         (replace(layer, parameters=_without(layer.parameters, matrices.get(layer.name))), ready)
         for layer, ready in gradients(work)
     ]
-    sent = messages(job, found, lambda nbytes: job.algorithm(nbytes, cluster))
-    return Plan(update_share(work, 1 / p, parted), sent, after=tuple(after))
+    sent = messages(job, ready_layers, lambda nbytes: job.algorithm(nbytes, cluster))
+    return StepModel(update_share(work, 1 / p, parted), sent, after=tuple(after))
 
 
 def _without(shapes: Sequence[tuple[int, ...]], matrix: tuple[int, int] | None) -> tuple[tuple[int, ...], ...]:
-    """The shapes of a layer's parameters but for one."""
-    left = list(shapes)
+    """Return the shapes of a layer's parameters without the matrix."""
+    remaining = list(shapes)
     if matrix is not None:
-        left.remove(matrix)
-    return tuple(left)
+        remaining.remove(matrix)
+    return tuple(remaining)
 
 
-def micro_batches(job: Job, stages: int) -> int:
-    """How many parts the batch is cut into."""
+def micro_batches(job: TrainingJob, stages: int) -> int:
+    """Return the number of micro-batches of a batch."""
     return job.micro_batches if job.micro_batches is not None else max(1, min(4 * stages, job.total(stages)))
 
 
 def bubble(stages: int, parts: int) -> float:
-    """The share of time that a stage has nothing to do: (p - 1)/(m + p - 1) (Huang et al. 2019, "GPipe")."""
+    """Return the share of time in which a stage is idle: (p - 1)/(m + p - 1) (Huang et al. 2019, "GPipe")."""
     return (stages - 1) / (parts + stages - 1)
 
 
-def pipeline(job: Job, cluster: Cluster) -> Plan:
-    """The layers in p stages, one a rank, cut so that the slowest is fastest; the batch passes in m micro-batches.
+def pipeline(job: TrainingJob, cluster: Cluster) -> StepModel:
+    """Model a pipeline of p balanced stages, one per rank, with m micro-batches.
 
     Forward and backward of m micro-batches take m + p - 1 times those of the slowest stage. Activations and their
-    gradients go to the neighbour; nothing hides that.
+    gradients are sent to the neighbour; computation does not hide that.
     """
     stages, parts = cluster.ranks, micro_batches(job, cluster.ranks)
     part = job.compute.at(-(-job.total(stages) // parts))
@@ -226,12 +233,12 @@ def pipeline(job: Job, cluster: Cluster) -> Plan:
         backward=turns * sum(layer.backward for layer in slowest),
         update=max(sum(layer.update for layer in span) for span in spans),
     )  # fmt: skip
-    work = replace(part, batch=job.total(stages), layers=(stage,), beside=part.beside * parts)
-    return Plan(work, after=_handed(part, begins[1:], parts, turns - 1, cluster))
+    work = replace(part, batch=job.total(stages), layers=(stage,), overhead=part.overhead * parts)
+    return StepModel(work, after=_stage_exchanges(part, begins[1:], parts, turns - 1, cluster))
 
 
-def _handed(part: Work, begins: Sequence[int], parts: int, rounds: int, cluster: Cluster) -> Exchanges:
-    """What goes over the cuts, there and back; the largest sets the pace."""
+def _stage_exchanges(part: StepCost, begins: Sequence[int], parts: int, rounds: int, cluster: Cluster) -> Exchanges:
+    """Return the messages over the cuts, forward and backward; the largest one sets the pace."""
     carried = [part.batch * part.layers[begin - 1].output for begin in begins]
     if not any(carried):
         return ()
@@ -240,13 +247,13 @@ def _handed(part: Work, begins: Sequence[int], parts: int, rounds: int, cluster:
     return 2 * (Exchange(rounds, max(carried), senders, leave),)
 
 
-def split_ranks(job: Job, ranks: int) -> dict[str, int]:
+def split_ranks(job: TrainingJob, ranks: int) -> dict[str, int]:
     """Return the numbers of ranks that are workers and servers."""
     servers = job.servers if job.servers is not None else max(1, ranks // 4)
     return {"worker": ranks - servers, "server": servers}
 
 
-def exchange(nbytes: float, role: str, roles: Mapping[str, int], cluster: Cluster) -> Exchange:
+def worker_server_exchange(nbytes: float, role: str, roles: Mapping[str, int], cluster: Cluster) -> Exchange:
     """Return the exchange of `nbytes` bytes between each worker and all servers, a part per server; `role` sends.
 
     In a round every worker exchanges with a different server; the number of rounds is the larger of the numbers of
@@ -258,105 +265,103 @@ def exchange(nbytes: float, role: str, roles: Mapping[str, int], cluster: Cluste
     return Exchange(rounds, nbytes / roles["server"], meeting, crossing, flows, adds=role == "worker", role=role)
 
 
-def parameter_server(job: Job, cluster: Cluster) -> Plan:
-    """Each of S servers has an S-th of every bucket: gradients go there while backward goes on, new weights come back.
+def parameter_server(job: TrainingJob, cluster: Cluster) -> StepModel:
+    """Model parameter servers: each of S servers has 1/S of every bucket.
 
-    A step moves n bytes to the servers and n back for each worker.
+    Gradients are pushed while backward continues, and new weights are fetched afterwards: n bytes each for each worker.
     """
     roles = split_ranks(job, cluster.ranks)
     work = job.work(roles["worker"])
-    pushed: tuple[Message, ...] = messages(
-        job, gradients(work), lambda nbytes: (exchange(nbytes, "worker", roles, cluster),)
+    pushed: tuple[OverlappedMessage, ...] = messages(
+        job, gradients(work), lambda nbytes: (worker_server_exchange(nbytes, "worker", roles, cluster),)
     )
-    whole = [sum(one.bytes for one in message.exchanges) * roles["server"] for message in pushed]
-    pulled = tuple(exchange(nbytes, "server", roles, cluster) for nbytes in whole)
-    # The servers update, each its own part, when the last gradient is there.
+    full_sizes = [sum(exchange.bytes for exchange in message.exchanges) * roles["server"] for message in pushed]
+    pulled = tuple(worker_server_exchange(nbytes, "server", roles, cluster) for nbytes in full_sizes)
+    # The servers update, each its own part, when the last gradient has arrived.
     layers = tuple(replace(layer, update=layer.update / roles["server"]) for layer in work.layers)
-    return Plan(replace(work, layers=layers), pushed, after=pulled)
+    return StepModel(replace(work, layers=layers), pushed, after=pulled)
 
 
-def all_reduce(job: Job, cluster: Cluster) -> Plan:
-    """Gradients summed up in float32, bucket by bucket, while backward goes on."""
+def all_reduce(job: TrainingJob, cluster: Cluster) -> StepModel:
+    """Model all-reduce: gradients are summed in float32, in buckets, while backward continues."""
     work = job.work(cluster.ranks)
-    return Plan(work, messages(job, gradients(work), lambda nbytes: job.algorithm(nbytes, cluster)))
+    return StepModel(work, messages(job, gradients(work), lambda nbytes: job.algorithm(nbytes, cluster)))
 
 
-def all_reduce_bfloat16(job: Job, cluster: Cluster) -> Plan:
-    """The same in 16 bits: half the bytes, and a pass over the gradients before and after."""
+def all_reduce_bfloat16(job: TrainingJob, cluster: Cluster) -> StepModel:
+    """Model all-reduce in 16 bits: half the bytes, and a pass over the gradients before and after."""
     work = job.work(cluster.ranks)
-    found = messages(
-        job, gradients(work), lambda nbytes: job.algorithm(nbytes, cluster), lambda layer: layer.nbytes / 2
-    )
-    return Plan(work, found, extra=2 * work.nbytes * job.adding)
+    sent = messages(job, gradients(work), lambda nbytes: job.algorithm(nbytes, cluster), lambda layer: layer.nbytes / 2)
+    return StepModel(work, sent, extra=2 * work.nbytes * job.adding)
 
 
-def hierarchical_all_reduce(job: Job, cluster: Cluster) -> Plan:
-    """Gradients summed up within hosts, then among them (Goyal et al. 2017, section 4)."""
+def hierarchical_all_reduce(job: TrainingJob, cluster: Cluster) -> StepModel:
+    """Model hierarchical all-reduce: within hosts, then between hosts (Goyal et al. 2017, section 4)."""
     work = job.work(cluster.ranks)
-    return Plan(work, messages(job, gradients(work), lambda nbytes: hierarchical(nbytes, cluster)))
+    return StepModel(work, messages(job, gradients(work), lambda nbytes: hierarchical(nbytes, cluster)))
 
 
-def sharded_optimizer(job: Job, cluster: Cluster) -> Plan:
-    """Each rank gets the sum of a p-th of the gradients, updates that, and hands the new weights round.
+def sharded_optimizer(job: TrainingJob, cluster: Cluster) -> StepModel:
+    """Model a sharded optimizer: each rank reduces 1/p of the gradients, updates 1/p of the weights; all gather.
 
-    ZeRO-1 (Rajbhandari et al. 2020): the bytes of a ring, a p-th of the update and of the solver's states. The
-    all-gather follows the update, so nothing hides it.
+    ZeRO-1 (Rajbhandari et al. 2020): the bytes of a ring, 1/p of the update and of the solver's states. The all-gather
+    follows the update, so computation does not hide it.
     """
     work = job.work(cluster.ranks)
-    found = messages(job, gradients(work), lambda nbytes: reduce_scatter(nbytes, cluster))
-    return Plan(update_share(work, 1 / cluster.ranks), found, after=all_gather(work.nbytes, cluster))
+    sent = messages(job, gradients(work), lambda nbytes: reduce_scatter(nbytes, cluster))
+    return StepModel(update_share(work, 1 / cluster.ranks), sent, after=all_gather(work.nbytes, cluster))
 
 
-def elastic_averaging(job: Job, cluster: Cluster) -> Plan:
+def elastic_averaging(job: TrainingJob, cluster: Cluster) -> StepModel:
     """Model elastic averaging: each worker steps alone; every N steps differences from a center are summed.
 
     The synchronous form of Zhang, Choromanska and LeCun 2015.
     """
     work = job.work(cluster.ranks)
     nbytes = work.nbytes if job.centered is None else job.centered
-    return Plan(work, after=(*to_all(nbytes, cluster), *all_gather(nbytes, cluster)), every=job.every)
+    return StepModel(work, after=(*all_to_all(nbytes, cluster), *all_gather(nbytes, cluster)), every=job.every)
 
 
-def hogwild(job: Job, cluster: Cluster) -> Plan:
+def hogwild(job: TrainingJob, cluster: Cluster) -> StepModel:
     """Model Hogwild: each worker steps alone, on weights shared by all workers of the host (Niu et al. 2011).
 
     Nothing is sent. Updates of other workers come from their caches: in each step a worker rereads all weights.
     """
     work = job.work(cluster.ranks)
-    return Plan(work, extra=work.nbytes * job.adding)
+    return StepModel(work, extra=work.nbytes * job.adding)
 
 
-def local_sgd(job: Job, cluster: Cluster) -> Plan:
+def local_sgd(job: TrainingJob, cluster: Cluster) -> StepModel:
     """Model local SGD: each worker steps alone; every N steps all states are averaged.
 
     Moritz et al. 2016, "SparkNet", average only the weights.
     """
     work = job.work(cluster.ranks)
     nbytes = work.nbytes if job.averaged is None else job.averaged
-    return Plan(work, after=job.algorithm(nbytes, cluster), every=job.every)
+    return StepModel(work, after=job.algorithm(nbytes, cluster), every=job.every)
 
 
 PASSES = 4
-"""Over the gradients and what was left out of them, for packing and unpacking."""
+"""Passes over the gradients and their residuals, for packing and unpacking."""
 
 
-def one_bit(job: Job, cluster: Cluster) -> Plan:
-    """A bit a number and two float32 values a column, one for each sign (Seide et al. 2014, "1-bit SGD")."""
-    return _gathered(job, cluster, OneBit())
+def one_bit(job: TrainingJob, cluster: Cluster) -> StepModel:
+    """Model 1-bit SGD: one bit per element, and two float32 values per column (Seide et al. 2014)."""
+    return _gathered(job, cluster, OneBitEncoding())
 
 
-def top_k(job: Job, cluster: Cluster) -> Plan:
+def top_k(job: TrainingJob, cluster: Cluster) -> StepModel:
     """Model top-k compression: the largest elements with their indices, 4 bytes each (Aji and Heafield 2017)."""
-    return _gathered(job, cluster, TopK(job.density))
+    return _gathered(job, cluster, TopKEncoding(job.density))
 
 
-def _gathered(job: Job, cluster: Cluster, form: Encoding) -> Plan:
+def _gathered(job: TrainingJob, cluster: Cluster, form: Encoding) -> StepModel:
     """Model encodings that are all-gathered, because sums can't be encoded: traffic grows with the number of ranks.
 
     Vectors, such as biases, and small parameters are all-reduced unencoded.
     """
     work = job.work(cluster.ranks)
-    found = gradients(work)
+    ready_layers = gradients(work)
 
     def encoded(layer: Layer) -> float:
         return float(sum(form.nbytes(shape, 4) for shape in layer.parameters if should_compress(shape, job.smallest)))
@@ -365,59 +370,59 @@ def _gathered(job: Job, cluster: Cluster, form: Encoding) -> Plan:
         return 4.0 * sum(prod(shape) for shape in layer.parameters if not should_compress(shape, job.smallest))
 
     sent = (
-        *messages(job, found, lambda nbytes: all_gather(cluster.ranks * nbytes, cluster), encoded),
-        *messages(job, found, lambda nbytes: job.algorithm(nbytes, cluster), plain),
+        *messages(job, ready_layers, lambda nbytes: all_gather(cluster.ranks * nbytes, cluster), encoded),
+        *messages(job, ready_layers, lambda nbytes: job.algorithm(nbytes, cluster), plain),
     )
-    in_order = tuple(sorted(sent, key=lambda one: one.ready))
-    return Plan(work, in_order, extra=PASSES * work.nbytes * job.adding)
+    in_order = tuple(sorted(sent, key=lambda message: message.ready))
+    return StepModel(work, in_order, extra=PASSES * work.nbytes * job.adding)
 
 
 @dataclass(frozen=True)
-class Strategy:
-    """A way to spread a training."""
+class StrategyModel:
+    """The model of a strategy."""
 
-    plan: Callable[[Job, Cluster], Plan]
-    why_not: Callable[[Job, Cluster], str | None]
-    """What keeps it from this cluster; None where nothing does."""
-    roles: Callable[[Job, int], dict[str, int]] = lambda _, ranks: {"worker": ranks}
-    """How many of the ranks are what."""
+    plan: Callable[[TrainingJob, Cluster], StepModel]
+    reject_reason: Callable[[TrainingJob, Cluster], str | None]
+    """Returns why the strategy can't run on a cluster; None if it can."""
+    roles: Callable[[TrainingJob, int], dict[str, int]] = lambda _, ranks: {"worker": ranks}
+    """Returns the number of ranks by role."""
 
 
-def _samples_for_all(job: Job, cluster: Cluster) -> str | None:
+def _samples_for_all(job: TrainingJob, cluster: Cluster) -> str | None:
     if job.total(cluster.ranks) < cluster.ranks:
         return f"a batch of {job.total(cluster.ranks):,} has no sample for each of {cluster.ranks:,} workers"
     return None
 
 
-def _several_a_host(job: Job, cluster: Cluster) -> str | None:
+def _several_a_host(job: TrainingJob, cluster: Cluster) -> str | None:
     return _samples_for_all(job, cluster) or (
         None if 1 < cluster.on_host < cluster.ranks else "it needs several hosts with several ranks each"
     )
 
 
-def _one_host(job: Job, cluster: Cluster) -> str | None:
+def _one_host(job: TrainingJob, cluster: Cluster) -> str | None:
     return _samples_for_all(job, cluster) or ("its workers are on one host" if cluster.hosts > 1 else None)
 
 
-def _factors(job: Job, cluster: Cluster) -> str | None:
-    found = _samples_for_all(job, cluster)
-    if found is None and not any(layer.dense for layer in job.work(cluster.ranks).layers):
+def _factors(job: TrainingJob, cluster: Cluster) -> str | None:
+    reason = _samples_for_all(job, cluster)
+    if reason is None and not any(layer.dense for layer in job.work(cluster.ranks).layers):
         return "there is no Dense layer"
-    return found
+    return reason
 
 
-def _columns(job: Job, cluster: Cluster) -> str | None:
-    return _samples_for_all(job, cluster) or divides(job, cluster.ranks)
+def _columns(job: TrainingJob, cluster: Cluster) -> str | None:
+    return _samples_for_all(job, cluster) or unsplittable_reason(job, cluster.ranks)
 
 
-def _ranks_of_both_kinds(job: Job, cluster: Cluster) -> str | None:
+def _ranks_of_both_kinds(job: TrainingJob, cluster: Cluster) -> str | None:
     roles = split_ranks(job, cluster.ranks)
     if roles["worker"] < 1:
         return f"{roles['server']:,} servers leave no worker among {cluster.ranks:,} ranks"
     return _samples_for_all(job, cluster.of(roles["worker"]))
 
 
-def _layers_for_all(job: Job, cluster: Cluster) -> str | None:
+def _layers_for_all(job: TrainingJob, cluster: Cluster) -> str | None:
     layers, parts = len(job.compute.known[0].layers), micro_batches(job, cluster.ranks)
     if layers < cluster.ranks:
         return f"{layers:,} layers make no {cluster.ranks:,} stages"
@@ -427,34 +432,34 @@ def _layers_for_all(job: Job, cluster: Cluster) -> str | None:
 
 
 STRATEGIES = {
-    "all_reduce": Strategy(all_reduce, _samples_for_all),
-    "all_reduce_bfloat16": Strategy(all_reduce_bfloat16, _samples_for_all),
-    "hierarchical": Strategy(hierarchical_all_reduce, _several_a_host),
-    "sharded_optimizer": Strategy(sharded_optimizer, _samples_for_all),
-    "local_sgd": Strategy(local_sgd, _samples_for_all),
-    "elastic_averaging": Strategy(elastic_averaging, _samples_for_all),
-    "hogwild": Strategy(hogwild, _one_host),
-    "one_bit": Strategy(one_bit, _samples_for_all),
-    "top_k": Strategy(top_k, _samples_for_all),
-    "parameter_server": Strategy(parameter_server, _ranks_of_both_kinds, split_ranks),
-    "sufficient_factors": Strategy(sufficient_factors, _factors),
-    "model": Strategy(model, _columns),
-    "pipeline": Strategy(pipeline, _layers_for_all),
+    "all_reduce": StrategyModel(all_reduce, _samples_for_all),
+    "all_reduce_bfloat16": StrategyModel(all_reduce_bfloat16, _samples_for_all),
+    "hierarchical": StrategyModel(hierarchical_all_reduce, _several_a_host),
+    "sharded_optimizer": StrategyModel(sharded_optimizer, _samples_for_all),
+    "local_sgd": StrategyModel(local_sgd, _samples_for_all),
+    "elastic_averaging": StrategyModel(elastic_averaging, _samples_for_all),
+    "hogwild": StrategyModel(hogwild, _one_host),
+    "one_bit": StrategyModel(one_bit, _samples_for_all),
+    "top_k": StrategyModel(top_k, _samples_for_all),
+    "parameter_server": StrategyModel(parameter_server, _ranks_of_both_kinds, split_ranks),
+    "sufficient_factors": StrategyModel(sufficient_factors, _factors),
+    "model": StrategyModel(model, _columns),
+    "pipeline": StrategyModel(pipeline, _layers_for_all),
 }
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What a step is expected to be like."""
+class StepPrediction:
+    """Predicted time and bytes of a step."""
 
     workers: int
-    """Ranks, servers included."""
+    """Number of ranks, including servers."""
     batch: int
-    """Samples of a step, of all workers together."""
-    times: Times
+    """Samples of a step of all workers."""
+    times: StepTimes
     traffic: Traffic
     speedup: float
-    """Samples per second, as a multiple of those of a single worker."""
+    """Samples per second, relative to a single worker."""
 
     @property
     def efficiency(self) -> float:
@@ -467,19 +472,19 @@ class Prediction:
         return self.batch / self.times.step
 
 
-def predict(name: str, job: Job, cluster: Cluster) -> Prediction | str:
-    """A strategy's step, or why there is none. One rank has nobody to send to, whatever the strategy."""
+def predict(name: str, job: TrainingJob, cluster: Cluster) -> StepPrediction | str:
+    """Predict a strategy's step, or return why the strategy is impossible. One rank sends nothing."""
     strategy = STRATEGIES[name]
     roles = {"worker": 1}
     if cluster.ranks == 1:
-        plan = Plan(job.work(1))
+        plan = StepModel(job.work(1))
     else:
-        reason = strategy.why_not(job, cluster)
+        reason = strategy.reject_reason(job, cluster)
         if reason is not None:
             return reason
         plan, roles = strategy.plan(job, cluster), strategy.roles(job, cluster.ranks)
-    found, batch = (
+    step_times, batch = (
         times(plan, cluster, roles["worker"], adding=job.adding, jitter=job.jitter),
         job.total(roles["worker"]),
     )
-    return Prediction(cluster.ranks, batch, found, traffic(plan, roles), batch / found.step / job.alone)
+    return StepPrediction(cluster.ranks, batch, step_times, traffic(plan, roles), batch / step_times.step / job.alone)

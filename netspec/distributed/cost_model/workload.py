@@ -9,57 +9,57 @@ from math import prod
 
 
 @dataclass(frozen=True)
-class Dense:
-    """A layer whose weights are one matrix, `inputs` x `units`."""
+class DenseShape:
+    """Sizes of a layer whose weights are one matrix, `inputs` x `units`."""
 
     inputs: int
     units: int
     positions: int = 1
-    """Rows of a sample: 1, or the length of a sequence."""
+    """Rows per sample: 1, or the length of a sequence."""
     follows: bool = False
-    """Whether all between it and the dense layer before is done element by element."""
+    """Whether all ops between it and the previous dense layer are element-wise."""
 
     @property
     def nbytes(self) -> int:
-        """Of the matrix in float32."""
+        """Bytes of the matrix in float32."""
         return 4 * self.inputs * self.units
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer's part of a step."""
+    """Costs of a layer in a step."""
 
     name: str
     parameters: tuple[tuple[int, ...], ...]
-    """Shapes of what is trained."""
+    """Shapes of the trained parameters."""
     forward: float
-    """Seconds, as all times here."""
+    """Seconds, like all times here."""
     backward: float
     update: float = 0.0
     output: int = 0
-    """Bytes of all values, a sample, that later layers read: its own, and those that pass it by."""
-    dense: Dense | None = None
+    """Bytes per sample of all values that later layers read, computed by this layer or by earlier ones."""
+    dense: DenseShape | None = None
 
     @property
     def nbytes(self) -> int:
-        """Of its gradients in float32."""
+        """Bytes of its gradients in float32."""
         return 4 * sum(map(prod, self.parameters))
 
 
 @dataclass(frozen=True)
-class Work:
-    """A step on `batch` samples: the layers in the order of the net; their gradients come in the opposite one."""
+class StepCost:
+    """Costs of a step on `batch` samples, with layers in the order of the net; backward runs in the opposite order."""
 
     batch: float
     layers: tuple[Layer, ...]
-    beside: float = 0.0
-    """Seconds that belong to no layer: inputs copied in, calls."""
+    overhead: float = 0.0
+    """Seconds outside of layers: copying inputs, calls."""
     accumulate: int = 1
-    """How many batches a step reads; the times are those of all of them."""
+    """Number of batches that a step reads; times are those of all batches."""
 
     @property
     def nbytes(self) -> int:
-        """Of all gradients in float32."""
+        """Bytes of all gradients in float32."""
         return sum(layer.nbytes for layer in self.layers)
 
     @property
@@ -80,33 +80,33 @@ class Work:
     @property
     def seconds(self) -> float:
         """Seconds of a full step on one worker."""
-        return self.beside + self.forward + self.backward + self.update
+        return self.overhead + self.forward + self.backward + self.update
 
-    def faster(self, factor: float) -> Work:
-        """The same on a machine that is `factor` times as fast."""
+    def faster(self, factor: float) -> StepCost:
+        """Return the costs on a machine that is `factor` times as fast."""
         layers = tuple(
             replace(
-                one, forward=one.forward / factor, backward=one.backward / factor, update=one.update / factor
+                layer, forward=layer.forward / factor, backward=layer.backward / factor, update=layer.update / factor
             )
-            for one in self.layers
+            for layer in self.layers
         )  # fmt: skip
-        return replace(self, layers=layers, beside=self.beside / factor)
+        return replace(self, layers=layers, overhead=self.overhead / factor)
 
 
 @dataclass(frozen=True)
-class Compute:
-    """Steps of some batch sizes, as measured or given: those of others lie on straight lines through them."""
+class ComputeModel:
+    """Costs of steps of some batch sizes, measured or given; other batch sizes are interpolated linearly."""
 
-    known: tuple[Work, ...]
-    """By rising batch size, all of the same layers. One alone: time is in proportion to the batch."""
+    known: tuple[StepCost, ...]
+    """Costs of the same layers by rising batch size. If there is one, time is proportional to the batch."""
 
-    def at(self, batch: float) -> Work:
-        """The step of a batch size; beyond those known it goes on as between the last two."""
+    def at(self, batch: float) -> StepCost:
+        """Return the costs of a batch size, interpolated, or extrapolated from the nearest two."""
         first, second = self._around(batch)
         if first is second:
             share = batch / first.batch
             layers = tuple(
-                replace(one, forward=one.forward * share, backward=one.backward * share) for one in first.layers
+                replace(layer, forward=layer.forward * share, backward=layer.backward * share) for layer in first.layers
             )
             return replace(first, batch=batch, layers=layers)
         share = (batch - first.batch) / (second.batch - first.batch)
@@ -116,35 +116,35 @@ class Compute:
 
         layers = tuple(
             replace(
-                one,
-                forward=line(one.forward, other.forward),
-                backward=line(one.backward, other.backward),
-                update=line(one.update, other.update),
+                low,
+                forward=line(low.forward, high.forward),
+                backward=line(low.backward, high.backward),
+                update=line(low.update, high.update),
             )
-            for one, other in zip(first.layers, second.layers, strict=True)
+            for low, high in zip(first.layers, second.layers, strict=True)
         )
-        return replace(first, batch=batch, layers=layers, beside=line(first.beside, second.beside))
+        return replace(first, batch=batch, layers=layers, overhead=line(first.overhead, second.overhead))
 
-    def _around(self, batch: float) -> tuple[Work, Work]:
+    def _around(self, batch: float) -> tuple[StepCost, StepCost]:
         if len(self.known) == 1:
             return self.known[0], self.known[0]
-        place = bisect_left([one.batch for one in self.known], batch)
-        after = min(max(place, 1), len(self.known) - 1)
+        index = bisect_left([work.batch for work in self.known], batch)
+        after = min(max(index, 1), len(self.known) - 1)
         return self.known[after - 1], self.known[after]
 
-    def faster(self, factor: float) -> Compute:
-        """The same on a machine that is `factor` times as fast."""
-        return Compute(tuple(work.faster(factor) for work in self.known))
+    def faster(self, factor: float) -> ComputeModel:
+        """Return the model of a machine that is `factor` times as fast."""
+        return ComputeModel(tuple(work.faster(factor) for work in self.known))
 
     def covers(self, batch: float) -> bool:
-        """Whether a batch size lies within those known."""
+        """Return whether a batch size is within the known range."""
         return self.known[0].batch <= batch <= self.known[-1].batch
 
 
 def cut(costs: Sequence[float], parts: int) -> list[int]:
-    """Where to cut a sequence into `parts` so that the most expensive part costs least: the index each part begins at.
+    """Cut a sequence into non-empty parts so that the most expensive costs least; return each part's first index.
 
-    By dynamic programming over prefixes; the parts are not empty.
+    Dynamic programming over prefixes.
     """
     sums = [0.0]
     for cost in costs:

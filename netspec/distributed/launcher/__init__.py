@@ -1,1 +1,1 @@
-"""Starting workers and the line between each worker and the command that started it."""
+"""Starting workers, and the control socket between each worker and the command that started it."""

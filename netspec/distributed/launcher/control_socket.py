@@ -1,9 +1,8 @@
-"""A worker's line to the command that started it: `netspec train --workers N` holds the other end (`launch.py`).
+"""The control socket between a worker and the command that started it, `netspec train --workers N` (`launch.py`).
 
-A Unix socket in a folder that its user alone can enter. Over it a worker says its process id and rank, gets the
-standard output and error of the command (a terminal stays one, a pipe gets whole lines), and says in the end with which
-status it leaves; where it crashes, Python says by which signal. A line that ends from afar ends the worker: nobody is
-left that it could work for.
+It is a Unix socket in a folder that only its user can enter. The worker sends its process id and rank, receives the
+standard output and error of the command (a terminal stays one, a pipe gets whole lines), and finally sends its exit
+status; if it crashes, Python writes the signal. If the command closes the connection, the worker exits.
 """
 
 from __future__ import annotations
@@ -25,42 +24,42 @@ from typing import Any
 from netspec.backends.launcher_env import CONTROL_SOCKET, told_rank
 from netspec.distributed.monitoring.failure_reports import workers_arguments
 
-HIGH = 200
-"""The least file descriptor of a line. Linux closes those of a process that dies from the highest on: so this line ends
-before the one to `mpiexec` does, whereupon the others are killed, and the first one that ends is of who died first."""
-KILLED_WITHIN = 10.0
-"""Seconds in which the command kills workers that are to end."""
-IGNORED = ("SIGUSR1", "SIGHUP")
-"""They ask a training for a checkpoint; until it listens, they would end the worker."""
+MIN_DESCRIPTOR = 200
+"""Smallest file descriptor of a connection. Linux closes the descriptors of a dead process from the highest on: so this
+connection ends before the one to `mpiexec`, which then kills the other workers, and the first to end died first."""
+KILL_TIMEOUT = 10.0
+"""Seconds in which the command must have killed the workers after a request."""
+IGNORED_SIGNALS = ("SIGUSR1", "SIGHUP")
+"""Signals that request a checkpoint; until the training handles them, they would end the worker."""
 
-_lines: list[socket.socket] = []
+_connections: list[socket.socket] = []
 
 
 def connect() -> None:
-    """Take up the line to the command that started this process, if one did."""
-    path = os.environ.pop(CONTROL_SOCKET, None)  # not for the processes that this one starts
+    """Connect to the command that started this process, if one did."""
+    path = os.environ.pop(CONTROL_SOCKET, None)  # processes that this one starts must not connect
     if path is None:
         return
-    with socket.socket(socket.AF_UNIX) as made:
-        made.connect(path)
-        line = socket.socket(fileno=fcntl.fcntl(made.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH))
-    _lines.append(line)
+    with socket.socket(socket.AF_UNIX) as low:
+        low.connect(path)
+        line = socket.socket(fileno=fcntl.fcntl(low.fileno(), fcntl.F_DUPFD_CLOEXEC, MIN_DESCRIPTOR))
+    _connections.append(line)
     send_facts(pid=os.getpid(), rank=told_rank() or 0)
     _, streams, _, _ = socket.recv_fds(line, 1, 2)
-    for stream, own in zip(streams, (1, 2), strict=True):
-        os.dup2(stream, own)
+    for stream, descriptor in zip(streams, (1, 2), strict=True):
+        os.dup2(stream, descriptor)
         os.close(stream)
-    for one in (sys.stdout, sys.stderr):
-        one.reconfigure(line_buffering=one.isatty())  # type: ignore[union-attr]  # they are files of text
-    for name in IGNORED:
+    for file in (sys.stdout, sys.stderr):
+        file.reconfigure(line_buffering=file.isatty())  # type: ignore[union-attr]  # they are text files
+    for name in IGNORED_SIGNALS:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     faulthandler.enable(line.fileno(), all_threads=False)
-    threading.Thread(target=_follow, args=(line,), name="tether", daemon=True).start()
+    threading.Thread(target=_exit_on_close, args=(line,), name="control-socket", daemon=True).start()
 
 
 def is_connected() -> bool:
-    """Return whether the command that started this process holds the other end."""
-    return bool(_lines)
+    """Return whether this process is connected to the command that started it."""
+    return bool(_connections)
 
 
 def start_arguments(workers: int) -> list[str]:
@@ -70,108 +69,108 @@ def start_arguments(workers: int) -> list[str]:
 
 def send_facts(**facts: Any) -> None:
     """Send facts to the command that started this process, if there is one."""
-    for line in _lines:
+    for line in _connections:
         with suppress(OSError):
             line.sendall(json.dumps(facts).encode() + b"\n")
 
 
 def report_exit(status: int) -> None:
-    """Report that this worker ends by itself, with an exit status."""
+    """Report the exit status of this worker, which ends by itself."""
     send_facts(status=status)
 
 
 def request_kill(status: int) -> None:
-    """Have the command that started this process kill all workers, if one did: what launched them tidies up then."""
+    """Have the command that started this process, if any, kill all workers, so that the launcher can clean up."""
     if is_connected():
         send_facts(status=status, ends_all=True)
-        time.sleep(KILLED_WITHIN)
+        time.sleep(KILL_TIMEOUT)
 
 
-def _follow(line: socket.socket) -> None:
-    """Wait for the end of the line, and end with it."""
+def _exit_on_close(line: socket.socket) -> None:
+    """Wait until the command closes the connection, then exit."""
     with suppress(OSError):
         while line.recv(64):
             pass
     os._exit(1)
 
 
-LONGEST = 1 << 20
-"""Bytes that a worker may say in one line."""
-FATAL = b"Fatal Python error: "
-"""What Python says first of a signal by which it dies; the system's word for it follows."""
+MAX_LINE_BYTES = 1 << 20
+"""Largest number of bytes of a worker's message, which is one line."""
+FATAL_PREFIX = b"Fatal Python error: "
+"""Text that Python writes before the system's name of a fatal signal."""
 
 
 class WorkerConnection:
-    """A worker's line, and what was said over it."""
+    """The connection to a worker, and the facts that it has sent."""
 
     def __init__(self, line: socket.socket) -> None:
         self.line = line
         self.pid: int | None = None
         self.rank = 0
         self.status: int | None = None
-        """The exit status that it left with; None while it runs, and of one that died."""
+        """Exit status; None while the worker runs, and if it died."""
         self.run_dir: str | None = None
         self.failure: str | None = None
-        """Why it ended the job."""
+        """Reason why it ended the job."""
         self.ends_all = False
-        """Whether all workers are to be killed."""
+        """Whether it has requested that all workers be killed."""
         self.crashed: str | None = None
-        """The name of the signal by which it died, where it could say so."""
+        """Name of the signal by which it died, if it could report one."""
         self._rest = b""
 
     def listen(self) -> bool:
-        """Take in what is there; whether the line still stands."""
+        """Read what has arrived; return whether the connection is still open."""
         try:
-            said = self.line.recv(65536)
+            data = self.line.recv(65536)
         except OSError:
-            said = b""
-        *whole, self._rest = (self._rest + said).split(b"\n")
-        for one in whole:
-            if FATAL in one:
-                self.crashed = _signal(one.partition(FATAL)[2].decode())
-            elif one.startswith(b"{"):  # else where Python was then
-                self._take(json.loads(one))
-        return bool(said) and len(self._rest) < LONGEST
+            data = b""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if FATAL_PREFIX in line:
+                self.crashed = _signal(line.partition(FATAL_PREFIX)[2].decode())
+            elif line.startswith(b"{"):  # otherwise part of Python's traceback
+                self._update(json.loads(line))
+        return bool(data) and len(self._rest) < MAX_LINE_BYTES
 
     def send(self, number: int) -> None:
-        """Send it a signal."""
+        """Send the worker a signal."""
         if self.pid is not None:
             with suppress(OSError):
                 os.kill(self.pid, number)
 
     def describe(self) -> str:
-        """Which one it is, as a message begins."""
+        """Return the rank and process id, as the start of a message."""
         return f"worker {self.rank} (pid {self.pid})"
 
-    def _take(self, facts: dict[str, Any]) -> None:
+    def _update(self, facts: dict[str, Any]) -> None:
         for name in ("pid", "rank", "status", "run_dir", "failure", "ends_all"):
             if name in facts:
                 setattr(self, name, facts[name])
 
 
 def _signal(word: str) -> str | None:
-    """The name of a signal that has this name in words."""
-    said = word.strip().replace("-", " ")
-    return next((one.name for one in signal.Signals if signal.strsignal(one) == said), None)
+    """Return the name of the signal with this description."""
+    description = word.strip().replace("-", " ")
+    return next((Signal.name for Signal in signal.Signals if signal.strsignal(Signal) == description), None)
 
 
 class ControlServer:
-    """The lines of all workers."""
+    """The connections to all workers."""
 
     def __init__(self, path: Path, streams: Sequence[int]) -> None:
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(path))
         self.listener.listen(1024)
         self.died: WorkerConnection | None = None
-        """The first worker that ended without a word, if nothing had ended the job before."""
+        """First worker that died without a report, if nothing had ended the job before."""
         self.first_status = 0
-        """What the first worker left with that did not leave with 0."""
+        """First exit status that is not 0."""
         self._streams = list(streams)
         self._workers: list[WorkerConnection] = []
-        self._ended: list[WorkerConnection] = []
+        self._disconnected: list[WorkerConnection] = []
 
     def accept(self) -> WorkerConnection:
-        """Take up the line of a worker, and hand it the standard streams."""
+        """Accept the connection of a worker, and pass it the standard streams."""
         line, _ = self.listener.accept()
         with suppress(OSError):
             socket.send_fds(line, [b"."], self._streams)
@@ -180,42 +179,42 @@ class ControlServer:
 
     @property
     def count(self) -> int:
-        """How many workers there have been."""
+        """Number of workers that have connected."""
         return len(self._workers)
 
-    def there(self) -> list[WorkerConnection]:
-        """The workers that have said who they are, and whose lines stand: a process id is theirs as long as they do."""
-        return [one for one in self._workers if one.pid is not None and one not in self._ended]
+    def connected(self) -> list[WorkerConnection]:
+        """Return the identified workers with an open connection: only these still own their process ids."""
+        return [worker for worker in self._workers if worker.pid is not None and worker not in self._disconnected]
 
     def listen(self, worker: WorkerConnection) -> bool:
-        """Take in what a worker says; whether its line still stands."""
-        stands = worker.listen()
+        """Read what a worker has sent; return whether its connection is still open."""
+        is_open = worker.listen()
         if worker.status and not self.first_status:
             self.first_status = worker.status
-        if not stands:
-            self._ended.append(worker)
-        return stands
+        if not is_open:
+            self._disconnected.append(worker)
+        return is_open
 
-    def settle(self) -> None:
-        """See who died, once all that is there was heard: who ends the job says so before the others are killed."""
+    def find_first_death(self) -> None:
+        """Set `died`, after all messages were read: a worker that ends the job reports it before others are killed."""
         if self.died is None and not self.first_status:
-            self.died = next((one for one in self._ended if one.status is None), None)
+            self.died = next((worker for worker in self._disconnected if worker.status is None), None)
 
     def crashed(self) -> WorkerConnection | None:
-        """The first worker that said that it died by a signal."""
-        return next((one for one in self._ended if one.crashed), None)
+        """Return the first worker that reported a fatal signal."""
+        return next((worker for worker in self._disconnected if worker.crashed), None)
 
     def run_dir(self) -> str | None:
-        """Where the run is, once it has begun."""
-        return next((one.run_dir for one in self._workers if one.run_dir), None)
+        """Return the run directory, once a worker has reported it."""
+        return next((worker.run_dir for worker in self._workers if worker.run_dir), None)
 
     def failure(self) -> str | None:
-        """Why a worker ended the job, if one did."""
-        return next((one.failure for one in self._workers if one.failure), None)
+        """Return the reason why a worker ended the job, if one did."""
+        return next((worker.failure for worker in self._workers if worker.failure), None)
 
     def close(self) -> None:
-        """Let go of all lines, which ends the workers that are still there."""
-        for one in (self.listener, *(worker.line for worker in self._workers)):
-            one.close()
+        """Close all connections, which ends the workers that still run."""
+        for connection in (self.listener, *(worker.line for worker in self._workers)):
+            connection.close()
         for stream in self._streams:
             os.close(stream)

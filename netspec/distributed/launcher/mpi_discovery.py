@@ -1,4 +1,4 @@
-"""`Mpiexec`: the program of an MPI that starts processes, found on this machine and spoken to in its own options."""
+"""`Mpiexec`: find the `mpiexec` of this machine, and build its command line."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any
 from netspec.errors import InputError
 
 NAMES = ("mpiexec", "mpirun", "mpiexec.hydra")
-ANSWERS_WITHIN = 20
+ANSWER_TIMEOUT = 20
 """Seconds that a program may take to print its version."""
-OUTER = re.compile(r"(PMI|HYDI|OMPI_COMM|PMIX_(?!MCA_)|MPI_LOCAL)\w*|OMPI_UNIVERSE_SIZE|PRTE_LAUNCHED")
+OUTER_VARIABLES = re.compile(r"(PMI|HYDI|OMPI_COMM|PMIX_(?!MCA_)|MPI_LOCAL)\w*|OMPI_UNIVERSE_SIZE|PRTE_LAUNCHED")
 """Environment variables of a surrounding MPI job, which a new job must not inherit."""
 
 
@@ -31,10 +31,10 @@ class Mpiexec:
     version: str
 
     def command(self, workers: int, program: list[str], *, root: bool) -> list[str]:
-        """The command that starts a program `workers` times on this machine, more often than it has cores if need be.
+        """Return the command that starts a program `workers` times on this machine, which may have fewer cores.
 
-        Neither a batch system's hosts nor its way to start processes is taken up; nothing is bound to a core, since
-        OMP_NUM_THREADS says how many cores each worker may fill.
+        It ignores a batch system's hosts and launcher, and binds no worker to a core: OMP_NUM_THREADS sets the number
+        of cores of each worker.
         """
         match self.kind:
             case "hydra":
@@ -49,76 +49,76 @@ class Mpiexec:
 
 def find_mpiexec(environment: Mapping[str, str] = os.environ) -> Mpiexec | None:
     """Return the `mpiexec` next to the running Python, whose library mpi4py finds first, or the one in PATH, if any."""
-    beside = str(Path(sys.executable).parent)
-    for folders in (beside, environment.get("PATH", os.defpath)):
+    python_folder = str(Path(sys.executable).parent)
+    for folders in (python_folder, environment.get("PATH", os.defpath)):
         for name in NAMES:
-            found = shutil.which(name, path=folders)
-            if found is not None:
-                return _asked(found)
+            path = shutil.which(name, path=folders)
+            if path is not None:
+                return _identify(path)
     return None
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment for a new MPI job, without the variables of an outer launcher."""
-    return {name: value for name, value in environment.items() if not OUTER.fullmatch(name)}
+    return {name: value for name, value in environment.items() if not OUTER_VARIABLES.fullmatch(name)}
 
 
-def _asked(path: str) -> Mpiexec:
-    """Ask a program whose it is."""
+def _identify(path: str) -> Mpiexec:
+    """Run a program with `--version`, and return its kind and version."""
     try:
-        asked = subprocess.run(
+        result = subprocess.run(
             [path, "--version"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=ANSWERS_WITHIN, check=False, env=clean_environment(os.environ),
+            timeout=ANSWER_TIMEOUT, check=False, env=clean_environment(os.environ),
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return Mpiexec(path, "other", "")
-    told = asked.stdout.decode(errors="replace")
-    number = re.search(r"\d+\.\d+(\.\d+)?", told)
+    output = result.stdout.decode(errors="replace")
+    number = re.search(r"\d+\.\d+(\.\d+)?", output)
     version = number[0] if number else ""
-    if "HYDRA" in told or "Intel(R) MPI" in told:
+    if "HYDRA" in output or "Intel(R) MPI" in output:
         return Mpiexec(path, "hydra", version)
-    if "Open MPI" in told or "OpenRTE" in told or "prte" in told.lower():
+    if "Open MPI" in output or "OpenRTE" in output or "prte" in output.lower():
         return Mpiexec(path, "openmpi", version)
     return Mpiexec(path, "other", version)
 
 
 INSTALL = "`pip install 'netspec[mpi]'`, or on a cluster with an MPI of its own `pip install netspec mpi4py`"
-_ASK = """
+_VERSION_PROGRAM = """
 import json, mpi4py
 mpi4py.rc.initialize = False
 from mpi4py import MPI
 print(json.dumps([mpi4py.__version__, MPI.Get_library_version()]))
 """
-"""Run by a Python of its own: loading the library starts threads, and one that is broken may end its process."""
+"""Run in a separate process: loading the library starts threads, and a broken library may end its process."""
 
 
 def describe_mpi() -> dict[str, Any]:
-    """Plain data: `mpi4py` and `library` (a version each), `mpiexec` (path, kind, version); `missing`: why not."""
+    """Return versions of `mpi4py` and `library`, `mpiexec` (path, kind, version), and reasons for what is `missing`."""
     mpiexec, missing = find_mpiexec(), {}
-    found: dict[str, Any] = {"mpi4py": None, "library": None, "mpiexec": None}
+    versions: dict[str, Any] = {"mpi4py": None, "library": None, "mpiexec": None}
     try:
-        asked = subprocess.run(
-            [sys.executable, "-c", _ASK], env=clean_environment(os.environ), capture_output=True, text=True,
-            timeout=ANSWERS_WITHIN, check=False,
+        result = subprocess.run(
+            [sys.executable, "-c", _VERSION_PROGRAM], env=clean_environment(os.environ), capture_output=True, text=True,
+            timeout=ANSWER_TIMEOUT, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        missing["mpi4py"] = f"has not answered for {ANSWERS_WITHIN} s"
+        missing["mpi4py"] = f"has not answered for {ANSWER_TIMEOUT} s"
     else:
-        if asked.returncode == 0:
-            found["mpi4py"], library = json.loads(asked.stdout.splitlines()[-1])
-            found["library"] = library_name(library)
+        if result.returncode == 0:
+            versions["mpi4py"], library = json.loads(result.stdout.splitlines()[-1])
+            versions["library"] = library_name(library)
         else:
-            lines = asked.stderr.strip().splitlines()
-            missing["mpi4py"] = lines[-1] if lines else f"ended with status {asked.returncode}"
+            lines = result.stderr.strip().splitlines()
+            missing["mpi4py"] = lines[-1] if lines else f"ended with status {result.returncode}"
     if mpiexec is None:
         missing["mpiexec"] = f"not next to {sys.executable}, not in PATH"
     else:
-        found["mpiexec"] = {"path": mpiexec.path, "kind": mpiexec.kind, "version": mpiexec.version}
-    if found["library"] and mpiexec is not None and mpiexec.kind != "other":
-        same = found["library"].startswith("Open MPI") == (mpiexec.kind == "openmpi")
+        versions["mpiexec"] = {"path": mpiexec.path, "kind": mpiexec.kind, "version": mpiexec.version}
+    if versions["library"] and mpiexec is not None and mpiexec.kind != "other":
+        same = versions["library"].startswith("Open MPI") == (mpiexec.kind == "openmpi")
         if not same:
-            missing["mpiexec"] = f"{mpiexec.path} is of another MPI than the library, {found['library']}"
-    return {**found, "missing": missing}
+            missing["mpiexec"] = f"{mpiexec.path} is of another MPI than the library, {versions['library']}"
+    return {**versions, "missing": missing}
 
 
 def require_mpiexec() -> Mpiexec:
@@ -131,7 +131,7 @@ def require_mpiexec() -> Mpiexec:
     return Mpiexec(**facts["mpiexec"])
 
 
-def library_name(said: str) -> str:
-    """Name and version, of the lines that a library says of itself: `MPICH 5.0.2`, `Open MPI v5.0.11`."""
-    first = said.partition("\n")[0].partition(",")[0].strip("\0 ").replace("Version:", " ")
+def library_name(description: str) -> str:
+    """Return name and version from a library's own description: `MPICH 5.0.2`, `Open MPI v5.0.11`."""
+    first = description.partition("\n")[0].partition(",")[0].strip("\0 ").replace("Version:", " ")
     return " ".join(first.split())

@@ -7,26 +7,26 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-WITHIN = 2.0
-"""Seconds that all calls together may take: a library that hangs does not keep the job."""
+TIMEOUT = 2.0
+"""Seconds that all hooks together may take, so that a library that hangs does not keep the job alive."""
 
-_calls: list[Callable[[], None]] = []
+_hooks: list[Callable[[], None]] = []
 
 
 def on_abort(call: Callable[[], None]) -> None:
-    """Have something called then; what it raises tells nobody anything."""
-    _calls.append(call)
+    """Register a hook; its exceptions are ignored."""
+    _hooks.append(call)
 
 
 def run_abort_hooks() -> None:
-    """Call all, each in a thread of its own, and wait for them for as long as they may take: one may be stuck."""
+    """Run all hooks, each in a thread of its own since one may hang, and wait up to `TIMEOUT` seconds."""
 
-    def run(one: Callable[[], None]) -> None:
+    def run(hook: Callable[[], None]) -> None:
         with suppress(Exception):
-            one()
+            hook()
 
-    threads = [threading.Thread(target=run, args=(one,), name="last call", daemon=True) for one in _calls]
-    until = time.monotonic() + WITHIN
+    threads = [threading.Thread(target=run, args=(hook,), name="abort-hook", daemon=True) for hook in _hooks]
+    until = time.monotonic() + TIMEOUT
     for thread in threads:
         thread.start()
     for thread in threads:

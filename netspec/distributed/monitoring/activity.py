@@ -1,4 +1,4 @@
-"""Current activity of this worker, for the watchdog and the command that started it; and waiting for other workers."""
+"""Current activity of this worker, for the watchdog and the command that started it; waiting for other workers."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def report_run_dir(run_dir: str | os.PathLike[str]) -> None:
     control_socket.send_facts(run_dir=ACTIVITY.run_dir)
 
 
-AWAKE, NAP = 0.1, 5e-5
+SPIN_SECONDS, SLEEP_SECONDS = 0.1, 5e-5
 """Seconds for which a waiting worker polls and yields its core, and seconds of sleep between later polls. MPI moves
 a message in pieces, each while both sides poll: sleeping slows it down."""
-UNDERWAY = 1.0
+COMPLETION_GRACE = 1.0
 """Seconds in which a call may still complete after a worker has failed."""
 
 
@@ -81,17 +81,17 @@ def wait_until(done: Callable[[], bool], *, idle: bool = False) -> None:
         now = time.monotonic()
         if idle:
             ACTIVITY.waiting_since = now
-        if now - began < AWAKE:
-            _leave_core()
-        elif now < ACTIVITY.gives_up_at or now - began < UNDERWAY:
-            time.sleep(NAP)
+        if now - began < SPIN_SECONDS:
+            _yield_core()
+        elif now < ACTIVITY.gives_up_at or now - began < COMPLETION_GRACE:
+            time.sleep(SLEEP_SECONDS)
         else:
             ACTIVITY.waiting_since = None
             raise PeerFailure
     ACTIVITY.waiting_since = None
 
 
-def _leave_core() -> None:
+def _yield_core() -> None:
     """Yield the core to another thread."""
     if hasattr(os, "sched_yield"):
         os.sched_yield()

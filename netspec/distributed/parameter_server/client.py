@@ -11,17 +11,17 @@ import numpy as np
 from netspec.backends.process_group import PeerFailure
 from netspec.distributed.communicators.base import Communicator, Pending
 from netspec.distributed.parameter_server.protocol import (
-    ANSWERS,
     GRADIENTS,
     NEVER,
     PARAMETERS,
+    REPLIES,
     TO_COORDINATOR,
     WorkerRequest,
     reply_record,
     request_record,
 )
 
-ANSWERED_WITHIN = 60.0
+COMPLETION_TIMEOUT = 60.0
 """Seconds in which servers must do what a worker waits for, once another worker has failed."""
 
 
@@ -33,82 +33,82 @@ class Client:
         self._group, self._workers, self._rates = group, workers, rates
         self._parts = [np.zeros(size, dtype) for size in sizes]
         self.stop = self.snapshot = NEVER
-        """The steps after which all stop, and after which all meet for a checkpoint."""
+        """Steps after which all workers stop, and after which all write a checkpoint."""
         self.step = 0
-        """The step, from 0, with which this worker goes on."""
+        """Step, from 0, with which this worker continues."""
         self.loss: float | None = None
-        """Mean loss of all samples by whose gradients the parameters were moved since this worker went on before; None
-        where there are none."""
+        """Mean loss of all samples whose gradients updated the parameters since this worker last continued; None if
+        there are none."""
         self.late = 0
-        """Gradients of all workers that came too late."""
+        """Number of gradients of all workers that arrived too late."""
         self.failed = False
-        """Whether a worker has failed, so that this one is to do no further step."""
+        """Whether a worker has failed, so that this one must not begin another step."""
 
     def push(self, gradient: Sequence[Any], step: int, weight: float, loss: float, rates: Sequence[float]) -> None:
-        """Send the pieces of a gradient to the servers; returns when they are there."""
-        self._say(WorkerRequest.PUSH, step=step, weight=weight, loss=loss, rates=rates)
+        """Send the pieces of a gradient to the servers, and wait until they have arrived."""
+        self._request(WorkerRequest.PUSH, step=step, weight=weight, loss=loss, rates=rates)
         _complete(
             self._group.start_send(part, server, GRADIENTS) for server, part in enumerate(gradient, self._workers)
         )
 
-    def go_on(self, step: int, *, stop: bool, snapshot: bool) -> list[Any]:
+    def wait_to_continue(self, step: int, *, stop: bool, snapshot: bool) -> list[Any]:
         """Wait until this worker may continue after `step` steps; return the parameters, by servers.
 
         Raises `PeerFailure` if it would wait for a worker that has failed.
         """
-        self._say(WorkerRequest.GO_ON, step=step, stop=stop, snapshot=snapshot)
-        before, found = self.step, self._answered()
+        self._request(WorkerRequest.CONTINUE, step=step, stop=stop, snapshot=snapshot)
+        before, parameters = self.step, self._receive_reply()
         if self.step == NEVER:
             self.step = before
             raise PeerFailure
-        return found
+        return parameters
 
-    def look(self) -> list[Any]:
-        """The parameters, by servers, as they are."""
-        self._say(WorkerRequest.LOOK, step=self.step)
-        return self._answered()
+    def fetch(self) -> list[Any]:
+        """Return the current parameters, by servers."""
+        self._request(WorkerRequest.FETCH, step=self.step)
+        return self._receive_reply()
 
     def gather(self) -> None:
-        """Have the servers join the collective call that gathers wholes of pieces of states."""
-        self._say(WorkerRequest.GATHER)
+        """Have the servers join the collective call that gathers full states from pieces."""
+        self._request(WorkerRequest.GATHER)
 
     def assemble(self) -> None:
-        """Have the servers join the collective call that assembles what a checkpoint holds."""
-        self._say(WorkerRequest.ASSEMBLE)
+        """Have the servers join the collective call that assembles a checkpoint."""
+        self._request(WorkerRequest.ASSEMBLE)
 
     def leave(self) -> None:
-        """Say that this worker is done."""
-        self._say(WorkerRequest.LEAVE)
+        """Report that this worker is done."""
+        self._request(WorkerRequest.LEAVE)
 
     def fail(self) -> None:
-        """Say that a worker has failed, this one or another: the servers let all go that wait for it."""
-        self._say(WorkerRequest.FAIL)
+        """Report that a worker has failed, this one or another: the servers release all that wait for it."""
+        self._request(WorkerRequest.FAIL)
 
-    def _say(self, wish: WorkerRequest, **facts: Any) -> None:
-        told = request_record(self._rates)
-        told["wish"] = wish
+    def _request(self, request: WorkerRequest, **facts: Any) -> None:
+        record = request_record(self._rates)
+        record["request"] = request
         for name, value in facts.items():
-            told[name] = value
-        _complete([self._group.start_send(told, self._workers, TO_COORDINATOR)])
+            record[name] = value
+        _complete([self._group.start_send(record, self._workers, TO_COORDINATOR)])
 
-    def _answered(self) -> list[Any]:
-        told = reply_record()
-        calls = [self._group.start_receive(told, self._workers, ANSWERS)]
+    def _receive_reply(self) -> list[Any]:
+        record = reply_record()
+        calls = [self._group.start_receive(record, self._workers, REPLIES)]
         calls += [
             self._group.start_receive(part, server, PARAMETERS)
             for server, part in enumerate(self._parts, self._workers)
         ]
         _complete(calls)
-        found = told[0]
-        self.failed |= bool(found["failed"])
-        self.step, self.stop, self.snapshot = int(found["step"]), int(found["stop"]), int(found["snapshot"])
-        self.loss = float(found["loss"]) if found["weight"] else None
-        self.late = int(found["dropped"])
+        reply = record[0]
+        self.failed |= bool(reply["failed"])
+        self.step, self.stop, self.snapshot = int(reply["step"]), int(reply["stop"]), int(reply["snapshot"])
+        self.loss = float(reply["loss"]) if reply["weight"] else None
+        self.late = int(reply["dropped"])
         return self._parts
 
 
 def _complete(calls: Iterable[Pending]) -> None:
-    """Wait for calls. Servers serve on where a worker fails, and what they are in the midst of is to be whole."""
+    """Wait for calls; after a failure keep waiting for a while, since the servers complete what they have begun."""
     until: float | None = None
     for call in list(calls):
         done = False
@@ -117,6 +117,6 @@ def _complete(calls: Iterable[Pending]) -> None:
                 call.wait()
                 done = True
             except PeerFailure:
-                until = until or time.monotonic() + ANSWERED_WITHIN
+                until = until or time.monotonic() + COMPLETION_TIMEOUT
                 if time.monotonic() > until:
                     raise

@@ -10,7 +10,7 @@ import numpy as np
 NEVER = 2**62
 """Index of a step that never comes."""
 
-TO_COORDINATOR, ORDERS, ANSWERS, GRADIENTS, PARAMETERS = range(5)
+TO_COORDINATOR, COMMANDS, REPLIES, GRADIENTS, PARAMETERS = range(5)
 """Tags of messages."""
 
 
@@ -19,9 +19,9 @@ class WorkerRequest(IntEnum):
 
     PUSH = 0
     """The worker has started to send its gradient to all servers."""
-    GO_ON = 1
+    CONTINUE = 1
     """The worker has finished a step, and asks for the parameters as soon as it may continue."""
-    LOOK = 2
+    FETCH = 2
     """The worker asks for the current parameters."""
     GATHER = 3
     """All workers are in the collective call that gathers full states from pieces."""
@@ -55,7 +55,7 @@ class Command(IntEnum):
 def request_record(rates: int) -> Any:
     """Return an empty message of a worker to the coordinator; `rates` is the number of scheduled values."""
     return np.zeros(1, np.dtype([
-        ("wish", "i8"), ("step", "i8"), ("weight", "f8"), ("loss", "f8"), ("stop", "?"), ("snapshot", "?"),
+        ("request", "i8"), ("step", "i8"), ("weight", "f8"), ("loss", "f8"), ("stop", "?"), ("snapshot", "?"),
         ("rates", "f8", (rates,)),
     ]))  # fmt: skip
 
@@ -63,7 +63,7 @@ def request_record(rates: int) -> Any:
 def command_record(rates: int, workers: int) -> Any:
     """Return an empty message of the coordinator to the other servers."""
     return np.zeros(1, np.dtype([
-        ("act", "i8"), ("count", "i8"), ("share", "f8"), ("rates", "f8", (rates,)), ("workers", "?", (workers,)),
+        ("command", "i8"), ("count", "i8"), ("share", "f8"), ("rates", "f8", (rates,)), ("workers", "?", (workers,)),
     ]))  # fmt: skip
 
 

@@ -15,11 +15,11 @@ class Push:
 
     worker: int
     step: int
-    """The step, from 0, whose parameters it was computed with; of those of several steps the last."""
+    """Step, from 0, whose parameters it was computed with; the last one if it sums gradients of several steps."""
     weight: float
     """Number of its samples, in nominal batches of all workers."""
     loss: float
-    """Their mean loss."""
+    """Mean loss of its samples."""
     rates: tuple[float, ...]
     """The scheduled values of the step: learning rates, then momenta."""
 
@@ -32,7 +32,7 @@ class Update:
     share: float
     rates: tuple[float, ...]
     count: int
-    """The number of the update, from 1."""
+    """Number of the update, from 1."""
 
 
 @dataclass(frozen=True)
@@ -46,41 +46,41 @@ class Rule:
     """Base of the rules."""
 
     late: int = 0
-    """Gradients that came too late."""
+    """Number of gradients that arrived too late."""
 
-    def take(self, push: Push) -> Sequence[Update | Drop]:
+    def decide(self, push: Push) -> Sequence[Update | Drop]:
         """Return the decisions, in order, now that this gradient has arrived."""
         raise NotImplementedError  # abstract: subclasses say
 
-    def goes_on_at(self, step: int) -> int | None:
+    def next_step(self, step: int) -> int | None:
         """Return the step, from 0, with which a worker continues after `step` steps; None while it has to wait."""
         raise NotImplementedError  # abstract: subclasses say
 
 
 class Synchronous(Rule):
-    """A step is the mean over the samples of the first gradients; those that come after it has been made are dropped.
+    """A step uses the mean over the samples of the first gradients; gradients that arrive later are dropped.
 
     Chen et al. 2016, "Revisiting distributed synchronous SGD", arXiv:1604.00981, algorithms 3 and 4.
     """
 
     def __init__(self, workers: int, backup_workers: int, step: int) -> None:
         self._workers, self._needed, self._step = workers, workers - backup_workers, step
-        self._arrived: list[Push] = []
+        self._received: list[Push] = []
 
-    def take(self, push: Push) -> Sequence[Update | Drop]:
+    def decide(self, push: Push) -> Sequence[Update | Drop]:
         """Wait for enough gradients, of which at least one has samples: at the end of an epoch some have none."""
         if push.step < self._step:
             self.late += 1
             return [Drop(push)]
-        self._arrived.append(push)
-        weight = sum(one.weight for one in self._arrived)
-        if len(self._arrived) < (self._needed if weight else self._workers):
+        self._received.append(push)
+        weight = sum(push.weight for push in self._received)
+        if len(self._received) < (self._needed if weight else self._workers):
             return []
-        found = sorted(self._arrived, key=lambda one: one.worker)
-        self._step, self._arrived = self._step + 1, []
-        return [Update(found, 1 / weight, push.rates, self._step)] if weight else list(map(Drop, found))
+        pushes = sorted(self._received, key=lambda push: push.worker)
+        self._step, self._received = self._step + 1, []
+        return [Update(pushes, 1 / weight, push.rates, self._step)] if weight else list(map(Drop, pushes))
 
-    def goes_on_at(self, step: int) -> int | None:
+    def next_step(self, step: int) -> int | None:
         """Continue with the newest step: a late worker skips those that were done without it."""
         return self._step if self._step >= step else None
 
@@ -95,7 +95,7 @@ class Asynchronous(Rule):
         """The first `rates` of the scheduled values are learning rates."""
         self._updates, self._rates = updates, rates
 
-    def take(self, push: Push) -> Sequence[Update | Drop]:
+    def decide(self, push: Push) -> Sequence[Update | Drop]:
         """Use the gradient."""
         if not push.weight:
             return [Drop(push)]
@@ -104,7 +104,7 @@ class Asynchronous(Rule):
         rates = (*parts, *push.rates[self._rates :])
         return [Update([push], 1 / push.weight, rates, self._updates)]
 
-    def goes_on_at(self, step: int) -> int | None:
+    def next_step(self, step: int) -> int | None:
         """Continue at once."""
         return step
 
@@ -119,11 +119,11 @@ class BoundedStaleness(Asynchronous):
         super().__init__(updates, rates)
         self._staleness, self._done = staleness, [step] * workers
 
-    def take(self, push: Push) -> Sequence[Update | Drop]:
+    def decide(self, push: Push) -> Sequence[Update | Drop]:
         """Use the gradient, and count the worker's steps."""
         self._done[push.worker] = push.step + 1
-        return super().take(push)
+        return super().decide(push)
 
-    def goes_on_at(self, step: int) -> int | None:
+    def next_step(self, step: int) -> int | None:
         """Continue once the slowest worker has done enough steps."""
         return step if min(self._done) >= step - self._staleness else None

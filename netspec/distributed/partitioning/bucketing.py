@@ -1,17 +1,16 @@
-"""Data parallelism: sums over workers that may come late travel in buckets, while the rest of the step is computed.
+"""Data parallelism: deferred sums over workers are sent in buckets, while the rest of the step is computed.
 
-Each `AllReduce(deferred=True)` is one message, sent when the step comes to it. Here those of one element type and
-encoding are gathered, in the order in which their operands come to be (the last layer's gradients first), into buckets
-that are started as soon as the last of their values is there, and joined before the first is needed. What the guard is
-computed from goes first, alone: it is there when the backward half begins. The first bucket of gradients is small, so
-that something is on its way early; the others are as large as pays (Li et al. 2020, arXiv:2006.15704, section 3.2).
-Rows that are gathered (`AllGatherRows`) travel by themselves, each value as soon as it is there: a layer's inputs while
-forward goes on. So do sums of which each worker gets a part (`BucketReduceScatter`), which come in buckets already, as
-what follows depends on where these are cut; wholes that are put together (`BucketAllGather`) come after all that was
-started, one after another.
+Each `AllReduce(deferred=True)` would be one message. This pass puts those of one element type and encoding into
+buckets, in the order in which their operands are computed (the last layer's gradients first). A bucket is started as
+soon as its last value is computed, and joined before its first sum is needed. The operands of the guard are sent first,
+in a bucket of their own: the sums are complete when the backward half begins. The first bucket of gradients is small,
+so that communication starts early; the others are larger (Li et al. 2020, arXiv:2006.15704, section 3.2).
+Gathered rows (`AllGatherRows`) are messages by themselves, each started when its value is computed: a layer's inputs
+are sent during forward. So are `BucketReduceScatter`, which are buckets already since their cuts matter to other nodes.
+`BucketAllGather` follow after all started messages, one after the other.
 
 The buckets depend on the sizes of the values, which are those of the parameters, and on the order in which they were
-built (`passes/communication_order.py`): workers with batches of other sizes make the same ones.
+built (`passes/communication_order.py`): workers with batches of different sizes make the same buckets.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from netspec.graph.ops.reduce_scatter import (
 from netspec.graph.value import Node, Value, apply, in_scope
 from netspec.passes.base import Pass
 
-ALONE = (AllGatherRows, BucketReduceScatter)
-"""What is a message by itself."""
-LATE = (AllReduce, *ALONE)
+UNBUCKETED = (AllGatherRows, BucketReduceScatter)
+"""Ops that are messages by themselves."""
+DEFERRABLE = (AllReduce, *UNBUCKETED)
 FIRST_BYTES, BUCKET_BYTES = 1 << 18, 1 << 22
-"""Of the first bucket of gradients, and of the others."""
+"""Sizes of the first bucket of gradients, and of the others."""
 
 
 class BucketGradients(Pass):
-    """Gather sums over workers that may come late into buckets."""
+    """Group deferred sums over workers into buckets."""
 
     name: ClassVar[str] = "data_parallel"
     exact: ClassVar[bool] = True
@@ -50,48 +49,48 @@ class BucketGradients(Pass):
         self.first_bytes, self.bucket_bytes = first_bytes, bucket_bytes
 
     def run(self, graph: Graph) -> Graph:
-        """The graph with a start and a join for each bucket."""
-        if not any(isinstance(node.op, LATE) for node in graph.nodes()):
+        """Return the graph with a start and a join node for each bucket."""
+        if not any(isinstance(node.op, DEFERRABLE) for node in graph.nodes()):
             return graph
         nodes = graph.nodes()
         late = [node for node in nodes if isinstance(node.op, AllReduce) and node.op.deferred]
-        alone = sorted((node for node in nodes if isinstance(node.op, ALONE)), key=_ready)
+        alone = sorted((node for node in nodes if isinstance(node.op, UNBUCKETED)), key=_ready)
         if not late and not alone:
             return graph
         guarded = set(topological_order([graph.guard])) if graph.guard is not None else set()
         urgent = [node for node in late if node in guarded]
         rest = [node for node in late if node not in guarded]
-        buckets = [*_cut(rest, self.first_bytes, self.bucket_bytes), *([node] for node in alone)]
+        buckets = [*_fill_buckets(rest, self.first_bytes, self.bucket_bytes), *([node] for node in alone)]
         buckets.sort(key=lambda bucket: max(map(_ready, bucket)))
         early = [bucket for bucket in buckets if _is_of_forward(bucket, guarded)]
         later = [bucket for bucket in buckets if not _is_of_forward(bucket, guarded)]
-        return _bucketed(graph, [*early, *_cut(urgent, self.bucket_bytes, self.bucket_bytes), *later])
+        return _bucketed(graph, [*early, *_fill_buckets(urgent, self.bucket_bytes, self.bucket_bytes), *later])
 
 
 def _ready(node: Node) -> tuple[int, int]:
-    """Rises with when what is sent is built: on all workers alike, as `communication_order` has sorted it."""
-    return _place(node), max(value.node.serial for value in node.inputs)
+    """Return a sort key that rises with the time when the operand is built; it is the same on all workers."""
+    return _position(node), max(value.node.serial for value in node.inputs)
 
 
-def _place(node: Node) -> int:
+def _position(node: Node) -> int:
     assert isinstance(node.op, OrderedCommunication)
     return node.op.position
 
 
 def _is_of_forward(bucket: Sequence[Node], guarded: set[Node]) -> bool:
-    """Whether it is rows that the guard is computed from too: they are there before it."""
+    """Return whether a bucket has rows that the guard is also computed from: they are computed before the guard."""
     return isinstance(bucket[0].op, AllGatherRows) and bucket[0].inputs[0].base.node in guarded
 
 
-def _cut(nodes: Sequence[Node], first: int, most: int) -> Iterator[list[Node]]:
-    """Nodes in buckets of one element type and encoding each, in the order of their operands."""
+def _fill_buckets(nodes: Sequence[Node], first: int, most: int) -> Iterator[list[Node]]:
+    """Yield buckets of nodes of one element type and encoding each, in the order of their operands."""
     open_: dict[object, list[Node]] = {}
     limit = first
     for node in sorted(nodes, key=_ready):
         kind = node.types[0].dtype, _encoding(node)
         bucket = open_.setdefault(kind, [])
         bucket.append(node)
-        if sum(one.types[0].nbytes for one in bucket) >= limit:
+        if sum(member.types[0].nbytes for member in bucket) >= limit:
             yield open_.pop(kind)
             limit = most
     yield from open_.values()
@@ -102,43 +101,47 @@ def _encoding(node: Node) -> str:
     return node.op.encoding
 
 
-def _holds(node: Node) -> tuple[str, ...]:
+def _contents(node: Node) -> tuple[str, ...]:
     assert isinstance(node.op, AllReduce)
     return node.op.contents
 
 
 def _bucketed(graph: Graph, buckets: Sequence[Sequence[Node]]) -> Graph:
-    """The graph with each bucket started, one after another, and joined."""
+    """Return the graph in which the buckets are started one after the other, and joined."""
     new: dict[Value, Value] = {}
     order: list[Value] = []
     for bucket in buckets:
-        for node in topological_order([value for one in bucket for value in one.inputs]):
+        for node in topological_order([value for member in bucket for value in member.inputs]):
             _copy(node, new)
-        operands = [new[value] for one in bucket for value in one.inputs]
-        start, join = _halves(bucket)
+        operands = [new[value] for member in bucket for value in member.inputs]
+        start, join = _start_and_join(bucket)
         scope = bucket[0].scope
         with in_scope(scope if isinstance(start, StartAllGatherRows) else replace(scope, layer="", location=None)):
             *sent, last = start.call_multi(*operands, *order)
-            kept = (last, *operands) if isinstance(join, JoinBucketReduceScatter) else ()  # it is read until then
+            dependencies = (last, *operands) if isinstance(join, JoinBucketReduceScatter) else ()  # read until the join
             new.update(
-                zip((value for one in bucket for value in one.outputs), join.call_multi(*sent, *kept), strict=True)
+                zip(
+                    (value for member in bucket for value in member.outputs),
+                    join.call_multi(*sent, *dependencies),
+                    strict=True,
+                )
             )
         order = [last]
     gathers = [node for node in graph.nodes() if isinstance(node.op, BucketAllGather)]
-    for gather in sorted(gathers, key=_place):
+    for gather in sorted(gathers, key=_position):
         for node in topological_order(gather.inputs):
             _copy(node, new)
         with in_scope(gather.scope):
-            made = apply(gather.op, (*(new[value] for value in gather.inputs), *order))
-        new.update(zip(gather.outputs, made, strict=True))
-        order = [made[-1]]
+            outputs = apply(gather.op, (*(new[value] for value in gather.inputs), *order))
+        new.update(zip(gather.outputs, outputs, strict=True))
+        order = [outputs[-1]]
     for node in graph.nodes():
         _copy(node, new)
     return graph.remap(new)
 
 
-def _halves(bucket: Sequence[Node]) -> tuple[Op, Op]:
-    """What sends a bucket on its way, and what waits for it."""
+def _start_and_join(bucket: Sequence[Node]) -> tuple[Op, Op]:
+    """Return the op that starts a bucket, and the op that waits for it."""
     op = bucket[0].op
     if isinstance(op, AllGatherRows):
         return StartAllGatherRows(op.workers, op.max_rows, op.contents), JoinAllGatherRows()
@@ -146,12 +149,12 @@ def _halves(bucket: Sequence[Node]) -> tuple[Op, Op]:
         return StartBucketReduceScatter(op.bounds, op.rank, op.contents), JoinBucketReduceScatter(
             op.bounds, op.rank, op.contents
         )
-    form = len(bucket), _encoding(bucket[0]), tuple(name for one in bucket for name in _holds(one))
+    form = len(bucket), _encoding(bucket[0]), tuple(name for member in bucket for name in _contents(member))
     return StartAllReduce(*form), JoinAllReduce(*form)
 
 
 def _copy(node: Node, new: dict[Value, Value]) -> None:
-    """The node on the images of its operands, unless it has an image."""
+    """Rebuild a node on the new values of its operands, unless it has been copied already."""
     if node.outputs[0] not in new:
         inputs = tuple(new[value] for value in node.inputs)
         new.update(zip(node.outputs, node.outputs if inputs == node.inputs else rebuild(node, inputs), strict=True))

@@ -1,7 +1,7 @@
 """Means over the samples of all workers, as graph values.
 
-Each worker weighs what it has by its share of the nominal batch; sums over all workers are divided by that of the
-weights. A worker without samples in a step has the weight 0, and takes part with numbers that do not count.
+Each worker weighs its values by its share of the nominal batch; sums over all workers are divided by the sum of the
+weights. A worker without samples in a step has weight 0, and takes part with values that do not count.
 """
 
 from __future__ import annotations
@@ -39,75 +39,76 @@ class GradientReduction:
         self,
         built: NetGraph,
         dtype: DType,
-        sending: Callable[[tuple[int, ...]], CommEncoding] = uncompressed,
+        comm_encoding: Callable[[tuple[int, ...]], CommEncoding] = uncompressed,
         factoring: SufficientFactorPlan | None = None,
     ) -> None:
-        """`sending` says how gradients are sent, by their shapes; `factoring`, of which factors are sent instead."""
-        self.built, self.sending, self.factoring = built, sending, factoring
+        """`comm_encoding` returns a gradient's encoding by its shape; `factoring` lists gradients sent as factors."""
+        self.built, self.comm_encoding, self.factoring = built, comm_encoding, factoring
         self._gathered: dict[object, Value] = {}
         self.weight = built.builder.input(WEIGHT, TensorType((), dtype))
         self.states: dict[str, StateInfo] = {}
-        """What each worker keeps of its gradients for the next step."""
+        """States in which each worker keeps a part of its gradients for the next step."""
         self.updates: dict[str, Value] = {}
-        """Their new values."""
+        """New values of these states."""
 
     @cached_property
     def total(self) -> Value:
-        """What all samples of the step count together: 1, where the batch is as large as it should be."""
+        """Sum of the weights of all samples of the step: 1 if the batch has its nominal size."""
         return AllReduce(deferred=True, contents=("samples",))(self.weight)
 
     def weight_by_samples(self, value: Value) -> Value:
-        """What the value of this worker counts."""
+        """Multiply a value by this worker's weight."""
         return value * cast(self.weight, value.dtype)
 
     def mean(self, weighed: Value, name: str) -> Value:
-        """The mean over all workers of what is weighed already."""
+        """Return the mean of a weighed value over all workers."""
         with in_scope(replace(weighed.node.scope, phase=COMMUNICATION)):
             return AllReduce(deferred=True, contents=(name,))(weighed) / cast(self.total, weighed.dtype)
 
     def gradients(self, weighed: Mapping[str, Value], scale: Value | None = None) -> dict[str, Value]:
-        """The mean of gradients that are weighed already, and times the scale of the loss if there is one.
+        """Return the means of weighed gradients, times the loss scale if there is one.
 
-        What the form of sending leaves out is added to the gradient of the next step: Seide et al. 2014. A momentum of
-        the workers is that of Lin et al. 2018, section 3: each adds up velocities, and forgets those of what it sends.
+        The quantization error of a lossy encoding is added to the gradient of the next step: Seide et al. 2014. The
+        momentum of workers is that of Lin et al. 2018, section 3: each worker accumulates velocities, and resets those
+        of the elements that it sends.
         """
         return {name: self._gradient(name, value, scale) for name, value in weighed.items()}
 
     def pieces(self, weighed: Mapping[str, Value], division: OptimizerSharding) -> tuple[dict[str, Value], list[Value]]:
-        """This worker's pieces of the means of gradients that are weighed already; and what came with them."""
+        """Return this worker's pieces of the means of weighed gradients, and the order value of each bucket."""
         with in_scope(Scope("", "ScatterSums", None, COMMUNICATION)):
-            sums, beside = division.reduce_scatter(weighed)
-            return {name: one / cast(self.total, one.dtype) for name, one in sums.items()}, beside
+            sums, orders = division.reduce_scatter(weighed)
+            return {name: total / cast(self.total, total.dtype) for name, total in sums.items()}, orders
 
-    def of_batch(self, name: str, weighed: Value) -> Value:
-        """What is added up of the gradients of several batches: this worker's, or of all where factors are sent."""
+    def contribution(self, name: str, weighed: Value) -> Value:
+        """Return a batch's term of an accumulated gradient: this worker's, or of all workers if factors are sent."""
         if self.factoring is None or name not in self.factoring.products:
             return weighed
         terms = iter(self.factoring.products[name])
         return sum_factors(weighed, lambda node: self._product(name, node, next(terms)), self.total)
 
     def _gradient(self, name: str, value: Value, scale: Value | None) -> Value:
-        how = self.sending(value.shape)
+        how = self.comm_encoding(value.shape)
         factored = self.factoring is not None and name in self.factoring.products
-        if factored or self.built.builder.states[name].shard is not None:  # of all samples already
+        if factored or self.built.builder.states[name].shard is not None:  # covers all samples already
             return value / cast(self.total, value.dtype)
         with in_scope(replace(value.node.scope, phase=COMMUNICATION)):
-            kept, velocity = _Kept(self, name, value.type, scale), value
+            residual, velocity = _ResidualState(self, name, value.type, scale), value
             if how.momentum:
-                velocity = value = value + how.momentum * kept.read("/velocity")
+                velocity = value = value + how.momentum * residual.read("/velocity")
             if how.split is not None:
-                value, rest = how.split.call_multi(value + kept.read())
-                kept.write(rest)
+                value, rest = how.split.call_multi(value + residual.read())
+                residual.write(rest)
                 zero = scalar(0.0, value.dtype)
-                velocity = Where()(Equal()(value, zero), velocity, zero)  # what was sent is driven on no more
+                velocity = Where()(Equal()(value, zero), velocity, zero)  # elements that were sent lose their velocity
             if how.momentum:
-                kept.write(velocity, "/velocity")
+                residual.write(velocity, "/velocity")
             return AllReduce(deferred=True, encoding=how.encoding, contents=(name,))(value) / cast(
                 self.total, value.dtype
             )
 
     def _product(self, name: str, node: Node, factors: FactorPair) -> Value:
-        """A product over the rows of all workers: every one makes the same, of the same rows in the same order."""
+        """Multiply the rows of all workers; every worker computes the same product of rows in the same order."""
         assert self.factoring is not None
         gather = AllGatherRows(self.factoring.workers, factors.positions * self.factoring.max_samples, (name,))
         with in_scope(replace(node.scope, phase=COMMUNICATION)):
@@ -118,11 +119,11 @@ class GradientReduction:
             return node.op(*(self._gathered[key(factor)] for factor in node.inputs))
 
     def means(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """The mean of each value over all workers."""
+        """Return the mean of each value over all workers."""
         return {name: self.mean(self.weight_by_samples(value), name) for name, value in values.items()}
 
     def statistics(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """New values of states, with the means of those that differ from worker to worker: moving averages."""
+        """Return new values of states, with moving averages, which differ between workers, replaced by their means."""
         states = self.built.builder.states
         differing = {
             name: value for name, value in values.items() if states[name].role == "statistic" and value.dtype.is_float
@@ -130,20 +131,20 @@ class GradientReduction:
         return {**values, **self.means(differing)}
 
 
-class _Kept:
-    """States in which a worker keeps something of a gradient for the next step: without the scale of the loss."""
+class _ResidualState:
+    """States in which a worker keeps a part of a gradient for the next step, without the loss scale."""
 
-    def __init__(self, spread: GradientReduction, name: str, kind: TensorType, scale: Value | None) -> None:
-        self._spread, self._label, self._kind = spread, f"{RESIDUAL}/{name}", kind
+    def __init__(self, reduction: GradientReduction, name: str, kind: TensorType, scale: Value | None) -> None:
+        self._reduction, self._label, self._kind = reduction, f"{RESIDUAL}/{name}", kind
         self._factor = None if scale is None else cast(scale, kind.dtype)
 
-    def read(self, what: str = "") -> Value:
-        """What was kept in the last step, times the scale."""
-        label = self._label + what
-        left = State(label, self._kind)()
-        self._spread.states[label] = StateInfo(left, ConstantInitial(), RESIDUAL)
-        return left if self._factor is None else left * self._factor
+    def read(self, suffix: str = "") -> Value:
+        """Return the value kept by the last step, times the loss scale."""
+        label = self._label + suffix
+        residual = State(label, self._kind)()
+        self._reduction.states[label] = StateInfo(residual, ConstantInitial(), RESIDUAL)
+        return residual if self._factor is None else residual * self._factor
 
-    def write(self, value: Value, what: str = "") -> None:
-        """Keep a value."""
-        self._spread.updates[self._label + what] = value if self._factor is None else value / self._factor
+    def write(self, value: Value, suffix: str = "") -> None:
+        """Keep a value for the next step."""
+        self._reduction.updates[self._label + suffix] = value if self._factor is None else value / self._factor

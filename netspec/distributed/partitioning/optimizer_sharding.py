@@ -20,7 +20,7 @@ from netspec.graph.value import Value, in_scope
 from netspec.layers.states import ShardSpec
 from netspec.solvers.base import Param, Solution
 
-GRAIN = 16
+CUT_ALIGNMENT = 16
 """Alignment of cuts, in elements (a cache line of float32): pieces have the same alignment in a bucket and alone."""
 
 
@@ -33,8 +33,9 @@ class ShardingConfig:
     shares: Sequence[float]
     """Size of each worker's part, relative to the other workers."""
     first_bytes: int
-    """Bytes of gradients in the first bucket, and in the other buckets."""
+    """Bytes of gradients in the first bucket."""
     bucket_bytes: int
+    """Bytes of gradients in the other buckets."""
 
 
 @dataclass(frozen=True)
@@ -42,134 +43,137 @@ class OptimizerSharding:
     """The trained parameters, in buckets and pieces."""
 
     buckets: tuple[tuple[str, ...], ...]
-    """Their names, in the order in which their gradients come to be."""
+    """Their names, in the order in which their gradients are computed."""
     pieces: Mapping[str, ShardSpec]
-    """What this worker moves of each."""
+    """This worker's piece of each parameter."""
     evaluated: Mapping[str, str]
-    """Name of a parameter → label of the slot that stands for it wherever the net is not trained."""
+    """Name of a parameter → label of the slot that replaces it wherever the net is not trained."""
 
-    def slice_of(self, name: str, whole: Value) -> Value:
-        """The piece of a parameter, or of what is of its type. The piece is not empty."""
+    def slice_of(self, name: str, full: Value) -> Value:
+        """Return this worker's piece of a parameter, or of a value of its type. The piece must not be empty."""
         piece = self.pieces[name]
         if piece.is_full:
-            return whole
-        with in_scope(replace(whole.node.scope, phase="update")):
-            return Slice(0, piece.start, piece.stop)(reshape_to(whole, (whole.type.size,)))
+            return full
+        with in_scope(replace(full.node.scope, phase="update")):
+            return Slice(0, piece.start, piece.stop)(reshape_to(full, (full.type.size,)))
 
     def reduce_scatter(self, wholes: Mapping[str, Value]) -> tuple[dict[str, Value], list[Value]]:
         """Return this worker's pieces of the sums over all workers, by parameter, and each bucket's order value."""
-        found: dict[str, Value] = {}
-        beside = []
+        sums: dict[str, Value] = {}
+        orders = []
         for bucket in self.buckets:
             cuts = tuple(self.pieces[name].bounds for name in bucket)
             *parts, order = BucketReduceScatter(cuts, self._rank(bucket), bucket).call_multi(
                 *(wholes[name] for name in bucket)
             )
-            found.update(zip(self._of(bucket), parts, strict=True))
-            beside.append(order)
-        return {name: reshape_to(one, self.pieces[name].local_shape) for name, one in found.items()}, beside
+            sums.update(zip(self._owned_in(bucket), parts, strict=True))
+            orders.append(order)
+        return {name: reshape_to(flat, self.pieces[name].local_shape) for name, flat in sums.items()}, orders
 
     def all_gather(
-        self, pieces: Mapping[str, Value], wholes: Mapping[str, Value], beside: Sequence[Value], before: Sequence[Value]
+        self, pieces: Mapping[str, Value], wholes: Mapping[str, Value], orders: Sequence[Value], before: Sequence[Value]
     ) -> dict[str, Value]:
         """Gather all parameters from this worker's new pieces and the old parameters.
 
         The gather of a bucket runs after its reduce-scatter and after the values in `before`.
         """
-        found: dict[str, Value] = {}
-        for bucket, order in zip(self.buckets, beside, strict=True):
+        gathered: dict[str, Value] = {}
+        for bucket, order in zip(self.buckets, orders, strict=True):
             cuts = tuple(self.pieces[name].bounds for name in bucket)
-            parts = [reshape_to(pieces[name], (pieces[name].type.size,)) for name in self._of(bucket)]
+            parts = [reshape_to(pieces[name], (pieces[name].type.size,)) for name in self._owned_in(bucket)]
             gather = BucketAllGather(cuts, self._rank(bucket), bucket)
-            *made, _ = gather.call_multi(*parts, *(wholes[name] for name in bucket), order, *before)
-            found.update(zip(bucket, made, strict=True))
-        return found
+            *parameters, _ = gather.call_multi(*parts, *(wholes[name] for name in bucket), order, *before)
+            gathered.update(zip(bucket, parameters, strict=True))
+        return gathered
 
-    def _of(self, bucket: Sequence[str]) -> list[str]:
+    def _owned_in(self, bucket: Sequence[str]) -> list[str]:
         return [name for name in bucket if not self.pieces[name].is_empty]
 
     def _rank(self, bucket: Sequence[str]) -> int:
         return self.pieces[bucket[0]].rank
 
     def owned(self) -> Iterator[str]:
-        """The parameters of which this worker has a piece, in the order of the net."""
+        """Yield the parameters of which this worker has a piece, in the order of the net."""
         return (name for name, piece in self.pieces.items() if not piece.is_empty)
 
 
-def shard_parameters(how: ShardingConfig, params: Sequence[Param], solution: Solution) -> OptimizerSharding:
-    """The division of parameters, in the order of the net, that a solver moves so."""
+def shard_parameters(config: ShardingConfig, params: Sequence[Param], solution: Solution) -> OptimizerSharding:
+    """Shard the parameters, given in the order of the net, as the solver's update allows."""
     kinds = {param.name: param.value.type for param in params}
-    undivided = {param.name for param in params if needs_full_parameter(param, solution)}
-    return OptimizerSharding(*assign_pieces(how, kinds, undivided), solution.evaluated)
+    unsplit = {param.name for param in params if needs_full_parameter(param, solution)}
+    return OptimizerSharding(*assign_pieces(config, kinds, unsplit), solution.evaluated)
 
 
 def assign_pieces(
-    how: ShardingConfig, kinds: Mapping[str, TensorType], undivided: Collection[str] = ()
+    config: ShardingConfig, kinds: Mapping[str, TensorType], unsplit: Collection[str] = ()
 ) -> tuple[tuple[tuple[str, ...], ...], dict[str, ShardSpec]]:
-    """Buckets and pieces of states of these types; those `undivided` have one worker each.
+    """Return buckets and pieces of states of these types; each state in `unsplit` belongs to one worker.
 
-    Each worker gets its share of all numbers: what one bucket gives it too much is taken off in the next.
+    Each worker gets its share of all elements: an excess in one bucket is subtracted in the next.
     """
-    buckets = tuple(_buckets(how, kinds))
-    total, parts = sum(how.shares), range(1, len(how.shares))
-    goals = [sum(how.shares[:place]) / total for place in parts]
-    given, before = [0] * len(goals), 0  # of the buckets so far: what those before each cut have; all numbers
-    found: dict[str, ShardSpec] = {}
+    buckets = tuple(_buckets(config, kinds))
+    total, parts = sum(config.shares), range(1, len(config.shares))
+    goals = [sum(config.shares[:part]) / total for part in parts]
+    assigned, before = (
+        [0] * len(goals),
+        0,
+    )  # elements of earlier buckets before each cut; all elements of earlier buckets
+    pieces: dict[str, ShardSpec] = {}
     for bucket in buckets:
-        size = sum(_room(kinds[name]) for name in bucket)
+        size = sum(_padded_size(kinds[name]) for name in bucket)
         before += size
         borders = [
-            _border(round(goal * before) - has, bucket, kinds, undivided)
-            for goal, has in zip(goals, given, strict=True)
+            _nearest_cut(round(goal * before) - has, bucket, kinds, unsplit)
+            for goal, has in zip(goals, assigned, strict=True)
         ]
         borders = [max(borders[: index + 1]) for index in range(len(borders))]
-        given = [has + border for has, border in zip(given, borders, strict=True)]
+        assigned = [has + border for has, border in zip(assigned, borders, strict=True)]
         start = 0
         for name in bucket:
             count = kinds[name].size
             cuts = (0, *(min(max(border - start, 0), count) for border in borders), count)
-            found[name] = ShardSpec(kinds[name].shape, None, cuts, how.rank)
-            start += _room(kinds[name])
-    return buckets, {name: found[name] for name in kinds}
+            pieces[name] = ShardSpec(kinds[name].shape, None, cuts, config.rank)
+            start += _padded_size(kinds[name])
+    return buckets, {name: pieces[name] for name in kinds}
 
 
-def _buckets(how: ShardingConfig, kinds: Mapping[str, TensorType]) -> Iterator[tuple[str, ...]]:
-    """Names of one element type each, from the last parameter on."""
+def _buckets(config: ShardingConfig, kinds: Mapping[str, TensorType]) -> Iterator[tuple[str, ...]]:
+    """Yield buckets of names of one element type each, starting with the last parameter."""
     open_: dict[object, list[str]] = {}
-    limit = how.first_bytes
+    limit = config.first_bytes
     for name in reversed(list(kinds)):
         bucket = open_.setdefault(kinds[name].dtype, [])
         bucket.append(name)
-        if sum(kinds[one].nbytes for one in bucket) >= limit:
+        if sum(kinds[member].nbytes for member in bucket) >= limit:
             yield tuple(open_.pop(kinds[name].dtype))
-            limit = how.bucket_bytes
+            limit = config.bucket_bytes
     yield from map(tuple, open_.values())
 
 
-def _room(kind: TensorType) -> int:
-    return -(-kind.size // GRAIN) * GRAIN
+def _padded_size(kind: TensorType) -> int:
+    return -(-kind.size // CUT_ALIGNMENT) * CUT_ALIGNMENT
 
 
-def _border(wanted: int, bucket: Sequence[str], kinds: Mapping[str, TensorType], undivided: Collection[str]) -> int:
-    """Where a bucket may be cut that is nearest to where it should be."""
+def _nearest_cut(target: int, bucket: Sequence[str], kinds: Mapping[str, TensorType], unsplit: Collection[str]) -> int:
+    """Return the permitted cut of a bucket that is nearest to the wanted one, in elements."""
     start = 0
     for name in bucket:
-        end = start + _room(kinds[name])
-        if wanted <= start:
+        end = start + _padded_size(kinds[name])
+        if target <= start:
             return start
-        if wanted < end:
-            if name in undivided:
-                return start if wanted - start <= end - wanted else end
-            return start + (wanted - start) // GRAIN * GRAIN
+        if target < end:
+            if name in unsplit:
+                return start if target - start <= end - target else end
+            return start + (target - start) // CUT_ALIGNMENT * CUT_ALIGNMENT
         start = end
     return start
 
 
 def needs_full_parameter(param: Param, solution: Solution) -> bool:
-    """Whether the update of a parameter looks at more than each of its numbers by itself.
+    """Return whether the update of a parameter is not element-wise.
 
-    It does where anything but elementwise ops lies between its results and the parameter, its gradient and its slots,
-    or an operand that is neither of the parameter's shape nor one number.
+    That is so if its results depend on the parameter, its gradient or its slots through an op that is not element-wise,
+    or through an operand that is neither a scalar nor of the parameter's shape.
     """
     roots = [solution.updates[param.name]]
     roots += [solution.slot_updates[slot.label] for slot in solution.slots if slot.param == param.name]

@@ -22,20 +22,20 @@ OVER_ROWS = MatMul(transpose_a=True)
 
 
 def products(gradient: Value) -> list[Node] | None:
-    """The products over rows that a gradient is the sum of; None where it is made in another way."""
+    """Return the products over rows whose sum is a gradient; None if the gradient is computed in another way."""
     if _is_product(gradient):
         return [gradient.node]
     if not _passes(gradient):
         return [] if _of_parameters(gradient) else None
-    found = [products(value) for value in gradient.inputs]
-    terms = [node for one in found if one is not None for node in one]
-    return None if None in found else terms
+    by_input = [products(value) for value in gradient.inputs]
+    terms = [node for nodes in by_input if nodes is not None for node in nodes]
+    return None if None in by_input else terms
 
 
 def sum_factors(gradient: Value, product: Callable[[Node], Value], total: Value) -> Value:
-    """The sum of all workers' gradients, of which `product` makes the products, and `total` is that of the weights.
+    """Return the sum of all workers' gradients. `product` computes its products, `total` is the sum of weights.
 
-    Gradients rise in proportion to the weight of the loss, those of penalties too.
+    Gradients are proportional to the weight of the loss, including those of penalties.
     """
     if _is_product(gradient):
         return product(gradient.node)
@@ -44,8 +44,8 @@ def sum_factors(gradient: Value, product: Callable[[Node], Value], total: Value)
     new: dict[Value, Value] = {}
     for node in topological_order([gradient]):
         inputs = tuple(new[value] for value in node.inputs)
-        made = (total,) if _is_weight(node) else node.outputs if inputs == node.inputs else rebuild(node, inputs)
-        new.update(zip(node.outputs, made, strict=True))
+        outputs = (total,) if _is_weight(node) else node.outputs if inputs == node.inputs else rebuild(node, inputs)
+        new.update(zip(node.outputs, outputs, strict=True))
     return new[gradient]
 
 
@@ -57,47 +57,49 @@ def key(factor: Value) -> object:
 def factor_shapes(gradients: Mapping[str, Value], samples: int) -> dict[str, tuple[FactorPair, ...]]:
     """Return the factors of each gradient that is a sum of products with an equal number of rows for each sample."""
     numbers: dict[object, int] = {}
-    found = {}
+    shapes = {}
     for name, gradient in gradients.items():
         terms = products(gradient)
         if terms and all(node.inputs[0].shape[0] % samples == 0 for node in terms):
-            found[name] = tuple(
+            shapes[name] = tuple(
                 FactorPair(
                     node.inputs[0].shape[0] // samples, *node.types[0].shape,
                     *(numbers.setdefault(key(value), len(numbers)) for value in node.inputs),
                 )
                 for node in terms
             )  # fmt: skip
-    return found
+    return shapes
 
 
 def choose_factors(
     choice: UsesFactors, workers: int, most: int, gradients: Callable[[int], Mapping[str, Value]]
 ) -> tuple[SufficientFactorPlan, frozenset[str]]:
-    """What is made of factors, by the gradients of a number of samples; and the layers for which that is possible.
+    """Choose the gradients that are computed from factors; also return the layers for which that is possible.
 
-    All workers must find the same, whatever the size of their batch: the graphs of one sample and of two tell what
-    rises with their number.
+    All workers must choose the same, whatever the size of their batch: the graphs of one and of two samples show which
+    dimensions grow with it. `gradients` returns the gradients for a number of samples.
     """
-    one, two = (gradients(samples) for samples in (1, 2))
-    alike = factor_shapes(two, 2)
-    possible = {name: terms for name, terms in factor_shapes(one, 1).items() if alike.get(name) == terms}
-    layers = {name: one[name].node.scope.layer for name in possible}
+    of_one, of_two = (gradients(samples) for samples in (1, 2))
+    two_shapes = factor_shapes(of_two, 2)
+    possible = {name: terms for name, terms in factor_shapes(of_one, 1).items() if two_shapes.get(name) == terms}
+    layers = {name: of_one[name].node.scope.layer for name in possible}
     chosen = {name: terms for name, terms in possible.items() if choice(layers[name], terms)}
     return SufficientFactorPlan(workers, most, chosen), frozenset(layers.values())
 
 
 def _is_product(value: Value) -> bool:
-    return value.op == OVER_ROWS and all(len(one.shape) == 2 for one in value.inputs) and not _of_parameters(value)
+    return (
+        value.op == OVER_ROWS and all(len(operand.shape) == 2 for operand in value.inputs) and not _of_parameters(value)
+    )
 
 
 def _passes(value: Value) -> bool:
-    """Whether the sum of all workers' values is the same of the sums of their operands."""
+    """Return whether the op is linear: the sum of all workers' results is its result on the sums of the operands."""
     return value.op.traits.view or isinstance(value.op, (Add, Transpose))
 
 
 def _of_parameters(value: Value) -> bool:
-    """Whether it is computed from states alone, times the weight of what a worker has."""
+    """Return whether a value depends only on states and on the worker's weight."""
     return all(_is_weight(node) or not isinstance(node.op, Input) for node in topological_order([value]))
 
 

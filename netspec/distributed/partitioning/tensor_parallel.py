@@ -37,7 +37,7 @@ from netspec.schema.specs.net import NetSpec
 
 @dataclass(frozen=True)
 class ParameterSplit:
-    """How a parameter that is a matrix is cut: along 1, its columns, or 0, its rows."""
+    """The axis along which a matrix is split, 0 for rows or 1 for columns, and its parts."""
 
     axis: int
     parts: AxisPartition
@@ -45,37 +45,37 @@ class ParameterSplit:
 
 @dataclass
 class _ShardedValue:
-    """What there is of a value in the new graph."""
+    """The forms of a value in the new graph."""
 
     own: Value | None = None
-    """The value for this worker's samples; of what depends on none, the value."""
+    """The value for this worker's samples, or a value that does not depend on samples."""
     columns: Value | None = None
-    """Columns of it for all samples."""
+    """Columns of the value for all samples."""
     parts: AxisPartition | None = None
-    """Which."""
+    """Partition of these columns."""
     whole: Value | None = None
-    """All of it, for all samples."""
+    """All columns, for all samples."""
     piece: Value | None = None
-    """Of a parameter, or of what is made of it element by element, this worker's part."""
+    """This worker's part of a parameter, or of a value computed element-wise from a parameter."""
     cut: ParameterSplit | None = None
     of: Node | None = None
-    """Where it is made of parameters: by which node."""
-    drawn: Callable[[AxisPartition], Value] | None = None
-    """Of random numbers, what makes columns of them for all samples."""
+    """The node that computes the value from parameters."""
+    random: Callable[[AxisPartition], Value] | None = None
+    """Returns columns of random values for all samples."""
 
 
 class SplitMatMuls(Pass):
-    """Cut the products with certain parameters among workers."""
+    """Split the products with certain parameters over workers."""
 
     name: ClassVar[str] = "cut_products"
     exact: ClassVar[bool] = False
 
     def __init__(self, cuts: Mapping[str, ParameterSplit], rows: AxisPartition, size: int) -> None:
-        """`rows` are the parts of the batch, of which this worker's has `size` samples in the graph."""
+        """`rows` is the partition of the batch; this worker's part has `size` samples in the graph."""
         self.cuts, self.rows, self.size = cuts, rows, size
 
     def run(self, graph: Graph) -> Graph:
-        """The graph in which the states are parts, under the same names."""
+        """Return the graph with the states of split parameters replaced by their parts, under the same names."""
         return _MatMulSplitter(self).of(graph)
 
 
@@ -85,12 +85,12 @@ class _MatMulSplitter:
     def __init__(self, how: SplitMatMuls) -> None:
         self.cuts, self.rows, self.size = how.cuts, how.rows, how.size
         self.images: dict[Value, _ShardedValue] = {}
-        self.turned: dict[tuple[Value, AxisPartition], Value] = {}
-        """Columns of what a worker has for its own samples."""
-        self.reading = _ValueFacts()
+        self.own_columns: dict[tuple[Value, AxisPartition], Value] = {}
+        """Columns, for all samples, of values that a worker has for its own samples."""
+        self.analysis = _ValueAnalysis()
 
     def of(self, graph: Graph) -> Graph:
-        """The new graph."""
+        """Return the new graph."""
         for node in graph.nodes():
             with in_scope(node.scope):
                 self._make(node)
@@ -101,8 +101,8 @@ class _MatMulSplitter:
         return replace(graph, named={}).remap(new)
 
     def _make(self, node: Node) -> None:
-        """Give the results of a node their images."""
-        self.reading.read(node)
+        """Build the new forms of a node's results."""
+        self.analysis.read(node)
         image = (
             self._state(node) or self._product(node) or self._of_a_piece(node) or self._of_columns(node)
             or self._drawn(node)
@@ -123,7 +123,7 @@ class _MatMulSplitter:
         return _ShardedValue(piece=State(node.op.label, node.op.type.with_shape(*shape))(), cut=cut)
 
     def _product(self, node: Node) -> _ShardedValue | None:
-        if not self.reading.divisible(node):
+        if not self.analysis.is_splittable(node):
             return None
         x, kernel = node.inputs
         image = self.images[kernel]
@@ -137,55 +137,55 @@ class _MatMulSplitter:
         return _ShardedValue(own=ReduceScatter(self.rows, 0, self.size)(part))
 
     def _of_a_piece(self, node: Node) -> _ShardedValue | None:
-        """What is made of a parameter's part, or the sum of all parts."""
+        """Return an element-wise function of a parameter's part, or the sum over all parts."""
         images = [self.images[value] for value in node.inputs]
-        cuts = [one.cut for one in images if one.cut is not None]
+        cuts = [image.cut for image in images if image.cut is not None]
         if not cuts:
             return None
         if isinstance(node.op, ReduceSum) and len(node.op.reduced_axes(node.inputs[0].type)) == len(
             node.inputs[0].shape
         ):
-            return _ShardedValue(own=AllReduce()(node.op(_there(images[0].piece))))
-        alike = all(one.cut == cuts[0] or not value.shape for one, value in zip(images, node.inputs, strict=True))
+            return _ShardedValue(own=AllReduce()(node.op(_present(images[0].piece))))
+        alike = all(image.cut == cuts[0] or not value.shape for image, value in zip(images, node.inputs, strict=True))
         if not node.op.traits.elementwise or not alike:
             return None
         pairs = zip(images, node.inputs, strict=True)
-        made = [self._own(value) if one.piece is None else one.piece for one, value in pairs]
-        return _ShardedValue(piece=node.op(*made), cut=cuts[0], of=node)
+        operands = [self._own(value) if image.piece is None else image.piece for image, value in pairs]
+        return _ShardedValue(piece=node.op(*operands), cut=cuts[0], of=node)
 
     def _of_columns(self, node: Node) -> _ShardedValue | None:
-        """What is done with columns element by element."""
-        found = [self.images[value].parts for value in node.inputs]
-        parts = next((one for one in found if one is not None), None)
+        """Return an element-wise function of columns."""
+        partitions = [self.images[value].parts for value in node.inputs]
+        parts = next((partition for partition in partitions if partition is not None), None)
         if parts is None:
             return None
-        if self.reading.draws(node) and found[0] is not None:
-            made = node.op.decompose(*node.inputs)
-            assert isinstance(made, Value)
-            for one in topological_order([made], stop=frozenset(node.inputs)):
-                self._make(one)
-            return self.images[made]
-        having = {value for value, one in zip(node.inputs, found, strict=True) if one == parts}
-        if not self.reading.keeps_columns(node, having):
+        if self.analysis.draws_random(node) and partitions[0] is not None:
+            decomposed = node.op.decompose(*node.inputs)
+            assert isinstance(decomposed, Value)
+            for inner in topological_order([decomposed], stop=frozenset(node.inputs)):
+                self._make(inner)
+            return self.images[decomposed]
+        split_operands = {value for value, partition in zip(node.inputs, partitions, strict=True) if partition == parts}
+        if not self.analysis.keeps_columns(node, split_operands):
             return None
         return _ShardedValue(columns=node.op(*(self._columns(value, parts) for value in node.inputs)), parts=parts)
 
     def _drawn(self, node: Node) -> _ShardedValue | None:
-        """Random numbers, and what is made of them alone element by element: other workers' are drawn when wanted."""
-        if node.outputs[0] not in self.reading.drawn:
+        """Return random values or an element-wise function of them; columns of other workers are drawn when needed."""
+        if node.outputs[0] not in self.analysis.random:
             return None
         inputs = tuple(map(self._own, node.inputs))
-        own = node.op(*inputs)
+        own_values = node.op(*inputs)
 
         def columns(parts: AxisPartition) -> Value:
             if not isinstance(node.op, RandomUniform):
                 return node.op(*(self._columns(value, parts) for value in node.inputs))
             first = GlobalSampleIndex(self.rows.bounds[self.rows.rank])(inputs[0])
             kind = node.op.type
-            whole = replace(node.op, type=kind.with_shape(self.rows.total, *kind.shape[1:]))
-            return _sliced(whole(first), parts)
+            full = replace(node.op, type=kind.with_shape(self.rows.total, *kind.shape[1:]))
+            return _sliced(full(first), parts)
 
-        return _ShardedValue(own=own, drawn=columns)
+        return _ShardedValue(own=own_values, random=columns)
 
     def _own(self, value: Value) -> Value:
         image = self.images[value]
@@ -197,20 +197,20 @@ class _MatMulSplitter:
                 image.own = image.of.op(*map(self._own, image.of.inputs))
             else:
                 assert image.cut is not None
-                image.own = AllGather(image.cut.parts, image.cut.axis)(_there(image.piece))
+                image.own = AllGather(image.cut.parts, image.cut.axis)(_present(image.piece))
         return image.own
 
     def _columns(self, value: Value, parts: AxisPartition) -> Value:
         image = self.images[value]
         if image.columns is not None and image.parts == parts:
             return image.columns
-        if image.drawn is not None:
-            return image.drawn(parts)
-        if value not in self.reading.varying:
+        if image.random is not None:
+            return image.random(parts)
+        if value not in self.analysis.varying:
             return _of_all_samples(self._own(value), parts)
-        if (value, parts) not in self.turned:
-            self.turned[value, parts] = AllToAll(self.rows, parts, self.size)(self._own(value))
-        return self.turned[value, parts]
+        if (value, parts) not in self.own_columns:
+            self.own_columns[value, parts] = AllToAll(self.rows, parts, self.size)(self._own(value))
+        return self.own_columns[value, parts]
 
     def _whole(self, value: Value) -> Value:
         image = self.images[value]
@@ -223,109 +223,111 @@ class _MatMulSplitter:
         return image.whole
 
 
-class _ValueFacts:
-    """What is known of a graph's values, node by node in the order of execution."""
+class _ValueAnalysis:
+    """Finds values that depend on samples or are random, node by node in the order of execution."""
 
     def __init__(self) -> None:
         self.varying: set[Value] = set()
-        """Those that differ from sample to sample, or from worker to worker."""
-        self.drawn: set[Value] = set()
-        """Of these, random numbers, and what is made of them alone element by element."""
+        """Values that differ between samples, or between workers."""
+        self.random: set[Value] = set()
+        """Varying values that are random, or element-wise functions of random values alone."""
 
     def read(self, node: Node) -> None:
-        """Learn of a node."""
+        """Analyze a node."""
         if isinstance(node.op, Input) or self.varying.intersection(node.inputs):
             self.varying.update(node.outputs)
         if isinstance(node.op, RandomUniform) or (
             node.op.traits.elementwise
-            and self.drawn.intersection(node.inputs)
-            and all(one in self.drawn or self._same_for_all(one, node.outputs[0]) for one in node.inputs)
+            and self.random.intersection(node.inputs)
+            and all(operand in self.random or self._same_for_all(operand, node.outputs[0]) for operand in node.inputs)
         ):
-            self.drawn.update(node.outputs)
+            self.random.update(node.outputs)
 
     def _same_for_all(self, value: Value, y: Value) -> bool:
-        """Whether it is the same for all samples of y, so that columns of it can be had without asking anybody.
+        """Return whether a value is the same for all samples of y, so that its columns need no communication.
 
-        Decided in the same way for any number of samples: one that is alone looks like what all have in common.
+        The answer must not depend on the number of samples: a value of a single sample looks like one that all share.
         """
         if isinstance(value.op, Fill):
             return True
         return value not in self.varying and len(value.shape) < len(y.shape)
 
-    def divisible(self, node: Node) -> bool:
-        """Whether it is a product of samples with a matrix."""
+    def is_splittable(self, node: Node) -> bool:
+        """Return whether a node multiplies samples by a parameter that is a matrix."""
         if not isinstance(node.op, MatMul) or node.op != MatMul():
             return False
         x, kernel = node.inputs
         return x in self.varying and isinstance(kernel.op, State) and len(kernel.shape) == 2
 
-    def draws(self, node: Node) -> bool:
-        """Whether an op draws random numbers that it can be rid of by simpler ops."""
+    def draws_random(self, node: Node) -> bool:
+        """Return whether an op draws random values, and decomposes into ops that take them as an operand."""
         made_of_others = type(node.op).decompose is not Op.decompose
         return made_of_others and node.op.deterministic_form(node.inputs) is not None
 
-    def keeps_columns(self, node: Node, having: set[Value]) -> bool:
-        """Whether columns of the result can be made where only columns are there of some operands."""
-        if len(node.outputs) > 1 or not node.op.traits.elementwise or not having.intersection(node.inputs):
+    def keeps_columns(self, node: Node, split_operands: set[Value]) -> bool:
+        """Return whether columns of the result can be computed from columns of `split_operands`."""
+        if len(node.outputs) > 1 or not node.op.traits.elementwise or not split_operands.intersection(node.inputs):
             return False
         y = node.outputs[0]
         return all(
-            one.shape == y.shape if one in having else one in self.drawn or self._same_for_all(one, y)
-            for one in node.inputs
+            operand.shape == y.shape
+            if operand in split_operands
+            else operand in self.random or self._same_for_all(operand, y)
+            for operand in node.inputs
         )
 
 
 def splittable_matmuls(graph: Graph, kernels: Mapping[str, str]) -> list[ParameterMatMul]:
-    """The products of the batch with parameters that are matrices; `kernels` are their layers by their names."""
-    reading, found = _ValueFacts(), dict[str, ParameterMatMul]()
+    """Return the products of the batch with parameters that are matrices; `kernels` maps parameters to layers."""
+    analysis, products = _ValueAnalysis(), dict[str, ParameterMatMul]()
     origin = dict[Value, str]()
     for node in graph.nodes():
-        reading.read(node)
-        if reading.divisible(node):
+        analysis.read(node)
+        if analysis.is_splittable(node):
             x, kernel = node.inputs
             assert isinstance(kernel.op, State)
             name = kernel.op.label
             if name in kernels:
                 positions = x.type.size // (x.shape[0] * x.shape[-1])
                 inputs, units = kernel.shape
-                found.setdefault(name, ParameterMatMul(name, kernels[name], inputs, units, positions, origin.get(x)))
+                products.setdefault(name, ParameterMatMul(name, kernels[name], inputs, units, positions, origin.get(x)))
                 origin[node.outputs[0]] = name
-        elif reading.draws(node):
+        elif analysis.draws_random(node):
             if node.inputs[0] in origin:
                 origin[node.outputs[0]] = origin[node.inputs[0]]
         else:
-            before = {origin[one] for one in node.inputs if one in origin}
-            having = {one for one in node.inputs if one in origin}
-            if len(before) == 1 and reading.keeps_columns(node, having):
+            before = {origin[operand] for operand in node.inputs if operand in origin}
+            split_operands = {operand for operand in node.inputs if operand in origin}
+            if len(before) == 1 and analysis.keeps_columns(node, split_operands):
                 origin[node.outputs[0]] = before.pop()
-    return list(found.values())
+    return list(products.values())
 
 
-def _there(value: Value | None) -> Value:
+def _present(value: Value | None) -> Value:
     assert value is not None
     return value
 
 
 def _sliced(x: Value, parts: AxisPartition) -> Value:
-    """Columns of what has all of them; of what has one for all, that."""
+    """Return the columns of a part; a value with a single column for all is returned as it is."""
     if not x.shape or x.shape[-1] == 1 != parts.total:
         return x
     return Slice(len(x.shape) - 1, parts.bounds[parts.rank], parts.bounds[parts.rank + 1])(x)
 
 
 def _of_all_samples(x: Value, parts: AxisPartition) -> Value:
-    """Columns of what is the same for all samples."""
+    """Return columns of a value that is the same for all samples."""
     if isinstance(x.op, Fill):
         return Fill(x.op.value, TensorType((), x.dtype))()
     return _sliced(x, parts)
 
 
-Choice = Callable[[Sequence[ParameterMatMul]], Mapping[str, int]]
-"""From the products with parameters that can be divided to the axes along which they are, by the parameters' names."""
+SplitChoice = Callable[[Sequence[ParameterMatMul]], Mapping[str, int]]
+"""Maps the products whose parameters can be split to the axes along which they are split, by the parameters' names."""
 
 
 def split_parameters(
-    spec: NetSpec, net: NetGraph, choose: Choice, workers: int, rank: int
+    spec: NetSpec, net: NetGraph, choose: SplitChoice, workers: int, rank: int
 ) -> dict[str, ParameterSplit]:
     """Split the parameters that `choose` selects evenly over the workers."""
     candidates = splittable_layers(spec, net)
@@ -353,7 +355,7 @@ def split_net(
 
 
 def splittable_layers(spec: NetSpec, built: NetGraph) -> list[ParameterMatMul]:
-    """The products with parameters that could be cut, in the order of the net."""
+    """Return the products with parameters that can be split, in the order of the net."""
     return splittable_matmuls(_graph(built), _kernels(spec, built))
 
 
@@ -362,8 +364,8 @@ def _graph(built: NetGraph) -> Graph:
 
 
 def _kernels(spec: NetSpec, built: NetGraph) -> dict[str, str]:
-    """The layers whose parameters can be divided, by their names: those that are trained, and that no layer changes."""
-    found = dict[str, str]()
+    """Return the layers of splittable parameters by parameter name: trained, and not updated by a layer."""
+    layers = dict[str, str]()
     for link in resolve_names(spec).layers:
         layer = link.fields
         assert isinstance(layer, LayerSpec)
@@ -375,5 +377,5 @@ def _kernels(spec: NetSpec, built: NetGraph) -> dict[str, str]:
             and info.trainable
             and name not in built.builder.updates
         ):
-            found.setdefault(name, layer.share or link.name)
-    return found
+            layers.setdefault(name, layer.share or link.name)
+    return layers

@@ -114,7 +114,7 @@ class DataParallelTraining(PiecewiseTraining):
         full, sharding = {name: info.value for name, info in self.trained(net).items()}, self.sharding
         pieces, orders = reduction.pieces(gradient, sharding)
         start, before = (
-            {name: sharding.slice_of(name, one[name]) for name in sharding.owned()} for one in (starts, full)
+            {name: sharding.slice_of(name, values[name]) for name in sharding.owned()} for values in (starts, full)
         )
         step = self.apply_solver(net, start, pieces, others, extra=reduction, before=before)
         totals, updates = step.graph.outputs, step.graph.updates
@@ -132,7 +132,7 @@ class ShardUpdateTraining(PiecewiseTraining):
         """Build the update of pieces, states named like the parameters, by the means in the states `gradient/NAME`."""
         assert self.sharding is not None
         starts, gradient = dict[str, Value](), dict[str, Value]()
-        held: dict[str, StateInfo] = {}
+        states: dict[str, StateInfo] = {}
         for name in self.sharding.owned():
             info, piece = net.builder.states[name], self.sharding.pieces[name]
             kind = info.value.type.with_shape(*piece.local_shape)
@@ -143,9 +143,9 @@ class ShardUpdateTraining(PiecewiseTraining):
                 with in_scope(replace(info.value.node.scope, phase="update")):
                     values[name] = State(label, kind)()
                 initial = info.initial if role == info.role else ConstantInitial()
-                held[label] = replace(info, value=values[name], initial=initial, role=role, shard=piece)
+                states[label] = replace(info, value=values[name], initial=initial, role=role, shard=piece)
         step = self.apply_solver(net, starts, gradient, {}, before=starts)
-        return StepGraph(step.graph, {**held, **step.states})
+        return StepGraph(step.graph, {**states, **step.states})
 
 
 def hypothetical_update(training: Training, net: NetGraph) -> tuple[list[Param], Solution]:
@@ -154,18 +154,18 @@ def hypothetical_update(training: Training, net: NetGraph) -> tuple[list[Param],
         Param(name, info.value, info.value, project=info.constraint.project if info.constraint is not None else None)
         for name, info in training.trained(net).items()
     ]
-    one = scalar(1.0, training.dtype)
-    sums = CrossWorkerSums([param.name for param in params], lambda _: one)
-    return params, training.solver.build(params, [one] * len(scheduled_inputs(training.solver)), one, sums)
+    unit = scalar(1.0, training.dtype)
+    sums = CrossWorkerSums([param.name for param in params], lambda _: unit)
+    return params, training.solver.build(params, [unit] * len(scheduled_inputs(training.solver)), unit, sums)
 
 
 def split_but_needed_in_full(training: Training, net: NetGraph) -> list[str]:
     """Return the parameters of which workers have pieces, though the solver needs the full tensor."""
     params, solution = hypothetical_update(training, net)
-    own = [param for param in params if net.builder.states[param.name].shard is not None]
-    return [param.name for param in own if needs_full_parameter(param, solution)]
+    split = [param for param in params if net.builder.states[param.name].shard is not None]
+    return [param.name for param in split if needs_full_parameter(param, solution)]
 
 
 def _contributions(gradient: Mapping[str, Value], reduction: GradientReduction) -> dict[str, Value]:
     """Return what this worker contributes to the gradients, or all workers where factors are sent."""
-    return {name: reduction.of_batch(name, value) for name, value in gradient.items()}
+    return {name: reduction.contribution(name, value) for name, value in gradient.items()}

@@ -45,7 +45,7 @@ class AllReduce(SynchronousStrategy):
     )
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        """What is added in the order of a tree is not rounded on the way, and each part of a batch has a sample."""
+        """Yield problems of `shards`, and of fields that `deterministic` excludes."""
         most = training.data.train.batch_size
         if self.deterministic and self.shards > most:
             yield Problem(
@@ -74,16 +74,16 @@ class AllReduce(SynchronousStrategy):
     def remarks(self, hosts: Sequence[int]) -> Iterator[str]:
         """Report that `hierarchical: true` has no effect on these hosts."""
         yield from super().remarks(hosts)
-        if self.hierarchical is True and not self.goes_by_host(hosts):
+        if self.hierarchical is True and not self.is_hierarchical(hosts):
             have = "all are on one host" if len(hosts) == 1 else "a host has one alone"
             yield f"`hierarchical: true` changes nothing: it takes several hosts with several workers each, and {have}"
 
-    def goes_by_host(self, hosts: Sequence[int]) -> bool:
+    def is_hierarchical(self, hosts: Sequence[int]) -> bool:
         """Whether gradients are summed within each host first; `hosts` holds the number of workers of each host."""
         total, several = sum(hosts), len(hosts) > 1 and min(hosts) > 1
         pays = len(set(hosts)) == 1 and total & (total - 1) != 0
         return several and (pays if self.hierarchical == "auto" else self.hierarchical)
 
-    def sending(self, shape: tuple[int, ...], stage: int | None = None) -> CommEncoding:
-        """Send gradients as they are, or in 16 bits."""
+    def comm_encoding(self, shape: tuple[int, ...], stage: int | None = None) -> CommEncoding:
+        """Send gradients unencoded, or in 16 bits."""
         return CommEncoding("" if self.reduce_in == "float32" else self.reduce_in)

@@ -1,4 +1,4 @@
-"""`Strategy`: what the members of `parallel:` have in common, and what a training asks of them."""
+"""`Strategy`: base of the members of `parallel:`, with the interface that a training uses."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from netspec.graph.ops.all_reduce import CommEncoding
 from netspec.schema.specs.field_types import Bytes
 
 Sizes: TypeAlias = dict[str, tuple[tuple[int, ...], int]]
-"""Shapes of states, and bytes an element, by name."""
+"""Shape and bytes per element of states, by name."""
 
 
-LONGEST = 86400.0
-"""Seconds of the longest wait for another worker."""
+MAX_WAIT = 86400.0
+"""Largest accepted wait for another worker, in seconds."""
 
 
 class Replica(Protocol):
-    """What one worker has of a training: its states, by name, as NumPy arrays."""
+    """The states of one worker, by name, as NumPy arrays."""
 
     def names(self, *roles: str) -> list[str]:
-        """The states with one of these roles: `parameter`, `statistic`, `slot`, …"""
+        """Return the states with one of these roles: `parameter`, `statistic`, `slot`, …"""
         ...
 
     def read(self, name: str) -> Any:
-        """A copy of a state."""
+        """Return a copy of a state."""
         ...
 
     def write(self, name: str, array: Any) -> None:
-        """Give a state a value."""
+        """Set a state."""
         ...
 
 
 class Strategy(Spec):
-    """Base of the ways in which several workers train one net."""
+    """Base of the strategies by which several workers train one net."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "type": "here it is `strategy`",
@@ -61,17 +61,17 @@ class Strategy(Spec):
 
     strategy: str
     """how the workers train together"""
-    heartbeat: Annotated[float, Field(ge=3, le=LONGEST)] = 20.0
+    heartbeat: Annotated[float, Field(ge=3, le=MAX_WAIT)] = 20.0
     """seconds after which a worker that no longer answers (it was stopped, or its host is gone) is given up, and the
     training ends"""
-    stall: Annotated[float, Field(ge=1, le=LONGEST)] = 600.0
+    stall: Annotated[float, Field(ge=1, le=MAX_WAIT)] = 600.0
     """seconds that workers wait for one that answers, and does nothing that they wait for, before the training ends"""
 
-    own: ClassVar[tuple[str, ...]] = ("residual",)
-    """Roles of the states of which each worker has values of its own, where all find a common state otherwise."""
+    per_worker_roles: ClassVar[tuple[str, ...]] = ("residual",)
+    """Roles of the states that differ between workers even in an evaluation or a checkpoint."""
 
-    sends: ClassVar[tuple[str, ...]] = ("parameter", "statistic", "slot", "center")
-    """Roles of the states that it may send between steps."""
+    sent_roles: ClassVar[tuple[str, ...]] = ("parameter", "statistic", "slot", "center")
+    """Roles of the states that the strategy may send between steps."""
 
     splits_batches: ClassVar[bool] = True
     """Whether each worker reads a part of every batch; otherwise each worker reads all of it."""
@@ -79,7 +79,7 @@ class Strategy(Spec):
     has_center: ClassVar[bool] = False
     """Whether there is a `center/NAME` for each parameter and moving statistic, which is evaluated in its place."""
 
-    shared: ClassVar[tuple[str, ...]] = ()
+    shared_roles: ClassVar[tuple[str, ...]] = ()
     """Roles of the states that are stored in memory shared by all workers of a host."""
 
     one_host: ClassVar[bool] = False
@@ -88,11 +88,11 @@ class Strategy(Spec):
     host_only: ClassVar[str | None] = None
     """Reason why its workers can't compute on GPUs; None if they can."""
 
-    adds_up: ClassVar[bool] = False
-    """Whether the updates of all workers add up, so that each makes its own at a p-th of the learning rate."""
+    divides_learning_rate: ClassVar[bool] = False
+    """Whether the updates of all p workers add up, so that each uses 1/p of the learning rate."""
 
-    repeatable: ClassVar[bool] = True
-    """Whether the same training finds the same weights again."""
+    reproducible: ClassVar[bool] = True
+    """Whether a repeated training yields the same weights."""
 
     @property
     def sums_gradients(self) -> bool:
@@ -101,19 +101,19 @@ class Strategy(Spec):
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """Steps from which on workers send in another form than before; the first step is 0."""
+        """First steps, from 0, of the stages between which the encoding of gradients changes."""
         return (0,)
 
     def stage(self, step: int) -> int | None:
         """Return the index of the stage that a step belongs to; None for the last stage."""
-        found = bisect(self.stages, step) - 1
-        return None if found == len(self.stages) - 1 else found
+        index = bisect(self.stages, step) - 1
+        return None if index == len(self.stages) - 1 else index
 
     def servers_among(self, ranks: int) -> int:
         """Return how many of `ranks` ranks, the last ones, are parameter servers."""
         return 0
 
-    def misfits(self, training: Any, ranks: int) -> Iterator[Problem]:
+    def rank_problems(self, training: Any, ranks: int) -> Iterator[Problem]:
         """Yield the problems that keep the strategy from running on `ranks` ranks."""
         yield from ()
 
@@ -122,8 +122,8 @@ class Strategy(Spec):
         """Number of steps from one synchronization of all workers to the next."""
         return 1
 
-    def meets(self, step: int) -> bool:
-        """Whether all workers wait for each other at this step, the first being 1."""
+    def synchronizes_at(self, step: int) -> bool:
+        """Return whether all workers wait for each other at this step, counted from 1."""
         return step % self.period == 0
 
     def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[Message]:
@@ -131,41 +131,41 @@ class Strategy(Spec):
 
         For a step of `batches` batches, in a training with `rates` scheduled values.
         """
-        from netspec.distributed.cost_model.comm_volume import wish_to_stop
+        from netspec.distributed.cost_model.comm_volume import stop_vote
 
-        yield wish_to_stop(cluster, batches, self.period)
+        yield stop_vote(cluster, batches, self.period)
 
     def roles(self, workers: int) -> dict[str, int]:
-        """How many of the workers are what, where not all do the same."""
+        """Return the number of ranks by role."""
         return {"worker": workers}
 
     def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
-        """What the workers do after each step, the first being 1."""
+        """Communicate after a step, counted from 1."""
 
-    def before_looking(self, group: Communicator, replica: Replica) -> None:
+    def before_view(self, group: Communicator, replica: Replica) -> None:
         """Bring all workers to the same state before an evaluation or a checkpoint."""
 
-    def after_looking(self, group: Communicator) -> None:
+    def after_view(self, group: Communicator) -> None:
         """Run after an evaluation or a checkpoint, before any worker continues."""
 
     def remarks(self, hosts: Sequence[int]) -> Iterator[str]:
         """Yield remarks on a training; `hosts` holds the number of workers of each host."""
         workers = sum(hosts)
-        if self.adds_up:
+        if self.divides_learning_rate:
             yield f"each of {workers} workers moves the weights at 1/{workers} of the learning rate"
         if len(self.stages) > 1:
             yield f"more is sent in the first {self.stages[-1]:,} steps, to warm up"
-        if not self.repeatable:
+        if not self.reproducible:
             yield "the same training finds other weights each time"
 
     def remark(self, hosts: Sequence[int]) -> str | None:
-        """The same in one line."""
-        told = "; ".join(self.remarks(hosts))
-        return f"{self.strategy}: {told}" if told else None
+        """Return the remarks in one line; None if there are none."""
+        text = "; ".join(self.remarks(hosts))
+        return f"{self.strategy}: {text}" if text else None
 
 
 def average(group: Communicator, replica: Replica, *roles: str) -> None:
-    """Give the floats among the states with one of these roles the mean of all workers'."""
+    """Average the floating-point states with one of these roles over all workers."""
     for name in replica.names(*roles):
         array = replica.read(name)
         if array.dtype.kind == "f":
@@ -175,13 +175,13 @@ def average(group: Communicator, replica: Replica, *roles: str) -> None:
 
 
 class SynchronousStrategy(Strategy):
-    """Base of the strategies that sum up the gradients of all workers in every step, in buckets."""
+    """Base of the strategies that sum the gradients of all workers in every step, in buckets."""
 
     bucket: Bytes = 4 << 20
     """bytes of gradients that are sent together: fewer overlap more, more cost fewer calls"""
     first_bucket: Bytes = 256 << 10
     """bytes of the first bucket, which is small so that something is on its way early"""
 
-    def sending(self, shape: tuple[int, ...], stage: int | None = None) -> CommEncoding:
-        """In which form the gradient of a parameter is sent, by default in the last stage."""
+    def comm_encoding(self, shape: tuple[int, ...], stage: int | None = None) -> CommEncoding:
+        """Return the encoding of a gradient of this shape in a stage, by default the last one."""
         return CommEncoding()

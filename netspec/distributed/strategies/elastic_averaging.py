@@ -1,4 +1,4 @@
-"""Elastic averaging: workers train by themselves, and are drawn towards a center that they draw along."""
+"""Elastic averaging: workers train independently, and are pulled towards a common center that follows them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class ElasticAveraging(Strategy):
     beta: Annotated[float, Field(gt=0, le=1)] = 0.9
     """part of the way that the center moves towards the mean of the workers"""
 
-    own: ClassVar[tuple[str, ...]] = ("parameter", "statistic", "slot")
-    sends: ClassVar[tuple[str, ...]] = (CENTER,)
+    per_worker_roles: ClassVar[tuple[str, ...]] = ("parameter", "statistic", "slot")
+    sent_roles: ClassVar[tuple[str, ...]] = (CENTER,)
     has_center: ClassVar[bool] = True
     foreign_fields: ClassVar = {
         **Strategy.foreign_fields,
@@ -61,26 +61,26 @@ class ElasticAveraging(Strategy):
 
     def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[Message]:
         """Yield the messages of a step, and the differences from the center that are sent every `every` steps."""
-        from netspec.distributed.cost_model.comm_volume import Message, encoded
+        from netspec.distributed.cost_model.comm_volume import Message, compressed_exchanges
 
         yield from super().messages(sizes, cluster, batches, rates)
         nbytes = sum(prod(shape) * itemsize for shape, itemsize in sizes.values())
-        sent = encoded(nbytes, IN_FULL, next(itemsize for _, itemsize in sizes.values()), cluster)
+        sent = compressed_exchanges(nbytes, IN_FULL, next(itemsize for _, itemsize in sizes.values()), cluster)
         yield Message("differences", tuple(sizes), nbytes, sent, every=self.every)
 
     def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
         """Move the workers and the center towards each other every `every` steps."""
-        if not self.meets(step):
+        if not self.synchronizes_at(step):
             return
         from netspec.distributed.communicators.compressed_allreduce import compressed_all_reduce
 
         centers = {name.removeprefix(f"{CENTER}/"): replica.read(name) for name in replica.names(CENTER)}
-        apart = {name: replica.read(name) - center for name, center in centers.items()}
-        total: dict[str, Any] = {name: one.copy() for name, one in apart.items()}
+        differences = {name: replica.read(name) - center for name, center in centers.items()}
+        total: dict[str, Any] = {name: difference.copy() for name, difference in differences.items()}
         compressed_all_reduce(group, IN_FULL, list(total.values())).start().wait()
         moved = set(replica.names("parameter"))
         for name, center in centers.items():
             rate = center.dtype.type((self.beta if name in moved else 1.0) / group.size)
             replica.write(f"{CENTER}/{name}", center + rate * total[name])
             if name in moved:
-                replica.write(name, replica.read(name) - rate * apart[name])
+                replica.write(name, replica.read(name) - rate * differences[name])

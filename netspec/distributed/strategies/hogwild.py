@@ -1,4 +1,4 @@
-"""Hogwild: workers of one host train the same weights, in memory that they share, and nobody waits for a lock."""
+"""Hogwild: workers of one host train the same weights, in shared memory, without locks."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Hogwild(Strategy):
     every: PositiveInt = 16
     """steps after which workers wait for each other: none is further ahead; and so soon all hear of a wish to stop"""
 
-    shared: ClassVar[tuple[str, ...]] = ("parameter",)
+    shared_roles: ClassVar[tuple[str, ...]] = ("parameter",)
     one_host: ClassVar[bool] = True
     host_only: ClassVar = "its workers write to one memory, which GPUs do not share"
-    adds_up: ClassVar[bool] = True
-    repeatable: ClassVar[bool] = False
+    divides_learning_rate: ClassVar[bool] = True
+    reproducible: ClassVar[bool] = False
     foreign_fields: ClassVar = {
         **Strategy.foreign_fields,
         "staleness": "here it is `every`: no worker is that many steps ahead of another",
@@ -44,12 +44,12 @@ class Hogwild(Strategy):
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
         """Reject solvers that recompute the weights from their own states: they would undo updates of other workers."""
-        solvers = [training.solver, *(one.solver for one in training.solver.groups if one.solver is not None)]
-        for one in solvers:
-            if one.averages:
+        solvers = [training.solver, *(group.solver for group in training.solver.groups if group.solver is not None)]
+        for solver in solvers:
+            if solver.averages:
                 yield Problem(
-                    f"{one.type} recomputes the weights from other values that each worker keeps", self.where(),
-                    "parallel", expected="a solver that adds to the weights, such as SGD or AdamW", got=one.type,
+                    f"{solver.type} recomputes the weights from other values that each worker keeps", self.where(),
+                    "parallel", expected="a solver that adds to the weights, such as SGD or AdamW", got=solver.type,
                     hint="strategies that sum the gradients of every step take any solver",
                 )  # fmt: skip
 
@@ -63,11 +63,11 @@ class Hogwild(Strategy):
         """Number of steps after which workers wait for each other."""
         return self.every
 
-    def before_looking(self, group: Communicator, replica: Replica) -> None:
+    def before_view(self, group: Communicator, replica: Replica) -> None:
         """Wait until no worker writes, then average the states that each worker has of its own."""
         group.barrier()
         average(group, replica, "statistic", "slot")
 
-    def after_looking(self, group: Communicator) -> None:
-        """Go on together, so that nobody writes while another one looks."""
+    def after_view(self, group: Communicator) -> None:
+        """Wait for all workers, so that none writes while another one reads."""
         group.barrier()

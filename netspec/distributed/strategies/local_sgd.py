@@ -1,4 +1,4 @@
-"""Local SGD: workers train by themselves, and average what they have every few steps."""
+"""Local SGD: workers train independently, and average their states every few steps."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class LocalSGD(Strategy):
 
     def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
         """Average the states every `every` steps."""
-        if self.meets(step):
-            self.before_looking(group, replica)
+        if self.synchronizes_at(step):
+            self.before_view(group, replica)
 
-    def before_looking(self, group: Communicator, replica: Replica) -> None:
+    def before_view(self, group: Communicator, replica: Replica) -> None:
         """Average the states."""
         average(group, replica, *AVERAGED)

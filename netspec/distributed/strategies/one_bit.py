@@ -9,7 +9,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from netspec.distributed.communicators.encodings import SMALLEST, should_compress
 from netspec.distributed.strategies.base import SynchronousStrategy
 from netspec.graph.ops.all_reduce import CommEncoding
-from netspec.graph.ops.gradient_compression import OneBit as Split
+from netspec.graph.ops.gradient_compression import OneBitQuantize
 from netspec.schema.specs.kinds import STRATEGIES
 
 
@@ -41,13 +41,13 @@ class OneBit(SynchronousStrategy):
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """In full, then as bits."""
+        """Return the first stage, unencoded, and the second, one-bit."""
         return (0, self.warm_up_steps) if self.warm_up_steps else (0,)
 
-    def sending(self, shape: tuple[int, ...], stage: int | None = None) -> CommEncoding:
-        """As bits, what is large enough; before the last stage in full."""
+    def comm_encoding(self, shape: tuple[int, ...], stage: int | None = None) -> CommEncoding:
+        """Send large gradients in one bit per element, but unencoded before the last stage."""
         return (
-            CommEncoding("one_bit", Split())
+            CommEncoding("one_bit", OneBitQuantize())
             if stage is None and should_compress(shape, self.smallest)
             else CommEncoding()
         )

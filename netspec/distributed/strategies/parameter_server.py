@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 GRADIENT = "gradient"
 Count = Annotated[int, Field(ge=0)]
-OF_MODES = {
+MODE_OF_FIELD = {
     "backup_workers": "synchronous", "fetch_every": "asynchronous", "push_every": "asynchronous",
     "staleness": "stale_synchronous",
 }  # fmt: skip
-"""Fields that only one mode has."""
+"""The mode of each field that only one mode has."""
 
 
 @STRATEGIES.register
@@ -55,7 +55,7 @@ class ParameterServer(Strategy):
     staleness: Count = 1
     """`stale_synchronous`: how many steps a worker may be ahead of the slowest one"""
 
-    sends: ClassVar[tuple[str, ...]] = (GRADIENT,)
+    sent_roles: ClassVar[tuple[str, ...]] = (GRADIENT,)
     foreign_fields: ClassVar = {
         **Strategy.foreign_fields,
         "n_fetch": "here it is `fetch_every`",
@@ -74,8 +74,8 @@ class ParameterServer(Strategy):
     )
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        """Fields of another mode, and what servers can't do."""
-        for field, mode in OF_MODES.items():
+        """Yield problems of fields of another mode, and of dynamic loss scaling."""
+        for field, mode in MODE_OF_FIELD.items():
             if mode != self.mode and getattr(self, field) != type(self).model_fields[field].default:
                 yield Problem(
                     f"`{field}` is of another mode", self.where(field), field, expected=f"`mode: {mode}`", got=self.mode
@@ -97,7 +97,7 @@ class ParameterServer(Strategy):
         """Return how many of `ranks` ranks are servers; a single rank trains without servers."""
         return 0 if ranks == 1 else self.servers or max(1, ranks // 4)
 
-    def misfits(self, training: Any, ranks: int) -> Iterator[Problem]:
+    def rank_problems(self, training: Any, ranks: int) -> Iterator[Problem]:
         """Yield a problem if there are too many servers or too many backup workers."""
         workers = ranks - self.servers_among(ranks)
         if ranks > 1 and workers < 1:
@@ -117,37 +117,37 @@ class ParameterServer(Strategy):
         return {"worker": workers - servers, "server": servers}
 
     def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[Message]:
-        """Gradients to the servers, and parameters back; and what they say to each other about that."""
+        """Yield pushed gradients, fetched parameters, and the requests, replies and commands that go with them."""
         from netspec.distributed.cost_model.collectives import Exchange
         from netspec.distributed.cost_model.comm_volume import Message
-        from netspec.distributed.cost_model.strategies import exchange
+        from netspec.distributed.cost_model.strategies import worker_server_exchange
         from netspec.distributed.parameter_server.protocol import command_record, reply_record, request_record
 
         names = tuple(name.removeprefix(f"{GRADIENT}/") for name in sizes)
         nbytes, roles = sum(prod(shape) * size for shape, size in sizes.values()), self.roles(cluster.ranks)
         for name, role, every in (("push", "worker", self.push_every), ("fetch", "server", self.fetch_every)):
-            yield Message(name, names, nbytes, (exchange(nbytes, role, roles, cluster),), every=every)
+            yield Message(name, names, nbytes, (worker_server_exchange(nbytes, role, roles, cluster),), every=every)
         workers, followers = roles["worker"], roles["server"] - 1
 
-        def told(name: str, nbytes: int, role: str, number: float, every: int) -> Message:
-            """Return `number` small messages that all ranks of a role send."""
+        def control(name: str, nbytes: int, role: str, number: float, every: int) -> Message:
+            """Return `number` small messages that all ranks of a role send together."""
             leave = number if cluster.hosts > 1 else 0.0
             return Message(name, (), nbytes, (Exchange(1, nbytes, number, leave, role=role),), every=every)
 
-        yield told("push it", request_record(rates).nbytes, "worker", workers, self.push_every)
-        yield told("go on", request_record(rates).nbytes, "worker", workers, self.fetch_every)
-        yield told("answers", reply_record().nbytes, "server", workers, self.fetch_every)
+        yield control("push requests", request_record(rates).nbytes, "worker", workers, self.push_every)
+        yield control("continue requests", request_record(rates).nbytes, "worker", workers, self.fetch_every)
+        yield control("replies", reply_record().nbytes, "server", workers, self.fetch_every)
         if followers:
             size, updates = command_record(rates, workers).nbytes, 1 if self.mode == "synchronous" else workers
-            yield told("orders to move", size, "server", followers * (workers + updates), self.push_every)
-            yield told("orders to send", size, "server", followers * workers, self.fetch_every)
+            yield control("update commands", size, "server", followers * (workers + updates), self.push_every)
+            yield control("send commands", size, "server", followers * workers, self.fetch_every)
 
-    def before_looking(self, group: Communicator, replica: Replica) -> None:
-        """Moving statistics are each worker's own until all look: then they are averaged."""
+    def before_view(self, group: Communicator, replica: Replica) -> None:
+        """Average the moving statistics, which differ between workers."""
         average(group, replica, "statistic")
 
     def remarks(self, hosts: Sequence[int]) -> Iterator[str]:
-        """Gradients move the parameters as they come, which is in another order each time."""
+        """Yield remarks on learning rates and reproducibility."""
         again = "the same training finds other weights each time"
         if self.mode != "synchronous":
             yield "each gradient moves the parameters by its part of the learning rate"
@@ -156,7 +156,7 @@ class ParameterServer(Strategy):
             yield f"{again}, since it depends on who is late"
 
     def rule(self, workers: int, step: int, rates: int) -> Rule:
-        """The rule by which the servers decide from `step` on, counted from 0.
+        """Return the rule by which the servers decide, starting at `step`, counted from 0.
 
         The first `rates` of the scheduled values are learning rates.
         """

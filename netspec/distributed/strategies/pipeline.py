@@ -1,4 +1,4 @@
-"""Pipeline parallelism: each worker has some consecutive layers, and a batch passes through them in parts."""
+"""Pipeline parallelism: each worker has consecutive layers, and a batch passes through them in micro-batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _cuts(value: object) -> object:
 
 
 def stage_role(stage: int) -> str:
-    """What the worker who computes a stage is called."""
+    """Return the role of the worker that computes a stage."""
     return f"stage {stage}"
 
 
@@ -59,7 +59,7 @@ class Pipeline(Strategy):
     samples: ClassVar = ({}, {"micro_batches": 4, "schedule": "gpipe"}, {"micro_batches": 2, "cuts": ["fc1"]})
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        """What of a training can't be done in micro-batches."""
+        """Yield the settings of a training that do not work with micro-batches."""
         batch_size, loop = training.data.train.batch_size, training.train
         if self.micro_batches > batch_size:
             yield Problem(
@@ -85,7 +85,7 @@ class Pipeline(Strategy):
             )  # fmt: skip
         yield from self._unknown(training.net)
 
-    def misfits(self, training: Any, ranks: int) -> Iterator[Problem]:
+    def rank_problems(self, training: Any, ranks: int) -> Iterator[Problem]:
         """Yield the problems of running the pipeline on `ranks` ranks."""
         layers = training.net.layers
         if ranks > len(layers):
@@ -101,23 +101,23 @@ class Pipeline(Strategy):
             )  # fmt: skip
 
     def roles(self, workers: int) -> dict[str, int]:
-        """Each worker has a stage of its own."""
+        """Return one role per stage."""
         return {stage_role(stage): 1 for stage in range(workers)}
 
     def _unknown(self, net: Any) -> Iterator[Problem]:
-        """Names under `cuts` that no stage can begin with."""
+        """Yield a problem for each name under `cuts` that no stage can begin with."""
         if self.cuts == "auto":
             return
         names = [link.name for link in resolve_names(net).layers]
-        known, last = {name: place for place, name in enumerate(names)}, 0
+        known, last = {name: position for position, name in enumerate(names)}, 0
         for index, name in enumerate(self.cuts):
-            place = known.get(name)
-            if place is None:
+            position = known.get(name)
+            if position is None:
                 problem = f"there is no layer `{name}`", f"one of {listing(names[1:])}", did_you_mean(name, names)
-            elif place <= last:
+            elif position <= last:
                 problem = f"a stage can't begin with `{name}`", f"a layer after `{names[last]}`", None
             else:
-                last = place
+                last = position
                 continue
             message, expected, hint = problem
             where = self.where("cuts", index) or self.where("cuts")

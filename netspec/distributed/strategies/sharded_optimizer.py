@@ -1,4 +1,4 @@
-"""A sharded optimizer: each worker moves a part of the parameters."""
+"""Sharded optimizer: each worker updates a part of the parameters (ZeRO-1)."""
 
 from __future__ import annotations
 

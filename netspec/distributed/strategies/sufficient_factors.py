@@ -15,7 +15,7 @@ from netspec.schema.specs.kinds import STRATEGIES
 from netspec.schema.specs.links import resolve_names
 from netspec.schema.specs.spec import describe, problem
 
-HELD = ("parameter", "statistic", "slot")
+BROADCAST_ROLES = ("parameter", "statistic", "slot")
 
 
 def _network(text: str) -> str:
@@ -25,8 +25,8 @@ def _network(text: str) -> str:
     try:
         parse_network(text, "network")
     except InputError as error:
-        (told,) = error.problems
-        raise problem(told.message, expected=told.expected, got=describe(text), hint=told.hint) from None
+        (cause,) = error.problems
+        raise problem(cause.message, expected=cause.expected, got=describe(text), hint=cause.hint) from None
     return text
 
 
@@ -54,7 +54,7 @@ class SufficientFactors(SynchronousStrategy):
     samples: ClassVar = ({}, {"layers": "all"}, {"layers": ["fc1"]}, {"network": "ib-hdr", "speed": 2e12})
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        """The layers that are named must be there."""
+        """Yield a problem for each name under `layers` that is repeated or unknown."""
         known = [link.name for link in resolve_names(training.net).layers]
         named = self.layers if isinstance(self.layers, list) else []
         for number, name in enumerate(named):
@@ -69,8 +69,8 @@ class SufficientFactors(SynchronousStrategy):
                     expected=f"some of {listing(known)}", hint=did_you_mean(name, known),
                 )  # fmt: skip
 
-    def chooses(self, layer: str, terms: Sequence[FactorPair], *, samples: int, workers: int) -> bool:
-        """Whether to send the factors of a layer, for `workers` workers with `samples` samples each in a step."""
+    def sends_factors(self, layer: str, terms: Sequence[FactorPair], *, samples: int, workers: int) -> bool:
+        """Return whether `workers` workers with `samples` samples each in a step send the factors of a layer."""
         if self.layers == "all":
             return True
         if self.layers != "auto":
@@ -78,28 +78,30 @@ class SufficientFactors(SynchronousStrategy):
         from netspec.distributed.cost_model.collectives import auto
         from netspec.distributed.cost_model.networks import Cluster, parse_network
         from netspec.distributed.cost_model.strategies import factors_pay
-        from netspec.distributed.cost_model.workload import Dense
+        from netspec.distributed.cost_model.workload import DenseShape
 
         network = parse_network(self.network)
-        parts = [Dense(one.inputs, one.units, one.positions) for one in terms]
-        again = sum(2 * (workers - 1) * samples * one.positions * one.inputs * one.units for one in parts) / self.speed
+        parts = [DenseShape(term.inputs, term.units, term.positions) for term in terms]
+        again = (
+            sum(2 * (workers - 1) * samples * part.positions * part.inputs * part.units for part in parts) / self.speed
+        )
         return factors_pay(parts, samples, again, Cluster(workers, network, network), auto)
 
     def check_layers(self, possible: frozenset[str]) -> None:
         """Raise `InputError` if a named layer, or every layer, has no factors to send."""
         if not possible:
-            message, found = "no layer has a gradient that is a product over samples", "a net with a Dense layer"
+            message, expected = "no layer has a gradient that is a product over samples", "a net with a Dense layer"
         else:
             missing = sorted(set(self.layers) - possible) if isinstance(self.layers, list) else []
             if not missing:
                 return
             message = f"{listing(missing)}: the gradient is not a product over samples"
-            found = f"some of {listing(sorted(possible))}"
-        raise InputError(Problem(message, self.where("layers") or self.where(), "parallel.layers", expected=found))
+            expected = f"some of {listing(sorted(possible))}"
+        raise InputError(Problem(message, self.where("layers") or self.where(), "parallel.layers", expected=expected))
 
-    def before_looking(self, group: Communicator, replica: Replica) -> None:
+    def before_view(self, group: Communicator, replica: Replica) -> None:
         """Copy the states of worker 0 to all workers: different machines round products differently."""
-        for name in replica.names(*HELD):
+        for name in replica.names(*BROADCAST_ROLES):
             array = replica.read(name)
             group.broadcast(array)
             replica.write(name, array)

@@ -1,4 +1,4 @@
-"""TensorParallel parallelism: each worker has a part of the dense layers' matrices."""
+"""Tensor parallelism: each worker has a part of the dense layers' matrices."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.distributed.cost_model.strategies import NOTHING, ROWS, WHOLE, chosen, uneven
-from netspec.distributed.cost_model.workload import Dense
+from netspec.distributed.cost_model.strategies import NO_SPLIT, ROWS, WHOLE, choose_splits, uneven_split_reason
+from netspec.distributed.cost_model.workload import DenseShape
 from netspec.distributed.strategies.base import SynchronousStrategy
 from netspec.errors import Problem, SpecError, did_you_mean, listing
 from netspec.graph.ops.collectives import ParameterMatMul
@@ -44,46 +44,49 @@ class TensorParallel(SynchronousStrategy):
     samples: ClassVar = ({}, {"layers": {"fc1": "columns", "logits": "whole"}})
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        """What is named must be a layer that can be divided."""
+        """Yield a problem for each name under `layers` that is not a layer with a matrix to split."""
         known = {layer.name: layer for layer in training.net.layers}
         can = [name for name, layer in known.items() if getattr(layer, "shardable_parameter", None) is not None]
         for name in self.layers:
             if name not in can:
-                there = name in known
+                exists = name in known
                 yield Problem(
-                    f"`{name}` can't be divided" if there else f"there is no layer `{name}`",
+                    f"`{name}` can't be divided" if exists else f"there is no layer `{name}`",
                     self.where("layers", name, key=True), f"layers.{name}",
                     expected=f"a layer with a matrix that samples are multiplied by: {listing(can) if can else 'none'}",
-                    got=str(known[name].type) if there else name, hint=None if there else did_you_mean(name, can),
+                    got=str(known[name].type) if exists else name, hint=None if exists else did_you_mean(name, can),
                 )  # fmt: skip
 
     def cuts(self, products: Sequence[ParameterMatMul], samples: int, workers: int) -> Mapping[str, int]:
-        """Along which axes parameters are cut, by their names; the others are not.
+        """Return the axes along which parameters are split, by their names; other parameters are not split.
 
-        Raises `SpecError` where a layer can't be divided as it should, or none is.
+        Raises `SpecError` if a layer can't be split as requested, or no layer is split.
         """
         dense = {
-            one.layer: Dense(
-                one.inputs, one.units, one.positions, follows=before is not None and one.preceding_kernel == before
+            product.layer: DenseShape(
+                product.inputs,
+                product.units,
+                product.positions,
+                follows=before is not None and product.preceding_kernel == before,
             )
-            for one, before in zip(products, [None, *(each.kernel for each in products)], strict=False)
+            for product, before in zip(products, [None, *(product.kernel for product in products)], strict=False)
         }
         problems = [
             Problem(reason, self.where("layers", name), f"parallel.layers.{name}",
                     expected=f"parts of one size on {workers} workers", hint="`whole` leaves it on each of them")
-            for name, one in dense.items()
-            if (reason := uneven(name, one, self.layers.get(name, WHOLE), workers)) is not None
+            for name, layer in dense.items()
+            if (reason := uneven_split_reason(name, layer, self.layers.get(name, WHOLE), workers)) is not None
         ]  # fmt: skip
         if problems:
             raise SpecError(problems)
-        ways = chosen(list(dense.items()), samples, workers, self.layers)
+        ways = choose_splits(list(dense.items()), samples, workers, self.layers)
         if set(ways.values()) <= {WHOLE}:
             raise SpecError(
                 Problem(
-                    NOTHING if dense else "there is no Dense layer to divide", self.where("strategy"),
+                    NO_SPLIT if dense else "there is no Dense layer to divide", self.where("strategy"),
                     "parallel.strategy", expected=f"a net to divide on {workers} workers",
                     hint="use `all_reduce`, or say how by `layers: {NAME: columns}`",
                 )
             )  # fmt: skip
-        axes = {one.layer: (one.kernel, 0 if ways[one.layer] == ROWS else 1) for one in products}
+        axes = {product.layer: (product.kernel, 0 if ways[product.layer] == ROWS else 1) for product in products}
         return dict(axes[name] for name, way in ways.items() if way != WHOLE)

@@ -1,4 +1,4 @@
-"""Sparse gradients: the largest numbers are sent."""
+"""Sparse gradients: workers send the largest elements."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from netspec.distributed.communicators.encodings import SMALLEST, TOP_K, should_compress
-from netspec.distributed.communicators.encodings import TopK as Encoding
+from netspec.distributed.communicators.encodings import SMALLEST, TOP_K, TopKEncoding, should_compress
 from netspec.distributed.strategies.base import SynchronousStrategy
 from netspec.errors import Problem
 from netspec.graph.ops.all_reduce import CommEncoding
@@ -54,37 +53,37 @@ class TopK(SynchronousStrategy):
     )
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        """A velocity is kept by the workers or by the solver."""
-        own = getattr(training.solver, "momentum", None)
-        if self.momentum and own != 0:
+        """Yield a problem if both the workers and the solver have a momentum."""
+        solver_momentum = getattr(training.solver, "momentum", None)
+        if self.momentum and solver_momentum != 0:
             yield Problem(
                 "the momentum is that of the workers, before they choose what is sent", self.where("momentum"),
                 "momentum", expected="a solver without momentum of its own, such as `{type: SGD}`",
-                got=" with momentum ".join([training.solver.type, *_shown(own)]),
+                got=" with momentum ".join([training.solver.type, *_shown(solver_momentum)]),
             )  # fmt: skip
 
     @property
     def _densities(self) -> tuple[float, ...]:
-        """Of the stages: a quarter of the one before each."""
+        """Density of each stage: a quarter of the one before."""
         if not self.warm_up_steps:
             return (self.density,)
-        return (*takewhile(lambda one: one > self.density, (0.25**n for n in count(1))), self.density)
+        return (*takewhile(lambda density: density > self.density, (0.25**n for n in count(1))), self.density)
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """As many steps each, and then the last one."""
+        """Return warm-up stages of equal length, and the last stage."""
         before = len(self._densities) - 1
         return (0, *(self.warm_up_steps * n // before for n in range(1, before + 1))) if before else (0,)
 
-    def sending(self, shape: tuple[int, ...], stage: int | None = None) -> CommEncoding:
-        """The largest numbers of what is large enough."""
+    def comm_encoding(self, shape: tuple[int, ...], stage: int | None = None) -> CommEncoding:
+        """Send the largest elements of large gradients."""
         if not should_compress(shape, self.smallest):
             return CommEncoding(momentum=self.momentum)
         density = self._densities[-1 if stage is None else stage]
-        return CommEncoding(f"{TOP_K}{density!r}", TopKSparsify(Encoding(density).count(shape)), self.momentum)
+        return CommEncoding(f"{TOP_K}{density!r}", TopKSparsify(TopKEncoding(density).count(shape)), self.momentum)
 
 
 def _shown(momentum: Any) -> Iterator[str]:
-    """The momentum of a solver, if it has one: a number, or the type of its schedule."""
+    """Yield the momentum of a solver, if it has one: a number, or the type of its schedule."""
     if momentum is not None:
         yield f"{momentum:g}" if isinstance(momentum, float) else momentum.type

@@ -21,9 +21,9 @@ from netspec.backends.cuda.cublaslt.library import SETTING
 from netspec.backends.cuda.execution_queue import ExecutionQueue
 from netspec.backends.cuda.graph_capture import bind_input_copies
 from netspec.distributed import Communicator
-from netspec.distributed.kernels.nccl.memory import Bundle
-from netspec.distributed.kernels.nccl.one_bit import BitSum
-from netspec.distributed.kernels.nccl.sixteen_bit import FORMS, PackedSum
+from netspec.distributed.backends.nccl.memory import BucketBuffer
+from netspec.distributed.backends.nccl.one_bit import OneBitAllReduce
+from netspec.distributed.backends.nccl.sixteen_bit import FORMS, SixteenBitAllReduce
 from netspec.graph.kernel import registered_kernels
 from tests.backends.cuda import nvrtc
 from tests.backends.cuda.calls import KERNELS, prepared
@@ -108,11 +108,11 @@ def _of_workers(cupy: Any) -> None:
         return [wrapped(cupy, np.zeros(shape, dtype)) for shape in ((33, 7), (5, 3, 2, 2))]
 
     for dtype in (np.float32, np.float64):
-        sums: list[BitSum | PackedSum] = [BitSum(group, _NO_NCCL, arrays(dtype))]
-        sums += [PackedSum(group, _NO_NCCL, form, arrays(dtype)) for form in FORMS]
-        for one in [*sums, Bundle(arrays(dtype))]:
-            one.fill()
-            one.empty()
+        sums: list[OneBitAllReduce | SixteenBitAllReduce] = [OneBitAllReduce(group, _NO_NCCL, arrays(dtype))]
+        sums += [SixteenBitAllReduce(group, _NO_NCCL, form, arrays(dtype)) for form in FORMS]
+        for one in [*sums, BucketBuffer(arrays(dtype))]:
+            one.pack()
+            one.unpack()
 
 
 if __name__ == "__main__":

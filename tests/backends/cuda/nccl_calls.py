@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from netspec.distributed.communicators.base import Communicator
-from netspec.distributed.communicators.nccl import Nccl, library, version
+from netspec.distributed.communicators.nccl import NcclGroup, library, version
 from tests.backends.cuda import nccl as stand_in
 from tests.backends.cuda.emulator import compiler
 from tests.backends.cuda.without_gpu import complaint, load
@@ -97,12 +97,12 @@ class Workers(Communicator):
         super().__init__()
         self.rank, self.size = rank, 3
 
-    def broadcast_object(self, told: Any) -> Any:
+    def broadcast_object(self, value: Any) -> Any:
         """The first worker's value: NCCL's unique id, as plain data."""
-        return json.loads(json.dumps([(100 + i) % 256 for i in range(128)] if told is None else told))
+        return json.loads(json.dumps([(100 + i) % 256 for i in range(128)] if value is None else value))
 
 
-def operations(one: Nccl) -> Iterator[tuple[Callable[[], object], Calls]]:
+def operations(one: NcclGroup) -> Iterator[tuple[Callable[[], object], Calls]]:
     """Each operation of the second of three workers, and the NCCL calls that it should make."""
     first, second = 1 << 33, 1 << 34  # addresses of a GPU need more than 32 bits
 
@@ -134,11 +134,11 @@ def operations(one: Nccl) -> Iterator[tuple[Callable[[], object], Calls]]:
         ),
     )
     yield (
-        lambda: one.gather_parts(first, [5, 5, 5], "float32", STREAM),
+        lambda: one.all_gatherv(first, [5, 5, 5], "float32", STREAM),
         [("AllGather", [first + 20, first, 5, FLOAT32, *last])],
     )
     yield (
-        lambda: one.gather_parts(first, [5, 4, 0], "float32", STREAM),
+        lambda: one.all_gatherv(first, [5, 4, 0], "float32", STREAM),
         together(
             ("Broadcast", [first, first, 5, FLOAT32, 0, *last]),
             ("Broadcast", [first + 20, first + 20, 4, FLOAT32, 1, *last]),
@@ -157,7 +157,7 @@ def noted(functions: ctypes.CDLL) -> Calls:
 
 def differing(functions: ctypes.CDLL) -> Iterator[str]:
     """Report operations that make unexpected calls."""
-    first, second = (Nccl(Workers(rank)) for rank in (0, 1))
+    first, second = (NcclGroup(Workers(rank)) for rank in (0, 1))
     begun: Calls = [("CommInitRankConfig", [3, 1, rank]) for rank in (0, 1)]
     if (found := noted(functions)) != begun:
         yield f"{found}, not {begun}"
@@ -179,7 +179,7 @@ def main() -> int:
     numbers = {name: (number, getattr(nccl, f"NCCL_{name}")) for name, (number, _) in stand_in.TYPES.items()}
     wrong = [f"NCCL_{name} is {real}, not {number}" for name, (number, real) in numbers.items() if number != real]
     if functions is None:
-        wrong += [said for rank in (0, 1) if (said := complaint(partial(Nccl, Workers(rank)))) is not None]
+        wrong += [said for rank in (0, 1) if (said := complaint(partial(NcclGroup, Workers(rank)))) is not None]
     else:
         wrong += differing(functions)
     kind = "the real one" if functions is None else "one that notes its calls"

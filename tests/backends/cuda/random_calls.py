@@ -14,7 +14,7 @@ from netspec.graph.ops.convolution import Conv, ConvInputGrad, ConvWeightGrad
 from netspec.graph.ops.cross_entropy import SoftmaxCrossEntropyLoss
 from netspec.graph.ops.ctc import CTCLoss, CTCLossGrad
 from netspec.graph.ops.cumsum import CumSum
-from netspec.graph.ops.gradient_compression import OneBit
+from netspec.graph.ops.gradient_compression import OneBitQuantize
 from netspec.graph.ops.group_normalization import GroupNormalization, GroupNormalizationGrad
 from netspec.graph.ops.indexing import GatherElements, ScatterElements, ScatterND
 from netspec.graph.ops.layer_normalization import (
@@ -238,7 +238,7 @@ def others(draw: Draw) -> Made:
     yield LRNGrad(window, 0.1), draw.floats(*sizes), draw.floats(*sizes)
     kind = TensorType((draw.one_of(1, 3, 7), draw.one_of(1, 5, 129)), DType.FLOAT32)
     yield RandomUniform(kind, draw.between(0, 2**31 - 1)), draw.integers(0, 99, 3)
-    yield OneBit(), draw.floats(draw.one_of(1, 7, 300), draw.one_of(1, 5, 40))
+    yield OneBitQuantize(), draw.floats(draw.one_of(1, 7, 300), draw.one_of(1, 5, 40))
     samples, steps, symbols, longest = (
         draw.one_of(1, 3),
         draw.one_of(1, 5, 30),

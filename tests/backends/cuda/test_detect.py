@@ -134,8 +134,8 @@ def test_several_workers_agree(
     nccl.install(monkeypatch, Machine(gpus))
 
     class Pair(Worker):
-        def all_gather_objects(self, told: Any) -> list[Any]:
-            return [told, told] if told is None else super().all_gather_objects(told)
+        def all_gather_objects(self, value: Any) -> list[Any]:
+            return [value, value] if value is None else super().all_gather_objects(value)
 
     with acting_as(Pair(rank, gpus)):
         opened = open_device()
@@ -151,9 +151,9 @@ def test_what_one_worker_has_against_it_holds_for_all(
     nccl.install(monkeypatch, Machine(2))
 
     class Pair(Worker):
-        def all_gather_objects(self, told: Any) -> list[Any]:
-            assert told is None, "nothing is against it here"
-            return [told, reason]
+        def all_gather_objects(self, value: Any) -> list[Any]:
+            assert value is None, "nothing is against it here"
+            return [value, reason]
 
     with acting_as(Pair(0, 2)):
         opened = open_device()

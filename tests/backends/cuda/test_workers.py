@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from netspec.backends.backend import load_kernels
 from netspec.backends.cuda import launch
 from netspec.compile import WEIGHT, Compiler, ProgramKind
 from netspec.distributed.communicators import nccl as parallel
@@ -29,11 +30,11 @@ class Gpu(library.LibraryDevice):
 
     def load_kernels(self) -> None:
         super().load_kernels()
-        import netspec.distributed.kernels.nccl.kernels  # noqa: F401  # it registers them
+        load_kernels("nccl")
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_groups_begin_and_end_in_one_order(apart: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("blocking", [False, True])
+def test_groups_begin_and_end_in_one_order(blocking: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever is asked for first; graphs refer to them, and end before."""
     monkeypatch.setattr(parallel, "_groups", {})
     machine, workers = Machine(2), Worker(0, 2)
@@ -46,13 +47,13 @@ def test_groups_begin_and_end_in_one_order(apart: bool, monkeypatch: pytest.Monk
 
     graphs = Graphs()
     monkeypatch.setattr(parallel, "communicating_graphs", [graphs])
-    groups = {one: parallel.gpus(workers, apart=one) for one in (apart, not apart)}
+    groups = {one: parallel.nccl_group(workers, blocking=one) for one in (blocking, not blocking)}
     assert groups[True] is not groups[False]
     assert [*parallel._groups.values()] == [groups[False], groups[True]]
     met = [(name, stream, 1, "uint8") for stream in (1, 2) for name in ("send", "recv") * 2]
     assert calls == met, "each sends each a byte, itself too"
     assert workers.sent == 0
-    parallel.leave()
+    parallel.destroy_groups()
     assert calls[len(met) :] == [("forget", 0), ("destroy", 0), ("destroy", 0)]
 
 

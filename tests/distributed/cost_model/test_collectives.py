@@ -152,7 +152,7 @@ def test_the_formulas_of_the_papers():
     assert seconds(c.all_gather(n, every), p) == pytest.approx(4 * a + 15 / 16 * n * b)
     assert seconds(c.reduce_scatter(n, every), p, adding=g) == pytest.approx(4 * a + 15 / 16 * n * (b + g))
     assert seconds(c.all_gather(n, cluster(11)), 11) == pytest.approx(4 * a + 10 / 11 * n * b)
-    assert seconds(c.to_all(n, every), p) == pytest.approx(15 * a + 15 / 16 * n * b)
+    assert seconds(c.all_to_all(n, every), p) == pytest.approx(15 * a + 15 / 16 * n * b)
 
 
 def test_a_gather_sends_each_share_once_a_level():
@@ -190,7 +190,7 @@ def test_hierarchical_is_flat_where_there_is_one_level():
 
 
 def test_an_unknown_algorithm_is_told_with_the_nearest_one():
-    assert c.algorithm_called("ring") is c.ring
+    assert c.parse_algorithm("ring") is c.ring
     with pytest.raises(InputError, match="no such algorithm") as caught:
-        c.algorithm_called("rings")
+        c.parse_algorithm("rings")
     assert caught.value.problems[0].hint == "did you mean `ring`?"

@@ -9,28 +9,28 @@ import pytest
 
 from netspec.distributed.cost_model.collectives import all_gather, ring, seconds
 from netspec.distributed.cost_model.networks import Cluster, Network
-from netspec.distributed.cost_model.plans import Job, Plan, bucketed, serve, times
-from netspec.distributed.cost_model.strategies import NOTHING, STRATEGIES, Prediction, bubble, predict
-from netspec.distributed.cost_model.workload import Compute, Dense, Layer, Work, cut
+from netspec.distributed.cost_model.plans import StepModel, TrainingJob, make_buckets, schedule_channel, times
+from netspec.distributed.cost_model.strategies import NO_SPLIT, STRATEGIES, StepPrediction, bubble, predict
+from netspec.distributed.cost_model.workload import ComputeModel, DenseShape, Layer, StepCost, cut
 
 SLOW = Network("slow", 1e-5, 1e-8, "made up")
 WITHIN = Network("within", 1e-6, 1e-10, "made up")
 LAYERS = (
     Layer("conv", ((64, 32, 3, 3), (64,)), 0.02, 0.04, 0.001, 64_000),
-    Layer("fc", ((3200, 512), (512,)), 0.01, 0.02, 0.002, 2048, Dense(3200, 512)),
-    Layer("logits", ((512, 16), (16,)), 0.001, 0.002, 0.001, 64, Dense(512, 16, follows=True)),
+    Layer("fc", ((3200, 512), (512,)), 0.01, 0.02, 0.002, 2048, DenseShape(3200, 512)),
+    Layer("logits", ((512, 16), (16,)), 0.001, 0.002, 0.001, 64, DenseShape(512, 16, follows=True)),
 )
 N = sum(layer.nbytes for layer in LAYERS)
-JOB = Job(Compute((Work(32, LAYERS, 0.003),)), 32, per_worker=True, algorithm=ring)
+JOB = TrainingJob(ComputeModel((StepCost(32, LAYERS, 0.003),)), 32, per_worker=True, algorithm=ring)
 
 
 def cluster(ranks: int, per_host: int = 1) -> Cluster:
     return Cluster(ranks, SLOW, WITHIN, per_host)
 
 
-def predicted(name: str, ranks: int, job: Job = JOB, per_host: int = 1) -> Prediction:
+def predicted(name: str, ranks: int, job: TrainingJob = JOB, per_host: int = 1) -> StepPrediction:
     found = predict(name, job, cluster(ranks, per_host))
-    assert isinstance(found, Prediction), found
+    assert isinstance(found, StepPrediction), found
     return found
 
 
@@ -96,12 +96,12 @@ def test_factors_are_sent_where_they_are_smaller_and_nothing_else_is():
 def test_a_pipeline_waits_in_its_bubble():
     """Three equal stages and no bytes: (m + p - 1)/m times a third of the work."""
     layers = tuple(Layer(name, (), 0.01, 0.02) for name in "abc")
-    job = Job(Compute((Work(12, layers),)), 12, micro_batches=6)
+    job = TrainingJob(ComputeModel((StepCost(12, layers),)), 12, micro_batches=6)
     found = predicted("pipeline", 3, job)
     assert bubble(3, 6) == 2 / 8
     assert found.times.step == pytest.approx(0.09 / 3 / (1 - bubble(3, 6)))
     assert found.efficiency == pytest.approx(1 - bubble(3, 6))
-    carrying = replace(job, compute=Compute((Work(12, tuple(replace(one, output=50) for one in layers)),)))
+    carrying = replace(job, compute=ComputeModel((StepCost(12, tuple(replace(one, output=50) for one in layers)),)))
     assert predicted("pipeline", 3, carrying).traffic.total == pytest.approx(2 * 2 * 12 * 50)
 
 
@@ -114,15 +114,15 @@ def test_stages_are_cut_where_the_slowest_is_fastest():
 
 def test_buckets_are_filled_in_backward_order():
     parts = [(40.0, 20.0, 1.0), (70.0, 35.0, 2.0), (0.0, 0.0, 3.0), (300.0, 150.0, 4.0), (10.0, 5.0, 5.0)]
-    assert [(one.bytes, one.ready) for one in bucketed(parts, first=100, others=200)] == [(55, 2), (150, 4), (5, 5)]
-    assert bucketed([(0.0, 0.0, 1.0)]) == []
+    assert [(one.bytes, one.ready) for one in make_buckets(parts, first=100, others=200)] == [(55, 2), (150, 4), (5, 5)]
+    assert make_buckets([(0.0, 0.0, 1.0)]) == []
 
 
 def test_a_channel_serves_one_after_the_other():
     """Ready at 1, 2, 9; each takes 3: from 1 to 4, from 4 to 7, from 9 to 12."""
-    found = serve([(1.0, 3.0), (2.0, 3.0), (9.0, 3.0)])
+    found = schedule_channel([(1.0, 3.0), (2.0, 3.0), (9.0, 3.0)])
     assert (found.busy, found.end) == (9.0, 12.0)
-    assert serve([]).end == 0.0
+    assert schedule_channel([]).end == 0.0
 
 
 def test_only_what_backward_does_not_hide_is_seen():
@@ -138,7 +138,7 @@ def test_only_what_backward_does_not_hide_is_seen():
 
 
 def test_batches_of_a_step_before_the_last_hide_nothing():
-    once, twice = (replace(JOB, compute=Compute((Work(32, LAYERS, accumulate=times),))) for times in (1, 2))
+    once, twice = (replace(JOB, compute=ComputeModel((StepCost(32, LAYERS, accumulate=times),))) for times in (1, 2))
     assert predicted("all_reduce", 4, twice).times.exposed > predicted("all_reduce", 4, once).times.exposed
 
 
@@ -150,7 +150,7 @@ def test_a_sharded_update_is_a_share_of_it():
 
 def test_the_slowest_of_many_is_waited_for():
     """The largest of 100 normal deviates is 2.508 on the average (Harter 1961, Biometrika 48, table 1)."""
-    plan = Plan(JOB.work(1))
+    plan = StepModel(JOB.work(1))
     waiting = times(plan, cluster(100), 100, jitter=0.01).waiting
     assert waiting == pytest.approx(0.02508 * plan.work.seconds, rel=0.01)  # Blom's formula is within half a percent
     assert times(plan, cluster(1), 1, jitter=0.01).waiting == 0
@@ -173,15 +173,15 @@ def test_a_batch_of_all_is_split_and_one_has_what_is_left_over():
 
 
 def test_times_between_measured_batches_are_on_the_line():
-    def work(batch: int, seconds: float) -> Work:
-        return Work(batch, (Layer("a", (), seconds, 2 * seconds, 0.5),), beside=0.1)
+    def work(batch: int, seconds: float) -> StepCost:
+        return StepCost(batch, (Layer("a", (), seconds, 2 * seconds, 0.5),), overhead=0.1)
 
-    compute = Compute((work(2, 1.0), work(4, 1.5), work(8, 3.5)))
+    compute = ComputeModel((work(2, 1.0), work(4, 1.5), work(8, 3.5)))
     assert [compute.at(batch).forward for batch in (1, 2, 3, 4, 6, 8, 10)] == [0.75, 1, 1.25, 1.5, 2.5, 3.5, 4.5]
     assert compute.at(3).seconds == pytest.approx(3 * 1.25 + 0.6)
     assert compute.faster(2).at(3).seconds == pytest.approx(compute.at(3).seconds / 2)
-    alone = Compute((work(4, 1.5),)).at(2)
-    assert (alone.forward, alone.update, alone.beside) == (0.75, 0.5, 0.1)
+    alone = ComputeModel((work(4, 1.5),)).at(2)
+    assert (alone.forward, alone.update, alone.overhead) == (0.75, 0.5, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_times_between_measured_batches_are_on_the_line():
         ("all_reduce", 64, "a batch of 32 has no sample for each of 64 workers"),
         ("hierarchical", 8, "it needs several hosts with several ranks each"),
         ("model", 32, "the 16 units of logits do not divide by 32"),
-        ("model", 31, NOTHING),
+        ("model", 31, NO_SPLIT),
         ("pipeline", 4, "3 layers make no 4 stages"),
         ("parameter_server", 2, "3 servers leave no worker among 2 ranks"),
     ],
@@ -208,20 +208,20 @@ def test_dense_layers_are_divided_such_that_least_is_sent(samples: int, p: int):
         LAYERS[0],
         LAYERS[1],
         LAYERS[2],
-        Layer("side", ((16, 8),), 0.0, 0.0, dense=Dense(16, 8)),
+        Layer("side", ((16, 8),), 0.0, 0.0, dense=DenseShape(16, 8)),
     )
-    job = Job(Compute((Work(samples, layers),)), samples, algorithm=ring)
+    job = TrainingJob(ComputeModel((StepCost(samples, layers),)), samples, algorithm=ring)
     names, sent = ("fc", "logits", "side"), dict[tuple[str, ...], float]()
     for ways in product(("whole", "columns", "rows"), repeat=3):
         found = predict("model", replace(job, ways=dict(zip(names, ways, strict=True))), cluster(p))
-        if isinstance(found, Prediction):
+        if isinstance(found, StepPrediction):
             sent[ways] = found.traffic.by_role["worker"]
     assert len(sent) == 26  # all but those where nothing is divided
     assert predicted("model", p, job).traffic.by_role["worker"] == pytest.approx(min(sent.values()))
 
 
 def test_a_net_without_dense_layers_has_nothing_to_divide():
-    job = replace(JOB, compute=Compute((Work(32, LAYERS[:1]),)))
+    job = replace(JOB, compute=ComputeModel((StepCost(32, LAYERS[:1]),)))
     assert (
         predict("model", job, cluster(4)) == predict("sufficient_factors", job, cluster(4)) == "there is no Dense layer"
     )

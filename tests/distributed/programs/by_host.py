@@ -38,9 +38,9 @@ for form, epsilon in EPSILON.items():
         for number in np.random.default_rng(rank).permutation(8):  # looked after and joined in another order on each
             pending[number - 1].advance()
             pending[number].wait()
-        w, nbytes = groups.inside.size, sum(array.nbytes for array in many)
+        w, nbytes = groups.intra_host.size, sum(array.nbytes for array in many)
         within = 2 * (w - 1) / w * nbytes
-        between = nbytes / 2 * (0.5 if form else 1) * (groups.inside.rank < 2)
+        between = nbytes / 2 * (0.5 if form else 1) * (groups.intra_host.rank < 2)
         assert abs(workers.sent - before - within - between) < 64 * len(many)
         for number, array in enumerate(many):
             everyone = [of(worker, number).astype(np.float64) for worker in range(size)]

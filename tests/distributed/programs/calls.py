@@ -66,11 +66,11 @@ assert part.all_gather_objects(rank) == list(range(rank % 2, size, 2))
 for counts in (range(size), range(size, 0, -1), [0] * (size - 1) + [1000]):  # parts of each length, none included
     whole = [np.arange(count, dtype=np.float32) + 100 * number for number, count in enumerate(counts)]
     for dtype in ("float32", "int64"):
-        parts = workers.gather_parts(whole[rank].astype(dtype), list(counts))
+        parts = workers.gatherv(whole[rank].astype(dtype), list(counts))
         assert (parts is None) == (rank > 0)
         for part, expected in zip(parts or (), whole[: len(parts or ())], strict=True):
             np.testing.assert_array_equal(part, expected.astype(dtype), strict=True)
-        handed = workers.scatter_parts(parts, list(counts), dtype)
+        handed = workers.scatterv(parts, list(counts), dtype)
         np.testing.assert_array_equal(handed, whole[rank].astype(dtype), strict=True)
 workers.barrier()
 

@@ -14,7 +14,7 @@ from netspec.backends.cuda.execution_queue import NOT_READY, is_complete
 from netspec.cli.failures import report
 from netspec.cli.workers import enter, leave
 from netspec.distributed import Communicator, world
-from netspec.distributed.communicators.nccl import gpus
+from netspec.distributed.communicators.nccl import nccl_group
 from netspec.distributed.monitoring.activity import report_activity, report_run_dir, wait_until
 from netspec.distributed.world import set_timeouts
 from netspec.errors import InputError, RunError
@@ -67,7 +67,7 @@ def wait_for_gpu(workers: Communicator, *, stuck: bool) -> None:
             time.sleep(60)
 
         patch.setattr(made.NcclCommunicator, "abort", abort)
-        gpus(workers)
+        nccl_group(workers)
         if HOW == "lost" and workers.is_first:
             made.lost = "remote process exited"
         if stuck:

@@ -9,6 +9,7 @@ import pytest
 from mpi4py import MPI
 
 from netspec.backends import device_registry
+from netspec.backends.backend import load_kernels
 from netspec.backends.cuda import launch
 from netspec.distributed.communicators import mpi
 from netspec.distributed.monitoring import activity
@@ -23,7 +24,7 @@ class Gpu(library.LibraryDevice):
 
     def load_kernels(self) -> None:
         super().load_kernels()
-        import netspec.distributed.kernels.nccl.kernels  # noqa: F401  # it registers them
+        load_kernels("nccl")
 
 
 class Plain(Gpu):

@@ -42,7 +42,7 @@ class Counters:
     def read(self) -> Any:
         return self.values.copy()
 
-    def move(self, gradient: Any, rates: Sequence[float], count: int) -> None:
+    def update(self, gradient: Any, rates: Sequence[float], count: int) -> None:
         self.moves += 1
         assert count == self.moves
         self.values += rates[0] * gradient
@@ -77,7 +77,7 @@ def work(group: Communicator, mates: Communicator, way: ParameterServer) -> None
         pushed[done] = time.monotonic()
         client.push(gradient, done, 1 / WORKERS, float(done), [0.5])
         wishes = group.rank == 0 and done + 1 >= STEPS
-        found = client.go_on(done + 1, stop=wishes, snapshot=wishes and client.snapshot == NEVER)
+        found = client.wait_to_continue(done + 1, stop=wishes, snapshot=wishes and client.snapshot == NEVER)
         ahead = max(ahead, client.step - done)
         done = client.step
         pieces = {float(one) for part in found for one in np.unique(part)}
@@ -97,9 +97,9 @@ def work(group: Communicator, mates: Communicator, way: ParameterServer) -> None
         assert slowest == 1
         far = lead(mates.all_gather_objects([list(begun.values()), list(pushed.values())]))
         assert far == lets(way) or (way.mode == "asynchronous" and far > AHEAD)
-    client.look()
+    client.fetch()
     mates.barrier()
-    looked = client.look()[0][0]
+    looked = client.fetch()[0][0]
     assert mates.all_gather_objects(float(looked)) == [looked] * WORKERS
     if not way.backup_workers:
         np.testing.assert_allclose(looked, 0.25 * done * (done + 1), rtol=1e-13)

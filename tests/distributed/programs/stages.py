@@ -107,7 +107,7 @@ def alone(compiler: Compiler, inputs: dict[str, Any], samples: int) -> list[floa
     return losses
 
 
-def staged(compiler: Compiler, inputs: dict[str, Any], samples: int) -> list[float]:
+def pipeline_config(compiler: Compiler, inputs: dict[str, Any], samples: int) -> list[float]:
     """Steps of all workers: their losses. Every worker has all states in the end."""
     program, losses = compiler.program(ProgramKind.TRAIN, samples), []
     for step in range(STEPS):
@@ -131,7 +131,7 @@ def apart(text: str, samples: int, *, interleaved: bool) -> float:
     )
     inputs = made_up(net, samples)
     many = Compiler(net, solver=solver, dtype=DType.FLOAT64, distribution=PipelinePlan(how), device="cpu")
-    found = staged(many, inputs, samples)
+    found = pipeline_config(many, inputs, samples)
     if not workers.is_first:
         return 0.0
     one = Compiler(net, solver=solver, dtype=DType.FLOAT64, loop=loop, device="cpu")  # `auto` asks all workers

@@ -5,8 +5,8 @@ import numpy as np
 from netspec.cli.workers import enter, leave
 from netspec.distributed import world
 from netspec.distributed.communicators.compressed_allreduce import compressed_all_reduce
-from netspec.distributed.communicators.encodings import TopK, sent
-from netspec.graph.ops.gradient_compression import OneBit, TopKSparsify
+from netspec.distributed.communicators.encodings import TopKEncoding, sent
+from netspec.graph.ops.gradient_compression import OneBitQuantize, TopKSparsify
 
 enter()
 workers = world()
@@ -24,9 +24,9 @@ def split(name: str, array: np.ndarray) -> np.ndarray:
     """What of an array the encoding can tell."""
     match name:
         case "one_bit":
-            made = OneBit().forward(np, array)
+            made = OneBitQuantize().forward(np, array)
         case "top_k:0.1":
-            made = TopKSparsify(TopK(0.1).count(array.shape)).forward(np, array)
+            made = TopKSparsify(TopKEncoding(0.1).count(array.shape)).forward(np, array)
         case _:
             made = (array, None)
     found: np.ndarray = made[0]

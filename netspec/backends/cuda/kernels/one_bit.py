@@ -10,7 +10,7 @@ from typing import Any
 from netspec.backends.cuda.kernels.elementwise import stored_type
 from netspec.backends.cuda.launch import THREADS, WARP, Launch, Parameter, pointer, sizes
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
-from netspec.graph.ops.gradient_compression import OneBit, is_output_axis_last
+from netspec.graph.ops.gradient_compression import OneBitQuantize, is_output_axis_last
 from netspec.graph.value import Node
 
 # Adjacent threads read adjacent elements, for both memory orders.
@@ -95,7 +95,7 @@ class OneBitColumns:
         return Launch(parameters, body, blocks, of_blocks=True).bind()
 
 
-@kernel(OneBit, backend="cuda", rank=5)
+@kernel(OneBitQuantize, backend="cuda", rank=5)
 class OneBitKernel(Kernel):
     """The means of each column, then its elements again."""
 

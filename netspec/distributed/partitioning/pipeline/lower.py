@@ -1,9 +1,9 @@
 """Training steps of a net that is cut into stages: the graph of one worker, which computes one stage.
 
-A batch passes in micro-batches. What a stage does for one of them is made once, and copied for each: forward, then,
-when its turn has come, backward, which adds to the sums of gradients. All that is sent and received is in one sequence,
-that of the turns; each receives what the next turn needs while it computes. The losses of all micro-batches and stages
-are summed up when the last turn is over, and are the guard of all workers.
+A batch passes in micro-batches. The graph of a stage for one micro-batch is built once, and copied for each task of the
+schedule: forward, and later backward, which adds to the sums of gradients. Messages are sent and received in the order
+of the tasks; while a task computes, the values that the next task needs are received. The losses of all micro-batches
+and stages are summed after the last task, and are the guard of all workers.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from netspec.solvers.base import CrossWorkerSums, Param
 
 
 class StageGraph:
-    """What one stage computes of a micro-batch of some size; what it receives are inputs of that."""
+    """The graph of one stage for a micro-batch; received values are its inputs."""
 
     def __init__(self, cut: PipelineStages, stage: int, weight: float, scale: Value | None) -> None:
-        """`weight` is what the micro-batch counts in the loss, `scale` what that is multiplied by for gradients."""
-        self.arriving = [one for one in cut.crossings if one.target == stage]
-        self.leaving = [one for one in cut.crossings if one.source == stage]
-        self.given = {one: _placeholder("value", one) for one in self.arriving}
-        self.back = {one: _placeholder("gradient", one) for one in self.leaving if one.returns}
-        new: dict[Value, Value] = {one.value: made for one, made in self.given.items()}
+        """`weight` is the weight of the micro-batch in the loss, `scale` the loss scale for gradients."""
+        self.arriving = [crossing for crossing in cut.crossings if crossing.target == stage]
+        self.leaving = [crossing for crossing in cut.crossings if crossing.source == stage]
+        self.given = {crossing: _placeholder("value", crossing) for crossing in self.arriving}
+        self.back = {crossing: _placeholder("gradient", crossing) for crossing in self.leaving if crossing.returns}
+        new: dict[Value, Value] = {crossing.value: placeholder for crossing, placeholder in self.given.items()}
         for node in cut.nodes(stage):
             inputs = tuple(new[value] for value in node.inputs)
-            made = node.outputs if inputs == node.inputs else rebuild(node, inputs)
-            new.update((old, one) for old, one in zip(node.outputs, made, strict=True) if old not in new)
+            outputs = node.outputs if inputs == node.inputs else rebuild(node, inputs)
+            new.update((old, output) for old, output in zip(node.outputs, outputs, strict=True) if old not in new)
         forward = self._forward(cut, stage, weight, new)
         self.losses = {name.removeprefix(_PART): v for name, v in forward.outputs.items() if name.startswith(_PART)}
-        """The sums of the parts of losses that are computed here, by their names, weighed."""
-        self.sent = {one: forward.outputs[f"{_SENT}{one.number}"] for one in self.leaving}
+        """Weighed sums of the parts of losses that are computed in this stage, by name."""
+        self.sent = {crossing: forward.outputs[f"{_SENT}{crossing.number}"] for crossing in self.leaving}
         self.updates = forward.updates
         self.ahead = topological_order(forward.roots())
         """The nodes of forward."""
@@ -65,7 +65,9 @@ class StageGraph:
         for name, value in cut.losses:
             if cut.place(value) in (None, stage) and (cut.place(value) is not None or stage == 0):
                 parts[_PART + name] = parts[_PART + name] + new[value] if _PART + name in parts else new[value]
-        sent = {f"{_SENT}{one.number}": new[one.value] for one in cut.crossings if one.source == stage}
+        sent = {
+            f"{_SENT}{crossing.number}": new[crossing.value] for crossing in cut.crossings if crossing.source == stage
+        }
         states = cut.built.builder.updates.items()
         updates = {name: new[value] for name, value in states if cut.stage_of(name) == stage}
         return run_passes(Graph({**{n: v * weight for n, v in parts.items()}, **sent}, updates), FORWARD_PASSES)
@@ -75,20 +77,22 @@ class StageGraph:
         if self.losses:
             loss = total(self.losses.values())
             ys, dys = [loss], [scalar(1.0, loss.dtype) if scale is None else cast(scale, loss.dtype)]
-        ys += [self.sent[one] for one in self.back]
+        ys += [self.sent[crossing] for crossing in self.back]
         dys += self.back.values()
-        returned = [one for one in self.arriving if one.returns]
-        found = pullback(ys, dys, [*self.trained.values(), *(self.given[one] for one in returned)])
-        made = [
+        returned = [crossing for crossing in self.arriving if crossing.returns]
+        gradients = pullback(ys, dys, [*self.trained.values(), *(self.given[crossing] for crossing in returned)])
+        nonzero = [
             Fill(0.0, value.type)() if gradient is None else gradient
-            for gradient, value in zip(found, [*self.trained.values(), *(self.given[o] for o in returned)], strict=True)
+            for gradient, value in zip(
+                gradients, [*self.trained.values(), *(self.given[o] for o in returned)], strict=True
+            )
         ]
-        self.gradients = dict(zip(self.trained, made, strict=False))
-        """By the parameters that are trained here."""
-        self.returned = dict(zip(returned, made[len(self.trained) :], strict=True))
-        """By what arrives."""
+        self.gradients = dict(zip(self.trained, nonzero, strict=False))
+        """Gradients of the parameters that are trained in this stage, by name."""
+        self.returned = dict(zip(returned, nonzero[len(self.trained) :], strict=True))
+        """Gradients that are sent back, by crossing."""
         known = set(self.ahead)
-        self.behind = [node for node in topological_order(made) if node not in known]
+        self.behind = [node for node in topological_order(nonzero) if node not in known]
         """The nodes of backward."""
 
 
@@ -102,66 +106,72 @@ def _placeholder(what: str, crossing: Crossing) -> Value:
 
 @dataclass(frozen=True)
 class _Message:
-    """A value that is received, and where from."""
+    """A value that is received from another stage."""
 
     source: int
     tag: int
     like: Value
     holder: Value
-    """What stands for it in what a stage computes."""
+    """Placeholder of the value in the graph of a stage."""
 
 
 class _StepBuilder:
-    """The graph of all turns of a stage, as it grows."""
+    """Builds the graph of all tasks of a stage."""
 
     def __init__(self, built: NetGraph, parts: Sequence[tuple[int, StageGraph]]) -> None:
-        """`parts` has the first sample of each micro-batch, and what the stage computes of it."""
+        """`parts` has the first sample and the stage graph of each micro-batch."""
         self._parts = parts
         self._images: list[dict[Value, Value]] = [{} for _ in parts]
         self._inputs = built.builder.inputs
         self.states = {name: info.value for name, info in built.builder.states.items()}
-        """Each with the value that it has after the micro-batches so far."""
+        """Value of each state after the micro-batches so far."""
         self.sums: dict[str, Value] = {}
         self.losses: dict[str, Value] = {}
         self._order: list[Value] = [Fill(1.0, ORDER_TOKEN)()]
-        self._held: dict[tuple[int, int], Value] = {}
-        """What was sent last to a worker with a tag: it may not have arrived."""
-        self._awaited: list[tuple[_Message, Value]] = []
+        self._unconfirmed: dict[tuple[int, int], Value] = {}
+        """Last value sent to each worker with each tag, which may not have arrived."""
+        self._receiving: list[tuple[_Message, Value]] = []
 
-    def run(self, turns: Sequence[Task]) -> None:
-        """Add all turns."""
-        self._await(turns[0])
-        for turn, following in zip(turns, [*turns[1:], None], strict=True):
-            image = self._images[turn.part]
-            for message, raw in self._awaited:
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Add all tasks."""
+        self._start_receives(tasks[0])
+        for task, following in zip(tasks, [*tasks[1:], None], strict=True):
+            image = self._images[task.part]
+            for message, raw in self._receiving:
                 with in_scope(_communicating(message.like.node)):
                     arrived, *self._order = JoinReceive(message.source, message.tag).call_multi(raw, *self._order)
                 image[message.holder] = arrived
-            self._await(following)
-            made = self._forward(turn.part) if turn.forward else self._backward(turn.part)
-            self._order = [WithDependencies()(*self._order, *made)]
-        if self._held:
-            channels, values = tuple(self._held), self._held.values()
+            self._start_receives(following)
+            results = self._forward(task.part) if task.forward else self._backward(task.part)
+            self._order = [WithDependencies()(*self._order, *results)]
+        if self._unconfirmed:
+            channels, values = tuple(self._unconfirmed), self._unconfirmed.values()
             with in_scope(replace(NO_SCOPE, phase=COMMUNICATION)):
                 self._order = [WaitSends(channels)(*self._order, *values)]
 
-    def _await(self, turn: Task | None) -> None:
-        """Be ready for what a turn receives."""
-        self._awaited = []
-        for message in self._messages(turn) if turn is not None else ():
+    def _start_receives(self, task: Task | None) -> None:
+        """Start to receive the values that a task needs."""
+        self._receiving = []
+        for message in self._messages(task) if task is not None else ():
             with in_scope(_communicating(message.like.node)):
                 op = StartReceive(message.source, message.tag, message.like.type)
                 raw, *self._order = op.call_multi(*self._order)
-            self._awaited.append((message, raw))
+            self._receiving.append((message, raw))
 
-    def _messages(self, turn: Task) -> list[_Message]:
-        _, stage = self._parts[turn.part]
-        if turn.forward:
-            return [_Message(one.source, 2 * one.number, one.value, held) for one, held in stage.given.items()]
-        return [_Message(one.target, 2 * one.number + 1, one.value, held) for one, held in stage.back.items()]
+    def _messages(self, task: Task) -> list[_Message]:
+        _, stage = self._parts[task.part]
+        if task.forward:
+            return [
+                _Message(crossing.source, 2 * crossing.number, crossing.value, holder)
+                for crossing, holder in stage.given.items()
+            ]
+        return [
+            _Message(crossing.target, 2 * crossing.number + 1, crossing.value, holder)
+            for crossing, holder in stage.back.items()
+        ]
 
     def _forward(self, part: int) -> list[Value]:
-        """Losses, moving averages and what is sent."""
+        """Add forward of a micro-batch; return losses and moving averages."""
         (first, stage), image = self._parts[part], self._images[part]
         for node in stage.ahead:
             self._copy(node, image, first)
@@ -169,17 +179,17 @@ class _StepBuilder:
             self.states[name] = image[value]
         for name, value in stage.losses.items():
             self.losses[name] = self.losses[name] + image[value] if name in self.losses else image[value]
-        for one, value in stage.sent.items():
-            self._send(one.target, 2 * one.number, image[value])
+        for crossing, value in stage.sent.items():
+            self._send(crossing.target, 2 * crossing.number, image[value])
         return [*self.losses.values(), *(image[value] for value in stage.updates.values())]
 
     def _backward(self, part: int) -> list[Value]:
-        """Sums of gradients, and what is sent."""
+        """Add backward of a micro-batch; return the sums of gradients."""
         (first, stage), image = self._parts[part], self._images[part]
         for node in stage.behind:
             self._copy(node, image, first)
-        for one, value in stage.returned.items():
-            self._send(one.source, 2 * one.number + 1, image[value])
+        for crossing, value in stage.returned.items():
+            self._send(crossing.source, 2 * crossing.number + 1, image[value])
         for name, value in stage.gradients.items():
             with in_scope(value.node.scope):
                 self.sums[name] = self.sums[name] + image[value] if name in self.sums else image[value]
@@ -188,40 +198,40 @@ class _StepBuilder:
 
     def _send(self, to: int, tag: int, value: Value) -> None:
         with in_scope(_communicating(value.node)):
-            before = [self._held[to, tag]] if (to, tag) in self._held else []
+            before = [self._unconfirmed[to, tag]] if (to, tag) in self._unconfirmed else []
             self._order = [Send(to, tag)(value, *self._order, *before)]
-        self._held[to, tag] = value
+        self._unconfirmed[to, tag] = value
 
     def _copy(self, node: Node, image: dict[Value, Value], first: int) -> None:
         """Copy a node for this micro-batch."""
         if node.outputs[0] in image:
-            return  # what was received, or what forward has made
+            return  # received, or computed by forward
         if isinstance(node.op, State):
             image[node.outputs[0]] = self.states.get(node.op.label, node.outputs[0])  # the loss has no layer
         elif isinstance(node.op, Input):
-            image[node.outputs[0]] = self._part_of(node.op, first)
+            image[node.outputs[0]] = self._micro_batch_input(node.op, first)
         else:
             inputs = tuple(image[value] for value in node.inputs)
-            made = node.outputs if inputs == node.inputs else rebuild(node, inputs)
-            image.update(zip(node.outputs, made, strict=True))
+            outputs = node.outputs if inputs == node.inputs else rebuild(node, inputs)
+            image.update(zip(node.outputs, outputs, strict=True))
 
-    def _part_of(self, op: Input, first: int) -> Value:
-        """What a micro-batch has of an input."""
-        whole = self._inputs[op.label]
-        with in_scope(whole.node.scope):
+    def _micro_batch_input(self, op: Input, first: int) -> Value:
+        """Return a micro-batch's slice of an input."""
+        batch = self._inputs[op.label]
+        with in_scope(batch.node.scope):
             if op.label == RNG_INPUT:
-                return Add()(whole, constant(np.array([0, 0, first]))) if first else whole
+                return Add()(batch, constant(np.array([0, 0, first]))) if first else batch
             size = op.type.shape[0]
-            return whole if whole.shape[0] == size else Slice(0, first, first + size)(whole)
+            return batch if batch.shape[0] == size else Slice(0, first, first + size)(batch)
 
-    def told(self, names: Sequence[str], like: Value, *, alone: bool) -> dict[str, Value]:
-        """The losses of all stages, by these names, when all turns are over."""
+    def global_losses(self, names: Sequence[str], like: Value, *, alone: bool) -> dict[str, Value]:
+        """Return the losses of all stages, by these names, after all tasks."""
         with in_scope(replace(NO_SCOPE, phase=COMMUNICATION)):
-            own = {name: self.losses.get(name, Fill(0.0, like.type)()) for name in names}
-            found = {name: WithDependencies()(value, *self._order) for name, value in own.items()}
+            own_losses = {name: self.losses.get(name, Fill(0.0, like.type)()) for name in names}
+            losses = {name: WithDependencies()(value, *self._order) for name, value in own_losses.items()}
             if alone:
-                return found
-            return {name: AllReduce(deferred=True, contents=(name,))(value) for name, value in found.items()}
+                return losses
+            return {name: AllReduce(deferred=True, contents=(name,))(value) for name, value in losses.items()}
 
 
 def _communicating(node: Node) -> Scope:
@@ -232,46 +242,50 @@ def _communicating(node: Node) -> Scope:
 class PipelinedTraining(Training):
     """Training of one stage of a net."""
 
-    staged: PipelineConfig
+    config: PipelineConfig
 
     def step(self, built: NetGraph) -> StepGraph:
-        """A step of a batch that passes in micro-batches; of the parameters those of this stage move."""
+        """Build the step of a batch that passes in micro-batches; it updates the parameters of this stage."""
         self.trained(built)
         forward_graph(self.spec, built)
-        stage = self.staged.stage
-        sizes = self.staged.sizes(built.builder.inputs[next(iter(self.spec.inputs))].shape[0])
+        stage = self.config.stage
+        sizes = self.config.sizes(built.builder.inputs[next(iter(self.spec.inputs))].shape[0])
         scale, stages, first, parts = self.loss_scale(), dict[int, StageGraph](), 0, list[tuple[int, StageGraph]]()
         for size in sizes:
             if size not in stages:
                 micro = build(self.spec, size, training=True, dtype=self.dtype)
                 stages[size] = StageGraph(
-                    PipelineStages(self.spec, micro, self.staged), stage, size / sum(sizes), scale
+                    PipelineStages(self.spec, micro, self.config), stage, size / sum(sizes), scale
                 )
             parts.append((first, stages[size]))
             first += size
-        made = _StepBuilder(built, parts)
-        made.run(self._turns(len(sizes)))
-        alone = self.staged.stages == 1
-        told = made.told(list(built.losses), next(iter(built.losses.values())), alone=alone)
-        starts = {name: made.states[name] for name in parts[0][1].trained}
-        others = {name: made.states[name] for name in parts[0][1].updates if name not in starts}
-        update = self.apply_solver(built, starts, made.sums, others)
-        loss = total(told.values())
-        outputs = {LOSS: loss, **{f"{LOSS}/{name}": value for name, value in told.items()}, **update.graph.outputs}
+        builder = _StepBuilder(built, parts)
+        builder.run(self._tasks(len(sizes)))
+        alone = self.config.stages == 1
+        global_losses = builder.global_losses(list(built.losses), next(iter(built.losses.values())), alone=alone)
+        starts = {name: builder.states[name] for name in parts[0][1].trained}
+        others = {name: builder.states[name] for name in parts[0][1].updates if name not in starts}
+        update = self.apply_solver(built, starts, builder.sums, others)
+        loss = total(global_losses.values())
+        outputs = {
+            LOSS: loss,
+            **{f"{LOSS}/{name}": value for name, value in global_losses.items()},
+            **update.graph.outputs,
+        }
         graph = Graph(outputs, update.graph.updates, guard=loss)
         return StepGraph(graph, update.states, update.evaluated if alone else {})
 
     def evaluated(self, built: NetGraph) -> Mapping[str, str]:
-        """Name of each parameter of the net → label of the slot that stands for it where it is not trained."""
+        """Return, by parameter, the label of the slot that replaces it wherever the net is not trained."""
         params = [Param(name, info.value, info.value) for name, info in self.trained(built).items()]
-        one = scalar(1.0, self.dtype)
-        return self.solver.build(params, [one] * len(scheduled_inputs(self.solver)), one).evaluated
+        unit = scalar(1.0, self.dtype)
+        return self.solver.build(params, [unit] * len(scheduled_inputs(self.solver)), unit).evaluated
 
     def cross_worker_sums(self, built: NetGraph, starts: Mapping[str, Value], totals: list[Value]) -> CrossWorkerSums:
-        """Of all stages, some of which may have no parameters."""
+        """Return sums over all stages, some of which may have no parameters."""
         return CrossWorkerSums(list(self.trained(built)), partial(sum_over_workers, totals))
 
-    def _turns(self, parts: int) -> list[Task]:
-        if self.staged.interleaved:
-            return one_forward_one_backward(parts, self.staged.stage, self.staged.stages)
+    def _tasks(self, parts: int) -> list[Task]:
+        if self.config.interleaved:
+            return one_forward_one_backward(parts, self.config.stage, self.config.stages)
         return gpipe(parts)

@@ -1,4 +1,4 @@
-"""A net cut into stages: which of its nodes are computed where, and which values go from one stage to another."""
+"""A net cut into stages: the stage of each node, and the values that are sent between stages."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from netspec.schema.specs.links import resolve_names
 from netspec.schema.specs.net import NetSpec
 
 BALANCE = 8.0
-"""FLOP in the time that a byte takes to be read or written: what a node costs is the more of both."""
+"""FLOP in the time of reading or writing one byte: a node costs the larger of its FLOP and its bytes times this."""
 NEAR = 1.05
-"""Cuts whose most expensive stage costs up to so much more than that of the best are as good: fewer bytes decide."""
+"""Cuts whose most expensive stage costs at most this factor more than the optimum are equal; fewer bytes decide."""
 
 
 @dataclass(frozen=True)
 class PipelineConfig:
-    """How a step is spread over stages, each of which is computed by one worker."""
+    """How a step is divided into stages, each of which is computed by one worker."""
 
     stages: int
     stage: int
-    """That of this worker, from 0."""
+    """Stage of this worker, from 0."""
     micro_batches: int
-    """Into how many parts a batch is cut; of a smaller one, into as many as it has samples at most."""
+    """Number of parts of a batch; at most one part per sample."""
     interleaved: bool
-    """Whether backward of a micro-batch comes as early as it can, instead of after forward of all."""
+    """Whether backward of a micro-batch runs as early as possible, instead of after forward of all."""
     begins: tuple[str, ...]
-    """Names of the layers that the second stage and those after it begin with."""
+    """Names of the first layers of all stages but the first."""
 
     def sizes(self, samples: int) -> list[int]:
         """Return the number of samples of each micro-batch of a batch, as equal as possible."""
         parts = min(self.micro_batches, samples)
-        places = [samples * part // parts for part in range(parts + 1)]
-        return [end - start for start, end in pairwise(places)]
+        offsets = [samples * part // parts for part in range(parts + 1)]
+        return [end - start for start, end in pairwise(offsets)]
 
 
 def balance_stages(spec: NetSpec, stages: int, samples: int, dtype: DType | Precision) -> tuple[str, ...]:
@@ -55,55 +55,57 @@ def balance_stages(spec: NetSpec, stages: int, samples: int, dtype: DType | Prec
 def layers_by_stage(spec: NetSpec, begins: Sequence[str]) -> list[list[str]]:
     """Return the names of the layers of each stage, which are consecutive."""
     names = [link.name for link in resolve_names(spec).layers]
-    places = [0, *map(names.index, begins), len(names)]
-    return [names[start:end] for start, end in pairwise(places)]
+    bounds = [0, *map(names.index, begins), len(names)]
+    return [names[start:end] for start, end in pairwise(bounds)]
 
 
 def _costs(names: Sequence[str], built: NetGraph) -> tuple[dict[str, float], dict[str, float]]:
     """Return each layer's cost in FLOP, and the bytes of values computed up to the layer and read after it."""
-    place = {name: index for index, name in enumerate(names)}
+    position = {name: index for index, name in enumerate(names)}
     nodes = topological_order([*built.losses.values(), *built.builder.updates.values()])
     costs, last = dict.fromkeys(names, 0.0), dict[Value, int]()
     for node in nodes:
         scope = node.scope
-        index = place[scope.layer] if scope.noun == "layer" and scope.layer in place else len(names)
+        index = position[scope.layer] if scope.noun == "layer" and scope.layer in position else len(names)
         last.update((value, max(index, last.get(value, 0))) for value in node.inputs)
         if index < len(names) and not (node.op.traits.source or node.op.traits.view):
             moved = sum(value.type.nbytes for value in (*node.inputs, *node.outputs))
             costs[scope.layer] += max(node.op.flops(*(value.type for value in node.inputs)), BALANCE * moved)
     carried = dict.fromkeys(names, 0.0)
     for value, end in last.items():
-        if value.node.scope.layer in place and not isinstance(value.op, State):
-            for index in range(place[value.node.scope.layer], min(end, len(names))):
+        if value.node.scope.layer in position and not isinstance(value.op, State):
+            for index in range(position[value.node.scope.layer], min(end, len(names))):
                 carried[names[index]] += value.type.nbytes
     return costs, carried
 
 
 def partition_sequence(costs: Sequence[float], carried: Sequence[float], parts: int) -> list[int]:
-    """Where to cut a sequence into parts: the index each begins at.
+    """Cut a sequence into non-empty parts, and return the first index of each.
 
-    The most expensive part costs least, or nearly so; of such cuts, that over which the fewest bytes are carried:
-    `carried` has those between each one and the next. By dynamic programming over prefixes; no part is empty.
+    Among the cuts whose most expensive part costs at most `NEAR` times the optimum, choose the one over which the
+    fewest bytes are carried; `carried` has the bytes between each element and the next. Dynamic programming over
+    prefixes.
     """
     sums = [0.0]
     for cost in costs:
         sums.append(sums[-1] + cost)
 
     def best(limit: float | None) -> tuple[float, list[int]]:
-        """The least possible cost of the most expensive part; within a limit, the fewest bytes."""
-        found: list[tuple[float, list[int]] | None] = [(0.0, [])] + [None] * len(costs)
+        """Return the least cost of the most expensive part, or the fewest bytes within a cost limit; and the cuts."""
+        best_by_end: list[tuple[float, list[int]] | None] = [(0.0, [])] + [None] * len(costs)
         for part in range(parts):
             following: list[tuple[float, list[int]] | None] = [None] * (len(costs) + 1)
             for end in range(part + 1, len(costs) - (parts - part - 1) + 1):
                 for start in range(part, end):
-                    before, cost = found[start], sums[end] - sums[start]
+                    before, cost = best_by_end[start], sums[end] - sums[start]
                     if before is None or (limit is not None and cost > limit):
                         continue
                     total = max(before[0], cost) if limit is None else before[0] + (carried[start - 1] if start else 0)
-                    made = total, [*before[1], start]
-                    following[end] = made if (one := following[end]) is None else min(one, made)
-            found = following
-        last = found[len(costs)]
+                    candidate = total, [*before[1], start]
+                    best_so_far = following[end]
+                    following[end] = candidate if best_so_far is None else min(best_so_far, candidate)
+            best_by_end = following
+        last = best_by_end[len(costs)]
         assert last is not None, "there are as many layers as parts, and the limit is possible"
         return last
 
@@ -112,27 +114,27 @@ def partition_sequence(costs: Sequence[float], carried: Sequence[float], parts: 
 
 @dataclass(frozen=True)
 class Crossing:
-    """A value that one stage makes and another reads."""
+    """A value that one stage computes and another reads."""
 
     number: int
     value: Value
     source: int
     target: int
     returns: bool
-    """Whether its gradient goes the other way."""
+    """Whether its gradient is sent back."""
 
 
 class PipelineStages:
-    """A training form of a net, of some batch size, cut into stages."""
+    """A net built for training with some batch size, cut into stages."""
 
-    def __init__(self, spec: NetSpec, built: NetGraph, staged: PipelineConfig) -> None:
-        self.built, self._stages = built, staged.stages
-        self.layers = layers_by_stage(spec, staged.begins)
+    def __init__(self, spec: NetSpec, built: NetGraph, config: PipelineConfig) -> None:
+        self.built, self._stages = built, config.stages
+        self.layers = layers_by_stage(spec, config.begins)
         self._stage_of = {name: stage for stage, names in enumerate(self.layers) for name in names}
         penalties = built.builder.penalties if built.losses else []
-        self.losses = [(name, one) for name, one in built.losses.items() if name != REGULARIZATION]
-        self.losses += [(REGULARIZATION, one) for one in penalties]
-        """Each part of the loss with the name of the loss that it is a part of."""
+        self.losses = [(name, loss) for name, loss in built.losses.items() if name != REGULARIZATION]
+        self.losses += [(REGULARIZATION, penalty) for penalty in penalties]
+        """Parts of the loss, each with the name of its loss."""
         self._nodes = topological_order([*(value for _, value in self.losses), *built.builder.updates.values()])
         self._places: dict[Node, int | None] = {}
         for node in self._nodes:
@@ -140,30 +142,30 @@ class PipelineStages:
         self._check()
 
     def _place(self, node: Node) -> int | None:
-        """The stage of a node; None where every stage has it: inputs, constants, and what is made of these alone."""
+        """Return the stage of a node; None for nodes that every stage computes, from inputs and constants alone."""
         scope = node.scope
         if node.op.traits.source and not isinstance(node.op, State):
             return None
-        before = [place for value in node.inputs if (place := self._places[value.node]) is not None]
+        before = [stage for value in node.inputs if (stage := self._places[value.node]) is not None]
         if scope.noun == "layer" and scope.layer in self._stage_of:
             return self._stage_of[scope.layer]
         return max(before, default=self._stages - 1)
 
     def place(self, value: Value) -> int | None:
-        """The stage in which a value is made, which the losses depend on; None where it is on all of them."""
+        """Return the stage that computes a value on which the losses depend; None if all stages do."""
         return self._places[value.node]
 
     def stage_of(self, name: str) -> int:
-        """The stage of a state."""
+        """Return the stage of a state."""
         return self._stage_of[self.built.builder.states[name].value.node.scope.layer]
 
     def _check(self) -> None:
-        """Raise `SpecError` where layers of several stages share a state that each of them changes."""
+        """Raise `SpecError` if layers of several stages share a state that they change."""
         problems = [
             Problem(
                 f"layers of several stages share `{name}`, which each of them changes",
                 self.built.builder.states[name].value.node.scope.location, f"layers.{value.node.scope.layer}",
-                expected="them in one stage: say under `cuts` where stages begin",
+                expected="these layers in one stage: set `cuts`",
             )
             for name, value in self.built.builder.updates.items()
             if self.place(value) not in (None, self.stage_of(name))
@@ -173,7 +175,7 @@ class PipelineStages:
 
     @cached_property
     def crossings(self) -> list[Crossing]:
-        """All values that go from one stage to another, in the order in which they are made."""
+        """All values that are sent from one stage to another, in the order in which they are computed."""
         read: dict[tuple[Value, int], int] = {}
         for node in self._nodes:
             target = self._places[node]
@@ -182,7 +184,7 @@ class PipelineStages:
                 if target is not None and source is not None and source != target:
                     read[value, target] = source
         moved = dependent_values(self._nodes, frozenset(self.starts().values()))
-        ordered = sorted(read.items(), key=lambda one: (one[0][0].node.serial, one[0][0].index, one[0][1]))
+        ordered = sorted(read.items(), key=lambda item: (item[0][0].node.serial, item[0][0].index, item[0][1]))
         return [
             Crossing(number, value, source, target, value.dtype.is_float and value in moved)
             for number, ((value, target), source) in enumerate(ordered)

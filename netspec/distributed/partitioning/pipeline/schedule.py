@@ -1,4 +1,4 @@
-"""In which order a stage of a pipeline computes forward and backward of the micro-batches of a step."""
+"""Schedules of a pipeline stage: the order of forward and backward of the micro-batches of a step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class Task:
 
     forward: bool
     part: int
-    """The number of the micro-batch, from 0."""
+    """Index of the micro-batch, from 0."""
 
 
 def gpipe(parts: int) -> list[Task]:
-    """Forward of all, then backward of all, the last one first.
+    """Return forward of all micro-batches, then backward of all, in reverse order.
 
     Huang et al. 2019, "GPipe: efficient training of giant neural networks using pipeline parallelism",
     arXiv:1811.06965, figure 2. All micro-batches are kept until their backward.
@@ -24,15 +24,15 @@ def gpipe(parts: int) -> list[Task]:
 
 
 def one_forward_one_backward(parts: int, stage: int, stages: int) -> list[Task]:
-    """Forward until the first micro-batch comes back, then one backward and one forward by turns.
+    """Return forward until the first micro-batch comes back, then one backward and one forward in turn.
 
     Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM",
-    arXiv:2104.04473, section 2.2.1 (PipeDream-flush). At most as many micro-batches are kept as stages follow, and one.
+    arXiv:2104.04473, section 2.2.1 (PipeDream-flush). At most one more micro-batch is kept than stages follow.
     """
     ahead = min(stages - stage - 1, parts)
-    turns = [Task(True, part) for part in range(ahead)]
+    tasks = [Task(True, part) for part in range(ahead)]
     for part in range(parts):
         if part + ahead < parts:
-            turns.append(Task(True, part + ahead))
-        turns.append(Task(False, part))
-    return turns
+            tasks.append(Task(True, part + ahead))
+        tasks.append(Task(False, part))
+    return tasks

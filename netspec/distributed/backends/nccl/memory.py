@@ -1,4 +1,4 @@
-"""Arrays of a GPU that travel as one piece of memory, and copies from where values lie to where they belong."""
+"""GPU buffers that are sent as one message, and copies between arrays and buffers."""
 
 from __future__ import annotations
 
@@ -31,52 +31,52 @@ def all_of(calls: Sequence[Thunk]) -> Thunk:
     """Return a call that runs all calls in order."""
 
     def run() -> None:
-        for one in calls:
-            one()
+        for call in calls:
+            call()
 
     return run
 
 
 def copying(sources: Sequence[Any], targets: Sequence[Any]) -> Thunk:
-    """What copies arrays into others, of the same shapes; floats are rounded."""
+    """Return a call that copies arrays into others of the same shapes; floats are rounded."""
     pairs = zip(sources, targets, strict=True)
     return all_of([copy(source, target) for source, target in pairs if target.size])
 
 
-def filling(inputs: Sequence[Any], outputs: Sequence[Any]) -> Thunk:
-    """What copies operands to where their results lie; nothing to do where they lie there already."""
-    apart = [
+def copies_to_outputs(inputs: Sequence[Any], outputs: Sequence[Any]) -> Thunk:
+    """Return a call that copies operands to the memory of their results, unless they share it."""
+    pairs = [
         (source, target)
         for source, target in zip(inputs, outputs, strict=True)
         if target is not None and address(target) != address(source)
     ]
-    return copying([source for source, _ in apart], [target for _, target in apart])
+    return copying([source for source, _ in pairs], [target for _, target in pairs])
 
 
-def joining(first: Any, place: Thunk) -> Thunk:
+def join_call(first: Any, store: Thunk) -> Thunk:
     """Return a call that lets the step's stream wait for the call started with an array, then stores the results."""
-    return place if world().size == 1 else all_of([partial(side_stream().join, address(first)), place])
+    return store if world().size == 1 else all_of([partial(side_stream().join, address(first)), store])
 
 
-class Bundle:
+class BucketBuffer:
     """Arrays of one type in one contiguous buffer, as in the backend `workers`; a copy unless already contiguous."""
 
     def __init__(self, arrays: Sequence[Any]) -> None:
         self.starts = [0]
         """Offset of each array, in elements, and the aligned end of the last."""
-        for one in arrays:
-            self.starts.append(self.starts[-1] + align_up(one.nbytes) // one.itemsize)
+        for array in arrays:
+            self.starts.append(self.starts[-1] + align_up(array.nbytes) // array.itemsize)
         self.size = self.starts[-2] + arrays[-1].size
         self.dtype = str(arrays[0].dtype)
         pairs = pairwise(arrays)
         if all(address(after) - address(before) == align_up(before.nbytes) for before, after in pairs):
-            self.place = address(arrays[0])
-            """Where it begins."""
-            self.fill = self.empty = all_of(())
-            """Take what the arrays hold; give it back."""
+            self.address = address(arrays[0])
+            """Address of the buffer."""
+            self.pack = self.unpack = all_of(())
+            """Copy the arrays into the buffer, and back; nothing to do if they are stored there."""
             return
         self._memory = memory(self.size, arrays[0].dtype)
-        self.place = address(self._memory)
-        flat = [one.reshape(-1) for one in arrays]
-        places = [self._memory[start : start + one.size] for start, one in zip(self.starts, arrays, strict=False)]
-        self.fill, self.empty = copying(flat, places), copying(places, flat)
+        self.address = address(self._memory)
+        flat = [array.reshape(-1) for array in arrays]
+        slots = [self._memory[start : start + array.size] for start, array in zip(self.starts, arrays, strict=False)]
+        self.pack, self.unpack = copying(flat, slots), copying(slots, flat)

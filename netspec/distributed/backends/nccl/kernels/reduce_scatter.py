@@ -1,4 +1,4 @@
-"""Kernels of pieces over workers' GPUs: a bucket travels as one piece of memory, of which each has one stretch."""
+"""Kernels of sharded buckets: a bucket is sent as one buffer, of which each worker owns one contiguous share."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from typing import Any
 
 from netspec.backends.cuda.side_stream import SideStreamCall, side_stream
 from netspec.distributed import world
-from netspec.distributed.communicators.nccl import gpus
-from netspec.distributed.kernels.mpi.reduce_scatter import borders
-from netspec.distributed.kernels.nccl.memory import Bundle, address, all_of, copying, filling, joining, memory
+from netspec.distributed.backends.mpi.kernels.reduce_scatter import borders
+from netspec.distributed.backends.nccl.memory import (
+    BucketBuffer,
+    address,
+    all_of,
+    copies_to_outputs,
+    copying,
+    join_call,
+    memory,
+)
+from netspec.distributed.communicators.nccl import nccl_group
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.reduce_scatter import (
     BucketAllGather,
@@ -24,40 +32,40 @@ from netspec.graph.value import Node
 
 
 def _pieces(op: ShardedBucket, arrays: Sequence[Any]) -> list[Any]:
-    """This worker's parts of its own arrays, in their memory."""
+    """Return views of this worker's parts of its own arrays."""
     return [arrays[number].reshape(-1)[start:stop] for number, start, stop in op.shard_spans]
 
 
 def _sum(op: ShardedBucket, arrays: Sequence[Any], results: Sequence[Any]) -> tuple[Thunk, SideStreamCall]:
-    """What packs a bucket, and what sends it and has this worker's share of the sums put into the results."""
-    bundle = Bundle(arrays)
+    """Return a call that packs a bucket, and a call that reduce-scatters it into the results."""
+    bundle = BucketBuffer(arrays)
     ends = borders(op, arrays, bundle)
     counts = [stop - start for start, stop in pairwise(ends)]
-    places = [bundle.starts[number] + start - ends[op.rank] for number, start, _ in op.shard_spans]
+    offsets = [bundle.starts[number] + start - ends[op.rank] for number, start, _ in op.shard_spans]
     if results and all(
-        address(part) - address(results[0]) == place * part.itemsize
-        for part, place in zip(results, places, strict=True)
+        address(part) - address(results[0]) == offset * part.itemsize
+        for part, offset in zip(results, offsets, strict=True)
     ):
         share, unpack = address(results[0]), all_of(())
     else:
         beneath = memory(max(counts[op.rank], 1), arrays[0].dtype)
-        parts = [beneath[place : place + part.size] for part, place in zip(results, places, strict=True)]
+        parts = [beneath[offset : offset + part.size] for part, offset in zip(results, offsets, strict=True)]
         share, unpack = address(beneath), copying(parts, results)
-    carry = partial(gpus(world()).reduce_scatter, bundle.place, share, counts, bundle.dtype)
-    return bundle.fill, side_stream().call(address(arrays[0]), carry, unpack)
+    carry = partial(nccl_group(world()).reduce_scatter, bundle.address, share, counts, bundle.dtype)
+    return bundle.pack, side_stream().call(address(arrays[0]), carry, unpack)
 
 
-class _Scattering(Kernel):
-    """Base of the kernels that send a bucket."""
+class _ReduceScatterBase(Kernel):
+    """Base of the kernels that reduce-scatter a bucket."""
 
     waits = False
-    """Whether what follows needs the sums."""
+    """Whether the step's stream waits for the sums."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, workers = node.op, world()
         assert isinstance(op, ShardedBucket)
         arrays, results = buffers.inputs[: len(op.bounds)], buffers.outputs[: len(op.shard_spans)]
-        alone = filling(_pieces(op, arrays), results)
+        alone = copies_to_outputs(_pieces(op, arrays), results)
         if workers.size == 1:
             return alone
         pack, call = _sum(op, arrays, results)
@@ -67,48 +75,48 @@ class _Scattering(Kernel):
 
 
 @kernel(StartBucketReduceScatter, backend="nccl", rank=10)
-class StartScatter(_Scattering):
-    """Send a bucket on its way."""
+class StartReduceScatterKernel(_ReduceScatterBase):
+    """Start the reduce-scatter of a bucket."""
 
 
 @kernel(BucketReduceScatter, backend="nccl", rank=10)
-class Scatter(_Scattering):
-    """Send a bucket, and have what follows wait for it."""
+class ReduceScatterKernel(_ReduceScatterBase):
+    """Reduce-scatter a bucket, and have the step's stream wait for it."""
 
     waits = True
 
 
 @kernel(JoinBucketReduceScatter, backend="nccl", rank=10)
-class JoinScatter(Kernel):
-    """Have what follows wait for a bucket."""
+class JoinReduceScatterKernel(Kernel):
+    """Have the step's stream wait for a started reduce-scatter."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op = node.op
         assert isinstance(op, JoinBucketReduceScatter)
         count = len(op.shard_spans)
-        return joining(buffers.inputs[count + 1], filling(buffers.inputs[:count], buffers.outputs[:count]))
+        return join_call(buffers.inputs[count + 1], copies_to_outputs(buffers.inputs[:count], buffers.outputs[:count]))
 
 
 @kernel(BucketAllGather, backend="nccl", rank=10)
-class Gather(Kernel):
-    """Put this worker's parts where they belong, and have those of the others put there too."""
+class AllGatherKernel(Kernel):
+    """All-gather a bucket from the parts of all workers."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, workers = node.op, world()
         assert isinstance(op, BucketAllGather)
         count, olds = len(op.shard_spans), buffers.inputs[len(op.shard_spans) : len(op.shard_spans) + len(op.bounds)]
-        wholes = [  # the others send what nobody reads here too
+        wholes = [  # including arrays that this worker doesn't read, since the others send them
             memory(old.size, old.dtype).reshape(old.shape) if array is None else array
             for array, old in zip(buffers.outputs[: len(op.bounds)], olds, strict=True)
         ]
-        alone = all_of([filling(olds, wholes), copying(buffers.inputs[:count], _pieces(op, wholes))])
+        alone = all_of([copies_to_outputs(olds, wholes), copying(buffers.inputs[:count], _pieces(op, wholes))])
         if workers.size == 1:
             return alone
-        bundle = Bundle(wholes)
+        bundle = BucketBuffer(wholes)
         counts = [stop - start for start, stop in pairwise(borders(op, wholes, bundle))]
         key = address(wholes[0])
-        carry = partial(gpus(workers).gather_parts, bundle.place, counts, bundle.dtype)
-        call = side_stream().call(key, carry, bundle.empty)
+        carry = partial(nccl_group(workers).all_gatherv, bundle.address, counts, bundle.dtype)
+        call = side_stream().call(key, carry, bundle.unpack)
         put = copying(buffers.inputs[:count], _pieces(op, wholes))
-        send = all_of([put, bundle.fill, call.start, partial(side_stream().join, key)])
+        send = all_of([put, bundle.pack, call.start, partial(side_stream().join, key)])
         return lambda: alone() if workers.silent else send()

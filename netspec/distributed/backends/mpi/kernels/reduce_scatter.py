@@ -1,7 +1,7 @@
-"""Kernels of pieces over workers: a bucket travels as one piece of memory, of which each worker has one stretch.
+"""Kernels of sharded buckets: a bucket is sent as one buffer, of which each worker owns one contiguous share.
 
-That is so since all cuts are at lines of memory or at the ends of arrays. A worker's share is received where the
-results lie, unless these lie elsewhere than in a row.
+Shares are contiguous since all cuts are at cache lines or at the ends of arrays. A worker's share is received in the
+memory of the results if these are contiguous.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from netspec.distributed import Pending, world
-from netspec.distributed.kernels.mpi.buffers import Bundle, address, filling, joining, send, span
+from netspec.distributed.backends.mpi.buffers import (
+    BucketBuffer,
+    address,
+    copies_to_outputs,
+    flat_view,
+    join_call,
+    start_call,
+)
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.reduce_scatter import (
     BucketAllGather,
@@ -23,15 +30,15 @@ from netspec.graph.ops.reduce_scatter import (
 from netspec.graph.value import Node
 
 
-class Piece(Protocol):
-    """Arrays as one piece of memory."""
+class BucketLayout(Protocol):
+    """The layout of arrays in one buffer."""
 
     starts: list[int]
-    """Where each begins, in numbers."""
+    """Offset of each array, in elements."""
     size: int
 
 
-def borders(op: ShardedBucket, arrays: Sequence[Any], bundle: Piece) -> list[int]:
+def borders(op: ShardedBucket, arrays: Sequence[Any], bundle: BucketLayout) -> list[int]:
     """Return the offset of each worker's share in a bundle of arrays, in elements, and the end of the last share."""
 
     def border(worker: int) -> int:
@@ -45,57 +52,59 @@ def borders(op: ShardedBucket, arrays: Sequence[Any], bundle: Piece) -> list[int
 
 
 class _Received:
-    """A worker's share under way, that is to be taken apart."""
+    """A pending receive of a worker's share, which is then copied to the results."""
 
     def __init__(self, pending: Pending, parts: Sequence[tuple[Any, Any]]) -> None:
         self._pending, self._parts = pending, parts
 
     def advance(self) -> bool:
-        """Whether it is there."""
+        """Progress the call; return whether it is complete."""
         return self._pending.advance()
 
     def wait(self) -> None:
-        """Put the parts where they belong."""
+        """Wait, then copy the parts to the results."""
         self._pending.wait()
         for target, part in self._parts:
             target[...] = part
 
 
 def _sender(op: ShardedBucket, arrays: Sequence[Any], results: Sequence[Any]) -> Callable[[], Pending]:
-    """What sends a bucket on its way, and has this worker's share of the sums put into the results."""
+    """Return a call that starts the reduce-scatter of a bucket into the results."""
     import numpy as np
 
-    workers, bundle = world(), Bundle(arrays)
+    workers, bundle = world(), BucketBuffer(arrays)
     ends = borders(op, arrays, bundle)
     counts = [stop - start for start, stop in pairwise(ends)]
-    places = [bundle.starts[number] + start - ends[op.rank] for number, start, _ in op.shard_spans]
+    offsets = [bundle.starts[number] + start - ends[op.rank] for number, start, _ in op.shard_spans]
     if results and all(
-        address(part) - address(results[0]) == place * part.itemsize
-        for part, place in zip(results, places, strict=True)
+        address(part) - address(results[0]) == offset * part.itemsize
+        for part, offset in zip(results, offsets, strict=True)
     ):
-        share, parts = span(results[0], counts[op.rank]), []
+        share, parts = flat_view(results[0], counts[op.rank]), []
     else:
         share = np.empty(counts[op.rank], bundle.whole.dtype)
-        parts = [(part, share[place : place + part.size]) for part, place in zip(results, places, strict=True)]
+        parts = [(part, share[offset : offset + part.size]) for part, offset in zip(results, offsets, strict=True)]
 
     def start() -> Pending:
-        bundle.fill()
+        bundle.pack()
         return _Received(workers.start_reduce_scatter(bundle.whole, share, counts), parts)
 
     return start
 
 
 def _alone(op: ShardedBucket, arrays: Sequence[Any], results: Sequence[Any]) -> Thunk:
-    """What takes this worker's parts off its own arrays."""
-    return filling([span(arrays[number], stop)[start:] for number, start, stop in op.shard_spans], results)
+    """Return a call that copies this worker's parts from its own arrays to the results."""
+    return copies_to_outputs(
+        [flat_view(arrays[number], stop)[start:] for number, start, stop in op.shard_spans], results
+    )
 
 
 @kernel(StartBucketReduceScatter, backend="workers", rank=10)
-class StartScatter(Kernel):
-    """Send a bucket on its way, and look after what was sent before."""
+class StartReduceScatterKernel(Kernel):
+    """Start the reduce-scatter of a bucket, and progress earlier calls."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that sends it."""
+        """Return a call that starts the reduce-scatter."""
         op, workers = node.op, world()
         assert isinstance(op, StartBucketReduceScatter)
         arrays, results = buffers.inputs[: len(op.bounds)], buffers.outputs[: len(op.shard_spans)]
@@ -108,29 +117,31 @@ class StartScatter(Kernel):
             if workers.silent:
                 alone()
             else:
-                send(workers, key, lambda: [start()])
+                start_call(workers, key, lambda: [start()])
 
         return run
 
 
 @kernel(JoinBucketReduceScatter, backend="workers", rank=10)
-class JoinScatter(Kernel):
-    """Wait for a bucket."""
+class JoinReduceScatterKernel(Kernel):
+    """Wait for a started reduce-scatter."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that waits."""
+        """Return a call that waits."""
         op = node.op
         assert isinstance(op, JoinBucketReduceScatter)
         count = len(op.shard_spans)
-        return joining(address(buffers.inputs[count + 1]), filling(buffers.inputs[:count], buffers.outputs[:count]))
+        return join_call(
+            address(buffers.inputs[count + 1]), copies_to_outputs(buffers.inputs[:count], buffers.outputs[:count])
+        )
 
 
 @kernel(BucketReduceScatter, backend="workers", rank=10)
-class Scatter(Kernel):
-    """Send a bucket, and wait for it."""
+class ReduceScatterKernel(Kernel):
+    """Reduce-scatter a bucket, and wait."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that waits."""
+        """Return a call that runs the reduce-scatter."""
         op, workers = node.op, world()
         assert isinstance(op, BucketReduceScatter)
         results = buffers.outputs[: len(op.shard_spans)]
@@ -149,23 +160,23 @@ class Scatter(Kernel):
 
 
 @kernel(BucketAllGather, backend="workers", rank=10)
-class Gather(Kernel):
-    """Put this worker's parts where they belong, and have those of the others put there too."""
+class AllGatherKernel(Kernel):
+    """All-gather a bucket from the parts of all workers, and wait."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that waits for all."""
+        """Return a call that runs the all-gather."""
         import numpy as np
 
         op, workers = node.op, world()
         assert isinstance(op, BucketAllGather)
         count = len(op.shard_spans)
-        wholes = [  # the others send what nobody reads here too
+        wholes = [  # including arrays that this worker doesn't read, since the others send them
             np.empty(kind.shape, str(kind.dtype)) if array is None else array
             for array, kind in zip(buffers.outputs[: len(op.bounds)], node.types, strict=False)
         ]
-        keep = filling(buffers.inputs[count : count + len(op.bounds)], wholes)
-        put = filling(
-            buffers.inputs[:count], [span(wholes[number], stop)[start:] for number, start, stop in op.shard_spans]
+        keep = copies_to_outputs(buffers.inputs[count : count + len(op.bounds)], wholes)
+        put = copies_to_outputs(
+            buffers.inputs[:count], [flat_view(wholes[number], stop)[start:] for number, start, stop in op.shard_spans]
         )
 
         def alone() -> None:
@@ -174,7 +185,7 @@ class Gather(Kernel):
 
         if workers.size == 1:
             return alone
-        bundle = Bundle(wholes)
+        bundle = BucketBuffer(wholes)
         counts = [stop - start for start, stop in pairwise(borders(op, wholes, bundle))]
 
         def run() -> None:
@@ -182,8 +193,8 @@ class Gather(Kernel):
                 alone()
                 return
             put()
-            bundle.fill()
-            workers.start_all_gather_parts(bundle.whole, counts).wait()
-            bundle.empty()
+            bundle.pack()
+            workers.start_all_gatherv(bundle.whole, counts).wait()
+            bundle.unpack()
 
         return run

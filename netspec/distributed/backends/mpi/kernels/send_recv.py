@@ -1,25 +1,25 @@
-"""Kernels of messages from one worker to another, and of the order in which they are sent."""
+"""Kernels of point-to-point messages, and of their order."""
 
 from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
 from netspec.distributed import world
-from netspec.distributed.kernels.mpi.buffers import filling, joining
+from netspec.distributed.backends.mpi.buffers import copies_to_outputs, join_call
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.send_recv import JoinReceive, Send, StartReceive, WaitSends, WithDependencies
 from netspec.graph.value import Node
 
 Channel: TypeAlias = tuple[Literal["to", "from"], int, int]
-"""What is under way on it: a message to a worker or from one, with a tag."""
+"""Key of a pending message: its direction, the other worker, and the tag."""
 
 
 @kernel(Send, backend="workers", rank=10)
-class Sending(Kernel):
-    """From where the value lies."""
+class SendKernel(Kernel):
+    """Start to send from the memory of the operand."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that waits until what was sent before has arrived."""
+        """Return a call that waits for the previous message of this channel, then starts to send."""
         op, workers, x = node.op, world(), buffers.inputs[0]
         assert isinstance(op, Send)
         channel: Channel = ("to", op.to, op.tag)
@@ -33,14 +33,14 @@ class Sending(Kernel):
 
 
 @kernel(WaitSends, backend="workers", rank=10)
-class Arriving(Kernel):
-    """Wait for all."""
+class WaitSendsKernel(Kernel):
+    """Wait for the messages of all channels."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that waits."""
+        """Return a call that waits."""
         op, workers = node.op, world()
         assert isinstance(op, WaitSends)
-        channels: list[Channel] = [("to", *one) for one in op.channels]
+        channels: list[Channel] = [("to", *channel) for channel in op.channels]
 
         def run() -> None:
             for channel in channels:
@@ -50,18 +50,18 @@ class Arriving(Kernel):
 
 
 @kernel(StartReceive, backend="workers", rank=10)
-class Awaiting(Kernel):
-    """To where the value is to lie."""
+class StartReceiveKernel(Kernel):
+    """Start to receive into the memory of the result."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that does not wait."""
+        """Return a call that starts to receive."""
         op, workers, x = node.op, world(), buffers.outputs[0]
         assert isinstance(op, StartReceive)
         assert x is not None
         channel: Channel = ("from", op.source, op.tag)
 
         def run() -> None:
-            workers.finish(channel)  # of a step that was broken off
+            workers.finish(channel)  # left by a step that was interrupted
             if workers.size > 1:
                 workers.in_flight[channel] = [workers.start_receive(x, op.source, op.tag)]
             else:
@@ -71,21 +71,21 @@ class Awaiting(Kernel):
 
 
 @kernel(JoinReceive, backend="workers", rank=10)
-class Receiving(Kernel):
-    """Wait for a value."""
+class JoinReceiveKernel(Kernel):
+    """Wait for a received value."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that waits."""
+        """Return a call that waits."""
         op = node.op
         assert isinstance(op, JoinReceive)
         channel: Channel = ("from", op.source, op.tag)
-        return joining(channel, filling(buffers.inputs[:1], buffers.outputs[:1]))
+        return join_call(channel, copies_to_outputs(buffers.inputs[:1], buffers.outputs[:1]))
 
 
 @kernel(WithDependencies, backend="workers", rank=10)
-class Ordered(Kernel):
-    """Where its operand lies, or a copy."""
+class WithDependenciesKernel(Kernel):
+    """Copy the operand unless the result shares its memory."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that copies what lies elsewhere."""
-        return filling(buffers.inputs[:1], buffers.outputs)
+        """Return a call that copies, if needed."""
+        return copies_to_outputs(buffers.inputs[:1], buffers.outputs)

@@ -1,4 +1,4 @@
-"""Kernels of communication between workers.
+"""Kernels of all-reduces, gathered rows and blocking collectives.
 
 Sums are made in place: an operand that is not stored in its result's memory is copied first.
 """
@@ -10,11 +10,18 @@ from functools import partial
 from typing import Any
 
 from netspec.distributed import Pending, world
+from netspec.distributed.backends.mpi.buffers import (
+    BucketBuffer,
+    UnpackOnWait,
+    address,
+    copies_to_outputs,
+    flat_view,
+    join_call,
+    start_call,
+)
 from netspec.distributed.communicators.compressed_allreduce import compressed_all_reduce
 from netspec.distributed.communicators.encodings import between_hosts
 from netspec.distributed.communicators.hierarchical import HierarchicalAllReduce
-from netspec.distributed.kernels.mpi import reduce_scatter, send_recv  # noqa: F401  # they register their kernels
-from netspec.distributed.kernels.mpi.buffers import Bundle, Emptied, address, filling, joining, send, span
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.all_gather import JoinAllGatherRows, StartAllGatherRows
 from netspec.graph.ops.all_reduce import AllReduce, JoinAllReduce, StartAllReduce
@@ -23,35 +30,35 @@ from netspec.graph.value import Node
 
 
 @kernel(AllReduce, backend="workers", rank=10)
-class Sum(Kernel):
-    """Ask the others, and wait for them."""
+class AllReduceKernel(Kernel):
+    """All-reduce in the memory of the result, and wait."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that sums up in the result's memory."""
+        """Return a call that sums in the memory of the result."""
         (out,), workers = buffers.outputs, world()
-        fill, whole = filling(buffers.inputs[:1], [out]), span(out, node.types[0].size)
+        fill, flat = copies_to_outputs(buffers.inputs[:1], [out]), flat_view(out, node.types[0].size)
 
         def run() -> None:
             fill()
             if not workers.silent:
-                workers.start_all_reduce(whole, apart=True).wait()
+                workers.start_all_reduce(flat, blocking=True).wait()
 
         return run
 
 
 @kernel(BlockingCollective, backend="workers", rank=10)
-class Exchanged(Kernel):
-    """Send blocks to the others, and wait for theirs."""
+class BlockingCollectiveKernel(Kernel):
+    """Exchange blocks with all workers, and wait."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that packs blocks, sends them, and makes the result of those that come."""
+        """Return a call that packs blocks, exchanges them, and unpacks the received blocks into the result."""
         import numpy as np
 
         op, (out,), workers = node.op, buffers.outputs, world()
         assert isinstance(op, BlockingCollective)
         x, block = buffers.inputs[0], op.block_type(node.inputs[0].type)
         assert out is not None
-        came = np.empty((op.worker_partition.workers, *block.shape), str(block.dtype))
+        received = np.empty((op.worker_partition.workers, *block.shape), str(block.dtype))
         begin = workers.start_all_gather if op.is_broadcast else workers.start_all_to_all
         alone = workers.size == 1
 
@@ -59,14 +66,14 @@ class Exchanged(Kernel):
             if alone or workers.silent:
                 out[...] = op.forward(np, x)
                 return
-            begin(_bytes(op.pack_blocks(np, x), op.is_broadcast), _bytes(came, to_all=False), apart=True).wait()
-            op.unpack_blocks(came, out)
+            begin(_bytes(op.pack_blocks(np, x), op.is_broadcast), _bytes(received, to_all=False), blocking=True).wait()
+            op.unpack_blocks(received, out)
 
         return run
 
 
 def _bytes(blocks: Any, to_all: bool) -> Any:
-    """A block as bytes, or a row of them for each block."""
+    """Return a block as bytes, or a row of bytes per block."""
     import numpy as np
 
     flat = blocks.reshape(-1).view(np.uint8)
@@ -74,77 +81,77 @@ def _bytes(blocks: Any, to_all: bool) -> Any:
 
 
 @kernel(StartAllReduce, backend="workers", rank=10)
-class Start(Kernel):
-    """Send a bucket on its way, and look after those sent before."""
+class StartAllReduceKernel(Kernel):
+    """Start the all-reduce of a bucket, and progress earlier calls."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that sends the values as one piece of memory, which they are if the plan could lay them in a row."""
+        """Return a call that sends the values as one buffer, without copies if the memory plan placed them so."""
         op = node.op
         assert isinstance(op, StartAllReduce)
         workers, outputs = world(), buffers.outputs[: op.count]
-        read = [one for one in outputs if one is not None]
-        fill, start = filling(buffers.inputs[: op.count], outputs), _sender(op.encoding, read)
+        read = [result for result in outputs if result is not None]
+        fill, start = copies_to_outputs(buffers.inputs[: op.count], outputs), _sender(op.encoding, read)
         key = address(read[0]) if read else 0
 
         def run() -> None:
             fill()
             if not workers.silent:
-                send(workers, key, start)
+                start_call(workers, key, start)
 
         return run
 
 
 @kernel(StartAllGatherRows, backend="workers", rank=10)
-class StartGather(Kernel):
-    """Send rows on their way, and look after what was sent before."""
+class StartAllGatherRowsKernel(Kernel):
+    """Start the all-gather of rows, and progress earlier calls."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that puts rows where those of all are to lie, zeros below them, and asks for the others'."""
+        """Return a call that copies the rows into the result, pads them with zeros, and starts to gather the others."""
         op, mine, workers = node.op, buffers.inputs[0], world()
         assert isinstance(op, StartAllGatherRows)
-        whole = buffers.outputs[0]
-        if whole is None:  # nobody wants the rows
+        gathered = buffers.outputs[0]
+        if gathered is None:  # no node reads the rows
             return lambda: None
-        parts, key = whole.reshape(op.workers, op.max_rows, -1), address(whole)
-        own, alone = parts[workers.rank], workers.size == 1
+        parts, key = gathered.reshape(op.workers, op.max_rows, -1), address(gathered)
+        own_rows, alone = parts[workers.rank], workers.size == 1
 
         def run() -> None:
-            workers.finish(key)  # of a step that was broken off
+            workers.finish(key)  # left by a step that was interrupted
             if alone or workers.silent:
-                whole[...] = 0
-            own[: len(mine)] = mine
-            own[len(mine) :] = 0
+                gathered[...] = 0
+            own_rows[: len(mine)] = mine
+            own_rows[len(mine) :] = 0
             if not workers.silent:
-                send(workers, key, lambda: [workers.start_all_gather(None, parts)])
+                start_call(workers, key, lambda: [workers.start_all_gather(None, parts)])
 
         return run
 
 
 @kernel(JoinAllReduce, JoinAllGatherRows, backend="workers", rank=10)
-class Join(Kernel):
-    """Wait for what was sent on its way."""
+class JoinKernel(Kernel):
+    """Wait for a started all-reduce or all-gather."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """A thunk that waits."""
-        return joining(address(buffers.inputs[0]), filling(buffers.inputs, buffers.outputs))
+        """Return a call that waits."""
+        return join_call(address(buffers.inputs[0]), copies_to_outputs(buffers.inputs, buffers.outputs))
 
 
 def _sender(encoding: str, arrays: Sequence[Any]) -> Callable[[], list[Pending]]:
-    """What sends arrays on their way to be summed up: as one piece of memory, or encoded."""
+    """Return a call that starts to sum arrays, as one buffer or encoded."""
     if not arrays:
         return list
     workers, form = world(), between_hosts(encoding)
     by_host, encoding = (None, encoding) if form is None else (workers.host_groups, form)
     if encoding and by_host is None:
-        whole = compressed_all_reduce(workers, encoding, arrays)
-        return lambda: [whole.start()]
-    bundle = Bundle(arrays)
+        compressed = compressed_all_reduce(workers, encoding, arrays)
+        return lambda: [compressed.start()]
+    bundle = BucketBuffer(arrays)
     start: Callable[[], Pending] = partial(workers.start_all_reduce, bundle.whole)
     if by_host is not None:
         start = HierarchicalAllReduce(workers, by_host, encoding, bundle.whole).start
 
     def run() -> list[Pending]:
-        bundle.fill()
-        return [Emptied(start(), bundle)]
+        bundle.pack()
+        return [UnpackOnWait(start(), bundle)]
 
     return run

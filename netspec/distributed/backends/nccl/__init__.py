@@ -10,14 +10,18 @@ from netspec.distributed import world
 
 
 def unavailable_reason() -> None:
-    """It can always be used: alone, a worker has nobody to ask; several can't open a GPU without NCCL."""
+    """Return None: a single worker can use it too, and several can't open a GPU without NCCL."""
 
 
 def description() -> str:
-    """What carries, and who the workers are."""
+    """Return the version of NCCL and the number of workers."""
     from netspec.distributed.communicators.nccl import INSTALL, version
 
-    group, found = world(), version()
+    group, installed = world(), version()
     if group.size > 1:
-        return f"NCCL {found}: {group.size} workers, brought together by {group.describe()['mpi']}"
-    return f"no NCCL: one worker alone; for several {INSTALL}" if found is None else f"NCCL {found}, of several workers"
+        return f"NCCL {installed}: {group.size} workers, started by {group.describe()['mpi']}"
+    return (
+        f"no NCCL: a single worker; for several {INSTALL}"
+        if installed is None
+        else f"NCCL {installed}, for several workers"
+    )

@@ -1,7 +1,7 @@
 """Sums of gradients sent as one bit per element and two values per column, as in `compressed_allreduce.py`.
 
-A message has the two numbers of all columns, and then the bits of all arrays, in the order of their elements. Each
-worker gets those of all, and adds up what they tell in the order of ranks.
+A message has the two values of all columns, then the bits of all arrays, in the order of their elements. Each worker
+gathers the messages of all workers, decodes them, and adds them in the order of ranks.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from netspec.backends.cuda.kernels.elementwise import stored_type
 from netspec.backends.cuda.kernels.one_bit import OneBitColumns
 from netspec.backends.cuda.launch import Launch, pointer, sizes
 from netspec.distributed import Communicator
-from netspec.distributed.communicators.nccl import Nccl
-from netspec.distributed.kernels.nccl.memory import address, all_of, memory
+from netspec.distributed.backends.nccl.memory import address, all_of, memory
+from netspec.distributed.communicators.nccl import NcclGroup
 from netspec.graph.kernel import Thunk
 
 # Values in a message are not aligned.
@@ -64,20 +64,20 @@ UNITS(unit, count) {
 """
 
 
-class BitSum:
+class OneBitAllReduce:
     """Sums arrays of all workers in one-bit encoding."""
 
-    def __init__(self, workers: Communicator, group: Nccl, arrays: Sequence[Any]) -> None:
+    def __init__(self, workers: Communicator, group: NcclGroup, arrays: Sequence[Any]) -> None:
         self._group = group
-        flat, columns = [one.reshape(-1) for one in arrays], [OneBitColumns.of(one.shape) for one in arrays]
-        starts = list(accumulate((8 * one.columns for one in columns), initial=0))
-        begins = list(accumulate((-(-one.size // 8) for one in flat), initial=starts[-1]))
+        flat, columns = [array.reshape(-1) for array in arrays], [OneBitColumns.of(array.shape) for array in arrays]
+        starts = list(accumulate((8 * column.columns for column in columns), initial=0))
+        begins = list(accumulate((-(-array.size // 8) for array in flat), initial=starts[-1]))
         self._size = begins[-1]
         self._mine, self._all = memory(self._size, "uint8"), memory(self._size * workers.size, "uint8")
         parts = list(zip(flat, columns, starts, begins, strict=False))
-        self.fill = all_of([self._packing(*one) for one in parts])
+        self.pack = all_of([self._packing(*part) for part in parts])
         """Encode the arrays into this worker's message."""
-        self.empty = all_of([self._unpacking(*one, workers.size) for one in parts])
+        self.unpack = all_of([self._unpacking(*part, workers.size) for part in parts])
         """Write the sums to the arrays."""
 
     def __call__(self, stream: int) -> None:
@@ -86,8 +86,8 @@ class BitSum:
 
     def _packing(self, x: Any, signature: OneBitColumns, start: int, begin: int) -> Thunk:
         largest = max(x.size + 8, self._size)
-        told = pointer("message", self._mine, written=True)
-        found = signature.found(x, [told, *sizes(largest, start=start)], EXTREMES, TELL)
+        message = pointer("message", self._mine, written=True)
+        find_extremes = signature.found(x, [message, *sizes(largest, start=start)], EXTREMES, TELL)
         count = -(-x.size // 8)
         numbers = sizes(
             largest,
@@ -98,7 +98,7 @@ class BitSum:
             across=signature.across,
             columns=signature.columns,
         )
-        return all_of([found, Launch([pointer("x", x), told, *numbers], READ + PACK, count).bind()])
+        return all_of([find_extremes, Launch([pointer("x", x), message, *numbers], READ + PACK, count).bind()])
 
     def _unpacking(self, y: Any, signature: OneBitColumns, start: int, begin: int, ranks: int) -> Thunk:
         numbers = sizes(

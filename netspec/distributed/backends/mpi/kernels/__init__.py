@@ -1,0 +1,1 @@
+"""Kernels of communication between processes, one module per family of operations."""

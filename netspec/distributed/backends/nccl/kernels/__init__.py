@@ -1,0 +1,1 @@
+"""Kernels of communication between GPUs, one module per family of operations."""
