@@ -5,6 +5,7 @@ VENV   ?= .venv
 UV     ?= uv
 ARGS   ?=
 WORKERS ?= auto
+MARKERS ?= -m "not slow"
 
 BIN     := $(VENV)/bin
 RUNTIME := $(VENV)/.netspec-runtime
@@ -37,8 +38,8 @@ install: $(RUNTIME) ## make .venv with netspec and what it needs to run
 train: $(RUNTIME) ## train LeNet on MNIST; ARGS="train.max_epochs=1" changes the spec
 	$(BIN)/netspec train model_zoo/lenet_mnist/train.yaml $(ARGS)
 
-test: $(DEV) ## run the tests; ARGS="-k schema -x" goes to pytest, WORKERS=0 uses one process
-	$(PYTEST) -m "not slow" $(ARGS)
+test: $(DEV) ## run the tests; ARGS="-k schema -x" goes to pytest, WORKERS=0 uses one process, MARKERS= adds the slow ones
+	$(PYTEST) $(MARKERS) $(ARGS)
 
 test-slow: $(DEV) ## run the tests that `make test` leaves out: whole trainings, jobs of several workers
 	$(PYTEST) -m slow $(ARGS)
