@@ -1,9 +1,29 @@
-"""One file per layer family: its YAML fields, its `build` in terms of ops, its own ops, its samples.
+"""Layers, losses, metrics, activations, initializers, regularizers and constraints: what a net file names.
 
-Modules are found by scan: a file put here is known to the spec language, the registry-wide tests and the docs.
+Modules are found by scan: a file put here is known to the spec language, the registry-wide tests and the docs. Packages
+that add their own import from this module, from `netspec.graph` (ops and their values) and from `netspec.training`
+(what a training file names).
+
+To write a layer: `LayerSpec`, `Builder` (makes parameters and states), `Sample` (a configuration to test).
+
+To write others:
+
+- losses: `LossSpec`, or `PairLoss` for a prediction and a target, with `ElementLosses`;
+- metrics: `MetricSpec`, or `MeanMetric` and `PairMetric` for means over samples;
+- `ActivationSpec`, `CellSpec` (of recurrent layers), `ConstraintSpec`, `InitializerSpec`, `RegularizerSpec`.
+
+Types of fields: `Activation` (applied by `activate`), `Constraint`, `Initializer`, `Regularizer`. Default initializers:
+`Zeros`, `Ones`, `Constant`, `RandomNormal`, `RandomUniform`, `TruncatedNormal`, `VarianceScaling`, `GlorotNormal`,
+`GlorotUniform`, `HeNormal`, `HeUniform`, `LecunNormal`, `LecunUniform`.
+
+Registries, for classes that are not added by an entry point: `@LAYERS.register`, and likewise `ACTIVATIONS`, `CELLS`,
+`CONSTRAINTS`, `INITIALIZERS`, `LOSSES`, `METRICS`, `REGULARIZERS`.
 """
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from netspec.schema.specs.kinds import (
     ACTIVATIONS,
@@ -16,5 +36,123 @@ from netspec.schema.specs.kinds import (
     REGULARIZERS,
 )
 
+if TYPE_CHECKING:
+    from netspec.layers.activation.base import Activation as Activation
+    from netspec.layers.activation.base import ActivationSpec as ActivationSpec
+    from netspec.layers.activation.base import activate as activate
+    from netspec.layers.base import Builder as Builder
+    from netspec.layers.base import LayerSpec as LayerSpec
+    from netspec.layers.base import Sample as Sample
+    from netspec.layers.constraints import Constraint as Constraint
+    from netspec.layers.constraints import ConstraintSpec as ConstraintSpec
+    from netspec.layers.initializers.base import Constant as Constant
+    from netspec.layers.initializers.base import Initializer as Initializer
+    from netspec.layers.initializers.base import InitializerSpec as InitializerSpec
+    from netspec.layers.initializers.base import Ones as Ones
+    from netspec.layers.initializers.base import Zeros as Zeros
+    from netspec.layers.initializers.random import RandomNormal as RandomNormal
+    from netspec.layers.initializers.random import RandomUniform as RandomUniform
+    from netspec.layers.initializers.random import TruncatedNormal as TruncatedNormal
+    from netspec.layers.initializers.variance_scaling import GlorotNormal as GlorotNormal
+    from netspec.layers.initializers.variance_scaling import GlorotUniform as GlorotUniform
+    from netspec.layers.initializers.variance_scaling import HeNormal as HeNormal
+    from netspec.layers.initializers.variance_scaling import HeUniform as HeUniform
+    from netspec.layers.initializers.variance_scaling import LecunNormal as LecunNormal
+    from netspec.layers.initializers.variance_scaling import LecunUniform as LecunUniform
+    from netspec.layers.initializers.variance_scaling import VarianceScaling as VarianceScaling
+    from netspec.layers.losses_and_metrics import ElementLosses as ElementLosses
+    from netspec.layers.losses_and_metrics import LossSpec as LossSpec
+    from netspec.layers.losses_and_metrics import MeanMetric as MeanMetric
+    from netspec.layers.losses_and_metrics import MetricSpec as MetricSpec
+    from netspec.layers.losses_and_metrics import PairLoss as PairLoss
+    from netspec.layers.losses_and_metrics import PairMetric as PairMetric
+    from netspec.layers.recurrent.cells import CellSpec as CellSpec
+    from netspec.layers.regularizers import Regularizer as Regularizer
+    from netspec.layers.regularizers import RegularizerSpec as RegularizerSpec
+
+_MODULES = {
+    "Activation": "netspec.layers.activation.base",
+    "ActivationSpec": "netspec.layers.activation.base",
+    "Builder": "netspec.layers.base",
+    "CellSpec": "netspec.layers.recurrent.cells",
+    "Constant": "netspec.layers.initializers.base",
+    "Constraint": "netspec.layers.constraints",
+    "ConstraintSpec": "netspec.layers.constraints",
+    "ElementLosses": "netspec.layers.losses_and_metrics",
+    "GlorotNormal": "netspec.layers.initializers.variance_scaling",
+    "GlorotUniform": "netspec.layers.initializers.variance_scaling",
+    "HeNormal": "netspec.layers.initializers.variance_scaling",
+    "HeUniform": "netspec.layers.initializers.variance_scaling",
+    "Initializer": "netspec.layers.initializers.base",
+    "InitializerSpec": "netspec.layers.initializers.base",
+    "LayerSpec": "netspec.layers.base",
+    "LecunNormal": "netspec.layers.initializers.variance_scaling",
+    "LecunUniform": "netspec.layers.initializers.variance_scaling",
+    "LossSpec": "netspec.layers.losses_and_metrics",
+    "MeanMetric": "netspec.layers.losses_and_metrics",
+    "MetricSpec": "netspec.layers.losses_and_metrics",
+    "Ones": "netspec.layers.initializers.base",
+    "PairLoss": "netspec.layers.losses_and_metrics",
+    "PairMetric": "netspec.layers.losses_and_metrics",
+    "RandomNormal": "netspec.layers.initializers.random",
+    "RandomUniform": "netspec.layers.initializers.random",
+    "Regularizer": "netspec.layers.regularizers",
+    "RegularizerSpec": "netspec.layers.regularizers",
+    "Sample": "netspec.layers.base",
+    "TruncatedNormal": "netspec.layers.initializers.random",
+    "VarianceScaling": "netspec.layers.initializers.variance_scaling",
+    "Zeros": "netspec.layers.initializers.base",
+    "activate": "netspec.layers.activation.base",
+}
+"""The module of each name that is imported when it is first used."""
+__all__ = [
+    "ACTIVATIONS",
+    "CELLS",
+    "CONSTRAINTS",
+    "INITIALIZERS",
+    "LAYERS",
+    "LOSSES",
+    "METRICS",
+    "REGULARIZERS",
+    "Activation",
+    "ActivationSpec",
+    "Builder",
+    "CellSpec",
+    "Constant",
+    "Constraint",
+    "ConstraintSpec",
+    "ElementLosses",
+    "GlorotNormal",
+    "GlorotUniform",
+    "HeNormal",
+    "HeUniform",
+    "Initializer",
+    "InitializerSpec",
+    "LayerSpec",
+    "LecunNormal",
+    "LecunUniform",
+    "LossSpec",
+    "MeanMetric",
+    "MetricSpec",
+    "Ones",
+    "PairLoss",
+    "PairMetric",
+    "RandomNormal",
+    "RandomUniform",
+    "Regularizer",
+    "RegularizerSpec",
+    "Sample",
+    "TruncatedNormal",
+    "VarianceScaling",
+    "Zeros",
+    "activate",
+]
+
 for _registry in (LAYERS, LOSSES, METRICS, ACTIVATIONS, CELLS, CONSTRAINTS, INITIALIZERS, REGULARIZERS):
     _registry.lives_in(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,22 +1,146 @@
-"""The training loop, evaluation, checkpoints and logs."""
+"""Training: `train`, and the base classes of what a training file names.
+
+Packages that add their own import from this module, from `netspec.layers` (what a net file names) and from
+`netspec.graph` (ops and their values). To write
+
+- a callback: `CallbackSpec` has its fields, `Callback` its hooks, which get the `TrainingLoop`;
+- a solver: `SolverSpec`, or `DecayingSolver`, `ScalingSolver` and `DecoupledSolver` for the usual order of its stages;
+- a stage of a solver: an `UpdateTransform`, with `Param`, `Step`, `Updates`, `Slots`, `Kept` and `for_each`; stages to
+  combine are `Descend`, `Scale` and `AddDecayedWeights`; a field of the type `Coefficient` is a number or a schedule;
+- a learning rate schedule: `ScheduleSpec`;
+- a data source: `Source`, which opens a `Dataset` whose fields have a `FieldType`; `Transform` changes its samples,
+  `ColumnSpec` reads a column of a table, `TokenizerSpec` splits text.
+
+Registries, for classes that are not added by an entry point: `@CALLBACKS.register`, and likewise `SOLVERS`,
+`SCHEDULES`, `SOURCES`, `TRANSFORMS`, `COLUMNS`, `TOKENIZERS`.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from os import PathLike
     from pathlib import Path
 
-    from netspec.schema.load import Source
-    from netspec.training.callbacks.base import Callback, CallbackSpec
+    from netspec.data.base import Dataset as Dataset
+    from netspec.data.base import FieldType as FieldType
+    from netspec.data.base import Source as Source
+    from netspec.data.base import Transform as Transform
+    from netspec.data.tabular.columns.base import ColumnSpec as ColumnSpec
+    from netspec.data.text.tokenizers.base import TokenizerSpec as TokenizerSpec
+    from netspec.schema.specs.data import COLUMNS as COLUMNS
+    from netspec.schema.specs.data import SOURCES as SOURCES
+    from netspec.schema.specs.data import TOKENIZERS as TOKENIZERS
+    from netspec.schema.specs.data import TRANSFORMS as TRANSFORMS
+    from netspec.schema.specs.kinds import CALLBACKS as CALLBACKS
+    from netspec.schema.specs.kinds import SCHEDULES as SCHEDULES
+    from netspec.schema.specs.kinds import SOLVERS as SOLVERS
+    from netspec.solvers.base import SolverSpec as SolverSpec
+    from netspec.solvers.rules import DecayingSolver as DecayingSolver
+    from netspec.solvers.rules import DecoupledSolver as DecoupledSolver
+    from netspec.solvers.rules import ScalingSolver as ScalingSolver
+    from netspec.solvers.scaling import AddDecayedWeights as AddDecayedWeights
+    from netspec.solvers.scaling import Descend as Descend
+    from netspec.solvers.scaling import Scale as Scale
+    from netspec.solvers.schedules.base import ScheduleSpec as ScheduleSpec
+    from netspec.solvers.schedules.constant import Coefficient as Coefficient
+    from netspec.solvers.transform import Kept as Kept
+    from netspec.solvers.transform import Param as Param
+    from netspec.solvers.transform import Slots as Slots
+    from netspec.solvers.transform import Step as Step
+    from netspec.solvers.transform import Updates as Updates
+    from netspec.solvers.transform import UpdateTransform as UpdateTransform
+    from netspec.solvers.transform import for_each as for_each
+    from netspec.training.callbacks.base import Callback as Callback
+    from netspec.training.callbacks.base import CallbackSpec as CallbackSpec
     from netspec.training.events import Listener
+    from netspec.training.loop import TrainingLoop as TrainingLoop
     from netspec.training.run import Run
+
+_MODULES = {
+    "AddDecayedWeights": "netspec.solvers.scaling",
+    "CALLBACKS": "netspec.schema.specs.kinds",
+    "COLUMNS": "netspec.schema.specs.data",
+    "Callback": "netspec.training.callbacks.base",
+    "CallbackSpec": "netspec.training.callbacks.base",
+    "Coefficient": "netspec.solvers.schedules.constant",
+    "ColumnSpec": "netspec.data.tabular.columns.base",
+    "Dataset": "netspec.data.base",
+    "DecayingSolver": "netspec.solvers.rules",
+    "DecoupledSolver": "netspec.solvers.rules",
+    "Descend": "netspec.solvers.scaling",
+    "FieldType": "netspec.data.base",
+    "Kept": "netspec.solvers.transform",
+    "Param": "netspec.solvers.transform",
+    "SCHEDULES": "netspec.schema.specs.kinds",
+    "SOLVERS": "netspec.schema.specs.kinds",
+    "SOURCES": "netspec.schema.specs.data",
+    "Scale": "netspec.solvers.scaling",
+    "ScalingSolver": "netspec.solvers.rules",
+    "ScheduleSpec": "netspec.solvers.schedules.base",
+    "Slots": "netspec.solvers.transform",
+    "SolverSpec": "netspec.solvers.base",
+    "Source": "netspec.data.base",
+    "Step": "netspec.solvers.transform",
+    "TOKENIZERS": "netspec.schema.specs.data",
+    "TRANSFORMS": "netspec.schema.specs.data",
+    "TokenizerSpec": "netspec.data.text.tokenizers.base",
+    "TrainingLoop": "netspec.training.loop",
+    "Transform": "netspec.data.base",
+    "UpdateTransform": "netspec.solvers.transform",
+    "Updates": "netspec.solvers.transform",
+    "for_each": "netspec.solvers.transform",
+}
+"""The module of each name that is imported when it is first used."""
+__all__ = [
+    "CALLBACKS",
+    "COLUMNS",
+    "SCHEDULES",
+    "SOLVERS",
+    "SOURCES",
+    "TOKENIZERS",
+    "TRANSFORMS",
+    "AddDecayedWeights",
+    "Callback",
+    "CallbackSpec",
+    "Coefficient",
+    "ColumnSpec",
+    "Dataset",
+    "DecayingSolver",
+    "DecoupledSolver",
+    "Descend",
+    "FieldType",
+    "Kept",
+    "Param",
+    "Scale",
+    "ScalingSolver",
+    "ScheduleSpec",
+    "Slots",
+    "SolverSpec",
+    "Source",
+    "Step",
+    "TokenizerSpec",
+    "TrainingLoop",
+    "Transform",
+    "UpdateTransform",
+    "Updates",
+    "for_each",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @overload
 def train(
-    spec: Source,
+    spec: str | PathLike[str] | Mapping[str, Any],
     /,
     *,
     run_dir: str | Path | None = None,
@@ -28,10 +152,10 @@ def train(
     callbacks: Sequence[Callback | CallbackSpec] = (),
     **overrides: Any,
 ) -> Run: ...
-@overload
-def train(spec: Source, /, **overrides: Any) -> Run: ...  # what `**{"train.max_epochs": 2}` is for a type checker
+@overload  # `**{"train.max_epochs": 2}` for type checkers
+def train(spec: str | PathLike[str] | Mapping[str, Any], /, **overrides: Any) -> Run: ...
 def train(
-    spec: Source,
+    spec: str | PathLike[str] | Mapping[str, Any],
     /,
     *,
     run_dir: str | Path | None = None,
@@ -43,17 +167,26 @@ def train(
     callbacks: Sequence[Callback | CallbackSpec] = (),
     **overrides: Any,
 ) -> Run:
-    """Train as a training file (or a mapping with the same content) says.
+    """Train a net as a training file says, and return the finished run.
 
-    `run_dir` is where the run is written, by default the next free of `runs/NAME`, `runs/NAME-2`, …; `resume=True`
-    continues from its newest checkpoint, the path of a checkpoint starts a new run from it; `weights` starts from a
-    file; `samples` are those of splits of `source: python`, by split: `{"train": arrays, "test": function}`; `device`
-    is one of `netspec devices`; each of `listeners` is called with every event; the hooks of `callbacks` are called
-    between steps (`netspec.Callback`). All other names change the spec:
-    `netspec.train("train.yaml", solver={"learning_rate": 0.1}, **{"train.max_epochs": 2})`.
+    `spec` is the path of a training file, or a mapping with the same content.
 
-    Raises `netspec.InputError` for mistakes in the spec or the data, `netspec.RunError` if the run fails, and
-    `netspec.Interrupted`, a KeyboardInterrupt, if Ctrl-C ended it.
+    - `run_dir`: folder to write the run to; by default the next free of `runs/NAME`, `runs/NAME-2`, …
+    - `resume`: `True` continues the run in `run_dir` (or the run whose `spec.yaml` `spec` is) from its newest
+      checkpoint; the path of a checkpoint starts a new run from it.
+    - `weights`: file to start from; parameters that match by name and shape are loaded.
+    - `samples`: the data of splits with `source: python`, such as `{"train": arrays, "test": function}`.
+    - `device`: `"auto"`, or a name that `netspec.devices()` lists.
+    - `listeners`: functions that are called with every event of the log, a `dict`.
+    - `callbacks`: `netspec.Callback` objects, whose hooks are called between steps.
+
+    Any other keyword changes the spec: `solver={"learning_rate": 0.1}`, or `**{"solver.learning_rate": 0.1}`.
+
+    Raises `netspec.InputError` if the spec or the data is wrong, `netspec.RunError` if the run fails, and
+    `netspec.Interrupted`, a `KeyboardInterrupt`, if Ctrl-C ended it.
+
+        >>> run = netspec.train("train.yaml", run_dir="runs/fast", **{"train.max_epochs": 2})
+        >>> run.test.metrics, run.best_weights
     """
     from netspec.training.run import run
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,33 @@ data: {train: {source: waves, count: 32, batch_size: 8}}
 solver: {type: Plain, learning_rate: 0.1}
 train: {max_epochs: 2}
 """
+
+
+PUBLIC_MODULES = {"netspec.graph", "netspec.layers", "netspec.training"}
+"""The modules that packages of others import from, as CONTRIBUTING says."""
+
+
+def test_the_package_imports_from_public_modules_alone():
+    imported = {node.module for node in ast.walk(ast.parse(PACKAGE.read_text())) if isinstance(node, ast.ImportFrom)}
+    assert {module for module in imported if module and module.startswith("netspec")} == PUBLIC_MODULES
+    assert "import netspec" not in PACKAGE.read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC_MODULES))
+def test_public_modules_document_all_that_they_offer(name):
+    module = import_module(name)
+    for each in module.__all__:
+        assert getattr(module, each) is not None
+        assert f"`{each}`" in str(module.__doc__) or f"`@{each}.register`" in str(module.__doc__), each
+
+
+def test_every_op_is_in_the_graph_module():
+    import netspec.graph
+
+    assert {"Sigmoid", "Conv", "CTCLoss", "TopK", "Op"} <= set(dir(netspec.graph))
+    assert netspec.graph.Sigmoid.__module__ == "netspec.graph.ops.unary"
+    with pytest.raises(AttributeError, match="has no attribute 'Sigmoids'"):
+        netspec.graph.Sigmoids  # noqa: B018
 
 
 @pytest.fixture
@@ -145,9 +174,8 @@ def test_names_that_clash_are_an_error(site, entry, packages):
 ONE_FILE = '''
 from typing import ClassVar, Literal
 
-from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample
-from netspec.schema.specs.kinds import LAYERS
+from netspec.graph import Value
+from netspec.layers import LAYERS, Builder, LayerSpec, Sample
 
 
 @LAYERS.register

@@ -1,4 +1,4 @@
-"""A package as somebody else writes it: a layer, a loss, a solver, a callback and a data source for netspec."""
+"""A package by another author: a layer, a loss, a solver, a callback and a data source for netspec."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import netspec
-from netspec.data.base import Dataset, FieldType, Source
-from netspec.graph.ops.unary import Sigmoid
-from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample
-from netspec.layers.initializers.base import Initializer, Ones
-from netspec.layers.losses_and_metrics import ElementLosses, PairLoss
-from netspec.solvers.base import SolverSpec
-from netspec.solvers.scaling import Descend
-from netspec.solvers.transform import Transform
-from netspec.training.loop import TrainingLoop
+from netspec.graph import Sigmoid, Value
+from netspec.layers import Builder, ElementLosses, Initializer, LayerSpec, Ones, PairLoss, Sample
+from netspec.training import (
+    Callback,
+    CallbackSpec,
+    Dataset,
+    Descend,
+    FieldType,
+    SolverSpec,
+    Source,
+    TrainingLoop,
+    UpdateTransform,
+)
 
 
 class Gate(LayerSpec):
-    """Let each number pass as far as it is large: x · sigmoid(scale · x), with a learned `scale` for each feature.
-
-    Input (N, F), output the same.
-    """
+    """Multiplies each feature by sigmoid(scale · x), with a learned scale. Input (N, F), output the same."""
 
     type: Literal["Gate"] = "Gate"
     scale_initializer: Initializer = Ones()
-    """first values of `scale` (F)"""
+    """initializer of the scale (F)"""
 
     samples: ClassVar = (Sample.of((2, 3)),)
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, F) → (N, F)."""
-        return x * Sigmoid()(x * builder.parameter("scale", x.shape[1:], self.scale_initializer))
+        gate: Value = Sigmoid()(x * builder.parameter("scale", x.shape[1:], self.scale_initializer))
+        return x * gate
 
 
 class FourthPower(PairLoss):
@@ -50,19 +50,19 @@ class FourthPower(PairLoss):
         return ElementLosses.per_feature(square * square)
 
 
-class StepCounter(netspec.CallbackSpec):
+class StepCounter(CallbackSpec):
     """Reports the number of steps."""
 
     type: Literal["StepCounter"] = "StepCounter"
     every: int = 1
     """steps between two reports"""
 
-    def build(self) -> netspec.Callback:
-        """The callback for one training."""
+    def build(self) -> Callback:
+        """Return the callback for one training."""
         return _StepCounter(self.every)
 
 
-class _StepCounter(netspec.Callback):
+class _StepCounter(Callback):
     def __init__(self, every: int) -> None:
         self._every = every
 
@@ -77,12 +77,12 @@ class Plain(SolverSpec):
     type: Literal["Plain"] = "Plain"
     samples: ClassVar = ({},)
 
-    def transforms(self) -> Sequence[Transform]:
+    def transforms(self) -> Sequence[UpdateTransform]:
         return [Descend()]
 
 
 class _Waves(Dataset):
-    """Points of a wave, and the same points a step later."""
+    """Samples of a sine wave, and the same samples one step later."""
 
     def __init__(self, count: int, length: int) -> None:
         self._count, self._length = count, length
@@ -102,15 +102,15 @@ class _Waves(Dataset):
 
 
 class WaveSource(Source):
-    """Waves that are made up."""
+    """Synthetic sine waves."""
 
     source: Literal["waves"] = "waves"
     count: int
-    """how many"""
+    """number of samples"""
     length: int = 8
-    """points of each"""
+    """points per sample"""
     samples: ClassVar = ({"count": 10},)
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """The waves; the seed changes nothing."""
+        """Return the samples; the seed has no effect."""
         return _Waves(self.count, self.length)
