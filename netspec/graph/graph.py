@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -103,9 +103,3 @@ def users(nodes: Iterable[Node]) -> dict[Value, list[Node]]:
         for value in node.inputs:
             readers.setdefault(value, []).append(node)
     return readers
-
-
-def results_of(nodes: Iterable[Node]) -> Iterator[Value]:
-    """All results of the nodes."""
-    for node in nodes:
-        yield from node.outputs

@@ -376,12 +376,6 @@ class TrainingLoop:
         )  # fmt: skip
 
 
-def _layers_of(error: NonFiniteLoss) -> dict[str, str]:
-    """The layers that the first non-finite node belongs to, and their types."""
-    scopes = node_scopes(error.node) if error.node is not None else ()
-    return {scope.layer: scope.kind for scope in scopes if scope.layer}
-
-
 def _named(callbacks: Sequence[Callback]) -> dict[str, Callback]:
     """The callbacks by the names that checkpoints store them under: the class, and a number from the second one on."""
     named: dict[str, Callback] = {}

@@ -27,11 +27,16 @@ def function(ctx: LiftContext, node: OperatorNode) -> None:
         formula(ctx, node, "max({0}, -{0})" if node.op_type == "Abs" else "log({0})")
 
 
+def _computes_floats(ctx: LiftContext, node: OperatorNode) -> bool:
+    """Whether all operands but constants are floats."""
+    return all(ctx.tensors.dtype(name).is_float for name in node.inputs if name not in ctx.tensors.constants)
+
+
 @rule("Div")
 def divide(ctx: LiftContext, node: OperatorNode) -> None:
     """By a constant → Power or Scale; a constant number by x → a power of -1; of two → one times that."""
     first, second = node.inputs
-    if not all(ctx.tensors.dtype(name).is_float for name in node.inputs if name not in ctx.tensors.constants):
+    if not _computes_floats(ctx, node):
         formula(ctx, node, "quotient({0}, {1})")
         return
     if second in ctx.tensors.constants:
@@ -50,7 +55,7 @@ def divide(ctx: LiftContext, node: OperatorNode) -> None:
 def power(ctx: LiftContext, node: OperatorNode) -> None:
     """x to a constant power → Power; a constant to the power of x → Exp; others a formula."""
     base, exponent = node.inputs
-    if not all(ctx.tensors.dtype(name).is_float for name in node.inputs if name not in ctx.tensors.constants):
+    if not _computes_floats(ctx, node):
         formula(ctx, node, "{0} ** {1}")
         return
     if exponent in ctx.tensors.constants:

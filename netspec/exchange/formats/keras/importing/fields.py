@@ -162,11 +162,16 @@ def _check(cls: Any, type_: str, found: dict[str, Any]) -> None:
     try:
         cls.model_validate({"type": type_, **found})
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise UnsupportedFeature(f"{type_} does not take it: {place}: {first['msg']}"[:300]) from None
+        raise invalid_field(type_, error) from None
     except NetspecError as error:
         raise UnsupportedFeature(f"{type_} does not take it: {error.summary}"[:300]) from None
+
+
+def invalid_field(type_: str, error: ValidationError) -> UnsupportedFeature:
+    """The reason why a type does not take the fields that were read from the file."""
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    return UnsupportedFeature(f"{type_} does not take it: {path}: {first['msg']}"[:300])
 
 
 def _modern(type_: str, config: Mapping[str, Any], declared: Mapping[str, FieldInfo]) -> dict[str, Any]:

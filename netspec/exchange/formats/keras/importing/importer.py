@@ -28,7 +28,7 @@ from netspec.exchange.formats.keras.importing.config import (
     ModelGraph,
     tensors_in,
 )
-from netspec.exchange.formats.keras.importing.fields import ReadContext, fields_of, without_format
+from netspec.exchange.formats.keras.importing.fields import ReadContext, fields_of, invalid_field, without_format
 from netspec.exchange.formats.keras.names import KerasVariable, layer_type, variables
 from netspec.exchange.interface import sizes_shown, unread
 from netspec.exchange.lift.inputs import OPEN_BATCH
@@ -358,9 +358,7 @@ class KerasImporter:
             with in_scope(builder.enter(spec, "layer", [self.mask(tensor) for tensor in inputs])):
                 made = spec.build(builder, *(one.value for one in inputs))
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise UnsupportedFeature(f"{type_} does not take it: {place}: {first['msg']}"[:300]) from None
+            raise invalid_field(type_, error) from None
         except ShapeMismatch as error:
             raise UnsupportedFeature(f"{type_} does not fit: {error.message} (got {error.got})"[:300]) from None
         except NetspecError as error:
