@@ -10,29 +10,46 @@ Train a net as a file says, and use it:
 
 Before a training:
 
-- `check` finds mistakes in net and training files, `check_expectations` runs the steps that `expect` describes;
-- `plan` shows shapes, parameters, memory and kernels; `time` measures a step; `scale` predicts it on many workers;
-- `inspect_data` shows what a training reads; `datasets`, `get_dataset` and `unpack_dataset` provide known datasets;
-- `dry_run` checks everything that a training needs, `verify_parallel` that several workers train the same weights.
+    check               find mistakes in a net or training file
+    check_expectations  run the steps that a training file's `expect` describes
+    plan                shapes, parameters, memory and kernels
+    time                time of a step, by layer and by operation
+    scale               predicted time of a step on many workers
+    dry_run             check everything that a training needs, data and workers included
+    verify_parallel     check that several workers train bit-identical weights
 
-Training and using a net:
+Train a net and use it:
 
-- `train` trains and returns a `Run`; `test` evaluates weights; `predict` computes outputs for a file;
-- `load` gives a `Model` from a run directory, a spec or a model file of any known format;
-- `plot` charts losses, metrics and learning rates.
+    train               train, and return a `Run`
+    test                evaluate weights on the test data
+    predict             outputs for arrays, or for a file of images or a table
+    load                a `Model` from a run directory, a spec or a model file of any known format
+    plot                charts of losses, metrics and learning rates
+    Callback            base class of what happens between the steps of a training
+    CallbackSpec        base class of callbacks that a training file can name
 
-Exchange with other programs:
+Exchange models with other programs:
 
-- `export` writes ONNX, Keras, Caffe and other formats, `import_model` reads them, `convert` does both;
-- `diff` compares two nets; `OnnxBackend` runs ONNX models as nets.
+    export              write ONNX, Keras, Caffe and other formats
+    import_model        read them, as a net file with weights
+    convert             read one format and write another
+    diff                compare two nets: layers, settings, weights and results
+    OnnxBackend         run ONNX models, as ONNX's own tests do
 
-What there is: `zoo` and `zoo_model` for the models that netspec ships, `devices` for this machine, `data_sources` for
-the kinds of data, `json_schema` for editors.
+Data, models and devices:
 
-Specs are paths of YAML files, or mappings with the same content; `overrides` change them: `["train.max_epochs=2"]` or
-`{"train.max_epochs": 2}`. What the caller can correct raises `InputError`, a run that fails `RunError`, and a training
-stopped by Ctrl-C `Interrupted`. A `Callback` acts between the steps of a training. Each name is imported when it is
-first used.
+    inspect_data        statistics and samples of what a training reads
+    data_sources        kinds of data that can be read
+    datasets            datasets that can be fetched by name; also `get_dataset`, `unpack_dataset`
+    zoo                 models that netspec ships; `zoo_model` returns one
+    devices             devices of this machine, and what starts several workers
+    json_schema         schema of net and training files, for editors
+
+A spec is the path of a YAML file, or a mapping with the same content. `overrides` change it: `["train.max_epochs=2"]`
+or `{"train.max_epochs": 2}`.
+
+Errors: `InputError` if an argument, a spec or a file is wrong, `RunError` if a run fails; both are a `NetspecError`.
+Ctrl-C ends a training with `Interrupted`.
 """
 
 from __future__ import annotations

@@ -68,13 +68,21 @@ def load(
     shapes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, Sequence[float]] | None = None,
 ) -> Model:
-    """Load a model: from a run directory, a net or training file, or a model file of any known format.
+    """Load a model from a run directory, a net or training file, or a model file of any known format.
 
-    A run directory brings its best weights, else its last; an ONNX, Keras, Caffe or netspec model file brings its own.
-    A net alone starts with fresh weights, drawn by `seed`. `weights` names a file that replaces either. `source` may
-    also be a mapping with what a net file would say. `shapes` and `values` settle inputs that a model file leaves open.
+    `source` is one of
 
-    Raises `InputError` if the spec or the weights are wrong.
+    - a run directory, or a folder that `import_model` wrote: with its best weights, else its last;
+    - a net file, or a training file, whose net is taken: with fresh weights, drawn by `seed`;
+    - a mapping with the content of a net file: likewise;
+    - an ONNX, Keras, Caffe or netspec model file, or a checkpoint: with its own weights.
+
+    `weights` names a weights file to load instead. `device` is `"auto"` or a name that `devices()` lists, `precision`
+    one of `"float32"`, `"float64"`, `"tf32"`, `"bfloat16"` and `"float16"`, `autotune` one of `"off"`, `"quick"` and
+    `"full"`. `rounding` and `deterministic` are those of `compile` in a training file. `shapes` and `values` set inputs
+    that a model file leaves open: `{"data": (3, 224, 224)}`.
+
+    Raises `InputError` if the file, the spec or the weights are wrong.
 
         >>> model = netspec.load("runs/lenet_mnist")
         >>> model.predict({"image": images})["logits"]

@@ -82,7 +82,16 @@ class Parameters(MutableMapping[str, "NDArray[Any]"]):
 
 
 class Model:
-    """A compiled net and its weights."""
+    """A net with weights, compiled for a device. `netspec.load` returns one.
+
+    `parameters` maps names to arrays, which can be assigned; `spec` is the net's spec; `preprocessing` lists the
+    transforms that samples passed through in training.
+
+        >>> model = netspec.load("runs/lenet_mnist")
+        >>> model.predict({"image": images})["logits"]
+        >>> model.evaluate("train.yaml").metrics
+        >>> model.parameters["conv1/bias"] = np.zeros(20)
+    """
 
     def __init__(self, spec: NetSpec, compiler: Compiler, preprocessing: PreprocessingRecord | None = None) -> None:
         self.spec = spec
@@ -98,13 +107,18 @@ class Model:
         )
 
     def predict(self, inputs: object, batch_size: int | None = None) -> dict[str, NDArray[Any]]:
-        """The net's outputs for samples, (N, …) by name.
+        """Compute the net's outputs: arrays (N, …) by name.
 
-        `inputs` are arrays (N, …) by the names of the net's inputs; or samples as `source: python` takes them; or a
-        source, as a mapping such as `{"source": "image_folder", "path": "photos"}`; or a loader. Arrays and samples are
-        the net's own inputs: no transform of a training is applied (`preprocessing` lists them); a source's transforms
-        are. Samples are computed `batch_size` at a time (at most 256 by default); the results do not depend on it
-        beyond rounding. Raises `InputError` with all that does not fit.
+        `inputs` is one of
+
+        - arrays (N, …) by the names of the net's inputs;
+        - samples, as `source: python` takes them;
+        - a source: a mapping such as `{"source": "image_folder", "path": "photos"}`;
+        - a loader.
+
+        Arrays and samples go to the net as they are; the transforms of the training (`preprocessing` lists them) are
+        not applied. Those of a source are. `batch_size` samples are computed at a time, 256 by default; results do not
+        depend on it beyond rounding. Raises `InputError` if the inputs do not fit the net.
         """
         from netspec.training.data_arguments import is_split, open_data
 
@@ -132,10 +146,10 @@ class Model:
     def loss_and_gradients(
         self, inputs: Mapping[str, Any], *, seed: int = 1, step: int = 0
     ) -> tuple[dict[str, float], dict[str, NDArray[Any]]]:
-        """The losses of one batch and the gradient of their sum by each trainable parameter.
+        """Compute the losses of one batch, and the gradient of their sum by each trainable parameter.
 
-        Layers act as in training (dropout drops, as `seed` and `step` say); nothing changes. The losses are those of
-        the net by name, weighted, and `regularization` where layers have penalties.
+        Layers act as in training: `seed` and `step` determine what dropout drops. No parameter or statistic changes.
+        Losses are weighted, by name; penalties of layers are in `regularization`.
         """
         wanted = [name for name in self.compiler.graph(ProgramKind.GRADIENTS, 1).inputs() if name != RNG_INPUT]
         arrays, samples = check_inputs(self.compiler, inputs, wanted)
@@ -151,12 +165,12 @@ class Model:
     def evaluate(
         self, data: object, *, samples: Mapping[str, Any] | None = None, batch_size: int | None = None
     ) -> Evaluation:
-        """Losses and metrics over every sample, each exactly once.
+        """Compute losses and metrics; each sample counts exactly once.
 
-        `data` is a training file, or a mapping with what it would say: then its test data is meant, transforms applied,
-        and `samples` are those of splits of `source: python`, `{"test": …}`. Or it is what `predict` takes: arrays by
-        the names of the inputs, samples, a source, or a loader; `batch_size` is for these. Raises `InputError` where
-        there is no test data, or where the data does not feed this net.
+        `data` is a training file, or a mapping with the same content: then its test data is read and transformed, and
+        `samples` are those of splits with `source: python`, `{"test": …}`. Or it is what `predict` takes: arrays by the
+        names of the inputs, samples, a source, or a loader, computed `batch_size` samples at a time. Raises
+        `InputError` if there is no test data, or it does not fit the net.
         """
         from netspec.training.data_arguments import open_data
         from netspec.training.evaluation import evaluate, evaluate_on, with_test_data
@@ -170,11 +184,14 @@ class Model:
             return evaluate(self.compiler, loader)
 
     def save_weights(self, path: str | Path) -> None:
-        """Write parameters and statistics, with the net's spec, to an HDF5 file."""
+        """Write parameters and moving statistics, with the net's spec, to an HDF5 file."""
         save_weights(self.compiler, path_argument("path", path), self.preprocessing)
 
     def load_weights(self, path: str | Path, *, partial: bool = False) -> None:
-        """Read parameters and statistics from a weights file or a checkpoint."""
+        """Load parameters and moving statistics from a weights file or a checkpoint.
+
+        Names and shapes must match; with `partial`, arrays that do are loaded, and the others stay as they are.
+        """
         self.preprocessing = PreprocessingRecord.from_meta(load_weights(self.compiler, path, partial=partial).meta)
 
 

@@ -37,17 +37,29 @@ from netspec.training.transfer import init_from
 
 @dataclass(frozen=True)
 class Run:
-    """A finished training."""
+    """A finished training, as `netspec.train` returns it.
+
+    `run_dir` is its folder and `weights` the file of its final weights; `best_weights` has those of the evaluation
+    with the lowest loss. `test` is the last evaluation, with `loss` and `metrics`; `history` has all logged losses and
+    metrics. `netspec.load(run.run_dir)` loads the trained model.
+
+        >>> run = netspec.train("train.yaml")
+        >>> run.test.metrics["accuracy"]
+        >>> [event["loss"] for event in run.history if event["event"] == "log"]
+    """
 
     run_dir: Path
+    """Folder of the run: resolved spec, log, checkpoints, weights."""
     steps: int
-    """Steps done in all, those before a resume included."""
+    """Total number of steps, those before a resume included."""
     seconds: float
     """Wall time of this call."""
     test: Evaluation | None
-    """The last evaluation."""
+    """The last evaluation; None without test data."""
     weights: Path
+    """File of the weights after the last step."""
     log: Path
+    """Log of the run: one JSON object per line."""
     skipped: int = 0
     """Number of damaged samples of the training data that were left out, at opening and in all epochs of the run."""
 
