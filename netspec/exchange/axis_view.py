@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -36,6 +36,13 @@ class AxisView:
     def flat(self) -> list[int]:
         """All axes of the net in the model's order."""
         return [axis for axes in self.axes for axis in axes]
+
+
+def axes_without(axes: Axes, dropped: Collection[int]) -> Axes:
+    """Axes of a tensor without some of its axes, which the net's tensor loses too."""
+    gone = [own for axis in dropped for own in axes[axis]]
+    left = (own for axis, own in enumerate(axes) if axis not in dropped)
+    return tuple(tuple(axis - sum(other < axis for other in gone) for axis in own) for own in left)
 
 
 def axes_of_order(order: Iterable[int]) -> Axes:

@@ -111,6 +111,10 @@ class LayerWriter:
             raise MixesSamples("its parameters vary along the batch axis")
         return view
 
+    def is_permuted(self, tensor: str) -> bool:
+        """Whether a computed tensor has its samples in front, and only the order of its other axes is another one."""
+        return tensor in self._tensors.views and self.needs_only_permute(self._tensors.views[tensor])
+
     def permuted_view(self, tensor: str) -> AxisView:
         """The view of a tensor in which each axis is a single one of the net. Other views are put in order first."""
         if tensor in self._tensors.constants:
@@ -119,6 +123,11 @@ class LayerWriter:
         if not self.needs_only_permute(self._tensors.view(tensor)):
             self.value(tensor)
         return self._tensors.view(tensor)
+
+    def stored_axis(self, tensor: str, axis: int, why_not: str = "it runs over the samples of a batch") -> int:
+        """`Tensors.axis` in the tensor of the net that the `permuted_view` of a tensor is a view of."""
+        self._tensors.axis(tensor, axis, why_not)
+        return self.permuted_view(tensor).axis(axis)
 
     def broadcast_operands(self, tensors: Sequence[str]) -> list[str]:
         """The tensors with an equal number of axes, so that layers broadcast them as ONNX does; constants as layers."""

@@ -6,12 +6,12 @@ needs the axes in order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from netspec.exchange.axis_view import Axes, AxisView, axes_of_merged_steps, axes_of_single_sample
+from netspec.exchange.axis_view import Axes, AxisView, axes_of_merged_steps, axes_of_single_sample, axes_without
 from netspec.exchange.lift.layers import LayerWriter, LiftedLayer
 from netspec.exchange.lift.tensors import Tensors
 from netspec.exchange.operator_graph.graph import ImportedGraph, OperatorNode
@@ -50,13 +50,28 @@ class Reshaper:
         else:
             tensors.aliases[output] = source
 
-    def add_chain(self, node: OperatorNode, source: str, layers: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Add layers of these types and fields one after another; the last makes the node's result."""
+    def add_chain(
+        self,
+        node: OperatorNode,
+        source: str,
+        layers: Sequence[tuple[str, Mapping[str, Any]]],
+        dropped: Collection[int] = (),
+    ) -> None:
+        """Add layers of these types and fields one after another; the last makes the node's result.
+
+        The layers take the tensor as its `permuted_view` stores it, and keep its axes, except those `dropped`.
+        """
         if not layers:
             self.alias(node, source)
+            return
+        view = self._layers.permuted_view(source)
+        source, axes = view.source, axes_without(view.axes, dropped)
         for count, (type_, fields) in enumerate(layers, 1):
             tensor = node.outputs[0] if count == len(layers) else f"{node.outputs[0]} {count} of {len(layers)}"
-            self._layers.add(node, type_, [source], fields, outputs=[tensor])
+            last = count == len(layers)
+            self._layers.add(
+                node, type_, [source], fields, outputs=[tensor], result_axes=(lambda rank: axes) if last else None
+            )
             source = tensor
 
     def transpose(self, node: OperatorNode, source: str, permutation: Sequence[int]) -> None:

@@ -30,7 +30,7 @@ def _padded(ctx: LiftContext, node: OperatorNode, sides: list[tuple[int, int]], 
     """Around each axis of the operand so much before and after; less than nothing is cut off."""
     rank = len(sides)
     zeros = mode == "constant" and not value and min(map(min, sides)) >= 0
-    if zeros and rank in (3, 4, 5) and not any(map(any, sides[:2])):
+    if zeros and rank in (3, 4, 5) and not any(map(any, sides[:2])) and not ctx.layers.is_permuted(node.inputs[0]):
         fields = padding_field(sides[2:]) or {"padding": 0}
         ctx.reshaping.add_per_sample(
             node, f"ZeroPadding{rank - 2}D", node.inputs[:1], {} if fields == {"padding": 1} else fields
@@ -42,9 +42,11 @@ def _padded(ctx: LiftContext, node: OperatorNode, sides: list[tuple[int, int]], 
     for axis, side in enumerate(sides):
         if any(side):
             ctx.tensors.axis(node.inputs[0], axis, "it pads the batch")
-    given: dict[str, Any] = {"padding": [list(side) for side in sides[1 - ctx.tensors.axis_offset :]]}
+    view = ctx.layers.permuted_view(node.inputs[0])
+    stored = [list(sides[view.axes.index((axis,))]) for axis in range(1, rank + ctx.tensors.axis_offset)]
+    given: dict[str, Any] = {"padding": stored}
     given |= ({} if mode == "constant" else {"mode": mode}) | ({"value": value} if value else {})
-    ctx.layers.add(node, "Pad", node.inputs[:1], given)
+    ctx.layers.add(node, "Pad", [view.source], given, result_axes=lambda rank: view.axes)
 
 
 @rule("CenterCropPad")

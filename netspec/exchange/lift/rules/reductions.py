@@ -24,24 +24,29 @@ def reduction(ctx: LiftContext, node: OperatorNode) -> None:
     if not axes and node.attributes.get("noop_with_empty_axes"):
         ctx.reshaping.alias(node, node.inputs[0])
         return
+    source = node.inputs[0]
     over = sorted(axis % rank for axis in axes or range(rank))
     keepdims: dict[str, Any] = {"keepdims": True} if node.attributes["keepdims"] else {}
-    held = [ctx.tensors.axis(node.inputs[0], axis) for axis in over]
-    if not held:
-        ctx.reshaping.alias(node, node.inputs[0])
+    for axis in over:
+        ctx.tensors.axis(source, axis)
+    if not over:
+        ctx.reshaping.alias(node, source)
         return
-    pooled = rank in (3, 4, 5) and node.op_type in GLOBAL and ctx.tensors.dtype(node.inputs[0]).is_float
-    if pooled and over == list(range(2, rank)):
-        ctx.reshaping.add_per_sample(node, f"{GLOBAL[node.op_type]}{rank - 2}D", node.inputs[:1], keepdims)
+    pooled = rank in (3, 4, 5) and node.op_type in GLOBAL and ctx.tensors.dtype(source).is_float
+    if pooled and over == list(range(2, rank)) and not ctx.layers.is_permuted(source):
+        ctx.reshaping.add_per_sample(node, f"{GLOBAL[node.op_type]}{rank - 2}D", [source], keepdims)
         return
+    held = sorted(ctx.layers.stored_axis(source, axis) for axis in over)
     everything = len(over) == rank - 1 + ctx.tensors.axis_offset
     fields: dict[str, Any] = {} if everything else {"axes": held[0] if len(over) == 1 else held}
     if node.op_type != "ReduceSum":
         fields = {"operation": OPERATIONS[node.op_type], **fields}
     layers = [("Reduction", fields | keepdims)]
+    if pooled and held == list(range(2, rank)) and not ctx.tensors.single_sample:
+        layers = [(f"{GLOBAL[node.op_type]}{rank - 2}D", keepdims)]
     if everything and not keepdims:  # the layer keeps an axis then, of size 1
         layers.append(("Squeeze", {}))
-    ctx.reshaping.add_chain(node, node.inputs[0], layers)
+    ctx.reshaping.add_chain(node, source, layers, () if keepdims else over)
 
 
 @rule("ArgMax", "ArgMin")

@@ -47,11 +47,13 @@ def cut(ctx: LiftContext, node: OperatorNode) -> None:
         return
     if cut_beside(ctx, node, parts, turned):
         return
-    flips = [ctx.tensors.axis(node.inputs[0], axis, "samples in the opposite order") for axis in turned]
-    held = {axis: ctx.tensors.axis(node.inputs[0], axis, "a part of the batch") for axis in parts}
+    for axes, why_not in ((turned, "samples in the opposite order"), (parts, "a part of the batch")):
+        for axis in axes:
+            ctx.tensors.axis(node.inputs[0], axis, why_not)
     if (
         parts
-        and not flips
+        and not turned
+        and not ctx.layers.is_permuted(node.inputs[0])
         and len(shape) in (3, 4, 5)
         and min(parts) > 1
         and {step for _, _, step in parts.values()} == {1}
@@ -62,10 +64,12 @@ def cut(ctx: LiftContext, node: OperatorNode) -> None:
         written = padding_field(sides[2:]).get("padding", 0)
         ctx.reshaping.add_per_sample(node, f"Cropping{len(shape) - 2}D", node.inputs[:1], {"cropping": written})
         return
+    held = {axis: ctx.layers.stored_axis(node.inputs[0], axis) for axis in (*parts, *turned)}
     layers = [
         ("Slice", ({} if held[axis] == 1 else {"axis": held[axis]}) | _range(shape[axis], *part))
         for axis, part in parts.items()
     ]
+    flips = sorted(held[axis] for axis in turned)
     if flips:
         layers.append(("Flip", {} if flips == [1] else {"axis": short(flips)}))
     ctx.reshaping.add_chain(node, node.inputs[0], layers)
@@ -99,11 +103,12 @@ def split(ctx: LiftContext, node: OperatorNode) -> None:
         return
     if split_beside(ctx, node, axis, parts):
         return
-    held = ctx.tensors.axis(node.inputs[0], axis, "parts of the batch")
-    sizes = [size for _, size in parts]
+    held = ctx.layers.stored_axis(node.inputs[0], axis, "parts of the batch")
+    view, sizes = ctx.layers.permuted_view(node.inputs[0]), [size for _, size in parts]
     fields = {"sections": len(sizes) if len(set(sizes)) == 1 else sizes}
     names = [name for name, _ in parts]
-    ctx.layers.add(node, "Split", node.inputs[:1], fields | ({} if held == 1 else {"axis": held}), outputs=names)
+    fields |= {} if held == 1 else {"axis": held}
+    ctx.layers.add(node, "Split", [view.source], fields, outputs=names, result_axes=lambda rank: view.axes)
 
 
 def _nothing(ctx: LiftContext, node: OperatorNode, sizes: Mapping[int, int]) -> NDArray[Any]:
@@ -139,20 +144,23 @@ def gather(ctx: LiftContext, node: OperatorNode) -> None:
             ctx.layers.add(node, "BatchReindex", node.inputs, {})
             return
         if not ctx.tensors.single_sample:
-            raise MixesSamples("the same computed places in all samples")
-        ctx.layers.add(node, "Gather", node.inputs, {} if axis == 0 else {"axis": axis + 1})
+            if axis or ctx.tensors.is_computed(data):
+                raise MixesSamples("the same computed places in all samples")
+            table, data = ctx.tensors.constants[data], ctx.tensors.fresh_name(data)
+            ctx.tensors.constants[data] = table[None]  # one for all samples
+        ctx.layers.add(node, "Gather", [data, index], {} if axis == 0 else {"axis": axis + 1})
         return
     places = ctx.tensors.constants[index]
-    held = ctx.tensors.axis(data, axis, "samples by constant numbers")
+    held = ctx.layers.stored_axis(data, axis, "samples by constant numbers")
     along = {} if held == 1 else {"axis": held}
     fields: dict[str, Any] = {"indices": places.reshape(-1).tolist(), **along}
     if places.ndim == 0:  # the axis goes
-        ctx.reshaping.add_chain(node, data, [("Gather", fields), ("Squeeze", {"axis": held})])
+        ctx.reshaping.add_chain(node, data, [("Gather", fields), ("Squeeze", {"axis": held})], [axis])
     elif places.ndim == 1:
         ctx.reshaping.add_chain(node, data, [("Gather", fields)])
     else:
         picked, shape = ctx.tensors.fresh_name(node.outputs[0]), ctx.tensors.shape(data)
-        ctx.layers.add(node, "Gather", [data], fields, outputs=[picked])
+        ctx.reshaping.add_chain(replace(node, outputs=(picked,)), data, [("Gather", fields)])
         ctx.reshaping.reshape(node, picked, (*shape[:axis], *places.shape, *shape[axis + 1 :]))
 
 
@@ -179,7 +187,9 @@ def tile(ctx: LiftContext, node: OperatorNode) -> None:
     if any(count > MAX_COPIES for size, count in zip(shape, repeats, strict=True) if size > 1):
         raise UnsupportedFeature(f"it repeats {list(shape)} {repeats} times")
     axes = {
-        axis: ctx.tensors.axis(node.inputs[0], axis, "it repeats the batch") for axis, n in enumerate(repeats) if n != 1
+        axis: ctx.layers.stored_axis(node.inputs[0], axis, "it repeats the batch")
+        for axis, count in enumerate(repeats)
+        if count != 1
     }
     layers = [
         ("Tile", {"tiles": repeats[axis], **({} if held == 1 else {"axis": held})}) for axis, held in axes.items()

@@ -191,14 +191,16 @@ def _is_float(op: KerasOperation, operand: Any) -> bool:
 
 def _tensor(op: KerasOperation, held: TensorView, kind: str | None) -> Any:
     """A tensor as an operand of this element type."""
-    have = held.value.dtype
-    if kind is None or str(have) == kind or (have.is_float and kind == "float32"):
+    if kind == "bool":
+        return truth(op, held)
+    return cast_to(op, held, kind) if kind and not held.value.dtype.is_float else held
+
+
+def truth(op: KerasOperation, held: TensorView) -> Any:
+    """A tensor as an operand that is boolean: whether each element is not 0."""
+    if str(held.value.dtype) == "bool":
         return held
-    return (
-        op.node(FORMULA, held, domain=DOMAIN, text="{0} != 0", truth=True)
-        if kind == "bool"
-        else cast_to(op, held, kind)
-    )
+    return op.node(FORMULA, held, domain=DOMAIN, text="{0} != 0", truth=True)
 
 
 def _constant(value: Any, kind: str | None, rank: int) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.formats.keras.importing.axes import TensorView
 from netspec.exchange.formats.keras.importing.config import CallOutput, LayerCall
@@ -16,6 +16,9 @@ from netspec.exchange.operator_graph.onnx_protos import defaults
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.specs.names import snake_case
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 OPSET = 17
 """The version of ONNX's operators: the newest in which reductions take their axes as an attribute."""
@@ -42,6 +45,11 @@ class KerasOperation:
         if not isinstance(first, CallOutput):
             raise UnsupportedFeature("its input is not the result of a layer")
         return self.importer.get(first)
+
+    @property
+    def plain_tensor(self) -> TensorView:
+        """The tensor that the operation reads, with its axes in Keras's order."""
+        return self.importer.plain(self.tensor)
 
     def argument(self, name: str, index: int, default: Any = None) -> Any:
         """An argument by its name, or by its position."""
@@ -121,3 +129,12 @@ class KerasOperation:
         name = self._ctx.tensors.fresh_name(self._name, reads=0)
         self._ctx.tensors.constants[name] = np.asarray(value, getattr(value, "dtype", None))
         return name
+
+
+def array_of(value: Any) -> NDArray[Any]:
+    """An array in a configuration. Raises `UnsupportedFeature` if the value is something else."""
+    import numpy as np
+
+    if not isinstance(value, list):
+        raise UnsupportedFeature(f"one of its operands is {str(value)[:40]}")
+    return np.asarray(value, getattr(value, "dtype", None))

@@ -9,7 +9,8 @@ from netspec.exchange.formats.keras.importing.config import CallOutput, LayerCal
 from netspec.exchange.formats.keras.importing.elementwise import constant
 from netspec.exchange.formats.keras.importing.importer import KerasImporter
 from netspec.exchange.formats.keras.importing.operations import argument, name_of, one, operation
-from netspec.exchange.formats.keras.importing.reductions import NOWHERE, matrix
+from netspec.exchange.formats.keras.importing.operator_nodes import array_of
+from netspec.exchange.formats.keras.importing.reductions import NOWHERE
 from netspec.exchange.unsupported import UnsupportedFeature
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def matmul(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> N
     if not tensors:
         raise UnsupportedFeature("its input is not the result of a layer")
     fields = {name: True for name in ("transpose_a", "transpose_b") if given.get(name)}
-    if isinstance(a, CallOutput) and isinstance(b, list) and not fields and matrix(b).ndim == 2:
-        _dense(importer, call, tensors[0], matrix(b))
+    if isinstance(a, CallOutput) and isinstance(b, list) and not fields and array_of(b).ndim == 2:
+        _dense(importer, call, tensors[0], array_of(b))
         return
     held = [
         importer.plain(each) if isinstance(each, CallOutput) else _matrices(importer, call, each, tensors[0])
@@ -67,7 +68,7 @@ def _hold(importer: KerasImporter, state: str, array: NDArray[Any]) -> None:
 
 
 def _matrices(importer: KerasImporter, call: LayerCall, numbers: Any, like: TensorView) -> TensorView:
-    array = matrix(numbers)
+    array = array_of(numbers)
     wide = array.reshape((1,) * (len(like.order) - array.ndim) + array.shape)
     if wide.ndim != len(like.order) or wide.shape[0] != 1:
         raise UnsupportedFeature("one of its operands is an array that differs from sample to sample")
@@ -91,7 +92,7 @@ def _of_window(given: dict[str, Any], name: str, rank: int, usual: Any = None) -
 @operation("conv")
 def convolve(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
     """A convolution with a constant kernel: a layer that is not trained."""
-    held, kernel = one(importer, given), matrix(argument(given, "kernel", 1))
+    held, kernel = one(importer, given), array_of(argument(given, "kernel", 1))
     rank = len(held.order)
     if kernel.ndim != rank:
         raise UnsupportedFeature("its kernel has another rank")
