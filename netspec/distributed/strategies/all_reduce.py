@@ -17,24 +17,26 @@ from netspec.schema.specs.kinds import STRATEGIES
 class AllReduce(SynchronousStrategy):
     """Sum the gradients of all workers in every step, while the rest of the step is computed.
 
-    Gradients are sent in buckets, in the order in which they come to be, as soon as a bucket is full; the update waits
-    for them. The steps are those of one worker with the whole batch, but for the rounding of sums. Li et al. 2020,
-    "PyTorch distributed", arXiv:2006.15704.
+    Gradients are collected in buckets in the order in which they are computed. A bucket is sent as soon as it is full;
+    the update waits for all of them. The steps equal those of one worker with the full batch, except for the rounding
+    of sums. Li et al. 2020, "PyTorch distributed", arXiv:2006.15704.
     """
 
     strategy: Literal["all_reduce"] = "all_reduce"
     reduce_in: Literal["float32", "bfloat16", "float16"] = "float32"
-    """how gradients are sent: in 16 bits they take half the bytes. They are added up in float32, and rounded twice,
-    when they are sent and when their sum is; numbers above 65504 are too large for float16"""
+    """element type in which gradients are sent: 16 bits take half the bytes. They are added in float32 and rounded
+    twice, before they are sent and after they are summed; values above 65504 overflow in float16"""
     hierarchical: Literal["auto"] | bool = "auto"
-    """where there are several hosts with several workers each: sum up within each host first, then among hosts, then
-    hand the sums round within each. `reduce_in` is then the form between hosts; within them nothing is rounded. `auto`:
-    if all hosts have the same number of workers and the total is not a power of two (for those MPI is as fast)"""
+    """with several hosts and several workers on each: sum within each host first, then among hosts, and distribute the
+    sums within each host. `reduce_in` then applies between hosts only. `auto`: if all hosts have the same number of
+    workers and the total is not a power of two (otherwise MPI is as fast)"""
     deterministic: bool = False
-    """bit-identical weights on any number of workers (up to `shards`): a batch is computed in `shards` parts,
-    whose gradients are added in the order of a fixed tree. It takes longer, and batch normalization sees a part"""
+    """bit-identical weights on any number of workers up to `shards`: a batch is computed in `shards` parts, whose
+    gradients are added in the order of a fixed tree. Steps take longer, and batch normalization computes statistics of
+    each part"""
     shards: PositiveInt = 8
-    """parts of a batch, where it is `deterministic`: there can be as many workers, or fewer; no more than samples"""
+    """number of parts of a batch with `deterministic: true`; the number of workers may be the same or smaller. At most
+    the number of samples of a batch"""
 
     samples: ClassVar = (
         {},

@@ -62,10 +62,11 @@ class Strategy(Spec):
     strategy: str
     """how the workers train together"""
     heartbeat: Annotated[float, Field(ge=3, le=MAX_WAIT)] = 20.0
-    """seconds after which a worker that no longer answers (it was stopped, or its host is gone) is given up, and the
+    """seconds without an answer after which a worker counts as failed (it was stopped, or its host is down), and the
     training ends"""
     stall: Annotated[float, Field(ge=1, le=MAX_WAIT)] = 600.0
-    """seconds that workers wait for one that answers, and does nothing that they wait for, before the training ends"""
+    """seconds that workers wait for a worker that answers but does not reach the operation that they wait for, before
+    the training ends"""
 
     per_worker_roles: ClassVar[tuple[str, ...]] = ("residual",)
     """Roles of the states that differ between workers even in an evaluation or a checkpoint."""
@@ -178,9 +179,9 @@ class SynchronousStrategy(Strategy):
     """Base of the strategies that sum the gradients of all workers in every step, in buckets."""
 
     bucket: Bytes = 4 << 20
-    """bytes of gradients that are sent together: fewer overlap more, more cost fewer calls"""
+    """bytes of gradients that are sent together: smaller buckets overlap more, larger ones need fewer calls"""
     first_bucket: Bytes = 256 << 10
-    """bytes of the first bucket, which is small so that something is on its way early"""
+    """bytes of the first bucket, which is small so that communication starts early"""
 
     def comm_encoding(self, shape: tuple[int, ...], stage: int | None = None) -> CommEncoding:
         """Return the encoding of a gradient of this shape in a stage, by default the last one."""

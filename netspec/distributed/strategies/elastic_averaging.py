@@ -22,20 +22,20 @@ CENTER = "center"
 
 @STRATEGIES.register
 class ElasticAveraging(Strategy):
-    """Each worker trains weights of its own; every few steps these and a common center move towards each other.
+    """Each worker trains its own weights; every few steps these and a common center move towards each other.
 
-    Each worker follows the gradient of its part of the batch. Where x̃ is the center, x of a worker becomes
-    x - α (x - x̃), and x̃ becomes x̃ + α Σ (x - x̃) over p workers, with α = `beta` / p. The center is what is
-    evaluated, exported and kept as the weights, whatever averages the solver makes; that of moving statistics is the
-    mean of the workers'. Checkpoints hold all workers. Zhang, Choromanska, LeCun 2015, "Deep learning with elastic
+    Each worker uses the gradient of its part of the batch. With center x̃, weights x of a worker and p workers, x
+    becomes x - α (x - x̃), and x̃ becomes x̃ + α Σ (x - x̃), where α = `beta` / p. The center is evaluated, exported
+    and saved as the weights, even if the solver computes averages; the center of moving statistics is the mean over
+    workers. Checkpoints contain the states of all workers. Zhang, Choromanska, LeCun 2015, "Deep learning with elastic
     averaging SGD", arXiv:1412.6651: the synchronous form.
     """
 
     strategy: Literal["elastic_averaging"] = "elastic_averaging"
     every: PositiveInt = 8
-    """steps between two meetings"""
+    """steps between two updates of the center"""
     beta: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """part of the way that the center moves towards the mean of the workers"""
+    """share of the distance to the workers' mean that the center moves"""
 
     per_worker_roles: ClassVar[tuple[str, ...]] = ("parameter", "statistic", "slot")
     sent_roles: ClassVar[tuple[str, ...]] = (CENTER,)

@@ -27,7 +27,8 @@ class Hogwild(Strategy):
 
     strategy: Literal["hogwild"] = "hogwild"
     every: PositiveInt = 16
-    """steps after which workers wait for each other: none is further ahead; and so soon all hear of a wish to stop"""
+    """steps after which workers wait for each other, which limits how far one is ahead; requests to stop are exchanged
+    then, too"""
 
     shared_roles: ClassVar[tuple[str, ...]] = ("parameter",)
     one_host: ClassVar[bool] = True

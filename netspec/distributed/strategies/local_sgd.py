@@ -22,16 +22,16 @@ AVERAGED = ("parameter", "statistic", "slot")
 
 @STRATEGIES.register
 class LocalSGD(Strategy):
-    """Each worker takes `every` steps by itself, then all go on from the average of their weights.
+    """Each worker takes `every` steps alone, then all continue from the average of their weights.
 
-    Each follows the gradient of its part of the batch. What the solver and the layers remember is averaged too. So are
-    all before an evaluation or a checkpoint, which begin a new round. Moritz et al. 2015, "SparkNet", arXiv:1511.06051;
+    Each worker uses the gradient of its part of the batch. States of the solver and of layers are averaged, too.
+    Evaluations and checkpoints average first, and start a new round. Moritz et al. 2015, "SparkNet", arXiv:1511.06051;
     Stich 2019, "Local SGD converges fast and communicates little", arXiv:1805.09767.
     """
 
     strategy: Literal["local_sgd"] = "local_sgd"
     every: PositiveInt = 8
-    """steps between two averages"""
+    """steps between two averagings"""
 
     samples: ClassVar = ({}, {"every": 3})
 

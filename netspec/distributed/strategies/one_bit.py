@@ -15,22 +15,22 @@ from netspec.schema.specs.kinds import STRATEGIES
 
 @STRATEGIES.register
 class OneBit(SynchronousStrategy):
-    """Send a bit for each number of a gradient, and keep what that leaves out for the next step.
+    """Send one bit for each element of a gradient, and add the rounding error to the next gradient.
 
-    Each worker sends the signs of its gradient, and two numbers for each output of a layer: the means of what is
-    positive there and of what is not. What that misses is added to its next gradient, so that nothing is lost. Every
-    worker gets what all have, and adds it up: what is sent grows with their number. Biases and small parameters are
-    sent as they are. Seide et al. 2014, "1-bit stochastic gradient descent and its application to data-parallel
-    distributed training of speech DNNs", Interspeech.
+    Each worker sends the signs of its gradient, and two values for each output of a layer: the means of its positive
+    and of its other elements. The error is added to the worker's next gradient, so nothing is lost. Every worker
+    receives the messages of all others, so the bytes grow with the number of workers. Biases and small parameters are
+    sent in full. Seide et al. 2014, "1-bit stochastic gradient descent and its application to data-parallel distributed
+    training of speech DNNs", Interspeech.
     """
 
     strategy: Literal["one_bit"] = "one_bit"
     smallest: PositiveInt = SMALLEST
-    """gradients with fewer elements, and those of vectors, are sent as they are"""
+    """gradients with fewer elements, and gradients of vectors, are sent in full"""
 
     warm_up_steps: NonNegativeInt = 0
-    """number of first steps that send gradients in full: gradients of an untrained net are large, and harm when delayed
-    (Tang et al. 2021, "1-bit Adam", arXiv:2102.02888)"""
+    """number of first steps that send gradients in full: gradients of an untrained net are large, and delaying them is
+    harmful (Tang et al. 2021, "1-bit Adam", arXiv:2102.02888)"""
 
     foreign_fields: ClassVar = {
         **SynchronousStrategy.foreign_fields,

@@ -29,31 +29,31 @@ MODE_OF_FIELD = {
 
 @STRATEGIES.register
 class ParameterServer(Strategy):
-    """Some ranks are servers, which hold pieces of the parameters and move them; the others are workers.
+    """The last ranks are servers, which hold parts of the parameters and update them; the others are workers.
 
-    Workers push gradients to the servers and fetch the parameters from them. `synchronous`: a step is the mean over the
-    samples of the first gradients; those of the slowest `backup_workers` are dropped. Chen et al. 2016, "Revisiting
-    distributed synchronous SGD", arXiv:1604.00981. `asynchronous`: each gradient moves the parameters when it arrives,
-    by its part of the learning rate, and nobody waits. Dean et al. 2012, "Large scale distributed deep networks".
-    `stale_synchronous`: as that, and no worker begins a step while another one is more than `staleness` steps behind.
-    Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server"; Zhang et al.
-    2017, "Poseidon", arXiv:1706.03292.
+    Workers push gradients to the servers and fetch parameters from them. `synchronous`: a step is the mean over the
+    samples of all gradients, except those of the slowest `backup_workers`, which are dropped. Chen et al. 2016,
+    "Revisiting distributed synchronous SGD", arXiv:1604.00981. `asynchronous`: each gradient updates the parameters
+    when it arrives, with its share of the learning rate, and nobody waits. Dean et al. 2012, "Large scale distributed
+    deep networks". `stale_synchronous`: the same, but no worker starts a step while another one is more than
+    `staleness` steps behind. Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter
+    server"; Zhang et al. 2017, "Poseidon", arXiv:1706.03292.
     """
 
     strategy: Literal["parameter_server"] = "parameter_server"
     mode: Literal["synchronous", "asynchronous", "stale_synchronous"] = "synchronous"
-    """when gradients move the parameters, and who waits for whom"""
+    """when gradients update the parameters, and which workers wait"""
     servers: PositiveInt | None = None
-    """how many of the ranks are servers: the last ones; default: a quarter of them, at least one"""
+    """number of ranks that are servers: the last ones; default: a quarter of them, at least one"""
     backup_workers: Count = 0
-    """`synchronous`: how many gradients a step does not wait for"""
+    """`synchronous`: number of gradients that a step does not wait for"""
     fetch_every: PositiveInt = 1
-    """`asynchronous`: steps after which a worker fetches the parameters; in between it moves its own by gradient
+    """`asynchronous`: steps after which a worker fetches the parameters; in between it updates its copy by gradient
     descent"""
     push_every: PositiveInt = 1
-    """`asynchronous`: steps whose gradients a worker adds up before it pushes them"""
+    """`asynchronous`: steps whose gradients a worker accumulates before it pushes them"""
     staleness: Count = 1
-    """`stale_synchronous`: how many steps a worker may be ahead of the slowest one"""
+    """`stale_synchronous`: number of steps that a worker may be ahead of the slowest one"""
 
     sent_roles: ClassVar[tuple[str, ...]] = (GRADIENT,)
     foreign_fields: ClassVar = {

@@ -27,23 +27,23 @@ def stage_role(stage: int) -> str:
 class Pipeline(Strategy):
     """Divide the layers among the workers; the batch passes through these stages in micro-batches.
 
-    While a stage computes one micro-batch, the next stage computes the one before. Steps are synchronous: gradients of
-    all micro-batches are summed up before the update, as with `accumulate`. Of m micro-batches on p stages each worker
-    waits for (p - 1)/(m + p - 1) of a step. Huang et al. 2019, "GPipe: efficient training of giant neural networks
-    using pipeline parallelism", arXiv:1811.06965; Narayanan et al. 2021, "Efficient large-scale language model training
-    on GPU clusters using Megatron-LM", arXiv:2104.04473.
+    While a stage computes one micro-batch, the next stage computes the previous one. Steps are synchronous: gradients
+    of all micro-batches are summed before the update, as with `accumulate`. With m micro-batches on p stages, each
+    worker is idle for (p - 1)/(m + p - 1) of a step. Huang et al. 2019, "GPipe: efficient training of giant neural
+    networks using pipeline parallelism", arXiv:1811.06965; Narayanan et al. 2021, "Efficient large-scale language model
+    training on GPU clusters using Megatron-LM", arXiv:2104.04473.
     """
 
     strategy: Literal["pipeline"] = "pipeline"
     micro_batches: PositiveInt = 8
-    """parts that a batch is cut into: more leave less time without work, and each is computed less efficiently.
-    Layers with statistics of a batch see a part"""
+    """number of parts of a batch: more parts reduce idle time, but each is computed less efficiently. Layers with batch
+    statistics see one part"""
     schedule: Literal["gpipe", "1f1b"] = "1f1b"
-    """`gpipe`: forward of all micro-batches, then backward of all. `1f1b`: backward of each as early as it can be,
-    which takes the same time, and memory for no more micro-batches than there are stages"""
+    """`gpipe`: forward passes of all micro-batches, then all backward passes. `1f1b`: each backward pass as early as
+    possible, which takes the same time, but memory for at most as many micro-batches as there are stages"""
     cuts: Annotated[Literal["auto"] | tuple[Name, ...], BeforeValidator(_cuts)] = "auto"
-    """the layers that the second stage and those after it begin with, one fewer than workers; `auto`: the most
-    expensive stage costs as little as can be, by arithmetic and memory traffic of the layers"""
+    """first layers of the second stage and of each later one; `auto` minimizes the cost of the most expensive stage,
+    estimated from arithmetic and memory traffic"""
 
     splits_batches: ClassVar[bool] = False
     foreign_fields: ClassVar = {

@@ -10,13 +10,13 @@ from netspec.schema.specs.kinds import STRATEGIES
 
 @STRATEGIES.register
 class ShardedOptimizer(SynchronousStrategy):
-    """Each worker keeps a part of what the solver remembers, moves that part of the parameters, and hands it round.
+    """Each worker keeps a part of the solver's states, updates that part of the parameters, and distributes it.
 
-    It gets the sums of its part of the gradients, while the rest is computed, instead of all sums: with p workers the
-    solver's states and its arithmetic are a p-th of one worker's, and the bytes those of `all_reduce`. Parameters are
-    cut anywhere, but where a solver, a constraint or `clipnorm` looks at a whole one: that is a single worker's. The
-    steps are those of `all_reduce`, but for the rounding of sums. Averages of weights that are evaluated (`ema`) are
-    put together on each worker for it. Rajbhandari et al. 2020, "ZeRO: Memory optimizations toward training trillion
+    It receives the sums of its part of the gradients while the rest is computed. With p workers, each has a p-th of the
+    solver's states and of its arithmetic, and the bytes equal those of `all_reduce`. Parameters are cut anywhere,
+    except if a solver, a constraint or `clipnorm` needs the full parameter: then one worker has all of it. The steps
+    equal those of `all_reduce`, except for the rounding of sums. Averages of weights that are evaluated (`ema`) are
+    gathered on each worker for that. Rajbhandari et al. 2020, "ZeRO: Memory optimizations toward training trillion
     parameter models", arXiv:1910.02054: stage 1.
     """
 

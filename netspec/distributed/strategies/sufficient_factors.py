@@ -32,24 +32,24 @@ def _network(text: str) -> str:
 
 @STRATEGIES.register
 class SufficientFactors(SynchronousStrategy):
-    """Send the factors of a dense layer's gradient where they take less time than the matrix that they make.
+    """Send the factors of a dense layer's gradient if that takes less time than sending the matrix.
 
-    The gradient of a matrix is a sum of products u vᵀ, one for each sample: u is what the layer got, v the gradient of
-    what it made of it. Each worker gets the u and v of all samples and multiplies them, which is p - 1 times the work
-    that its own samples are. What is sent grows with the batch instead of the matrix. All other gradients are summed up
-    in buckets as `all_reduce` does, and so are those of layers for which it does not pay; the steps are the same but
-    for rounding. Zhang et al. 2017, "Poseidon", arXiv:1706.03292, section 3.2; Chilimbi et al. 2014, "Project Adam",
-    OSDI.
+    The gradient of a matrix is a sum of products u vᵀ over samples: u is the input of the layer, v the gradient of its
+    output. Each worker receives u and v of all samples and multiplies them, which is p times the work of its own
+    samples. The bytes grow with the batch instead of the matrix. All other gradients, and those of layers for which it
+    does not pay off, are summed in buckets as by `all_reduce`; the steps are the same except for rounding. Zhang et al.
+    2017, "Poseidon", arXiv:1706.03292, section 3.2; Chilimbi et al. 2014, "Project Adam", OSDI.
     """
 
     strategy: Literal["sufficient_factors"] = "sufficient_factors"
     layers: Literal["auto", "all"] | Annotated[list[str], Field(min_length=1)] = "auto"
-    """which layers send factors: those for which it takes less time, all that can, or those of these names"""
+    """layers that send factors: those for which it takes less time (`auto`), all that have factors, or those with these
+    names"""
     network: Annotated[str, AfterValidator(_network)] = "ethernet-10g"
-    """what connects the workers, where `layers` is `auto`: a name that `netspec scale --network` knows, or
+    """network between workers for `layers: auto`: a name that `netspec scale --network` accepts, or
     `alpha=25us,beta=0.8ns`"""
     speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e11
-    """arithmetic operations a second of a worker's matrix products, where `layers` is `auto`"""
+    """operations per second of a worker's matrix products, for `layers: auto`"""
 
     samples: ClassVar = ({}, {"layers": "all"}, {"layers": ["fc1"]}, {"network": "ib-hdr", "speed": 2e12})
 

@@ -18,11 +18,11 @@ from netspec.schema.specs.kinds import STRATEGIES
 
 @STRATEGIES.register
 class TopK(SynchronousStrategy):
-    """Send the largest numbers of each gradient with their places, and keep the others for the next step.
+    """Send the largest elements of each gradient with their indices, and keep the others for the next step.
 
-    What is small is added up until it is large, so that nothing is lost. Every worker gets what all have, and adds it
-    up: what is sent grows with their number. Biases and small parameters are sent as they are. Aji and Heafield 2017,
-    "Sparse communication for distributed gradient descent", arXiv:1704.05021; Lin et al. 2018, "Deep gradient
+    Small elements are accumulated until they are large, so nothing is lost. Every worker receives the messages of all
+    others, so the bytes grow with the number of workers. Biases and small parameters are sent in full. Aji and Heafield
+    2017, "Sparse communication for distributed gradient descent", arXiv:1704.05021; Lin et al. 2018, "Deep gradient
     compression", arXiv:1712.01887.
     """
 
@@ -30,13 +30,14 @@ class TopK(SynchronousStrategy):
     density: Annotated[float, Field(gt=0, le=1)] = 0.01
     """share of the elements of a gradient that are sent; at least one element of each gradient is sent"""
     smallest: PositiveInt = SMALLEST
-    """gradients with fewer elements, and those of vectors, are sent as they are"""
+    """gradients with fewer elements, and gradients of vectors, are sent in full"""
 
     warm_up_steps: NonNegativeInt = 0
-    """number of first steps that send more: a quarter of the elements, then a quarter of that, down to `density`"""
+    """number of first steps that send more: a quarter of the elements, then a quarter of that, and so on down to
+    `density`"""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """momentum that each worker adds up before it chooses what to send, in place of that of the solver, which must have
-    none: what is small is then late, but not driven on by an old velocity once it is sent ("momentum correction")"""
+    """momentum that each worker accumulates before it selects elements, in place of the solver's, which must be 0.
+    Elements that were sent lose their velocity ("momentum correction")"""
 
     foreign_fields: ClassVar = {
         **SynchronousStrategy.foreign_fields,

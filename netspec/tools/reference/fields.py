@@ -147,7 +147,7 @@ def in_words(schema: Mapping[str, Any], link: Link, *, many: bool = False) -> st
         case "boolean" if not many:
             return "`true` or `false`"
         case str(noun) if noun in _NOUNS:
-            bounds = [f"{sign} {flow(schema[key])}" for key, sign in _BOUNDS.items() if key in schema]
+            bounds = [f"{sign} {schema[key]:.12g}" for key, sign in _BOUNDS.items() if key in schema]
             if noun == "integer" and "exclusiveMinimum" in schema:
                 bounds[0] = f"≥ {schema['exclusiveMinimum'] + 1}"
             return f"{_NOUNS[noun]}{'s' if many else ''}{' ' if bounds else ''}{' and '.join(bounds)}"
@@ -158,6 +158,8 @@ def _alternatives(choices: Sequence[Mapping[str, Any]], link: Link, *, many: boo
     for choice in choices:
         if "const" in choice or "enum" in choice:
             yield from _constants(choice)
+        elif choice.get("type") == "boolean" and not many:
+            yield from ("`true`", "`false`")
         elif choice.get("type") != "null":
             yield in_words(choice, link, many=many)
 

@@ -205,5 +205,5 @@ def _onnx(cls: type[LayerSpec]) -> str:
     if reasons:
         text += f" Some forms cannot be exported: {'; '.join(reasons)}."
     if cls.onnx_roundtrip_blocker:
-        text += f" An import of the ONNX file gives other layers: {cls.onnx_roundtrip_blocker}."
+        text += f" An import does not restore this layer: {cls.onnx_roundtrip_blocker}."
     return text
