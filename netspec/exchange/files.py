@@ -141,7 +141,9 @@ def _renamed(problem: Problem, temporary: str, shown: str) -> Problem:
 def _relocated(location: Location | None, temporary: str, shown: str) -> Location | None:
     if location is None:
         return None
-    calls = tuple(replace(one, place=_relocated(one.place, temporary, shown) or one.place) for one in location.calls)
+    calls = tuple(
+        replace(call, place=_relocated(call.place, temporary, shown) or call.place) for call in location.calls
+    )
     return replace(location, file=location.file.replace(temporary, shown), calls=calls)
 
 
@@ -149,7 +151,7 @@ def _remove_forgotten(target: Path) -> None:
     """Remove temporary files next to `target` that killed processes left."""
     for path in target.parent.glob(f"{glob.escape(_beginning(target))}*.tmp"):
         with suppress(OSError):
-            newest = max(one.lstat().st_mtime for one in (path, *(path.iterdir() if path.is_dir() else ())))
+            newest = max(entry.lstat().st_mtime for entry in (path, *(path.iterdir() if path.is_dir() else ())))
             if _TEMPORARY.fullmatch(path.name) and time.time() - newest > FORGOTTEN:
                 _remove(path)
 
@@ -166,9 +168,9 @@ def check_writable(path: str | Path) -> None:
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise InputError(f"cannot write {path}: there is no folder {target.parent}", hint="make the folder first")
-    there = kind_of_path(target)
-    if there is not None:  # a device or a pipe would be replaced by a file
-        raise InputError(f"cannot write {path}: it is {there}", expected="the name of a file")
+    kind = kind_of_path(target)
+    if kind is not None:  # a device or a pipe would be replaced by a file
+        raise InputError(f"cannot write {path}: it is {kind}", expected="the name of a file")
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -200,9 +202,9 @@ def reading(path: str | Path, what: str) -> Iterator[tuple[BufferedReader, int]]
     block raises on a damaged file.
     """
     path = Path(path)
-    there = kind_of_path(path)
-    if there is not None:
-        raise InputError(f"{path} is {there}", expected=what)
+    kind = kind_of_path(path)
+    if kind is not None:
+        raise InputError(f"{path} is {kind}", expected=what)
     with refuse_damage(path, what):
         try:
             file = path.open("rb")

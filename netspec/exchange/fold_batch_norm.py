@@ -47,7 +47,7 @@ def fold_batch_norm(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> Fold
     readers.update(draft.outputs)
     sharing = {name for layer in draft.layers if (share := layer.fields.get("share")) for name in (share, layer.name)}
     layers = {layer.name: layer for layer in draft.layers}
-    taken: dict[str, str] = {}
+    new_names: dict[str, str] = {}
     """New names of removed layers."""
     kept = []
     for norm in draft.layers:
@@ -59,19 +59,19 @@ def fold_batch_norm(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> Fold
         elif _takes(before, norm, len(shapes[before.name])):
             is_output = norm.name in draft.outputs
             layers[before.name] = _merged(before, norm, norm.name if is_output else before.name)
-            taken[before.name if is_output else norm.name] = norm.name if is_output else before.name
+            new_names[before.name if is_output else norm.name] = norm.name if is_output else before.name
             del layers[norm.name]
         else:
             kept.append(norm.name)
-    made = [layers[layer.name] for layer in draft.layers if layer.name in layers]
-    for layer in made:
-        layer.sources = tuple(taken.get(name, name) for name in layer.sources)
-    judges = [[_renamed(one, taken) for one in entries] for entries in (draft.losses, draft.metrics)]
-    return Folded(replace(draft, layers=made, losses=judges[0], metrics=judges[1]), len(taken), tuple(kept))
+    kept_layers = [layers[layer.name] for layer in draft.layers if layer.name in layers]
+    for layer in kept_layers:
+        layer.sources = tuple(new_names.get(name, name) for name in layer.sources)
+    judges = [[_renamed(entry, new_names) for entry in entries] for entries in (draft.losses, draft.metrics)]
+    return Folded(replace(draft, layers=kept_layers, losses=judges[0], metrics=judges[1]), len(new_names), tuple(kept))
 
 
-def _renamed(entry: dict[str, Any], taken: Mapping[str, str]) -> dict[str, Any]:
-    return {**entry, "from": [taken.get(name, name) for name in entry["from"]]}
+def _renamed(entry: dict[str, Any], new_names: Mapping[str, str]) -> dict[str, Any]:
+    return {**entry, "from": [new_names.get(name, name) for name in entry["from"]]}
 
 
 def _takes(before: DraftLayer, norm: DraftLayer, rank: int) -> bool:
@@ -91,10 +91,12 @@ def _spec(layer: DraftLayer) -> Any:
 def _merged(before: DraftLayer, norm: DraftLayer, name: str) -> DraftLayer:
     import numpy as np
 
-    one = _spec(norm)
+    spec = _spec(norm)
     mean, variance = (norm.arrays[key].astype(np.float64) for key in ("moving_mean", "moving_variance"))
-    scale = norm.arrays["gamma"] / np.sqrt(variance + one.epsilon) if one.scale else 1 / np.sqrt(variance + one.epsilon)
-    shift = (norm.arrays["beta"] if one.center else 0.0) - mean * scale
+    scale = (
+        norm.arrays["gamma"] / np.sqrt(variance + spec.epsilon) if spec.scale else 1 / np.sqrt(variance + spec.epsilon)
+    )
+    shift = (norm.arrays["beta"] if spec.center else 0.0) - mean * scale
     key = KERNELS[before.type]
     kernel = before.arrays[key]
     turned = _times(before)(kernel.astype(np.float64), scale)

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 def import_model(path: str | Path, options: ImportOptions | None = None) -> Imported:
     """The net and the weights in a file of any format known here. Raises `InputError`."""
-    found = format_of(path)
-    if not (found.read or found.refuse):
+    format_ = format_of(path)
+    if not (format_.read or format_.refuse):
         raise without_net(Path(path))
     options = options or ImportOptions()
-    if found.read:
-        check_given(options, found.given, Path(path), found.what)
-    return _cut(found, Path(path), options)
+    if format_.read:
+        check_given(options, format_.given, Path(path), format_.what)
+    return _cut(format_, Path(path), options)
 
 
 def _cut(format_: Format, path: Path, options: ImportOptions) -> Imported:
@@ -46,7 +46,7 @@ def _cut(format_: Format, path: Path, options: ImportOptions) -> Imported:
 
 def import_weights(path: str | Path, target: Target) -> dict[str, NDArray[Any]]:
     """The weights in a file, by the names of the states of a net. Raises `InputError`."""
-    found = format_of(path)
-    if found.weights or found.refuse:
-        return found.weights_for(Path(path), target)
-    return target.renamed(found.reads(Path(path), ImportOptions()).arrays)
+    format_ = format_of(path)
+    if format_.weights or format_.refuse:
+        return format_.weights_for(Path(path), target)
+    return target.renamed(format_.reads(Path(path), ImportOptions()).arrays)

@@ -84,14 +84,14 @@ CUT = ("until", "drop_head")
 def check_given(options: ImportOptions, known: Sequence[str], path: Path, what: str) -> None:
     """Raise `InputError` for an option that does not apply to such a file; the message names those that do."""
     plain = ImportOptions()
-    given = [flag for name, flag in FLAGS.items() if getattr(options, name) != getattr(plain, name)]
+    flags = [flag for name, flag in FLAGS.items() if getattr(options, name) != getattr(plain, name)]
     allowed = [FLAGS[name] for name in known]
-    unknown = [flag for flag in given if flag not in allowed]
+    unknown = [flag for flag in flags if flag not in allowed]
     if unknown:
         raise InputError(
             f"{path} is {what}, which takes no {listing(unknown)}",
             expected=listing(allowed, len(allowed)) + ", or none" if allowed else f"no {listing(unknown)}",
-            got=listing(given),
+            got=listing(flags),
         )  # fmt: skip
 
 

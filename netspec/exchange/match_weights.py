@@ -150,7 +150,7 @@ def renamed(
     origins: dict[str, str] = {}
     problems: list[Problem] = []
     for name in given:
-        rule = next((one for one in patterns if name in one), None)
+        rule = next((pattern for pattern in patterns if name in pattern), None)
         target: str | None = name
         if rule is not None:
             used.add(rule.text)
@@ -159,8 +159,8 @@ def renamed(
         if target is None:
             continue
         if target in origins:
-            place = where(rule.text) if rule is not None else where()
-            problems.append(Problem(f"two arrays of the file become `{target}`", place, path,
+            location = where(rule.text) if rule is not None else where()
+            problems.append(Problem(f"two arrays of the file become `{target}`", location, path,
                                     got=f"`{origins[target]}` and `{name}`", expected="names that differ"))  # fmt: skip
         origins[target] = name
     problems += [

@@ -83,11 +83,11 @@ def without_defaults(type_: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         spec = cls.model_validate({"type": type_, **fields})
     except ValidationError:  # the reader of the YAML reports invalid fields, with their location
         return dict(fields)
-    declared = {name: one for name, one in cls.model_fields.items() if name in fields}
+    declared = {name: field for name, field in cls.model_fields.items() if name in fields}
     kept = {
         name: fields[name]
-        for name, one in declared.items()
-        if one.is_required() or getattr(spec, name) != one.get_default(call_default_factory=True, validated_data={})
+        for name, field in declared.items()
+        if field.is_required() or getattr(spec, name) != field.get_default(call_default_factory=True, validated_data={})
     }
     return kept | {name: value for name, value in fields.items() if name not in declared}
 
@@ -135,4 +135,4 @@ def _entry(key: str, fields: Mapping[str, Any], indent: int) -> Iterator[str]:
             yield inner
         else:
             yield f"{start}  {name}:"
-            yield from (f"{start}    - {flow(one)}" for one in value)
+            yield from (f"{start}    - {flow(item)}" for item in value)

@@ -55,7 +55,7 @@ class Gap:
             (self.infinite_alone, "infinite on one side, another number on the other"),
         )
         parts = [f"{measured} of those that are finite"] if self.finite else []
-        parts += [f"{what}: {places:,} of {self.size:,} numbers" for places, what in others if places]
+        parts += [f"{what}: {count:,} of {self.size:,} numbers" for count, what in others if count]
         return "; ".join(parts)
 
     @property
@@ -64,16 +64,16 @@ class Gap:
         return f"{self.scaled:.3g}" if self.finite == self.size else str(self)
 
     @classmethod
-    def largest(cls, found: Iterable[Gap]) -> Gap:
+    def largest(cls, gaps: Iterable[Gap]) -> Gap:
         """Several pairs of arrays as one."""
-        several = list(found)
+        several = list(gaps)
         return cls(
-            sum(one.size for one in several),
-            max((one.finite_abs for one in several), default=0.0),
-            max((one.finite_scaled for one in several), default=0.0),
-            sum(one.same_not_finite for one in several),
-            sum(one.nan_alone for one in several),
-            sum(one.infinite_alone for one in several),
+            sum(gap.size for gap in several),
+            max((gap.finite_abs for gap in several), default=0.0),
+            max((gap.finite_scaled for gap in several), default=0.0),
+            sum(gap.same_not_finite for gap in several),
+            sum(gap.nan_alone for gap in several),
+            sum(gap.infinite_alone for gap in several),
         )
 
 
@@ -94,9 +94,11 @@ class OutputComparison:
         return {name: gap.max_abs for name, gap in self.gaps.items()}
 
     @classmethod
-    def largest(cls, found: Sequence[OutputComparison]) -> OutputComparison:
+    def largest(cls, comparisons: Sequence[OutputComparison]) -> OutputComparison:
         """Several comparisons of one model as one."""
-        return cls({name: Gap.largest(one.gaps[name] for one in found) for name in found[0].gaps})
+        return cls(
+            {name: Gap.largest(comparison.gaps[name] for comparison in comparisons) for name in comparisons[0].gaps}
+        )
 
 
 def compare(ours: Arrays, theirs: Arrays) -> OutputComparison:
@@ -119,5 +121,5 @@ def gap_of(ours: NDArray[Any] | None, theirs: NDArray[Any] | None) -> Gap:
     gaps = np.abs(np.subtract(a, b, where=finite, out=np.zeros_like(a)))
     worst = float(gaps.max(initial=0.0))
     scale = float(np.abs(a[np.isfinite(a)]).max(initial=1.0))
-    others = [int(np.count_nonzero(one)) for one in (alike, nan_alone, ~(finite | alike | nan_alone))]
+    others = [int(np.count_nonzero(mask)) for mask in (alike, nan_alone, ~(finite | alike | nan_alone))]
     return Gap(a.size, worst, worst / scale, *others)

@@ -15,9 +15,9 @@ def needed_steps(
     results: Callable[[Step], Iterable[Hashable]],
 ) -> list[Step]:
     """The steps of a computation that the values depend on. Each step comes after those whose results it reads."""
-    wanted, kept = set(values), []
+    needed, kept = set(values), []
     for step in reversed(steps):
-        if not wanted.isdisjoint(results(step)):
+        if not needed.isdisjoint(results(step)):
             kept.append(step)
-            wanted.update(reads(step))
+            needed.update(reads(step))
     return kept[::-1]

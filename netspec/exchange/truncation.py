@@ -74,7 +74,7 @@ class _Part:
     inputs: Collection[str]
 
 
-def truncated(found: Imported, options: ImportOptions, what: str, *, until: bool = True) -> Imported:
+def truncated(imported: Imported, options: ImportOptions, what: str, *, until: bool = True) -> Imported:
     """Cut a net at `options.until`, and drop its last `options.drop_head` layers with parameters.
 
     With `until` false the importer has already cut at `options.until`. Losses and metrics that read dropped layers are
@@ -82,8 +82,8 @@ def truncated(found: Imported, options: ImportOptions, what: str, *, until: bool
     name, or if no layer would be left.
     """
     if not options.drop_head and not (until and options.until):
-        return found
-    tree = parse_yaml(found.net, f"{what} (its net)")
+        return imported
+    tree = parse_yaml(imported.net, f"{what} (its net)")
     assert isinstance(tree, Map)
     net = load_net(tree)
     links = resolve_names(net)
@@ -95,18 +95,24 @@ def truncated(found: Imported, options: ImportOptions, what: str, *, until: bool
         outputs = _before_head(net, _needed(links, outputs), outputs, options.drop_head, what)
     kept = _needed(links, outputs)
     names = [link.name for link in links.layers]
-    gone = [name for name in names if name not in {link.name for link in kept}]
-    notes = [f"the net is cut at {listing(outputs, MOST_NAMED)}; dropped: {listing(gone, MOST_NAMED) or 'nothing'}"]
+    dropped_layers = [name for name in names if name not in {link.name for link in kept}]
+    notes = [
+        f"the net is cut at {listing(outputs, MOST_NAMED)}; dropped: {listing(dropped_layers, MOST_NAMED) or 'nothing'}"
+    ]
     part = _part(net, links, kept, outputs, notes)
-    if found.train:
+    if imported.train:
         notes.append(DROPPED_TRAINING)
     new = replace(
-        found, arrays={name: array for name, array in found.arrays.items() if _owner(name, names) not in gone},
-        notes=(*found.notes, *notes), train="", slots={}, step=0,
-    )  # fmt: skip
-    if found.draft is None:
+        imported,
+        arrays={name: array for name, array in imported.arrays.items() if _owner(name, names) not in dropped_layers},
+        notes=(*imported.notes, *notes),
+        train="",
+        slots={},
+        step=0,
+    )
+    if imported.draft is None:
         return replace(new, net=canonical_yaml(_cut_net(net, links, part)))
-    draft = _cut_draft(found.draft, part)
+    draft = _cut_draft(imported.draft, part)
     return replace(new, net=draft.text(), draft=draft)
 
 
@@ -131,24 +137,27 @@ def _before_head(
             expected=f"--drop-head below {len(candidates)}", got=f"--drop-head {count}",
         )  # fmt: skip
     head = candidates[-count:]
-    gone = {name for link in head for name in (link.name, *link.outputs)}
+    dropped_values = {name for link in head for name in (link.name, *link.outputs)}
     for link in layers:
-        if not gone.isdisjoint(link.sources):
-            gone.update((link.name, *link.outputs))
-    read = [source for link in head for source in link.sources if source not in gone and source not in net.inputs]
-    left = list(dict.fromkeys([*(name for name in outputs if name not in gone), *read]))
-    if not left:
+        if not dropped_values.isdisjoint(link.sources):
+            dropped_values.update((link.name, *link.outputs))
+    read = [
+        source for link in head for source in link.sources if source not in dropped_values and source not in net.inputs
+    ]
+    new_outputs = list(dict.fromkeys([*(name for name in outputs if name not in dropped_values), *read]))
+    if not new_outputs:
         raise InputError(f"{what}: its last {counted(count, 'layer')} with parameters read inputs: no layer is left")
-    return left
+    return new_outputs
 
 
 def _with_parameters(net: NetSpec, layers: Sequence[LayerLink]) -> list[LayerLink]:
     """The layers that have parameters, or share those of another layer; `Parameter` layers do not count."""
     builder = Builder(training=False, dtype=DType.FLOAT32)
     values = {
-        name: builder.input(name, TensorType((1, *one.shape), DType(one.dtype))) for name, one in net.inputs.items()
+        name: builder.input(name, TensorType((1, *entry.shape), DType(entry.dtype)))
+        for name, entry in net.inputs.items()
     }
-    found = []
+    with_parameters = []
     for link in layers:
         layer: Any = link.fields
         before, inputs = len(builder.states), [values[source] for source in link.sources]
@@ -160,8 +169,8 @@ def _with_parameters(net: NetSpec, layers: Sequence[LayerLink]) -> list[LayerLin
         results = made if isinstance(made, tuple) else (made,)
         values |= {link.name: results[0], **dict(zip(link.outputs, results, strict=False))}
         if (len(builder.states) > before or layer.share) and not isinstance(layer, Parameter):
-            found.append(link)
-    return found
+            with_parameters.append(link)
+    return with_parameters
 
 
 def _part(
@@ -179,9 +188,9 @@ def _part(
         for index, judge in enumerate(judges):
             weight = judge.fields.sample_weight
             read = (*judge.sources, *([weight] if weight else []))
-            gone = sorted(f"`{name}`" for name in read if name not in values)
-            if gone:
-                notes.append(Note(*dropped(f"the {what} `{judge.name}`", gone, f"`{judge.name}`")))
+            dropped_values = sorted(f"`{name}`" for name in read if name not in values)
+            if dropped_values:
+                notes.append(Note(*dropped(f"the {what} `{judge.name}`", dropped_values, f"`{judge.name}`")))
             else:
                 kept[what].append(index)
                 inputs.update(read)
@@ -199,7 +208,7 @@ def _cut_draft(draft: Draft, part: _Part) -> Draft:
     names = {link.name for link in part.layers}
     return replace(
         draft,
-        inputs={name: one for name, one in draft.inputs.items() if name in part.inputs},
+        inputs={name: entry for name, entry in draft.inputs.items() if name in part.inputs},
         layers=[layer for layer in draft.layers if layer.name in names],
         outputs=list(part.outputs),
         losses=[draft.losses[index] for index in part.losses],
@@ -213,7 +222,7 @@ def _cut_net(net: NetSpec, links: Links, part: _Part) -> NetSpec:
 
     return net.model_copy(
         update={
-            "inputs": {name: one for name, one in net.inputs.items() if name in part.inputs},
+            "inputs": {name: entry for name, entry in net.inputs.items() if name in part.inputs},
             "layers": [named(link) for link in part.layers],
             "outputs": tuple(part.outputs),
             "losses": [named(links.losses[index]) for index in part.losses],

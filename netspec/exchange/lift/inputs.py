@@ -34,7 +34,7 @@ OTHER_BATCH = 7907
 """Another one: what is not the same for both depends on the size of the batch."""
 
 INPUT_TYPES = {
-    **{one: one for one in get_args(InputDType)},
+    **{dtype: dtype for dtype in get_args(InputDType)},
     **dict.fromkeys(("float64", "float16", "bfloat16"), "float32"),
     **NARROW,
 }
@@ -89,7 +89,9 @@ def add_inputs(ctx: LiftContext, shapes: Mapping[str, tuple[int, ...]], batch_si
             report.remarks.append(Note(text, kind, f"`{name}` {dtype} → {INPUT_TYPES[dtype]}"))
     known, wrong = sized(ctx.model.inputs, shapes)
     report.problems += wrong
-    supported = [one for one in known if tensors.is_read(one.name) and one.dtype in INPUT_TYPES]
+    supported = [
+        model_input for model_input in known if tensors.is_read(model_input.name) and model_input.dtype in INPUT_TYPES
+    ]
     feeds = whole(supported) if tensors.single_sample else batched(supported)
     ctx.batch_size = batch_size or feeds.batch
     report.mixed, report.missing, report.assumed = feeds.mixed, feeds.missing, feeds.assumed
@@ -115,11 +117,11 @@ def _add_input(ctx: LiftContext, feed: LiftedInput) -> None:
         ctx.tensors.views[feed.name] = AxisView(tensor, axes_with_batch_at(feed.batch, len(feed.shape) + 1))
 
 
-def samples_moved(what: str, name: str, axis: int) -> Note:
+def samples_moved(direction: str, name: str, axis: int) -> Note:
     """The note on an input or output whose samples are along another axis in the model."""
     return Note(
-        f"the {what} `{name}` has its samples in front here, not as axis {axis}",
-        f"{{count}} {what}s have their samples in front here", f"`{name}` (axis {axis})",
+        f"the {direction} `{name}` has its samples in front here, not as axis {axis}",
+        f"{{count}} {direction}s have their samples in front here", f"`{name}` (axis {axis})",
     )  # fmt: skip
 
 
@@ -127,8 +129,8 @@ def sized(
     inputs: Sequence[GraphInput], shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[list[GraphInput], list[Problem]]:
     """The inputs with the sizes that the user gives: of an input, with or without the batch, or of a named axis."""
-    axes = {name for one in inputs for name in one.names if name}
-    known = {one.name for one in inputs}
+    axes = {name for model_input in inputs for name in model_input.names if name}
+    known = {model_input.name for model_input in inputs}
     problems = [
         Problem(
             f"a shape is given for `{name}`, which is not an input",
@@ -142,28 +144,30 @@ def sized(
             named[name] = shapes[name][0]
         else:
             problems.append(Problem(f"`{name}` is an axis of the model", expected=f"one size: --shape {name}=48"))
-    found = []
-    for one in inputs:
-        given, dims = shapes.get(one.name), one.dims
-        if given is not None and dims is None:
-            dims = (None, *given)
-        elif given is not None and dims is not None:
-            if len(given) == len(dims) - 1:
-                first = _batch_axis(one, _batch_name(inputs)) or 0
-                given = (*given[:first], dims[first] or 0, *given[first:])
-            if len(given) != len(dims) or any(
-                have and want and have != want for have, want in zip(dims, given, strict=False)
+    sized_inputs = []
+    for model_input in inputs:
+        shape, dims = shapes.get(model_input.name), model_input.dims
+        if shape is not None and dims is None:
+            dims = (None, *shape)
+        elif shape is not None and dims is not None:
+            if len(shape) == len(dims) - 1:
+                first = _batch_axis(model_input, _batch_name(inputs)) or 0
+                shape = (*shape[:first], dims[first] or 0, *shape[first:])
+            if len(shape) != len(dims) or any(
+                have and want and have != want for have, want in zip(dims, shape, strict=False)
             ):
-                expected = f"sizes that fit {_sizes(one)}, with or without the batch"
-                got = "--shape " + one.name + "=" + ",".join(map(str, shapes[one.name]))
-                problems.append(Problem(f"the shape given for `{one.name}` is not its", expected=expected, got=got))
+                expected = f"sizes that fit {_sizes(model_input)}, with or without the batch"
+                got = "--shape " + model_input.name + "=" + ",".join(map(str, shapes[model_input.name]))
+                problems.append(
+                    Problem(f"the shape given for `{model_input.name}` is not its", expected=expected, got=got)
+                )
                 continue
-            dims = tuple(size or None for size in given)
+            dims = tuple(size or None for size in shape)
         if dims is not None:
-            names = one.names or ("",) * len(dims)
+            names = model_input.names or ("",) * len(dims)
             dims = tuple(size or named.get(name) for size, name in zip(dims, names, strict=False))
-        found.append(replace(one, dims=dims))
-    return found, problems
+        sized_inputs.append(replace(model_input, dims=dims))
+    return sized_inputs, problems
 
 
 def pinned(
@@ -172,10 +176,10 @@ def pinned(
     """The inputs that always have certain values, as constants: one number for all elements, or one for each."""
     import numpy as np
 
-    known, found, problems = {one.name: one for one in inputs}, {}, []
+    known, constants, problems = {model_input.name: model_input for model_input in inputs}, {}, []
     for name, numbers in values.items():
-        one = known.get(name)
-        if one is None:
+        model_input = known.get(name)
+        if model_input is None:
             hint = did_you_mean(name, list(known))
             problems.append(
                 Problem(
@@ -183,7 +187,7 @@ def pinned(
                 )
             )
             continue
-        dims = one.dims if one.dims is not None else () if len(numbers) == 1 else (None,)
+        dims = model_input.dims if model_input.dims is not None else () if len(numbers) == 1 else (None,)
         array = np.asarray(numbers)
         open_ = [size for size in dims if size is None]
         shape = tuple(-1 if size is None else size for size in dims)
@@ -194,71 +198,80 @@ def pinned(
             array = array.reshape(shape)
         else:
             problems.append(
-                Problem(f"{len(numbers)} numbers do not fit the input `{name}`", expected=f"as many as {_sizes(one)}")
+                Problem(
+                    f"{len(numbers)} numbers do not fit the input `{name}`",
+                    expected=f"as many as {_sizes(model_input)}",
+                )
             )
             continue
-        made = array.astype(one.dtype)
-        if made.dtype.kind != "f" and not np.array_equal(made, array):
-            problems.append(Problem(f"the input `{name}` holds {one.dtype}", got=", ".join(map(str, numbers))))
+        constant = array.astype(model_input.dtype)
+        if constant.dtype.kind != "f" and not np.array_equal(constant, array):
+            problems.append(Problem(f"the input `{name}` holds {model_input.dtype}", got=", ".join(map(str, numbers))))
             continue
-        found[name] = made
-    return found, problems
+        constants[name] = constant
+    return constants, problems
 
 
 def batched(inputs: Sequence[GraphInput]) -> Feeds:
     """The inputs, each with an axis of samples; its size is `OPEN_BATCH` if the model leaves it open."""
-    made = Feeds(batch=OPEN_BATCH)
+    feeds = Feeds(batch=OPEN_BATCH)
     shared, sizes, labels = _batch_name(inputs), set(), set()
-    for one in inputs:
-        dims = one.dims
+    for model_input in inputs:
+        dims = model_input.dims
         if dims is not None and not dims:
-            made.mixed.append(Problem(f"the input `{one.name}` is a single number, for all samples"))
+            feeds.mixed.append(Problem(f"the input `{model_input.name}` is a single number, for all samples"))
             continue
-        axis = _batch_axis(one, shared)
+        axis = _batch_axis(model_input, shared)
         if axis is None:
-            made.mixed.append(Problem(f"the input `{one.name}` has no axis of samples: {_sizes(one)}"))
+            feeds.mixed.append(Problem(f"the input `{model_input.name}` has no axis of samples: {_sizes(model_input)}"))
             continue
-        if dims is None or any(size is None for place, size in enumerate(dims) if place != axis):
-            made.missing.append(_missing(one, axis))
+        if dims is None or any(size is None for index, size in enumerate(dims) if index != axis):
+            feeds.missing.append(_missing(model_input, axis))
             continue
         sizes |= {dims[axis]} - {None}
-        labels |= {one.names[axis]} if one.names else set()
-        shape = tuple(size for place, size in enumerate(dims) if place != axis and size is not None)
-        made.feeds.append(LiftedInput(one.name, INPUT_TYPES[one.dtype], shape, axis))
+        labels |= {model_input.names[axis]} if model_input.names else set()
+        shape = tuple(size for index, size in enumerate(dims) if index != axis and size is not None)
+        feeds.feeds.append(LiftedInput(model_input.name, INPUT_TYPES[model_input.dtype], shape, axis))
         if axis:
-            made.remarks.append(samples_moved("input", one.name, axis))
+            feeds.remarks.append(samples_moved("input", model_input.name, axis))
     if len(sizes) > 1:
-        found = sorted(size for size in sizes if size)
-        made.mixed.append(Problem(f"the inputs have different batch sizes: {found}"))
+        batch_sizes = sorted(size for size in sizes if size)
+        feeds.mixed.append(Problem(f"the inputs have different batch sizes: {batch_sizes}"))
     elif sizes:
-        made.batch = sizes.pop() or OPEN_BATCH
+        feeds.batch = sizes.pop() or OPEN_BATCH
     if len(labels - {""}) > 1:
-        made.remarks.append(f"{listing(sorted(labels - {''}))} are taken for the same: the axis of samples")
-    return made
+        feeds.remarks.append(f"{listing(sorted(labels - {''}))} are taken for the same: the axis of samples")
+    return feeds
 
 
 def whole(inputs: Sequence[GraphInput]) -> Feeds:
     """The inputs as single samples; if only a common first axis is open, it gets the size 1."""
-    made = Feeds(batch=OPEN_BATCH)
+    feeds = Feeds(batch=OPEN_BATCH)
     shared = _batch_name(inputs)
-    several = [one for one in inputs if one.dims is None or None in one.dims or prod(filter(None, one.dims)) > 1]
+    several = [
+        model_input
+        for model_input in inputs
+        if model_input.dims is None or None in model_input.dims or prod(filter(None, model_input.dims)) > 1
+    ]
     alone = len(several) == 1 and not shared
-    for one in inputs:
-        dims = one.dims
+    for model_input in inputs:
+        dims = model_input.dims
         if dims is not None and None in dims:
             known = shared and all(shared in other.names for other in several)
             in_front = any(other.names and other.names[0] == shared for other in inputs)
-            axis = _batch_axis(one, shared) if known and in_front else None
+            axis = _batch_axis(model_input, shared) if known and in_front else None
             axis = 0 if alone and dims[0] is None else axis
             if axis is not None and dims[axis] is None:
                 dims = (*dims[:axis], 1, *dims[axis + 1 :])
-                made.assumed.append(f"axis {axis} of `{one.name}` is taken to have the size 1: `--shape` gives another")
+                feeds.assumed.append(
+                    f"axis {axis} of `{model_input.name}` is taken to have the size 1: `--shape` gives another"
+                )
         if dims is None or None in dims:
-            made.missing.append(_missing(one, None))
+            feeds.missing.append(_missing(model_input, None))
         else:
             shape = tuple(size for size in dims if size is not None)
-            made.feeds.append(LiftedInput(one.name, INPUT_TYPES[one.dtype], shape, None))
-    return made
+            feeds.feeds.append(LiftedInput(model_input.name, INPUT_TYPES[model_input.dtype], shape, None))
+    return feeds
 
 
 def _batch_name(inputs: Sequence[GraphInput]) -> str:
@@ -266,42 +279,46 @@ def _batch_name(inputs: Sequence[GraphInput]) -> str:
 
     The only name does not count if all sizes are fixed, with one sample in front.
     """
-    found = Counter(one.names[0] for one in inputs if one.names and one.names[0])
-    if found:
-        return found.most_common(1)[0][0]
-    named = {name for one in inputs for name in one.names if name}
-    fixed = all(one.dims and one.dims[0] for one in inputs)
-    in_front = all(one.dims and None not in one.dims and one.dims[0] == 1 for one in inputs)
+    first_names = Counter(model_input.names[0] for model_input in inputs if model_input.names and model_input.names[0])
+    if first_names:
+        return first_names.most_common(1)[0][0]
+    named = {name for model_input in inputs for name in model_input.names if name}
+    fixed = all(model_input.dims and model_input.dims[0] for model_input in inputs)
+    in_front = all(
+        model_input.dims and None not in model_input.dims and model_input.dims[0] == 1 for model_input in inputs
+    )
     return named.pop() if len(named) == 1 and fixed and not in_front else ""
 
 
-def _batch_axis(one: GraphInput, shared: str) -> int | None:
+def _batch_axis(model_input: GraphInput, shared: str) -> int | None:
     """The axis of samples: the one with the shared name, else the first unless it is fixed."""
-    if shared and shared in one.names:
-        return one.names.index(shared)
-    fixed = one.dims is not None and bool(one.dims) and one.dims[0] is not None
+    if shared and shared in model_input.names:
+        return model_input.names.index(shared)
+    fixed = model_input.dims is not None and bool(model_input.dims) and model_input.dims[0] is not None
     return None if shared and fixed else 0
 
 
-def _missing(one: GraphInput, batch: int | None) -> Problem:
+def _missing(model_input: GraphInput, batch: int | None) -> Problem:
     """That sizes of an input are left open, with what to write."""
-    dims, names = one.dims or (), one.names or ("",) * len(one.dims or ())
-    open_ = {place: name for place, name in enumerate(names) if not dims[place] and place != batch}
-    sizes = ["…" if place in open_ else str(size) for place, size in enumerate(dims) if place != batch]
-    options = f"`--shape {one.name}={','.join(sizes) or '…'}`"
+    dims, names = model_input.dims or (), model_input.names or ("",) * len(model_input.dims or ())
+    open_ = {axis: name for axis, name in enumerate(names) if not dims[axis] and axis != batch}
+    sizes = ["…" if axis in open_ else str(size) for axis, size in enumerate(dims) if axis != batch]
+    options = f"`--shape {model_input.name}={','.join(sizes) or '…'}`"
     if open_ and all(open_.values()):
         options += " or `" + " ".join(f"--shape {name}=…" for name in dict.fromkeys(open_.values())) + "`"
-    along = " and ".join(f"`{name}`" if name else f"axis {place}" for place, name in open_.items())
-    empty = [place for place in open_ if place in one.empty]
+    along = " and ".join(f"`{name}`" if name else f"axis {axis}" for axis, name in open_.items())
+    empty = [axis for axis in open_ if axis in model_input.empty]
     zero = f": the model says 0 along {listing([f'axis {place}' for place in empty])}" if empty else ""
     return Problem(
-        f"the input `{one.name}` has no fixed size" + (f" along {along}" if along else "") + zero,
+        f"the input `{model_input.name}` has no fixed size" + (f" along {along}" if along else "") + zero,
         expected="sizes that are numbers" if batch is None else "a batch axis, then sizes that are numbers",
-        got="unknown" if one.dims is None else _sizes(one),
+        got="unknown" if model_input.dims is None else _sizes(model_input),
         hint=f"give the sizes for which the net shall be made: {options}",
     )
 
 
-def _sizes(one: GraphInput) -> str:
-    names = one.names or ("",) * len(one.dims or ())
-    return sizes_shown(one.dims or (), ["0" if axis in one.empty else name for axis, name in enumerate(names)])
+def _sizes(model_input: GraphInput) -> str:
+    names = model_input.names or ("",) * len(model_input.dims or ())
+    return sizes_shown(
+        model_input.dims or (), ["0" if axis in model_input.empty else name for axis, name in enumerate(names)]
+    )

@@ -288,7 +288,7 @@ class LayerWriter:
             map(self._tensors.is_computed, tensors)
         ):
             return True
-        permuted = axes != self._tensors.axes_in_order(len(axes)) and all(len(own) == 1 for own in axes)
+        permuted = axes != self._tensors.axes_in_order(len(axes)) and all(len(group) == 1 for group in axes)
         return permuted and max(map(self._tensors.rank, tensors)) == len(axes)
 
     def _stored_as(self, tensor: str, axes: Axes) -> str:
@@ -321,10 +321,10 @@ class LayerWriter:
         for index, (tensor, name) in enumerate(layer.outputs):
             if tensor in self._model.outputs and tensor != f"{stem}.{name}":
                 layer.renamed |= index == 0
-                held = f"{tensor} in the layer"
-                self._tensors.values[held] = self._tensors.values[tensor]
-                layer.outputs = (*layer.outputs[:index], (held, name), *layer.outputs[index + 1 :])
-                self.add(layer.node, "Activation", [held], {"activation": "linear"}, outputs=[tensor])
+                parameter = f"{tensor} in the layer"
+                self._tensors.values[parameter] = self._tensors.values[tensor]
+                layer.outputs = (*layer.outputs[:index], (parameter, name), *layer.outputs[index + 1 :])
+                self.add(layer.node, "Activation", [parameter], {"activation": "linear"}, outputs=[tensor])
 
     def _weight(self, array: NDArray[Any]) -> NDArray[Any]:
         import numpy as np
@@ -348,26 +348,26 @@ def build_layer(
         assert isinstance(spec, LayerSpec)
         builder = Builder(training=False, dtype=DType.FLOAT32)
         with in_scope(builder.enter(spec, "layer")):
-            made = spec.build(builder, *values)
+            result = spec.build(builder, *values)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise UnsupportedFeature(f"{type_} does not take it: {place}: {first['msg']}") from None
+        path = ".".join(str(part) for part in first["loc"])
+        raise UnsupportedFeature(f"{type_} does not take it: {path}: {first['msg']}") from None
     except ShapeMismatch as error:
         raise UnsupportedFeature(f"{type_} does not fit: {error.message} (got {error.got})") from None
     except NetspecError as error:
         raise UnsupportedFeature(f"{type_} does not fit: {error.summary}") from None
-    wanted = {name.removeprefix("layer/"): info.value.shape for name, info in builder.states.items()}
-    given = {name: array.shape for name, array in weights.items()}
-    if wanted != given:
-        raise UnsupportedFeature(f"{type_} needs weights of shapes {wanted}, these are {given}")
+    expected_shapes = {name.removeprefix("layer/"): info.value.shape for name, info in builder.states.items()}
+    shapes = {name: array.shape for name, array in weights.items()}
+    if expected_shapes != shapes:
+        raise UnsupportedFeature(f"{type_} needs weights of shapes {expected_shapes}, these are {shapes}")
     for name, info in builder.states.items():
         have, kind = weights[name.removeprefix("layer/")].dtype, info.value.dtype
         if have != str(kind):
             raise UnsupportedFeature(
                 f"its weights are {have}, not {'floating-point numbers' if kind.is_float else kind}"
             )
-    return spec.output_names(), made if isinstance(made, tuple) else (made,)
+    return spec.output_names(), result if isinstance(result, tuple) else (result,)
 
 
 def as_parameter_array(array: NDArray[Any]) -> tuple[str, NDArray[Any]]:

@@ -131,10 +131,10 @@ def _lift(model: ImportedGraph, options: ImportOptions) -> LiftContext:
     """
     in_batches = _attempt(model, options)
     if in_batches.counts_batch and not in_batches.report.failed and in_batches.batch_size != 1:
-        other = _attempt(model, options, batch_size=OTHER_BATCH)
+        other_size = _attempt(model, options, batch_size=OTHER_BATCH)
         size = in_batches.batch_size
-        if size == OPEN_BATCH or not other.report.failed:
-            in_batches.report.mixed += _depending_on_batch(in_batches, other)
+        if size == OPEN_BATCH or not other_size.report.failed:
+            in_batches.report.mixed += _depending_on_batch(in_batches, other_size)
         else:
             remark = f"the size of the batch, {size}, is a number that the model may compute with"
             in_batches.report.remarks.append(remark)
@@ -169,9 +169,9 @@ def _depending_on_batch(first: LiftContext, second: LiftContext) -> list[Problem
     """Problems of layers that differ between two sizes of the batch: they compute with the size."""
     pairs = zip_longest(first.layers.written, second.layers.written)
     return [
-        Problem(f"{(one or other).node.describe()}: what it computes depends on the size of the batch")
-        for one, other in pairs
-        if one is None or other is None or not one.same_as(other)
+        Problem(f"{(layer or other_layer).node.describe()}: what it computes depends on the size of the batch")
+        for layer, other_layer in pairs
+        if layer is None or other_layer is None or not layer.same_as(other_layer)
     ]
 
 

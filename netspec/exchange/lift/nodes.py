@@ -99,17 +99,17 @@ class NodeLifter:
     def replace(self, node: OperatorNode, nodes: Sequence[OperatorNode]) -> None:
         """Lift nodes in place of one node; they make its results."""
         tensors = self._ctx.tensors
-        kept = [name for name in node.outputs if tensors.reads.get(name)]
-        tensors.count_reads({name: -count for name, count in (reads([node]) + Counter(kept)).items()})
-        self.insert(nodes, kept, node.outputs[0] if PARTS in node.attributes else "")
+        read_outputs = [name for name in node.outputs if tensors.reads.get(name)]
+        tensors.count_reads({name: -count for name, count in (reads([node]) + Counter(read_outputs)).items()})
+        self.insert(nodes, read_outputs, node.outputs[0] if PARTS in node.attributes else "")
 
-    def insert(self, nodes: Sequence[OperatorNode], kept: Sequence[str], apart: str = "") -> None:
+    def insert(self, nodes: Sequence[OperatorNode], outputs: Sequence[str], apart: str = "") -> None:
         """Lift further nodes, as far as the tensors `kept` need them, which other nodes will read.
 
         No pattern that ends in `apart` is matched among them: that one has been tried.
         """
         ctx = self._ctx
-        part = replace(ctx.model, nodes=needed(nodes, kept), outputs=list(kept), constants=ctx.tensors.constants)
+        part = replace(ctx.model, nodes=needed(nodes, outputs), outputs=list(outputs), constants=ctx.tensors.constants)
         ctx.tensors.count_reads(part.reads())
         for node in find_patterns(part, apart).nodes:
             self.lift_or_report(node)
@@ -142,16 +142,16 @@ class NodeLifter:
         """Apply a rule; if a layer turns quantized values into floats, cast the result back."""
         ctx = self._ctx
         computed = [name for name in node.inputs if ctx.tensors.is_computed(name)] if registered.keeps_type else []
-        kept = ctx.tensors.dtype(computed[0]) if computed else None
-        if kept not in QUANTIZED:
+        dtype = ctx.tensors.dtype(computed[0]) if computed else None
+        if dtype not in QUANTIZED:
             registered.apply(ctx, node)
             return
         result = ctx.tensors.fresh_name(node.outputs[0])
         registered.apply(ctx, replace(node, outputs=(result, *node.outputs[1:])))
-        if result in ctx.tensors.constants or ctx.tensors.dtype(result) == kept:
+        if result in ctx.tensors.constants or ctx.tensors.dtype(result) == dtype:
             ctx.reshaping.alias(node, result)
         else:
-            ctx.layers.add_elementwise(node, "Cast", [result], {"dtype": str(kept)})
+            ctx.layers.add_elementwise(node, "Cast", [result], {"dtype": str(dtype)})
 
     def _hint_of_values(self, tensor: str) -> str | None:
         """How to make a tensor constant that is computed from small inputs; None if it is not."""

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 def add_outputs(ctx: LiftContext) -> None:
     """Give each output of the model a layer of its own; outputs that cannot have one are reported."""
-    taken: set[str] = set()
+    named_tensors: set[str] = set()
     for name in ctx.model.outputs:
         node = OperatorNode("Identity", "", (name,), (name,), {}, ctx.model.opset)
         try:
             tensor, batch = _output_tensor(ctx, name)
-            if tensor in taken or not ctx.layers.is_made_by_layer(tensor):
-                own = ctx.tensors.fresh_name(name)
-                ctx.layers.add(node, "Activation", [tensor], {"activation": "linear"}, outputs=[own])
-                tensor = own
+            if tensor in named_tensors or not ctx.layers.is_made_by_layer(tensor):
+                tensor_name = ctx.tensors.fresh_name(name)
+                ctx.layers.add(node, "Activation", [tensor], {"activation": "linear"}, outputs=[tensor_name])
+                tensor = tensor_name
         except UnsupportedFeature as reason:
             problems = ctx.report.mixed if isinstance(reason, MixesSamples) else ctx.report.problems
             problems.append(Problem(f"the output `{name}` can't be imported: {reason}"))
             continue
-        taken.add(tensor)
+        named_tensors.add(tensor)
         ctx.outputs[name] = LiftedOutput(tensor, batch)
 
 

@@ -65,5 +65,5 @@ def rules() -> Mapping[tuple[str, str], LiftRule]:
 
 def becomes_layers(domain: str, op_type: str) -> bool:
     """Whether nodes of this operator become layers by its rule."""
-    found = rules().get((domain, op_type))
-    return found is not None and not found.constants_only
+    registered = rules().get((domain, op_type))
+    return registered is not None and not registered.constants_only

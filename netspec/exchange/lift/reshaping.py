@@ -113,7 +113,7 @@ class Reshaper:
             node = view.node or OperatorNode("Transpose", "", (tensor,), (source,), {}, self._model.opset)
             self._layers.add(node, "Permute", [view.source], {"dims": order}, outputs=[source])
             moved = {0: 0, **{axis: index for index, axis in enumerate(order, 1)}}
-            axes = tuple(tuple(moved[axis] for axis in own) for own in view.axes)
+            axes = tuple(tuple(moved[axis] for axis in group) for group in view.axes)
             self._tensors.views[tensor] = AxisView(source, axes, view.node)
         return self._tensors.view(tensor)
 
@@ -159,8 +159,8 @@ class Reshaper:
         if tensor in tensors.constants:
             return self._constant_samples_first(tensor, axis, others)
         view = tensors.view(tensor)
-        wanted: Axes = tuple(view.axes[index] for index in (others if tensors.single_sample else [axis, *others]))
-        if ((0,),) * tensors.axis_offset + wanted == tuple((index,) for index in range(tensors.rank_in_net(tensor))):
+        axes: Axes = tuple(view.axes[index] for index in (others if tensors.single_sample else [axis, *others]))
+        if ((0,),) * tensors.axis_offset + axes == tuple((index,) for index in range(tensors.rank_in_net(tensor))):
             return view.source
         name = tensors.fresh_name(tensor)
         if tensors.single_sample:
@@ -169,7 +169,7 @@ class Reshaper:
             self._layers.reshape_samples(node, tensor, target, name)
         else:
             node = view.node or OperatorNode("Transpose", "", (tensor,), (name,), {}, self._model.opset)
-            tensors.views[name] = AxisView(view.source, wanted, node)
+            tensors.views[name] = AxisView(view.source, axes, node)
             self._layers.value(name)
         return name
 
@@ -189,11 +189,11 @@ class Reshaper:
     def _axes_without_ones(self, source: str, target: Sequence[int]) -> Axes | None:
         """The axes of a tensor whose samples are not in front, if reshaping only adds or drops axes of size 1."""
         view, shape = self._tensors.view(source), self._tensors.shape(source)
-        kept = [axes for axes in view.axes if axes]
-        sizes = [shape[view.axes.index(axes)] for axes in kept]
+        groups = [axes for axes in view.axes if axes]
+        sizes = [shape[view.axes.index(axes)] for axes in groups]
         if view.axes[:1] == ((0,),) or sizes != [size for size in target if size != 1]:
             return None
-        return tuple(kept.pop(0) if size != 1 else () for size in target)
+        return tuple(groups.pop(0) if size != 1 else () for size in target)
 
     def _reshape_single_sample(self, node: OperatorNode, source: str, target: tuple[int, ...], output: str) -> None:
         view, shape = self._tensors.view(source), self._tensors.shape(source)

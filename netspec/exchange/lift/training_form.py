@@ -32,15 +32,15 @@ def as_net(model: ImportedGraph) -> ImportedGraph:
         return model
     averages = {name for node in model.nodes if node.op_type == "BatchNormalization" for name in node.outputs[1:]}
     extra = {*_names(model, UPDATES).values(), *averages, LOSS}
-    kept = [name for name in model.outputs if name not in extra and not name.startswith(f"{LOSS}/")]
-    if not kept:
+    outputs = [name for name in model.outputs if name not in extra and not name.startswith(f"{LOSS}/")]
+    if not outputs:
         return model
     makers = {name: node for node in model.nodes for name in node.outputs}
     nodes = [_plain(_together(model, makers, node) or node) for node in model.nodes]
-    nodes = needed(nodes, kept)
-    read = {name for node in nodes for name in (*node.inputs, *node.captured)} | set(kept)
-    inputs = [one for one in model.inputs if one.name in read]
-    return replace(model, nodes=nodes, inputs=inputs, outputs=kept, remarks=[*model.remarks, LEFT_OUT])
+    nodes = needed(nodes, outputs)
+    read = {name for node in nodes for name in (*node.inputs, *node.captured)} | set(outputs)
+    inputs = [model_input for model_input in model.inputs if model_input.name in read]
+    return replace(model, nodes=nodes, inputs=inputs, outputs=outputs, remarks=[*model.remarks, LEFT_OUT])
 
 
 def freeze(model: ImportedGraph, layers: Iterable[DraftLayer]) -> None:
@@ -57,11 +57,11 @@ def freeze(model: ImportedGraph, layers: Iterable[DraftLayer]) -> None:
 def _names(model: ImportedGraph, key: str) -> dict[str, str]:
     """Names of states and of their new values after a step, from the metadata; empty if these are malformed."""
     try:
-        found: Any = json.loads(model.metadata.get(key, "{}"))
+        names: Any = json.loads(model.metadata.get(key, "{}"))
     except (ValueError, RecursionError):
         return {}
-    pairs = dict.fromkeys(map(str, found), "") if isinstance(found, list) else found
-    return {str(name): str(one) for name, one in pairs.items()} if isinstance(pairs, dict) else {}
+    pairs = dict.fromkeys(map(str, names), "") if isinstance(names, list) else names
+    return {str(name): str(value) for name, value in pairs.items()} if isinstance(pairs, dict) else {}
 
 
 def _plain(node: OperatorNode) -> OperatorNode:
@@ -83,8 +83,8 @@ def _together(model: ImportedGraph, makers: Mapping[str, OperatorNode], node: Op
         sizes = makers.get(ones.operand(1)) if ones is not None and ones.op_type == "Expand" else None
         if drop is None or sizes is None or sizes.op_type != "Where" or not {*sizes.inputs[:2]} <= {*model.constants}:
             continue
-        told, given = (model.constants[name].reshape(-1).tolist() for name in sizes.inputs[:2])
-        noise = [int(size) if fixed else None for fixed, size in zip(told, given, strict=True)]
+        numbers, operand_sizes = (model.constants[name].reshape(-1).tolist() for name in sizes.inputs[:2])
+        noise = [int(size) if fixed else None for fixed, size in zip(numbers, operand_sizes, strict=True)]
         inputs = (x, drop.operand(1))
         return replace(node, op_type="Dropout", inputs=inputs, attributes={"noise_shape": noise}, domain=DOMAIN)
     return None

@@ -34,8 +34,8 @@ def _decomposed(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | No
     if not _is_decomposed(node):
         return None
     with in_scope(node.scope):
-        made = node.op.decompose(*inputs)
-    return made if isinstance(made, tuple) else (made,)
+        results = node.op.decompose(*inputs)
+    return results if isinstance(results, tuple) else (results,)
 
 
 class _GraphLowering:
@@ -92,9 +92,9 @@ class _GraphLowering:
         start = len(self.made.nodes)
         results = self._results(node, operands)
         for value, name in zip(node.outputs, results, strict=False):
-            wanted = final.get(value)
-            if wanted is not None and self._rename(name, wanted, start):
-                name = wanted
+            final_name = final.get(value)
+            if final_name is not None and self._rename(name, final_name, start):
+                name = final_name
             self._tensors[value] = name
             self.made.types[name] = value.type
             if value in self._called:
@@ -109,15 +109,15 @@ class _GraphLowering:
             )  # unread ones are left out
             return tuple(first if index == 0 else f"{first}:{index}" for index in range(count))
         if isinstance(form, OnnxExpansion):
-            made = form.write(self, node.outputs[0], *operands)
-            return (made,) if isinstance(made, str) else tuple(made)
+            results = form.write(self, node.outputs[0], *operands)
+            return (results,) if isinstance(results, str) else tuple(results)
         reason = form.reason if isinstance(form, NoOnnxForm) else "its ONNX form is not written down"
         layer = f"layer `{node.scope.layer}` ({node.scope.kind}): " if node.scope.layer else ""
-        told = Problem(
+        problem = Problem(
             f"{layer}{node.op.name} has no ONNX form", node.scope.location,
             f"layers.{node.scope.layer}" if node.scope.layer else "", got=reason or None,
         )  # fmt: skip
-        self.problems[told] = None
+        self.problems[problem] = None
         return tuple(map(self._tensor_names, [node.op.name] * len(node.outputs)))  # for those who read it to be judged
 
     def _rename(self, old: str, new: str, start: int) -> bool:
@@ -127,7 +127,7 @@ class _GraphLowering:
         for index in range(start, len(self.made.nodes)):
             node = self.made.nodes[index]
             inputs, outputs = (
-                tuple(new if one == old else one for one in names) for names in (node.inputs, node.outputs)
+                tuple(new if name == old else name for name in names) for names in (node.inputs, node.outputs)
             )
             self.made.nodes[index] = replace(node, inputs=inputs, outputs=outputs)
         return True
@@ -143,11 +143,11 @@ class _GraphLowering:
 
     def node(self, op_type: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
         """Add a node (see `Emitter`)."""
-        wanted = f"{self._scope.layer}/{op_type}" if self._scope.layer else op_type
-        first = self._tensor_names(wanted)
+        name = f"{self._scope.layer}/{op_type}" if self._scope.layer else op_type
+        first = self._tensor_names(name)
         names = (first, *(self._tensor_names(f"{first}:{index}") for index in range(1, outputs)))
         self.made.nodes.append(
-            OperatorNode(op_type, self._node_names(wanted), inputs, names, attributes, scope=self._scope)
+            OperatorNode(op_type, self._node_names(name), inputs, names, attributes, scope=self._scope)
         )
         return first
 
@@ -168,21 +168,21 @@ class _GraphLowering:
         return value in self._read
 
 
-def differences(one: LoweredGraph, other: LoweredGraph) -> dict[str, tuple[OperatorNode, str]]:
+def differences(first: LoweredGraph, second: LoweredGraph) -> dict[str, tuple[OperatorNode, str]]:
     """The layers in which two emissions of one net differ, with a node and what differs: they depend on the batch."""
-    found: dict[str, tuple[OperatorNode, str]] = {}
-    left, right = _by_layer(one), _by_layer(other)
-    for layer in dict.fromkeys([*left, *right]):
-        ours, theirs = left.get(layer, []), right.get(layer, [])
+    changed_layers: dict[str, tuple[OperatorNode, str]] = {}
+    first_layers, right = _by_layer(first), _by_layer(second)
+    for layer in dict.fromkeys([*first_layers, *right]):
+        ours, theirs = first_layers.get(layer, []), right.get(layer, [])
         if len(ours) != len(theirs):
-            found[layer] = max(ours, theirs, key=len)[-1], "the number of nodes"
+            changed_layers[layer] = max(ours, theirs, key=len)[-1], "the number of nodes"
             continue
         for a, b in zip(ours, theirs, strict=True):
-            what = _difference(one, a, other, b)
-            if what:
-                found[layer] = a, what
+            difference = _difference(first, a, second, b)
+            if difference:
+                changed_layers[layer] = a, difference
                 break
-    return found
+    return changed_layers
 
 
 def _by_layer(graph: LoweredGraph) -> dict[str, list[OperatorNode]]:
@@ -192,15 +192,15 @@ def _by_layer(graph: LoweredGraph) -> dict[str, list[OperatorNode]]:
     return layers
 
 
-def _difference(one: LoweredGraph, left: OperatorNode, other: LoweredGraph, right: OperatorNode) -> str | None:
-    if left.op_type != right.op_type:
-        return f"{left.op_type} or {right.op_type}"
-    if left.attributes != right.attributes:
-        changed = [name for name, value in left.attributes.items() if right.attributes.get(name) != value]
-        return f"{left.op_type}'s {', '.join(changed)}"
-    contents = zip(_contents(one, left), _contents(other, right), strict=False)  # as many, but for a variable number
-    if len(left.inputs) != len(right.inputs) or any(_differ(*both) for both in contents):
-        return f"a constant operand of {left.op_type}"
+def _difference(first: LoweredGraph, node: OperatorNode, second: LoweredGraph, right: OperatorNode) -> str | None:
+    if node.op_type != right.op_type:
+        return f"{node.op_type} or {right.op_type}"
+    if node.attributes != right.attributes:
+        changed = [name for name, value in node.attributes.items() if right.attributes.get(name) != value]
+        return f"{node.op_type}'s {', '.join(changed)}"
+    contents = zip(_contents(first, node), _contents(second, right), strict=False)  # as many, but for a variable number
+    if len(node.inputs) != len(right.inputs) or any(_differ(*both) for both in contents):
+        return f"a constant operand of {node.op_type}"
     return None
 
 

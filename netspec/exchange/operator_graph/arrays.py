@@ -83,48 +83,48 @@ class Arrays:
         import numpy as np
 
         name, values = self.named(tensor.values)
-        places, shape = self.numbers(tensor.indices), tuple(tensor.dims)
+        indices, shape = self.numbers(tensor.indices), tuple(tensor.dims)
         if any(size < 1 for size in shape) or prod(shape) > MAX_SPREAD:
             raise ValueError(f"the sparse weights `{name}` have the shape {list(shape)}")
-        if places.dtype.kind != "i" or places.shape not in ((values.size,), (values.size, len(shape))):
-            raise ValueError(f"the sparse weights `{name}` have {values.size} values at {list(places.shape)} places")
-        limits = np.array(shape if places.ndim == 2 else [prod(shape)])
-        if values.ndim != 1 or (places < 0).any() or (places >= limits).any():
+        if indices.dtype.kind != "i" or indices.shape not in ((values.size,), (values.size, len(shape))):
+            raise ValueError(f"the sparse weights `{name}` have {values.size} values at {list(indices.shape)} places")
+        limits = np.array(shape if indices.ndim == 2 else [prod(shape)])
+        if values.ndim != 1 or (indices < 0).any() or (indices >= limits).any():
             raise ValueError(f"the sparse weights `{name}` have values outside of their shape {list(shape)}")
-        made = np.zeros(shape, values.dtype)
-        made.reshape(-1)[np.ravel_multi_index(tuple(places.T), shape) if places.ndim == 2 else places] = values
-        return name, made
+        dense = np.zeros(shape, values.dtype)
+        dense.reshape(-1)[np.ravel_multi_index(tuple(indices.T), shape) if indices.ndim == 2 else indices] = values
+        return name, dense
 
     def _beside(self, tensor: onnx.TensorProto) -> NDArray[Any]:
         """Data in an external file, which must be below the model's folder and contain enough bytes."""
         import numpy as np
         import onnx
 
-        told = {entry.key: entry.value for entry in tensor.external_data}
-        path = self._path(told.get("location", ""))
+        fields = {entry.key: entry.value for entry in tensor.external_data}
+        path = self._path(fields.get("location", ""))
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
         packed = {"4": 2, "2": 4}[str(dtype)[-1]] if str(dtype) in NARROW else 1
-        size, there = -(-prod(tensor.dims) * dtype.itemsize // packed), path.stat().st_size
-        offset = _whole(told, "offset", 0)
-        length = _whole(told, "length", max(there - offset, 0))  # by ONNX's own reader all that follows
+        size, file_size = -(-prod(tensor.dims) * dtype.itemsize // packed), path.stat().st_size
+        offset = _whole(fields, "offset", 0)
+        length = _whole(fields, "length", max(file_size - offset, 0))  # by ONNX's own reader all that follows
         with path.open("rb") as file:
             head = file.read(len(LFS_POINTER))
         if head == LFS_POINTER:
-            found, hint = sniff(head)
-            raise Damaged(f"{told['location']} is {found}; {hint}")
+            content, hint = sniff(head)
+            raise Damaged(f"{fields['location']} is {content}; {hint}")
         if length != size:
             raise Damaged(f"{length:,} bytes are given for {list(tensor.dims)} of {dtype}, which takes {size:,}")
-        if not 0 <= offset <= there - size:
-            raise Damaged(f"{told['location']} has {there:,} bytes, not {size:,} from {offset:,} on")
+        if not 0 <= offset <= file_size - size:
+            raise Damaged(f"{fields['location']} has {file_size:,} bytes, not {size:,} from {offset:,} on")
         if size == 0:
             return np.zeros(tuple(tensor.dims), dtype)
         if packed == 1 and dtype.isbuiltin == 1:
             return np.memmap(path, dtype.newbyteorder("<"), "r", offset, tuple(tensor.dims))
-        held = onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims)
+        message = onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims)
         with path.open("rb") as file:
             file.seek(offset)
-            held.raw_data = file.read(size)
-        return np.asarray(onnx.numpy_helper.to_array(held))
+            message.raw_data = file.read(size)
+        return np.asarray(onnx.numpy_helper.to_array(message))
 
     def _path(self, location: str) -> Path:
         if self.folder is None:
@@ -133,20 +133,20 @@ class Arrays:
         path = (folder / location).resolve()
         if not location or Path(location).is_absolute() or ".." in Path(location).parts or folder not in path.parents:
             raise Damaged(f"they would be stored in {location!r}, which is not below the model's folder")
-        there = kind_of_path(path)
-        if there is not None or not path.exists():
-            raise Damaged(f"they are stored in {location!r}, which is {there or 'not there'}")
+        kind = kind_of_path(path)
+        if kind is not None or not path.exists():
+            raise Damaged(f"they are stored in {location!r}, which is {kind or 'not there'}")
         return path
 
 
-def _whole(told: Mapping[str, str], name: str, usual: int) -> int:
+def _whole(fields: Mapping[str, str], name: str, usual: int) -> int:
     """An integer that locates a tensor in an external file. Raises `Damaged`."""
-    given = told.get(name)
-    if given is None:
+    value = fields.get(name)
+    if value is None:
         return usual
-    if not re.fullmatch(r"-?[0-9]{1,19}", given):
-        raise Damaged(f"their {name} is {given[:40]!r}, not a number of bytes")
-    return int(given)
+    if not re.fullmatch(r"-?[0-9]{1,19}", value):
+        raise Damaged(f"their {name} is {value[:40]!r}, not a number of bytes")
+    return int(value)
 
 
 def _kind(tensor: onnx.TensorProto) -> str:

@@ -68,10 +68,10 @@ def squeezed(shape: tuple[int, ...], axes: list[int] | None) -> tuple[int, ...]:
 def unsqueezed(shape: tuple[int, ...], axes: list[int]) -> tuple[int, ...]:
     """`shape` with axes of size 1 put in so that they are at `axes` of the result."""
     rank = len(shape) + len(axes)
-    places, rest = {axis % rank for axis in axes}, iter(shape)
-    if len(places) != len(axes):
+    added, rest = {axis % rank for axis in axes}, iter(shape)
+    if len(added) != len(axes):
         raise ValueError(f"axes {axes} are given twice")
-    return tuple(1 if axis in places else next(rest) for axis in range(rank))
+    return tuple(1 if axis in added else next(rest) for axis in range(rank))
 
 
 def element_type(code: int) -> str:
@@ -95,8 +95,8 @@ def _constant(node: OperatorNode) -> Any:
 
 def _axes(node: OperatorNode, operand: Any) -> list[int] | None:
     """Axes as newer opsets give them, in an operand, or as older ones do, in an attribute."""
-    given = operand.reshape(-1).tolist() if operand is not None else node.attributes.get("axes")
-    return None if given is None else list(given)
+    axes = operand.reshape(-1).tolist() if operand is not None else node.attributes.get("axes")
+    return None if axes is None else list(axes)
 
 
 def _flat(node: OperatorNode, x: Any) -> Any:
@@ -124,7 +124,7 @@ def _range(start: Any, limit: Any, delta: Any) -> Any:
     """ONNX requires scalars; its own function bodies (AffineGrid) pass vectors of one element."""
     import numpy as np
 
-    start, limit, delta = (one.reshape(()) for one in (start, limit, delta))
+    start, limit, delta = (bound.reshape(()) for bound in (start, limit, delta))
     if not delta:
         raise ValueError("a step of 0")
     count = max(0, ceil((limit.item() - start.item()) / delta.item()))
@@ -140,9 +140,11 @@ def quantized(node: OperatorNode, x: NDArray[Any], scale: NDArray[Any], zero_poi
     zero = np.zeros(scale.shape, "uint8") if zero_point is None else zero_point
     narrow, zero = str(zero.dtype), widened(zero)
     axis, block = _along(node, x, scale)
-    found = ops.QuantizeLinear(axis, block, DType(str(zero.dtype)))
-    made = found.forward(np, np.atleast_1d(x), _scalar_if_single(scale), _scalar_if_single(zero)).reshape(x.shape)
-    return np.clip(made, *bounds(narrow)) if narrow in NARROW else made
+    quantize = ops.QuantizeLinear(axis, block, DType(str(zero.dtype)))
+    quantized = quantize.forward(np, np.atleast_1d(x), _scalar_if_single(scale), _scalar_if_single(zero)).reshape(
+        x.shape
+    )
+    return np.clip(quantized, *bounds(narrow)) if narrow in NARROW else quantized
 
 
 def dequantized(

@@ -43,44 +43,44 @@ def compute(node: OperatorNode, operands: list[NDArray[Any] | None]) -> list[NDA
     from onnx import defs
     from onnx.reference import ReferenceEvaluator
 
-    given = {name: array for name, array in zip(node.inputs, operands, strict=True) if array is not None}
-    if sum(array.size for array in given.values()) > MAX_ELEMENTS:
+    constants = {name: array for name, array in zip(node.inputs, operands, strict=True) if array is not None}
+    if sum(array.size for array in constants.values()) > MAX_ELEMENTS:
         raise TooLargeToEvaluate(f"its constant operands have more than {MAX_ELEMENTS:,} elements")
     if not defs.has(node.op_type, node.domain):
         raise NotEvaluated("this operator is not computed on constants")
     schema: Any = defs.get_schema(node.op_type, node.domain)
-    if schema.non_deterministic or any(isinstance(one, Subgraph) for one in node.attributes.values()):
+    if schema.non_deterministic or any(isinstance(attribute, Subgraph) for attribute in node.attributes.values()):
         raise NotEvaluated("it draws numbers, or has graphs within it")
-    if any(all(kind.startswith("seq") for kind in one.types) for one in schema.outputs):
+    if any(all(kind.startswith("seq") for kind in result.types) for result in schema.outputs):
         raise NotEvaluated("its result is a sequence of tensors")
     try:
-        model = _model(node, given)
+        model = _model(node, constants)
         _check_sizes(model)
     except Exception as error:  # the onnx package raises what it likes
         raise UnsupportedFeature(f"it cannot be computed on its constant operands: {_first_line(error)}") from error
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            made = ReferenceEvaluator(model).run(None, given)
+            results = ReferenceEvaluator(model).run(None, constants)
     except Exception as error:  # of any class: the reference implementations check nothing
         raise NotEvaluated(f"it cannot be computed on its constant operands: {_first_line(error)}") from error
-    arrays = [np.asarray(one) for one in made]
+    arrays = [np.asarray(result) for result in results]
     if any(array.dtype.kind not in "fiub" for array in arrays):
         raise UnsupportedFeature("its result holds something else than numbers")
     return arrays
 
 
-def _model(node: OperatorNode, given: dict[str, NDArray[Any]]) -> onnx.ModelProto:
+def _model(node: OperatorNode, constants: dict[str, NDArray[Any]]) -> onnx.ModelProto:
     """The node alone, as a model. Raises what the onnx package raises."""
     from onnx import ValueInfoProto, helper, numpy_helper
 
     proto = as_proto(node)
-    kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in given.items()}
+    kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in constants.items()}
     graph = helper.make_graph(
         [proto], "constants",
-        [helper.make_tensor_value_info(name, kinds[name], array.shape) for name, array in given.items()],
+        [helper.make_tensor_value_info(name, kinds[name], array.shape) for name, array in constants.items()],
         [ValueInfoProto(name=name) for name in node.outputs if name],
-        [numpy_helper.from_array(array, name) for name, array in given.items() if array.size <= TOLD_ELEMENTS],
+        [numpy_helper.from_array(array, name) for name, array in constants.items() if array.size <= TOLD_ELEMENTS],
     )  # fmt: skip
     return helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, node.opset)])
 
@@ -89,16 +89,16 @@ def _check_sizes(model: onnx.ModelProto) -> None:
     """Raise `ValueError` if a result would be too large, or its size is unknown and operands are not small."""
     from onnx import shape_inference
 
-    told = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
-    given = sum(prod(size.dim_value for size in info.type.tensor_type.shape.dim) for info in told.input)
-    for info in told.output:
+    inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
+    input_elements = sum(prod(size.dim_value for size in info.type.tensor_type.shape.dim) for info in inferred.input)
+    for info in inferred.output:
         kind = info.type.tensor_type
         known = kind.HasField("shape") and all(size.HasField("dim_value") for size in kind.shape.dim)
-        size = prod(one.dim_value for one in kind.shape.dim) if known else 0
+        size = prod(dim.dim_value for dim in kind.shape.dim) if known else 0
         if size > MAX_ELEMENTS:
             raise ValueError(f"{size:,} elements are too many")
-        if not known and given > MAX_UNTOLD:
-            raise ValueError(f"the size of its result is unknown, and its inputs have {given:,} elements")
+        if not known and input_elements > MAX_UNTOLD:
+            raise ValueError(f"the size of its result is unknown, and its inputs have {input_elements:,} elements")
 
 
 def _first_line(error: Exception) -> str:

@@ -35,77 +35,83 @@ class Nodes:
     functions: Mapping[tuple[str, str], onnx.FunctionProto] = field(default_factory=dict)
     made: int = 0
 
-    def graph(self, graph: onnx.GraphProto, opsets: Mapping[str, int], given: Mapping[str, Any] | None) -> Subgraph:
+    def graph(
+        self, graph: onnx.GraphProto, opsets: Mapping[str, int], caller_attributes: Mapping[str, Any] | None
+    ) -> Subgraph:
         """A graph within a node."""
-        held = [self.arrays.named(tensor) for tensor in graph.initializer]
-        held += [self.arrays.sparse(tensor) for tensor in graph.sparse_initializer]
-        inputs = tuple(text(one.name) for one in graph.input)
-        wrong = twice([name for name, _ in held], "initializer") + twice(inputs, "input")
+        constants = [self.arrays.named(tensor) for tensor in graph.initializer]
+        constants += [self.arrays.sparse(tensor) for tensor in graph.sparse_initializer]
+        inputs = tuple(text(info.name) for info in graph.input)
+        wrong = twice([name for name, _ in constants], "initializer") + twice(inputs, "input")
         if wrong:
-            raise ValueError("; ".join(f"in a graph within a node {one}" for one in wrong))
+            raise ValueError("; ".join(f"in a graph within a node {problem}" for problem in wrong))
         return Subgraph(
             inputs,
-            tuple(text(one.name) for one in graph.output),
-            dict(held),
-            tuple(self.several(graph.node, opsets, given)),
+            tuple(text(info.name) for info in graph.output),
+            dict(constants),
+            tuple(self.several(graph.node, opsets, caller_attributes)),
         )
 
     def several(
         self,
         nodes: Iterable[onnx.NodeProto],
         opsets: Mapping[str, int],
-        given: Mapping[str, Any] | None = None,
+        caller_attributes: Mapping[str, Any] | None = None,
         within: Sequence[tuple[str, str]] = (),
     ) -> list[OperatorNode]:
         """The nodes, with calls of the model's functions inlined. Raises `ValueError`."""
-        found = []
+        inlined = []
         for proto in nodes:
-            node = self.node(proto, opsets, given)
+            node = self.node(proto, opsets, caller_attributes)
             function = self.functions.get((node.domain, node.op_type))
             if function is None:
-                found.append(node)
+                inlined.append(node)
             elif (node.domain, node.op_type) in within:
                 raise ValueError(f"the function {node.op_type} calls itself")
             else:
-                found += self.called(node, function, within)
+                inlined += self.called(node, function, within)
             self.made += 1
             if self.made > MAX_NODES:
                 raise ValueError(f"it has more than {MAX_NODES:,} nodes with those of its functions")
-        return found
+        return inlined
 
     def called(
         self, node: OperatorNode, function: onnx.FunctionProto, within: Sequence[tuple[str, str]] = ()
     ) -> list[OperatorNode]:
         """The nodes of a function, with the operands, results and attributes of a node that calls it."""
         opsets = {_domain(text(entry.domain)): entry.version for entry in function.opset_import}
-        given = {text(one.name): self.attribute(one, opsets, None) for one in function.attribute_proto}
-        given |= node.attributes
+        attributes = {
+            text(attribute.name): self.attribute(attribute, opsets, None) for attribute in function.attribute_proto
+        }
+        attributes |= node.attributes
         formal = dict(zip(map(text, function.input), (*node.inputs, *[""] * len(function.input)), strict=False))
         formal |= dict(zip(map(text, function.output), node.outputs, strict=False))
-        inner = self.several(function.node, opsets, given, (*within, (node.domain, node.op_type)))
+        inner = self.several(function.node, opsets, attributes, (*within, (node.domain, node.op_type)))
         prefix = node.outputs[0] if node.outputs else node.label
 
         def renamed(name: str) -> str:
             return formal[name] if formal.get(name) or name in formal else f"{prefix}/{name}" if name else ""
 
-        return [rename(replace(one, name=node.name, path=one.path or node.path), renamed) for one in inner]
+        return [
+            rename(replace(body_node, name=node.name, path=body_node.path or node.path), renamed) for body_node in inner
+        ]
 
     def node(
-        self, node: onnx.NodeProto, opsets: Mapping[str, int], given: Mapping[str, Any] | None = None
+        self, node: onnx.NodeProto, opsets: Mapping[str, int], caller_attributes: Mapping[str, Any] | None = None
     ) -> OperatorNode:
         """One node; attributes that refer to those of the function around it are taken from `given`."""
         op_type, domain = text(node.op_type), _domain(text(node.domain))
         version = opsets.get(domain, 0)
         attributes = dict(defaults(op_type, version, domain))
-        for told in node.attribute:
-            if not told.ref_attr_name:
-                attributes[text(told.name)] = self.attribute(told, opsets, given)
-            elif given is not None and text(told.ref_attr_name) in given:
-                attributes[text(told.name)] = given[text(told.ref_attr_name)]
+        for proto in node.attribute:
+            if not proto.ref_attr_name:
+                attributes[text(proto.name)] = self.attribute(proto, opsets, caller_attributes)
+            elif caller_attributes is not None and text(proto.ref_attr_name) in caller_attributes:
+                attributes[text(proto.name)] = caller_attributes[text(proto.ref_attr_name)]
         inputs, outputs = tuple(map(text, node.input)), tuple(map(text, node.output))
         return OperatorNode(op_type, text(node.name), inputs, outputs, attributes, version, domain, _path(node))
 
-    def attribute(self, attribute: onnx.AttributeProto, opsets: Mapping[str, int], given: Any) -> Any:
+    def attribute(self, attribute: onnx.AttributeProto, opsets: Mapping[str, int], caller_attributes: Any) -> Any:
         """An attribute's value; floats as the shortest decimal that is the same float32, so that 0.1 stays 0.1."""
         import numpy as np
         import onnx
@@ -123,13 +129,13 @@ class Nodes:
             case kinds.STRING:
                 return text(attribute.s)
             case kinds.STRINGS:
-                return [text(one) for one in attribute.strings]
+                return [text(string) for string in attribute.strings]
             case kinds.TENSOR:
                 return self.arrays.numbers(attribute.t)
             case kinds.SPARSE_TENSOR:
                 return self.arrays.sparse(attribute.sparse_tensor)[1]
             case kinds.GRAPH:
-                return self.graph(attribute.g, opsets, given)
+                return self.graph(attribute.g, opsets, caller_attributes)
         return attribute  # what no rule takes
 
 
@@ -137,8 +143,8 @@ class Nodes:
 def defaults(op_type: str, opset: int, domain: str = "") -> Mapping[str, Any]:
     """Default values of an operator's attributes, by name; empty for an operator that onnx does not know."""
     schema = _schema(op_type, opset, domain)
-    given = {name: one.default_value for name, one in schema.attributes.items()} if schema else {}
-    return {name: Nodes().attribute(value, {}, None) for name, value in given.items() if value.type}
+    default_values = {name: attribute.default_value for name, attribute in schema.attributes.items()} if schema else {}
+    return {name: Nodes().attribute(value, {}, None) for name, value in default_values.items() if value.type}
 
 
 @cache
@@ -146,7 +152,7 @@ def known_since(op_type: str, opset: int) -> int:
     """`opset`, or the first opset that has this ONNX operator if that is newer."""
     import onnx
 
-    versions = (one.since_version for one in onnx.defs.get_all_schemas_with_history() if one.name == op_type)
+    versions = (schema.since_version for schema in onnx.defs.get_all_schemas_with_history() if schema.name == op_type)
     return max(opset, min(versions, default=opset))
 
 
@@ -189,8 +195,8 @@ def inlined(
 ) -> tuple[dict[str, NDArray[Any]], list[OperatorNode], tuple[str, ...]]:
     """The constants and nodes of a graph within a node, and its outputs, by names that are nowhere else."""
     names = {name: f"{prefix}/{name}" for name in graph.own if name} | dict(zip(graph.inputs, inputs, strict=True))
-    made = _graph_renamed(graph, lambda name: names.get(name, name))
-    return dict(made.constants), list(made.nodes), made.outputs
+    renamed_graph = _graph_renamed(graph, lambda name: names.get(name, name))
+    return dict(renamed_graph.constants), list(renamed_graph.nodes), renamed_graph.outputs
 
 
 def as_proto(node: OperatorNode) -> onnx.NodeProto:
@@ -213,8 +219,8 @@ def _graph_as_proto(graph: Subgraph) -> onnx.GraphProto:
     from onnx import ValueInfoProto, helper, numpy_helper
 
     inputs, outputs = ([ValueInfoProto(name=name) for name in names] for names in (graph.inputs, graph.outputs))
-    held = [numpy_helper.from_array(array, name) for name, array in graph.constants.items()]
-    return helper.make_graph([as_proto(node) for node in graph.nodes], "inner", inputs, outputs, held)
+    constants = [numpy_helper.from_array(array, name) for name, array in graph.constants.items()]
+    return helper.make_graph([as_proto(node) for node in graph.nodes], "inner", inputs, outputs, constants)
 
 
 def body(node: OperatorNode, types: Sequence[TensorType | None]) -> list[OperatorNode] | None:
@@ -233,27 +239,27 @@ def _function_of(schema: Any, node: OperatorNode, types: Sequence[TensorType | N
 
     def nearest(versions: Sequence[int]) -> int:
         """The newest that is not newer than the node; else the oldest: it says the same of the operator's version."""
-        return max((one for one in versions if one <= node.opset), default=min(versions, default=0))
+        return max((version for version in versions if version <= node.opset), default=min(versions, default=0))
 
     def said(kind: TensorType | None) -> bytes:
         if kind is None:
             return b""
         code = onnx.helper.np_dtype_to_tensor_dtype(_numpy(kind))
-        told: bytes = onnx.helper.make_tensor_type_proto(code, kind.shape).SerializeToString()
-        return told
+        message: bytes = onnx.helper.make_tensor_type_proto(code, kind.shape).SerializeToString()
+        return message
 
     version = nearest(schema.function_opset_versions)
-    found = onnx.FunctionProto()
+    function = onnx.FunctionProto()
     if version:
-        found.ParseFromString(schema.get_function_with_opset_version(version))
-        return found
+        function.ParseFromString(schema.get_function_with_opset_version(version))
+        return function
     version = nearest(schema.context_dependent_function_opset_versions)
     if not version:
         return None
     proto = as_proto(node).SerializeToString()
-    made = schema.get_context_dependent_function_with_opset_version(version, proto, list(map(said, types)))
-    found.ParseFromString(made)
-    return found
+    content = schema.get_context_dependent_function_with_opset_version(version, proto, list(map(said, types)))
+    function.ParseFromString(content)
+    return function
 
 
 def _numpy(kind: TensorType) -> Any:
@@ -272,9 +278,9 @@ def _path(node: onnx.NodeProto) -> str:
     The scopes are a list, `['', 'encoder', 'encoder.layers.0', 'linear']`: from the model itself to the
     operation, each by its whole name.
     """
-    told = next((text(one.value) for one in node.metadata_props if one.key == SCOPES), "")
+    scopes = next((text(entry.value) for entry in node.metadata_props if entry.key == SCOPES), "")
     path, before = [], ""
-    for scope in SCOPE.findall(told)[:-1]:
+    for scope in SCOPE.findall(scopes)[:-1]:
         if scope:
             path.append(scope.removeprefix(f"{before}."))
             before = scope
