@@ -136,7 +136,7 @@ class Hdf5Reader:
             parts.append(self._file.attribute(path, f"{name}{len(parts)}"))
         if any(not isinstance(part, list) for part in parts):
             self.refuse(f"the parts of the attribute {name!r} must be lists")
-        return [one for part in parts for one in part] if parts else None
+        return [item for part in parts for item in part] if parts else None
 
 
 def open_hdf5(path: str | Path, what: str) -> Hdf5Reader:

@@ -48,7 +48,9 @@ def _problems(archive: zipfile.ZipFile, size: int) -> list[str]:
     outside = [name for name in names if name.startswith(("/", "\\")) or ".." in PurePosixPath(name).parts]
     locked = [member.filename for member in members if member.flag_bits & _ENCRYPTED]
     packed = [member.filename for member in members if member.compress_type not in _READABLE]
-    bombs = [one.filename for one in members if one.file_size > MOST_DEFLATED * one.compress_size + MOST_DEFLATED]
+    bombs = [
+        member.filename for member in members if member.file_size > MOST_DEFLATED * member.compress_size + MOST_DEFLATED
+    ]
     said = [
         ("these members are there twice: ", twice),
         ("these members lie outside of it: ", outside),

@@ -245,23 +245,23 @@ def format_of(path: str | Path) -> Format:
     `InputError` for a file of an unknown format.
     """
     path = Path(path)
-    readable = [one for one in FORMATS if one.read or one.weights or one.refuse]
+    readable = [format_ for format_ in FORMATS if format_.read or format_.weights or format_.refuse]
     with reading(path, "a model, or weights") as (file, _):
         head = file.read(HEAD_BYTES)
         container = _container(head)
         if container == "hdf5":
             Hdf5File(str(path), path, "a model, or weights").walk()  # report damage once, not for each format
-        fitting = [one for one in readable if one.recognizes(head, path)]
-    named = [one for one in readable if path.name.endswith(one.suffixes)]
-    found = [one for one in fitting if one in named] or fitting
-    found = found or [one for one in named if container in one.containers]
+        fitting = [format_ for format_ in readable if format_.recognizes(head, path)]
+    named = [format_ for format_ in readable if path.name.endswith(format_.suffixes)]
+    found = [format_ for format_ in fitting if format_ in named] or fitting
+    found = found or [format_ for format_ in named if container in format_.containers]
     if found:
         return found[0]
     if container == "zip":
         with open_zip(path, "a model, or weights"):
             pass
     what, hint = sniff(head)
-    whats = [one.what for one in readable if not one.refuse]
+    whats = [format_.what for format_ in readable if not format_.refuse]
     raise InputError(f"{path}: unrecognized file format", expected=listing(whats, len(whats)), got=what, hint=hint)
 
 
@@ -279,9 +279,15 @@ def _container(head: bytes) -> Container:
 
 def format_to_write(path: str | Path) -> Format:
     """The format of a file name's suffix. Raises `InputError` if no writable format has it."""
-    found = [(suffix, one) for one in FORMATS if one.write for suffix in one.suffixes if str(path).endswith(suffix)]
+    found = [
+        (suffix, format_)
+        for format_ in FORMATS
+        if format_.write
+        for suffix in format_.suffixes
+        if str(path).endswith(suffix)
+    ]
     if not found:
-        known = sorted({suffix for one in FORMATS if one.write for suffix in one.suffixes})
+        known = sorted({suffix for format_ in FORMATS if format_.write for suffix in format_.suffixes})
         raise InputError(
             f"{path}: its name says no format that is written",
             expected=f"a name ending in {listing(known)}",
@@ -294,7 +300,7 @@ def format_to_write(path: str | Path) -> Format:
 
 def format_to_check(name: str, options: ExportOptions) -> Format:
     """The format of that name, which nets are checked for before they are trained. Raises `InputError`."""
-    known = {one.name: one for one in FORMATS if one.write}
+    known = {format_.name: format_ for format_ in FORMATS if format_.write}
     if name not in known:
         raise InputError(
             f"there is no format `{name}` to export to", expected=f"one of {listing(list(known), len(known))}",
@@ -306,7 +312,7 @@ def format_to_check(name: str, options: ExportOptions) -> Format:
 
 def check_options(format_: Format, options: ExportOptions) -> None:
     """Raise `InputError` for an option that the format does not support."""
-    given = [one.name for one in fields(options) if getattr(options, one.name) is not None]
+    given = [field.name for field in fields(options) if getattr(options, field.name) is not None]
     unknown = [name for name in given if name not in format_.options]
     if unknown:
         raise InputError(f"a file of the format `{format_.name}` has no {listing(unknown)} to choose")

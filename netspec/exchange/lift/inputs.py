@@ -257,8 +257,8 @@ def whole(inputs: Sequence[GraphInput]) -> Feeds:
     for model_input in inputs:
         dims = model_input.dims
         if dims is not None and None in dims:
-            known = shared and all(shared in other.names for other in several)
-            in_front = any(other.names and other.names[0] == shared for other in inputs)
+            known = shared and all(shared in model_input.names for model_input in several)
+            in_front = any(other_input.names and other_input.names[0] == shared for other_input in inputs)
             axis = _batch_axis(model_input, shared) if known and in_front else None
             axis = 0 if alone and dims[0] is None else axis
             if axis is not None and dims[axis] is None:
@@ -308,7 +308,7 @@ def _missing(model_input: GraphInput, batch: int | None) -> Problem:
         options += " or `" + " ".join(f"--shape {name}=…" for name in dict.fromkeys(open_.values())) + "`"
     along = " and ".join(f"`{name}`" if name else f"axis {axis}" for axis, name in open_.items())
     empty = [axis for axis in open_ if axis in model_input.empty]
-    zero = f": the model says 0 along {listing([f'axis {place}' for place in empty])}" if empty else ""
+    zero = f": the model says 0 along {listing([f'axis {axis}' for axis in empty])}" if empty else ""
     return Problem(
         f"the input `{model_input.name}` has no fixed size" + (f" along {along}" if along else "") + zero,
         expected="sizes that are numbers" if batch is None else "a batch axis, then sizes that are numbers",

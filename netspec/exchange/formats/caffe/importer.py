@@ -177,16 +177,16 @@ class CaffeImporter:
     def _unknown_fields(self, message: Message) -> bool:
         """Report unknown fields of a text file; Caffe itself ignores those of binary files."""
         found = False
-        for one in message.unknown:
-            where = message.source.location(one.place)
+        for unknown in message.unknown:
+            where = message.source.location(unknown.place)
             if where is not None:
                 found = True
-                hint = did_you_mean(one.name, message.kind.fields)
-                self.problems.append(Problem(f"{message.kind.name} of Caffe has no `{one.name}`", where, hint=hint))
+                hint = did_you_mean(unknown.name, message.kind.fields)
+                self.problems.append(Problem(f"{message.kind.name} of Caffe has no `{unknown.name}`", where, hint=hint))
             else:
                 self.note(
-                    f"`{one.name}` of {message.kind.name} is ignored: Caffe has no such field",
-                    "{count} fields that Caffe does not have are ignored", f"`{one.name}` of {message.kind.name}",
+                    f"`{unknown.name}` of {message.kind.name} is ignored: Caffe has no such field",
+                    "{count} fields that Caffe does not have are ignored", f"`{unknown.name}` of {message.kind.name}",
                 )  # fmt: skip
         for name in message:
             value = message[name]
@@ -215,8 +215,8 @@ class CaffeImporter:
             ]
         except ValidationError as error:
             self.problems += [
-                Problem(f"{_called(node)}: {one['msg']}", node.layer.location(), got=str(one.get("input"))[:80])
-                for one in error.errors()
+                Problem(f"{_called(node)}: {error['msg']}", node.layer.location(), got=str(error.get("input"))[:80])
+                for error in error.errors()
             ]
 
     def note(self, text: str, kind: str = "", subject: str = "") -> None:
@@ -338,7 +338,7 @@ class CaffeImporter:
         given = {key: value for key, value in layer.fields.items() if value is not None}
         spec: Any = LAYERS[type_].model_validate({"type": type_, "name": name, **given})
         with in_scope(self.builder.enter(spec, name)):
-            found = spec.call(self.builder, *(one.value for one in sources))
+            found = spec.call(self.builder, *(source.value for source in sources))
         self.draft.layers.append(layer)
         if owner is None:
             self._load(layer, blobs)
@@ -371,7 +371,7 @@ class CaffeImporter:
         name = self._judge_name(name)
         spec: Any = registry[type_].model_validate({"type": type_, "name": name, **fields})
         with in_scope(self.builder.enter(spec, name)):
-            spec.build(self.builder, *(one.value for one in sources))
+            spec.build(self.builder, *(source.value for source in sources))
         return {"name": name, "type": type_, "from": [source.name for source in sources], **fields}
 
     def _judge_name(self, name: str) -> str:
@@ -385,7 +385,7 @@ class CaffeImporter:
             return
         specs = {key: blob.spec for key, blob in blobs.items()}
         rates, decays = (
-            {key: whole(one[name]) if one is not None else 1 for key, one in specs.items()}
+            {key: whole(spec[name]) if spec is not None else 1 for key, spec in specs.items()}
             for name in ("lr_mult", "decay_mult")
         )
         if rates and not any(rates.values()):

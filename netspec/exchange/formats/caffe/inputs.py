@@ -78,10 +78,10 @@ def _shape(layer: Message, index: int, folder: Path, batch: int) -> tuple[tuple[
 
 def _declared(layer: Message) -> Sequence[Sequence[int]]:
     if layer["type"] == "Input":
-        return [one["dim"] for one in layer["input_param"]["shape"]]
+        return [shape["dim"] for shape in layer["input_param"]["shape"]]
     given = layer["dummy_data_param"]
     if given["shape"]:
-        return [one["dim"] for one in given["shape"]]
+        return [shape["dim"] for shape in given["shape"]]
     sizes = [given[name] for name in ("num", "channels", "height", "width")]
     most = max(map(len, sizes))
     rows = [size * most if len(size) == 1 else size for size in sizes]  # one value for all tops, or one for each

@@ -61,7 +61,7 @@ def draft_net(
     `states` are those of a solver, for training and testing; by default both, as the net and the options specify.
     """
     net = upgraded(net)
-    layers = [one for one in net["layer"] if one["type"] or one["name"]]
+    layers = [layer for layer in net["layer"] if layer["type"] or layer["name"]]
     problems = rule_problems(layers) + unknown_stages(options.stages, layers)
     if problems:
         raise InputError(problems)
@@ -129,7 +129,7 @@ def _outputs(translator: CaffeImporter, wired: CaffeGraph, states: Sequence[NetS
     """
     phase = states[-1].phase
     there = [node for node in wired.nodes if phase in node.phases] or wired.nodes
-    used = {ref for node in there for place, ref in enumerate(node.bottoms) if _uses(node, place)}
+    used = {ref for node in there for index, ref in enumerate(node.bottoms) if _uses(node, index)}
     found: dict[str, None] = {}
     for node in there:
         for ref, made in translator.values.items():

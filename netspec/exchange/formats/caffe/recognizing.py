@@ -50,8 +50,9 @@ def is_hdf5_weights(head: bytes, path: Path) -> bool:
         top = _kinds(file)
         if ("data", "group") not in top or file.attributes("") or not {"data", "diff"} >= {name for name, _ in top}:
             return False
-        found = file.walk("data", deepest=DEEPEST, most=MOST_ITEMS)
-        return all(_NAMED.fullmatch(one.path.rpartition("/")[2]) for one in found if one.kind in ("dataset", "other"))
+        entries = file.walk("data", deepest=DEEPEST, most=MOST_ITEMS)
+        arrays = (entry for entry in entries if entry.kind in ("dataset", "other"))
+        return all(_NAMED.fullmatch(entry.path.rpartition("/")[2]) for entry in arrays)
     return False
 
 

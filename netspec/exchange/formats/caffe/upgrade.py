@@ -113,7 +113,7 @@ def _without_padding(layers: list[Message], problems: list[Problem]) -> list[Mes
                 continue
             before["layer"].hand_over("pad", one["layer"], "pad")
             one["bottom"][index] = before["bottom"][0]
-    return [one for one in layers if one["layer"]["type"] != "padding"]
+    return [layer for layer in layers if layer["layer"]["type"] != "padding"]
 
 
 def _from_v0(old: Message, problems: list[Problem]) -> Message:

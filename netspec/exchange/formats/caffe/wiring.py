@@ -138,7 +138,7 @@ def wire(layers: Sequence[Message], states: Sequence[NetState]) -> CaffeGraph:
     """The layers of the net in these states (training and testing, or one of them), each with the values it reads."""
     found, by_key = CaffeGraph(), dict[Key, CaffeNode]()
     for state in states:
-        form = [one for one in layers if included(one, state) or _idle(one, states)]
+        form = [layer for layer in layers if included(layer, state) or _idle(layer, states)]
         _one_form(form, state, found, by_key)
     place = {id(layer): index for index, layer in enumerate(layers)}
     for nodes in (found.nodes, found.data):
@@ -203,7 +203,7 @@ def _one_form(layers: Sequence[Message], state: NetState, found: CaffeGraph, by_
         given = layer["type"] in DATA_LAYERS
         bottoms = _bottoms(layer, blobs, found.problems, told=known is not None)
         if given:
-            same = [one for one in found.data if one.layer is layer]
+            same = [data_node for data_node in found.data if data_node.layer is layer]
             if same:
                 same[0].phases.add(state.phase)
             else:
@@ -282,8 +282,8 @@ def marking(wired: CaffeGraph) -> set[Key]:
     """For each layer that is read, whether only marks are computed from it."""
     for node in reversed(wired.nodes):
         marks = read.get(node.key, False)
-        for place, ref in enumerate(node.bottoms):
-            read[ref.layer] = read.get(ref.layer, True) and (marks or (node.type in RECURRENT and place == 1))
+        for index, ref in enumerate(node.bottoms):
+            read[ref.layer] = read.get(ref.layer, True) and (marks or (node.type in RECURRENT and index == 1))
     return {key for key, marks in read.items() if marks and key is not None}
 
 

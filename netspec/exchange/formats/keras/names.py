@@ -148,13 +148,13 @@ def variables(layer: LayerFields, states: Iterable[str]) -> list[KerasVariable]:
         found.sort(key=lambda one: [*parts, one.state].index(one.state.partition("/")[0]))
     counts: dict[str, int] = {}
     made: dict[str, KerasVariable] = {}
-    for one in sorted(found, key=lambda one: not one.trainable):
+    for variable in sorted(found, key=lambda one: not one.trainable):
         alone = (
-            one.name == "reverse_embeddings" and not counts
+            variable.name == "reverse_embeddings" and not counts
         )  # those of the direction that the net does not use are first
-        first = alone or one.name == "vector_u"  # the kernel that it belongs to comes before it, again
-        counts[one.group] = counts.get(one.group, -1) + 1
-        made[one.state] = replace(one, index=counts[one.group] + first)
+        first = alone or variable.name == "vector_u"  # the kernel that it belongs to comes before it, again
+        counts[variable.group] = counts.get(variable.group, -1) + 1
+        made[variable.state] = replace(variable, index=counts[variable.group] + first)
     return [made[one.state] for one in found]
 
 
@@ -257,7 +257,7 @@ ALONG_LAST = ("CategoricalHinge", "KLDivergence", "Circle", "CTC", "R2Score", "F
 """Losses and metrics that reduce the last axis, which is that of the channels in Keras, and have no `axis` field."""
 
 _SHARED_FUNCTIONS: Mapping[str, str] = {
-    **{keras_snake(one): one for one in (
+    **{keras_snake(name): name for name in (
         "MeanSquaredError", "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredLogarithmicError", "Hinge",
         "SquaredHinge", "CategoricalHinge", "Poisson", "BinaryCrossentropy", "CategoricalCrossentropy",
         "SparseCategoricalCrossentropy",
@@ -275,7 +275,7 @@ LOSS_FUNCTIONS: Mapping[str, str] = {
 """Functions of Keras's `losses` by their own names."""
 METRIC_FUNCTIONS: Mapping[str, str] = {
     **_SHARED_FUNCTIONS,
-    **{keras_snake(one): one for one in (
+    **{keras_snake(name): name for name in (
         "Accuracy", "BinaryAccuracy", "CategoricalAccuracy", "SparseCategoricalAccuracy", "TopKCategoricalAccuracy",
         "SparseTopKCategoricalAccuracy", "PearsonCorrelation", "ConcordanceCorrelation",
     )},
@@ -325,14 +325,14 @@ _INITIALIZERS = (
 def _spelled(classes: Iterable[str], others: Mapping[str, str]) -> Mapping[str, str]:
     """Types by the names of their classes, by these in snake case, and by the other names."""
     names = list(classes)
-    return {**{keras_snake(name): name for name in names}, **{one: one for one in names}, **others}
+    return {**{keras_snake(name): name for name in names}, **{name: name for name in names}, **others}
 
 
 _NAMES: Mapping[str, Mapping[str, str]] = {
-    "layer": {**{one: one for one in _LAYERS}, **OLD_NAMES},
-    "cell": {one: one for one in _CELLS},
+    "layer": {**{name: name for name in _LAYERS}, **OLD_NAMES},
+    "cell": {name: name for name in _CELLS},
     "activation": {
-        **{one: one for one in _ACTIVATIONS},
+        **{name: name for name in _ACTIVATIONS},
         "ReLU": "relu", "LeakyReLU": "leaky_relu", "ELU": "elu", "Softmax": "softmax",  # layers as activations
     },
     "initializer": _spelled(_INITIALIZERS, {
@@ -378,5 +378,5 @@ def _losses_or_metrics(kind: str, form: Form, major: int) -> Mapping[str, str]:
     by_class = {class_: class_ for class_ in classes}
     if form != "text":
         return by_class if form == "class" else functions
-    snakes = {keras_snake(one): one for one in classes} if kind == "metric" and major > 2 else {}
+    snakes = {keras_snake(class_name): class_name for class_name in classes} if kind == "metric" and major > 2 else {}
     return {**by_class, **_ALIASES, **functions, **snakes}

@@ -63,7 +63,7 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[st
         problems = problems or _overlaps(path, places)
         if problems:
             raise InputError(problems)
-        return {name: _array(file, start, *place) for name, place in places.items()}, metadata
+        return {name: _array(file, start, *offset) for name, offset in places.items()}, metadata
 
 
 def _header(path: str | Path, file: BufferedReader, size: int) -> tuple[dict[str, Any], int]:
@@ -99,7 +99,7 @@ def _place(entry: Any, room: int) -> tuple[str, tuple[int, ...], int, int]:
     """Element type, shape, first and last byte of an array. Raises `ValueError`."""
 
     def whole(numbers: Any) -> bool:
-        return isinstance(numbers, list) and all(type(one) is int and one >= 0 for one in numbers)
+        return isinstance(numbers, list) and all(type(size) is int and size >= 0 for size in numbers)
 
     if not isinstance(entry, dict) or not whole(entry.get("shape")) or not whole(entry.get("data_offsets")):
         raise ValueError("has no shape, or no place in the file")

@@ -77,8 +77,8 @@ def _model_of_node(node: onnx.NodeProto, inputs: Sequence[Any], outputs_info: An
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
 
     read, made = [name for name in node.input if name], [name for name in node.output if name]
-    given = [info(name, one.dtype, one.shape) for name, one in zip(read, map(np.asarray, inputs), strict=True)]
-    told = [info(name, *one) for name, one in zip(made, outputs_info or (), strict=False)]
+    given = [info(name, array.dtype, array.shape) for name, array in zip(read, map(np.asarray, inputs), strict=True)]
+    told = [info(name, *output_info) for name, output_info in zip(made, outputs_info or (), strict=False)]
     results = told or [onnx.ValueInfoProto(name=name) for name in made]
     opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(node.domain, 1)] if node.domain else [])]
     model = helper.make_model(helper.make_graph([node], "node", given, results), opset_imports=opsets)
@@ -103,7 +103,7 @@ class PreparedModel(BackendRep):
         self._compiled = compiled
         self._fixed: set[str] = set()
         self._kept: OrderedDict[object, _Special] = OrderedDict()
-        self._types = {one.name: _element_type(one) for one in proto.graph.output}
+        self._types = {output.name: _element_type(output) for output in proto.graph.output}
         outputs = self._model.outputs
         self._tuple = namedtupledict("Outputs", outputs)
 
@@ -117,14 +117,14 @@ class PreparedModel(BackendRep):
         found = dict(special.constants)
         if special.lifted is not None:
             inputs, outputs = special.lifted.inputs, special.lifted.outputs
-            results = special.run({place.name: place.to_net(given[name]) for name, place in inputs.items()})
-            found |= {name: place.from_net(results[place.name]) for name, place in outputs.items()}
+            results = special.run({source.name: source.to_net(given[name]) for name, source in inputs.items()})
+            found |= {name: output.from_net(results[output.name]) for name, output in outputs.items()}
         return self._tuple(*(found[name].astype(self._types[name], copy=False) for name in self._model.outputs))
 
     def _given(self, inputs: Any) -> Arrays:
         import numpy as np
 
-        names = [one.name for one in self._model.inputs]
+        names = [model_input.name for model_input in self._model.inputs]
         if isinstance(inputs, Mapping):
             named = dict(inputs)
         else:
@@ -135,9 +135,9 @@ class PreparedModel(BackendRep):
         problems = [Problem(f"the input `{name}` is missing") for name in names if name not in named]
         problems += [Problem(f"{ORIGIN} has no input `{name}`") for name in named if name not in names]
         problems += [
-            Problem(f"the input `{name}` must be a numeric array", got=type(one).__name__)
-            for name, one in named.items()
-            if np.asarray(one).dtype.kind in "OUS"
+            Problem(f"the input `{name}` must be a numeric array", got=type(tensor).__name__)
+            for name, tensor in named.items()
+            if np.asarray(tensor).dtype.kind in "OUS"
         ]
         if problems:
             raise InputError(problems)
@@ -185,7 +185,11 @@ class PreparedModel(BackendRep):
 
     def _with(self, given: Arrays) -> ImportedGraph:
         """The model with the shapes of the inputs, and with the values of those that are needed as constants."""
-        inputs = [replace(one, dims=given[one.name].shape) for one in self._model.inputs if one.name not in self._fixed]
+        inputs = [
+            replace(model_input, dims=given[model_input.name].shape)
+            for model_input in self._model.inputs
+            if model_input.name not in self._fixed
+        ]
         values = {name: given[name] for name in self._fixed}
         return replace(self._model, inputs=inputs, constants={**self._model.constants, **values})
 
@@ -194,7 +198,10 @@ def _computed(model: ImportedGraph) -> Arrays:
     """The constants of a model, and what its nodes make of them and of the shapes of its inputs."""
     import numpy as np
 
-    shapes = {one.name: np.broadcast_to(np.uint8(0), [size or 0 for size in one.dims or ()]) for one in model.inputs}
+    shapes = {
+        model_input.name: np.broadcast_to(np.uint8(0), [size or 0 for size in model_input.dims or ()])
+        for model_input in model.inputs
+    }
     found = dict(model.constants)
     for node in model.nodes:
         known = {**shapes, **found} if node.op_type in MEASURES and not node.domain else found

@@ -256,7 +256,7 @@ def _emitted(
     With an open batch it is emitted for two sizes; what is not the same for both is tied to the batch.
     """
     made = [emit(graph_for(size)) for size in (PROBES if batch is None else (batch,))]
-    problems = dict.fromkeys(one for _, found in made for one in found)
+    problems = dict.fromkeys(problem for _, found in made for problem in found)
     tidied = [tidy(graph) for graph, _ in made]
     opset = _opset(given, tidied[0])
     graphs = [older(graph, opset) for graph in tidied]

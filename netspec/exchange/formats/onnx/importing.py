@@ -71,22 +71,22 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
     _known_version(origin, "IR version", proto.ir_version, onnx.IR_VERSION)
     problems: list[str] = []
     arrays = Arrays(folder)
-    nodes = Nodes(arrays, {(text(one.domain), text(one.name)): one for one in proto.functions})
+    nodes = Nodes(arrays, {(text(function.domain), text(function.name)): function for function in proto.functions})
     model = ImportedGraph(
         text(graph.name), f"{text(proto.producer_name)} {text(proto.producer_version)}".strip(), opset
     )
-    model.metadata = {text(one.key): text(one.value) for one in proto.metadata_props}
+    model.metadata = {text(entry.key): text(entry.value) for entry in proto.metadata_props}
     held = [
         *_each(arrays.named, graph.initializer, problems),
         *_each(arrays.sparse, graph.sparse_initializer, problems),
     ]
     model.constants = dict(held)
-    given = {text(one.name) for one in graph.initializer}  # before ONNX's IR 4 they are listed as inputs too
-    given |= {text(one.values.name) for one in graph.sparse_initializer}
-    model.inputs = _each(_input, [one for one in graph.input if text(one.name) not in given], problems)
+    given = {text(tensor.name) for tensor in graph.initializer}  # before ONNX's IR 4 they are listed as inputs too
+    given |= {text(tensor.values.name) for tensor in graph.sparse_initializer}
+    model.inputs = _each(_input, [info for info in graph.input if text(info.name) not in given], problems)
     problems += twice([name for name, _ in held], "initializer")
-    problems += twice([one.name for one in model.inputs], "input")
-    model.outputs = [text(one.name) for one in graph.output]
+    problems += twice([model_input.name for model_input in model.inputs], "input")
+    model.outputs = [text(output.name) for output in graph.output]
     model.output_types = _element_types(graph.output)
     for made in _each(lambda node: nodes.several([node], opsets), graph.node, problems):
         model.nodes += made
@@ -94,7 +94,7 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
         _sort(model)
         problems = _wiring(model)
     if problems:
-        raise InputError(Problem(f"{origin}: {one}") for one in dict.fromkeys(problems))
+        raise InputError(Problem(f"{origin}: {problem}") for problem in dict.fromkeys(problems))
     model.remarks = arrays.remarks
     return model
 
@@ -103,7 +103,7 @@ def _unchanged(graph: onnx.GraphProto, opset: int) -> bool:
     """Whether all operators of a graph say in an opset what they say in the oldest that is read."""
     import onnx
 
-    inner = any(one.HasField("g") for node in graph.node for one in node.attribute)
+    inner = any(attribute.HasField("g") for node in graph.node for attribute in node.attribute)
     plain = not inner and all(text(node.domain) in DOMAINS for node in graph.node)
     try:
         return plain and all(
@@ -171,39 +171,39 @@ def _element_types(outputs: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
     import numpy as np
     import onnx
 
-    kinds = {text(one.name): one.type.tensor_type.elem_type for one in outputs}
+    kinds = {text(output.name): output.type.tensor_type.elem_type for output in outputs}
     return {name: str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind))) for name, kind in kinds.items() if kind}
 
 
 def _sort(model: ImportedGraph) -> None:
     """Put each node behind those it reads, the rest in the order that there is; circles stay for `_wiring` to tell."""
-    makers = {name: place for place, node in enumerate(model.nodes) for name in node.outputs if name}
+    makers = {name: index for index, node in enumerate(model.nodes) for name in node.outputs if name}
     before = [{makers[name] for name in (*node.inputs, *node.captured) if name in makers} for node in model.nodes]
-    if all(place not in needs and max(needs, default=-1) < place for place, needs in enumerate(before)):
+    if all(index not in needs and max(needs, default=-1) < index for index, needs in enumerate(before)):
         return
     after: dict[int, list[int]] = {}
-    for place, needs in enumerate(before):
-        for one in needs:
-            after.setdefault(one, []).append(place)
+    for index, needs in enumerate(before):
+        for needed in needs:
+            after.setdefault(needed, []).append(index)
     missing = [len(needs) for needs in before]
-    ready = [place for place, count in enumerate(missing) if count == 0]
+    ready = [index for index, count in enumerate(missing) if count == 0]
     order = []
     heapify(ready)
     while ready:
-        place = heappop(ready)
-        order.append(place)
-        for one in after.get(place, ()):
-            missing[one] -= 1
-            if missing[one] == 0:
-                heappush(ready, one)
-    circle = [place for place in range(len(before)) if missing[place]]
-    model.nodes = [model.nodes[place] for place in (*order, *circle)]
+        index = heappop(ready)
+        order.append(index)
+        for needed in after.get(index, ()):
+            missing[needed] -= 1
+            if missing[needed] == 0:
+                heappush(ready, needed)
+    circle = [index for index in range(len(before)) if missing[index]]
+    model.nodes = [model.nodes[index] for index in (*order, *circle)]
 
 
 def _wiring(model: ImportedGraph) -> list[str]:
     """Problems of tensor names: read before they are defined, defined twice, never defined."""
     wrong = []
-    made = {*model.constants, *(one.name for one in model.inputs)}
+    made = {*model.constants, *(model_input.name for model_input in model.inputs)}
     later = {name for node in model.nodes for name in node.outputs}
     for node in model.nodes:
         for name in (*node.inputs, *node.captured):

@@ -47,8 +47,10 @@ def newest_opset() -> int:
 def runnable_opset(op_types: Iterable[str]) -> int:
     """The newest opset that both libraries take whose forms of these operators onnxruntime has code for."""
     newest = newest_opset()
-    kinds = [one for one in set(op_types) if not _runs(one, newest)]
-    return next((opset for opset in range(newest, LOWEST_OPSET, -1) if all(_runs(one, opset) for one in kinds)), newest)
+    kinds = [op_type for op_type in set(op_types) if not _runs(op_type, newest)]
+    return next(
+        (opset for opset in range(newest, LOWEST_OPSET, -1) if all(_runs(kind, opset) for kind in kinds)), newest
+    )
 
 
 @cache
@@ -67,9 +69,9 @@ def _runs(op_type: str, opset: int) -> bool:
     return any(
         first == since or first <= since <= last < STILL
         for first, last in (
-            one.version_range
-            for one in get_all_opkernel_def()
-            if one.op_name == op_type and not one.domain and one.provider == PROVIDER
+            kernel.version_range
+            for kernel in get_all_opkernel_def()
+            if kernel.op_name == op_type and not kernel.domain and kernel.provider == PROVIDER
         )
     )
 
@@ -124,11 +126,11 @@ def _untaken(graph: LoweredGraph, node: OperatorNode, schema: onnx.defs.OpSchema
     import numpy as np
     from onnx import TensorProto, helper
 
-    for place, name in enumerate(node.inputs):
+    for index, name in enumerate(node.inputs):
         kind = graph.types.get(name)
         if kind is not None:
             element = helper.np_dtype_to_tensor_dtype(np.dtype(str(kind.dtype)))
-            formal = schema.inputs[min(place, len(schema.inputs) - 1)]
+            formal = schema.inputs[min(index, len(schema.inputs) - 1)]
             if f"tensor({TensorProto.DataType.Name(element).lower()})" not in formal.types:
                 return f"its {node.op_type} takes no {kind.dtype}"
     return None

@@ -44,7 +44,7 @@ class _Older:
     def numbers(self, node: OperatorNode, index: int) -> list[int] | None:
         """The integers of a constant operand; None if it is left out, or computed."""
         name = node.inputs[index] if index < len(node.inputs) else ""
-        return [int(one) for one in self.constants[name].reshape(-1)] if name in self.constants else None
+        return [int(number) for number in self.constants[name].reshape(-1)] if name in self.constants else None
 
     def before(self, node: OperatorNode, op_type: str, *inputs: str, **attributes: Any) -> OperatorNode:
         """A node that helps to compute what `node` did."""
@@ -66,9 +66,9 @@ def _operand_to_attribute(**places: int) -> Rewrite:
 
     def rewrite(older: _Older, node: OperatorNode) -> list[OperatorNode]:
         attributes = dict(node.attributes)
-        for name, place in places.items():
-            numbers = older.numbers(node, place)
-            if numbers is None and place < len(node.inputs):
+        for name, index in places.items():
+            numbers = older.numbers(node, index)
+            if numbers is None and index < len(node.inputs):
                 return [node]  # computed: there is no older form
             if numbers is not None:
                 attributes[name] = numbers
@@ -104,7 +104,7 @@ def _hardmax(older: _Older, node: OperatorNode) -> list[OperatorNode]:
     axis, last = node.attributes["axis"] % kind.rank, kind.rank - 1
     if axis == last:
         return [replace(node, attributes={"axis": last})]
-    order = [*(place for place in range(kind.rank) if place != axis), axis]
+    order = [*(index for index in range(kind.rank) if index != axis), axis]
     turned = older.before(node, "Transpose", x, perm=order)
     made = older.before(node, "Hardmax", turned.outputs[0], axis=last)
     back = sorted(range(kind.rank), key=order.__getitem__)

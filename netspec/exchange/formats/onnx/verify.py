@@ -48,9 +48,9 @@ class Verifier:
 
     def __call__(self, inputs: Arrays, what: str = "") -> OutputComparison:
         """Compare on these inputs, which a message calls `what`. Raises `RunError` if results differ too much."""
-        read = {one.name for one in self._session.get_inputs()}
+        read = {info.name for info in self._session.get_inputs()}
         fed = {name: array for name, array in inputs.items() if name in read}
-        names = [one.name for one in self._session.get_outputs()]
+        names = [info.name for info in self._session.get_outputs()]
         theirs = dict(zip(names, _run(self._session, names, fed), strict=True))
         compared = compare(self._predict(inputs), theirs)
         wrong = {name: gap for name, gap in compared.gaps.items() if not gap.scaled <= self._tolerance}
@@ -86,7 +86,7 @@ def _first_diverging(
     import onnx
 
     model = onnx.load_from_string(given) if isinstance(given, bytes) else onnx.load(given, load_external_data=False)
-    known = {one.name for one in model.graph.output}
+    known = {output.name for output in model.graph.output}
     made = {name: node for node in graph.nodes for name in node.outputs}
     layers = {layer: tensor for layer, tensor in graph.tensors.items() if layer in ours and tensor in made}
     model.graph.output.extend(onnx.ValueInfoProto(name=tensor) for tensor in layers.values() if tensor not in known)

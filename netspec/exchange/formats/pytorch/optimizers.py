@@ -251,9 +251,11 @@ class _Optimizer:
     def disagreements(self, solvers: Iterable[Any]) -> Iterator[Problem]:
         """Report the differences between the rules of the solvers and of the optimizer."""
         rule = RULES[self.type]
-        for solver in {id(one): one for one in solvers}.values():
+        for solver in {id(solver): solver for solver in solvers}.values():
             if solver.type not in rule.solvers:
-                yield _differs(solver, "type", self.type, listing([f"`{one}`" for one in rule.solvers]), solver.type)
+                yield _differs(
+                    solver, "type", self.type, listing([f"`{solver}`" for solver in rule.solvers]), solver.type
+                )
                 continue
             for name, value in rule.options.items():
                 has_effect = name != "rate_in_velocity" or solver.momentum
@@ -278,7 +280,7 @@ class _Optimizer:
 
     def differences(self, solvers: Iterable[Any]) -> Iterator[str]:
         """Report hyperparameters that differ from those in the file, which may be intended."""
-        for solver in {id(one): one for one in solvers}.values():
+        for solver in {id(solver): solver for solver in solvers}.values():
             for group in self.groups if len(self.groups) == 1 else ():
                 theirs = {
                     name: value

@@ -338,7 +338,7 @@ def _attention_read(source: _Source, shapes: Shapes) -> Arrays:
             parts = np.array_split(source.take(f"in_proj_{theirs}"), 3)
             found |= {f"{name}/{ours}": part for name, part in zip(_PROJECTIONS, parts, strict=True)}
         for name, others in _OTHERS.items():
-            other = next((one for one in others if source.has(f"{one}.{theirs}")), None)
+            other = next((other for other in others if source.has(f"{other}.{theirs}")), None)
             if other:
                 found[f"{name}/{ours}"] = source.take(f"{other}.{theirs}")
     made: Arrays = {}

@@ -67,12 +67,14 @@ def multi_head_attention(chains: Chains, layer: DraftLayer) -> Joint | None:
     if looks.causal:
         fields["use_causal_mask"] = True
     projections = {"query": query, "key": key, "value": value}
-    arrays = _weights({name: one.dense for name, one in projections.items()} | {"attention_output": layer})
-    for name, one in projections.items():
+    arrays = _weights(
+        {name: projection.dense for name, projection in projections.items()} | {"attention_output": layer}
+    )
+    for name, projection in projections.items():
         for kind in ("kernel", "bias"):
             array = arrays.get(f"{name}/{kind}")
             if array is not None:
-                arrays[f"{name}/{kind}"] = array.reshape((*array.shape[:-1], *one.shape))
+                arrays[f"{name}/{kind}"] = array.reshape((*array.shape[:-1], *projection.shape))
     kernel = arrays["attention_output/kernel"]
     arrays["attention_output/kernel"] = kernel.reshape(*value.shape, kernel.shape[1])
     if "query/bias" not in arrays:

@@ -93,7 +93,9 @@ def _formula(graph: OperatorGraph, tensor: str) -> Term | float:
     if known is not None:
         return known(*operands)
     return call(
-        node.op_type, *(one if isinstance(one, Term) else SumTerm(one, ()) for one in operands), **node.attributes
+        node.op_type,
+        *(operand if isinstance(operand, Term) else SumTerm(operand, ()) for operand in operands),
+        **node.attributes,
     )
 
 

@@ -58,7 +58,7 @@ def find_patterns(model: ImportedGraph, but: str = "") -> ImportedGraph:
     """Replace each pattern by one node of the domain `netspec`, except patterns that end in the tensor `but`."""
     model = _without_identities(model)
     search, near = PatternSearch(model), _near(model)
-    order = {node.outputs[0]: place for place, node in enumerate(model.nodes) if node.outputs}
+    order = {node.outputs[0]: index for index, node in enumerate(model.nodes) if node.outputs}
     replaced: dict[str, OperatorNode] = {}
     gone: set[str] = set()
     for node in reversed(model.nodes):
@@ -127,7 +127,11 @@ def _given_as_it_is(node: OperatorNode, model: ImportedGraph) -> str:
     if nothing is None or len(node.inputs) != 2:
         return ""
     limits = [model.constants.get(name) for name in node.inputs]
-    left = [name for name, one in zip(node.inputs, limits, strict=True) if one is None or one.shape or one != nothing]
+    left = [
+        name
+        for name, limit in zip(node.inputs, limits, strict=True)
+        if limit is None or limit.shape or limit != nothing
+    ]
     return left[0] if len(left) == 1 else ""
 
 

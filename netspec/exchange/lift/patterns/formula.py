@@ -29,7 +29,7 @@ class Term:
             case Limits(one):
                 return one.reduced
             case OperatorTerm(_, operands):
-                return all(one.reduced for one in operands)
+                return all(operand.reduced for operand in operands)
         return isinstance(self, Reduced)
 
     def __add__(self, other: Term | float) -> Term:

@@ -114,12 +114,12 @@ class PatternSearch:
         """The match of the formula that ends in the tensor, if nothing else reads the tensors in between."""
         self._steps = 0
         try:
-            return next((one for one in self.match(term, tensor, Match()) if self._alone(one, tensor)), None)
+            return next((match for match in self.match(term, tensor, Match()) if self._alone(match, tensor)), None)
         except _EnoughError:
             return None
 
     def _alone(self, found: Match, tensor: str) -> bool:
-        inside = Counter(name for one in found.used for name in self.makers[one].inputs)
+        inside = Counter(name for tensor in found.used for name in self.makers[tensor].inputs)
         return all(one == tensor or self.reads[one] == inside[one] for one in found.used)
 
     def match(self, term: Term, tensor: str, found: Match) -> Iterator[Match]:
@@ -171,8 +171,8 @@ class PatternSearch:
             return
         if len(terms) == 1:
             ((coefficient, term),) = terms
-            for one in self.match(_times(coefficient / scale, term), tensor, found):
-                yield one, 0.0
+            for match in self.match(_times(coefficient / scale, term), tensor, found):
+                yield match, 0.0
         node = self._maker(tensor, found)
         if node is None:
             return
@@ -183,8 +183,8 @@ class PatternSearch:
                 for chosen in _splits(len(terms)):
                     left = [term for term, here in zip(terms, chosen, strict=True) if here]
                     right = [term for term, here in zip(terms, chosen, strict=True) if not here]
-                    for one, first in self._sum(left, scale, node.inputs[0], within):
-                        for both, other in self._sum(right, second, node.inputs[1], one):
+                    for match, first in self._sum(left, scale, node.inputs[0], within):
+                        for both, other in self._sum(right, second, node.inputs[1], match):
                             yield both, first + other
             case "Neg":
                 yield from self._sum(terms, -scale, node.inputs[0], within)
@@ -201,8 +201,8 @@ class PatternSearch:
         if value is not None and not powers and (value > 0 or (value and exponent == round(exponent))):
             yield found, value**exponent
         if len(powers) == 1 and isclose(powers[0][1], exponent):
-            for one in self.match(powers[0][0], tensor, found):
-                yield one, 1.0
+            for match in self.match(powers[0][0], tensor, found):
+                yield match, 1.0
         node = self._maker(tensor, found)
         if node is not None and powers and tensor not in self.constants:
             yield from self._product_in(node, powers, exponent, found.through(node))
@@ -296,8 +296,8 @@ class PatternSearch:
         if not terms:
             yield found
             return
-        for one in self.match(terms[0], tensors[0], found):
-            yield from self._each(terms[1:], tensors[1:], one)
+        for match in self.match(terms[0], tensors[0], found):
+            yield from self._each(terms[1:], tensors[1:], match)
 
     def _attribute(self, node: OperatorNode, name: str) -> Any:
         """An attribute, or the constant second operand that newer opsets have instead; None without either."""
@@ -431,6 +431,6 @@ def _stretched(node: OperatorNode, sizes: list[int], constants: Mapping[str, NDA
             import numpy as np
 
             return list(np.broadcast_shapes(tuple(sizes), tuple(target)))
-    made = [sizes[place] if size == 0 and place < len(sizes) else size for place, size in enumerate(target)]
+    made = [sizes[index] if size == 0 and index < len(sizes) else size for index, size in enumerate(target)]
     known = prod(size for size in made if size != -1)
     return [prod(sizes) // known if size == -1 and known else size for size in made]

@@ -88,4 +88,4 @@ def _softmaxes() -> Iterator[OperatorPattern]:
 
 def _axis(found: Match) -> dict[str, Any] | None:
     axes = found.numbers["axes"]
-    return {"axes": axes} if all(len(one) == 1 for one in axes) else None
+    return {"axes": axes} if all(len(axis) == 1 for axis in axes) else None

@@ -38,7 +38,7 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
         raise UnsupportedFeature("a state of the places before, or lengths")
     shapes = [ctx.tensors.shape(name) for name in node.inputs[:3]]
     packed = len(shapes[0]) == 3
-    counts = [have.get(f"{which}_num_heads") if packed else shapes[place][1] for place, which in enumerate(("q", "kv"))]
+    counts = [have.get(f"{which}_num_heads") if packed else shapes[index][1] for index, which in enumerate(("q", "kv"))]
     if not counts[0] or counts[0] != counts[1]:
         raise UnsupportedFeature("keys and values that heads share")
     features = shapes[0][-1] // counts[0] if packed else shapes[0][-1]

@@ -151,8 +151,8 @@ def _attended(
     (query, key, value), (features, rows, columns) = heads, sizes
     scores = steps.node("MatMul", query, steps.node("Transpose", key, perm=[0, 1, 3, 2]))
     scores = steps.node("Mul", scores, number(steps, node.attributes.get("scale") or 1 / sqrt(features)))
-    for one in filter(None, added):
-        scores = steps.node("Add", scores, one)
+    for term in filter(None, added):
+        scores = steps.node("Add", scores, term)
     if node.attributes.get("unidirectional"):
         later = np.triu(np.full((rows, columns), MASKED_LATER, "float32"), 1 + columns - rows)
         scores = steps.node("Add", scores, steps.constant(later))

@@ -119,4 +119,4 @@ def block_size() -> int:
         raise UnsupportedFeature(f"the block size of onnxruntime is unknown: {error}") from error
     if made.node[0].domain != BLOCKED:
         raise UnsupportedFeature("onnxruntime does not put channels into blocks on this processor")
-    return int(next(one.dims[0] for one in made.initializer))
+    return int(next(initializer.dims[0] for initializer in made.initializer))

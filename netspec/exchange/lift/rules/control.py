@@ -48,14 +48,14 @@ def loop(ctx: LiftContext, node: OperatorNode) -> None:
         outputs = write_turn(ctx, node, graph, (count, condition, *states), turn)
         going = bool(ctx.tensors.constant(outputs[0], "condition after a turn").reshape(()))
         states = list(outputs[1 : len(states) + 1])
-        for tensors, one in zip(made, outputs[len(states) + 1 :], strict=True):
-            tensors.append(one)
+        for tensors, output in zip(made, outputs[len(states) + 1 :], strict=True):
+            tensors.append(output)
         turn += 1
     if not turn and not any(ctx.tensors.is_read(name) for name in node.outputs[len(states) :]):
         made = []
     if made and not turn:
         raise UnsupportedFeature("it makes no turn, so that a result has no element")
-    stacked = [_stack(node, place, tensors, 0) for place, tensors in enumerate(made)]
+    stacked = [_stack(node, index, tensors, 0) for index, tensors in enumerate(made)]
     nodes = [one for several in stacked for one in several]
     ctx.nodes.replace(node, [*nodes, *_named(node, [*states, *(several[-1].outputs[0] for several in stacked)])])
 
@@ -87,15 +87,15 @@ def scan(ctx: LiftContext, node: OperatorNode) -> None:
             place, part = f"{name} place {of}", f"{name} at {of}"
             ctx.tensors.constants[place] = np.asarray(turns - 1 - turn if backwards else turn, "int64")
             parts.append(OperatorNode("Gather", node.name, (name, place), (part,), {"axis": axis}, node.opset))
-        ctx.nodes.insert(parts, [one.outputs[0] for one in parts])
-        outputs = write_turn(ctx, node, graph, (*states, *(one.outputs[0] for one in parts)), turn)
+        ctx.nodes.insert(parts, [part.outputs[0] for part in parts])
+        outputs = write_turn(ctx, node, graph, (*states, *(part.outputs[0] for part in parts)), turn)
         states = list(outputs[: len(states)])
-        for tensors, one in zip(made, outputs[len(states) :], strict=True):
-            tensors.append(one)
+        for tensors, output in zip(made, outputs[len(states) :], strict=True):
+            tensors.append(output)
     directions, axes = _each(node, "scan_output_directions", results), _each(node, "scan_output_axes", results)
     stacked = [
-        _stack(node, place, tensors[::-1] if directions[place] else tensors, axes[place])
-        for place, tensors in enumerate(made)
+        _stack(node, index, tensors[::-1] if directions[index] else tensors, axes[index])
+        for index, tensors in enumerate(made)
     ]
     nodes = [one for several in stacked for one in several]
     ctx.nodes.replace(node, [*nodes, *_named(node, [*states, *(several[-1].outputs[0] for several in stacked)])])
@@ -130,7 +130,7 @@ def _over_batch(ctx: LiftContext, node: OperatorNode) -> None:
         ]
         results = tuple(tensors[sample] for tensors in made)
         nodes.append(OperatorNode("Scan", node.name, tuple(parts), results, attributes, opset=9))
-    stacked = [_stack(node, place, tensors, 0) for place, tensors in enumerate(made)]
+    stacked = [_stack(node, index, tensors, 0) for index, tensors in enumerate(made)]
     nodes += [one for several in stacked for one in several]
     ctx.nodes.replace(node, [*nodes, *_named(node, [several[-1].outputs[0] for several in stacked])])
 

@@ -18,7 +18,7 @@ def einsum(ctx: LiftContext, node: OperatorNode) -> None:
     if not ctx.tensors.single_sample and _dense(ctx, node, terms, output):
         return
     if ctx.tensors.single_sample:
-        letter = next((one for one in ascii_letters if one not in "".join((*terms, output))), None)
+        letter = next((letter for letter in ascii_letters if letter not in "".join((*terms, output))), None)
         if letter is None:
             raise UnsupportedFeature("it has all letters")
         terms, output = [letter + term for term in terms], letter + output
@@ -46,7 +46,7 @@ def _spelled(ctx: LiftContext, node: OperatorNode, terms: list[str], output: str
         return terms, output
     ranks = list(map(ctx.tensors.rank, node.inputs))
     hidden = [rank - len(term.replace(".", "")) for rank, term in zip(ranks, terms, strict=True)]
-    spare = [one for one in ascii_letters if one not in "".join((*terms, output))]
+    spare = [letter for letter in ascii_letters if letter not in "".join((*terms, output))]
     if not 0 <= min(hidden) <= max(hidden) <= len(spare):
         return terms, output
     dots = "".join(spare[: max(hidden)])

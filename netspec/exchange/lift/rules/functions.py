@@ -113,8 +113,8 @@ def formula(ctx: LiftContext, node: OperatorNode, text: str, *, truth: bool = Fa
     """
     computed = [name for name in node.inputs if ctx.tensors.is_computed(name)]
     rank, types = max(map(ctx.tensors.rank, computed)), {ctx.tensors.dtype(name) for name in computed}
-    floats = any(one.is_float for one in types)
-    whole = truth or not all(one.is_float for one in types)
+    floats = any(type_.is_float for type_ in types)
+    whole = truth or not all(type_.is_float for type_ in types)
     written: dict[str, str] = {}
     if types != {DType.BOOL}:
         for name in dict.fromkeys(node.inputs):

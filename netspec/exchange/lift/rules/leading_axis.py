@@ -26,7 +26,7 @@ def joined_beside(ctx: LiftContext, node: OperatorNode) -> bool:
             shape = [1, *ctx.layers.value(view.source).shape[1:]]
             ctx.layers.add(node, "Reshape", [view.source], {"target_shape": shape}, outputs=[name])
         lies = _shifted(lies, 1, 1)
-        lies = tuple((1,) if place == axis % len(lies) else one for place, one in enumerate(lies))
+        lies = tuple((1,) if index == axis % len(lies) else lie for index, lie in enumerate(lies))
     (along,) = lies[axis]
     ctx.layers.add(node, "Concatenate", sources, {} if along == 1 else {"axis": along}, result_axes=lambda rank: lies)
     return True
@@ -91,8 +91,8 @@ def split_beside(ctx: LiftContext, node: OperatorNode, axis: int, parts: Sequenc
         return False
     view, start = ctx.tensors.view(data), 0
     if all(size == 1 for _, size in parts):
-        for place, (name, _) in enumerate(parts):
-            found = _picked(ctx, node, data, axis, place, name) if name else None
+        for index, (name, _) in enumerate(parts):
+            found = _picked(ctx, node, data, axis, index, name) if name else None
             if found is not None:
                 ctx.tensors.views[name] = found
         return True

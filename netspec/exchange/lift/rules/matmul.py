@@ -54,7 +54,7 @@ def _of_two(ctx: LiftContext, node: OperatorNode) -> None:
     ranks = [ctx.tensors.rank(name) for name in node.inputs]
     if min(ranks) == 0:
         raise UnsupportedFeature("a product with a number")
-    names = [_matrix(ctx, node, name, place) for place, name in enumerate(node.inputs)]
+    names = [_matrix(ctx, node, name, index) for index, name in enumerate(node.inputs)]
     made = ctx.tensors.fresh_name(node.outputs[0]) if 1 in ranks else node.outputs[0]
     sources, fields, laid = _straight(ctx, names)
     ctx.layers.add(node, "MatMul", sources, fields, outputs=[made], result_axes=laid)

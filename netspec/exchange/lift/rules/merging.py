@@ -72,7 +72,7 @@ def merge(ctx: LiftContext, node: OperatorNode) -> None:
 def _is_short(ctx: LiftContext, node: OperatorNode) -> bool:
     """Whether operands are integers of a type that layers convert to float, and a formula keeps."""
     types = {ctx.tensors.dtype(name) for name in node.inputs if name not in ctx.tensors.constants}
-    return not any(one.is_float for one in types) and not types <= {DType.INT32, DType.INT64}
+    return not any(type_.is_float for type_ in types) and not types <= {DType.INT32, DType.INT64}
 
 
 def _averages(ctx: LiftContext, node: OperatorNode, constant: str) -> bool:
@@ -133,7 +133,7 @@ def _along(layer: LiftedLayer, shape: tuple[int, ...], axes: Axes, constant: NDA
         return None
     axis = axes.index(held)
     full = (1,) * (len(shape) - constant.ndim) + constant.shape
-    if any(size != 1 for place, size in enumerate(full) if place != axis) or full[axis] not in (1, shape[axis]):
+    if any(size != 1 for index, size in enumerate(full) if index != axis) or full[axis] not in (1, shape[axis]):
         return None
     return np.array(np.broadcast_to(constant.reshape(-1), (shape[axis],)), np.float32)
 

@@ -237,7 +237,9 @@ def _axes(ctx: LiftContext, node: OperatorNode) -> list[int]:
     """The axes that means and sums of the operand are over, upwards."""
     source = node.inputs[0]
     shape = ctx.tensors.shape(source)
-    axes, *others = {tuple(sorted(axis % len(shape) for axis in one)) for one in node.attributes["axes"]}
+    axes, *others = {
+        tuple(sorted(axis % len(shape) for axis in axes_of_one)) for axes_of_one in node.attributes["axes"]
+    }
     count, size = node.attributes.get("count"), prod(shape[axis] for axis in axes)
     parts = node.attributes.get(PARTS, ())
     if (

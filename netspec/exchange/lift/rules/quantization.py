@@ -103,7 +103,7 @@ def _quantized_type(ctx: LiftContext, node: OperatorNode) -> str:
     """The element type of the result, as the model has it."""
     zero_point, code = node.operand(2), node.attributes.get("output_dtype", 0)
     if zero_point:
-        given = {one.name: one.dtype for one in ctx.model.inputs}
+        given = {model_input.name: model_input.dtype for model_input in ctx.model.inputs}
         found = str(
             ctx.tensors.constants[zero_point].dtype
             if zero_point in ctx.tensors.constants
@@ -142,7 +142,7 @@ def matmul_integer(ctx: LiftContext, node: OperatorNode) -> None:
     """By a constant matrix, which is the layer's, or a computed one."""
     x, other = node.inputs[:2]
     kernel, sources, fields = _matrix(ctx, node, x, other)
-    zero, of_kernel = (node.operand(place) for place in (2, 3))
+    zero, of_kernel = (node.operand(index) for index in (2, 3))
     arrays = {"kernel": kernel} if kernel is not None else {}
     if zero and zero not in ctx.tensors.constants:
         sources.append(_one_zero(ctx, node, zero))
@@ -199,7 +199,7 @@ def _each_sample(ctx: LiftContext, node: OperatorNode) -> None:
     if count > MAX_SAMPLES:
         raise UnsupportedFeature(f"{count} samples with a computed zero point")
     samples = steps.node_with_results(count, "Split", x, axis=0)
-    made = [steps.node(node.op_type, one, *node.inputs[1:], **node.attributes) for one in samples]
+    made = [steps.node(node.op_type, sample, *node.inputs[1:], **node.attributes) for sample in samples]
     steps.node("Concat", *made, axis=0)
     steps.lift()
 

@@ -124,7 +124,7 @@ class _Recurrent:
 
     def begins(self) -> tuple[list[str], list[bool]]:
         """The tensors of the first states, and which of them are 0."""
-        names = [self.node.operand(5 + place) for place in range(STATES[self.node.op_type])]
+        names = [self.node.operand(5 + index) for index in range(STATES[self.node.op_type])]
         return names, [
             not name or (name in self.ctx.tensors.constants and not self.ctx.tensors.constants[name].any())
             for name in names
@@ -184,7 +184,7 @@ def recurrent(ctx: LiftContext, node: OperatorNode) -> None:
         return
     weights, states = one.weights(), one.first_states()
     kind = LAYERS[node.op_type]
-    sequence, results = one.read(0), [one.read(place) for place in range(1, 1 + STATES[node.op_type])]
+    sequence, results = one.read(0), [one.read(index) for index in range(1, 1 + STATES[node.op_type])]
     if sequence:
         fields["return_sequences"] = True
     if (sequence and any(results)) or any(results[1:]):
@@ -249,10 +249,10 @@ def _after(
                 )
         return
     pairs = [(held, first)]
-    for place, result in enumerate(results):
+    for index, result in enumerate(results):
         if result:
             joined = ctx.tensors.fresh_name(result)
-            both = [states[place], states[place + len(results)]]
+            both = [states[index], states[index + len(results)]]
             ctx.layers.add(node, "Concatenate", both, {"axis": -1}, outputs=[joined])
             pairs.append((joined, result))
     for source, result in pairs:

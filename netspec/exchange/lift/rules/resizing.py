@@ -32,14 +32,14 @@ class Resized:
 def resize(ctx: LiftContext, node: OperatorNode) -> None:
     """By a whole factor → UpSampling2D (or 1D, 3D), of an image to any size → Resizing; by other rules → Resize."""
     shape = ctx.tensors.shape(node.inputs[0])
-    found = {axis: one for axis, one in _axes(ctx, node, shape).items() if one.changes}
+    found = {axis: resized for axis, resized in _axes(ctx, node, shape).items() if resized.changes}
     if 0 in found and not ctx.tensors.single_sample:
         raise MixesSamples("it resizes the axis of the batch")
     spatial = [found.get(axis, Resized(size, size, None)) for axis, size in enumerate(shape) if axis > 1]
     if not found:
         ctx.reshaping.alias(node, node.inputs[0])
     elif 0 in found:
-        behind = {axis + ctx.tensors.axis_offset: one for axis, one in found.items()}
+        behind = {axis + ctx.tensors.axis_offset: resized for axis, resized in found.items()}
         ctx.layers.add(node, "Resize", node.inputs[:1], _fields(node, behind, len(shape) + ctx.tensors.axis_offset))
     elif min(found) < 2 or len(spatial) not in (1, 2, 3) or not _usual(ctx, node, spatial):
         ctx.reshaping.add_per_sample(node, "Resize", node.inputs[:1], _fields(node, found, len(shape)))
@@ -48,10 +48,10 @@ def resize(ctx: LiftContext, node: OperatorNode) -> None:
 def _usual(ctx: LiftContext, node: OperatorNode, spatial: list[Resized]) -> bool:
     """Add a layer of Keras's, if it samples the same positions as the operator: the centers of pixels. Else False."""
     mode, where, rounding = _mode(node), _where(node), _rounding(node)
-    if any(one.scale not in (None, 1.0) for one in spatial) or _policy(node):
+    if any(resized.scale not in (None, 1.0) for resized in spatial) or _policy(node):
         return False
-    whole, rank = all(one.size % one.before == 0 for one in spatial), len(spatial)
-    centers = where == "half_pixel" or (where == "pytorch_half_pixel" and min(one.size for one in spatial) > 1)
+    whole, rank = all(resized.size % resized.before == 0 for resized in spatial), len(spatial)
+    centers = where == "half_pixel" or (where == "pytorch_half_pixel" and min(resized.size for resized in spatial) > 1)
     if mode == "nearest":
         repeats = whole and ((centers and rounding.startswith("round")) or (where, rounding) == ("asymmetric", "floor"))
         fits = repeats or (centers and rounding == "round_prefer_ceil")
@@ -60,13 +60,13 @@ def _usual(ctx: LiftContext, node: OperatorNode, spatial: list[Resized]) -> bool
     if not fits or node.attributes.get("antialias") or node.attributes.get("exclude_outside"):
         return False
     if whole and (mode == "nearest" or rank == 2):
-        factors = [one.size // one.before for one in spatial]
+        factors = [resized.size // resized.before for resized in spatial]
         fields: dict[str, Any] = {} if set(factors) == {2} else {"size": short(factors)}
         if mode != "nearest":
             fields["interpolation"] = "bilinear"
         ctx.reshaping.add_per_sample(node, f"UpSampling{rank}D", node.inputs[:1], fields)
     elif rank == 2:
-        height, width = (one.size for one in spatial)
+        height, width = (resized.size for resized in spatial)
         interpolation = {"interpolation": mode} if mode == "nearest" else {}
         ctx.reshaping.add_per_sample(
             node, "Resizing", node.inputs[:1], {"height": height, "width": width} | interpolation
@@ -80,7 +80,7 @@ def _fields(node: OperatorNode, found: dict[int, Resized], rank: int) -> dict[st
     """The fields of the layer Resize."""
     axes = sorted(found)
     said: dict[str, Any] = {} if axes == list(range(2, rank)) else {"axes": axes[0] if len(axes) == 1 else axes}
-    if any(one.scale is not None for one in found.values()) and not _policy(node):
+    if any(resized.scale is not None for resized in found.values()) and not _policy(node):
         said["scales"] = [found[axis].size / found[axis].before if found[axis].scale is None else found[axis].scale
                           for axis in axes]  # fmt: skip
     else:
@@ -108,7 +108,7 @@ def _axes(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...]) -> dict[
     count = len(axes)
     roi = [0.0] * count + [1.0] * count
     if _where(node) == "tf_crop_and_resize":
-        roi = [_short(one) for one in ctx.tensors.constant(node.operand(1), "roi").reshape(-1)]
+        roi = [_short(number) for number in ctx.tensors.constant(node.operand(1), "roi").reshape(-1)]
     parts = list(zip(roi, roi[count:], strict=False))
     have = [shape[axis] for axis in axes]
     if node.operand(3):
@@ -121,8 +121,8 @@ def _axes(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...]) -> dict[
         if len(scales) != count:
             raise UnsupportedFeature(f"scales {scales} of {count} axes")
         made = [_scaled(size, scale, part) for size, scale, part in zip(have, scales, parts, strict=True)]
-    if prod(one.size for one in made) <= 0:
-        raise UnsupportedFeature(f"{have} made {[one.size for one in made]}")
+    if prod(resized.size for resized in made) <= 0:
+        raise UnsupportedFeature(f"{have} made {[resized.size for resized in made]}")
     return dict(zip(axes, made, strict=True))
 
 

@@ -74,8 +74,8 @@ def split(ctx: LiftContext, node: OperatorNode) -> None:
     if not node.operand(1) and not node.attributes["keepdims"]:
         held = tuple(ctx.tensors.fresh_name(node.outputs[0], reads=0) for _ in parts)
         nodes += [
-            replace(node, op_type="Squeeze", inputs=(part,), outputs=(one,), attributes={"axes": [axis]})
-            for part, one in zip(parts, held, strict=True)
+            replace(node, op_type="Squeeze", inputs=(part,), outputs=(tensor,), attributes={"axes": [axis]})
+            for part, tensor in zip(parts, held, strict=True)
         ]
     ctx.nodes.insert(nodes, held)
     _hold(ctx, node, held)

@@ -44,11 +44,11 @@ class Way:
         if clip and clipped:
             x = self.steps.node("Clip", x, self.number(-clip), self.number(clip))
         given = list(node.attributes.get("activations") or DEFAULTS[node.op_type] * 2)
-        name = next(one for one in (*PLAIN, *OF_ALPHA, "HardSigmoid", "Affine", "ScaledTanh", given[at])
-                    if one.lower() == given[at].lower())  # fmt: skip
+        name = next(function for function in (*PLAIN, *OF_ALPHA, "HardSigmoid", "Affine", "ScaledTanh", given[at])
+                    if function.lower() == given[at].lower())  # fmt: skip
         own = {"HardSigmoid": (0.2, 0.5), "Affine": (1.0, 0.0), "ScaledTanh": (1.0, 1.0)}
         default = own.get(name, (OF_ALPHA.get(name, 1.0), 0.0))
-        alphas, betas = (list(node.attributes.get(f"activation_{one}") or []) for one in ("alpha", "beta"))
+        alphas, betas = (list(node.attributes.get(f"activation_{parameter}") or []) for parameter in ("alpha", "beta"))
         alpha = alphas[at] if at < len(alphas) else default[0]
         beta = betas[at] if at < len(betas) else default[1]
         if name in PLAIN:
@@ -66,7 +66,7 @@ class Way:
 
     def sum(self, *terms: str) -> str:
         """The sum of the terms that exist."""
-        there = [one for one in terms if one]
+        there = [term for term in terms if term]
         total = there[0]
         for one in there[1:]:
             total = self.steps.node("Add", total, one)
@@ -147,7 +147,7 @@ def unrolled(ctx: LiftContext, node: OperatorNode, way_of: type[Way] = Way) -> N
     import numpy as np
 
     steps, layout = Expansion(ctx, node), int(bool(node.attributes.get("layout")))
-    both, backwards = (node.attributes.get("direction") == one for one in ("bidirectional", "reverse"))
+    both, backwards = (node.attributes.get("direction") == direction for direction in ("bidirectional", "reverse"))
     count, states = ctx.tensors.shape(node.inputs[0])[layout], 2 if node.op_type == "LSTM" else 1
     if count * (1 + both) > MOST_STEPS:
         raise UnsupportedFeature(f"more than {MOST_STEPS} steps that no layer takes")
@@ -174,12 +174,12 @@ def unrolled(ctx: LiftContext, node: OperatorNode, way_of: type[Way] = Way) -> N
                 there = steps.node("Unsqueeze", there, steps.constant(np.asarray([1], "int64")), axes=[1])
                 gone = steps.node("Sub", way.number(1.0), there)
                 kept = [way.times(gone, before) for before in last]
-                new = [way.sum(way.times(there, one), before) for one, before in zip(new, kept, strict=True)]
+                new = [way.sum(way.times(there, state), before) for state, before in zip(new, kept, strict=True)]
                 each[at] = way.times(there, each[at])
             last = new
         axes = [layout, layout + 1]
         found.append([_raised(steps, each[at], axes) for at in range(count)])
-        ends.append([_raised(steps, one, [layout]) for one in last])
+        ends.append([_raised(steps, state, [layout]) for state in last])
     y = beside([beside([way[at] for way in found], layout + 1) for at in range(count)], layout)
     steps.lift(y, *(beside([way[k] for way in ends], layout) for k in range(states)))
 

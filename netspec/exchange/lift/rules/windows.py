@@ -200,7 +200,7 @@ def _places(ctx: LiftContext, node: OperatorNode, type_: str, fields: dict[str, 
     import numpy as np
 
     (places,), (x, *_), by_column = node.outputs, node.inputs, bool(node.attributes.get("storage_order"))
-    readers = {one.op_type for one in ctx.model.nodes if places in (*one.inputs, *one.captured)}
+    readers = {node.op_type for node in ctx.model.nodes if places in (*node.inputs, *node.captured)}
     if readers == {"MaxUnpool"} and places not in ctx.model.outputs and not ctx.tensors.single_sample and not by_column:
         ctx.layers.add(node, type_, [x], fields, outputs=[places])
         return

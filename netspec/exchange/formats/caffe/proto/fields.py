@@ -67,8 +67,11 @@ def parse_kinds(table: str) -> dict[str, MessageType]:
     """The messages in a table by name."""
     found: dict[str, MessageType] = {}
     for name, body in _parts(table):
-        fields = [_field(*_FIELD.fullmatch(" ".join(one.split())).groups()) for one in body.split(";") if one.strip()]  # type: ignore[union-attr]  # every line of the tables is one
-        found[name] = MessageType(name, {one.name: one for one in fields}, {one.number: one for one in fields})
+        lines = [" ".join(line.split()) for line in body.split(";") if line.strip()]
+        fields = [_field(*_FIELD.fullmatch(line).groups()) for line in lines]  # type: ignore[union-attr]  # every line of the tables is one
+        found[name] = MessageType(
+            name, {field.name: field for field in fields}, {field.number: field for field in fields}
+        )
     return found
 
 

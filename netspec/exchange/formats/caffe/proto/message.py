@@ -26,7 +26,7 @@ class MessageSource:
 
     @cached_property
     def _starts(self) -> list[int]:
-        return [0, *(place + 1 for place, char in enumerate(self.text) if char == "\n")]
+        return [0, *(index + 1 for index, char in enumerate(self.text) if char == "\n")]
 
     def location(self, place: int) -> Location | None:
         """Line and column of a place in the text."""
@@ -162,4 +162,4 @@ class Message:
 def _copied(value: Any) -> Any:
     if isinstance(value, Message):
         return value.copy()
-    return [_copied(one) for one in value] if isinstance(value, list) else value
+    return [_copied(item) for item in value] if isinstance(value, list) else value

@@ -306,12 +306,12 @@ def to_text(message: Message) -> str:
 def _lines(message: Message, indent: str) -> Iterator[str]:
     for name in message:
         field, value = message.field(name), message[name]
-        for one in value if field.repeated else [value]:
-            if isinstance(one, Message):
-                inner = list(_lines(one, indent + "  "))
+        for item in value if field.repeated else [value]:
+            if isinstance(item, Message):
+                inner = list(_lines(item, indent + "  "))
                 yield from [f"{indent}{name} {{", *inner, f"{indent}}}"] if inner else [f"{indent}{name} {{}}"]
             else:
-                yield f"{indent}{name}: {_scalar(field, one)}"
+                yield f"{indent}{name}: {_scalar(field, item)}"
 
 
 def _scalar(field: MessageField, value: Any) -> str:

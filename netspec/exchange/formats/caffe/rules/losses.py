@@ -47,13 +47,12 @@ def infogain(importer: CaffeImporter, node: CaffeNode) -> None:
 def _matrix(importer: CaffeImporter, node: CaffeNode, count: int) -> list[list[float]]:
     path = "infogain_loss_param.source"
     name = node.layer["infogain_loss_param"]["source"]
-    found = next(
-        (one for one in (Path(name), importer.folder / name, importer.folder / Path(name).name) if one.is_file()), None
-    )
-    if not name or found is None:
+    candidates = (Path(name), importer.folder / name, importer.folder / Path(name).name)
+    file = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if not name or file is None:
         raise UnsupportedFeature(f"the file with its matrix does not exist: {name or 'none is given'}", field=path)
     try:
-        array = read_mean(found)
+        array = read_mean(file)
     except InputError as error:
         raise UnsupportedFeature(error.summary, field=path) from None
     if array.shape != (1, count, count):
@@ -139,7 +138,7 @@ def _scores(importer: CaffeImporter, node: CaffeNode, path: str) -> tuple[NetVal
 
 def _places(x: NetValue, axis: int) -> tuple[int, ...]:
     """The sizes of a label with a number for each place that has scores."""
-    return tuple(size for place, size in enumerate(x.shape) if place not in (0, axis))
+    return tuple(size for index, size in enumerate(x.shape) if index not in (0, axis))
 
 
 def _ignored(node: CaffeNode) -> dict[str, Any]:

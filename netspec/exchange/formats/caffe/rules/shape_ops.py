@@ -40,7 +40,10 @@ def eltwise(importer: CaffeImporter, node: CaffeNode) -> None:
         raise UnsupportedFeature("it has one input", field="bottom")
     if any(coefficient != 1 for coefficient in coefficients):
         importer.give(
-            node, importer.one(node, "WeightedSum", inputs, {"coefficients": [float(str(one)) for one in coefficients]})
+            node,
+            importer.one(
+                node, "WeightedSum", inputs, {"coefficients": [float(str(coefficient)) for coefficient in coefficients]}
+            ),
         )
     else:
         importer.give(
@@ -62,7 +65,7 @@ def slices(importer: CaffeImporter, node: CaffeNode) -> None:
     path = "slice_param"
     x, tops = importer.read(node), len(node.layer["top"])
     axis = _axis(importer, node, path, "slice_dim", len(x.shape))
-    size, points = x.shape[axis], [int(one) for one in node.layer[path]["slice_point"]]
+    size, points = x.shape[axis], [int(point) for point in node.layer[path]["slice_point"]]
     if points and len(points) != tops - 1:
         raise UnsupportedFeature(f"{len(points)} slice points for {tops} parts", field=f"{path}.slice_point")
     ends = [*points, size]
@@ -91,7 +94,7 @@ def crop(importer: CaffeImporter, node: CaffeNode) -> None:
     """Crop, to the size of the second input."""
     path = "crop_param"
     given, x, reference = node.layer[path], importer.read(node), importer.read(node, 1)
-    offset = [int(one) for one in given["offset"]] or [0]
+    offset = [int(offset) for offset in given["offset"]] or [0]
     axis = given["axis"]
     if axis in (0, -len(x.shape)) and offset[0] == 0:  # both have the same number of samples
         axis, offset = 1, offset[1:] or offset
@@ -137,7 +140,7 @@ def reshape(importer: CaffeImporter, node: CaffeNode) -> None:
     """Reshape of samples; axis 0 must stay unchanged."""
     path = "reshape_param"
     given, x = node.layer[path], importer.read(node)
-    rank, dims = len(x.shape), [int(one) for one in given["shape"]["dim"]]
+    rank, dims = len(x.shape), [int(size) for size in given["shape"]["dim"]]
     if last_step(node) and x.shape[1] == 1 and node.key in importer.sequences.layers:
         importer.give(node, importer.one(node, "Reshape", [x], {"target_shape": [*x.shape[2:]]}))
         return
@@ -150,9 +153,9 @@ def reshape(importer: CaffeImporter, node: CaffeNode) -> None:
         raise UnsupportedFeature(f"there are no axes {start} to {end}: the input has {rank}", field=f"{path}.axis")
     if any(size < -1 for size in dims) or dims.count(-1) > 1:
         raise UnsupportedFeature(f"{dims} is not a shape", field=f"{path}.shape")
-    if any(size == 0 and start + place >= rank for place, size in enumerate(dims)):
+    if any(size == 0 and start + index >= rank for index, size in enumerate(dims)):
         raise UnsupportedFeature("it keeps an axis that its input does not have", field=f"{path}.shape")
-    sizes = [x.shape[start + place] if size == 0 else size for place, size in enumerate(dims)]
+    sizes = [x.shape[start + index] if size == 0 else size for index, size in enumerate(dims)]
     if start > 0:
         target = [*x.shape[1:start], *sizes, *x.shape[end:]]
     else:
@@ -202,8 +205,8 @@ def arg_max(importer: CaffeImporter, node: CaffeNode) -> None:
         node, "ArgMax", [flattened(importer, node, x, 1)], {"keepdims": True, "top_k": top_k, "out_max_val": values}
     )
     rows = [
-        importer.one(node, "Reshape", [part], {"target_shape": [1, top_k]}, part=f"row{place}" if values else "row")
-        for place, part in enumerate(parts)
+        importer.one(node, "Reshape", [part], {"target_shape": [1, top_k]}, part=f"row{index}" if values else "row")
+        for index, part in enumerate(parts)
     ]
     importer.give(node, importer.one(node, "Concatenate", rows, part="pairs") if values else rows[0])
 
@@ -236,9 +239,9 @@ def patches(importer: CaffeImporter, node: CaffeNode) -> None:
     if min(counts) < 1:
         raise UnsupportedFeature(f"its window is larger than its input, {list(x.shape[2:])}", field=path)
     channels, parts = x.shape[1], []
-    for place in product(*map(range, size)):
-        one, name = x, "_".join(map(str, place))
-        for axis, (at, count, gap, stride) in enumerate(zip(place, counts, dilation, strides, strict=True)):
+    for offset in product(*map(range, size)):
+        one, name = x, "_".join(map(str, offset))
+        for axis, (at, count, gap, stride) in enumerate(zip(offset, counts, dilation, strides, strict=True)):
             fields = {"axis": 2 + axis, "start": at * gap, "stop": at * gap + (count - 1) * stride + 1, "step": stride}
             one = importer.one(node, "Slice", [one], fields, part=f"{'rows' if axis == 0 else 'at'}_{name}")
         parts.append(importer.one(node, "ExpandDims", [one], {"axis": 2}, part=f"part_{name}"))

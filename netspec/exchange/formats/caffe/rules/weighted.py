@@ -71,14 +71,14 @@ def _each(
 def sizes_of(given: Message, path: str, name: str, short: str, count: int, default: int | None) -> list[int]:
     """Sizes along each axis: given for all, for each, or as `kernel_h` and `kernel_w`."""
     both = [f"{short}_h", f"{short}_w"] if short else []
-    if any(one in given for one in both):
+    if any(size in given for size in both):
         if given.get(name, ()):
             raise UnsupportedFeature(f"`{name}` and `{both[0]}` are given", field=f"{path}.{both[0]}")
         if count != 2:
             raise UnsupportedFeature(f"`{both[0]}` is for 2 spatial axes, not {count}", field=f"{path}.{both[0]}")
-        if default is None and not all(one in given for one in both):
+        if default is None and not all(size in given for size in both):
             raise UnsupportedFeature(f"`{both[0]}` and `{both[1]}` go together", field=path)
-        sizes = [given.get(one, 0) for one in both]
+        sizes = [given.get(size, 0) for size in both]
     else:
         found: Sequence[int] = given[name]
         if not found and default is None:

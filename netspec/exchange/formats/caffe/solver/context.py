@@ -55,7 +55,7 @@ class FileFinder:
 
     def find(self, name: str) -> Path | None:
         """The first of these paths that exists."""
-        return next((one for one in self.candidates(name) if _is_there(one)), None)
+        return next((candidate for candidate in self.candidates(name) if _is_there(candidate)), None)
 
     def need(self, name: str, what: str) -> Path:
         """The first of these paths that exists. Raises `InputError` with all paths if none does."""

@@ -15,7 +15,7 @@ def image_transforms(layer: Message, feeding: SplitContext) -> list[dict[str, An
     """The transforms of a data layer's images; a crop is random in the phase TRAIN, else central."""
     param = layer["transform_param"]
     made: list[dict[str, Any]] = []
-    values = [float(one) for one in param["mean_value"]]
+    values = [float(mean) for mean in param["mean_value"]]
     if param["mean_file"]:
         made.append({"type": "MeanImage", "file": feeding.named(param, "mean_file")})
         if values:

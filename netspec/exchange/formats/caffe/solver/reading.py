@@ -100,7 +100,7 @@ def _declared(path: Path, own: dict[str, str]) -> dict[str, tuple[int, ...]]:
 
 def _layers(net: Message) -> dict[str, str]:
     """Layers that have weights, by name."""
-    return {one["name"]: one["type"] for one in net["layer"] if one["type"] in LEARNED}
+    return {layer["name"]: layer["type"] for layer in net["layer"] if layer["type"] in LEARNED}
 
 
 SOLVER = "a solver of Caffe's (.prototxt)"
@@ -171,7 +171,7 @@ def _net(solver: Message, finder: FileFinder, remarks: Diagnostics, states: Sequ
     if name in ("net", "net_param"):
         _tell_of_more(solver, "test_state", remarks)
         return net
-    others = [one for field in TESTED for one in solver[field]]
+    others = [value for field in TESTED for value in solver[field]]
     if len(others) > 1:
         remarks.note(f"of {len(others)} nets to test the first is taken: a training has one test split")
     if net is None or not others:
@@ -182,7 +182,7 @@ def _net(solver: Message, finder: FileFinder, remarks: Diagnostics, states: Sequ
 
 def _tell_of_more(solver: Message, name: str, remarks: Diagnostics) -> None:
     if len(solver[name]) > 1:
-        told = ", ".join(" ".join(one["stage"]) or f"state {index}" for index, one in enumerate(solver[name]))
+        told = ", ".join(" ".join(value["stage"]) or f"state {index}" for index, value in enumerate(solver[name]))
         remarks.note(f"only the first of the tests {told} is imported: a training has one test split")
 
 
@@ -201,8 +201,8 @@ def _together(train: Message, test: Message, states: Sequence[NetState]) -> Mess
     """Two nets as one, whose layers are there in training and in testing."""
     net = train.copy()
     net["layer"] = []
-    for one, state in zip((train, test), states, strict=True):
-        for layer in one["layer"]:
+    for spec, state in zip((train, test), states, strict=True):
+        for layer in spec["layer"]:
             if included(layer, state):
                 layer = layer.copy()
                 for name in ("include", "exclude"):
@@ -235,7 +235,7 @@ def _data(
     found: dict[str, Any] = {}
     batches = solver["test_iter"]
     for state in states:
-        layers = [one for one in net["layer"] if one["type"] in DATA_LAYERS and included(one, state)]
+        layers = [layer for layer in net["layer"] if layer["type"] in DATA_LAYERS and included(layer, state)]
         tops = [top for layer in layers for top in layer["top"] if clean(top) in draft.draft.inputs]
         inputs: Mapping[str, Mapping[str, Any]] = {top: draft.draft.inputs[clean(top)] for top in tops}
         feeding = SplitContext(state.phase, inputs, finder, remarks)

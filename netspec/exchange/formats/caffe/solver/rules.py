@@ -82,7 +82,7 @@ def _inv(solver: Message, initial: float, remarks: Diagnostics) -> Any:
 def _multistep(solver: Message, initial: float, remarks: Diagnostics) -> Any:
     """rate = base_lr · gamma^n, where n goes up by one at each `stepvalue`, by one in an iteration at most."""
     gamma = _gamma(solver, remarks)
-    values = [max(0, int(one)) for one in solver["stepvalue"]]
+    values = [max(0, int(step)) for step in solver["stepvalue"]]
     if gamma is None:
         return None
     steps = list(accumulate(values, lambda before, one: max(before + 1, one)))
@@ -135,7 +135,7 @@ def _rising(solver: Message, initial: float, gamma: float, steps: Any, remarks: 
                         expected=f"gamma of 1 or less, or at most {MOST_RISES} rises", got=f"{gamma:g}")  # fmt: skip
         return None
     rates = [initial * gamma**count for count in range(len(steps) + 1)]
-    made = {"type": "PiecewiseConstantDecay", "boundaries": [one - 1 for one in steps], "values": rates}
+    made = {"type": "PiecewiseConstantDecay", "boundaries": [step - 1 for step in steps], "values": rates}
     return made if steps else initial
 
 
@@ -326,5 +326,5 @@ def _left_out(solver: Message, remarks: Diagnostics) -> None:
         remarks.note("test_initialization true is left out: the first evaluation comes after test_every steps")
     if not solver["snapshot_after_train"]:
         remarks.note("snapshot_after_train false is left out: the last step is always kept")
-    for one in solver.unknown:
-        remarks.note(f"`{one.name}` of the solver is unknown, and left out")
+    for unknown in solver.unknown:
+        remarks.note(f"`{unknown.name}` of the solver is unknown, and left out")

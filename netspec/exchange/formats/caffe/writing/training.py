@@ -190,8 +190,8 @@ def _transform(split: Any) -> Mapping[str, Any]:
                     raise UnsupportedFeature("Caffe has one scale for all channels")
                 count = max(len(means), len(own))
                 means = [
-                    mean + other / scale
-                    for mean, other in zip(means * (count // len(means)), own * (count // len(own)), strict=True)
+                    mean + own_mean / scale
+                    for mean, own_mean in zip(means * (count // len(means)), own * (count // len(own)), strict=True)
                 ]
                 scale /= variances[0] ** 0.5
             case "MeanImage" if str(transform.file).endswith(".binaryproto") and scale == 1:

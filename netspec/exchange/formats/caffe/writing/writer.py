@@ -281,7 +281,9 @@ def _separate_outputs(writer: CaffeWriter, outputs: Iterable[str]) -> None:
     for output in outputs:
         blob = writer.blob(output)
         messages = [layer.message for layer in writer.layers]
-        if blob not in separate and not any(blob in one["bottom"] and blob not in one["top"] for one in messages):
+        if blob not in separate and not any(
+            blob in message["bottom"] and blob not in message["top"] for message in messages
+        ):
             separate.add(blob)
             continue
         source = blob

@@ -57,7 +57,7 @@ def keras_model(made: Exportable) -> tuple[KerasModel, tuple[str, ...]]:
             "{count} inputs are (N, …, channels) in Keras, channels last",
             f"`{name}`",
         )
-        for name, one in zip(writer.graph.inputs(), model.inputs, strict=True)
-        if not one.plain
+        for name, source in zip(writer.graph.inputs(), model.inputs, strict=True)
+        if not source.plain
     ]
     return model, (*images, *writer.notes)

@@ -30,8 +30,8 @@ def renamed(value: Any, old: str, new: str) -> Any:
     if isinstance(value, KerasTensor):
         return replace(value, layer=new) if value.layer == old else value
     if isinstance(value, dict):
-        return {key: renamed(one, old, new) for key, one in value.items()}
-    return type(value)(renamed(one, old, new) for one in value) if isinstance(value, (list, tuple)) else value
+        return {key: renamed(item, old, new) for key, item in value.items()}
+    return type(value)(renamed(item, old, new) for item in value) if isinstance(value, (list, tuple)) else value
 
 
 def row_order(x: KerasTensor) -> list[int]:
@@ -41,8 +41,8 @@ def row_order(x: KerasTensor) -> list[int]:
     assert x.rows is not None
     order = x.rows.order
     sizes = [0] * (len(order) - 1)
-    for place, axis in enumerate(order[1:]):
-        sizes[axis - 1] = x.rows.shape[place]
+    for index, axis in enumerate(order[1:]):
+        sizes[axis - 1] = x.rows.shape[index]
     places = np.arange(prod(sizes)).reshape(sizes).transpose([axis - 1 for axis in order[1:]])
     return [int(position) for position in places.ravel()]
 

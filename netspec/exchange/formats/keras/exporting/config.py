@@ -48,7 +48,9 @@ def configured(
     penalty = getattr(layer, "activity_regularizer", None)
     if penalty is not None:
         config["activity_regularizer"] = _object("keras.regularizers", penalty)
-    known = {one.state: one for one in variables(layer, shapes)} if isinstance(layer, LayerFields) else {}
+    known = (
+        {variable.state: variable for variable in variables(layer, shapes)} if isinstance(layer, LayerFields) else {}
+    )
     for key in type(layer).model_fields:
         if key in COMMON or key in without:
             continue
@@ -78,7 +80,7 @@ def plain(value: Any, name: str = "", shapes: Mapping[str, tuple[int, ...]] | No
     if isinstance(value, Spec):
         return _object("keras.initializers", value)
     if isinstance(value, (list, tuple)):
-        return [plain(one, name) for one in value]
+        return [plain(item, name) for item in value]
     return value
 
 
@@ -100,8 +102,8 @@ def _cell(cell: CellSpec, name: str) -> dict[str, Any]:
     cells: Iterable[CellSpec] | None = getattr(cell, "cells", None)
     if cells is not None:
         cells = list(cells)
-        names = numbered(f"{name}_{snake_case(_type(one))}" for one in cells)
-        config["cells"] = [_cell(one, called) for one, called in zip(cells, names, strict=True)]
+        names = numbered(f"{name}_{snake_case(_type(cell))}" for cell in cells)
+        config["cells"] = [_cell(cell, called) for cell, called in zip(cells, names, strict=True)]
     return _described(_type(cell), config)
 
 

@@ -192,17 +192,17 @@ def tensors_in(value: Any) -> Iterator[KerasTensor]:
         for key in sorted(value):
             yield from tensors_in(value[key])
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from tensors_in(one)
+        for item in value:
+            yield from tensors_in(item)
 
 
 def _described(value: Any) -> Any:
     if isinstance(value, KerasTensor):
         return value.described()
     if isinstance(value, Mapping):
-        return {key: _described(one) for key, one in value.items()}
+        return {key: _described(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_described(one) for one in value]
+        return [_described(item) for item in value]
     if isinstance(value, slice):
         return {"class_name": "__slice__", "config": {end: getattr(value, end) for end in ("start", "stop", "step")}}
     if hasattr(value, "tolist"):

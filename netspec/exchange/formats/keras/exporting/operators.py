@@ -122,20 +122,20 @@ class OperationWriter:
         names = dict(enumerate(dict.fromkeys(self.link.sources)))
         read = [index for index in names if f"source:{index}" in self.graph.inputs]
         given = [inputs[self.link.sources.index(names[index])] for index in read]
-        ranks = {len(one.order) for one in given} | {kind.rank for kind in self.graph.outputs.values()}
+        ranks = {len(tensor_.order) for tensor_ in given} | {kind.rank for kind in self.graph.outputs.values()}
         if len(ranks) == 1 and all(node.op_type in OF_ELEMENTS for node in self.graph.nodes):
             arrays = any(array.size > 1 for array in self.graph.constants.values())
             if len(given) == 1 and not arrays:
                 self.order, self._rows = given[0].order, given[0].rows
             else:
-                given = [self.writer.straight(one) for one in given]
-                self.order = next((one.order for one in given if not one.plain), given[0].order)
-                given = [self.writer.ordered(one, self.order) for one in given]
+                given = [self.writer.straight(tensor_) for tensor_ in given]
+                self.order = next((tensor_.order for tensor_ in given if not tensor_.plain), given[0].order)
+                given = [self.writer.ordered(tensor_, self.order) for tensor_ in given]
         else:
-            given = [self.writer.plain(one) for one in given]
-        for index, one in zip(read, given, strict=True):
+            given = [self.writer.plain(tensor_) for tensor_ in given]
+        for index, tensor_ in zip(read, given, strict=True):
             kind = self.graph.inputs[f"source:{index}"]
-            self._held[f"source:{index}"] = self.cast(EmittedTensor(one, kind.shape), str(kind.dtype))
+            self._held[f"source:{index}"] = self.cast(EmittedTensor(tensor_, kind.shape), str(kind.dtype))
 
     def _output(self, name: str) -> KerasTensor:
         """An output, as a tensor of the model with the net's element type."""
@@ -222,22 +222,22 @@ def known(operand: Operand | None) -> NDArray[Any]:
 
 def whole(operand: Operand | None) -> list[int]:
     """An operand that is a list of integers."""
-    return [int(one) for one in known(operand).ravel()]
+    return [int(number) for number in known(operand).ravel()]
 
 
 def _tensors(value: Any) -> Iterator[EmittedTensor]:
     if isinstance(value, EmittedTensor):
         yield value
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _tensors(one)
+        for item in value:
+            yield from _tensors(item)
 
 
 def plainly(value: Any) -> Any:
     """An argument of an operation in the model."""
     if isinstance(value, EmittedTensor):
         return value.tensor
-    return [plainly(one) for one in value] if isinstance(value, (list, tuple)) else value
+    return [plainly(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _joined(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
@@ -331,9 +331,9 @@ def joined(low: OperationWriter, kind: str, operands: Sequence[Any], element: st
     """An elementwise operation with broadcasting."""
     import numpy as np
 
-    if not any(isinstance(one, EmittedTensor) for one in operands):
+    if not any(isinstance(operand, EmittedTensor) for operand in operands):
         return getattr(np, keras_snake(kind))(*map(known, operands))
-    shape = np.broadcast_shapes(*(one.shape for one in operands))
+    shape = np.broadcast_shapes(*(operand.shape for operand in operands))
     numbers = not kind.startswith("Bitwise")  # which depend on the type of each
     return low.op(
         kind, [low.broadcast(operand, operands, numbers) for operand in operands], shape, element, module=module
@@ -576,7 +576,7 @@ def cumulative(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]
     backwards = bool(node.attributes.get("reverse"))
     found = low.op("Flip", [x], x.shape, axis=axis) if backwards else x
     if node.attributes.get("exclusive"):
-        width = [[1, 0] if one == axis else [0, 0] for one in range(len(x.shape))]
+        width = [[1, 0] if index == axis else [0, 0] for index in range(len(x.shape))]
         kept = low.part(found, axis, slice(0, x.shape[axis] - 1))
         found = low.op("Pad", [kept], x.shape, pad_width=width, mode="constant", kwargs={"constant_values": 0})
     found = low.op(node.op_type.capitalize(), [found], x.shape, axis=axis, dtype=None)
@@ -596,7 +596,7 @@ def top(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> An
     x, (k,) = tensor(operands[0]), whole(operands[1])
     rank = len(x.shape)
     axis = int(node.attributes.get("axis", -1)) % rank
-    turn = [*(one for one in range(rank) if one != axis), axis]
+    turn = [*(index for index in range(rank) if index != axis), axis]
     back = sorted(range(rank), key=turn.__getitem__)
     least = not node.attributes.get("largest", 1)
     read = low.turned(x, turn)
@@ -646,10 +646,12 @@ def einsum(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
     equation = str(node.attributes["equation"]).replace(" ", "")
     reads, _, gives = equation.partition("->")
     sizes: dict[str, int] = {}
-    for letters, one in zip(reads.split(","), operands, strict=True):
+    for letters, operand in zip(reads.split(","), operands, strict=True):
         if "." in letters:
             raise UnsupportedFeature("its equation has axes without letters")
         sizes |= {
-            letter: size for letter, size in zip(letters, one.shape, strict=True) if size != 1 or letter not in sizes
+            letter: size
+            for letter, size in zip(letters, operand.shape, strict=True)
+            if size != 1 or letter not in sizes
         }
     return low.op("Einsum", list(operands), [sizes[letter] for letter in gives], subscripts=equation)

@@ -52,7 +52,7 @@ def axes_of_one(low: OperationWriter, node: OperatorNode, operands: Sequence[Any
     else:
         rank = len(x.shape) + len(axes)
         left = iter(x.shape)
-        sizes = [1 if axis in [one % rank for one in axes] else next(left) for axis in range(rank)]
+        sizes = [1 if axis in [added % rank for added in axes] else next(left) for axis in range(rank)]
     return low.reshaped(x, sizes) if isinstance(x, EmittedTensor) else known(x).reshape(sizes)
 
 
@@ -135,13 +135,14 @@ def concatenate(low: OperationWriter, node: OperatorNode, operands: Sequence[Any
     import numpy as np
 
     if any(isinstance(operand, SymbolicSizes) for operand in operands):
-        (of,) = {one.of for one in operands if isinstance(one, SymbolicSizes)}
-        return SymbolicSizes(tuple(size for one in operands for size in _listed(one)), of)
+        (of,) = {operand.of for operand in operands if isinstance(operand, SymbolicSizes)}
+        return SymbolicSizes(tuple(size for operand in operands for size in _listed(operand)), of)
     axis = node.as_op(Concat).axis % len(operands[0].shape)
-    if not any(isinstance(one, EmittedTensor) for one in operands):
-        return np.concatenate([known(one) for one in operands], axis)
+    if not any(isinstance(operand, EmittedTensor) for operand in operands):
+        return np.concatenate([known(operand) for operand in operands], axis)
     sizes = [
-        sum(one.shape[axis] for one in operands) if at == axis else size for at, size in enumerate(operands[0].shape)
+        sum(operand.shape[axis] for operand in operands) if at == axis else size
+        for at, size in enumerate(operands[0].shape)
     ]
     return low.op("Concatenate", [list(operands)], sizes, axis=axis)
 
@@ -203,8 +204,8 @@ def pad(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> An
     x, mode, listed = tensor(x), str(node.attributes.get("mode", "constant")), whole(pads)
     axes = list(range(len(x.shape))) if axes is None else whole(axes)
     sides = [[0, 0] for _ in x.shape]
-    for place, axis in enumerate(axes):
-        sides[axis] = [listed[place], listed[place + len(axes)]]
+    for index, axis in enumerate(axes):
+        sides[axis] = [listed[index], listed[index + len(axes)]]
     for axis, (before, behind) in enumerate(sides):
         if min(before, behind) < 0:  # negative padding crops
             x = low.part(x, axis, slice(max(0, -before), x.shape[axis] + min(0, behind)))
@@ -237,7 +238,7 @@ def gather(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
     """Gather by constant or computed indices."""
     x, index = operands
     if isinstance(x, SymbolicSizes):
-        return SymbolicSizes(tuple(x.sizes[place] for place in whole(index)), x.of)
+        return SymbolicSizes(tuple(x.sizes[position] for position in whole(index)), x.of)
     axis = int(node.attributes.get("axis", 0)) % len(x.shape)
     if not isinstance(x, EmittedTensor) and not isinstance(index, EmittedTensor):
         return known(x).take(known(index), axis)
@@ -315,11 +316,11 @@ def scatter_elements(low: OperationWriter, node: OperatorNode, operands: Sequenc
         if at == axis:
             columns.append(index)
             continue
-        along = [-1 if one == at else 1 for one in range(rank)]
+        along = [-1 if index == at else 1 for index in range(rank)]
         own = samples(low, index, rank) if at == 0 else np.arange(index.shape[at], dtype="int32").reshape(along)
         columns.append(joined(low, "Add", [nothing, own]))
     count = prod(index.shape)
-    flat = [low.reshaped(one, (count, 1)) for one in columns]
+    flat = [low.reshaped(column, (count, 1)) for column in columns]
     places = low.op("Concatenate", [flat], (count, rank), "int32", axis=1)
     return _scattered(low, node, x, places, low.reshaped(updates, (count,)))
 

@@ -31,17 +31,17 @@ MOST_PLACES = 128
 
 
 def _sides(node: OperatorNode, rank: int) -> list[list[int]]:
-    pads = [int(one) for one in node.attributes.get("pads", [0] * 2 * rank)]
+    pads = [int(pad) for pad in node.attributes.get("pads", [0] * 2 * rank)]
     return [[before, behind] for before, behind in zip(pads[:rank], pads[rank:], strict=True)]
 
 
 def _each(node: OperatorNode, name: str, rank: int) -> list[int]:
-    return [int(one) for one in node.attributes.get(name, [1] * rank)]
+    return [int(number) for number in node.attributes.get(name, [1] * rank)]
 
 
 def _reach(x: EmittedTensor, node: OperatorNode) -> tuple[list[int], list[list[int]], list[int], list[int], list[int]]:
     """Size, padding, strides and dilation of a window, and the number of windows along each axis."""
-    window = [int(one) for one in node.attributes["kernel_shape"]]
+    window = [int(size) for size in node.attributes["kernel_shape"]]
     rank = len(window)
     sides, steps, gaps = _sides(node, rank), _each(node, "strides", rank), _each(node, "dilations", rank)
     counts = []
@@ -77,7 +77,7 @@ def _windows(
         x = low.op("Pad", [x], sizes, pad_width=width, mode="constant", kwargs={"constant_values": value})
     found, places = [], []
     for at in product(*map(range, window)):
-        starts = [one * gap for one, gap in zip(at, gaps, strict=True)]
+        starts = [position * gap for position, gap in zip(at, gaps, strict=True)]
         key = [slice(None), slice(None)]
         key += [slice(start, start + (count - 1) * step + 1, step if step > 1 else None)
                 for start, count, step in zip(starts, counts, steps, strict=True)]  # fmt: skip
@@ -276,7 +276,7 @@ def added_windows(low: OperationWriter, node: OperatorNode, operands: Sequence[A
         raise UnsupportedFeature("Keras adds up windows of two axes")
     rank = len(window)
     sides = _sides(node, rank)
-    full = [one + sum(side) for one, side in zip(size, sides, strict=True)]
+    full = [extent + sum(side) for extent, side in zip(size, sides, strict=True)]
     more = [1] * (2 - rank)
     channels = x.shape[1] // prod(window)
     made = low.op(

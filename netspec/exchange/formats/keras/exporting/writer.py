@@ -112,12 +112,12 @@ class KerasWriter:
 
     def write(self) -> KerasModel:
         """Write all layers that the outputs need. Raises `InputError` with every layer that Keras does not have."""
-        for name, one in self.net.inputs.items():
+        for name, source in self.net.inputs.items():
             if name in self.graph.inputs():
                 self._input(name)
             else:  # whose values do not matter: a layer may read its shape
                 self._tensors[name] = KerasTensor(
-                    "", 0, 0, tuple(one.shape), str(one.dtype), in_order(len(one.shape) + 1)
+                    "", 0, 0, tuple(source.shape), str(source.dtype), in_order(len(source.shape) + 1)
                 )
         for link in self.links:
             self._layer(link)
@@ -131,11 +131,11 @@ class KerasWriter:
     def trained(self) -> dict[str, tuple[int, ...]]:
         """The parameters that Keras trains, with their shapes."""
         return {
-            f"{link.fields.share or link.name}/{one.state}": self.shapes(link)[one.state]
+            f"{link.fields.share or link.name}/{variable.state}": self.shapes(link)[variable.state]
             for link in self.links
             if link.fields.trainable and link.name not in self._operations
-            for one in variables(link.fields, self.shapes(link))
-            if one.trainable
+            for variable in variables(link.fields, self.shapes(link))
+            if variable.trainable
         }
 
     # Used by rules
@@ -155,15 +155,17 @@ class KerasWriter:
     def weights(self, link: LayerLink, x: KerasTensor) -> dict[str, NDArray[Any]]:
         """The layer's states in Keras's layout, by their paths; `x` is its input."""
         found = {}
-        for one in variables(link.fields, self.shapes(link)):
-            array = self.state(link, one.state)
+        for variable in variables(link.fields, self.shapes(link)):
+            array = self.state(link, variable.state)
             if array is not None:
-                if one.kind == "sample":
+                if variable.kind == "sample":
                     lead = len(x.order) - array.ndim
                     array = array.transpose([axis - lead for axis in x.order[lead:]])
-                found[one.path] = kernel_to_keras(array, one)
-            if one.name == "vector_u":  # the kernel that it belongs to is a variable of the wrapper too
-                first = next(other for other in variables(link.fields, self.shapes(link)) if other.name in KERNELS)
+                found[variable.path] = kernel_to_keras(array, variable)
+            if variable.name == "vector_u":  # the kernel that it belongs to is a variable of the wrapper too
+                first = next(
+                    variable for variable in variables(link.fields, self.shapes(link)) if variable.name in KERNELS
+                )
                 if first.path in found:
                     found["vars/0"] = found[first.path]
         return found
@@ -185,7 +187,7 @@ class KerasWriter:
         `kind` is its class in Keras, if that has another name.
         """
         types = [self.types[name] for name in link.outputs]
-        given = orders or [in_order(one.rank) for one in types]
+        given = orders or [in_order(type_.rank) for type_ in types]
         kind = kind or str(getattr(link.fields, "type", ""))
         called = self._owner(link, kind, dict(config or {}), module, dict(arrays or {}))
         called.calls.append((args, dict(kwargs or {})))
