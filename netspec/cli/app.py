@@ -38,9 +38,9 @@ COMMANDS = {
 }
 """Each command by the module whose `app` it is, in the order of the help."""
 
-HELP = """Neural networks declared in YAML: check, plan, train, test and export them.
+HELP = """Train neural networks declared in YAML; check, plan, test and export them.
 
-Exit status: 0 done, 1 failed while running, 2 the input is wrong.
+Exit status: 0 done, 1 failed while running, 2 wrong input.
 """
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
@@ -99,8 +99,9 @@ def command_app(help_text: str = "") -> typer.Typer:
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help: lines to copy."""
-    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+    """The end of a command's help: commands to paste."""
+    title = "Example:" if len(lines) == 1 else "Examples:"
+    return f"\b\n{title}\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def _version(asked: bool) -> None:

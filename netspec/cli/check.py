@@ -11,7 +11,6 @@ import typer
 from netspec.cli import DONE, WRONG_INPUT
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import (
-    FORMATS,
     BatchOrOpen,
     Device,
     Form,
@@ -33,7 +32,6 @@ app = command_app()
         "netspec check train.yaml vars.width=64 solver.learning_rate=0.1",
         "netspec check train.yaml --run",
         "netspec check train.yaml --export onnx --opset 17",
-        "netspec check train.yaml --export caffe",
         "netspec check nets/*.yaml --json",
     ),
 )
@@ -41,20 +39,18 @@ def check(
     specs: Annotated[
         list[str],
         typer.Argument(
-            metavar="SPEC... [KEY=VALUE]... [~KEY]...",
-            help="Check these net or train files, with these changes to each of them.",
+            metavar="SPEC... [KEY=VALUE|~KEY]...",
+            help="Check these files, each with these changes.",
             show_default=False,
         ),
     ],
-    run: Annotated[
-        bool, typer.Option("--run", help="Also run some steps and check what train files declare under `expect`.")
-    ] = False,
+    run: Annotated[bool, typer.Option("--run", help="Also run some steps, and check `expect`.")] = False,
     device: Device = "auto",
     export: Annotated[
         str | None,
         typer.Option(
             metavar="FORMAT",
-            help=f"Also report what an export would lose: {FORMATS}.",
+            help="Report what an export to this format would lose.",
             show_default=False,
         ),
     ] = None,
@@ -63,14 +59,16 @@ def check(
     form: Form = "inference",
     as_json: Json = False,
 ) -> int:
-    """Find errors in net and train files.
+    """Find errors in net and training files.
 
-    Checks everything that needs no data and weights: fields, names, the shapes of all layers, the update, what `expect`
-    declares and, with --export, which layers the format cannot hold, need a newer operator set or are tied to the
-    batch size. All problems are listed
-    with their lines. Notes of `netspec export` go to stderr: for a train file also the parts of data, losses,
-    solver and schedule that the format cannot hold. With --json, prints a list of objects with file, line, column,
-    path, message, expected, got and hint; the list is empty if nothing is wrong.
+    Checks everything that needs neither data nor weights: fields, names, the shapes of all layers, the solver, and the
+    shapes and sizes under `expect`. Lists all errors with their lines.
+
+    With --export, also lists layers that the format cannot hold; notes on what it leaves out go to stderr. Formats:
+    onnx, keras, keras_weights, caffe, caffemodel, caffemodel.h5, npz, safetensors, netspec.
+
+    With --json, prints a list of objects with file, line, column, path, message, expected, got and hint; it is empty if
+    nothing is wrong.
     """
     from netspec.tools.check import check as check_spec
 

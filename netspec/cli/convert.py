@@ -9,7 +9,6 @@ import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import (
-    SUFFIXES,
     BatchOrOpen,
     Json,
     Opset,
@@ -28,8 +27,7 @@ app = command_app()
     cls=Plain,
     epilog=examples(
         "netspec convert model.onnx model.safetensors",
-        "netspec convert runs/lenet-1 lenet.onnx",
-        "netspec convert net.yaml lenet.onnx --weights lenet.safetensors",
+        "netspec convert runs/lenet_mnist lenet.onnx",
         "netspec convert model.onnx weights.h5 --shape data=3,224,224",
     ),
 )
@@ -38,21 +36,17 @@ def convert(
         str,
         typer.Argument(
             metavar="A",
-            help="Read this model of any format, run directory, or spec with --weights.",
+            help="Read this model, run directory, or spec (with --weights).",
             show_default=False,
         ),
     ],
     target: Annotated[
         str,
-        typer.Argument(
-            metavar="B", help=f"Write this file; its suffix selects the format: {SUFFIXES}.", show_default=False
-        ),
+        typer.Argument(metavar="B", help="Write this file, see formats above.", show_default=False),
     ],
     weights: Annotated[
         str | None,
-        typer.Option(
-            "--weights", metavar="FILE", help="Read the weights from this file instead of A.", show_default=False
-        ),
+        typer.Option("--weights", metavar="FILE", help="Read the weights from this file instead.", show_default=False),
     ] = None,
     shapes: Shapes = None,
     values: Values = None,
@@ -60,10 +54,13 @@ def convert(
     opset: Opset = None,
     as_json: Json = False,
 ) -> None:
-    """Convert a model into another format, and compare them.
+    """Convert a model to another format, and compare both.
 
-    Imports A and exports B like `netspec import` and `netspec export`. Lists everything that either cannot represent,
+    Imports A like `netspec import` and exports B like `netspec export`. Lists everything that either cannot represent,
     and writes B only if it computes the same results as A.
+
+    Formats by suffix: .onnx; .keras and .weights.h5 (Keras); .prototxt, .caffemodel and .caffemodel.h5 (Caffe);
+    .safetensors; .npz (NumPy); .h5 (netspec's own).
     """
     batch, given_shapes, given_values = batch_or_open(batch_size), shapes_of(shapes), values_of(values)
     path = writable(Path(target), "B")

@@ -13,7 +13,7 @@ from netspec.cli.options import Json, Overrides, Training, writable
 from netspec.cli.output import print_json, table
 from netspec.errors import InputError
 
-app = command_app("Look at the data of a training, list sources, fetch sets.")
+app = command_app("Inspect training data; list and fetch datasets.")
 app.info.epilog = examples("netspec data show train.yaml", "netspec data ls", "netspec data get cifar10")
 
 
@@ -41,27 +41,22 @@ def show(
         typer.Option(
             "--out",
             metavar="FILE",
-            help="Write the images to this file [default: data_train.png or data_test.png].",
+            help="Write pictures to this PNG [default: data_SPLIT.png].",
             show_default=False,
         ),
     ] = None,
-    samples: Annotated[
-        int, typer.Option("--samples", metavar="N", help="Show N samples; 0 shows none and writes no file.")
-    ] = 24,
-    read: Annotated[
-        int, typer.Option("--read", metavar="N", help="Compute statistics over at most N samples; 0 takes all.")
-    ] = 10_000,
+    samples: Annotated[int, typer.Option("--samples", metavar="N", help="Show N samples.")] = 24,
+    read: Annotated[int, typer.Option("--read", metavar="N", help="Read at most N samples (0: all).")] = 10_000,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", help="Measure the loader's rate for S seconds; 0 skips it.")
+        float, typer.Option("--seconds", metavar="S", help="Measure the loader for S seconds (0: not).")
     ] = 2.0,
     as_json: Json = False,
 ) -> None:
-    """Show training data before and after transforms.
+    """Show the data of a training, before and after transforms.
 
-    Printed are fields with their types, ranges, means and deviations, raw and prepared, per channel; classes and how
-    many samples each has; what the training data settles for all; how many samples the loader prepares in a second.
-    Images are written as a PNG: each sample as it is read, and as it is in three epochs. Other samples are printed as
-    rows. With --json: one object.
+    Prints types, ranges, means and standard deviations of all fields, the number of samples of each class, what the
+    training data determines (such as vocabularies), and how many samples per second the loader prepares. Writes
+    pictures of images: each sample as it is read, and as it is prepared in three epochs. Prints other samples as rows.
     """
     from netspec.cli.data_report import print_report
     from netspec.tools.data_report import inspect_data
@@ -88,7 +83,7 @@ def show(
 
 @app.command("ls", cls=Plain, epilog=examples("netspec data ls", "netspec data ls --json"))
 def ls(as_json: Json = False) -> None:
-    """List the kinds of data that can be read, as `source` in a split."""
+    """List the kinds of data that `source` can name."""
     from netspec.tools.datasets import data_sources
 
     sources = data_sources()

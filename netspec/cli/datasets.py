@@ -17,7 +17,7 @@ DataFolder: TypeAlias = Annotated[
     typer.Option(
         "--path",
         metavar="FOLDER",
-        help="Read or store its files in this folder [default: one below NETSPEC_DATA or the user's cache folder].",
+        help="Use files in this folder [default: below NETSPEC_DATA].",
         show_default=False,
     ),
 ]
@@ -42,7 +42,8 @@ def get(name: Name, path: DataFolder = None, as_json: Json = False) -> None:
     """Fetch a dataset, and verify its files.
 
     Complete files are not fetched again, and interrupted downloads are resumed. An archive that was downloaded by hand
-    into the folder is unpacked. Training files find the dataset by its name.
+    into the folder is unpacked. Training files find the dataset by its name. Without NETSPEC_DATA, files are stored in
+    the user's cache folder.
     """
     from netspec.tools.datasets import get_dataset
 
@@ -58,7 +59,7 @@ def get(name: Name, path: DataFolder = None, as_json: Json = False) -> None:
 def unpack(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="Select an image dataset: mnist, or one that `netspec data sets` lists."),
+        typer.Argument(metavar="NAME", help="Select mnist, or a dataset that `netspec data sets` lists."),
     ],
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Create this folder; it must be new or empty.")],
     path: DataFolder = None,

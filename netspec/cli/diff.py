@@ -26,36 +26,28 @@ SHOWN = 30
     cls=Plain,
     epilog=examples(
         "netspec diff net.yaml new_net.yaml",
-        "netspec diff runs/lenet-1 runs/lenet-2",
-        "netspec diff runs/lenet-1/best.h5 model.onnx",
-        "netspec diff net.yaml weights.safetensors",
+        "netspec diff runs/lenet_mnist model.onnx",
         "netspec diff train.yaml other/train.yaml --exit-code",
     ),
 )
 def diff(
     before: Annotated[
         str,
-        typer.Argument(
-            metavar="A", help="Read this spec, run directory, or model or weights of any format.", show_default=False
-        ),
+        typer.Argument(metavar="A", help="Read this spec, run directory, model or weights file.", show_default=False),
     ],
-    after: Annotated[
-        str, typer.Argument(metavar="B", help="Compare A with this file, of the same kinds.", show_default=False)
-    ],
-    exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with status 1 if anything differs, as `diff` does.")
-    ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed the random inputs on which outputs are compared.")] = 0,
+    after: Annotated[str, typer.Argument(metavar="B", help="Compare A with this one.", show_default=False)],
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with status 1 if anything differs.")] = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed the random inputs.")] = 0,
     shapes: Shapes = None,
     values: Values = None,
     as_json: Json = False,
 ) -> int:
     """Compare two nets: layers, settings, weights and results.
 
-    Layers are compared in meaning: defaults are filled in, blocks written out, and a layer that is only called
-    otherwise is the same. Of weights it is said which could be loaded from one into the other and how far they are
-    apart; where both sides have weights and inputs alike, both compute the same random samples. Weights whose file does
-    not say their net are taken for those of the net on the other side.
+    Layers are compared by meaning: with defaults filled in and blocks expanded; a layer that was only renamed is the
+    same. For weights, shows how many could be loaded from one into the other, and how far they differ. If both have
+    weights and the same inputs, compares their outputs on random samples. A weights file without a net takes the net of
+    the other side.
     """
     given, constants = shapes_of(shapes), values_of(values)
     from netspec.tools.diff import diff as compare

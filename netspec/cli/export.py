@@ -11,7 +11,6 @@ import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import (
-    SUFFIXES,
     BatchOrOpen,
     Form,
     Json,
@@ -38,11 +37,8 @@ app = command_app()
     epilog=examples(
         "netspec export runs/lenet_mnist --output model.onnx",
         "netspec export net.yaml --weights weights.h5 --output model.onnx",
-        "netspec export runs/lenet/spec.yaml --weights runs/lenet/best.h5 --output model.onnx --batch-size 1",
-        "netspec export net.yaml --weights weights.h5 --output model.onnx --inputs images.npz --tolerance 1e-5",
+        "netspec export runs/lenet_mnist --output model.keras",
         "netspec export net.yaml --weights weights.h5 --output model.onnx --form training",
-        "netspec export net.yaml --weights weights.h5 --output model.keras",
-        "netspec export train.yaml --weights runs/lenet/checkpoints/step-00001000.h5 --output lenet.caffemodel",
     ),
 )
 def export(
@@ -55,7 +51,7 @@ def export(
         typer.Option(
             "--output",
             metavar="FILE",
-            help=f"Write this file; its suffix selects the format: {SUFFIXES}.",
+            help="Write this file, see formats above.",
             show_default=False,
         ),
     ],
@@ -66,7 +62,7 @@ def export(
         str | None,
         typer.Option(
             metavar="FILE.npz",
-            help="Compare the model on these samples as well as random ones; arrays are named like the inputs.",
+            help="Compare results on these samples too.",
             show_default=False,
         ),
     ] = None,
@@ -74,23 +70,24 @@ def export(
         float | None,
         typer.Option(
             metavar="X",
-            help=(
-                "Accept this difference from the net's own results, relative to the largest magnitude of an "
-                "output or to 1 [default: 0.0001]."
-            ),
+            help="Accept relative errors of X [default: 0.0001].",
             show_default=False,
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a net with weights for ONNX, Keras, Caffe, others.
+    """Write a net with its weights as ONNX, Keras or Caffe.
 
-    An ONNX model is checked, run in onnxruntime and compared with the net itself, on random inputs and on those of
-    --inputs; files of other formats are read again and compared, unless what is read takes other inputs, which is
-    said. What gives other results is not written.
-    With --form training it is the net as it is in training, which other programs train on from there: Dropout drops,
-    BatchNormalization takes mean and variance of the batch, losses and new moving averages are outputs.
-    Transforms of the training are not part of it: they are listed, and recorded where the format can.
+    Formats by suffix: .onnx; .keras and .weights.h5 (Keras); .prototxt, .caffemodel and .caffemodel.h5 (Caffe);
+    .safetensors; .npz (NumPy); .h5 (netspec's own).
+
+    The model is run or read again and compared with the net on random inputs, and on those of --inputs, arrays with the
+    names of the inputs. A model whose results differ by more than --tolerance, relative to an output's largest
+    magnitude, is not written. Transforms of the training are not part of the model: they are listed, and recorded if
+    the format can hold them. The batch size `symbolic` leaves it open.
+
+    With --form training, the ONNX model is the net in training: Dropout drops, BatchNormalization uses the mean and
+    variance of the batch, and losses and new moving averages are outputs.
     """
     batch, target = batch_or_open(batch_size), writable(Path(output_file), "--output")
     from netspec.tools.export import export as export_net

@@ -22,13 +22,8 @@ app = command_app()
     epilog=examples(
         "netspec import model.onnx --output my_net",
         "netspec import model.onnx --output my_net --shape data=3,224,224",
-        "netspec import speech.onnx --output my_net --shape length=512 --value rate=16000",
-        "netspec import runs/lenet_mnist/best.h5 --output my_net",
-        "netspec import runs/lenet_mnist/checkpoints/step-00001000.h5 --output my_net",
         "netspec import other.h5 --net net.yaml --output my_net",
         "netspec import deploy.prototxt --weights net.caffemodel --output my_net",
-        "netspec import model.keras --output my_net --fold-batch-norm",
-        "netspec import detector.onnx --output backbone --until conv5_out --until conv4_out",
         "netspec import runs/lenet_mnist --output features --drop-head 1",
     ),
 )
@@ -37,13 +32,13 @@ def import_file(
         str,
         typer.Argument(
             metavar="FILE",
-            help="Read this model, weights file or checkpoint; its content determines the format.",
+            help="Read this model, weights, checkpoint, net file or run directory.",
             show_default=False,
         ),
     ],
     output: Annotated[
         str,
-        typer.Option("--output", metavar="FOLDER", help="Write the files to this new folder.", show_default=False),
+        typer.Option("--output", metavar="FOLDER", help="Create this folder.", show_default=False),
     ],
     net: Annotated[
         str | None,
@@ -51,35 +46,33 @@ def import_file(
     ] = None,
     weights: Annotated[
         str | None,
-        typer.Option("--weights", metavar="FILE", help="Read the weights from this file instead of FILE."),
+        typer.Option("--weights", metavar="FILE", help="Read the weights from this file instead."),
     ] = None,
     names: Annotated[
         list[str] | None,
         typer.Option(
             "--map",
             metavar="OLD=NEW",
-            help="With --net, rename arrays of FILE to those of the net; * matches any characters.",
+            help="Rename arrays of FILE to those of --net; repeatable.",
         ),
     ] = None,
     shapes: Shapes = None,
     values: Values = None,
     phase: Annotated[
         str,
-        typer.Option(
-            "--phase", metavar="train|test", help="Read only this phase of a Caffe net [default: both, as one net]."
-        ),
+        typer.Option("--phase", metavar="train|test", help="Read one phase of a Caffe net [default: both]."),
     ] = "",
     stages: Annotated[
         list[str] | None,
-        typer.Option("--stage", metavar="NAME", help="Set a stage that Caffe layers require; can be repeated."),
+        typer.Option("--stage", metavar="NAME", help="Include Caffe layers of this stage; repeatable."),
     ] = None,
-    level: Annotated[int, typer.Option("--level", metavar="N", help="Set the level that Caffe layers require.")] = 0,
+    level: Annotated[int, typer.Option("--level", metavar="N", help="Include Caffe layers of this level.")] = 0,
     until: Annotated[
         list[str] | None,
         typer.Option(
             "--until",
             metavar="TENSOR",
-            help="Cut the net at this layer or tensor, which becomes an output; can be repeated.",
+            help="Cut the net after this layer or tensor; repeatable.",
         ),
     ] = None,
     drop_head: Annotated[
@@ -87,25 +80,29 @@ def import_file(
         typer.Option(
             "--drop-head",
             metavar="N",
-            min=0,
-            help="Drop the last N layers with parameters and all layers that read them.",
+            help="Drop the last N layers with parameters.",
+            show_default=False,
         ),
     ] = 0,
     fold_batch_norm: Annotated[
         bool,
         typer.Option(
             "--fold-batch-norm",
-            help="Fold BatchNormalization into the convolution or Dense layer before it, for inference only.",
+            help="Fold BatchNormalization into the layer before it.",
         ),
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Read a net and its weights from a file of any format.
 
-    They are written as net.yaml and weights.h5 in a new folder, with train.yaml if the file describes a training. FILE
-    may also be a net file or a run directory. If parts of FILE have no counterpart in netspec, they are all listed and
-    nothing is written. --until and --drop-head keep a part of the net, with its weights unchanged; losses and metrics
-    that read the rest are left out.
+    Writes net.yaml and weights.h5, and train.yaml if the file describes a training. The content of the file determines
+    the format. If parts of it have no counterpart in netspec, they are all listed and nothing is written.
+
+    A file with weights alone needs --net; in --map, * matches any characters. --fold-batch-norm makes a net for
+    inference alone.
+
+    --until and --drop-head keep a part of the net, to fine-tune it or to compute features: weights stay as they are;
+    layers, losses and metrics that read the rest are dropped.
     """
     given_shapes, given_values, renamed = shapes_of(shapes), values_of(values), _names(names or [])
     from netspec.tools.import_model import import_model

@@ -21,6 +21,10 @@ Training: TypeAlias = Annotated[
 SpecOrRun: TypeAlias = Annotated[
     str, typer.Argument(metavar="SPEC", help="Read this net file, training file or run directory.", show_default=False)
 ]
+ModelFile: TypeAlias = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="Read this spec, run directory or model file.", show_default=False),
+]
 TrainingOrRun: TypeAlias = Annotated[
     str, typer.Argument(metavar="SPEC", help="Read this training file or run directory.", show_default=False)
 ]
@@ -29,25 +33,25 @@ Weights: TypeAlias = Annotated[
     typer.Option(
         "--weights",
         metavar="FILE",
-        help=("Load this weights file or checkpoint [default: the best weights of a run directory, else the last]."),
+        help="Load these weights [default: the run's best].",
         show_default=False,
     ),
 ]
 Overrides: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[KEY=VALUE]... [~KEY]...",
-        help="Change the spec: `solver.learning_rate=0.1` sets a value, `~train.max_epochs` removes a key.",
+        metavar="[KEY=VALUE|~KEY]...",
+        help="Set a key (solver.learning_rate=0.1) or remove it.",
         show_default=False,
     ),
 ]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Device: TypeAlias = Annotated[
     str,
     typer.Option(
         "--device",
         metavar="NAME",
-        help="Compute on this device, see `netspec devices` [default: a usable GPU, else the processor].",
+        help="Use one of `netspec devices` [default: auto].",
         show_default=False,
     ),
 ]
@@ -68,7 +72,7 @@ Threads: TypeAlias = Annotated[
         "--threads",
         metavar="N",
         callback=_use_threads,
-        help="Compute with N threads [default: OMP_NUM_THREADS, else the number of cores].",
+        help="Use N threads [default: OMP_NUM_THREADS, else all].",
         show_default=False,
     ),
 ]
@@ -88,7 +92,7 @@ Autotune: TypeAlias = Annotated[
         "--autotune",
         metavar="LEVEL",
         callback=_level,
-        help="Autotune kernels: off, quick or full [default: the training file's setting].",
+        help="Tune kernels: off, quick, full [default: the file's].",
         show_default=False,
     ),
 ]
@@ -98,7 +102,7 @@ WorkersPerHost: TypeAlias = Annotated[
     typer.Option(
         "--workers-per-host",
         metavar="N",
-        help=("Assume N workers per host, which share its connection [default: 1, or all if they share memory]."),
+        help="Place N workers on each host [default: 1].",
         show_default=False,
     ),
 ]
@@ -106,14 +110,12 @@ WorkersPerHost: TypeAlias = Annotated[
 
 BatchOrOpen: TypeAlias = Annotated[
     str,
-    typer.Option(
-        "--batch-size", metavar="N|symbolic", help="Set the batch size of the model; `symbolic` leaves it open."
-    ),
+    typer.Option("--batch-size", metavar="N|symbolic", help="Fix the batch size at N."),
 ]
 Opset: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--opset", metavar="N", help="Use this ONNX operator set [default: the newest that onnxruntime runs here].",
+        "--opset", metavar="N", help="Use this ONNX operator set [default: the newest].",
         show_default=False,
     ),
 ]  # fmt: skip
@@ -122,7 +124,7 @@ Form: TypeAlias = Annotated[
     str,
     typer.Option(
         "--form", metavar="inference|training",
-        help="Use the net's form for inference, or for training with losses (ONNX only).",
+        help="Export this form.",
     ),
 ]  # fmt: skip
 
@@ -134,17 +136,6 @@ def files_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """
     changes = [word for word in words if ("=" in word or word.startswith("~")) and not Path(word).is_file()]
     return [word for word in words if word not in changes], changes
-
-
-SUFFIXES = (
-    ".onnx; .keras and .weights.h5 (Keras); .prototxt, .caffemodel and .caffemodel.h5 (Caffe); .safetensors; "
-    ".npz (NumPy); .h5 (netspec's own)"
-)
-"""The formats that are written, for the help of commands: known without loading them."""
-
-
-FORMATS = "onnx, keras, keras_weights, caffe, caffemodel, caffemodel.h5, npz, safetensors, netspec"
-"""Their names, likewise."""
 
 
 def writable(path: Path, option: str, suffix: str | None = None) -> Path:
@@ -187,10 +178,7 @@ Shapes: TypeAlias = Annotated[
     typer.Option(
         "--shape",
         metavar="INPUT=1,28,28",
-        help=(
-            "Set sizes that the file leaves open: of an input, with or without the batch, or of a named "
-            "axis (height=28)."
-        ),
+        help="Set open sizes of an input or axis: height=28.",
     ),
 ]
 
@@ -199,7 +187,7 @@ Values: TypeAlias = Annotated[
     typer.Option(
         "--value",
         metavar="INPUT=16000",
-        help="Fix an input to a number, or to several (1,2,3), and remove it from the inputs.",
+        help="Replace an input by a constant, such as 1,2,3.",
     ),
 ]
 

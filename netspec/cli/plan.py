@@ -27,11 +27,9 @@ app = command_app()
     cls=Plain,
     epilog=examples(
         "netspec plan train.yaml",
-        "netspec plan net.yaml --batch-size 32 vars.width=64",
         "netspec plan train.yaml --kernels",
         "netspec plan train.yaml --workers 8",
         "netspec plan train.yaml --device h200 train.precision=bfloat16",
-        "netspec plan train.yaml --device h200 --workers 16 --workers-per-host 8",
     ),
 )
 def plan(
@@ -39,18 +37,16 @@ def plan(
     overrides: Overrides = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Use N samples per batch [default: the training file's batch size, 1 for a net]."
-        ),
+        typer.Option(metavar="N", help="Use N samples per batch [default: the file's, else 1]."),
     ] = None,
     kernels: Annotated[
-        bool, typer.Option("--kernels", help="List the kernel of each operation, and why faster ones are rejected.")
+        bool, typer.Option("--kernels", help="List kernels, and why faster ones were rejected.")
     ] = False,
     workers: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="Also print what each of N workers sends in a step and allocates.",
+            help="Show what each of N workers sends and allocates.",
             show_default=False,
         ),
     ] = None,
@@ -60,11 +56,7 @@ def plan(
         typer.Option(
             "--device",
             metavar="NAME",
-            help=(
-                "Plan for a GPU, present or not: t4, a100, l40s, rtx4090, h100, h200 or b200. Also prints "
-                "whether the net fits, the largest batch that fits, and the minimum time of a step "
-                "[default: the processor]."
-            ),
+            help="Plan for this GPU, present or not [default: the CPU].",
             show_default=False,
         ),
     ] = None,
@@ -73,8 +65,12 @@ def plan(
 ) -> None:
     """Show layers, shapes, parameters, FLOPs and memory.
 
-    Everything is for one batch; FLOPs are those of the forward direction, a multiplication and an addition being two.
-    The memory of the programs is what they will allocate. Nothing is allocated now, and no data is read.
+    Everything is for one batch. FLOPs count a multiplication and an addition as two; those of layers are for the
+    forward pass. Memory is what the compiled programs will allocate. Nothing is allocated now, and no data is read.
+
+    --device takes t4, a100, l40s, rtx4090, h100, h200 and b200. It also shows whether the net fits into the GPU's
+    memory, the largest batch that does, and the minimum time of a step. Strategies that share memory place all workers
+    on one host by default.
     """
     from netspec.tools.plan import plan as plan_spec
 

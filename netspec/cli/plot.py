@@ -23,7 +23,7 @@ MAX_WIDTH = 100
     epilog=examples(
         "netspec plot train.yaml --schedule",
         "netspec plot train.yaml solver.learning_rate=0.1 --schedule --out rate.svg",
-        "netspec plot runs/lenet-1 --log",
+        "netspec plot runs/lenet_mnist --log",
     ),
 )
 def plot(
@@ -33,21 +33,19 @@ def plot(
     overrides: Overrides = None,
     schedule: Annotated[
         bool,
-        typer.Option(
-            "--schedule", help="Draw scheduled learning rates and momenta of a training file, or those of a run."
-        ),
+        typer.Option("--schedule", help="Draw learning rates and momenta, not losses and metrics."),
     ] = False,
-    log: Annotated[bool, typer.Option("--log", help="Draw values on a logarithmic axis.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Use a logarithmic vertical axis.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write an SVG instead of drawing in the terminal.", show_default=False),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Draw learning rates of a training, or figures of a run.
+    """Draw losses and metrics of a run, or learning rates.
 
-    No data is read and nothing is compiled for a schedule; where the length is in epochs the samples are counted. A
-    rate that waits for a plateau depends on the run: drawn is what it is before any reduction.
+    A training file has only learning rates to draw (--schedule). No data is read for them, except to count the samples
+    if the length is in epochs. A rate that waits for a plateau depends on the run: it is drawn before any reduction.
     """
     if out is not None:
         writable(out, "--out", ".svg")

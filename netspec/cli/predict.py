@@ -12,8 +12,8 @@ from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import (
     Autotune,
     Device,
+    ModelFile,
     Overrides,
-    SpecOrRun,
     Threads,
     Weights,
     check_batch,
@@ -29,13 +29,13 @@ app = command_app()
 @app.command(
     cls=Plain,
     epilog=examples(
-        "netspec predict net.yaml --weights weights.h5 --input images.npz --output logits.npz",
-        "netspec predict train.yaml --weights weights.h5 --input rows.csv --output logits.npz",
         "netspec predict runs/lenet_mnist --input digit.png --output logits.npz",
+        "netspec predict train.yaml --weights weights.h5 --input rows.csv --output logits.npz",
+        "netspec predict model.onnx --input images.npz --output logits.npz",
     ),
 )
 def predict(
-    spec: SpecOrRun,
+    spec: ModelFile,
     overrides: Overrides = None,
     *,
     weights: Weights = None,
@@ -44,10 +44,7 @@ def predict(
         typer.Option(
             "--input",
             metavar="PATH",
-            help=(
-                "Read arrays (.npz) named like the net's inputs, with samples along the first axis; or, for "
-                "a training file, data of its kind: a table, an image, a folder of images."
-            ),
+            help="Read samples: .npz, table, image or folder.",
             show_default=False,
         ),
     ],
@@ -56,12 +53,12 @@ def predict(
         typer.Option(
             "--output",
             metavar="FILE.npz",
-            help="Write the outputs to this file, as arrays named like the net's outputs.",
+            help="Write the outputs to this file.",
             show_default=False,
         ),
     ],
     batch_size: Annotated[
-        int | None, typer.Option(metavar="N", help="Compute N samples at a time; the results don't depend on it.")
+        int | None, typer.Option(metavar="N", help="Compute N samples at a time [default: 256].")
     ] = None,
     device: Device = "auto",
     autotune: Autotune = None,
@@ -69,9 +66,10 @@ def predict(
 ) -> None:
     """Compute a net's outputs for the samples in a file.
 
-    Arrays (.npz) are passed to the net directly: no transform is applied, and those of the training are listed. Rows of
-    a table and images are prepared as in the training, with the vocabularies and figures that are saved with the
-    weights; images of a folder are the samples in the order of their paths.
+    Arrays in an .npz file have the names of the net's inputs, and samples along the first axis. They go to the net as
+    they are: the transforms of the training are not applied, but listed. With a training file or run directory, the
+    input may also be a table, an image or a folder of images (in the order of their paths): these are prepared as in
+    the training. Outputs are written as arrays by name.
     """
     check_batch(batch_size)
     target = writable(Path(output_file), "--output")

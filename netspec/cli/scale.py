@@ -38,96 +38,81 @@ def scale(
         str | None,
         typer.Option(
             metavar="N|A..B|A,B,…",
-            help=(
-                "Predict for these numbers of workers; A..B doubles from A up to B [default: 1..64, at most "
-                "the batch size]."
-            ),
+            help="Predict for these worker counts [default: 1..64].",
             show_default=False,
         ),
     ] = None,
     network: Annotated[
         str,
-        typer.Option(
-            metavar="NAME", help="Model the network between hosts: a name such as ib-hdr, or alpha=2us,beta=0.1ns."
-        ),
+        typer.Option(metavar="NAME", help="Connect hosts by this network."),
     ] = "ib-hdr",
-    within: Annotated[
-        str, typer.Option(metavar="NAME", help="Model the connection within a host, in the same form.")
-    ] = "shared-memory",
+    within: Annotated[str, typer.Option(metavar="NAME", help="Connect a host's workers.")] = "shared-memory",
     workers_per_host: WorkersPerHost = None,
     batch_size: Annotated[
         str | None,
         typer.Option(
             metavar="N|N/worker",
-            help=(
-                "Set the samples of a step, of all workers together or of each [default: the training "
-                "file's batch size together]."
-            ),
+            help="Use N samples per step [default: the file's].",
             show_default=False,
         ),
     ] = None,
     strategy: Annotated[
         str | None,
-        typer.Option(metavar="NAME,…", help="Predict for these strategies only [default: all].", show_default=False),
+        typer.Option(metavar="NAME,…", help="Predict for these strategies [default: all].", show_default=False),
     ] = None,
     algorithm: Annotated[
         str,
-        typer.Option(
-            metavar="NAME", help="Use this all-reduce algorithm: auto, ring, tree, doubling, halving, hierarchical."
-        ),
+        typer.Option(metavar="NAME", help="Sum gradients by this algorithm."),
     ] = "auto",
     step_time: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Take this time of a step on one worker, such as 120ms, instead of measuring it.",
+            help="Set one worker's step time [default: measured].",
             show_default=False,
         ),
     ] = None,
-    compute_scale: Annotated[
-        float, typer.Option(metavar="X", help="Assume that each worker computes X times as fast as this machine.")
-    ] = 1.0,
-    jitter: Annotated[
-        str, typer.Option(metavar="P%", help="Set the standard deviation of a worker's computing time.")
-    ] = "0%",
+    compute_scale: Annotated[float, typer.Option(metavar="X", help="Assume workers X times as fast.")] = 1.0,
+    jitter: Annotated[str, typer.Option(metavar="P%", help="Set the deviation of compute times.")] = "0%",
     servers: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="Make N of the workers servers of `parameter_server` [default: a quarter].",
+            help="Use N workers as parameter servers [default: 1/4].",
             show_default=False,
         ),
     ] = None,
     every: Annotated[
         int | None,
         typer.Option(
-            metavar="K",
-            help="Average every N steps in `local_sgd` [default: the training file's setting, else 8].",
+            metavar="N",
+            help="Average every N steps in local_sgd [default: 8].",
             show_default=False,
         ),
     ] = None,
-    density: Annotated[
-        str, typer.Option(metavar="P%", help="Set the share of gradient elements that `top_k` sends.")
-    ] = "1%",
+    density: Annotated[str, typer.Option(metavar="P%", help="Send this share in top_k.")] = "1%",
     micro_batches: Annotated[
         int | None,
-        typer.Option(
-            metavar="M", help="Set the micro-batches of `pipeline` [default: four per stage].", show_default=False
-        ),
+        typer.Option(metavar="N", help="Use N pipeline micro-batches [default: 4 a stage].", show_default=False),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.svg", help="Plot speedup and efficiency to this file.", show_default=False),
+        typer.Option(metavar="FILE.svg", help="Write charts to this SVG file.", show_default=False),
     ] = None,
     device: Device = "auto",
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Predict a step's time and speedup on many workers.
+    """Predict the step time and speedup of many workers.
 
-    Steps of a few batch sizes are timed on this machine, on synthetic data; the network is a model: n bytes take
-    alpha + n beta seconds. What gradients' sums take is hidden by backward as far as it goes. Speedup is in samples a
-    second, against one worker alone; efficiency is the speedup of each worker.
+    Times steps of a few batch sizes on this machine, with synthetic inputs, and models the network: a message of n
+    bytes takes alpha + n · beta. Sums of gradients overlap with the backward pass as far as possible. Speedup compares
+    samples per second with one worker; efficiency is speedup per worker.
+
+    --workers A..B doubles from A up to B. --batch-size N counts the samples of all workers, N/worker those of each. A
+    network is a name (ib-hdr, ethernet-25g, nvlink4, pcie4, shared-memory, …) or alpha=2us,beta=0.1ns. Algorithms of
+    all-reduce are auto, ring, tree, doubling, halving and hierarchical. Settings of the training file's own strategy
+    replace the defaults.
     """
     if out is not None:
         writable(out, "--out", ".svg")

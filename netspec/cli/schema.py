@@ -32,13 +32,15 @@ def schema(
     docs: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Write the reference of all classes to this folder instead.", show_default=False
+            metavar="FOLDER",
+            help="Write a Markdown reference to this folder instead.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
     """Print the JSON Schema of net and training files.
 
-    An editor with a YAML language server completes and explains fields in files that begin with the line
+    With it, editors that have a YAML language server complete and explain fields. The first line of a file names it:
     `# yaml-language-server: $schema=netspec.schema.json`.
     """
     if docs is None:

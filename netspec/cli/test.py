@@ -19,7 +19,6 @@ app = command_app()
 @app.command(
     cls=Plain,
     epilog=examples(
-        "netspec test runs/lenet_mnist/spec.yaml --weights runs/lenet_mnist/weights.h5",
         "netspec test runs/lenet_mnist",
         "netspec test train.yaml --weights weights.h5 data.test.batch_size=500 --json",
     ),
@@ -33,10 +32,10 @@ def evaluate(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate weights on the test data of a training file.
+    """Evaluate weights on the test data.
 
-    Each sample counts exactly once. With --json: one object with samples, loss, metrics, and `tables` where a metric is
-    not one number.
+    Prints the loss and each metric; every sample counts exactly once. With --json, prints an object with samples, loss,
+    metrics, and `tables` for metrics with several values.
     """
     spec, weights = find_weights(spec, weights)
     from netspec.training.evaluation import test

@@ -36,15 +36,13 @@ def time(
     overrides: Overrides = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Use N samples per batch [default: the training file's batch size, 1 for a net]."
-        ),
+        typer.Option(metavar="N", help="Use N samples per batch [default: the file's, else 1]."),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(metavar="N", help="Measure N steps [default: as many as fit into two seconds].")
+        int | None, typer.Option(metavar="N", help="Measure N steps [default: as many as take two seconds].")
     ] = None,
-    inference: Annotated[bool, typer.Option("--inference", help="Time predictions, not training steps.")] = False,
-    nodes: Annotated[bool, typer.Option("--nodes", help="List all operations in the order of execution.")] = False,
+    inference: Annotated[bool, typer.Option("--inference", help="Time predictions instead of training steps.")] = False,
+    nodes: Annotated[bool, typer.Option("--nodes", help="List all operations, in the order of execution.")] = False,
     device: Device = "auto",
     threads: Threads = None,
     autotune: Autotune = None,
@@ -53,21 +51,22 @@ def time(
         typer.Option(
             "--workers",
             metavar="N",
-            help="Time the step of N processes, and how much of their communication it overlaps.",
+            help="Time N processes, and their communication [default: 1].",
             show_default=False,
         ),
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Time the training step: whole, by layer, by operation.
+    """Time a training step: in total, by layer, by operation.
 
     No data is read: inputs are synthetic, and the learning rate is 0. A net file is trained by SGD with momentum;
-    without losses its predictions are timed. `% of roofline` is the time that arithmetic and memory traffic take at
-    the machine's rates, measured with a large matrix product and a copy, as a share of the time taken; what stays in
-    a cache can be above 100 %. A multiplication and an addition count as two FLOP.
+    without losses, its predictions are timed.
 
-    Of several workers, by --workers or by a launcher of MPI, it also times the step without what they send, and what
-    they send without the step: how long each message is waited for, and how much of all of them is hidden.
+    `% of roofline` compares an operation with the rates of this machine, measured with a large matrix product and a
+    copy; above 100 % is possible for data that stays in a cache. A multiplication and an addition count as two FLOP.
+
+    With --workers, or in an MPI job, also times the step without communication and the communication alone: how long
+    the step waits for each message, and how much of the communication it hides.
     """
     from netspec.tools.timing import batch_size_of, check_timed_workers
     from netspec.tools.timing import time as time_spec

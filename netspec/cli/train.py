@@ -27,8 +27,7 @@ app = command_app()
     epilog=examples(
         "netspec train train.yaml",
         "netspec train train.yaml solver.learning_rate=0.1 train.max_epochs=2 --run-dir runs/fast",
-        "netspec train runs/NAME/spec.yaml --resume",
-        "netspec train imported/train.yaml --resume imported/checkpoint.h5",
+        "netspec train runs/fast/spec.yaml --resume",
         "netspec train train.yaml --workers 4",
         "netspec train train.yaml --workers 64 --dry-run",
     ),
@@ -38,23 +37,18 @@ def train(
     overrides: Overrides = None,
     run_dir: Annotated[
         str | None,
-        typer.Option(
-            metavar="FOLDER", help="Write the run to this folder [default: the next free runs/NAME, runs/NAME-2, …]."
-        ),
+        typer.Option(metavar="FOLDER", help="Write to this folder [default: the next free runs/NAME-N]."),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
             "--resume",
-            help=(
-                "Resume from the newest checkpoint: of the run whose spec.yaml SPEC is, else of the last "
-                "run; or start a new run from FILE: a checkpoint, or a PyTorch training (.safetensors)."
-            ),
+            help="Continue the run, or start one from the FILE that follows.",
         ),
     ] = False,
     weights: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Start from these weights; arrays that match by name and shape are loaded."),
+        typer.Option(metavar="FILE", help="Start from these weights, where names and shapes match."),
     ] = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -63,26 +57,26 @@ def train(
         typer.Option(
             "--workers",
             metavar="N",
-            help=(
-                "Train with N processes on this machine, over MPI [default: as many as an MPI launcher "
-                "started, else 1]."
-            ),
+            help="Train with N processes on this machine [default: 1].",
             show_default=False,
         ),
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Report what would prevent the training from starting; train and write nothing."
-        ),
+        typer.Option("--dry-run", help="Check spec, data and workers; don't train."),
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Train a net as described by a training file.
+    """Train a net as a training file says.
 
-    Everything is written below the run directory: the resolved spec, logs, checkpoints, weights. The first Ctrl-C
-    finishes the step and saves, the second stops at once. With --json: one JSON object a line for each event; the
-    last is `done`, or `error`.
+    Writes the resolved spec, logs, checkpoints and weights to the run directory, and nothing elsewhere. The first
+    Ctrl-C finishes the step and saves a checkpoint, the second stops at once. --workers starts processes over MPI; on a
+    cluster, its launcher does.
+
+    --resume continues the run whose spec.yaml SPEC is, else the last run. Followed by a FILE, it starts a new run from
+    that checkpoint of netspec, or from a PyTorch training (.safetensors).
+
+    With --json, prints an object per line for each event; the last is `done` or `error`.
     """
     checkpoint, changes = _checkpoint_among(overrides or []) if resume else (None, overrides or [])
     starts = workers is not None and to_start(workers)

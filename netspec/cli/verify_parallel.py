@@ -25,15 +25,15 @@ app = command_app()
 def verify_parallel(
     spec: Training,
     overrides: Overrides = None,
-    workers: Annotated[int, typer.Option("--workers", metavar="N", help="Compare up to N workers.")] = 2,
-    steps: Annotated[int, typer.Option("--steps", metavar="N", help="Train N steps each.")] = 10,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", help="Compare 1, 2, … N workers.")] = 2,
+    steps: Annotated[int, typer.Option("--steps", metavar="N", help="Train N steps on each number of workers.")] = 10,
     as_json: Json = False,
 ) -> int:
     """Check that N workers train bit-identical weights.
 
-    Trains the first steps on 1, 2, … workers with `parallel: {strategy: all_reduce, deterministic: true}`, whatever
-    strategy the file has. All weights and all states of solver and layers must be bit-identical; otherwise the exit
-    status is 1. No files are left behind.
+    Trains the first steps on 1, 2, … N workers with `parallel: {strategy: all_reduce, deterministic: true}`, whatever
+    strategy the file has, and compares all weights and all states of solver and layers. Exits with status 1 if any bit
+    differs. Leaves no files behind.
     """
     from netspec.tools.verify_parallel import verify_parallel as verify
 

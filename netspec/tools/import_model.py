@@ -92,6 +92,8 @@ def import_model(
     """
     if phase not in ("", "train", "test"):
         raise InputError(f"there is no phase `{phase}`", expected="`--phase train` or `--phase test`")
+    if drop_head < 0:
+        raise InputError("--drop-head must be 0 or more", got=str(drop_head))
     path, target = Path(source), Path(folder)
     options = import_options(
         shapes=shapes, values=values, weights=Path(weights) if weights is not None else None, phase=phase, level=level,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -96,7 +97,17 @@ def test_help_has_an_example_that_names_the_command(netspec, words):
     found = netspec(*words, "--help")
     assert found.status == 0
     assert found.out.startswith(f"Usage: netspec {' '.join(words)}")
-    assert f"Example:\n    netspec {' '.join(words)}" in found.out
+    assert f"Example:\n    netspec {' '.join(words)}" in found.out.replace("Examples:", "Example:")
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_help_has_a_line_for_each_option(netspec, words, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = netspec(*words, "--help").out.partition("\n\n  Example")[0]
+    rows = re.split(r"\n(?:Arguments|Options|Commands):\n", text, maxsplit=1)[1].splitlines()
+    for row in rows:
+        assert not row.startswith("   "), f"{row} continues the line above"
+        assert not row.startswith("  ") or re.search(r"  [A-Z][a-z]+ .*[.\]]$", row), f"{row} is no sentence"
 
 
 def test_help_lists_every_command(netspec):
