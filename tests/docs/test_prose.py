@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,12 +23,32 @@ BANNED = {
     r"\bthe house\b|\bthe rooms?\b|\btether\b|\bcrew\b": "the package, the module, workers, control socket",
     r"\bof the whole\b|\bby heart\b": "the full tensor, memorizes",
     r"\bone another'?s?\b": "each other",
+    r"\bhand(?:s|ed|ing)?(?: \w+)? round\b": "distribute, broadcast",
+    r"\b(?:comes?|came) to be\b": "is computed, is created",
+    r"\bwish(?:es)?\b": "request, vote",
+    r"\bof before\b|\bas ever\b": "the previous, as usual",
+    r"\b(?:is|are|was|were) had\b": "is stored, is split",
 }
 """Phrases and what to write instead."""
+BANNED_ON_PAGES = BANNED | {
+    r"\b(?:is|are) said\b": "is set, is declared, the message says",
+    r"\bgo(?:es)? on\b|\bgoing on\b": "continue, resume",
+    r"\bsum(?:s|med)? up\b": "sum, reduce",
+    r"\bbut for\b": "except for",
+    r"\bon (?:its|their) way\b": "in flight, being sent",
+    r"\bthe places\b|\bplaces of\b": "positions, elements, indices",
+    r"\bneeds? not\b|\bneed be\b": "does not have to",
+    r"\bin the mean\b": "on average",
+    r"\bput together again\b": "restored",
+    r"\bwhole numbers?\b|\btruth values?\b": "integer, boolean",
+    r"\bof one's own\b": "custom, separate",
+}
+"""The same for pages that are written by hand."""
 DOCS = [
     *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/guide/*.md"), *ROOT.glob("docs/adr/*.md"),
     *ROOT.glob("docs/reference/**/*.md"), *ROOT.glob("model_zoo/**/*.md"), *ROOT.glob("benchmarks/*.md"),
 ]  # fmt: skip
+PAGES = [page for page in DOCS if "reference" not in page.parts]
 SOURCES = sorted(ROOT.glob("netspec/**/*.py"))
 
 
@@ -46,20 +66,24 @@ def _comments(path: Path) -> Iterator[tuple[int, str]]:
             yield number, comment
 
 
-def banned(path: Path) -> Iterator[str]:
+def banned(path: Path, phrases: Mapping[str, str] = BANNED) -> Iterator[str]:
     """Yield the banned phrases of a file, with their locations."""
     if path.suffix == ".py":
         texts = [*_strings(path), *_comments(path)]
     else:
         texts = list(enumerate(path.read_text(encoding="utf-8").splitlines(), 1))
     for line, text in texts:
-        for pattern, instead in BANNED.items():
+        for pattern, instead in phrases.items():
             for match in re.finditer(pattern, text, re.IGNORECASE):
                 yield f"{path.relative_to(ROOT)}:{line}: `{match[0]}`: write: {instead}"
 
 
 def test_docs_avoid_banned_phrases() -> None:
     assert not [phrase for path in DOCS for phrase in banned(path)]
+
+
+def test_pages_avoid_banned_phrases() -> None:
+    assert not [phrase for path in PAGES for phrase in banned(path, BANNED_ON_PAGES)]
 
 
 def test_modules_avoid_banned_phrases() -> None:
