@@ -41,16 +41,16 @@ class Builder:
     penalties: list[Value] = field(default_factory=list)
     domains: dict[str, Domain] = field(default_factory=dict)
     adapted: dict[str, Adapted] = field(default_factory=dict)
-    """By the layer that wants it, in the order in which layers are built."""
+    """States to compute from the training data, by the layer that owns them, in the order of the layers."""
     inputs: dict[str, Value] = field(default_factory=dict)
     state_aliases: Mapping[str, str] = field(default_factory=dict)
     """Parameters that are read from another state, with the name of that state."""
     inner_layers: list[tuple[str, LayerFields]] = field(default_factory=list)
     """Layers in fields of layers, with the prefix of their states' names."""
     masks: tuple[Value | None, ...] = ()
-    """For each input of the layer being built, which of its elements count, as bool (N, …); None if all do."""
+    """Mask of each input of the layer being built, bool (N, …), False for masked elements; None if none is masked."""
     workers: int = 1
-    """How many train together, each on a part of the batch."""
+    """Number of workers that train together, each on a part of the batch."""
     accepts: AcceptsOp = accepts_nothing
     """Whether the backend has a kernel for an op that could be decomposed into simpler ones."""
     sample_weight: Value | None = None
@@ -63,7 +63,7 @@ class Builder:
     _streams: int = 0
 
     def input(self, name: str, type_: TensorType, kind: str = "input") -> Value:
-        """The graph input called `name`; `kind` is other than `input` if it is not fed with data."""
+        """The graph input `name`, created on the first call; `kind` is not `input` if it does not hold data."""
         if name not in self.inputs:
             with in_scope(Scope(name, kind)):
                 self.inputs[name] = Input(name, type_)()
@@ -83,8 +83,8 @@ class Builder:
         self.masks, self.sample_weight = tuple(masks), sample_weight
         self._layer = layer if isinstance(layer, LayerFields) else None
         self._name, self._within, self._streams = name, (), 0
-        what = "loss" if isinstance(layer, LossFields) else "metric" if isinstance(layer, MetricFields) else "layer"
-        return Scope(name, str(getattr(layer, "type", "")), layer.where(), noun=what)
+        noun = "loss" if isinstance(layer, LossFields) else "metric" if isinstance(layer, MetricFields) else "layer"
+        return Scope(name, str(getattr(layer, "type", "")), layer.where(), noun=noun)
 
     @contextmanager
     def within(
@@ -96,9 +96,9 @@ class Builder:
         steps: int = 1,
         parameters: ParameterTransform | None = None,
     ) -> Iterator[None]:
-        """Context for building a part of the current layer, whose parameters are called `NAME/…`.
+        """Build a part of the current layer inside the block; its parameters are named `NAME/…`.
 
-        If the part is a layer itself, errors have its location. `masks` are those of its inputs, by default the outer
+        If the part is a layer, errors show its location. `masks` are those of its inputs, by default the outer
         layer's; the part has `steps` times as many samples. It computes with the result of `parameters` for each of its
         parameters (except those of its inner layers); states created by `parameters` belong to the outer layer.
         """
@@ -145,15 +145,15 @@ class Builder:
 
         The penalty is added to the loss; the constraint projects the parameter after each step.
         """
-        made = self._state(name, shape, initial, "parameter", constraint)
+        value = self._state(name, shape, initial, "parameter", constraint)
         if self._transform is not None:
-            (revised, around), inside = self._transform, self._within
-            self._within, self._transform = around, None
-            made = revised(name, made)
-            self._within, self._transform = inside, (revised, around)
+            (transform, outer), inner = self._transform, self._within
+            self._within, self._transform = outer, None
+            value = transform(name, value)
+            self._within, self._transform = inner, (transform, outer)
         if penalty is not None and self.is_learning and not (self._layer and self._layer.share):
-            self.penalties.append(penalty.penalty(made))
-        return made
+            self.penalties.append(penalty.penalty(value))
+        return value
 
     def statistic(self, name: str, shape: tuple[int, ...], initial: Initial, dtype: DType | None = None) -> Value:
         """A state of the layer that no gradient changes; give it its next value with `update`."""
@@ -169,38 +169,40 @@ class Builder:
         dtype: DType | None = None,
     ) -> Value:
         layer, owner = self._layer, self._owner()
-        full, kind = self._full_name(name), TensorType(shape, self.dtype if dtype is None else dtype)
+        full, tensor_type = self._full_name(name), TensorType(shape, self.dtype if dtype is None else dtype)
         require(
-            kind.nbytes <= MAX_TENSOR_BYTES,
+            tensor_type.nbytes <= MAX_TENSOR_BYTES,
             f"the parameter `{name}` is too large",
             expected=f"at most {MAX_TENSOR_BYTES:,} bytes",
-            got=f"{kind}: {kind.nbytes:,} bytes",
+            got=f"{tensor_type}: {tensor_type.nbytes:,} bytes",
         )
-        for one, can in ((initial, "start so"), (constraint, "be constrained so")):
-            why = one.reject_reason(shape) if one is not None else None
-            require(why is None, f"the parameter `{name}` can't {can}: {why}", got=kind)
+        for rule, noun in ((initial, "initializer"), (constraint, "constraint")):
+            reason = rule.reject_reason(shape) if rule is not None else None
+            require(reason is None, f"the {noun} does not fit the parameter `{name}`: {reason}", got=tensor_type)
         known = self.states.get(full)
         if known is not None:
-            if known.value.type != kind:
+            if known.value.type != tensor_type:
                 raise ShapeMismatch(
-                    f"the shared parameter `{name}` of `{owner}` has another shape", f"{known.value.type}", f"{kind}"
+                    f"the shared parameter `{name}` of `{owner}` has another shape",
+                    f"{known.value.type}",
+                    f"{tensor_type}",
                 )
             return known.value
         with in_scope(Scope(owner, "parameter", layer.where() if layer else None)):
-            value = State(self.state_aliases.get(full, full), kind)()
+            value = State(self.state_aliases.get(full, full), tensor_type)()
         owners = self._owners(name)
         rate, decay = (
-            prod(_multiplier(one, field_, called) for one, called in owners)
+            prod(_multiplier(owner_, field_, local_name) for owner_, local_name in owners)
             for field_ in ("learning_rate_multiplier", "weight_decay_multiplier")
         )
-        trainable = role == "parameter" and all(one.trainable for one, _ in owners) and rate > 0
+        trainable = role == "parameter" and all(owner_.trainable for owner_, _ in owners) and rate > 0
         self.states[full] = StateInfo(value, initial, role, trainable, rate, decay, constraint)
         return value
 
     def adapt(self, states: Sequence[Value], results: Sequence[Value], totals: Callable[..., Totals]) -> None:
-        """Let one pass over the training data compute the values of `states`: see `Adapted`.
+        """Compute the values of `states` by one pass over the training data: see `Adapted`.
 
-        If layers share the states, the owner, which comes first, decides.
+        If layers share the states, the definition of the first one, their owner, is used.
         """
         names = tuple(state.op.label for state in states if isinstance(state.op, State))
         self.adapted.setdefault(self._full_name("").rstrip("/"), Adapted(names, tuple(results), totals))
@@ -211,21 +213,21 @@ class Builder:
             self.penalties += [penalty.penalty(self.floating(y)) * (1 / y.shape[0]) for y in outputs]
 
     def mask(self, index: int = 0) -> Value | None:
-        """The mask of an input: bool, True for elements that count; None if all do."""
+        """The mask of an input: bool, False for masked elements; None if none is masked."""
         return self.masks[index] if index < len(self.masks) else None
 
     def update(self, state: Value, new: Value) -> None:
-        """Give `state` the value `new` in each training step; a parameter that is trained moves on from there."""
+        """Give `state` the value `new` in each training step; the solver updates a trained parameter from there."""
         assert isinstance(state.op, State)
         self.updates[state.op.label] = new
 
     def is_trained(self, state: Value) -> bool:
-        """Whether training moves `state`: it is a parameter, and not frozen."""
+        """Whether the solver updates `state`: it is a parameter, and not frozen."""
         assert isinstance(state.op, State)
         return self.training and self.states[state.op.label].trainable
 
     def latest(self, state: Value) -> Value:
-        """The value of `state` that an update starts from: the latest one, if layers share the state."""
+        """The value of `state` that an update starts from: the latest one if layers share the state."""
         assert isinstance(state.op, State)
         return self.updates.get(state.op.label, state)
 
@@ -265,22 +267,22 @@ class Builder:
     def require_range(self, x: Value, low: int, high: int, why: str, also: Collection[int] = ()) -> None:
         """Declare that the integers `x`, if they are an input, must be in low … high - 1 or one of `also`."""
         if isinstance(x.op, Input):
-            made, known = Domain(low, high, why, frozenset(also)), self.domains.get(x.op.label)
-            self.domains[x.op.label] = made.within(known) if known else made
+            domain, known = Domain(low, high, why, frozenset(also)), self.domains.get(x.op.label)
+            self.domains[x.op.label] = domain.within(known) if known else domain
 
 
 def _multiplier(layer: LayerFields, field_: str, name: str) -> float:
-    given = getattr(layer, field_)
-    return float(given.get(name, 1.0)) if isinstance(given, Mapping) else float(given)
+    multiplier = getattr(layer, field_)
+    return float(multiplier.get(name, 1.0)) if isinstance(multiplier, Mapping) else float(multiplier)
 
 
 def arity(cls: type[Any]) -> tuple[int, int | None]:
     """Minimum and maximum number of inputs of `build` (None: any number), from its signature."""
     parameters = list(inspect.signature(cls.build).parameters.values())[2:]
-    several = any(one.kind is one.VAR_POSITIONAL for one in parameters)
-    least = sum(one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty for one in parameters)
-    most = None if several else sum(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
-    return least, most
+    is_variadic = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+    positional = [parameter for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    minimum = sum(parameter.default is parameter.empty for parameter in positional)
+    return minimum, None if is_variadic else len(positional)
 
 
 @dataclass(frozen=True)
@@ -327,22 +329,22 @@ class LayerSpec(LayerFields):
 
     samples: ClassVar[tuple[Sample, ...]] = ()
     onnx_roundtrip_blocker: ClassVar[str | None] = None
-    """Why an ONNX round trip does not restore the layer as one layer; None if it does."""
+    """Why export to ONNX and import does not restore the layer as one layer; None if it does."""
     onnx_equivalents: ClassVar[tuple[str, ...]] = ()
     """Layers with the same ONNX form, any of which a round trip may restore."""
     shardable_parameter: ClassVar[str | None] = None
-    """The parameter, a matrix (features, units), by which samples are multiplied along their last axis: workers may
-    have parts of it."""
+    """The parameter, a matrix (features, units), that multiplies the last axis of the input: workers may have shards
+    of it."""
     passes_mask: ClassVar[bool] = False
     """Whether the mask of the first input is also the mask of the output."""
 
     def call(self, builder: Builder, *inputs: Value) -> Any:
         """Build the layer; in training, also add the penalty on its output."""
-        made = self.build(builder, *inputs)
+        outputs = self.build(builder, *inputs)
         if self.activity_regularizer is not None:
             penalty: Any = self.activity_regularizer  # a `RegularizerSpec`, as all members of that registry are
-            builder.penalize_activity(penalty, *as_tuple(made))
-        return made
+            builder.penalize_activity(penalty, *as_tuple(outputs))
+        return outputs
 
     def resolved_fields(self, *inputs: Value) -> dict[str, Any]:
         """Fields whose values follow from the shapes of the inputs, with those values."""
@@ -358,8 +360,8 @@ class LayerSpec(LayerFields):
         return reshape_to(kernel, (kernel.type.size // columns, columns))
 
     def build(self, builder: Builder, *inputs: Any, **_: Any) -> Value | tuple[Value, ...]:
-        """The layer's output from its inputs, as graph values. The signature says how many inputs it takes.
+        """Build the layer's output from its inputs, as graph values. The signature defines the number of inputs.
 
-        A layer with several outputs gives a tuple of them, in the order of `output_names`.
+        A layer with several outputs returns a tuple in the order of `output_names`.
         """
         raise NotImplementedError  # abstract: subclasses say

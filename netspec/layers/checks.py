@@ -14,7 +14,7 @@ PositiveInt = Annotated[int, Field(gt=0)]
 
 def _axes(value: Any) -> Any:
     axes = value if isinstance(value, (list, tuple)) else [value]
-    if not axes or any(isinstance(one, bool) or not isinstance(one, int) for one in axes):
+    if not axes or any(isinstance(axis, bool) or not isinstance(axis, int) for axis in axes):
         raise problem("not an axis", expected="an integer, or a list of them", got=describe(value))
     return tuple(axes)
 
@@ -24,20 +24,23 @@ Axes = Annotated[tuple[int, ...], BeforeValidator(_axes, json_schema_input_type=
 
 
 def require(
-    fits: bool, message: str, *, expected: str | None = None, got: object = None, hint: str | None = None
+    valid: bool, message: str, *, expected: str | None = None, got: object = None, hint: str | None = None
 ) -> None:
-    """Raise a located error unless a layer's inputs fit; the layer and its line are added by the compiler."""
-    if not fits:
+    """Raise a located error unless a layer's inputs are `valid`; the compiler adds the layer and its line."""
+    if not valid:
         raise ShapeMismatch(message, expected, None if got is None else str(got), hint)
 
 
-def sample_axis(x: Value, axis: int, what: str) -> int:
-    """`axis` of `x`, counted from the front, if it exists and is not the batch; `what` describes it in messages."""
+def sample_axis(x: Value, axis: int, purpose: str) -> int:
+    """Check that `axis` of `x` exists and is not the batch, and count it from the front.
+
+    `purpose` describes the axis in messages, such as "of classes".
+    """
     rank = len(x.shape)
-    require(rank >= 2, f"the input has no axis {what}", expected="(batch, …) with 2 axes or more", got=x.type)
+    require(rank >= 2, f"the input has no axis {purpose}", expected="(batch, …) with 2 axes or more", got=x.type)
     require(
         -rank <= axis < rank and axis % rank != 0,
-        f"the input has no axis {axis} {what}",
+        f"the input has no axis {axis} {purpose}",
         expected="axis 1" if rank == 2 else f"an axis from 1 to {rank - 1}, or -1 for the last",
         got=x.type,
         hint="axis 0 is the batch" if axis in (0, -rank) else None,

@@ -42,7 +42,7 @@ class NonNeg(ConstraintSpec):
     type: Literal["NonNeg"] = "NonNeg"
 
     def project(self, weight: Value) -> Value:
-        """Negative elements become 0."""
+        """Set negative elements to 0."""
         return Relu()(weight)
 
 
@@ -59,16 +59,16 @@ class NormConstraint(ConstraintSpec):
     which are (window…, in, out))"""
 
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
-        """The axes must be there."""
-        wrong = [axis for axis in self.axis or () if not -len(shape) <= axis < len(shape)]
-        return f"there is no axis {wrong[0]} to measure along" if wrong else None
+        """Require that the axes exist."""
+        missing = [axis for axis in self.axis or () if not -len(shape) <= axis < len(shape)]
+        return f"it has no axis {missing[0]}" if missing else None
 
-    def rescale(self, weight: Value, wanted: Value, norms: Value) -> Value:
-        """Rescale vectors with lengths `norms` to the wanted lengths."""
-        return weight * (wanted / (norms + EPSILON))
+    def rescale(self, weight: Value, lengths: Value, norms: Value) -> Value:
+        """Rescale vectors with lengths `norms` to `lengths`."""
+        return weight * (lengths / (norms + EPSILON))
 
     def norms(self, weight: Value) -> Value:
-        """The lengths of the vectors, which stay broadcastable."""
+        """The lengths of the vectors; reduced axes stay with size 1."""
         rank = len(weight.shape)
         axes = self.axis if self.axis is not None else tuple(range(1, rank)) if rank > 2 else tuple(range(rank))[:1]
         return Sqrt()(ReduceSum(axes, keepdims=True)(weight * weight))
@@ -80,7 +80,7 @@ class MaxNorm(NormConstraint):
 
     type: Literal["MaxNorm"] = "MaxNorm"
     max_value: float = Field(default=2.0, ge=0)
-    """the greatest length"""
+    """the maximum length"""
     samples: ClassVar = ({}, {"max_value": 0.5, "axis": [0, 1]})
 
     def project(self, weight: Value) -> Value:
@@ -107,9 +107,9 @@ class MinMaxNorm(NormConstraint):
 
     type: Literal["MinMaxNorm"] = "MinMaxNorm"
     min_value: float = Field(default=0.0, ge=0)
-    """the least length"""
+    """the minimum length"""
     max_value: float = Field(default=1.0, ge=0)
-    """the greatest length"""
+    """the maximum length"""
     rate: float = Field(default=1.0, ge=0, le=1)
     """share of the distance to the allowed length that one step covers"""
     samples: ClassVar = ({}, {"min_value": 0.7, "max_value": 0.8, "rate": 0.5})
@@ -118,7 +118,7 @@ class MinMaxNorm(NormConstraint):
     def _ordered(self) -> Self:
         if self.min_value > self.max_value:
             raise problem(
-                "the least length is larger than the greatest", field="min_value",
+                "`min_value` is larger than `max_value`", field="min_value",
                 expected=f"{self.max_value:g} or less", got=f"{self.min_value:g}",
             )  # fmt: skip
         return self
@@ -127,5 +127,5 @@ class MinMaxNorm(NormConstraint):
         """w · (rate · clip(|w|, min, max) + (1 - rate) · |w|) / (|w| + ε)"""
         norms = self.norms(weight)
         allowed = call_elementwise(Minimum(), call_elementwise(Maximum(), norms, self.min_value), self.max_value)
-        wanted = allowed if self.rate == 1 else allowed * self.rate + norms * (1 - self.rate)
-        return self.rescale(weight, wanted, norms)
+        lengths = allowed if self.rate == 1 else allowed * self.rate + norms * (1 - self.rate)
+        return self.rescale(weight, lengths, norms)

@@ -17,7 +17,7 @@ from netspec.schema.specs.kinds import LossFields, MetricFields
 
 TableRow: TypeAlias = Mapping[str, float]
 MetricResult: TypeAlias = float | TableRow | Mapping[str, TableRow]
-"""Result of a metric: a number, numbers by name, or a table, whose rows and columns have names."""
+"""Result of a metric: a number, numbers by name, or a table with named rows and columns."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,12 @@ class ElementLosses:
 
         The mask combines the prediction's with that of the loss itself.
         """
-        given = [*self.weights, *([] if builder.sample_weight is None else [builder.sample_weight])]
-        masks = [one for one in (builder.mask() if self.uses_prediction_mask else None, self.mask) if one is not None]
-        weights = _product([align_weights(builder.floating(one), self.values) for one in given])
-        mask = _product([align_weights(builder.floating(one), self.values) for one in masks])
-        factors = [one for one in (weights, mask) if one is not None]
+        all_weights = [*self.weights, *([] if builder.sample_weight is None else [builder.sample_weight])]
+        prediction_mask = builder.mask() if self.uses_prediction_mask else None
+        masks = [mask for mask in (prediction_mask, self.mask) if mask is not None]
+        weights = _product([align_weights(builder.floating(x), self.values) for x in all_weights])
+        mask = _product([align_weights(builder.floating(x), self.values) for x in masks])
+        factors = [factor for factor in (weights, mask) if factor is not None]
         values = self.values if not factors else cast(self.values, builder.dtype)
         for factor in factors:
             values = values * factor
@@ -56,10 +57,10 @@ class ElementLosses:
 
 
 def _product(factors: list[Value]) -> Value | None:
-    made: Value | None = None
+    product: Value | None = None
     for factor in factors:
-        made = factor if made is None else made * factor
-    return made
+        product = factor if product is None else product * factor
+    return product
 
 
 def align_weights(weights: Value, values: Value) -> Value:
@@ -71,7 +72,7 @@ def align_weights(weights: Value, values: Value) -> Value:
     if 1 < len(shape) == len(values.shape) + 1 and shape[-1] == 1:
         shape = shape[:-1]
     fits = len(shape) <= len(values.shape) and all(
-        one in (1, size) for one, size in zip(shape, values.shape, strict=False)
+        weight_size in (1, size) for weight_size, size in zip(shape, values.shape, strict=False)
     )
     require(
         fits,
@@ -97,16 +98,16 @@ def safe_ratio(total: Value, count: Value) -> Value:
 
 
 class LossSpec(LossFields):
-    """Base of losses: `build` gives the loss of the batch, a scalar, by way of `reduced`."""
+    """Base of losses: `build` returns the loss of the batch, a scalar."""
 
     samples: ClassVar[tuple[Sample, ...]] = ()
 
     def build(self, builder: Builder, *inputs: Any, **_: Any) -> Value:
-        """The scalar loss from prediction and target."""
+        """Build the scalar loss from prediction and target."""
         raise NotImplementedError  # abstract: subclasses say
 
     def reduce(self, builder: Builder, losses: ElementLosses) -> Value:
-        """The loss of the batch, as `reduction` says."""
+        """Reduce the losses to the loss of the batch, by the field `reduction`."""
         values, weights, mask = losses.weighted(builder)
         size, batch = prod(values.shape), values.shape[0] if values.shape else 1
         match self.reduction:
@@ -138,20 +139,20 @@ def _times(x: Value, factor: float) -> Value:
 
 
 class MetricSpec(MetricFields):
-    """Base of metrics: batches are summed up in the graph, the result is read off the sums.
+    """Base of metrics: totals of each batch are computed in the graph, the result is computed from their sums.
 
-    `build` gives arrays that are added over all batches (and workers); `result` turns the totals into the figure, so
-    that it is exact over the whole set whatever the batch size.
+    `build` returns arrays that are summed over all batches and workers; `result` computes the metric from these totals,
+    so it is exact over the full data set for any batch size.
     """
 
     samples: ClassVar[tuple[Sample, ...]] = ()
 
     def build(self, builder: Builder, *inputs: Any, **_: Any) -> tuple[Value, ...]:
-        """Totals of one batch, from prediction and target."""
+        """Build the totals of one batch from prediction and target."""
         raise NotImplementedError  # abstract: subclasses say
 
     def result(self, *totals: Any) -> MetricResult:
-        """The figure from the totals of all batches."""
+        """Compute the metric from the totals of all batches."""
         raise NotImplementedError  # abstract: subclasses say
 
 
@@ -167,7 +168,7 @@ class MeanMetric(MetricSpec):
         return ReduceSum()(cast(values, DType.INT64) if values.dtype == DType.BOOL else values), count
 
     def result(self, *totals: Any) -> MetricResult:
-        """Their quotient."""
+        """The quotient of the totals."""
         return self.mean(*totals)
 
     @staticmethod

@@ -18,7 +18,7 @@ from netspec.schema.specs.kinds import REGULARIZERS
 from netspec.schema.specs.spec import Member, Spec
 
 EPSILON = 1e-7
-"""Keras's: a row that is shorter is not made longer."""
+"""Shorter vectors are not normalized; Keras's value."""
 
 
 class RegularizerSpec(Spec):
@@ -93,7 +93,7 @@ class OrthogonalRegularizer(RegularizerSpec):
         along, count = (1, weight.shape[0]) if self.mode == "rows" else (0, weight.shape[1])
         require(
             count > 1,
-            f"one of {self.mode} is not enough for an angle",
+            f"`OrthogonalRegularizer` needs several {self.mode}",
             expected=f"2 or more {self.mode}",
             got=weight.type,
         )

@@ -16,14 +16,14 @@ from netspec.schema.specs.spec import describe, problem
 MAX_SIZE = 2**31 - 1
 """Largest size, stride or padding of a window that every kernel library can represent."""
 AXIS_NAMES = {1: "length", 2: "height, width", 3: "depth, height, width"}
-"""Names of the spatial axes of data by their number."""
+"""Names of the spatial axes by their number."""
 
 
-def whole_numbers(count: int, least: int = 1) -> Callable[[Any], tuple[int, ...]]:
+def integers_per_axis(count: int, minimum: int = 1) -> Callable[[Any], tuple[int, ...]]:
     """A validator of one integer for each of `count` spatial axes, or one for all of them."""
     expected = "an integer" + (f", or a list of {count} ({AXIS_NAMES[count]})" if count > 1 else "")
     message = {1: "not an integer", 2: "not a pair", 3: "not three numbers"}[count]
-    sign = "not a positive integer" if least else "not an integer of 0 or more"
+    sign = "not a positive integer" if minimum else "not an integer of 0 or more"
 
     def validate(value: Any) -> tuple[int, ...]:
         items = (value,) * count if isinstance(value, int) and not isinstance(value, bool) else value
@@ -31,8 +31,8 @@ def whole_numbers(count: int, least: int = 1) -> Callable[[Any], tuple[int, ...]
             raise problem(message, expected=expected, got=describe(value))
         for index, item in enumerate(items):
             field_ = None if items is not value else str(index)
-            if isinstance(item, bool) or not isinstance(item, int) or item < least:
-                raise problem(sign, field=field_, expected=f"{least} or more", got=describe(item))
+            if isinstance(item, bool) or not isinstance(item, int) or item < minimum:
+                raise problem(sign, field=field_, expected=f"{minimum} or more", got=describe(item))
             if item > MAX_SIZE:
                 raise problem("the size is too large", field=field_, expected=f"up to {MAX_SIZE:,}", got=describe(item))
         return tuple(items)
@@ -40,9 +40,9 @@ def whole_numbers(count: int, least: int = 1) -> Callable[[Any], tuple[int, ...]
     return validate
 
 
-def _spatial_sizes(count: int, least: int = 1) -> Any:
-    """Validation and JSON schema of such a field."""
-    return BeforeValidator(whole_numbers(count, least), json_schema_input_type=int | list[int])
+def _spatial_sizes(count: int, minimum: int = 1) -> Any:
+    """Validator and JSON schema of a field with one integer per spatial axis."""
+    return BeforeValidator(integers_per_axis(count, minimum), json_schema_input_type=int | list[int])
 
 
 Size1D = Annotated[tuple[int, ...], _spatial_sizes(1)]
@@ -54,7 +54,7 @@ Size3D = Annotated[tuple[int, ...], _spatial_sizes(3)]
 Offset1D = Annotated[tuple[int, ...], _spatial_sizes(1, 0)]
 Offset2D = Annotated[tuple[int, ...], _spatial_sizes(2, 0)]
 Offset3D = Annotated[tuple[int, ...], _spatial_sizes(3, 0)]
-"""As `Size1D`, `Size2D` and `Size3D`, for integers that may be 0."""
+"""Integers of 0 or more, in the forms of `Size1D`, `Size2D` and `Size3D`."""
 
 
 def require_image(x: Value) -> None:
@@ -94,31 +94,31 @@ def require_spatial(x: Value, rank: int) -> None:
     )
 
 
-def _padding(rank: int, words: tuple[str, ...]) -> Callable[[Any], str | tuple[tuple[int, int], ...]]:
+def _padding(rank: int, names: tuple[str, ...]) -> Callable[[Any], str | tuple[tuple[int, int], ...]]:
     """A validator of a padding over `rank` axes."""
-    named = "".join(f"`{word}`, " for word in words)
+    named = "".join(f"`{name}`, " for name in names)
     expected = {
         1: f"{named}a number of 0 or more, or [before, after]",
         2: f"{named}a number of 0 or more, [height, width], or [[top, bottom], [left, right]]",
         3: f"{named}a number of 0 or more, [depth, height, width], or three pairs",
     }[rank]
 
-    def validate(given: Any) -> str | tuple[tuple[int, int], ...]:
-        if isinstance(given, str) and given in words:
-            return given
-        value = given
-        if isinstance(value, int) and not isinstance(value, bool):
-            value = [value] * rank
-        elif rank == 1 and _sides(value) is not None:
-            value = [value]
-        fits = isinstance(value, (list, tuple)) and len(value) == rank
-        sides = [side for item in (value if fits else ()) if (side := _sides(item)) is not None]
+    def validate(value: Any) -> str | tuple[tuple[int, int], ...]:
+        if isinstance(value, str) and value in names:
+            return value
+        items = value
+        if isinstance(items, int) and not isinstance(items, bool):
+            items = [items] * rank
+        elif rank == 1 and _sides(items) is not None:
+            items = [items]
+        fits = isinstance(items, (list, tuple)) and len(items) == rank
+        sides = [side for item in (items if fits else ()) if (side := _sides(item)) is not None]
         if len(sides) != rank:
             raise problem(
-                "not a padding" if words else "not one number per side",
+                "not a padding" if names else "not one number per side",
                 expected=expected,
-                got=describe(given),
-                hint=did_you_mean(given, words) if isinstance(given, str) else None,
+                got=describe(value),
+                hint=did_you_mean(value, names) if isinstance(value, str) else None,
             )
         return tuple(sides)
 
@@ -127,7 +127,7 @@ def _padding(rank: int, words: tuple[str, ...]) -> Callable[[Any], str | tuple[t
 
 def _sides(value: Any) -> tuple[int, int] | None:
     both = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, (list, tuple)) else ()
-    fits = len(both) == 2 and all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in both)
+    fits = len(both) == 2 and all(isinstance(side, int) and not isinstance(side, bool) and side >= 0 for side in both)
     return (both[0], both[1]) if fits else None
 
 
@@ -139,12 +139,12 @@ Padding1D = Annotated[
     Literal["valid", "same"] | ExplicitPadding,
     BeforeValidator(_padding(1, PADDING_MODES), json_schema_input_type=PaddingSchema),
 ]
-"""As `Padding`, for one spatial axis."""
+"""`Padding` for one spatial axis."""
 CausalPadding = Annotated[
     Literal["valid", "same", "causal"] | ExplicitPadding,
     BeforeValidator(_padding(1, (*PADDING_MODES, "causal")), json_schema_input_type=Literal["causal"] | PaddingSchema),
 ]
-"""As `Padding1D`, or `causal`: all zeros before the sequence, so that an output depends on no later element."""
+"""`Padding1D` or `causal`: all zeros before the sequence, so that an output depends on no later element."""
 Padding = Annotated[
     Literal["valid", "same"] | ExplicitPadding,
     BeforeValidator(_padding(2, PADDING_MODES), json_schema_input_type=PaddingSchema),
@@ -154,7 +154,7 @@ Padding3D = Annotated[
     Literal["valid", "same"] | ExplicitPadding,
     BeforeValidator(_padding(3, PADDING_MODES), json_schema_input_type=PaddingSchema),
 ]
-"""As `Padding`, for three spatial axes."""
+"""`Padding` for three spatial axes."""
 
 
 def _sides_of(rank: int) -> Any:

@@ -11,14 +11,14 @@ from netspec.graph.value import Value
 
 
 class Initial(Protocol):
-    """Gives the first value of a state. Initializer specs implement it; so does `ConstantInitial`."""
+    """The first value of a state. Initializer specs implement it, and `ConstantInitial`."""
 
     def sample(self, seed: int, name: str, shape: tuple[int, ...], dtype: str) -> Any:
-        """A NumPy array, the same for the same (seed, name, shape)."""
+        """A NumPy array that depends only on (seed, name, shape, dtype)."""
         ...
 
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
-        """Why there are no values of this shape; None if there are."""
+        """Why there are no initial values of this shape; None if there are."""
         return None
 
 
@@ -126,11 +126,11 @@ class Totals(Protocol):
     """Statistics of the samples seen so far, in NumPy; their size does not depend on the number of samples."""
 
     def merged(self, other: Self) -> Self:
-        """That of both sets of samples together."""
+        """The statistics of both sets of samples together."""
         ...
 
     def values(self) -> Sequence[Any]:
-        """The states' values, in the order of `Adapted.states`."""
+        """The values of the states, in the order of `Adapted.states`."""
         ...
 
 
@@ -143,7 +143,7 @@ class Adapted:
     results: tuple[Value, ...]
     """Values computed for each batch, in the inference form."""
     totals: Callable[..., Totals]
-    """Makes totals of the arrays of these results."""
+    """Creates totals from the arrays of these results."""
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,11 @@ class Domain:
     """Integers outside of the range that are also accepted."""
 
     def within(self, other: Domain) -> Domain:
-        """The integers in both."""
-        also = {one for one in self.also | other.also if self.takes(one) and other.takes(one)}
+        """The integers that both domains accept."""
+        also = {number for number in self.also | other.also if number in self and number in other}
         return Domain(max(self.low, other.low), min(self.high, other.high), self.why, frozenset(also))
 
-    def takes(self, number: int) -> bool:
+    def __contains__(self, number: int) -> bool:
         """Whether the integer is accepted."""
         return self.low <= number < self.high or number in self.also
 

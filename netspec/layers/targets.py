@@ -30,7 +30,7 @@ def align_target(builder: Builder, prediction: Value, target: Value) -> tuple[Va
         shape = prediction.shape
     hint = None
     if len(shape) < len(prediction.shape):
-        hint = _flatten_hint(prediction, len(shape) + 1) or "for class numbers use the Sparse… loss or metric"
+        hint = _flatten_hint(prediction, len(shape) + 1) or "for class indices use the Sparse… loss or metric"
     require(
         shape == prediction.shape,
         "prediction and target differ in shape",
@@ -57,7 +57,7 @@ def _flatten_hint(prediction: Value, rank: int) -> str | None:
 
 
 def _class_count_reason(prediction: Value, count: int) -> str:
-    """Explains which field sets the number of classes of a prediction."""
+    """Explain which field sets the number of classes of a prediction."""
     layer, kind = prediction.node.scope.layer, prediction.node.scope.kind
     field = {"Dense": "units", "Conv2D": "filters"}.get(kind)
     return f"`{layer}` has {f'`{field}: {count}`' if field else f'{count} scores'}, one for each class"
@@ -83,10 +83,10 @@ def class_scores(
         hint="for vectors of probabilities use the loss or metric without Sparse" if sparse else None,
     )
     shape = prediction.shape[:axis] + prediction.shape[axis + 1 :]
-    kept = (*prediction.shape[:axis], 1, *prediction.shape[axis + 1 :])
+    shape_with_axis = (*prediction.shape[:axis], 1, *prediction.shape[axis + 1 :])
     count = prediction.shape[axis]
     require(
-        label.shape in (shape, kept),
+        label.shape in (shape, shape_with_axis),
         "the class indices do not match the prediction",
         expected=f"sizes {list(shape[1:])} per sample, one class index for each vector of {count} scores",
         got=f"{list(label.shape[1:])}",
@@ -104,11 +104,11 @@ def mask_ignored(label: Value, ignored: int | None) -> tuple[Value, Value | None
         return label, None
     require(
         ignored >= 0 or label.dtype != DType.UINT8,
-        f"no uint8 is {ignored}: no element would be ignored",
+        f"a uint8 is never {ignored}: no element would be ignored",
         got=label.type,
     )
-    there = call_elementwise(Equal(), label, ignored)
-    return call_elementwise(Where(), there, 0, label), call_elementwise(Equal(), cast(there, DType.INT32), 0)
+    is_ignored = call_elementwise(Equal(), label, ignored)
+    return call_elementwise(Where(), is_ignored, 0, label), call_elementwise(Equal(), cast(is_ignored, DType.INT32), 0)
 
 
 def _class_weight(value: Any) -> Any:
@@ -116,26 +116,26 @@ def _class_weight(value: Any) -> Any:
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else None
     if pairs is None:
         raise problem("not weights of classes", expected="`{class: weight}`, or a list", got=describe(value))
-    found: dict[int, float] = {}
+    weights: dict[int, float] = {}
     for name, weight in pairs:
-        number = int(name) if isinstance(name, str) and name.isdecimal() else name
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        index = int(name) if isinstance(name, str) and name.isdecimal() else name
+        if isinstance(index, bool) or not isinstance(index, int) or index < 0:
             raise problem("not a class index", field=str(name), expected="0, 1, 2 …", got=describe(name))
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or weight < 0:
             raise problem("not a weight", field=str(name), expected="a number of 0 or more", got=describe(weight))
-        found[number] = float(weight)
-    return found if isinstance(value, dict) else tuple(found.values())
+        weights[index] = float(weight)
+    return weights if isinstance(value, dict) else tuple(weights.values())
 
 
 ClassWeight = Annotated[
     dict[int, float] | tuple[float, ...],
     BeforeValidator(_class_weight, json_schema_input_type=dict[str, float] | list[float]),
 ]
-"""How much the samples of each class count."""
+"""Weights of the samples of each class."""
 
 
 class ClassWeighted(Spec):
-    """Field of losses whose targets are classes."""
+    """Base with the field `class_weight` of losses whose targets are classes."""
 
     class_weight: ClassWeight | None = None
     """weight of the samples of a class: `{0: 1.0, 3: 5.0}`, others 1, or a list with one weight per class"""
@@ -153,10 +153,12 @@ class ClassWeighted(Spec):
         """The weight of each element of `target`, positive from ½ on, which is class 1."""
         if self.class_weight is None:
             return ()
-        no, yes = map(float, self._table(builder, 2))
+        negative, positive = map(float, self._table(builder, 2))
         return (
             Where()(
-                call_elementwise(GreaterOrEqual(), target, 0.5), scalar(yes, target.dtype), scalar(no, target.dtype)
+                call_elementwise(GreaterOrEqual(), target, 0.5),
+                scalar(positive, target.dtype),
+                scalar(negative, target.dtype),
             ),
         )
 
@@ -165,21 +167,21 @@ class ClassWeighted(Spec):
 
         require_precomputable(count, "classes")
         table = np.ones(count, str(builder.dtype))
-        given = self.class_weight or {}
-        if isinstance(given, tuple):
+        weights = self.class_weight or {}
+        if isinstance(weights, tuple):
             require(
-                len(given) == count,
-                f"`class_weight` has {len(given)} weights for {count} classes",
+                len(weights) == count,
+                f"`class_weight` has {len(weights)} weights for {count} classes",
                 expected="a number for each class, or `{class: weight}` for some",
-                got=list(given),
+                got=list(weights),
             )
-            given = dict(enumerate(given))
-        for number, weight in given.items():
+            weights = dict(enumerate(weights))
+        for index, weight in weights.items():
             require(
-                number < count,
-                f"`class_weight` has a class {number}",
+                index < count,
+                f"`class_weight` has a class {index}, which does not exist",
                 expected=f"classes from 0 to {count - 1}",
-                got=f"class {number}",
+                got=f"class {index}",
             )
-            table[number] = weight
+            table[index] = weight
         return table

@@ -14,7 +14,7 @@ RANDOM = np.random.default_rng(12)
 
 @pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
 @pytest.mark.parametrize("sides", [(1, 2), (7, 9), (0, 3)])
-def test_pad_is_numpys(mode, sides):
+def test_pad_matches_numpy(mode, sides):
     x = RANDOM.normal(size=(2, 4, 1))
     given = [[0, 0], sides, [1, 1]]
     np.testing.assert_array_equal(
@@ -22,7 +22,7 @@ def test_pad_is_numpys(mode, sides):
     )
 
 
-def test_pad_cuts_negative_sides_off_first():
+def test_negative_padding_crops_first():
     x = np.arange(5.0).reshape(1, 5)
     for mode, expected in (("constant", [2, 3, 4, 7, 7]), ("reflect", [2, 3, 4, 3, 2])):
         value = {"value": 7} if mode == "constant" else {}
@@ -30,7 +30,7 @@ def test_pad_cuts_negative_sides_off_first():
         np.testing.assert_array_equal(made, [expected])
 
 
-def test_cumulative_sums_and_products_are_numpys():
+def test_cumulative_sums_and_products_match_numpy():
     x = RANDOM.normal(size=(2, 7))
     x[0, 3] = 0
     for kind, function, start in (("CumSum", np.cumsum, 0.0), ("CumProd", np.cumprod, 1.0)):
@@ -42,7 +42,7 @@ def test_cumulative_sums_and_products_are_numpys():
         np.testing.assert_allclose(layer({"type": kind, "reverse": True}, x).y, back, rtol=1e-12)
 
 
-def test_the_gradient_of_a_product_is_right_where_an_element_is_0():
+def test_gradient_of_a_product_reduction_with_zeros():
     x = np.array([[2.0, 0.0, 3.0]])
     one = layer({"type": "CumProd"}, x)
     (found,) = one.gradient(np.array([[0.0, 0.0, 1.0]]))
@@ -65,7 +65,7 @@ EQUATIONS = [
 @pytest.mark.parametrize(
     ("equation", "shapes"), [(one, shapes) for one, *shapes in EQUATIONS], ids=lambda one: str(one)
 )
-def test_einsum_is_numpys(equation, shapes):
+def test_einsum_matches_numpy(equation, shapes):
     arrays = [RANDOM.normal(size=shape) for shape in shapes]
     made = layer({"type": "Einsum", "equation": equation}, *arrays)
     expected = np.einsum(equation, *arrays)
@@ -77,12 +77,12 @@ def test_einsum_is_numpys(equation, shapes):
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
 
 
-def test_einsum_names_all_axes():
+def test_einsum_requires_a_letter_for_each_axis():
     with pytest.raises(ShapeMismatch, match="`bij` does not name the axes"):
         layer({"type": "Einsum", "equation": "bij->bi"}, RANDOM.normal(size=(2, 3)))
 
 
-def test_col2im_puts_the_windows_of_an_image_back():
+def test_col2im_inverts_im2col():
     """Each element as often as there are windows that hold it."""
     image = RANDOM.normal(size=(1, 1, 3, 4))
     windows = np.lib.stride_tricks.sliding_window_view(image[0, 0], (2, 2)).reshape(6, 4).T
@@ -91,7 +91,7 @@ def test_col2im_puts_the_windows_of_an_image_back():
     np.testing.assert_allclose(found, image * counts, rtol=1e-13)
 
 
-def test_a_matrix_without_inverse_has_a_determinant_and_no_gradient():
+def test_determinant_of_a_singular_matrix_has_nan_gradient():
     x = np.array([np.eye(2), np.ones((2, 2))])
     one = layer({"type": "Det"}, x)
     np.testing.assert_array_equal(one.y, [1, 0])
@@ -100,7 +100,7 @@ def test_a_matrix_without_inverse_has_a_determinant_and_no_gradient():
     assert np.isnan(found[1]).all()
 
 
-def test_trilu_leaves_nothing_of_what_it_drops():
+def test_trilu_replaces_infinity_by_zero():
     x = np.full((1, 2, 3), np.inf)
     np.testing.assert_array_equal(
         layer({"type": "Trilu", "upper": False}, x).y, [[[np.inf, 0, 0], [np.inf, np.inf, 0]]]
@@ -110,7 +110,7 @@ def test_trilu_leaves_nothing_of_what_it_drops():
     )
 
 
-def test_many_copies_are_the_same_as_few():
+def test_tile_with_many_copies_matches_few():
     x = RANDOM.normal(size=(2, 3, 2))
     for count in (2, 1000):
         np.testing.assert_array_equal(layer({"type": "Tile", "tiles": count}, x).y, np.tile(x, (1, count, 1)))

@@ -36,7 +36,7 @@ SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((4, 3), (0,)), ((5, 2,
 
 
 @pytest.mark.parametrize(("shape", "axes"), SHAPES)
-def test_lengths_are_those_of_the_weights_of_an_output(shape, axes):
+def test_norms_are_per_output(shape, axes):
     weight = RANDOM.normal(size=shape)
     norms = lengths(weight, axes)
     limit = float(np.median(norms))
@@ -48,7 +48,7 @@ def test_lengths_are_those_of_the_weights_of_an_output(shape, axes):
     np.testing.assert_allclose(projected(fields, weight), weight * wanted / (norms + EPSILON), rtol=1e-12)
 
 
-def test_axes_can_be_given():
+def test_norm_constraint_along_given_axes():
     weight = RANDOM.normal(size=(4, 3))
     np.testing.assert_allclose(
         projected({"type": "UnitNorm", "axis": [0, -1]}, weight),
@@ -57,11 +57,11 @@ def test_axes_can_be_given():
     )
 
 
-def test_non_negative_keeps_what_is_not_a_number():
+def test_non_neg_keeps_nan():
     np.testing.assert_array_equal(projected("NonNeg", np.array([-1.0, 2.0, np.nan])), [0, 2, np.nan])
 
 
-def test_zeros_stay_zeros():
+def test_norm_constraints_keep_zeros():
     for name in ("MaxNorm", "UnitNorm", "MinMaxNorm"):
         np.testing.assert_array_equal(projected(name, np.zeros((3, 2))), np.zeros((3, 2)))
 
@@ -73,7 +73,7 @@ def test_is_documented(name):
     assert fields_by_name(cls).keys() - field_docs(cls).keys() <= {"type"}
 
 
-def test_whatever_can_be_penalized_can_be_constrained():
+def test_every_regularizer_field_has_a_constraint_field():
     for cls in LAYERS:
         fields = set(cls.model_fields)
         penalized = {name.removesuffix("_regularizer") for name in fields if name.endswith("_regularizer")}
@@ -92,7 +92,7 @@ losses: [{type: MeanSquaredError, from: [bound, y]}]
 
 
 @pytest.mark.parametrize("rule", [solver(momentum=0.9), solver("Adam")], ids=["sgd", "adam"])
-def test_projects_the_updated_parameter_and_leaves_the_slots_alone(rule, tmp_path):
+def test_constraint_projects_the_updated_parameter_but_not_the_slots(rule, tmp_path):
     """Step by step against the same net without constraint, put where the constrained one stands."""
     data = {"x": RANDOM.normal(size=(5, 3)), "y": RANDOM.normal(size=(5, 2)), "$learning_rate": 0.1, "$step": 1.0}
     feeds = {name: np.asarray(array, np.float64) for name, array in data.items()}
@@ -115,7 +115,7 @@ def test_projects_the_updated_parameter_and_leaves_the_slots_alone(rule, tmp_pat
         np.testing.assert_allclose(bound[name], expected, rtol=1e-13, err_msg=name)
 
 
-def test_frozen_parameters_stay_where_they_are(tmp_path):
+def test_constraint_leaves_frozen_parameters_unchanged(tmp_path):
     compiler = Compiler(
         net(TEXT % "kernel_constraint: unit_norm, trainable: false", tmp_path), solver=solver(), device="reference"
     )

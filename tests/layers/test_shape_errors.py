@@ -13,7 +13,7 @@ from netspec.schema.load import load_net
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def test_every_misfit_of_a_net_is_told_at_once_as_in_the_golden_text(monkeypatch):
+def test_all_shape_errors_of_a_net_match_the_golden_text(monkeypatch):
     monkeypatch.chdir(GOLDEN)
     spec = load_net("misfits.yaml")
     with pytest.raises(SpecError) as caught:

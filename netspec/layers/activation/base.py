@@ -22,7 +22,7 @@ class ActivationSpec(Spec):
     """Whether an ONNX round trip restores it: with any fields, with its defaults only, or never."""
 
     def apply(self, x: Value) -> Value:
-        """The function of `x`."""
+        """Apply the function to `x`."""
         raise NotImplementedError  # abstract: subclasses say
 
     def apply_over(self, x: Value, axis: int) -> Value:
@@ -40,7 +40,7 @@ class OverAxis(ActivationSpec):
     """the axis; default: the axis of the features, which is 1 for the output of a convolution and the last otherwise"""
 
     def apply(self, x: Value) -> Value:
-        """Along the last axis."""
+        """Apply the function along the last axis."""
         return self.apply_over(x, -1)
 
     def apply_over(self, x: Value, axis: int) -> Value:
@@ -48,7 +48,7 @@ class OverAxis(ActivationSpec):
         return self.apply_along(x, sample_axis(x, axis if self.axis is None else self.axis, self.verb))
 
     def apply_along(self, x: Value, axis: int) -> Value:
-        """The function along an axis counted from the front."""
+        """Apply the function along an axis counted from the front."""
         raise NotImplementedError  # abstract: subclasses say
 
 

@@ -29,14 +29,16 @@ ACTIVATION_MODULES = (piecewise, smooth, over_axis)
 
 
 def _samples() -> Iterator[Sample]:
-    """Every function with every set of fields that it has as a sample."""
-    for cls in (one for family in ACTIVATION_MODULES for one in vars(family).values() if one in ACTIVATIONS.known()):
+    """One sample for each function and each of its sample configurations."""
+    for cls in (
+        member for family in ACTIVATION_MODULES for member in vars(family).values() if member in ACTIVATIONS.known()
+    ):
         assert issubclass(cls, ActivationSpec)
         name = cls.model_fields["type"].default
         for fields in cls.samples:
             blocked = cls.onnx_roundtrip == "never" or (cls.onnx_roundtrip == "plain" and bool(fields))
-            given = {"type": name, **fields} if fields else name
-            yield Sample.of((2, 3, 4), activation=given, ranges=((-7.0, 7.0),), no_onnx_roundtrip=blocked)
+            activation = {"type": name, **fields} if fields else name
+            yield Sample.of((2, 3, 4), activation=activation, ranges=((-7.0, 7.0),), no_onnx_roundtrip=blocked)
 
 
 @LAYERS.register
@@ -67,7 +69,7 @@ class FunctionLayer(LayerSpec):
     passes_mask: ClassVar = True
 
     def function(self) -> ActivationSpec:
-        """The function that the fields describe."""
+        """The activation function that the fields describe."""
         raise NotImplementedError  # abstract: subclasses say
 
     def build(self, builder: Builder, x: Value) -> Value:
@@ -173,7 +175,7 @@ class Swish(FunctionLayer):
         return smooth.SwishActivation(beta=self.beta)
 
 
-LEAST = -1e9
+MASKED = -1e9
 """Replacement for masked elements; Keras's value."""
 
 
@@ -202,27 +204,29 @@ class Softmax(LayerSpec):
     def build(self, builder: Builder, x: Value, mask: Value | None = None) -> Value:
         """x: (N, …), mask: as x, or 1 along some axes → (N, …)."""
         if mask is None:
-            return self._normalized(builder, x)
+            return self._softmax(builder, x)
         fits = len(mask.shape) == len(x.shape) and broadcast_shapes(mask.shape, x.shape) == x.shape
-        require(fits, "the mask has other sizes", expected=f"those of {x.type}, or 1", got=mask.type)
+        require(
+            fits, "the mask does not broadcast to the input", expected=f"the sizes of {x.type}, or 1", got=mask.type
+        )
         counts = as_mask(mask)
-        y = self._normalized(builder, call_elementwise(Where(), counts, builder.floating(x), LEAST))
-        return call_elementwise(Where(), counts, y, 0.0)  # where none counts all would be alike
+        y = self._softmax(builder, call_elementwise(Where(), counts, builder.floating(x), MASKED))
+        return call_elementwise(Where(), counts, y, 0.0)  # if all elements are masked, the softmax is uniform
 
-    def _normalized(self, builder: Builder, x: Value) -> Value:
+    def _softmax(self, builder: Builder, x: Value) -> Value:
         axes = tuple(sorted(sample_axis(x, axis, "to normalize over") for axis in self.axis))
         require(len(set(axes)) == len(axes), "an axis is repeated", expected="different axes", got=list(self.axis))
         x = builder.floating(x)
         if len(axes) == 1:
             return over_axis.SoftmaxActivation().apply_along(x, axes[0])
         order = (*(axis for axis in range(len(x.shape)) if axis not in axes), *axes)
-        back = tuple(sorted(order, key=order.__getitem__))
-        turned = Transpose(order)(x)
-        kept = turned.shape[: len(order) - len(axes)]
+        inverse = tuple(sorted(order, key=order.__getitem__))
+        axes_last = Transpose(order)(x)
+        outer = axes_last.shape[: len(order) - len(axes)]
         flat = over_axis.SoftmaxActivation().apply_over(
-            reshape_to(turned, (*kept, prod(turned.shape[len(kept) :]))), -1
+            reshape_to(axes_last, (*outer, prod(axes_last.shape[len(outer) :]))), -1
         )
-        return Transpose(back)(reshape_to(flat, turned.shape))
+        return Transpose(inverse)(reshape_to(flat, axes_last.shape))
 
 
 @LAYERS.register

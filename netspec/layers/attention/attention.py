@@ -1,4 +1,4 @@
-"""Attention and AdditiveAttention: each step of a sequence takes a weighted mean of the steps of another."""
+"""Attention and AdditiveAttention: weighted means of the steps of one sequence for each step of another."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ def values_mask(builder: Builder, index: int, values: Value) -> Value | None:
 
 
 def queries_mask(builder: Builder, query: Value) -> Value | None:
-    """(N, T, 1): which of the queries, the first input, count; None for all."""
+    """Mask (N, T, 1) of the queries, the first input; None if none is masked."""
     mask = step_mask(builder, query)
     return None if mask is None else reshape_to(mask, (*mask.shape, 1))
 
 
 def _mask_unattended(builder: Builder, query: Value, y: Value) -> Value:
-    """y: (N, T, V), with zeros for queries that do not count."""
-    counts = queries_mask(builder, query)
-    return y if counts is None else call_elementwise(Where(), counts, y, 0.0)
+    """y: (N, T, V), with zeros for masked queries."""
+    mask = queries_mask(builder, query)
+    return y if mask is None else call_elementwise(Where(), mask, y, 0.0)
 
 
 def require_sequences(query: Value, value: Value, key: Value) -> None:
     """Raise a located error unless the inputs are sequences of vectors with one key per value."""
-    for what, x in (("query", query), ("value", value), ("key", key)):
+    for noun, x in (("query", query), ("value", value), ("key", key)):
         require(
             len(x.shape) == 3,
-            f"the {what} is not a sequence of vectors",
-            expected="(batch, places, features)",
+            f"the {noun} is not a sequence of vectors",
+            expected="(batch, steps, features)",
             got=x.type,
             hint="put an Embedding before it to turn integers into vectors" if len(x.shape) == 2 else None,
         )
     require(
         key.shape[1] == value.shape[1],
-        "there is not one key for each value",
-        expected=f"{value.shape[1]} places, as the values have",
-        got=f"{key.shape[1]} places",
+        "keys and values differ in number",
+        expected=f"{value.shape[1]} steps, as the value has",
+        got=f"{key.shape[1]} steps",
     )
 
 
@@ -89,8 +89,8 @@ class AttentionSpec(LayerSpec):
         """Range of steps that each step attends to."""
         return AttentionBand(self.use_causal_mask)
 
-    def weighted(self, builder: Builder, query: Value, scores: Value, values: Value) -> Value:
-        """Means of the values that count, and zeros for queries that do not."""
+    def weighted_mean(self, builder: Builder, query: Value, scores: Value, values: Value) -> Value:
+        """Weighted means of the values; zeros for masked queries."""
         weights = apply_dropout(
             builder, self.band.attention_weights(scores, values_mask(builder, 1, values)), self.dropout
         )
@@ -110,7 +110,7 @@ class Attention(AttentionSpec):
     use_scale: bool = False
     """multiply the scores by a learned factor `scale`"""
     score_mode: Literal["dot", "concat"] = "dot"
-    """how a key fits a query: by their product, or by `concat_score_weight` · Σ tanh(scale · (query + key))"""
+    """the score of a key for a query: their product, or `concat_score_weight` · Σ tanh(scale · (query + key))"""
     samples: ClassVar = (
         Sample.of((2, 3, 4), (2, 5, 4)),
         Sample.of((2, 3, 4), (2, 5, 2), (2, 5, 4), use_scale=True, dropout=0.3),
@@ -133,9 +133,9 @@ class Attention(AttentionSpec):
             scores = MatMul(transpose_b=True)(query, key) * scale
         else:
             pairs = _all_pairs(query, key)
-            fits = ReduceSum((-1,))(Tanh()(pairs if scale is None else pairs * scale))
-            scores = fits * builder.parameter("concat_score_weight", (), Ones())
-        return self.weighted(builder, query, scores, value)
+            match_scores = ReduceSum((-1,))(Tanh()(pairs if scale is None else pairs * scale))
+            scores = match_scores * builder.parameter("concat_score_weight", (), Ones())
+        return self.weighted_mean(builder, query, scores, value)
 
 
 @LAYERS.register
@@ -160,7 +160,7 @@ class AdditiveAttention(AttentionSpec):
         query, value, key = map(builder.floating, (query, value, value if key is None else key))
         require_sequences(query, value, key)
         _require_equal_features(query, key)
-        fits = Tanh()(_all_pairs(query, key))
+        features = Tanh()(_all_pairs(query, key))
         if self.use_scale:
-            fits = fits * builder.parameter("scale", (query.shape[-1],), GlorotUniform())
-        return self.weighted(builder, query, ReduceSum((-1,))(fits), value)
+            features = features * builder.parameter("scale", (query.shape[-1],), GlorotUniform())
+        return self.weighted_mean(builder, query, ReduceSum((-1,))(features), value)

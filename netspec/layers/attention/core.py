@@ -34,7 +34,7 @@ def attend_with_scores(
     builder: Builder, query: Value, key: Value, value: Value, rate: float, band: AttentionBand,
     mask: Value | None = None, unmasked: int = 0,
 ) -> tuple[Value, Value]:  # fmt: skip
-    """Like `attended`, and the attention weights before dropout, (N, heads…, T, S).
+    """The result of `attend`, and the attention weights before dropout, (N, heads…, T, S).
 
     Band and mask do not cover the last `unmasked` keys, which every query may attend to.
     """
@@ -45,7 +45,7 @@ def attend_with_scores(
 
 def _fused_attention(builder: Builder, op: Attention, operands: Sequence[Value]) -> bool:
     """Whether the backend has a kernel for the op, and for its gradient if training may need it."""
-    q, k, v, *mask = types = [one.type for one in operands]
+    q, k, v, *mask = types = [operand.type for operand in operands]
     y, total = op.infer(*types)
     return builder.accepts(op, types) and (
         not builder.training or builder.accepts(AttentionGrad(op.band), [q, k, v, y, total, y, *mask])

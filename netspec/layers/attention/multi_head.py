@@ -29,7 +29,7 @@ from netspec.schema.specs.kinds import LAYERS
 
 @dataclass(frozen=True)
 class AxisFolding:
-    """Which axes of a query are attended over, `axes`, and which are as samples are, `others`."""
+    """The axes of a query that are attended over, `axes`, and those whose positions are independent, `others`."""
 
     axes: tuple[int, ...]
     others: tuple[int, ...]
@@ -38,34 +38,34 @@ class AxisFolding:
     def of(cls, query: Value, axes: Axes | None) -> AxisFolding:
         """Use the given axes, or all axes except the batch and the features."""
         middle = range(1, len(query.shape) - 1)
-        chosen = tuple(sorted(sample_axis(query, axis, "to attend over") for axis in axes)) if axes else tuple(middle)
-        fits = bool(chosen) and len(set(chosen)) == len(chosen) and set(chosen) <= set(middle)
+        selected = tuple(sorted(sample_axis(query, axis, "to attend over") for axis in axes)) if axes else tuple(middle)
+        fits = bool(selected) and len(set(selected)) == len(selected) and set(selected) <= set(middle)
         require(fits, "cannot attend over these axes", expected="different axes other than that of the features",
              got=list(axes or ()))  # fmt: skip
-        return cls(chosen, tuple(axis for axis in middle if axis not in chosen))
+        return cls(selected, tuple(axis for axis in middle if axis not in selected))
 
-    def folded(self, query: Value, x: Value) -> Value:
+    def fold(self, query: Value, x: Value) -> Value:
         """Fold query, value or key x: (N, …, features) → (N · others, positions, features)."""
-        rank, kept = len(query.shape), (0, *self.others)
+        rank, independent = len(query.shape), (0, *self.others)
         require(
-            len(x.shape) == rank and all(x.shape[axis] == query.shape[axis] for axis in kept),
+            len(x.shape) == rank and all(x.shape[axis] == query.shape[axis] for axis in independent),
             "the inputs differ in axes that are not attended over",
             expected=f"{rank} axes, and the sizes of the query besides axes {list(self.axes)}: {query.type}",
             got=x.type,
         )  # fmt: skip
         order = (0, *self.others, *self.axes, len(x.shape) - 1)
-        turned = x if order == tuple(range(len(order))) else Transpose(order)(x)
-        places = prod(x.shape[axis] for axis in self.axes)
-        return reshape_to(turned, (turned.type.size // (places * x.shape[-1]), places, x.shape[-1]))
+        axes_last = x if order == tuple(range(len(order))) else Transpose(order)(x)
+        positions = prod(x.shape[axis] for axis in self.axes)
+        return reshape_to(axes_last, (axes_last.type.size // (positions * x.shape[-1]), positions, x.shape[-1]))
 
     def mask(self, query: Value, key: Value, mask: Value) -> Value:
         """Fold a mask (N, others…, query positions…, key positions…) → (N · others, positions, positions)."""
-        places = [tuple(x.shape[axis] for axis in self.axes) for x in (query, key)]
+        positions = [tuple(x.shape[axis] for axis in self.axes) for x in (query, key)]
         samples = tuple(query.shape[axis] for axis in (0, *self.others))
-        wanted = (*samples, *places[0], *places[1])
-        require(mask.shape == wanted, "the mask must have one entry for each pair of query and key",
-             expected=f"(batch, {', '.join(map(str, wanted[1:]))})", got=mask.type)  # fmt: skip
-        return reshape_to(mask, (prod(samples), prod(places[0]), prod(places[1])))
+        expected = (*samples, *positions[0], *positions[1])
+        require(mask.shape == expected, "the mask must have one entry for each pair of query and key",
+             expected=f"(batch, {', '.join(map(str, expected[1:]))})", got=mask.type)  # fmt: skip
+        return reshape_to(mask, (prod(samples), prod(positions[0]), prod(positions[1])))
 
     def scores(self, query: Value, key: Value, scores: Value) -> Value:
         """(N · others, heads, positions, positions) → (N, others…, heads, the query's positions…, the key's…)."""
@@ -73,18 +73,18 @@ class AxisFolding:
         samples = [query.shape[axis] for axis in (0, *self.others)]
         return reshape_to(scores, (*samples, scores.shape[1], *positions))
 
-    def unfolded(self, query: Value, y: Value) -> Value:
+    def unfold(self, query: Value, y: Value) -> Value:
         """Unfold y: (N · others, positions, outputs) → the query's shape with other features."""
         order = (0, *self.others, *self.axes, len(query.shape) - 1)
         sizes = tuple(query.shape[axis] for axis in order[:-1])
-        back = tuple(sorted(range(len(order)), key=order.__getitem__))
-        turned = reshape_to(y, (*sizes, y.shape[-1]))
-        return turned if back == tuple(range(len(order))) else Transpose(back)(turned)
+        inverse = tuple(sorted(range(len(order)), key=order.__getitem__))
+        axes_last = reshape_to(y, (*sizes, y.shape[-1]))
+        return axes_last if inverse == tuple(range(len(order))) else Transpose(inverse)(axes_last)
 
 
 Inputs: TypeAlias = tuple[Value, Value, Value, Value | None]
 """Query, value, key, and a mask."""
-Attended: TypeAlias = Value | tuple[Value, Value]
+AttentionResult: TypeAlias = Value | tuple[Value, Value]
 """The output, or the output and the attention scores."""
 
 
@@ -126,35 +126,35 @@ class HeadsSpec(LayerSpec):
         """Names of the outputs: with `return_attention_scores`, the scores are the second."""
         return ("output", "attention_scores") if self.return_attention_scores else ()
 
-    def extended(self, builder: Builder, keys: Value, values: Value) -> tuple[Value, Value]:
+    def extend_keys(self, builder: Builder, keys: Value, values: Value) -> tuple[Value, Value]:
         """Append further positions to keys and values, (N, S, heads, size), if fields ask for them."""
         return keys, values
 
-    def attended(
+    def attend_heads(
         self, builder: Builder, inputs: Inputs, heads: int, groups: int, sizes: tuple[int, int], outputs: int
-    ) -> Attended:
+    ) -> AttentionResult:
         """Output (N, T, outputs) of `heads` heads that share keys and values of `sizes` in `groups` groups."""
         query, value, key, mask = inputs
         size, value_size = sizes
-        each = (groups, heads // groups) if groups < heads else (heads,)
-        q = self._heads(builder, "query", query, each, size, factor=1 / sqrt(size))
+        head_axes = (groups, heads // groups) if groups < heads else (heads,)
+        q = self._heads(builder, "query", query, head_axes, size, factor=1 / sqrt(size))
         k = self._heads(builder, "key", key, (groups,), size)
         v = self._heads(builder, "value", value, (groups,), value_size)
-        band, (k, v) = AttentionBand(self.use_causal_mask, self.sliding_window), self.extended(builder, k, v)
-        more = k.shape[1] - key.shape[1]
-        if not more and not self.return_attention_scores:
-            return self._joined(builder, query, attend(builder, q, k, v, self.dropout, band, mask), outputs)
-        found, scores = attend_with_scores(builder, q, k, v, self.dropout, band, mask, unmasked=more)
-        y = self._joined(builder, query, found, outputs)
+        band, (k, v) = AttentionBand(self.use_causal_mask, self.sliding_window), self.extend_keys(builder, k, v)
+        extra_keys = k.shape[1] - key.shape[1]
+        if not extra_keys and not self.return_attention_scores:
+            return self._project_output(builder, query, attend(builder, q, k, v, self.dropout, band, mask), outputs)
+        means, scores = attend_with_scores(builder, q, k, v, self.dropout, band, mask, unmasked=extra_keys)
+        y = self._project_output(builder, query, means, outputs)
         return (y, reshape_to(scores, (y.shape[0], heads, *scores.shape[-2:]))) if self.return_attention_scores else y
 
-    def _joined(self, builder: Builder, query: Value, found: Value, outputs: int) -> Value:
+    def _project_output(self, builder: Builder, query: Value, means: Value, outputs: int) -> Value:
         """Project the results of the heads, (N, T, heads…, size), to (N, T, outputs)."""
-        heads, size = prod(found.shape[2:-1]), found.shape[-1]
-        joined = reshape_to(found, (*query.shape[:2], heads * size))
+        heads, size = prod(means.shape[2:-1]), means.shape[-1]
+        features = reshape_to(means, (*query.shape[:2], heads * size))
         if self.use_gate:
-            joined = joined * Sigmoid()(self._projected(builder, "gate", query, heads, size))
-        y = MatMul()(joined, self._kernel(builder, "attention_output", (heads, size, outputs), inputs=2))
+            features = features * Sigmoid()(self._project(builder, "gate", query, heads, size))
+        y = MatMul()(features, self._kernel(builder, "attention_output", (heads, size, outputs), inputs=2))
         if not self.use_bias:
             return y
         return y + builder.parameter(
@@ -164,12 +164,12 @@ class HeadsSpec(LayerSpec):
     def _heads(
         self, builder: Builder, name: str, x: Value, heads: tuple[int, ...], size: int, factor: float = 1.0
     ) -> Value:
-        """The projection called `name` of x: (N, T, …) → (N, T, *heads, size), times `factor`."""
-        y = self._projected(builder, name, x, prod(heads), size)
+        """Apply the projection `name` to x and multiply by `factor`: (N, T, …) → (N, T, *heads, size)."""
+        y = self._project(builder, name, x, prod(heads), size)
         return reshape_to(y if factor == 1 else y * factor, (*x.shape[:2], *heads, size))
 
-    def _projected(self, builder: Builder, name: str, x: Value, heads: int, size: int) -> Value:
-        """The projection called `name` of x: (N, T, …) → (N, T, heads · size)."""
+    def _project(self, builder: Builder, name: str, x: Value, heads: int, size: int) -> Value:
+        """Apply the projection `name` to x: (N, T, …) → (N, T, heads · size)."""
         y = MatMul()(x, self._kernel(builder, name, (x.shape[-1], heads, size), inputs=1))
         if not self.use_bias:
             return y
@@ -207,7 +207,7 @@ class MultiHeadAttention(HeadsSpec):
 
     type: Literal["MultiHeadAttention"] = "MultiHeadAttention"
     num_heads: PositiveInt
-    """how many heads"""
+    """number of heads"""
     key_dim: PositiveInt
     """size of queries and keys in each head"""
     value_dim: PositiveInt | None = None
@@ -250,7 +250,7 @@ class MultiHeadAttention(HeadsSpec):
         ),
     )  # fmt: skip
 
-    def extended(self, builder: Builder, keys: Value, values: Value) -> tuple[Value, Value]:
+    def extend_keys(self, builder: Builder, keys: Value, values: Value) -> tuple[Value, Value]:
         """Append a learned step, a step of zeros, or both."""
         if self.add_bias_kv:
             keys, values = self._with_learned(builder, "bias_k", keys), self._with_learned(builder, "bias_v", values)
@@ -272,22 +272,24 @@ class MultiHeadAttention(HeadsSpec):
         value: Value | None = None,
         key: Value | None = None,
         attention_mask: Value | None = None,
-    ) -> Attended:
+    ) -> AttentionResult:
         """query: (N, T, …), value, key: (N, S, …), attention_mask: (N, T, S), nonzero to attend → (N, T, …)."""
         if len(query.shape) > 3:
             return self._over_axes(builder, query, value, key, attention_mask)
-        require(self.attention_axes in (None, (1,), (-2,)), "a sequence has one axis to attend over", expected="1",
+        require(self.attention_axes in (None, (1,), (-2,)), "a sequence can only be attended over axis 1", expected="1",
              got=list(self.attention_axes or ()))  # fmt: skip
         return self._of_sequences(builder, query, value, key, attention_mask)
 
-    def _of_sequences(self, builder: Builder, query: Value, *others: Value | None) -> Attended:
+    def _of_sequences(self, builder: Builder, query: Value, *others: Value | None) -> AttentionResult:
         sizes = self.key_dim, self.value_dim or self.key_dim
         outputs = self.output_shape or query.shape[-1]
-        return self.attended(builder, _inputs(builder, query, *others), self.num_heads, self.num_heads, sizes, outputs)
+        return self.attend_heads(
+            builder, _inputs(builder, query, *others), self.num_heads, self.num_heads, sizes, outputs
+        )
 
     def _over_axes(
         self, builder: Builder, query: Value, value: Value | None, key: Value | None, mask: Value | None
-    ) -> Attended:
+    ) -> AttentionResult:
         """Attention over folded axes: each position of the other axes holds one sequence."""
         folding = AxisFolding.of(query, self.attention_axes)
         for name in ("use_causal_mask", "sliding_window", "add_bias_kv", "add_zero_attn"):
@@ -298,13 +300,13 @@ class MultiHeadAttention(HeadsSpec):
         last = key if key is not None else value if value is not None else query
         result = self._of_sequences(
             builder,
-            folding.folded(query, query),
-            *(None if x is None else folding.folded(query, x) for x in (value, key)),
+            folding.fold(query, query),
+            *(None if x is None else folding.fold(query, x) for x in (value, key)),
             None if mask is None else folding.mask(query, last, mask),
         )
         if isinstance(result, Value):
-            return folding.unfolded(query, result)
-        return folding.unfolded(query, result[0]), folding.scores(query, last, result[1])
+            return folding.unfold(query, result)
+        return folding.unfold(query, result[0]), folding.scores(query, last, result[1])
 
 
 @LAYERS.register
@@ -320,7 +322,7 @@ class GroupQueryAttention(HeadsSpec):
     head_dim: PositiveInt
     """size of queries, keys and values in each head"""
     num_query_heads: PositiveInt
-    """how many heads"""
+    """number of heads"""
     num_key_value_heads: PositiveInt
     """how many different keys and values: they are shared by num_query_heads / num_key_value_heads heads each"""
 
@@ -348,42 +350,44 @@ class GroupQueryAttention(HeadsSpec):
         value: Value | None = None,
         key: Value | None = None,
         attention_mask: Value | None = None,
-    ) -> Attended:
+    ) -> AttentionResult:
         """query: (N, T, …), value, key: (N, S, …), attention_mask: (N, T, S), nonzero to attend → (N, T, …)."""
         heads, groups = self.num_query_heads, self.num_key_value_heads
         require(
             heads % groups == 0,
-            "the heads cannot share keys and values evenly",
+            "the query heads cannot share the keys and values evenly",
             expected=f"`num_query_heads` to be a multiple of {groups}",
             got=f"{heads}",
         )
         inputs = _inputs(builder, query, value, key, attention_mask)
-        return self.attended(builder, inputs, heads, groups, (self.head_dim, self.head_dim), query.shape[-1])
+        return self.attend_heads(builder, inputs, heads, groups, (self.head_dim, self.head_dim), query.shape[-1])
 
 
 def _inputs(builder: Builder, query: Value, value: Value | None, key: Value | None, mask: Value | None) -> Inputs:
     """Query, value and key as floats, with defaults for omitted inputs, and the mask as bool."""
-    given = sum(one is not None for one in (value, key))  # the number of the last input among these three
+    last_input = sum(x is not None for x in (value, key))  # index of the last input among these three
     query = builder.floating(query)
     value = query if value is None else builder.floating(value)
     key = value if key is None else builder.floating(key)
     require_sequences(query, value, key)
-    seen = None if mask is None else _mask(mask, (*query.shape[:2], key.shape[1]))
+    mask_from_input = None if mask is None else _attention_mask(mask, (*query.shape[:2], key.shape[1]))
     masks = [queries_mask(builder, query)]
     masks += [
-        values_mask(builder, min(index, given), x) for index, x in ((1, value), (2, key)) if index <= max(1, given)
+        values_mask(builder, min(index, last_input), x)
+        for index, x in ((1, value), (2, key))
+        if index <= max(1, last_input)
     ]
-    return query, value, key, reduce(combine_masks, masks, seen)
+    return query, value, key, reduce(combine_masks, masks, mask_from_input)
 
 
-def _mask(given: Value, shape: tuple[int, ...]) -> Value:
-    """The mask as bool."""
+def _attention_mask(mask: Value, shape: tuple[int, ...]) -> Value:
+    """Check the shape of an attention mask and convert it to bool."""
     n, t, s = shape
     require(
-        given.shape in (shape, (n, 1, s)),
+        mask.shape in (shape, (n, 1, s)),
         "the mask must have one entry for each pair of query and key",
         expected=f"(batch, {t}, {s}), or (batch, 1, {s}) for all positions",
-        got=given.type,
-        hint=f"Reshape with `target_shape: [1, {s}]` before it" if given.shape == (n, s) else None,
+        got=mask.type,
+        hint=f"Reshape with `target_shape: [1, {s}]` before it" if mask.shape == (n, s) else None,
     )
-    return as_mask(given)
+    return as_mask(mask)

@@ -25,7 +25,7 @@ def _require_sequence(x: Value) -> None:
     require(
         len(x.shape) >= 3,
         "the input is not a sequence of vectors",
-        expected="(batch, …, places, features)",
+        expected="(batch, …, steps, features)",
         got=x.type,
         hint="put an Embedding before it to turn integers into vectors" if len(x.shape) == 2 else None,
     )
@@ -54,27 +54,27 @@ class PositionEmbedding(LayerSpec):
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …, T, C) → (N, …, T, C)."""
         _require_sequence(x)
-        places, features = x.shape[-2:]
+        positions, features = x.shape[-2:]
         require(
-            places <= self.sequence_length,
-            f"the sequence has {places} places, and there are vectors for {self.sequence_length}",
-            expected=f"at most {self.sequence_length} places",
+            positions <= self.sequence_length,
+            f"the sequence is longer than `sequence_length`: {self.sequence_length}",
+            expected=f"at most {self.sequence_length} steps",
             got=x.type,
-            hint=f"`sequence_length: {places}`",
+            hint=f"`sequence_length: {positions}`",
         )
         table = builder.parameter("embeddings", (self.sequence_length, features), self.initializer)
         return BroadcastLike()(
-            table if places == self.sequence_length else Slice(0, 0, places)(table), builder.floating(x)
+            table if positions == self.sequence_length else Slice(0, 0, positions)(table), builder.floating(x)
         )
 
 
-def sines(places: int, features: int, max_wavelength: float) -> NDArray[np.float64]:
+def sines(positions: int, features: int, max_wavelength: float) -> NDArray[np.float64]:
     """The vectors (positions, features) of a SinePositionEncoding. Vaswani et al. 2017, arXiv:1706.03762."""
     import numpy as np
 
-    require_precomputable(places * features, "elements of the encoding")
+    require_precomputable(positions * features, "elements of the encoding")
     index = np.arange(features)
-    angles = np.arange(places)[:, None] * max_wavelength ** -(2 * (index // 2) / features)
+    angles = np.arange(positions)[:, None] * max_wavelength ** -(2 * (index // 2) / features)
     return np.where(index % 2, np.cos(angles), np.sin(angles))
 
 
@@ -97,9 +97,9 @@ class SinePositionEncoding(LayerSpec):
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …, T, C) → (N, …, T, C)."""
         _require_sequence(x)
-        places, features = x.shape[-2:]
-        made = sines(places, features, self.max_wavelength)
-        return BroadcastLike()(constant(made.astype(str(builder.dtype))), builder.floating(x))
+        positions, features = x.shape[-2:]
+        encoding = sines(positions, features, self.max_wavelength)
+        return BroadcastLike()(constant(encoding.astype(str(builder.dtype))), builder.floating(x))
 
 
 @LAYERS.register
@@ -132,26 +132,26 @@ class RotaryEmbedding(LayerSpec):
         """x → the same shape."""
         import numpy as np
 
-        places = sample_axis(x, self.sequence_axis, "of places")
+        positions = sample_axis(x, self.sequence_axis, "of positions")
         features = sample_axis(x, self.feature_axis, "of features")
         require(
-            places != features,
+            positions != features,
             "positions and features must be different axes",
             expected="two axes",
-            got=f"both {places}",
+            got=f"both {positions}",
         )
         size = x.shape[features]
-        require(size % 2 == 0, "features are turned in pairs", expected="an even number of features", got=f"{size}")
+        require(size % 2 == 0, "features are rotated in pairs", expected="an even number of features", got=f"{size}")
         x, half = builder.floating(x), size // 2
-        require_precomputable(x.shape[places] * size, "angles")
+        require_precomputable(x.shape[positions] * size, "angles")
         slower = self.scaling_factor * self.max_wavelength ** (np.arange(half) / half)
-        angles = np.tile(np.arange(x.shape[places])[:, None] / slower, 2)
+        angles = np.tile(np.arange(x.shape[positions])[:, None] / slower, 2)
 
-        def along(table: Any) -> Value:
-            """A table of positions by features, in the shape that multiplies x."""
+        def to_shape_of_x(table: Any) -> Value:
+            """A table (positions, features) in a shape that broadcasts with x."""
             shape = [1] * len(x.shape)
-            shape[places], shape[features] = x.shape[places], size
-            return constant((table if places < features else table.T).reshape(shape).astype(str(x.dtype)))
+            shape[positions], shape[features] = x.shape[positions], size
+            return constant((table if positions < features else table.T).reshape(shape).astype(str(x.dtype)))
 
-        turned = Concat(features)(-Slice(features, half, size)(x), Slice(features, 0, half)(x))
-        return x * along(np.cos(angles)) + turned * along(np.sin(angles))
+        rotated = Concat(features)(-Slice(features, half, size)(x), Slice(features, 0, half)(x))
+        return x * to_shape_of_x(np.cos(angles)) + rotated * to_shape_of_x(np.sin(angles))

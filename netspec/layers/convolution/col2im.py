@@ -15,20 +15,20 @@ from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.specs.spec import describe, problem
 
 
-def _numbers(least: int) -> BeforeValidator:
+def _integers(minimum: int) -> BeforeValidator:
     def check(value: Any) -> Any:
         numbers = value if isinstance(value, (list, tuple)) else [value]
-        if not numbers or any(type(one) is not int or one < least for one in numbers):
-            expected = f"an integer of {least} or more, or one for each axis"
+        if not numbers or any(type(number) is not int or number < minimum for number in numbers):
+            expected = f"an integer of {minimum} or more, or one for each axis"
             raise problem("not a size", expected=expected, got=describe(value))
         return tuple(numbers)
 
     return BeforeValidator(check, json_schema_input_type=int | list[int])
 
 
-SizePerAxis = Annotated[tuple[int, ...], _numbers(1)]
+SizePerAxis = Annotated[tuple[int, ...], _integers(1)]
 """Integers of 1 or more, one per axis; a single one is used for all axes."""
-PadPerAxis = Annotated[tuple[int, ...], _numbers(0)]
+PadPerAxis = Annotated[tuple[int, ...], _integers(0)]
 """Integers of 0 or more: one per axis, or all before and then all after; a single one is used for all."""
 
 
@@ -70,15 +70,15 @@ class Col2Im(LayerSpec):
         """x: (N, C · elements, windows) → (N, C, *output_size)."""
         rank = len(self.output_size)
 
-        def each(field: str, count: int = rank) -> tuple[int, ...]:
-            given: tuple[int, ...] = getattr(self, field)
+        def per_axis(field: str, count: int = rank) -> tuple[int, ...]:
+            values: tuple[int, ...] = getattr(self, field)
             require(
-                len(given) in (1, rank, count), f"`{field}` does not fit to {rank} axes",
-                expected=f"1 number, or {rank}", got=list(given),
+                len(values) in (1, rank, count), f"`{field}` must have one entry, or one for each of {rank} axes",
+                expected=f"1 number, or {rank}", got=list(values),
             )  # fmt: skip
-            return given * (count // len(given))
+            return values * (count // len(values))
 
-        sides = each("padding", 2 * rank)
-        pads = tuple(zip(sides[:rank], sides[rank:], strict=True))
-        window = Window(each("kernel_size"), each("strides"), pads, each("dilation_rate"))
+        padding = per_axis("padding", 2 * rank)
+        pads = tuple(zip(padding[:rank], padding[rank:], strict=True))
+        window = Window(per_axis("kernel_size"), per_axis("strides"), pads, per_axis("dilation_rate"))
         return convolution.Col2Im(window, self.output_size)(builder.floating(x))

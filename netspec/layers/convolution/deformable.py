@@ -66,8 +66,8 @@ class DeformConv2D(ConvBase, HasFilters):
         import numpy as np
 
         x = self.spatial_input(builder, x)
-        count, channels, parts = x.shape[0], x.shape[1], self.offset_groups
-        for field, number in (("groups", self.groups), ("offset_groups", parts)):
+        count, channels, offset_groups = x.shape[0], x.shape[1], self.offset_groups
+        for field, number in (("groups", self.groups), ("offset_groups", offset_groups)):
             require(
                 channels % number == 0 and (field != "groups" or self.filters % number == 0),
                 f"{channels} channels and {self.filters} filters cannot be split as `{field}` says",
@@ -75,37 +75,39 @@ class DeformConv2D(ConvBase, HasFilters):
             )  # fmt: skip
         window, elements = self.window(x), prod(self.kernel_size)
         out = window.out(x.shape[2:])
-        for what, given, each in (("offsets", offsets, 2), ("factors", factors, 1)):
-            shape = (count, parts * elements * each, *out)
+        for noun, value, per_sample in (("offsets", offsets, 2), ("factors", factors, 1)):
+            shape = (count, offset_groups * elements * per_sample, *out)
             require(
-                given is None or (given.dtype.is_float and given.shape == shape),
-                f"the {what} do not fit",
+                value is None or (value.dtype.is_float and value.shape == shape),
+                f"the {noun} do not match the input",
                 expected=f"floats {list(shape)}",
-                got=given.type if given is not None else None,
+                got=value.type if value is not None else None,
             )
         require_countable(elements * prod(out), 1)
-        moved = reshape_to(builder.floating(offsets), (count, parts, elements, 2, *out))
-        looked_at = (count, parts * elements * prod(out))
-        along = []
+        moved_by = reshape_to(builder.floating(offsets), (count, offset_groups, elements, 2, *out))
+        sampled_shape = (count, offset_groups * elements * prod(out))
+        axis_taps = []
         for axis, size in enumerate(x.shape[2:]):
             require_precomputable(elements * prod(out), "positions to sample")
-            within = np.indices(self.kernel_size)[axis].reshape(-1, 1, 1) * window.dilation[axis]
+            in_window = np.indices(self.kernel_size)[axis].reshape(-1, 1, 1) * window.dilation[axis]
             start = np.indices(out)[axis] * window.strides[axis] - window.pads[axis][0]
-            places = constant((start + within).astype(str(x.dtype)))
-            at = reshape_to(Slice(3, axis, axis + 1)(moved), (count, parts, elements, *out)) + places
-            rows = reshape_to(at, looked_at)
-            along.append(taps(rows, size, "linear", "zeros", align_corners=False))
-        group = BroadcastLike()(constant(np.repeat(np.arange(parts), elements * prod(out))[None]), rows)
-        of_part = reshape_to(x, (count, parts, channels // parts, *x.shape[2:]))
-        found = gather_taps(of_part, along, add, group)
+            grid = constant((start + in_window).astype(str(x.dtype)))
+            positions = reshape_to(Slice(3, axis, axis + 1)(moved_by), (count, offset_groups, elements, *out)) + grid
+            rows = reshape_to(positions, sampled_shape)
+            axis_taps.append(taps(rows, size, "linear", "zeros", align_corners=False))
+        group = BroadcastLike()(constant(np.repeat(np.arange(offset_groups), elements * prod(out))[None]), rows)
+        by_group = reshape_to(x, (count, offset_groups, channels // offset_groups, *x.shape[2:]))
+        sampled = gather_taps(by_group, axis_taps, add, group)
         if factors is not None:
-            found = found * reshape_to(builder.floating(factors), (*looked_at, 1))
-        found = reshape_to(found, (count, parts, elements, prod(out), channels // parts))
-        inside = channels // self.groups
-        columns = reshape_to(Transpose((0, 1, 4, 2, 3))(found), (count, self.groups, inside * elements, prod(out)))
+            sampled = sampled * reshape_to(builder.floating(factors), (*sampled_shape, 1))
+        sampled = reshape_to(sampled, (count, offset_groups, elements, prod(out), channels // offset_groups))
+        group_channels = channels // self.groups
+        columns = reshape_to(
+            Transpose((0, 1, 4, 2, 3))(sampled), (count, self.groups, group_channels * elements, prod(out))
+        )
         kernel = builder.parameter(
-            "kernel", (self.filters, inside, *self.kernel_size),
+            "kernel", (self.filters, group_channels, *self.kernel_size),
             self.kernel_initializer, self.kernel_regularizer, self.kernel_constraint,
         )  # fmt: skip
-        weights = reshape_to(kernel, (1, self.groups, self.filters // self.groups, inside * elements))
+        weights = reshape_to(kernel, (1, self.groups, self.filters // self.groups, group_channels * elements))
         return self.add_bias_and_activate(builder, reshape_to(MatMul()(weights, columns), (count, self.filters, *out)))

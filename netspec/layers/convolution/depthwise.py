@@ -48,10 +48,10 @@ class DepthwiseConvolution(Depthwise):
 
     def kernel_matrix(self, kernel: Value) -> Value:
         """kernel: (C · depth_multiplier, 1, …) → (C · …, depth_multiplier)."""
-        each, window = self.depth_multiplier, prod(kernel.shape[2:])
-        channels = kernel.shape[0] // each
-        apart = Transpose((0, 2, 1))(reshape_to(kernel, (channels, each, window)))
-        return reshape_to(apart, (channels * window, each))
+        multiplier, window = self.depth_multiplier, prod(kernel.shape[2:])
+        channels = kernel.shape[0] // multiplier
+        per_channel = Transpose((0, 2, 1))(reshape_to(kernel, (channels, multiplier, window)))
+        return reshape_to(per_channel, (channels * window, multiplier))
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C · depth_multiplier, …)."""

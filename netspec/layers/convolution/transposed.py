@@ -70,23 +70,23 @@ class TransposedConvolution(ConvBase, HasFilters):
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, filters, …)."""
         x = self.spatial_input(builder, x)
-        channels, places = x.shape[1], x.shape[2:]
+        channels, spatial = x.shape[1], x.shape[2:]
         require(
             channels % self.groups == 0, f"{channels} input channels cannot be split into {self.groups} groups",
             expected=f"a multiple of {self.groups} channels", got=x.type,
         )  # fmt: skip
-        axes = [self.axis_of(axis, size) for axis, size in enumerate(places)]
+        axes = [self.axis_of(axis, size) for axis, size in enumerate(spatial)]
         require(
-            all(size > 0 for _, size in axes), "the padding takes away all of the output",
+            all(size > 0 for _, size in axes), "the padding removes the whole output",
             expected="less padding, or a larger input", got=x.type,
         )  # fmt: skip
         window = Window(self.kernel_size, self.strides, tuple(sides for sides, _ in axes), self.dilation_rate)
-        made = x.type.with_shape(x.shape[0], self.filters, *(size for _, size in axes))
+        result_type = x.type.with_shape(x.shape[0], self.filters, *(size for _, size in axes))
         shape = (channels, self.filters // self.groups, *self.kernel_size)
         kernel = builder.parameter(
             "kernel", shape, self.kernel_initializer, self.kernel_regularizer, self.kernel_constraint
         )
-        return self.add_bias_and_activate(builder, ConvTranspose(Conv(window, self.groups), made)(x, kernel))
+        return self.add_bias_and_activate(builder, ConvTranspose(Conv(window, self.groups), result_type)(x, kernel))
 
     def axis_of(self, axis: int, size: int) -> tuple[tuple[int, int], int]:
         """Elements of the full result that are cut off before and after along an axis, and the size that remains."""
@@ -96,10 +96,10 @@ class TransposedConvolution(ConvBase, HasFilters):
         if self.padding == "valid":
             return (0, 0), full + (max(0, stride - reach) if extra is None else extra)
         if self.padding == "same":
-            kept = stride + reach - 2 if extra is None else reach + reach % 2 - 2 + extra
-            before = min(kept - kept // 2, reach - 1)
-            after = kept - before
-            return (reach - 1 - before, max(0, reach - 1 - after)), full - 2 * (reach - 1) + kept
+            margin = stride + reach - 2 if extra is None else reach + reach % 2 - 2 + extra
+            before = min(margin - margin // 2, reach - 1)
+            after = margin - before
+            return (reach - 1 - before, max(0, reach - 1 - after)), full - 2 * (reach - 1) + margin
         assert not isinstance(self.padding, str)
         before, after = self.padding[axis]
         return (before, after), full - before - after + (extra or 0)

@@ -111,32 +111,32 @@ class EinsumEquation:
 
     def axes(self, *, x: bool, kernel: bool, y: bool) -> list[str]:
         """The letters that occur, or don't, in each of the three terms, in order of appearance."""
-        wanted = (x, kernel, y)
+        terms = (x, kernel, y)
         letters = dict.fromkeys((*self.x, *self.kernel))
-        return [one for one in letters if (one in self.x, one in self.kernel, one in self.y) == wanted]
+        return [letter for letter in letters if (letter in self.x, letter in self.kernel, letter in self.y) == terms]
 
     def __call__(self, x: Value, kernel: Value) -> Value:
         """Compute one matrix product, or one per position of the axes that all three have; the batch stays first."""
         size = dict(zip((*self.x, *self.kernel), (*x.shape, *kernel.shape), strict=True))
 
         def count(letters: list[str]) -> int:
-            return prod(size[one] for one in letters)
+            return prod(size[letter] for letter in letters)
 
         alone = self.axes(x=True, kernel=False, y=False)
         if alone:
-            x = ReduceSum(tuple(self.x.index(one) for one in alone))(x)
-        have = [one for one in self.x if one not in alone]
+            x = ReduceSum(tuple(self.x.index(letter) for letter in alone))(x)
+        remaining = [letter for letter in self.x if letter not in alone]
         first, *rows = self.axes(x=True, kernel=False, y=True)
-        inner, each = self.axes(x=True, kernel=True, y=False), self.axes(x=True, kernel=True, y=True)
-        made = self.axes(x=False, kernel=True, y=True)
-        x = Transpose(tuple(have.index(one) for one in (first, *each, *rows, *inner)))(x)
-        kernel = Transpose(tuple(self.kernel.index(one) for one in (*each, *inner, *made)))(kernel)
-        matrices, lines = [count(each)] * bool(each), [count(rows)] * bool(each or rows)
+        inner, batch = self.axes(x=True, kernel=True, y=False), self.axes(x=True, kernel=True, y=True)
+        columns = self.axes(x=False, kernel=True, y=True)
+        x = Transpose(tuple(remaining.index(letter) for letter in (first, *batch, *rows, *inner)))(x)
+        kernel = Transpose(tuple(self.kernel.index(letter) for letter in (*batch, *inner, *columns)))(kernel)
+        matrices, lines = [count(batch)] * bool(batch), [count(rows)] * bool(batch or rows)
         left = reshape_to(x, (size[first], *matrices, *lines, count(inner)))
-        product = MatMul()(left, reshape_to(kernel, (*matrices, count(inner), count(made))))
-        order = (first, *each, *rows, *made)
-        y = reshape_to(product, tuple(size[one] for one in order))
-        return Transpose(tuple(order.index(one) for one in self.y))(y)
+        product = MatMul()(left, reshape_to(kernel, (*matrices, count(inner), count(columns))))
+        order = (first, *batch, *rows, *columns)
+        y = reshape_to(product, tuple(size[letter] for letter in order))
+        return Transpose(tuple(order.index(letter) for letter in self.y))(y)
 
 
 @LAYERS.register
@@ -181,22 +181,24 @@ class EinsumDense(LayerSpec):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        found = _FORM.fullmatch(self.equation.replace(" ", ""))
-        dots = found is not None and [found[k] is not None for k in (1, 3, 5, 7)]
-        if found is None or dots not in ([False] * 4, [True, False] * 2, [False, True] * 2):
+        match_ = _FORM.fullmatch(self.equation.replace(" ", ""))
+        dots = match_ is not None and [match_[k] is not None for k in (1, 3, 5, 7)]
+        if match_ is None or dots not in ([False] * 4, [True, False] * 2, [False, True] * 2):
             raise problem("not an equation", field="equation", expected=_FORMS, got=repr(self.equation))
-        x, kernel, y = found[2], found[4], found[6]
+        x, kernel, y = match_[2], match_[4], match_[6]
         for letters in (x, kernel, y):
             if len(set(letters)) < len(letters):
                 raise problem("a letter is repeated in one operand", field="equation", got=letters)
-        if not found[1] and (x[0] != y[0] or x[0] in kernel):
+        if not match_[1] and (x[0] != y[0] or x[0] in kernel):
             raise problem(
                 "the first axis is the batch: it stays the first and is not the kernel's", field="equation",
                 expected=f"an output that begins with `{x[0]}`", got=repr(self.equation),
             )  # fmt: skip
         for letter in y + kernel:
             if (letter not in x + kernel) if letter in y else (letter not in x):
-                raise problem(f"nothing says what the axis `{letter}` is", field="equation", got=repr(self.equation))
+                raise problem(
+                    f"the axis `{letter}` of the equation is undefined", field="equation", got=repr(self.equation)
+                )
         if not set(self.bias_axes or "") <= set(y):
             raise problem(
                 "the bias is along axes of the output", field="bias_axes", expected=f"letters of `{y}`",
@@ -204,12 +206,12 @@ class EinsumDense(LayerSpec):
             )  # fmt: skip
         if self.bias_axes == "":
             raise problem("not axes of the bias", field="bias_axes", expected="letters, or null for no bias", got="''")
-        sizes = len(y) if found[1] else len(y) - 1
+        sizes = len(y) if match_[1] else len(y) - 1
         if len(self.output_shape) != sizes:
-            named = y if found[1] else y[1:]
+            named = y if match_[1] else y[1:]
             raise problem(
-                "there is not one size for each axis of the output", field="output_shape",
-                expected=f"{sizes}, for {', '.join(f'`{one}`' for one in named)}", got=f"{len(self.output_shape)}",
+                "`output_shape` needs one size for each axis of the output", field="output_shape",
+                expected=f"{sizes}, for {', '.join(f'`{axis}`' for axis in named)}", got=f"{len(self.output_shape)}",
             )  # fmt: skip
         return self
 
@@ -236,30 +238,32 @@ class EinsumDense(LayerSpec):
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, …)."""
         x = builder.floating(x)
-        one = self._einsum(len(x.shape))
-        size, letters = dict(zip(one.x, x.shape, strict=True)), [axis for axis in one.y[1:] if axis.isalpha()]
-        for axis, given in zip(letters, self.output_shape, strict=True):
+        einsum = self._einsum(len(x.shape))
+        size, letters = dict(zip(einsum.x, x.shape, strict=True)), [axis for axis in einsum.y[1:] if axis.isalpha()]
+        for axis, output_size in zip(letters, self.output_shape, strict=True):
             known = size.get(axis)
             require(
-                given is not None or known is not None,
-                f"nothing says how long the axis `{axis}` is",
-                expected="a number for it in `output_shape`",
+                output_size is not None or known is not None,
+                f"the size of the axis `{axis}` is unknown",
+                expected="its size in `output_shape`",
             )
             require(
-                given is None or known in (None, given),
+                output_size is None or known in (None, output_size),
                 f"the axis `{axis}` has another size in the input",
                 expected=f"{known}, or null, in `output_shape`",
-                got=f"{given}",
+                got=f"{output_size}",
             )
-            size.setdefault(axis, given or 0)
+            size.setdefault(axis, output_size or 0)
         inputs, outputs = (
-            prod(size[axis] for axis in one.kernel if (axis in one.y) is there) for there in (False, True)
+            prod(size[axis] for axis in einsum.kernel if (axis in einsum.y) is in_output) for in_output in (False, True)
         )
-        shape = tuple(size[axis] for axis in one.kernel)
+        shape = tuple(size[axis] for axis in einsum.kernel)
         initial = MatrixInitial(self.kernel_initializer, (inputs, outputs))
-        y = one(x, builder.parameter("kernel", shape, initial, self.kernel_regularizer, self.kernel_constraint))
+        y = einsum(x, builder.parameter("kernel", shape, initial, self.kernel_regularizer, self.kernel_constraint))
         if self.bias_axes is not None:
-            behind = one.y[min(one.y.index(axis) for axis in self.bias_axes) :]
-            along = tuple(size[axis] if axis in self.bias_axes else 1 for axis in behind)
-            y = y + builder.parameter("bias", along, self.bias_initializer, self.bias_regularizer, self.bias_constraint)
+            from_first = einsum.y[min(einsum.y.index(axis) for axis in self.bias_axes) :]
+            bias_shape = tuple(size[axis] if axis in self.bias_axes else 1 for axis in from_first)
+            y = y + builder.parameter(
+                "bias", bias_shape, self.bias_initializer, self.bias_regularizer, self.bias_constraint
+            )
         return activate(self.activation, y)

@@ -19,16 +19,16 @@ SELU_LEAST = -1.0507009873554805 * 1.6732632423543772
 
 
 def apply_dropout(builder: Builder, x: Value, rate: float, shape: tuple[int, ...] | None = None) -> Value:
-    """In training, set a share `rate` of the elements of `x` to 0 and scale the others up; else return `x`.
+    """In training, set a fraction `rate` of the elements of `x` to 0 and scale the others up; else return `x`.
 
     Elements are dropped independently, or together along axes for which `shape`, which broadcasts to that of `x`, has
     size 1.
     """
     if not builder.training or not rate:
         return x
-    places = shape or x.shape
-    uniform, counter = builder.uniform_op(places)
-    return ops.Dropout(rate, uniform, places)(x, counter)
+    mask_shape = shape or x.shape
+    uniform, counter = builder.uniform_op(mask_shape)
+    return ops.Dropout(rate, uniform, mask_shape)(x, counter)
 
 
 class NoiseLayer(LayerSpec):
@@ -43,18 +43,18 @@ class NoiseLayer(LayerSpec):
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, …)."""
         x = builder.floating(x)
-        places = self.places(x)  # in inference too, so that misfits are reported
-        return self.changed(builder, x, places) if builder.training and self.strength() else x
+        mask_shape = self.mask_shape(x)  # in inference too, so that errors are reported
+        return self.apply_noise(builder, x, mask_shape) if builder.training and self.strength() else x
 
     def strength(self) -> float:
         """How much is changed: with 0, nothing."""
         raise NotImplementedError  # abstract: subclasses say
 
-    def places(self, x: Value) -> tuple[int, ...]:
+    def mask_shape(self, x: Value) -> tuple[int, ...]:
         """Shape of the random numbers, which broadcasts to that of `x`."""
         return x.shape
 
-    def changed(self, builder: Builder, x: Value, places: tuple[int, ...]) -> Value:
+    def apply_noise(self, builder: Builder, x: Value, mask_shape: tuple[int, ...]) -> Value:
         """The layer's output for `x` in training."""
         raise NotImplementedError  # abstract: subclasses say
 
@@ -69,9 +69,9 @@ class DropoutBase(NoiseLayer):
         """The share."""
         return self.rate
 
-    def changed(self, builder: Builder, x: Value, places: tuple[int, ...]) -> Value:
-        """Zeros, and scaled elements."""
-        return apply_dropout(builder, x, self.rate, places)
+    def apply_noise(self, builder: Builder, x: Value, mask_shape: tuple[int, ...]) -> Value:
+        """Set elements to 0 and scale the others."""
+        return apply_dropout(builder, x, self.rate, mask_shape)
 
 
 class ShapedDropout(DropoutBase):
@@ -81,19 +81,19 @@ class ShapedDropout(DropoutBase):
     """sizes of the random draws, batch first: 1 for axes whose elements are dropped together, null for the input's
     size. Default: each element is dropped independently"""
 
-    def places(self, x: Value) -> tuple[int, ...]:
-        """As `noise_shape` says."""
-        given = self.noise_shape or (None,) * len(x.shape)
-        fits = len(given) == len(x.shape) and all(
+    def mask_shape(self, x: Value) -> tuple[int, ...]:
+        """The shape that `noise_shape` describes."""
+        noise_shape = self.noise_shape or (None,) * len(x.shape)
+        fits = len(noise_shape) == len(x.shape) and all(
             size is None or (axis > 0 and size in (1, have))
-            for axis, (size, have) in enumerate(zip(given, x.shape, strict=False))
+            for axis, (size, have) in enumerate(zip(noise_shape, x.shape, strict=False))
         )
         require(
             fits, "`noise_shape` does not fit the input",
-            expected=f"{len(x.shape)} sizes, each null or 1, the first null: the samples of a batch are drawn apart",
-            got=["null" if size is None else size for size in given],
+            expected=f"{len(x.shape)} sizes, each null or 1, the first null: each sample has its own mask",
+            got=["null" if size is None else size for size in noise_shape],
         )  # fmt: skip
-        return tuple(have if size is None else size for size, have in zip(given, x.shape, strict=True))
+        return tuple(have if size is None else size for size, have in zip(noise_shape, x.shape, strict=True))
 
 
 @LAYERS.register
@@ -119,7 +119,7 @@ class SpatialDropout(DropoutBase):
 
     rank: ClassVar[int]
 
-    def places(self, x: Value) -> tuple[int, ...]:
+    def mask_shape(self, x: Value) -> tuple[int, ...]:
         """One draw per channel of each sample."""
         require_spatial(x, self.rank)
         return (*x.shape[:2], *(1,) * self.rank)
@@ -180,11 +180,12 @@ class AlphaDropout(ShapedDropout):
 
     samples: ClassVar = (Sample.of((4, 3, 5), rate=0.5), Sample.of((4, 6), rate=0.2, noise_shape=[None, 1]))
 
-    def changed(self, builder: Builder, x: Value, places: tuple[int, ...]) -> Value:
+    def apply_noise(self, builder: Builder, x: Value, mask_shape: tuple[int, ...]) -> Value:
         """a · (x or α') + b."""
         scale = 1 / sqrt((1 - self.rate) * (1 + self.rate * SELU_LEAST**2))
         return (
-            ops.keep_where(builder.uniform(places), x, SELU_LEAST, self.rate) * scale - scale * SELU_LEAST * self.rate
+            ops.keep_where(builder.uniform(mask_shape), x, SELU_LEAST, self.rate) * scale
+            - scale * SELU_LEAST * self.rate
         )
 
 
@@ -200,9 +201,9 @@ class GaussianDropout(DropoutBase):
 
     samples: ClassVar = (Sample.of((4, 3, 5), rate=0.5), Sample.of((2, 3), rate=0.0))
 
-    def changed(self, builder: Builder, x: Value, places: tuple[int, ...]) -> Value:
+    def apply_noise(self, builder: Builder, x: Value, mask_shape: tuple[int, ...]) -> Value:
         """x · (1 + deviation · normal)."""
-        return x * (builder.normal(places) * sqrt(self.rate / (1 - self.rate)) + 1.0)
+        return x * (builder.normal(mask_shape) * sqrt(self.rate / (1 - self.rate)) + 1.0)
 
 
 @LAYERS.register
@@ -223,6 +224,6 @@ class GaussianNoise(NoiseLayer):
         """The deviation."""
         return self.stddev
 
-    def changed(self, builder: Builder, x: Value, places: tuple[int, ...]) -> Value:
+    def apply_noise(self, builder: Builder, x: Value, mask_shape: tuple[int, ...]) -> Value:
         """x + deviation · normal."""
-        return x + builder.normal(places) * self.stddev
+        return x + builder.normal(mask_shape) * self.stddev

@@ -14,18 +14,16 @@ from netspec.layers.checks import require
 from netspec.schema.specs.kinds import LAYERS
 
 
-def as_mask(given: Value) -> Value:
-    """A mask as bool: True for elements that are not 0 (for floats: greater than ½)."""
-    return (
-        given if given.dtype == DType.BOOL else call_elementwise(Greater(), given, 0.5 if given.dtype.is_float else 0)
-    )
+def as_mask(x: Value) -> Value:
+    """Convert to a bool mask: True for elements that are not 0 (for floats: greater than ½)."""
+    return x if x.dtype == DType.BOOL else call_elementwise(Greater(), x, 0.5 if x.dtype.is_float else 0)
 
 
-def combine_masks(one: Value | None, other: Value | None) -> Value | None:
+def combine_masks(first: Value | None, second: Value | None) -> Value | None:
     """Elementwise "and" of two masks that broadcast; None is a mask that is True everywhere."""
-    if one is None or other is None:
-        return other if one is None else one
-    return And()(one, other)
+    if first is None or second is None:
+        return second if first is None else first
+    return And()(first, second)
 
 
 def broadcast_mask(mask: Value, x: Value) -> Value:
@@ -71,19 +69,19 @@ class Masking(LayerSpec):
         Sample.of((2, 3, 2), (2, 3), dtypes=("float32", "int32"), high=2),
     )
 
-    def _counts(self, x: Value, given: Value | None) -> Value:
-        if given is not None:
+    def _step_mask(self, x: Value, mask: Value | None) -> Value:
+        if mask is not None:
             require(
-                given.shape == x.shape[: len(given.shape)] and 2 <= len(given.shape) <= len(x.shape),
+                mask.shape == x.shape[: len(mask.shape)] and 2 <= len(mask.shape) <= len(x.shape),
                 "the mask must have one entry for each position",
                 expected=f"{list(x.shape[1:-1])} per sample",
-                got=f"{list(given.shape[1:])}",
+                got=f"{list(mask.shape[1:])}",
             )
-            return as_mask(given)
+            return as_mask(mask)
         require(
             len(x.shape) >= 3,
             "the input is not a sequence of vectors",
-            expected="(batch, …, places, features)",
+            expected="(batch, …, steps, features)",
             got=x.type,
             hint="an Embedding has `mask_zero: true` for this" if len(x.shape) == 2 else None,
         )
@@ -93,10 +91,10 @@ class Masking(LayerSpec):
     def build(self, builder: Builder, x: Value, mask: Value | None = None) -> Value:
         """x: (N, …, features), mask: (N, …) → as x."""
         x = builder.floating(x)
-        return call_elementwise(Where(), broadcast_mask(self._counts(x, mask), x), x, 0.0)
+        return call_elementwise(Where(), broadcast_mask(self._step_mask(x, mask), x), x, 0.0)
 
     def mask(self, builder: Builder, *inputs: Value) -> Value:
-        """True for the steps that count."""
-        x, given = (*inputs, None)[:2]
+        """The mask of the steps: False for masked ones."""
+        x, second_input = (*inputs, None)[:2]
         assert x is not None
-        return self._counts(builder.floating(x), given)
+        return self._step_mask(builder.floating(x), second_input)

@@ -60,15 +60,16 @@ def _clip(x: Value, low: Value, high: Value) -> Value:
 
 
 def _activations() -> dict[str, Function]:
-    """All functions of single elements, with their default fields."""
+    """All elementwise activation functions, with their default fields."""
     families = piecewise.__name__, smooth.__name__
-    found = {}
+
+    functions = {}
     for cls in ACTIVATIONS.known():
         if cls.__module__ in families:
-            made = cls()
-            assert isinstance(made, ActivationSpec)
-            found[cls.model_fields["type"].default] = Function(made.apply, 1, 1)
-    return found
+            activation = cls()
+            assert isinstance(activation, ActivationSpec)
+            functions[cls.model_fields["type"].default] = Function(activation.apply, 1, 1)
+    return functions
 
 
 INTEGER_FUNCTIONS: dict[str, Function] = {
@@ -145,11 +146,11 @@ TERMS: dict[Op, str] = {
 
 
 def as_value(value: Value) -> float:
-    """The constant that a value computed from constants holds."""
+    """Evaluate a value that is computed from constants."""
     import numpy as np
 
-    def array(one: Value) -> Any:
-        return one.op.forward(np, *map(array, one.inputs))
+    def array(x: Value) -> Any:
+        return x.op.forward(np, *map(array, x.inputs))
 
     with np.errstate(all="ignore"):
         return float(array(value))
@@ -177,16 +178,18 @@ class GraphFormula(Formula):
 
     def variable(self, node: ast.Name, name: str, scope: Mapping[str, Any]) -> Any:
         """An input, a parameter, or a named constant."""
-        found = scope.get(name, CONSTANTS.get(name))
-        if found is None:
+        value = scope.get(name, CONSTANTS.get(name))
+        if value is None:
             known = [*scope, *CONSTANTS]
             raise self.fail(
                 node,
-                f"`{name}` is a function" if name in self.functions else f"nothing here is called `{name}`",
+                f"`{name}` is a function"
+                if name in self.functions
+                else f"there is no input, parameter or constant `{name}`",
                 expected=None if name in self.functions else f"one of {listing(known)}",
                 hint=f"write {name}(…)" if name in self.functions else did_you_mean(name, known),
             )
-        return found
+        return value
 
     def opposite(self, node: ast.expr, value: Any) -> Value:
         """The negated condition."""
@@ -203,7 +206,7 @@ class GraphFormula(Formula):
         return -number if negative else number
 
     def arithmetic(self, node: ast.BinOp, sign: str, left: Any, right: Any) -> Any:
-        """Sums, products, quotients, remainders and powers."""
+        """A sum, product, quotient, remainder or power."""
         self._number(node.left, left)
         self._number(node.right, right)
         if sign not in _ARITHMETIC:
@@ -217,18 +220,18 @@ class GraphFormula(Formula):
             return Pow(right)(left)
         first, second = self._values(node, [left, right], alike=sign != "**")
         if sign == "/" and not first.dtype.is_float:
-            hint = "x // y rounds down, quotient(x, y) cuts the fraction off"
-            raise self.fail(node, "integers have no such quotient", hint=hint)
+            hint = "x // y rounds down, quotient(x, y) rounds toward 0"
+            raise self.fail(node, "`/` is not defined for integers", hint=hint)
         return _OF_VALUES[sign](first, second)
 
     def comparison(self, node: ast.Compare, signs: Sequence[str], values: Sequence[Any]) -> Value:
-        """A condition, for use in a choice."""
+        """A comparison, which is a condition for `where`."""
         for part, value in zip((node.left, *node.comparators), values, strict=True):
             self._number(part, value)
         if not set(signs) <= set(_COMPARISONS):
             raise self.fail(node, "this comparison is not allowed here", expected=f"one of {', '.join(_COMPARISONS)}")
-        made = self._values(node, values)
-        return reduce(And(), (_COMPARISONS[sign](*made[index : index + 2]) for index, sign in enumerate(signs)))
+        operands = self._values(node, values)
+        return reduce(And(), (_COMPARISONS[sign](*operands[index : index + 2]) for index, sign in enumerate(signs)))
 
     def choice(self, node: ast.IfExp, test: Any, body: Callable[[], Any], orelse: Callable[[], Any]) -> Value:
         """Elementwise choice; both alternatives are computed."""
@@ -239,22 +242,22 @@ class GraphFormula(Formula):
         raise self.fail(node, "`[…]` is not allowed here", hint="the layers Slice and Split take parts of an input")
 
     def called(self, node: ast.Call, name: str, function: Function, values: list[Any]) -> Any:
-        """The function of values."""
+        """Call a function of values."""
         if name == "where":
             return self._chosen(node, node.args, values, function.call)
         if name == "xor":
-            return function.call(*(self._condition(*one) for one in zip(node.args, values, strict=True)))
+            return function.call(*(self._condition(*argument) for argument in zip(node.args, values, strict=True)))
         for part, value in zip(node.args, values, strict=True):
             self._number(part, value)
         if name in INTEGER_FUNCTIONS and not any(
             isinstance(value, Value) and not value.dtype.is_float for value in values
         ):
             hint = "`keep_types: true` leaves inputs of integers as they are"
-            raise self.fail(node, f"`{name}` is of integers", hint=hint)
+            raise self.fail(node, f"`{name}` needs an integer", hint=hint)
         if any(isinstance(value, Value) for value in values):
             return function.call(*self._values(node, values))
-        made = function.call(*(scalar(value, DType.FLOAT64) for value in values))
-        return self._finite(node, as_value(made))
+        result = function.call(*(scalar(value, DType.FLOAT64) for value in values))
+        return self._finite(node, as_value(result))
 
     def _chosen(
         self, node: ast.expr, parts: Sequence[ast.expr], values: Sequence[Any], call: Callable[..., Value]
@@ -270,17 +273,17 @@ class GraphFormula(Formula):
         return value
 
     def _values(self, node: ast.expr, values: Sequence[Any], *, alike: bool = True) -> list[Value]:
-        """Constants in the type of the values among the operands: float if any is a float, else int64."""
+        """Convert constants to the type of the other operands; if `alike`, all operands to a float type, else int64."""
         types = dict.fromkeys(value.dtype for value in values if isinstance(value, Value))
-        floats = [one for one in types if one.is_float]
+        floats = [dtype for dtype in types if dtype.is_float]
         dtype = next(iter(types), self.dtype)
         if alike and len(types) > 1:
             dtype = floats[0] if floats else DType.INT64
         for value in values:
             if not (isinstance(value, Value) or dtype.is_float or float(value).is_integer()):
-                raise self.fail(node, f"{value:g} must be a whole number: the expression computes with integers")
-        made = [value if isinstance(value, Value) else scalar(value, dtype) for value in values]
-        return [cast(value, dtype) for value in made] if alike else made
+                raise self.fail(node, f"{value:g} must be an integer: the expression computes with integers")
+        operands = [value if isinstance(value, Value) else scalar(value, dtype) for value in values]
+        return [cast(operand, dtype) for operand in operands] if alike else operands
 
     def _number(self, node: ast.expr, value: Any) -> Any:
         if isinstance(value, Value) and value.dtype == DType.BOOL:

@@ -112,29 +112,31 @@ class Expression(LayerSpec):
     @model_validator(mode="after")
     def _sensible(self) -> Self:
         names = self.inputs or DEFAULT_NAMES
-        for field, given in (("inputs", self.inputs or ()), ("parameters", tuple(self.parameters))):
-            for index, name in enumerate(given):
-                taken = name in FUNCTIONS or name in CONSTANTS
+        for field, field_names in (("inputs", self.inputs or ()), ("parameters", tuple(self.parameters))):
+            for index, name in enumerate(field_names):
+                is_reserved = name in FUNCTIONS or name in CONSTANTS
                 if (
                     not name.isidentifier()
-                    or taken
+                    or is_reserved
                     or (field == "parameters" and name in names)
-                    or name in given[:index]
+                    or name in field_names[:index]
                 ):
                     raise problem(
-                        f"a formula can't call {'an input' if field == 'inputs' else 'a parameter'} `{name}`",
+                        f"{'an input' if field == 'inputs' else 'a parameter'} of a formula cannot be named `{name}`",
                         field=f"{field}.{index if field == 'inputs' else name}",
-                        expected="a name of letters, digits and _, which nothing else has",
-                        got=f"the name of {'a function' if name in FUNCTIONS else 'a number'}" if taken else repr(name),
+                        expected="a unique name of letters, digits and _",
+                        got=f"the name of {'a function' if name in FUNCTIONS else 'a number'}"
+                        if is_reserved
+                        else repr(name),
                     )
         try:
             formula = GraphFormula(self.expr)
-            made = None if self.keep_types else formula.walk(dict.fromkeys((*names, *self.parameters), _ANY))
+            constant_result = None if self.keep_types else formula.walk(dict.fromkeys((*names, *self.parameters), _ANY))
         except ExpressionError as error:
             raise problem(
                 error.message, field="expr", expected=error.expected, hint=error.hint, inside=(self.expr, error.offset)
             ) from None
-        if isinstance(made, float) or not formula.names() - CONSTANTS.keys():
+        if isinstance(constant_result, float) or not formula.names() - CONSTANTS.keys():
             raise problem("the formula is constant: it uses no input", field="expr", expected="a formula of the inputs")
         return self
 
@@ -143,7 +145,7 @@ class Expression(LayerSpec):
         values = [value if self.keep_types else builder.floating(value) for value in (x, *others)]
         names = self.inputs or DEFAULT_NAMES[: len(values)]
         require(
-            len(names) == len(values), "the number of `names` differs from the number of inputs",
+            len(names) == len(values), "the number of `inputs` differs from the number of layers in `from`",
             expected=f"{len(names)} inputs: {', '.join(names)}", got=f"{len(values)} in `from`",
         )  # fmt: skip
         scope = dict(zip(names, values, strict=True))
@@ -153,20 +155,20 @@ class Expression(LayerSpec):
             f"the formula uses `{', '.join(missing)}`, which is not an input",
             expected=", ".join(scope),
         )
-        for name, one in self.parameters.items():
-            scope[name] = builder.parameter(name, one.shape, one.initializer, one.regularizer, one.constraint)
-        y = self._walked(scope, builder.dtype)
+        for name, spec in self.parameters.items():
+            scope[name] = builder.parameter(name, spec.shape, spec.initializer, spec.regularizer, spec.constraint)
+        y = self._evaluate(scope, builder.dtype)
         fits = len(y.shape) == max(len(value.shape) for value in values) and y.shape[:1] == x.shape[:1]
         require(fits, "the parameters have more axes than the inputs", expected=f"as many as {x.type}", got=y.type)
         return y if self.keep_types else cast(y, values[0].dtype)
 
-    def _walked(self, scope: Mapping[str, Value], dtype: DType) -> Value:
+    def _evaluate(self, scope: Mapping[str, Value], dtype: DType) -> Value:
         """Evaluate the formula; unsupported operand types raise a located error."""
         try:
-            made = GraphFormula(self.expr, dtype).walk(scope)
+            y = GraphFormula(self.expr, dtype).walk(scope)
         except ExpressionError as error:
             raise ShapeMismatch(
                 f"the formula can't be computed: {error.message}", error.expected, self.expr, error.hint
             ) from None
-        assert isinstance(made, Value), "it uses an input"
-        return made
+        assert isinstance(y, Value), "it uses an input"
+        return y

@@ -57,10 +57,10 @@ class IdentityInitializer(InitializerSpec):
         import numpy as np
 
         rows, columns, *window = shape
-        place = int(np.ravel_multi_index([size // 2 for size in window], window)) if window else 0
-        made = np.zeros((rows, columns, prod(window)))
-        made[:, :, place] = self.gain * np.eye(rows, columns)
-        return made.reshape(shape)
+        center = int(np.ravel_multi_index([size // 2 for size in window], window)) if window else 0
+        kernel = np.zeros((rows, columns, prod(window)))
+        kernel[:, :, center] = self.gain * np.eye(rows, columns)
+        return kernel.reshape(shape)
 
 
 @INITIALIZERS.register
@@ -81,13 +81,13 @@ class Bilinear(InitializerSpec):
         """Products of triangles of height 1, Caffe's formula for each axis of the window."""
         import numpy as np
 
-        made = np.ones(shape)
+        kernel = np.ones(shape)
         for axis, size in enumerate(shape[2:], 2):
             half = (size + 1) // 2
             middle = (2 * half - 1 - half % 2) / (2 * half)
             triangle = 1 - abs(np.arange(size) / half - middle)
-            made *= triangle.reshape(-1, *(1,) * (len(shape) - 1 - axis))
-        return made
+            kernel *= triangle.reshape(-1, *(1,) * (len(shape) - 1 - axis))
+        return kernel
 
 
 @INITIALIZERS.register
@@ -98,9 +98,9 @@ class PositiveUnitball(InitializerSpec):
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
         """Uniform numbers over their sum for each output: dense kernels are (in, out), others (out, in, window…)."""
-        made = random.random(shape)
+        weights = random.random(shape)
         axes = tuple(range(1, len(shape))) if len(shape) > 2 else tuple(range(len(shape)))[:1]
-        return made / made.sum(axis=axes, keepdims=True)
+        return weights / weights.sum(axis=axes, keepdims=True)
 
 
 COSINES = {"boxcar": (1.0,), "hann": (0.5, 0.5), "hamming": (0.54, 0.46), "blackman": (0.42, 0.5, 0.08)}
@@ -150,7 +150,7 @@ class STFTInitializer(InitializerSpec):
         import numpy as np
 
         turn = 2 * pi * np.arange(steps) / max(1, steps if self.periodic else steps - 1)
-        made = np.zeros(steps)
+        window = np.zeros(steps)
         for order, factor in enumerate(COSINES[self.window or "boxcar"]):
-            made += (-1) ** order * factor * np.cos(order * turn)
-        return made if steps > 1 else np.ones(1)
+            window += (-1) ** order * factor * np.cos(order * turn)
+        return window if steps > 1 else np.ones(1)

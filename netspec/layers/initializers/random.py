@@ -27,8 +27,8 @@ class RandomNormal(InitializerSpec):
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
         """Normal numbers; with `sparse`, each is kept with probability sparse / outputs."""
-        made = random.normal(self.mean, self.stddev, shape)
-        return made if self.sparse is None else made * (random.random(shape) * outputs(shape) < self.sparse)
+        weights = random.normal(self.mean, self.stddev, shape)
+        return weights if self.sparse is None else weights * (random.random(shape) * outputs(shape) < self.sparse)
 
 
 @INITIALIZERS.register

@@ -133,8 +133,8 @@ class Triplet(LossSpec):
             far = Minimum()(far, self._distance(positive, negative))
         return self.reduce(builder, ElementLosses(Relu()(self._distance(anchor, positive) - far + self.margin)))
 
-    def _distance(self, one: Value, other: Value) -> Value:
-        size = Abs()(one - other + self.epsilon)
+    def _distance(self, a: Value, b: Value) -> Value:
+        size = Abs()(a - b + self.epsilon)
         total = ReduceSum((len(size.shape) - 1,))
         if self.p == 1:
             return total(size)
@@ -177,8 +177,8 @@ class Circle(PairLoss):
         x = builder.floating(prediction)
         distance = call_elementwise(Maximum(), 1.0 - MatMul(transpose_b=True)(x, x), 0.0)
         same = cast(Equal()(reshape_to(label, (count, 1)), reshape_to(label, (1, count))), x.dtype)
-        own = same * self._others(builder, count) if self.remove_diagonal else same
-        near = _exponents(distance + self.margin, distance - self.margin, self.gamma, own)
+        positives = same * self._others(builder, count) if self.remove_diagonal else same
+        near = _exponents(distance + self.margin, distance - self.margin, self.gamma, positives)
         far = _exponents(1 + self.margin - distance, 1 - self.margin - distance, self.gamma, 1.0 - same)
         losses = Softplus()(near + far)
         return ElementLosses(losses, mask=call_elementwise(Greater(), losses, 0.0))

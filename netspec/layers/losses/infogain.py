@@ -90,4 +90,4 @@ class InfoGain(ProbabilityFields, PairLoss):
                     return np.atleast_2d(np.load(path, allow_pickle=False))
                 return np.loadtxt(path, delimiter=",", ndmin=2)
         except InputError as error:
-            raise SpecError([found.at(self.where("file"), "file") for found in error.problems]) from None
+            raise SpecError([problem.at(self.where("file"), "file") for problem in error.problems]) from None

@@ -49,8 +49,8 @@ class KLDivergence(PairLoss):
         """prediction, target: (N, …, C) → (N, …)."""
         axis = sample_axis(prediction, -1, "of classes")
         p, t = (
-            call_elementwise(Minimum(), call_elementwise(Maximum(), one, EPSILON), 1.0)
-            for one in align_target(builder, prediction, target)
+            call_elementwise(Minimum(), call_elementwise(Maximum(), x, EPSILON), 1.0)
+            for x in align_target(builder, prediction, target)
         )
         return ElementLosses(ReduceSum((axis,))(t * (Log()(t) - Log()(p))))
 
@@ -116,14 +116,14 @@ class GaussianNLL(LossSpec):
         """prediction, target: (N, …), variance: (N, …), (N, …, 1) or without the last axis → scalar."""
         prediction, target = align_target(builder, prediction, target)
         shape = prediction.shape
-        kept = variance.shape if len(variance.shape) == len(shape) else (*variance.shape, 1)
+        variance_shape = variance.shape if len(variance.shape) == len(shape) else (*variance.shape, 1)
         require(
-            kept in (shape, (*shape[:-1], 1)),
-            "the variance does not fit the prediction",
+            variance_shape in (shape, (*shape[:-1], 1)),
+            "the variance does not match the prediction",
             expected=f"sizes {list(shape[1:])} per sample, or with 1 for the last, or without it",
             got=f"{list(variance.shape[1:])}",
         )
-        variance = call_elementwise(Maximum(), reshape_to(builder.floating(variance), kept), self.epsilon)
+        variance = call_elementwise(Maximum(), reshape_to(builder.floating(variance), variance_shape), self.epsilon)
         error = prediction - target
         losses = (Log()(variance) + error * error / variance) * 0.5
         return self.reduce(builder, ElementLosses.per_feature(losses + 0.5 * log(2 * pi) if self.full else losses))

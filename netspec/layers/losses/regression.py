@@ -111,7 +111,7 @@ class MeanSquaredLogarithmicError(PairLoss):
     def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
         """prediction, target: (N, …) → (N, …)."""
         prediction, target = align_target(builder, prediction, target)
-        first, second = (Log()(call_elementwise(Maximum(), one, EPSILON) + 1.0) for one in (prediction, target))
+        first, second = (Log()(call_elementwise(Maximum(), x, EPSILON) + 1.0) for x in (prediction, target))
         return ElementLosses.per_feature((first - second) * (first - second))
 
 

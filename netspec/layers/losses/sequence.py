@@ -68,15 +68,15 @@ class CTC(LossSpec):
             _, labelled = mask_ignored(target, self.mask_index)
             assert labelled is not None
             lengths = ReduceSum((1,))(cast(labelled, DType.INT64))
-        frames = self._numbers(builder, frames, batch, steps, "frames")
-        lengths = self._numbers(builder, lengths, batch, target.shape[1], "labels")
+        frames = self._lengths(builder, frames, batch, steps, "frames")
+        lengths = self._lengths(builder, lengths, batch, target.shape[1], "labels")
         log_prob = LogSoftmax(2)(builder.floating(prediction))
         losses = CTCLoss(self.mask_index)(log_prob, target, frames, lengths)
         return self.reduce(builder, ElementLosses(losses, uses_prediction_mask=False))
 
-    def _numbers(self, builder: Builder, x: Value, batch: int, most: int, what: str) -> Value:
+    def _lengths(self, builder: Builder, x: Value, batch: int, maximum: int, noun: str) -> Value:
         fits = not x.dtype.is_float and x.shape in ((batch,), (batch, 1))
         expected = "an input with `shape: []` and `dtype: int32`"
-        require(fits, f"the numbers of {what} must be one integer per sample", expected=expected, got=x.type)
-        builder.require_range(x, 0, most + 1, f"there are {most} {what}")
+        require(fits, f"the numbers of {noun} must be one integer per sample", expected=expected, got=x.type)
+        builder.require_range(x, 0, maximum + 1, f"there are {maximum} {noun}")
         return reshape_to(x, (batch,))

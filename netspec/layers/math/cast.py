@@ -76,9 +76,9 @@ class BitCast(LayerSpec):
         dtype = DType(self.dtype)
         require(
             x.dtype.itemsize == dtype.itemsize,
-            f"the input's elements do not have the size of {dtype}",
+            f"elements of {x.dtype} do not have the size of {dtype}",
             expected=f"a type of {x.dtype.itemsize} bytes each",
             got=f"{dtype}",
         )
-        made = x if x.dtype == dtype else bitcast.BitCast(dtype)(x)
-        return cast(made, builder.dtype) if dtype.is_float else made
+        bits = x if x.dtype == dtype else bitcast.BitCast(dtype)(x)
+        return cast(bits, builder.dtype) if dtype.is_float else bits

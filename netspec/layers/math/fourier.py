@@ -23,32 +23,32 @@ LONGEST = 4096
 
 
 @cache
-def dft_matrix(given: int, length: int, count: int, parts: tuple[int, int], inverse: bool) -> Any:
-    """The matrix (given · parts, count · parts) of a transform of rows; real and imaginary parts alternate.
+def dft_matrix(inputs: int, length: int, count: int, parts: tuple[int, int], inverse: bool) -> Any:
+    """The matrix (inputs · parts, count · parts) of a transform of rows; real and imaginary parts alternate.
 
     X[k] = Σ x[t] · exp(∓2πi·k·t / length), for k < count; the inverse divides by the length.
     """
     import numpy as np
 
-    require_precomputable(given * count * prod(parts), "elements of the transform's matrix")
-    angles = 2 * np.pi * (np.outer(np.arange(given), np.arange(count)) % length) / length
+    require_precomputable(inputs * count * prod(parts), "elements of the transform's matrix")
+    angles = 2 * np.pi * (np.outer(np.arange(inputs), np.arange(count)) % length) / length
     real, imag = np.cos(angles), np.sin(angles) * (1 if inverse else -1)
     both = np.stack([np.stack([real, imag], -1), np.stack([-imag, real], -1)], 1)
     both = both / (length if inverse else 1)
-    return both[:, : parts[0], :, : parts[1]].reshape(given * parts[0], count * parts[1])
+    return both[:, : parts[0], :, : parts[1]].reshape(inputs * parts[0], count * parts[1])
 
 
 @cache
-def back_to_real(given: int, length: int) -> Any:
-    """The matrix (given · 2, length) of the inverse with a real result, from the first half of the frequencies."""
+def real_inverse_matrix(inputs: int, length: int) -> Any:
+    """The matrix (inputs · 2, length) of the inverse with a real result, from the first half of the frequencies."""
     import numpy as np
 
-    matrix = dft_matrix(given, length, length, (2, 1), inverse=True).reshape(given, 2, length)
-    twice = np.full((given, 1, 1), 2.0)
+    matrix = dft_matrix(inputs, length, length, (2, 1), inverse=True).reshape(inputs, 2, length)
+    twice = np.full((inputs, 1, 1), 2.0)
     twice[0] = 1.0
-    if length % 2 == 0 and given == length // 2 + 1:
+    if length % 2 == 0 and inputs == length // 2 + 1:
         twice[-1] = 1.0
-    return (matrix * twice).reshape(given * 2, length)
+    return (matrix * twice).reshape(inputs * 2, length)
 
 
 def require_short(length: int) -> None:
@@ -108,28 +108,30 @@ class DFT(LayerSpec):
             axis != rank - 1, "the last axis holds real and imaginary parts", expected="another axis", got=self.axis
         )
         real = self.inverse and self.onesided
-        have = x.shape[axis]
-        length = self.n or (2 * (have - 1) if real else have)
+        size = x.shape[axis]
+        length = self.n or (2 * (size - 1) if real else size)
         require(
             not self.onesided or parts == (2 if self.inverse else 1),
             "`onesided` needs a real input",
             expected=f"(batch, …, {2 if self.inverse else 1})",
             got=x.type,
         )
-        require(length > 0, "nothing is left of the transform", expected="a length of 1 or more", got=length)
-        require_short(max(length, have))
+        require(length > 0, "the transform has length 0", expected="a length of 1 or more", got=length)
+        require_short(max(length, size))
         count = length // 2 + 1 if self.onesided and not real else length
-        within = length // 2 + 1 if real else length
-        given, out = min(have, within), 1 if real else 2
+        max_inputs = length // 2 + 1 if real else length
+        inputs, out_parts = min(size, max_inputs), 1 if real else 2
         x = builder.floating(x)
         order = (*(k for k in range(rank) if k not in (axis, rank - 1)), axis, rank - 1)
-        moved = Transpose(order)(x) if axis != rank - 2 else x
-        if given < have:
-            moved = Take(rank - 2, tuple(range(given)))(moved)
-        rows = reshape_to(moved, (*moved.shape[:-2], given * parts))
-        matrix = back_to_real(given, length) if real else dft_matrix(given, length, count, (parts, 2), self.inverse)
-        made = reshape_to(_times(rows, matrix), (*moved.shape[:-2], count, out))
-        return Transpose(tuple(order.index(k) for k in range(rank)))(made) if axis != rank - 2 else made
+        axis_last = Transpose(order)(x) if axis != rank - 2 else x
+        if inputs < size:
+            axis_last = Take(rank - 2, tuple(range(inputs)))(axis_last)
+        rows = reshape_to(axis_last, (*axis_last.shape[:-2], inputs * parts))
+        matrix = (
+            real_inverse_matrix(inputs, length) if real else dft_matrix(inputs, length, count, (parts, 2), self.inverse)
+        )
+        y = reshape_to(_times(rows, matrix), (*axis_last.shape[:-2], count, out_parts))
+        return Transpose(tuple(order.index(k) for k in range(rank)))(y) if axis != rank - 2 else y
 
 
 @LAYERS.register
@@ -170,18 +172,18 @@ class STFT(LayerSpec):
     def build(self, builder: Builder, x: Value, window: Value | None = None) -> Value:
         """x: (N, …, L, 1 or 2), window: (N, frame_length) → (N, …, frames, frequencies, 2)."""
         parts, length, rank = _parts(x), self.frame_length, len(x.shape)
-        lead, have = x.shape[:-2], x.shape[-2]
+        lead, steps = x.shape[:-2], x.shape[-2]
         require(
             not self.onesided or parts == 1,
             "`onesided` needs a real input",
             expected="(batch, …, steps, 1), or `onesided: false`",
             got=x.type,
         )
-        require(length <= have, "the signal is shorter than a frame", expected=f"{length} steps or more", got=x.type)
-        frames = (have - length) // self.frame_step + 1
+        require(length <= steps, "the signal is shorter than a frame", expected=f"{length} steps or more", got=x.type)
+        frames = (steps - length) // self.frame_step + 1
         require_countable(frames * length, rank - 2)
-        places = tuple(frame * self.frame_step + t for frame in range(frames) for t in range(length))
-        cut = reshape_to(Take(rank - 2, places)(builder.floating(x)), (*lead, frames, length, parts))
+        samples_of_frames = tuple(frame * self.frame_step + t for frame in range(frames) for t in range(length))
+        frames_of_x = reshape_to(Take(rank - 2, samples_of_frames)(builder.floating(x)), (*lead, frames, length, parts))
         if window is not None:
             samples = window.type.size // length
             require(
@@ -190,10 +192,10 @@ class STFT(LayerSpec):
                 expected=f"floats {[x.shape[0], length]}",
                 got=window.type,
             )
-            cut = cut * reshape_to(builder.floating(window), (samples, *(1,) * (rank - 2), length, 1))
+            frames_of_x = frames_of_x * reshape_to(builder.floating(window), (samples, *(1,) * (rank - 2), length, 1))
         count = length // 2 + 1 if self.onesided else length
-        made = _times(
-            reshape_to(cut, (*lead, frames, length * parts)),
+        y = _times(
+            reshape_to(frames_of_x, (*lead, frames, length * parts)),
             dft_matrix(length, length, count, (parts, 2), inverse=False),
         )
-        return reshape_to(made, (*lead, frames, count, 2))
+        return reshape_to(y, (*lead, frames, count, 2))

@@ -77,10 +77,10 @@ class Reduction(LayerSpec):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, rest…)."""
-        require(len(x.shape) >= 2, "the input has no axes besides the batch", expected="(batch, …)", got=x.type)
-        given = range(1, len(x.shape)) if self.axes is None else self.axes
-        axes = tuple(sorted(sample_axis(x, axis, "to reduce") for axis in given))
-        require(len(set(axes)) == len(axes), "an axis is repeated", expected="different axes", got=list(given))
+        require(len(x.shape) >= 2, "the input has no axes after the batch", expected="(batch, …)", got=x.type)
+        axes_field = range(1, len(x.shape)) if self.axes is None else self.axes
+        axes = tuple(sorted(sample_axis(x, axis, "to reduce") for axis in axes_field))
+        require(len(set(axes)) == len(axes), "an axis is repeated", expected="different axes", got=list(axes_field))
         kind, prepared = _OPERATIONS[self.operation]
         (x,) = builder.to_common_dtype([x]) if self.operation in WHOLE else [builder.floating(x)]
         y = kind(axes, self.keepdims)(prepared(x))
@@ -161,8 +161,8 @@ class CumProd(Cumulative):
         return Flip(axis)(y) if self.reverse else y
 
 
-def _shift(x: Value, axis: int, places: int) -> Value:
-    """The elements shifted by `places`, preceded by ones."""
+def _shift(x: Value, axis: int, steps: int) -> Value:
+    """Shift the elements by `steps` along an axis, preceded by ones."""
     size = x.shape[axis]
-    ones = BroadcastLike()(scalar(1, x.dtype), Slice(axis, 0, places)(x))
-    return Concat(axis)(ones, Slice(axis, 0, size - places)(x)) if places < size else ones
+    ones = BroadcastLike()(scalar(1, x.dtype), Slice(axis, 0, steps)(x))
+    return Concat(axis)(ones, Slice(axis, 0, size - steps)(x)) if steps < size else ones

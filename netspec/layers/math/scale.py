@@ -37,18 +37,18 @@ class ChannelwiseLayer(LayerSpec):
         )
         return x.shape[axis : axis + self.num_axes]
 
-    def along(self, x: Value, other: Value) -> Value:
-        """A second input (N, sizes of some axes) in a shape that broadcasts with `x`."""
+    def align(self, x: Value, second: Value) -> Value:
+        """Reshape a second input (N, sizes of some axes) to broadcast with `x`."""
         axis = sample_axis(x, self.axis, "to lie along")
-        inner = other.shape[1:]
+        inner = second.shape[1:]
         require(
             x.shape[axis : axis + len(inner)] == inner,
             f"the second input does not match the first's axes from axis {axis} on",
             expected=f"the batch axis, then {list(x.shape[axis : axis + max(1, len(inner))])}",
-            got=other.type,
+            got=second.type,
         )
         lead, rest = (1,) * (axis - 1), (1,) * (len(x.shape) - axis - len(inner))
-        return reshape_to(other, (other.shape[0], *lead, *inner, *rest))
+        return reshape_to(second, (second.shape[0], *lead, *inner, *rest))
 
 
 def broadcast_along(array: Value, x: Value, axis: int) -> Value:
@@ -101,7 +101,7 @@ class Scale(ChannelwiseLayer):
             )
             y = x * broadcast_along(learned, x, self.axis)
         else:
-            y = x * self.along(x, builder.floating(factors))
+            y = x * self.align(x, builder.floating(factors))
         if not self.use_bias:
             return y
         bias = builder.parameter("bias", shape, self.bias_initializer, self.bias_regularizer, self.bias_constraint)
@@ -135,7 +135,7 @@ class Bias(ChannelwiseLayer):
         """x: (N, …), added: (N, sizes from `axis` on) → (N, …)."""
         x = builder.floating(x)
         if added is not None:
-            return x + self.along(x, builder.floating(added))
+            return x + self.align(x, builder.floating(added))
         shape = self.shape_of(x)
         learned = builder.parameter("bias", shape, self.bias_initializer, self.bias_regularizer, self.bias_constraint)
         return x + broadcast_along(learned, x, self.axis)

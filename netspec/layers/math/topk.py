@@ -39,9 +39,9 @@ class ArgExtremum(LayerSpec):
     def build(self, builder: Builder, x: Value) -> Value | tuple[Value, ...]:
         """x: (N, …) → (N, …), int64."""
         axis = sample_axis(x, self.axis, "to look along")
-        kept = (1,) if self.keepdims else ()
+        kept_axis = (1,) if self.keepdims else ()
         return reduce.reshape_to(
-            self.op(axis, self.select_last_index)(x), (*x.shape[:axis], *kept, *x.shape[axis + 1 :])
+            self.op(axis, self.select_last_index)(x), (*x.shape[:axis], *kept_axis, *x.shape[axis + 1 :])
         )
 
 
@@ -89,11 +89,11 @@ class ArgMax(ArgExtremum):
         require_k(x, axis, self.top_k, "top_k")
         if self.top_k == 1 and not self.out_max_val:
             return super().build(builder, x)
-        kept = self.keepdims or self.top_k > 1
-        shape = (*x.shape[:axis], *((self.top_k,) if kept else ()), *x.shape[axis + 1 :])
-        values, places = topk.TopK(self.top_k, axis).call_multi(builder.floating(x))
-        made = reduce.reshape_to(places, shape), reduce.reshape_to(values, shape)
-        return made if self.out_max_val else made[0]
+        keep_axis = self.keepdims or self.top_k > 1
+        shape = (*x.shape[:axis], *((self.top_k,) if keep_axis else ()), *x.shape[axis + 1 :])
+        values, indices = topk.TopK(self.top_k, axis).call_multi(builder.floating(x))
+        outputs = reduce.reshape_to(indices, shape), reduce.reshape_to(values, shape)
+        return outputs if self.out_max_val else outputs[0]
 
 
 def require_k(x: Value, axis: int, count: int, field: str) -> None:

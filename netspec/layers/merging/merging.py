@@ -173,7 +173,7 @@ class Minimum(ReducingMerge):
 
 def _coefficients(value: Any) -> Any:
     numbers = value if isinstance(value, (list, tuple)) else ()
-    if len(numbers) < 2 or any(isinstance(one, bool) or not isinstance(one, (int, float)) for one in numbers):
+    if len(numbers) < 2 or any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in numbers):
         expected = "a number for each input, such as [1, -1]"
         raise problem("not a list of factors", expected=expected, got=describe(value))
     return tuple(map(float, numbers))

@@ -25,21 +25,21 @@ SMALLEST = 1e-12
 """Squares of lengths below this are taken for it, as Keras does: a vector of zeros has a direction too."""
 
 
-def _both(value: Any) -> Any:
+def _axis_pair(value: Any) -> Any:
     axes = value if isinstance(value, (list, tuple)) else [value, value]
-    if len(axes) != 2 or any(isinstance(one, bool) or not isinstance(one, int) for one in axes):
+    if len(axes) != 2 or any(isinstance(axis, bool) or not isinstance(axis, int) for axis in axes):
         expected = "an integer, or one for each input, such as [1, 2]"
         raise problem("not the axes of a product", expected=expected, got=describe(value))
     return tuple(axes)
 
 
-AxisOfEach = Annotated[tuple[int, ...], BeforeValidator(_both, json_schema_input_type=int | list[int])]
+AxisOfEach = Annotated[tuple[int, ...], BeforeValidator(_axis_pair, json_schema_input_type=int | list[int])]
 """An axis of each of two inputs; a single number is used for both."""
 
 
-def _last(x: Value, axis: int) -> Value:
+def _move_axis_last(x: Value, axis: int) -> Value:
     """`x` with `axis` moved to the end."""
-    others = [one for one in range(len(x.shape)) if one != axis]
+    others = [other for other in range(len(x.shape)) if other != axis]
     return x if axis == len(x.shape) - 1 else Transpose((*others, axis))(x)
 
 
@@ -82,7 +82,7 @@ class Dot(LayerSpec):
         )
         if self.normalize:
             a, b = _normalized(a, first), _normalized(b, second)
-        left, right = _last(a, first), _last(b, second)
+        left, right = _move_axis_last(a, first), _move_axis_last(b, second)
         rest = (*left.shape[1:-1], *right.shape[1:-1]) or (1,)
         rows, columns = (
             reshape_to(x, (x.shape[0], prod(x.shape[1:-1]), x.shape[-1])) for x in (left, right)
@@ -111,11 +111,11 @@ class MatMul(LayerSpec):
 
     def build(self, builder: Builder, a: Value, b: Value) -> Value:
         """a: (N, …, m, k), b: (N, …, k, n) → (N, …, m, n)."""
-        for what, x in (("first", a), ("second", b)):
+        for ordinal, x in (("first", a), ("second", b)):
             expected = "(batch, …, rows, columns)"
             require(
                 len(x.shape) >= 3,
-                f"the {what} input does not have a matrix for each sample",
+                f"the {ordinal} input does not have a matrix for each sample",
                 expected=expected,
                 got=x.type,
             )
@@ -123,17 +123,17 @@ class MatMul(LayerSpec):
         rows = b.shape[-1 if self.transpose_b else -2]
         require(
             inner == rows,
-            "the matrices do not fit together",
+            "the inner sizes of the matrices differ",
             expected=f"{inner} rows in the second, as the first has columns",
             got=f"{rows}",
-            hint="`transpose_a` and `transpose_b` turn them",
+            hint="`transpose_a` and `transpose_b` transpose them",
         )
         between = [x.shape[1:-2] for x in (a, b)]
         require(
             len(a.shape) == len(b.shape) and broadcast_shapes(*between) is not None,
             "the inputs differ in the axes between batch and matrices",
             expected="as many axes, of equal sizes or 1",
-            got=" and ".join(str(list(one)) for one in between),
+            got=" and ".join(str(list(sizes)) for sizes in between),
         )
         return linear.MatMul(self.transpose_a, self.transpose_b)(builder.floating(a), builder.floating(b))
 

@@ -115,14 +115,16 @@ class TopKFields(ClassAxis):
     """how many scores count"""
 
     def in_top_k(self, scores: Value, label: Value, axis: int) -> ElementLosses:
-        """Whether the score of the class `label` (N, …) is one of the k greatest along `axis` of (N, …, C, …)."""
+        """Whether the score of the class `label` (N, …) is one of the k largest along `axis` of (N, …, C, …)."""
         count = scores.shape[axis]
-        require(self.k <= count, f"there are not {self.k} classes", expected=f"`k` up to {count}", got=f"k: {self.k}")
+        require(
+            self.k <= count, f"there are fewer than {self.k} classes", expected=f"`k` up to {count}", got=f"k: {self.k}"
+        )
         one_hot = cast(OneHot(count, scores.dtype, axis)(label), DType.BOOL)
-        own = ReduceSum((axis,), keepdims=True)(call_elementwise(Where(), one_hot, scores, 0.0))
-        # Not "how many are greater": a score that is not a number must not count as right.
-        reached = ReduceSum((axis,))(cast(GreaterOrEqual()(own, scores), DType.INT64))
-        return ElementLosses(call_elementwise(GreaterOrEqual(), reached, count - self.k + 1))
+        label_score = ReduceSum((axis,), keepdims=True)(call_elementwise(Where(), one_hot, scores, 0.0))
+        # Counts the scores that are not greater: counting greater ones would treat a NaN score as correct.
+        not_greater = ReduceSum((axis,))(cast(GreaterOrEqual()(label_score, scores), DType.INT64))
+        return ElementLosses(call_elementwise(GreaterOrEqual(), not_greater, count - self.k + 1))
 
 
 @METRICS.register
@@ -149,15 +151,17 @@ class SparseTopKCategoricalAccuracy(TopKFields, PairMetric):
             return self.in_top_k(*class_scores(builder, prediction, label, self.axis))
         axis = sample_axis(prediction, self.axis, "of class numbers")
         count = prediction.shape[axis]
-        require(self.k <= count, f"there are not {self.k} classes", expected=f"`k` up to {count}", got=f"k: {self.k}")
+        require(
+            self.k <= count, f"there are fewer than {self.k} classes", expected=f"`k` up to {count}", got=f"k: {self.k}"
+        )
         ids = Slice(axis, 0, self.k)(cast(prediction, DType.INT64))
         shape = (*ids.shape[:axis], 1, *ids.shape[axis + 1 :])
         fits = label.shape in (shape, shape[:axis] + shape[axis + 1 :])
         require(
             fits, "the class indices do not match the prediction", expected=f"sizes {list(shape[1:])}", got=label.type
         )
-        found = Equal()(ids, reshape_to(cast(label, DType.INT64), shape))
-        return ElementLosses(call_elementwise(GreaterOrEqual(), ReduceSum((axis,))(cast(found, DType.INT64)), 1))
+        matches = Equal()(ids, reshape_to(cast(label, DType.INT64), shape))
+        return ElementLosses(call_elementwise(GreaterOrEqual(), ReduceSum((axis,))(cast(matches, DType.INT64)), 1))
 
 
 @METRICS.register

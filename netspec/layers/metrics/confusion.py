@@ -27,11 +27,11 @@ WEIGHTED = Sample.of(
 )
 
 
-def per_threshold(counted: Any, thresholds: tuple[float, ...]) -> MetricResult:
+def per_threshold(values: Any, thresholds: tuple[float, ...]) -> MetricResult:
     """The value at the only threshold, or the values by threshold."""
     if len(thresholds) == 1:
-        return float(counted[0, 0])
-    return {f"{threshold:g}": float(one) for threshold, one in zip(thresholds, counted[0], strict=True)}
+        return float(values[0, 0])
+    return {f"{threshold:g}": float(value) for threshold, value in zip(thresholds, values[0], strict=True)}
 
 
 class ThresholdMetric(MetricSpec):
@@ -115,10 +115,10 @@ class ClassIdField(Spec):
         """The values of the class."""
         if self.class_id is None:
             return values
-        require(len(values[0].shape) >= 2, "there are no classes to pick one of", got=values[0].type)
+        require(len(values[0].shape) >= 2, "`class_id` needs a prediction with an axis of classes", got=values[0].type)
         axis, count = len(values[0].shape) - 1, values[0].shape[-1]
         require(self.class_id < count, f"there is no class {self.class_id}", expected=f"`class_id` below {count}")
-        return tuple(Slice(axis, self.class_id, self.class_id + 1)(one) for one in values)
+        return tuple(Slice(axis, self.class_id, self.class_id + 1)(value) for value in values)
 
 
 class PrecisionRecallBase(ClassIdField, MetricSpec):
@@ -204,9 +204,9 @@ class ConstrainedBest(ClassIdField, MetricSpec):
         return (positives(builder, levels, prediction, target),)
 
     @staticmethod
-    def best(rates: Any, given: Any, least: float) -> float:
-        """The greatest rate at which the other one is at least the given value; 0 if there is none."""
-        return float(rates[given >= least].max(initial=0.0))
+    def best(rates: Any, constrained: Any, minimum: float) -> float:
+        """The largest rate at thresholds where the constrained rate is at least `minimum`; 0 if there is none."""
+        return float(rates[constrained >= minimum].max(initial=0.0))
 
 
 def samples_of(name: str) -> tuple[Sample, ...]:

@@ -21,24 +21,23 @@ from netspec.schema.specs.kinds import METRICS
 from netspec.schema.specs.spec import Spec, problem
 
 
-def confusions(builder: Builder, taken: Value, label: Value, count: int, counted: Value | None) -> Value:
+def confusion_totals(builder: Builder, predicted: Value, label: Value, count: int, mask: Value | None) -> Value:
     """Totals (count, count): elements of the row's class that were predicted as the column's.
 
-    taken, label: (N, …) int64. Elements that are not `counted`, or that are in no class, are left out.
+    predicted, label: (N, …) int64. Elements that are masked, or that are in no class, are left out.
     """
-    judged = ElementLosses(taken, mask=counted)
-    _, weights, _ = judged.weighted(builder)
-    return reshape_to(weighted_bincount(label * count + taken, count * count, weights), (count, count))
+    _, weights, _ = ElementLosses(predicted, mask=mask).weighted(builder)
+    return reshape_to(weighted_bincount(label * count + predicted, count * count, weights), (count, count))
 
 
 def index_range(count: int, *values: Value) -> Value:
     """True for values from 0 to count - 1."""
-    found: Value | None = None
-    for one in values:
-        here = And()(call_elementwise(GreaterOrEqual(), one, 0), call_elementwise(LessOrEqual(), one, count - 1))
-        found = here if found is None else And()(found, here)
-    assert found is not None
-    return found
+    in_range: Value | None = None
+    for value in values:
+        bounded = And()(call_elementwise(GreaterOrEqual(), value, 0), call_elementwise(LessOrEqual(), value, count - 1))
+        in_range = bounded if in_range is None else And()(in_range, bounded)
+    assert in_range is not None
+    return in_range
 
 
 class ConfusionMatrixMetric(ClassAxis, MetricSpec):
@@ -68,8 +67,8 @@ class ConfusionMatrixMetric(ClassAxis, MetricSpec):
                 expected=f"{count} names",
                 got=f"{len(self.class_names)} names",
             )
-        label, counted = mask_ignored(label, self.ignore_class)
-        return (confusions(builder, ArgMax(axis)(scores), cast(label, DType.INT64), count, counted),)
+        label, mask = mask_ignored(label, self.ignore_class)
+        return (confusion_totals(builder, ArgMax(axis)(scores), cast(label, DType.INT64), count, mask),)
 
     def named(self, count: int) -> list[str]:
         """The names of the classes."""
@@ -90,7 +89,7 @@ class ConfusionMatrix(ConfusionMatrixMetric):
         (matrix,) = totals
         names = self.named(len(matrix))
         return {
-            name: {other: _count(one) for other, one in zip(names, row, strict=True)}
+            name: {predicted: _count(total) for predicted, total in zip(names, row, strict=True)}
             for name, row in zip(names, matrix, strict=True)
         }
 
@@ -112,24 +111,25 @@ class ClassificationReport(ConfusionMatrixMetric):
     def result(self, *totals: Any) -> MetricResult:
         """The table."""
         (matrix,) = totals
-        found, taken, there = matrix.diagonal(), matrix.sum(axis=0), matrix.sum(axis=1)
+        correct, predicted, actual = matrix.diagonal(), matrix.sum(axis=0), matrix.sum(axis=1)
         rates = {
-            "precision": safe_quotient(found, taken),
-            "recall": safe_quotient(found, there),
-            "f1_score": safe_quotient(2 * found, taken + there),
+            "precision": safe_quotient(correct, predicted),
+            "recall": safe_quotient(correct, actual),
+            "f1_score": safe_quotient(2 * correct, predicted + actual),
         }
-        total = there.sum()
+        total = actual.sum()
         rows = {
-            name: {**{rate: float(of[number]) for rate, of in rates.items()}, "support": _count(there[number])}
-            for number, name in enumerate(self.named(len(matrix)))
+            name: {**{rate: float(values[index]) for rate, values in rates.items()}, "support": _count(actual[index])}
+            for index, name in enumerate(self.named(len(matrix)))
         }
         support = {"support": _count(total)}
         return {
             **rows,
-            "accuracy": {"f1_score": float(safe_quotient(found.sum(), total)), **support},
-            "macro average": {**{rate: float(of.mean()) for rate, of in rates.items()}, **support},
+            "accuracy": {"f1_score": float(safe_quotient(correct.sum(), total)), **support},
+            "macro average": {**{rate: float(values.mean()) for rate, values in rates.items()}, **support},
             "weighted average": {
-                **{rate: float(safe_quotient((of * there).sum(), total)) for rate, of in rates.items()}, **support
+                **{rate: float(safe_quotient((values * actual).sum(), total)) for rate, values in rates.items()},
+                **support,
             },
         }  # fmt: skip
 
@@ -146,31 +146,31 @@ class IoUBase(MetricSpec):
         """The classes that count; None for all."""
         return None
 
-    def matrix(self, builder: Builder, taken: Value, label: Value, count: int, ignored: int | None = None) -> Value:
+    def matrix(self, builder: Builder, predicted: Value, label: Value, count: int, ignored: int | None = None) -> Value:
         """Totals (count, count) of class indices; elements in no class are left out."""
         require(
-            taken.shape == label.shape,
+            predicted.shape == label.shape,
             "prediction and target differ in shape",
-            expected=f"a target of sizes {list(taken.shape[1:])} per sample",
+            expected=f"a target of sizes {list(predicted.shape[1:])} per sample",
             got=f"{list(label.shape[1:])}",
             hint=self.misread,
         )
-        taken, label = cast(taken, DType.INT64), cast(label, DType.INT64)
-        label, counted = mask_ignored(label, ignored)
-        known = index_range(count, taken, label)
-        counted = known if counted is None else And()(counted, known)
-        taken, label = (call_elementwise(Where(), counted, one, 0) for one in (taken, label))
-        return confusions(builder, taken, label, count, counted)
+        predicted, label = cast(predicted, DType.INT64), cast(label, DType.INT64)
+        label, mask = mask_ignored(label, ignored)
+        known = index_range(count, predicted, label)
+        mask = known if mask is None else And()(mask, known)
+        predicted, label = (call_elementwise(Where(), mask, index, 0) for index in (predicted, label))
+        return confusion_totals(builder, predicted, label, count, mask)
 
     def result(self, *totals: Any) -> MetricResult:
-        """The mean over the chosen classes that are there or were taken for there."""
+        """The mean over the selected classes that occur in the targets or predictions."""
         (matrix,) = totals
-        found = matrix.diagonal()
-        union = matrix.sum(axis=0) + matrix.sum(axis=1) - found
+        correct = matrix.diagonal()
+        union = matrix.sum(axis=0) + matrix.sum(axis=1) - correct
         if self.chosen is not None:
-            found, union = found[self.chosen], union[self.chosen]
-        there = union > 0
-        return float((found[there] / (union[there] + EPSILON)).sum() / (there.sum() + EPSILON))
+            correct, union = correct[self.chosen], union[self.chosen]
+        occurs = union > 0
+        return float((correct[occurs] / (union[occurs] + EPSILON)).sum() / (occurs.sum() + EPSILON))
 
 
 class TargetClasses(Spec):
@@ -193,11 +193,11 @@ class CheckedTargetClasses(TargetClasses):
 
     @model_validator(mode="after")
     def _are_there(self) -> Self:
-        for place, one in enumerate(self.target_class_ids):
-            if not 0 <= one < self.num_classes:
+        for index, class_id in enumerate(self.target_class_ids):
+            if not 0 <= class_id < self.num_classes:
                 raise problem(
-                    f"there is no class {one}", field=f"target_class_ids.{place}",
-                    expected=f"0 to {self.num_classes - 1}", got=str(one),
+                    f"there is no class {class_id}", field=f"target_class_ids.{index}",
+                    expected=f"0 to {self.num_classes - 1}", got=str(class_id),
                 )  # fmt: skip
         return self
 
@@ -230,9 +230,9 @@ class IndexOrScoreIoU(SparseFields, IoUBase):
 
     def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction: (N, …) or (N, …, C, …), target: likewise → (C, C)."""
-        taken = self.numbers(prediction, self.sparse_y_pred, self.num_classes)
+        predicted = self.numbers(prediction, self.sparse_y_pred, self.num_classes)
         label = self.numbers(target, self.sparse_y_true, self.num_classes)
-        return (self.matrix(builder, taken, label, self.num_classes, self.ignore_class),)
+        return (self.matrix(builder, predicted, label, self.num_classes, self.ignore_class),)
 
 
 class OneHotIoUBase(SparseFields, IoUBase):
@@ -244,9 +244,9 @@ class OneHotIoUBase(SparseFields, IoUBase):
 
     def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction: (N, …, C, …) or (N, …), target: (N, …, C, …) → (C, C)."""
-        taken = self.numbers(prediction, self.sparse_y_pred, self.num_classes)
+        predicted = self.numbers(prediction, self.sparse_y_pred, self.num_classes)
         label = self.numbers(target, False, self.num_classes)
-        return (self.matrix(builder, taken, label, self.num_classes, self.ignore_class),)
+        return (self.matrix(builder, predicted, label, self.num_classes, self.ignore_class),)
 
 
 @METRICS.register

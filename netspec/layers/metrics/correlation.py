@@ -96,10 +96,10 @@ class R2Score(MetricSpec):
         """prediction, target: (N, …) → sums of target, its square, squared errors and weights, number of elements."""
         p, t = align_target(builder, prediction, target)
         total = ReduceSum((0,))
-        weighted = [ElementLosses(one).weighted(builder) for one in (t, t * t, (t - p) * (t - p))]
+        weighted = [ElementLosses(x).weighted(builder) for x in (t, t * t, (t - p) * (t - p))]
         weights = weighted[0][1]
         count = p * 0.0 + 1.0 if weights is None else p * 0.0 + weights
-        return (*(total(one) for one, _, _ in weighted), total(count), scalar(p.type.size, DType.INT64))
+        return (*(total(values) for values, _, _ in weighted), total(count), scalar(p.type.size, DType.INT64))
 
     def result(self, *totals: Any) -> MetricResult:
         """The score, or one per output."""
@@ -107,7 +107,7 @@ class R2Score(MetricSpec):
 
         from netspec.layers.metrics.counting import safe_quotient
 
-        sums, squares, errors, weights = (np.asarray(one, float).reshape(-1) for one in totals[:4])
+        sums, squares, errors, weights = (np.asarray(total, float).reshape(-1) for total in totals[:4])
         spread = squares - sums * safe_quotient(sums, weights)
         scores = np.where(spread > 0, 1 - safe_quotient(errors, spread), 0.0)
         if self.class_aggregation == "variance_weighted_average":
@@ -119,7 +119,7 @@ class R2Score(MetricSpec):
             scores = 1 - (1 - scores) * (float(totals[4]) - 1) / free
         if self.class_aggregation is not None:
             return float(scores[0])
-        return {str(number): float(one) for number, one in enumerate(scores)}
+        return {str(index): float(score) for index, score in enumerate(scores)}
 
 
 @METRICS.register

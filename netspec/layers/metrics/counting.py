@@ -24,16 +24,16 @@ from netspec.schema.specs.spec import describe, problem
 
 
 def _thresholds(value: Any) -> Any:
-    given = value if isinstance(value, (list, tuple)) else [value]
-    if not given:
+    thresholds = value if isinstance(value, (list, tuple)) else [value]
+    if not thresholds:
         raise problem("no thresholds", expected="a number, or a list of them", got=describe(value))
-    for index, one in enumerate(given):
-        if isinstance(one, bool) or not isinstance(one, (int, float)) or not 0 <= one <= 1:
-            place = str(index) if given is value else None
-            raise problem("not a threshold", field=place, expected="a number from 0 to 1", got=describe(one))
-    if len(set(given)) < len(given):
+    for index, threshold in enumerate(thresholds):
+        if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0 <= threshold <= 1:
+            field_ = str(index) if thresholds is value else None
+            raise problem("not a threshold", field=field_, expected="a number from 0 to 1", got=describe(threshold))
+    if len(set(thresholds)) < len(thresholds):
         raise problem("a threshold is repeated", expected="different numbers", got=describe(value))
-    return tuple(sorted(map(float, given)))
+    return tuple(sorted(map(float, thresholds)))
 
 
 Thresholds = Annotated[tuple[float, ...], BeforeValidator(_thresholds, json_schema_input_type=float | list[float])]
@@ -57,16 +57,16 @@ class ThresholdGrid:
         """These."""
         return cls(tuple(sorted(values)), len(values))
 
-    def below(self, x: Value) -> Value:
+    def exceeded(self, x: Value) -> Value:
         """Number of thresholds that each element exceeds, as int64. NaN exceeds none from 0 on."""
         if self.values is not None:
             levels = constant(_array(self.values, x))
             over = Greater()(reshape_to(x, (*x.shape, 1)), levels)
             return ReduceSum((len(x.shape),))(cast(over, DType.INT64))
         within = call_elementwise(Where(), call_elementwise(Greater(), x, 0.0), x, 0.0)
-        place = call_elementwise(Minimum(), within, 1.0) * float(self.count - 1)
-        whole = cast(place, DType.INT64)
-        rounded = whole + cast(Greater()(place, cast(whole, x.dtype)), DType.INT64)
+        position = call_elementwise(Minimum(), within, 1.0) * float(self.count - 1)
+        truncated = cast(position, DType.INT64)
+        rounded = truncated + cast(Greater()(position, cast(truncated, x.dtype)), DType.INT64)
         return call_elementwise(Maximum(), rounded, 1) if self.closed else rounded
 
 
@@ -95,7 +95,7 @@ def positives(builder: Builder, levels: ThresholdGrid, prediction: Value, target
     _, weights, _ = ElementLosses(prediction, weights=more).weighted(builder)
     bins = levels.count + 1
     no = cast(call_elementwise(Equal(), target, 0.0), DType.INT64)
-    index = levels.below(prediction) + (1 - no) * bins
+    index = levels.exceeded(prediction) + (1 - no) * bins
     if groups > 1:
         import numpy as np
 

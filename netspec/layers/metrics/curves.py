@@ -135,11 +135,13 @@ def _interpolated(counts: Counts) -> Any:
     """
     import numpy as np
 
-    taken = counts.tp + counts.fp
-    first, last = taken[:, :-1], taken[:, 1:]
-    found = counts.tp[:, :-1] - counts.tp[:, 1:]
-    slope = safe_quotient(found, np.maximum(first - last, 0))
-    rest = counts.tp[:, 1:] - slope * last
+    predicted = counts.tp + counts.fp
+    first, last = predicted[:, :-1], predicted[:, 1:]
+    true_positives = counts.tp[:, :-1] - counts.tp[:, 1:]
+    slope = safe_quotient(true_positives, np.maximum(first - last, 0))
+    intercept = counts.tp[:, 1:] - slope * last
     both = (first > 0) & (last > 0)
     logarithm = np.log(np.where(both, safe_quotient(first, last), 1.0), where=both, out=np.zeros_like(slope))
-    return safe_quotient(slope * (found + rest * logarithm), np.maximum(counts.tp[:, 1:] + counts.fn[:, 1:], 0)).sum(-1)
+    return safe_quotient(
+        slope * (true_positives + intercept * logarithm), np.maximum(counts.tp[:, 1:] + counts.fn[:, 1:], 0)
+    ).sum(-1)

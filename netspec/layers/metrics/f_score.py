@@ -37,24 +37,26 @@ class FScore(MetricSpec):
         prediction, target = align_target(builder, prediction, target)
         require(len(prediction.shape) == 2, "scores of classes are a matrix", expected="(N, C)", got=prediction.type)
         if self.threshold is None:
-            taken = Equal()(prediction, ReduceMax((1,), keepdims=True)(prediction))
+            is_predicted = Equal()(prediction, ReduceMax((1,), keepdims=True)(prediction))
         else:
-            taken = call_elementwise(Greater(), prediction, self.threshold)
-        yes = cast(taken, target.dtype)
+            is_predicted = call_elementwise(Greater(), prediction, self.threshold)
+        predicted = cast(is_predicted, target.dtype)
         total = ReduceSum((0,))
-        return tuple(total(ElementLosses(one).weighted(builder)[0]) for one in (yes * target, yes, target))
+        return tuple(total(ElementLosses(x).weighted(builder)[0]) for x in (predicted * target, predicted, target))
 
-    def score(self, beta: float, found: Any, taken: Any, there: Any) -> MetricResult:
-        """The figure from the totals."""
+    def score(self, beta: float, true_positives: Any, predicted: Any, actual: Any) -> MetricResult:
+        """Compute the score from the totals."""
         if self.average == "micro":
-            found, taken, there = (one.sum(keepdims=True) for one in (found, taken, there))
-        precision, recall = found / (taken + EPSILON), found / (there + EPSILON)
+            true_positives, predicted, actual = (
+                total.sum(keepdims=True) for total in (true_positives, predicted, actual)
+            )
+        precision, recall = true_positives / (predicted + EPSILON), true_positives / (actual + EPSILON)
         scores = (1 + beta**2) * precision * recall / (beta**2 * precision + recall + EPSILON)
         if self.average == "weighted":
-            return float((scores * there).sum() / (there.sum() + EPSILON))
+            return float((scores * actual).sum() / (actual.sum() + EPSILON))
         if self.average is not None:
             return float(scores.mean())
-        return {str(number): float(one) for number, one in enumerate(scores)}
+        return {str(index): float(score) for index, score in enumerate(scores)}
 
 
 @METRICS.register

@@ -29,8 +29,8 @@ class LossMetric(PairMetric):
 
     def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
         """prediction, target: (N, …) → losses (N, …)."""
-        own = type(self).model_fields.keys() - MetricFields.model_fields.keys() - {"type"}
-        return self.loss(**{name: getattr(self, name) for name in own}).per_element(builder, prediction, target)
+        loss_fields = type(self).model_fields.keys() - MetricFields.model_fields.keys() - {"type"}
+        return self.loss(**{name: getattr(self, name) for name in loss_fields}).per_element(builder, prediction, target)
 
 
 @METRICS.register

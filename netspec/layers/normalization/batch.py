@@ -61,13 +61,13 @@ class AffineFields(LayerSpec):
         return gamma, beta
 
 
-def move_axes_last(x: Value, axes: tuple[int, ...], made: Callable[[Value], Value]) -> Value:
-    """Apply `made` to `x` with `axes` moved to the end, in their order, and move the axes back."""
+def move_axes_last(x: Value, axes: tuple[int, ...], function: Callable[[Value], Value]) -> Value:
+    """Apply `function` to `x` with `axes` moved to the end, in their order, and move the axes back."""
     rank = len(x.shape)
     order = (*(axis for axis in range(rank) if axis not in axes), *axes)
     if order == tuple(range(rank)):
-        return made(x)
-    return Transpose(tuple(sorted(order, key=order.__getitem__)))(made(Transpose(order)(x)))
+        return function(x)
+    return Transpose(tuple(sorted(order, key=order.__getitem__)))(function(Transpose(order)(x)))
 
 
 class MovingAverageFields(AffineFields):
@@ -97,9 +97,9 @@ class MovingAverageFields(AffineFields):
     def move(self, builder: Builder, moving: tuple[Value, Value], mean: Value, variance: Value) -> None:
         """Update the moving averages with the mean and variance of a batch."""
         share = self._batch_share(builder, mean.dtype) if self.momentum is None else 1 - self.momentum
-        kept = 1.0 - share if self.momentum is None else self.momentum
+        old_share = 1.0 - share if self.momentum is None else self.momentum
         for state, current in zip(moving, (mean, variance), strict=True):
-            builder.update(state, builder.latest(state) * kept + current * share)
+            builder.update(state, builder.latest(state) * old_share + current * share)
 
     def _counter(self, builder: Builder) -> Value:
         """Number of batches so far: a float, like all statistics that workers average."""
@@ -176,18 +176,20 @@ class BatchNormalization(MovingAverageFields):
         return self.synchronized and builder.workers > 1 and builder.is_learning
 
     def _by_batch(self, builder: Builder, axis: int, x: Value, gamma: Value, beta: Value) -> tuple[Value, Value, Value]:
-        """The result, and mean and variance of the batch."""
+        """The normalized input, and mean and variance of the batch."""
         if builder.is_learning and not self._of_all_workers(builder):
-            nothing = Fill(0.0, x.type.with_shape(x.shape[axis]))()
-            update = ops.BatchNormalizationMovingAverage(axis, self.epsilon, 0.0)  # which ONNX has, unlike the plain op
-            y, mean, variance = update.call_multi(x, gamma, beta, nothing, nothing)
+            zeros = Fill(0.0, x.type.with_shape(x.shape[axis]))()
+            update = ops.BatchNormalizationMovingAverage(
+                axis, self.epsilon, 0.0
+            )  # exported to ONNX, unlike `BatchNormalizationTraining`
+            y, mean, variance = update.call_multi(x, gamma, beta, zeros, zeros)
             return y, mean, variance
 
         def averaged(value: Value) -> Value:
             return mean_over_workers(builder, value) if builder.is_learning else value
 
-        others = tuple(one for one in range(len(x.shape)) if one != axis)
-        shape = tuple(size if one == axis else 1 for one, size in enumerate(x.shape))
+        others = tuple(other for other in range(len(x.shape)) if other != axis)
+        shape = tuple(size if other == axis else 1 for other, size in enumerate(x.shape))
         mean = averaged(ReduceMean(others)(x))
         centered = x - reshape_to(mean, shape)
         variance = averaged(ReduceMean(others)(centered * centered))

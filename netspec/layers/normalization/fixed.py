@@ -26,7 +26,7 @@ MIN_STDDEV = 1e-7
 
 def _numbers(value: Any) -> Any:
     items = value if isinstance(value, (list, tuple)) else [value]
-    numbers = all(isinstance(one, (int, float)) and not isinstance(one, bool) and isfinite(one) for one in items)
+    numbers = all(isinstance(item, (int, float)) and not isinstance(item, bool) and isfinite(item) for item in items)
     if not items or not numbers:
         raise problem("not a number", expected="a number, or a list of one for each channel", got=describe(value))
     return tuple(map(float, items))
@@ -53,10 +53,10 @@ class Moments(Totals):
         return cls(count, mean.astype("float64"), squares.astype("float64"))
 
     def merged(self, other: Moments) -> Moments:
-        """Moments of both sets together."""
-        count, away = self.count + other.count, other.mean - self.mean
-        mean = self.mean + away * (other.count / count)
-        return Moments(count, mean, self.squares + other.squares + away**2 * (self.count * other.count / count))
+        """The moments of both sets together."""
+        count, distance = self.count + other.count, other.mean - self.mean
+        mean = self.mean + distance * (other.count / count)
+        return Moments(count, mean, self.squares + other.squares + distance**2 * (self.count * other.count / count))
 
     def values(self) -> tuple[Any, Any]:
         """Mean and variance."""
@@ -120,28 +120,29 @@ class Normalization(LayerSpec):
             return reshape_to(numbers, () if axis is None else (size, *(1 for _ in x.shape[axis + 1 :])))
 
         if self.mean is None or self.variance is None:
-            mean, deviation = self._found(builder, x, axis, size)
+            mean, deviation = self._adapted_statistics(builder, x, axis, size)
         else:
-            mean, deviation = self._given(x, axis, size, self.mean, self.variance)
+            mean, deviation = self._fixed_statistics(x, axis, size, self.mean, self.variance)
         if self.invert:
             return x * spread(deviation) + spread(mean)
         return (x - spread(mean)) * spread(1.0 / deviation)
 
-    def _found(self, builder: Builder, x: Value, axis: int | None, size: int) -> tuple[Value, Value]:
+    def _adapted_statistics(self, builder: Builder, x: Value, axis: int | None, size: int) -> tuple[Value, Value]:
         """Mean and standard deviation (size,) as states, and the statistics of a batch that they are computed from."""
         mean = builder.statistic("mean", (size,), ConstantInitial(0.0))
         variance = builder.statistic("variance", (size,), ConstantInitial(1.0))
-        over = tuple(one for one in range(len(x.shape)) if one != axis)
+        over = tuple(other for other in range(len(x.shape)) if other != axis)
         center = ReduceMean(over, keepdims=True)(x)
-        apart = x - center
-        own, squares = (reshape_to(one, (size,)) for one in (center, ReduceSum(over)(apart * apart)))
-        builder.adapt((mean, variance), (own, squares), partial(Moments.of, x.type.size // size))
+        centered = x - center
+
+        batch_mean, squares = (reshape_to(x, (size,)) for x in (center, ReduceSum(over)(centered * centered)))
+        builder.adapt((mean, variance), (batch_mean, squares), partial(Moments.of, x.type.size // size))
         return mean, call_elementwise(Maximum(), Sqrt()(variance), MIN_STDDEV)
 
-    def _given(
+    def _fixed_statistics(
         self, x: Value, axis: int | None, size: int, mean: tuple[float, ...], variance: tuple[float, ...]
     ) -> tuple[Value, Value]:
-        """Mean and deviation (size,) as they are written."""
+        """Mean and standard deviation (size,) from the fields."""
         import numpy as np
 
         for name, numbers in (("mean", mean), ("variance", variance)):
@@ -151,6 +152,6 @@ class Normalization(LayerSpec):
                 got=f"{len(numbers)} numbers",
             )  # fmt: skip
         deviation = np.maximum(np.sqrt(variance), MIN_STDDEV)
-        both = (np.broadcast_to(np.asarray(one, str(x.dtype)), size) for one in (mean, deviation))
-        center, width = map(constant, both)
-        return center, width
+        arrays = (np.broadcast_to(np.asarray(values, str(x.dtype)), size) for values in (mean, deviation))
+        center, scale = map(constant, arrays)
+        return center, scale

@@ -23,11 +23,16 @@ LEAST_SQUARE = 1e-24
 """Square of the least vector length to divide by, Keras's 1e-12."""
 
 
-def axes_of(x: Value, axes: Sequence[int]) -> tuple[int, ...]:
+def normalized_axes(x: Value, axes: Sequence[int]) -> tuple[int, ...]:
     """Axes to normalize over, counted from the front and sorted; each must be there, once, and not be the batch."""
-    found = tuple(sorted(sample_axis(x, axis, "to normalize over") for axis in axes))
-    require(len(set(found)) == len(found), "an axis is repeated", expected="different axes", got=list(axes))
-    return found
+    normalized_axes = tuple(sorted(sample_axis(x, axis, "to normalize over") for axis in axes))
+    require(
+        len(set(normalized_axes)) == len(normalized_axes),
+        "an axis is repeated",
+        expected="different axes",
+        got=list(axes),
+    )
+    return normalized_axes
 
 
 @LAYERS.register
@@ -54,7 +59,7 @@ class LayerNormalization(AffineFields):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, …)."""
-        axes, x = axes_of(x, self.axis), builder.floating(x)
+        axes, x = normalized_axes(x, self.axis), builder.floating(x)
         gamma, beta = self.factors(builder, x, tuple(x.shape[axis] for axis in axes))
         normalized = rows.LayerNormalization(len(x.shape) - len(axes), self.epsilon)
         return move_axes_last(x, axes, lambda turned: normalized.call_multi(turned, gamma, beta)[0])
@@ -90,7 +95,7 @@ class RMSNormalization(LayerSpec):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, …)."""
-        axes, x = axes_of(x, self.axis), builder.floating(x)
+        axes, x = normalized_axes(x, self.axis), builder.floating(x)
         shape = tuple(x.shape[axis] for axis in axes)
         scale = builder.parameter("scale", shape, self.scale_initializer, self.scale_regularizer, self.scale_constraint)
         normalized = rows.RMSNormalization(len(x.shape) - len(axes), self.epsilon)
@@ -114,6 +119,6 @@ class UnitNormalization(LayerSpec):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, …)."""
-        axes, x = axes_of(x, self.axis), builder.floating(x)
+        axes, x = normalized_axes(x, self.axis), builder.floating(x)
         squares = ReduceSum(axes, keepdims=True)(x * x)
         return x * Pow(-0.5)(call_elementwise(Maximum(), squares, LEAST_SQUARE))

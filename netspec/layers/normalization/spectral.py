@@ -55,25 +55,25 @@ class SpectralNormalization(WrapperSpec):
         return self.layer.output_names()
 
     def build(self, builder: Builder, *inputs: Value) -> Value | tuple[Value, ...]:
-        """Inputs and outputs of the layer inside."""
-        found: list[str] = []
+        """The inputs and outputs are those of the inner layer."""
+        normalized: list[str] = []
 
-        def revised(name: str, parameter: Value) -> Value:
+        def normalize_kernel(name: str, parameter: Value) -> Value:
             if name not in KERNELS:
                 return parameter
-            found.append(name)
+            normalized.append(name)
             return self._normalized(builder, parameter)
 
-        made: Value | tuple[Value, ...] = build_inner(
-            builder, self.layer, inner_name(self.layer), *inputs, parameters=revised
+        outputs: Value | tuple[Value, ...] = build_inner(
+            builder, self.layer, inner_name(self.layer), *inputs, parameters=normalize_kernel
         )
         require(
-            bool(found),
+            bool(normalized),
             "the inner layer has no kernel to normalize",
             expected="a layer with a `kernel` or `embeddings`: Dense, Conv2D, Embedding …",
             got=str(getattr(self.layer, "type", "")),
         )
-        return made
+        return outputs
 
     def mask(self, builder: Builder, *inputs: Value) -> Value | tuple[Value | None, ...] | None:
         """That of the layer inside."""
@@ -84,20 +84,20 @@ class SpectralNormalization(WrapperSpec):
         """The kernel that the layer computes with; in training the parameter is set to it."""
         assert isinstance(self.layer, LayerSpec)
         matrix = self.layer.kernel_matrix(kernel)
-        kept = builder.statistic("vector_u", (1, matrix.shape[1]), TruncatedNormal(stddev=0.02))
+        vector_u = builder.statistic("vector_u", (1, matrix.shape[1]), TruncatedNormal(stddev=0.02))
         if not builder.is_trained(kernel):
             return kernel
-        done = builder.latest(kernel)
-        if done is not kernel:  # by a layer that shares it: once a step
-            return done
-        u = kept
+        latest = builder.latest(kernel)
+        if latest is not kernel:  # a layer that shares it has normalized it in this step
+            return latest
+        u = vector_u
         for _ in range(self.power_iterations):
             v = _normalize(MatMul(transpose_b=True)(u, matrix))
             u = _normalize(MatMul()(v, matrix))
         sigma = ReduceSum()(MatMul()(v, matrix) * u)
-        nothing = call_elementwise(Equal(), ReduceMax()(Abs()(kernel)), 0.0)
-        new = kernel / call_elementwise(Where(), nothing, 1.0, sigma)
-        builder.update(kept, call_elementwise(Where(), nothing, kept, u))
+        is_zero = call_elementwise(Equal(), ReduceMax()(Abs()(kernel)), 0.0)
+        new = kernel / call_elementwise(Where(), is_zero, 1.0, sigma)
+        builder.update(vector_u, call_elementwise(Where(), is_zero, vector_u, u))
         builder.update(kernel, new)
         return new
 

@@ -220,7 +220,7 @@ MAX_LEVELS = 31
 
 def _levels(value: Any) -> Any:
     bins = value if isinstance(value, (list, tuple)) else [value]
-    if not bins or any(isinstance(one, bool) or not isinstance(one, int) or one < 1 for one in bins):
+    if not bins or any(isinstance(count, bool) or not isinstance(count, int) or count < 1 for count in bins):
         expected = "the number of levels, or a list with the bins of each along an axis, such as [1, 2, 4]"
         raise problem("not the levels of a pyramid", expected=expected, got=describe(value))
     if isinstance(value, int) and value > MAX_LEVELS:
@@ -267,11 +267,11 @@ class SpatialPyramidPooling(LayerSpec):
 
     def _level(self, x: Value, bins: int) -> Value:
         size = tuple(-(-length // bins) for length in x.shape[2:])
-        missing = [one * bins - length for one, length in zip(size, x.shape[2:], strict=True)]
-        pads = tuple(((less + 1) // 2, less // 2) for less in missing)
+        missing = [bin_size * bins - length for bin_size, length in zip(size, x.shape[2:], strict=True)]
+        pads = tuple(((count + 1) // 2, count // 2) for count in missing)
         require(
-            all(begin < one for (begin, _), one in zip(pads, size, strict=True)),
-            f"the image is too small for {bins} bins along each axis: some would hold nothing but padding",
+            all(begin < bin_size for (begin, _), bin_size in zip(pads, size, strict=True)),
+            f"the image is too small for {bins} bins along each axis: some would contain only padding",
             expected="fewer bins, or a larger image",
             got=x.type,
         )

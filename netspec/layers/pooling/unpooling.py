@@ -90,47 +90,47 @@ class MaxUnpool(LayerSpec):
         Sample.of((2, 3, 1), (2, 3, 1), dtypes=("float32", "int32"), pool_size=4, strides=2, padding=1, output_size=5),
     )
 
-    def build(self, builder: Builder, x: Value, places: Value) -> Value:
+    def build(self, builder: Builder, x: Value, indices: Value) -> Value:
         """x and indices: (N, …, h, w) → (N, …, H, W)."""
         rank = len(self.pool_size)
         strides, sides = self.strides or self.pool_size, self.padding * (2 * rank // len(self.padding))
         require(
             len(strides) == rank and len(sides) == 2 * rank and len(self.output_size or strides) == rank,
-            "`strides`, `padding` or `output_size` does not fit to `pool_size`",
+            "`strides`, `padding` or `output_size` has another number of axes than `pool_size`",
             expected=f"{rank} numbers, or {2 * rank} of `padding`",
             got=f"{len(strides)}, {len(self.padding)} and {len(self.output_size or strides)}",
         )
         lead = len(x.shape) - rank
         require(lead >= 1, f"the input must have {rank} axes after the batch", expected="(batch, …)", got=x.type)
         require(
-            not places.dtype.is_float and places.dtype != DType.BOOL and places.shape == x.shape,
+            not indices.dtype.is_float and indices.dtype != DType.BOOL and indices.shape == x.shape,
             "the second input must hold one index per element",
             expected=f"integers {list(x.shape)}",
-            got=places.type,
+            got=indices.type,
         )
         sizes = tuple(
-            (have - 1) * stride + size - before - after
-            for have, stride, size, before, after in zip(
+            (length - 1) * stride + size - before - after
+            for length, stride, size, before, after in zip(
                 x.shape[lead:], strides, self.pool_size, sides[:rank], sides[rank:], strict=True
             )
         )
-        wanted, count = self.output_size or sizes, prod(x.shape[lead:])
+        output_size, count = self.output_size or sizes, prod(x.shape[lead:])
         require(
-            min(sizes) > 0 and all(size <= want for size, want in zip(sizes, wanted, strict=True)),
+            min(sizes) > 0 and all(size <= out for size, out in zip(sizes, output_size, strict=True)),
             "the result is smaller than the input of the pooling",
             expected=f"{list(sizes)} or more",
-            got=list(wanted),
+            got=list(output_size),
         )
         require(count <= prod(sizes), "there are more elements than indices", expected=f"{prod(sizes)}", got=count)
         x = builder.floating(x)
         rows = reshape_to(x, (*x.shape[:lead], count))
         zero = reshape_to(constant(_zeros(str(x.dtype))), (1,) * (lead + 1))
         zeros = PadAxis(lead, 0, prod(sizes) - count)(BroadcastLike()(zero, rows))
-        index = call_elementwise(Mod(), cast(reshape_to(places, rows.shape), DType.INT64), prod(sizes))
-        made = reshape_to(ScatterElements(lead)(zeros, index, rows), (*x.shape[:lead], *sizes))
-        for axis, (size, want) in enumerate(zip(sizes, wanted, strict=True), lead):
-            made = made if size == want else PadAxis(axis, 0, want - size)(made)
-        return made
+        index = call_elementwise(Mod(), cast(reshape_to(indices, rows.shape), DType.INT64), prod(sizes))
+        y = reshape_to(ScatterElements(lead)(zeros, index, rows), (*x.shape[:lead], *sizes))
+        for axis, (size, out) in enumerate(zip(sizes, output_size, strict=True), lead):
+            y = y if size == out else PadAxis(axis, 0, out - size)(y)
+        return y
 
 
 def _zeros(dtype: str) -> Array:

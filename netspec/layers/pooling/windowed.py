@@ -280,7 +280,7 @@ class StochasticPooling2D(Pooling2D):
         window, x = self.window(x), builder.floating(x)
         if not builder.training:
             return AveragePool(window)(x * x) / (AveragePool(window)(x) + LEAST_SUM)
-        # Of numbers divided by exponentially distributed ones each is the greatest with the probability wanted.
-        waiting = -Log()(call_elementwise(Maximum(), builder.uniform(x.shape), LEAST_UNIFORM))
-        _, place = MaxPool(window).call_multi(x / waiting)
-        return MaxPoolGather(window)(x, place)
+        # Divided by exponential random numbers, each element is the largest with a probability proportional to it.
+        exponential = -Log()(call_elementwise(Maximum(), builder.uniform(x.shape), LEAST_UNIFORM))
+        _, index = MaxPool(window).call_multi(x / exponential)
+        return MaxPoolGather(window)(x, index)

@@ -65,7 +65,7 @@ class ZeroPointFields(IntegerProduct):
         else:
             require(
                 (zero_point.shape, zero_point.dtype) == (x.shape[:1], x.dtype),
-                "the zero points do not fit",
+                "the zero points have another shape",
                 expected=f"{x.dtype} of shape (batch)",
                 got=zero_point.type,
             )
@@ -122,11 +122,11 @@ class IntegerConvBase(IntegerProduct):
     @model_validator(mode="after")
     def _of_one_rank(self) -> Self:
         for field in ("strides", "padding", "dilation_rate"):
-            given = getattr(self, field)
-            if given is not None and len(given) != len(self.kernel_size):
+            values = getattr(self, field)
+            if values is not None and len(values) != len(self.kernel_size):
                 raise problem(
                     f"`{field}` has a different number of axes than `kernel_size`", field=field,
-                    expected=f"{len(self.kernel_size)} entries", got=f"{len(given)}",
+                    expected=f"{len(self.kernel_size)} entries", got=f"{len(values)}",
                 )  # fmt: skip
         if any(side < 0 for sides in self.padding or () for side in sides):
             raise problem("a padding below 0", field="padding", expected="0 or more", got=f"{self.padding}")
@@ -226,17 +226,19 @@ class IntegerDenseBase(IntegerProduct):
     units: PositiveInt | None = None
     """number of outputs; null: the matrix is the second input"""
 
-    def matrix(self, builder: Builder, x: Value, given: Value | None) -> Value:
+    def matrix(self, builder: Builder, x: Value, second: Value | None) -> Value:
         """(features, units) of the layer, or (N, …, features, units)."""
         x = self.data(x)
         require(len(x.shape) >= 2, "the input has no features", expected="(batch, …, features)", got=x.type)
         require(
-            (self.units is None) == (given is not None),
+            (self.units is None) == (second is not None),
             "the matrix is either the layer's, with `units`, or the second input",
-            expected="`units` and one matrix less in `from`" if given is not None else "`units`, or a matrix in `from`",
+            expected="`units` and one matrix less in `from`"
+            if second is not None
+            else "`units`, or a matrix in `from`",
             got=f"units {self.units}",
         )
-        return self.kernel(builder, (x.shape[-1], self.units)) if self.units is not None else self.data(given or x)
+        return self.kernel(builder, (x.shape[-1], self.units)) if self.units is not None else self.data(second or x)
 
 
 @LAYERS.register
@@ -266,8 +268,8 @@ class MatMulInteger(ZeroPointFields, IntegerDenseBase):
 
     def build(self, builder: Builder, x: Value, second: Value | None = None, third: Value | None = None) -> Value:
         """x: (N, …, features), a matrix unless the layer has one, zero_point: (N) → (N, …, units), int32."""
-        given, zero_point = (second, third) if self.units is None else (None, second)
-        matrix = self.matrix(builder, x, given)
+        matrix_input, zero_point = (second, third) if self.units is None else (None, second)
+        matrix = self.matrix(builder, x, matrix_input)
         columns = matrix.shape[-1]
         zero, of_kernel = self.zeros(builder, x, zero_point, columns, matrix.dtype)
         return ops.MatMulInteger()(x, matrix, zero, of_kernel)

@@ -47,8 +47,8 @@ class QuantizationBase(LayerSpec):
         if scale is None:
             scale = builder.statistic("scale", shape, self.scale_initializer)
             zero_point = builder.statistic("zero_point", shape, self.zero_point_initializer, dtype)
-            lies = (1, *shape) if self.block_size else shape
-            return axis, reshape_to(scale, lies), reshape_to(zero_point, lies)
+            broadcast = (1, *shape) if self.block_size else shape
+            return axis, reshape_to(scale, broadcast), reshape_to(zero_point, broadcast)
         batch = x.shape[0]
         require(
             scale.shape == (batch, *shape),
@@ -59,13 +59,15 @@ class QuantizationBase(LayerSpec):
         if zero_point is None:
             zero_point = scalar(0, dtype)
         require(
-            zero_point.shape in (scale.shape, ()), "there is not one zero point for each scale", got=zero_point.type
+            zero_point.shape in (scale.shape, ()),
+            "the zero points do not have the shape of the scales",
+            got=zero_point.type,
         )
-        lies = (batch, *shape) if self.block_size else tuple(
-            size if place in (0, axis) else 1 for place, size in enumerate(x.shape)
+        broadcast = (batch, *shape) if self.block_size else tuple(
+            size if index in (0, axis) else 1 for index, size in enumerate(x.shape)
         )  # fmt: skip
-        zero_point = reshape_to(zero_point, lies) if zero_point.shape else zero_point
-        return axis, reshape_to(builder.floating(scale), lies), cast(zero_point, dtype)
+        zero_point = reshape_to(zero_point, broadcast) if zero_point.shape else zero_point
+        return axis, reshape_to(builder.floating(scale), broadcast), cast(zero_point, dtype)
 
     def _shape(self, x: Value, axis: int | None) -> tuple[int, ...]:
         """The shape of the scales of a sample."""

@@ -227,39 +227,39 @@ class LSTMFields(ForgetGateFields, UnitsFields):
     ) -> tuple[Value, ...]:  # fmt: skip
         """Project the outputs of all steps at once; the recurrent kernel contains the projection too.
 
-        An initial output is not a projection of a state, so it becomes a further input of the first step that counts.
+        An initial output is not a projection of a state, so it becomes a further input of the first valid step.
         """
         if self.projection_units is None:
             return super().compute(builder, op, x, kernel, recurrent, initial, mask)
         more = self.projection_initializer, self.projection_regularizer, self.projection_constraint
         projection = builder.parameter("projection_kernel", (self.units, self.projection_units), *more)
-        steps, held = x.shape[1], None
+        steps, initial_output = x.shape[1], None
         if initial:
             first, cell = initial
-            fed, held = _held_until_read(first, steps, mask, reverse=op.reverse)
-            x, kernel, initial = Concat(2)(x, fed), Concat(0)(kernel, recurrent), (cell * 0.0, cell)
+            first_input, initial_output = _initial_sequences(first, steps, mask, reverse=op.reverse)
+            x, kernel, initial = Concat(2)(x, first_input), Concat(0)(kernel, recurrent), (cell * 0.0, cell)
         h, _, cell = super().compute(builder, op, x, kernel, MatMul()(projection, recurrent), initial, mask)
         y = MatMul()(h, projection)
-        y = y if held is None else y + held
+        y = y if initial_output is None else y + initial_output
         return y, time_step(y, 0 if op.reverse else steps - 1), cell
 
 
-def _held_until_read(first: Value, steps: int, mask: Value | None, *, reverse: bool) -> tuple[Value, Value | None]:
-    """Two copies of a state (N, H) as sequences (N, T, H), each 0 at all other steps.
+def _initial_sequences(first: Value, steps: int, mask: Value | None, *, reverse: bool) -> tuple[Value, Value | None]:
+    """Two copies of a state (N, H) as sequences (N, T, H), which are 0 at all other steps.
 
-    One has it at steps that no counted step precedes, up to and including the first counted one; the other only at
-    steps before that. Without a mask, the former is the first step, and the latter is None.
+    The first one holds it at the steps up to and including the first valid one; the second at the steps before that.
+    Without a mask, the first one holds it at the first step, and the second is None.
     """
     row = reshape_to(first, (first.shape[0], 1, first.shape[1]))
     if mask is None:
         before = steps - 1 if reverse else 0
         return PadAxis(1, before, steps - 1 - before)(row), None
-    counts = cast(mask, first.dtype)
-    fed, held = (
+    valid = cast(mask, first.dtype)
+    until_first, before_first = (
         call_elementwise(Where(), broadcast_mask(Equal()(sums, scalar(0.0, first.dtype)), row), row, 0.0)
-        for sums in (CumSum(1, exclusive, reverse)(counts) for exclusive in (True, False))
+        for sums in (CumSum(1, exclusive, reverse)(valid) for exclusive in (True, False))
     )
-    return fed, held
+    return until_first, before_first
 
 
 class GRUFields(GatedFields, UnitsFields):
@@ -281,9 +281,9 @@ class ForgetBias(Initial):
 
     def sample(self, seed: int, name: str, shape: tuple[int, ...], dtype: str) -> Any:
         """A NumPy array, the same for the same (seed, name, shape)."""
-        made = self.others.sample(seed, name, shape, dtype)
-        made[self.units : 2 * self.units] = 1
-        return made
+        bias = self.others.sample(seed, name, shape, dtype)
+        bias[self.units : 2 * self.units] = 1
+        return bias
 
 
 @CELLS.register
@@ -338,17 +338,17 @@ class StackedRNNCells(CellSpec):
         self, builder: Builder, x: Value, initial: Sequence[Value], mask: Value | None, *, reverse: bool
     ) -> tuple[Value, ...]:
         """Run each cell over all steps in turn, since no cell reads the output of a later one."""
-        found: list[Value] = []
+        final_states: list[Value] = []
         for cell, name in zip(self.cells, cell_names(self.cells), strict=True):
             count = len(cell.sizes())
             with builder.within(name):
                 x, *states = cell.run(builder, x, initial[:count], mask, reverse=reverse)
-            found, initial = [*found, *states], initial[count:]
-        return x, *found
+            final_states, initial = [*final_states, *states], initial[count:]
+        return x, *final_states
 
 
-def cell_names(those: Sequence[CellSpec]) -> list[str]:
-    """Names of cells among the parameters: their types in snake case, numbered from the second on."""
-    entries = [Entry(str(getattr(cell, "type", ""))) for cell in those]
+def cell_names(cells: Sequence[CellSpec]) -> list[str]:
+    """Names of cells in the names of their parameters: their types in snake case, numbered from the second on."""
+    entries = [Entry(str(getattr(cell, "type", ""))) for cell in cells]
     default_names(entries, set())
     return [entry.name or "" for entry in entries]

@@ -59,39 +59,39 @@ class ConvLSTM(ForgetGateFields, RecurrentLayer):
         window = Window.of(tuple(spatial), self.kernel_size, self.strides, self.padding, self.dilation_rate)
         size, ones = window.out(tuple(spatial)), (1,) * self.rank
         op = rnn.LSTM(activation=self.activation, recurrent_activation=self.recurrent_activation)
-        wide, kind = op.gates * self.filters, x.type.with_shape(batch, self.filters, *size)
-        self.require_states(states, [kind.shape] * op.states)
-        kernel = self.weight(builder, "kernel", (wide, channels, *self.kernel_size))
-        recurrent = self.weight(builder, "recurrent_kernel", (wide, self.filters, *self.kernel_size))
+        gate_channels, state_type = op.gates * self.filters, x.type.with_shape(batch, self.filters, *size)
+        self.require_states(states, [state_type.shape] * op.states)
+        kernel = self.weight(builder, "kernel", (gate_channels, channels, *self.kernel_size))
+        recurrent = self.weight(builder, "recurrent_kernel", (gate_channels, self.filters, *self.kernel_size))
         if builder.training and self.dropout:
             x = x * dropout_factors(builder, x.type.with_shape(batch, 1, channels, *spatial), self.dropout)
         z = Conv(window)(reshape_to(x, (batch * steps, channels, *spatial)), kernel)
         if self.use_bias:
             first = self.first_bias(self.filters)
-            bias = builder.parameter("bias", (wide,), first, self.bias_regularizer, self.bias_constraint)
-            z = z + reshape_to(bias, (wide, *ones))
-        z = reshape_to(z, (batch, steps, wide, *size))
-        dropping = (
-            dropout_factors(builder, kind, self.recurrent_dropout)
+            bias = builder.parameter("bias", (gate_channels,), first, self.bias_regularizer, self.bias_constraint)
+            z = z + reshape_to(bias, (gate_channels, *ones))
+        z = reshape_to(z, (batch, steps, gate_channels, *size))
+        dropout_factor = (
+            dropout_factors(builder, state_type, self.recurrent_dropout)
             if builder.training and self.recurrent_dropout
             else None
         )
-        again = Conv(Window.of(size, self.kernel_size, ones, "same", ones))
-        nothing = scalar(0.0, x.dtype)
-        h, c = map(builder.floating, states) if states else (nothing, nothing)
-        found: dict[int, Value] = {}
-        for number, t in enumerate(time_steps(steps, self.go_backwards)):
+        recurrent_conv = Conv(Window.of(size, self.kernel_size, ones, "same", ones))
+        zero = scalar(0.0, x.dtype)
+        h, c = map(builder.floating, states) if states else (zero, zero)
+        by_step: dict[int, Value] = {}
+        for index, t in enumerate(time_steps(steps, self.go_backwards)):
             gates = time_step(z, t)
-            if number or states:
-                gates = gates + again(h if dropping is None else h * dropping, recurrent)
+            if index or states:
+                gates = gates + recurrent_conv(h if dropout_factor is None else h * dropout_factor, recurrent)
             parts = [Slice(1, k * self.filters, (k + 1) * self.filters)(gates) for k in range(op.gates)]
-            new = op.equations(parts, [nothing] * op.gates, (h, c))
+            new = op.equations(parts, [zero] * op.gates, (h, c))
             if mask is not None:
-                counts = broadcast_mask(Slice(1, t, t + 1)(mask), new[0])
-                new = tuple(Where()(counts, one, before) for one, before in zip(new, (h, c), strict=True))
-            found[t] = h = new[0]
+                valid = broadcast_mask(Slice(1, t, t + 1)(mask), new[0])
+                new = tuple(Where()(valid, after, before) for after, before in zip(new, (h, c), strict=True))
+            by_step[t] = h = new[0]
             c = new[1]
-        return self.select_outputs(stack_steps([found[t] for t in range(steps)]), (h, c), mask)
+        return self.select_outputs(stack_steps([by_step[t] for t in range(steps)]), (h, c), mask)
 
 
 @LAYERS.register

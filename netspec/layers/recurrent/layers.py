@@ -103,8 +103,8 @@ class RecurrentLayer(CellSpec, LayerSpec):
         """Select from the outputs of all steps and the final states, according to the fields."""
         if self.zero_output_for_mask and self.return_sequences and mask is not None:
             y = call_elementwise(Where(), broadcast_mask(mask, y), y, 0.0)
-        made = (Flip(1)(y) if self.go_backwards else y) if self.return_sequences else last[self.description()]
-        return (made, *last) if self.return_state else made
+        output = (Flip(1)(y) if self.go_backwards else y) if self.return_sequences else last[self.description()]
+        return (output, *last) if self.return_state else output
 
     def mask(self, builder: Builder, *inputs: Value) -> Value | None:
         """The mask of the sequence, if all outputs are returned: unchanged, as in Keras, also with `go_backwards`."""

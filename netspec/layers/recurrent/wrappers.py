@@ -34,11 +34,11 @@ class WrapperSpec(LayerSpec):
         """The inner layer reads the wrapper's inputs, and its parameters are the wrapper's."""
         for field in self.inner_fields:
             layer = getattr(self, field)
-            for own, why in (("from_", "reads what the layer around it reads"), ("share", "is shared with it")):
-                if layer is not None and getattr(layer, own) is not None:
-                    name = own.rstrip("_")
+            for attribute, reason in (("from_", "reads the inputs of the outer layer"), ("share", "is shared with it")):
+                if layer is not None and getattr(layer, attribute) is not None:
+                    name = attribute.rstrip("_")
                     raise problem(
-                        f"a layer in a field {why}", field=f"{field}.{name}", expected=f"no `{name}`",
+                        f"a layer in a field {reason}", field=f"{field}.{name}", expected=f"no `{name}`",
                         hint=f"`{name}` goes next to `type: {getattr(self, 'type', '')}`",
                     )  # fmt: skip
         return self
@@ -139,44 +139,44 @@ class Bidirectional(WrapperSpec):
         return (*outputs, *states) if states or len(outputs) > 1 else ()
 
     def build(self, builder: Builder, x: Value, *states: Value) -> Value | tuple[Value, ...]:
-        """x: (N, T, features), first states of both, all or none: (N, units) → as the layers', put together."""
+        """x: (N, T, features), initial states of both layers, all or none: (N, units) → the merged outputs."""
         first, second = self._both()
         count, others = len(first.state_names()), len(second.state_names())
         require(
             len(states) in (0, count + others),
-            "there is not one first state for each state of both layers",
-            expected=f"{count + others} behind the sequence in `from`, or the sequence alone",
+            "there must be one initial state for each state of both layers",
+            expected=f"{count + others} after the sequence in `from`, or the sequence alone",
             got=f"{len(states)}",
         )
-        y, *last = _parts(build_inner(builder, first, f"forward_{inner_name(first)}", x, *states[:count]))
-        back, *more = _parts(build_inner(builder, second, f"backward_{inner_name(second)}", x, *states[count:]))
+        y, *last = _as_tuple(build_inner(builder, first, f"forward_{inner_name(first)}", x, *states[:count]))
+        back, *more = _as_tuple(build_inner(builder, second, f"backward_{inner_name(second)}", x, *states[count:]))
         if second.return_sequences:
             back, mask = Flip(1)(back), builder.mask()
-            if mask is not None:  # what a layer repeats there is another thing from each side
-                y, back = (call_elementwise(Where(), broadcast_mask(mask, one), one, 0.0) for one in (y, back))
+            if mask is not None:  # at masked steps each direction repeats another output
+                y, back = (call_elementwise(Where(), broadcast_mask(mask, x), x, 0.0) for x in (y, back))
         require(
             self.merge_mode in (None, "concat") or y.shape == back.shape,
             "both layers have outputs of different sizes",
             expected="equal `units`, or `merge_mode: concat`",
             got=f"{y.type} and {back.type}",
         )
-        outputs = [y, back] if self.merge_mode is None else [self._merged(y, back)]
-        made = (*outputs, *last, *more)
-        return made if len(made) > 1 else made[0]
+        sequences = [y, back] if self.merge_mode is None else [self._merge(y, back)]
+        outputs = (*sequences, *last, *more)
+        return outputs if len(outputs) > 1 else outputs[0]
 
-    def _merged(self, y: Value, back: Value) -> Value:
+    def _merge(self, y: Value, back: Value) -> Value:
         if self.merge_mode == "concat":  # along units or channels, also of images
             return Concat(2 if self._both()[0].return_sequences else 1)(y, back)
-        made: Value = reduce(mul if self.merge_mode == "mul" else add, [y, back])
-        return made * 0.5 if self.merge_mode == "ave" else made
+        merged: Value = reduce(mul if self.merge_mode == "mul" else add, [y, back])
+        return merged * 0.5 if self.merge_mode == "ave" else merged
 
     def mask(self, builder: Builder, *inputs: Value) -> tuple[Value | None, ...]:
         """The mask of the sequence, if all outputs are returned."""
         return ((builder.mask() if self._both()[0].return_sequences else None),) * (2 - (self.merge_mode is not None))
 
 
-def _parts(made: Any) -> tuple[Value, ...]:
-    return made if isinstance(made, tuple) else (made,)
+def _as_tuple(outputs: Any) -> tuple[Value, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 @LAYERS.register
@@ -206,17 +206,17 @@ class TimeDistributed(WrapperSpec):
         """x: (N, T, …) → (N, T, …)."""
         require(
             len(x.shape) >= 3,
-            "the input has no axis of steps, or nothing in a step",
+            "the input is not a sequence",
             expected="(batch, steps, …)",
             got=x.type,
         )
         batch, steps, *rest = x.shape
         mask = builder.mask()
-        each = None if mask is None or len(mask.shape) < 3 else reshape_to(mask, (batch * steps, *mask.shape[2:]))
+        step_masks = None if mask is None or len(mask.shape) < 3 else reshape_to(mask, (batch * steps, *mask.shape[2:]))
         rows = reshape_to(x, (batch * steps, *rest))
-        made = build_inner(builder, self.layer, inner_name(self.layer), rows, masks=(each,), steps=steps)
-        found = tuple(reshape_to(y, (batch, steps, *y.shape[1:])) for y in _parts(made))
-        return found if isinstance(made, tuple) else found[0]
+        outputs = build_inner(builder, self.layer, inner_name(self.layer), rows, masks=(step_masks,), steps=steps)
+        sequences = tuple(reshape_to(y, (batch, steps, *y.shape[1:])) for y in _as_tuple(outputs))
+        return sequences if isinstance(outputs, tuple) else sequences[0]
 
     def mask(self, builder: Builder, *inputs: Value) -> Value | None:
         """That of the steps."""

@@ -33,7 +33,7 @@ class Flip(LayerSpec):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, …)."""
-        for axis in sorted({sample_axis(x, one, "to flip") for one in self.axis}):
+        for axis in sorted({sample_axis(x, axis, "to flip") for axis in self.axis}):
             x = shape.Flip(axis)(x)
         return x
 
@@ -67,11 +67,11 @@ class ReverseSequence(LayerSpec):
         require(-rank <= self.batch_axis < rank, f"there is no axis {self.batch_axis} of sequences", got=x.type)
         batch = self.batch_axis % rank
         require(batch != time, "time and sequences are the same axis", expected="two axes", got=f"{batch} and {time}")
-        wanted = tuple(x.shape[axis] for axis in sorted({0, batch}))
+        lengths_shape = tuple(x.shape[axis] for axis in sorted({0, batch}))
         require(
-            lengths.shape == wanted and not lengths.dtype.is_float,
-            "the second input does not give each sequence a length",
-            expected=f"integers {list(wanted)}",
+            lengths.shape == lengths_shape and not lengths.dtype.is_float,
+            "the second input must hold one length per sequence",
+            expected=f"integers {list(lengths_shape)}",
             got=lengths.type,
         )
         builder.require_range(lengths, 0, x.shape[time] + 1, f"axis {time} has {x.shape[time]} elements")
@@ -80,5 +80,5 @@ class ReverseSequence(LayerSpec):
             cast(lengths, DType.INT64), tuple(size if axis in (0, batch) else 1 for axis, size in enumerate(x.shape))
         )
         steps = constant(np.arange(x.shape[time]).reshape(-1, *(1,) * (rank - time - 1)))
-        places = Where()(Greater()(long, steps), long - 1.0 - steps, steps)
-        return GatherElements(time)(x, BroadcastLike()(places, x))
+        indices = Where()(Greater()(long, steps), long - 1.0 - steps, steps)
+        return GatherElements(time)(x, BroadcastLike()(indices, x))

@@ -19,12 +19,12 @@ from netspec.layers.checks import PositiveInt, require, require_countable, sampl
 from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.specs.spec import describe, problem
 
-MOST_TAKEN = 2**24
+MAX_STEPPED_ELEMENTS = 2**24
 """Largest number of elements that a Slice with a step selects one by one."""
 
 
 def _indices(value: Any) -> Any:
-    fits = isinstance(value, (list, tuple)) and value and all(type(one) is int for one in value)
+    fits = isinstance(value, (list, tuple)) and value and all(type(item) is int for item in value)
     if not fits:
         raise problem("not a list of indices", expected="integers, such as [0, 2]", got=describe(value))
     return tuple(value)
@@ -63,35 +63,35 @@ class Gather(LayerSpec):
         Sample.of((2, 4, 2), (2,), dtypes=("float32", "int64"), no_onnx_roundtrip=True),
     )
 
-    def build(self, builder: Builder, x: Value, places: Value | None = None) -> Value:
+    def build(self, builder: Builder, x: Value, indices: Value | None = None) -> Value:
         """x: (N, …, A, …), indices: (N, K) → (N, …, K, …)."""
         axis = sample_axis(x, self.axis, "to pick along")
         size = x.shape[axis]
         require(
-            (self.indices is None) != (places is None),
-            "`indices` are missing" if places is None else "there are `indices` and a second input",
+            (self.indices is None) != (indices is None),
+            "`indices` are missing" if indices is None else "there are `indices` and a second input",
             expected="`indices`, or a second input with integers",
         )
-        if places is None:
+        if indices is None:
             assert self.indices is not None
             require(
-                all(-size <= one < size for one in self.indices),
+                all(-size <= index < size for index in self.indices),
                 f"index out of range along axis {axis}",
                 expected=f"integers from {-size} to {size - 1}",
                 got=f"{list(self.indices)}",
             )
-            return shape.Take(axis, tuple(one % size for one in self.indices))(x)
+            return shape.Take(axis, tuple(index % size for index in self.indices))(x)
         require(
-            not places.dtype.is_float and places.dtype != DType.BOOL and places.shape[0] == x.shape[0],
+            not indices.dtype.is_float and indices.dtype != DType.BOOL and indices.shape[0] == x.shape[0],
             "the second input does not hold indices",
             expected="integers (batch, …)",
-            got=places.type,
+            got=indices.type,
         )
-        builder.require_range(places, -size, size, f"axis {axis} of what is picked from has {size} elements")
-        others = [one for one in range(1, len(x.shape)) if one != axis]
+        builder.require_range(indices, -size, size, f"axis {axis} of the first input has {size} elements")
+        others = [other for other in range(1, len(x.shape)) if other != axis]
         front = x if axis == 1 else shape.Transpose((0, axis, *others))(x)
-        picked = indexing.GatherND(1)(front, reshape_to(places, (*places.shape, 1)))
-        count = len(places.shape) - 1
+        picked = indexing.GatherND(1)(front, reshape_to(indices, (*indices.shape, 1)))
+        count = len(indices.shape) - 1
         order = (0, *range(count + 1, count + axis), *range(1, count + 1), *range(count + axis, len(picked.shape)))
         return picked if axis == 1 else shape.Transpose(order)(picked)
 
@@ -121,14 +121,14 @@ class BatchReindex(LayerSpec):
 Joined: TypeAlias = Literal["none", "add", "mul", "min", "max"]
 
 
-def require_indices(x: Value, places: Value, *, rank: int | None = None) -> None:
+def require_indices(x: Value, indices: Value, *, rank: int | None = None) -> None:
     """Raise unless the second input holds integers and has the required number of axes."""
-    whole = not places.dtype.is_float and places.dtype != DType.BOOL
+    is_integer = not indices.dtype.is_float and indices.dtype != DType.BOOL
     require(
-        whole and (rank is None or len(places.shape) == rank),
+        is_integer and (rank is None or len(indices.shape) == rank),
         "the second input does not hold indices",
         expected="integers" + (f" (batch, …) of {rank} axes, as the first input has" if rank else ""),
-        got=places.type,
+        got=indices.type,
     )
 
 
@@ -140,25 +140,28 @@ class ElementwiseIndexing(LayerSpec):
     axis: int = 1
     """the axis that the indices refer to"""
 
-    def along(self, builder: Builder, x: Value, places: Value) -> int:
-        """The axis, counted from the front; along the others there must not be more indices than elements."""
+    def check_axis(self, builder: Builder, x: Value, indices: Value) -> int:
+        """Check the indices, and return the axis counted from the front.
+
+        Along the other axes there must not be more indices than elements.
+        """
         axis = sample_axis(x, self.axis, "to look along")
-        require_indices(x, places, rank=len(x.shape))
-        for k, (size, count) in enumerate(zip(x.shape, places.shape, strict=True)):
+        require_indices(x, indices, rank=len(x.shape))
+        for k, (size, count) in enumerate(zip(x.shape, indices.shape, strict=True)):
             fits = k == axis or count == size or (k > 0 and count < size)
             require(
                 fits,
-                f"there are more indices than elements along axis {k} than elements",
+                f"there are more indices than elements along axis {k}",
                 expected=f"up to {size}",
                 got=count,
             )
-        builder.require_range(places, -x.shape[axis], x.shape[axis], f"axis {axis} has {x.shape[axis]} elements")
+        builder.require_range(indices, -x.shape[axis], x.shape[axis], f"axis {axis} has {x.shape[axis]} elements")
         return axis
 
 
-def _beyond(x: Value, axis: int, places: Value) -> int | None:
+def _shorter_axis(x: Value, axis: int, indices: Value) -> int | None:
     """The first axis other than `axis` with fewer indices than elements."""
-    shorter = (k for k, count in enumerate(places.shape) if k != axis and count < x.shape[k])
+    shorter = (k for k, count in enumerate(indices.shape) if k != axis and count < x.shape[k])
     return next(shorter, None)
 
 
@@ -177,12 +180,12 @@ class GatherElements(ElementwiseIndexing):
         Sample.of((2, 3, 4), (2, 2, 5), dtypes=("float32", "int64"), axis=-1),
     )
 
-    def build(self, builder: Builder, x: Value, places: Value) -> Value:
+    def build(self, builder: Builder, x: Value, indices: Value) -> Value:
         """x: (N, …, A, …), indices: (N, …, K, …) → (N, …, K, …)."""
-        axis = self.along(builder, x, places)
-        while (beyond := _beyond(x, axis, places)) is not None:
-            x = Slice(beyond, 0, places.shape[beyond])(x)
-        return indexing.GatherElements(axis)(x, places)
+        axis = self.check_axis(builder, x, indices)
+        while (beyond := _shorter_axis(x, axis, indices)) is not None:
+            x = Slice(beyond, 0, indices.shape[beyond])(x)
+        return indexing.GatherElements(axis)(x, indices)
 
 
 @LAYERS.register
@@ -206,26 +209,26 @@ class ScatterElements(ElementwiseIndexing):
         Sample.of((2, 4), (2, 2), (2, 2), dtypes=("float32", "int64", "float32"), reduction="min"),
     )
 
-    def build(self, builder: Builder, x: Value, places: Value, updates: Value) -> Value:
+    def build(self, builder: Builder, x: Value, indices: Value, updates: Value) -> Value:
         """x: (N, …, A, …), indices and updates: (N, …, K, …) → (N, …, A, …)."""
-        axis = self.along(builder, x, places)
-        require_updates(x, places.shape, updates)
-        return self._put(x, axis, places, updates)
+        axis = self.check_axis(builder, x, indices)
+        require_updates(x, indices.shape, updates)
+        return self._scatter(x, axis, indices, updates)
 
-    def _put(self, x: Value, axis: int, places: Value, updates: Value) -> Value:
+    def _scatter(self, x: Value, axis: int, indices: Value, updates: Value) -> Value:
         """Write to the part of x that indices can refer to, and add the rest."""
-        beyond = _beyond(x, axis, places)
+        beyond = _shorter_axis(x, axis, indices)
         if beyond is None:
-            return indexing.ScatterElements(axis, self.reduction)(x, places, updates)
-        count = places.shape[beyond]
-        part = self._put(Slice(beyond, 0, count)(x), axis, places, updates)
+            return indexing.ScatterElements(axis, self.reduction)(x, indices, updates)
+        count = indices.shape[beyond]
+        part = self._scatter(Slice(beyond, 0, count)(x), axis, indices, updates)
         return Concat(beyond)(part, Slice(beyond, count, x.shape[beyond])(x))
 
 
 def require_updates(x: Value, shape: tuple[int, ...], updates: Value) -> None:
     """Raise unless there is an update for each index."""
-    wanted = x.type.with_shape(*shape)
-    require(updates.type == wanted, "the updates do not match the indices", expected=f"{wanted}", got=updates.type)
+    expected = x.type.with_shape(*shape)
+    require(updates.type == expected, "the updates do not match the indices", expected=f"{expected}", got=updates.type)
 
 
 @LAYERS.register
@@ -246,10 +249,10 @@ class GatherND(LayerSpec):
         Sample.of((2, 3, 4, 2), (2, 3, 2, 1), dtypes=("float32", "int64"), batch_dims=2),
     )
 
-    def build(self, builder: Builder, x: Value, places: Value) -> Value:
+    def build(self, builder: Builder, x: Value, indices: Value) -> Value:
         """x: (N, A…, rest…), indices: (N, K…, count) → (N, K…, rest…)."""
-        require_indices(x, places)
-        return indexing.GatherND(self.batch_dims)(x, places)
+        require_indices(x, indices)
+        return indexing.GatherND(self.batch_dims)(x, indices)
 
 
 @LAYERS.register
@@ -273,10 +276,10 @@ class ScatterND(LayerSpec):
         Sample.of((2, 4, 4), (2, 5, 2), (2, 5), dtypes=("float32", "int32", "float32"), reduction="add"),
     )
 
-    def build(self, builder: Builder, x: Value, places: Value, updates: Value) -> Value:
+    def build(self, builder: Builder, x: Value, indices: Value, updates: Value) -> Value:
         """x: (N, A…, rest…), indices: (N, K…, count), updates: (N, K…, rest…) → (N, A…, rest…)."""
-        require_indices(x, places)
-        return indexing.ScatterND(self.reduction)(x, places, updates)
+        require_indices(x, indices)
+        return indexing.ScatterND(self.reduction)(x, indices, updates)
 
 
 @LAYERS.register
@@ -320,5 +323,5 @@ class TensorScatter(LayerSpec):
                 got=start.type,
             )
             steps = steps + reshape_to(cast(start, DType.INT64), (x.shape[0], *(1,) * (rank - 1)))
-        places = call_elementwise(Mod(), steps, size) if self.mode == "circular" else steps
-        return indexing.ScatterElements(axis)(x, BroadcastLike()(places, updates), updates)
+        indices = call_elementwise(Mod(), steps, size) if self.mode == "circular" else steps
+        return indexing.ScatterElements(axis)(x, BroadcastLike()(indices, updates), updates)

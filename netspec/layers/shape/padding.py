@@ -175,11 +175,11 @@ class Cropping3D(Cropping):
 def _sides(value: Any) -> Any:
     listed = value if isinstance(value, (list, tuple)) else ()
     for index, pair in enumerate(listed):
-        fits = isinstance(pair, (list, tuple)) and len(pair) == 2 and all(type(one) is int for one in pair)
+        fits = isinstance(pair, (list, tuple)) and len(pair) == 2 and all(type(side) is int for side in pair)
         if not fits:
             raise problem("not two sides", field=str(index), expected="[before, after], integers", got=describe(pair))
     if not listed:
-        raise problem("no sides", expected="[before, after] for each axis behind the batch", got=describe(value))
+        raise problem("no sides", expected="[before, after] for each axis after the batch", got=describe(value))
     return tuple(tuple(pair) for pair in listed)
 
 
@@ -245,15 +245,15 @@ class Pad(LayerSpec):
         if self.mode == "constant":
             return PadAxis(axis, before, after, self.value)(x)
         size = x.shape[axis]
-        places = range(-before, size + after)
-        require_countable(len(places), axis)
+        positions = range(-before, size + after)
+        require_countable(len(positions), axis)
         if self.mode == "edge":
-            index = [min(max(place, 0), size - 1) for place in places]
+            index = [min(max(position, 0), size - 1) for position in positions]
         elif self.mode == "wrap":
-            index = [place % size for place in places]
+            index = [position % size for position in positions]
         else:  # there and back again: 0 1 2 3 2 1 0 1 …
-            turns = max(1, 2 * (size - 1))
-            index = [min(place % turns, turns - place % turns) if size > 1 else 0 for place in places]
+            period = max(1, 2 * (size - 1))
+            index = [min(position % period, period - position % period) if size > 1 else 0 for position in positions]
         return Take(axis, tuple(index))(x)
 
 
@@ -283,12 +283,12 @@ class CenterCrop(LayerSpec):
         require_spatial(x, 2)
         sizes = (self.height, self.width)
         require(
-            all(kept <= size for kept, size in zip(sizes, x.shape[2:], strict=True)),
+            all(length <= size for length, size in zip(sizes, x.shape[2:], strict=True)),
             "the input is smaller than the output",
             expected=f"{self.height} rows and {self.width} columns, or more", got=x.type,
         )  # fmt: skip
-        for axis, kept in enumerate(sizes, 2):
-            start = (x.shape[axis] - kept) // 2
-            if kept < x.shape[axis]:
-                x = Slice(axis, start, start + kept)(x)
+        for axis, length in enumerate(sizes, 2):
+            start = (x.shape[axis] - length) // 2
+            if length < x.shape[axis]:
+                x = Slice(axis, start, start + length)(x)
         return x

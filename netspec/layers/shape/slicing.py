@@ -10,7 +10,7 @@ from netspec.graph.ops import shape
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import PositiveInt, require, sample_axis
-from netspec.layers.shape.indexing import MOST_TAKEN
+from netspec.layers.shape.indexing import MAX_STEPPED_ELEMENTS
 from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.specs.spec import describe, problem
 
@@ -150,12 +150,12 @@ class Slice(LayerSpec):
             got=f"from {start} to {stop}",
         )
         if self.step > 1:
-            taken = (stop - start - 1) // self.step + 1
+            count_with_step = (stop - start - 1) // self.step + 1
             require(
-                taken <= MOST_TAKEN,
-                "elements that are taken one by one are too many",
-                expected=f"at most {MOST_TAKEN:,} with a `step`",
-                got=f"{taken:,}",
+                count_with_step <= MAX_STEPPED_ELEMENTS,
+                "a slice with a `step` has too many elements",
+                expected=f"at most {MAX_STEPPED_ELEMENTS:,} with a `step`",
+                got=f"{count_with_step:,}",
             )
             return shape.Take(axis, tuple(range(start, stop, self.step)))(x)
         return x if stop - start == count else shape.Slice(axis, start, stop)(x)
@@ -163,7 +163,7 @@ class Slice(LayerSpec):
 
 def _offsets(value: Any) -> Any:
     offsets = value if isinstance(value, (list, tuple)) else [value]
-    if not offsets or any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in offsets):
+    if not offsets or any(isinstance(offset, bool) or not isinstance(offset, int) or offset < 0 for offset in offsets):
         expected = "an integer of 0 or more, or one for each axis"
         raise problem("not an offset", expected=expected, got=describe(value))
     return tuple(offsets)
@@ -207,18 +207,18 @@ class Crop(LayerSpec):
         )
         require(
             len(self.offset) in (1, count),
-            "there is not one offset for each axis that is cut",
+            "`offset` needs one entry, or one for each axis that is cropped",
             expected=f"1 offset, or {count}",
             got=len(self.offset),
         )
         offsets = self.offset * (count if len(self.offset) == 1 else 1)
-        for place, start in enumerate(offsets, axis):
-            size, wanted = x.shape[place], reference.shape[place]
+        for k, start in enumerate(offsets, axis):
+            size, length = x.shape[k], reference.shape[k]
             require(
-                start + wanted <= size,
-                f"the first input is too small along axis {place}",
-                expected=f"{start + wanted} or more: the second input's {wanted}, after {start}",
+                start + length <= size,
+                f"the first input is too small along axis {k}",
+                expected=f"{start + length} or more: the second input's {length}, after {start}",
                 got=f"{size}",
             )
-            x = x if size == wanted else shape.Slice(place, start, start + wanted)(x)
+            x = x if size == length else shape.Slice(k, start, start + length)(x)
         return x

@@ -65,13 +65,13 @@ class GridSample(LayerSpec):
         channels, *sizes = x.shape[lead:]
         count, out = x.shape[0], grid.shape[lead:-1]
         rows = reshape_to(grid, (count, prod((*images, *out)), axes))
-        along = []
+        axis_taps = []
         for axis, size in enumerate(sizes):
-            place = column(rows, axes - 1 - axis)
-            at = (place + 1.0) * ((size - 1) / 2) if self.align_corners else (place + 1.0) * (size / 2) - 0.5
-            along.append(taps(at, size, self.mode, self.padding_mode, self.align_corners))
-        # Each sample keeps its images: samples and images as one axis would mix what a batch is of.
-        number = image_indices(images[0], prod(out), column(rows, 0)) if images else None
-        found = reshape_to(gather_taps(x, along, add, number), (count, *images, prod(out), channels))
-        turned = Transpose((0, 2, 1) if not images else (0, 1, 3, 2))(found)
-        return reshape_to(turned, (count, *images, channels, *out))
+            normalized = column(rows, axes - 1 - axis) + 1.0  # from 0 to 2
+            positions = normalized * ((size - 1) / 2) if self.align_corners else normalized * (size / 2) - 0.5
+            axis_taps.append(taps(positions, size, self.mode, self.padding_mode, self.align_corners))
+        # Samples and images stay separate axes, so that the batch axis keeps its meaning.
+        image_index = image_indices(images[0], prod(out), column(rows, 0)) if images else None
+        elements = reshape_to(gather_taps(x, axis_taps, add, image_index), (count, *images, prod(out), channels))
+        channels_first = Transpose((0, 2, 1) if not images else (0, 1, 3, 2))(elements)
+        return reshape_to(channels_first, (count, *images, channels, *out))

@@ -116,16 +116,16 @@ class Resize(LayerSpec):
             expected=f"different axes from 1 to {rank - 1}",
             got=f"axes {list(self.axes if self.axes is not None else axes)} of {x.type}",
         )
-        given = self.sizes if self.sizes is not None else self.scales
-        assert given is not None
-        for name, count, wanted in (
-            ("scales" if self.sizes is None else "sizes", len(given), len(axes)),
+        values = self.sizes if self.sizes is not None else self.scales
+        assert values is not None
+        for name, count, expected in (
+            ("scales" if self.sizes is None else "sizes", len(values), len(axes)),
             ("roi", len(self.roi or axes * 2), 2 * len(axes)),
         ):
             require(
-                count == wanted,
+                count == expected,
                 f"`{name}` must have one entry for each resized axis",
-                expected=f"{wanted}, for the axes {list(axes)}",
+                expected=f"{expected}, for the axes {list(axes)}",
                 got=f"{count}",
             )
         along = self._along(axes, [x.shape[axis] for axis in axes])
@@ -133,39 +133,42 @@ class Resize(LayerSpec):
 
     def _sampling(self) -> Sampling:
         """The sampling rule; settings that do not apply to the mode have their defaults."""
-        made = Sampling(self.mode, self.coordinate_transformation_mode)
+        sampling = Sampling(self.mode, self.coordinate_transformation_mode)
         if self.roi is not None:
-            made = replace(made, extrapolation_value=self.extrapolation_value)
+            sampling = replace(sampling, extrapolation_value=self.extrapolation_value)
         if self.mode == "nearest":
-            return replace(made, rounding=self.nearest_mode)
-        made = replace(made, antialias=self.antialias, exclude_outside=self.exclude_outside)
-        return replace(made, cubic_coeff_a=self.cubic_coeff_a) if self.mode == "cubic" else made
+            return replace(sampling, rounding=self.nearest_mode)
+        sampling = replace(sampling, antialias=self.antialias, exclude_outside=self.exclude_outside)
+        return replace(sampling, cubic_coeff_a=self.cubic_coeff_a) if self.mode == "cubic" else sampling
 
-    def _along(self, axes: tuple[int, ...], have: list[int]) -> tuple[AxisResize, ...]:
+    def _along(self, axes: tuple[int, ...], sizes: list[int]) -> tuple[AxisResize, ...]:
         roi = self.roi or (*(0.0 for _ in axes), *(1.0 for _ in axes))
         parts = list(zip(roi, roi[len(axes) :], strict=False))
         if self.scales is not None:
-            made = [
+            resizes = [
                 AxisResize(axis, int(scale * size), scale, part)
-                for axis, size, scale, part in zip(axes, have, self.scales, parts, strict=True)
+                for axis, size, scale, part in zip(axes, sizes, self.scales, parts, strict=True)
             ]
         else:
             assert self.sizes is not None
-            made = [
+            resizes = [
                 AxisResize(axis, size, None, part) for axis, size, part in zip(axes, self.sizes, parts, strict=True)
             ]
             if self.keep_aspect_ratio_policy != "stretch":
-                ratios = [wanted / size for wanted, size in zip(self.sizes, have, strict=True)]
+                ratios = [new / old for new, old in zip(self.sizes, sizes, strict=True)]
                 scale = (min if self.keep_aspect_ratio_policy == "not_larger" else max)(ratios)
-                made = [
-                    AxisResize(one.axis, int(scale * size + 0.5), scale, one.part, rounded=True)
-                    for one, size in zip(made, have, strict=True)
+                resizes = [
+                    AxisResize(resize_.axis, int(scale * size + 0.5), scale, resize_.part, rounded=True)
+                    for resize_, size in zip(resizes, sizes, strict=True)
                 ]
-        for one in made:
+        for axis_resize in resizes:
             require(
-                one.size > 0, f"nothing is left of axis {one.axis}", expected="a larger scale", got=f"size {one.size}"
+                axis_resize.size > 0,
+                f"axis {axis_resize.axis} would have size 0",
+                expected="a larger scale",
+                got=f"size {axis_resize.size}",
             )
-        return tuple(made)
+        return tuple(resizes)
 
 
 @dataclass(frozen=True)
@@ -191,27 +194,27 @@ _REACHES = {"bilinear": 1, "bicubic": 2, "lanczos3": 3, "lanczos5": 5}
 FILTERS = {name: Filter(name, reach) for name, reach in _REACHES.items()}
 
 
-def filter_weights(size: int, wanted: int, filter_: Filter, *, antialias: bool) -> Any:
-    """Weights (wanted, size) of the elements in each element of the result. Rows sum to 1.
+def filter_weights(size: int, new_size: int, filter_: Filter, *, antialias: bool) -> Any:
+    """Weights (new_size, size) of the elements in each element of the result. Rows sum to 1.
 
     Positions are the centers of elements. With `antialias` the filter is stretched if the result is smaller, so that
     every element counts.
     """
     import numpy as np
 
-    require_precomputable(size * wanted, "weights of the elements to resize")
-    step = size / wanted
-    centers = (np.arange(wanted) + 0.5) * step - 0.5
+    require_precomputable(size * new_size, "weights of the elements to resize")
+    step = size / new_size
+    centers = (np.arange(new_size) + 0.5) * step - 0.5
     stretch = max(step, 1.0) if antialias else 1.0
-    made = filter_.at((np.arange(size) - centers[:, None]) / stretch)
-    return made / made.sum(axis=1, keepdims=True)
+    weights = filter_.at((np.arange(size) - centers[:, None]) / stretch)
+    return weights / weights.sum(axis=1, keepdims=True)
 
 
 def resample(x: Value, sizes: tuple[int, int], interpolation: str, *, antialias: bool) -> Value:
     """x: (N, C, H, W) → (N, C, *sizes)."""
     height, width = (
-        cast(constant(filter_weights(size, wanted, FILTERS[interpolation], antialias=antialias)), x.dtype)
-        for size, wanted in zip(x.shape[2:], sizes, strict=True)
+        cast(constant(filter_weights(size, new_size, FILTERS[interpolation], antialias=antialias)), x.dtype)
+        for size, new_size in zip(x.shape[2:], sizes, strict=True)
     )
     return MatMul()(height, MatMul(transpose_b=True)(x, width))
 
@@ -359,12 +362,12 @@ class Resizing(LayerSpec):
         require_image(x)
         x = builder.floating(x)
         height, width = x.shape[2:]
-        wanted = width * self.height // self.width, height * self.width // self.height
-        for axis, (have, most) in enumerate(zip((height, width), wanted, strict=True), 2):
-            if self.crop_to_aspect_ratio and have > most:
-                start = (have - max(1, most)) // 2
-                x = Slice(axis, start, start + max(1, most))(x)
-            elif self.pad_to_aspect_ratio and have < most:
-                beside = (most - have) // 2  # of an odd rest Keras leaves one out, too
-                x = PadAxis(axis, beside, beside)(x - self.fill_value) + self.fill_value if beside else x
+        limits = width * self.height // self.width, height * self.width // self.height
+        for axis, (size, limit) in enumerate(zip((height, width), limits, strict=True), 2):
+            if self.crop_to_aspect_ratio and size > limit:
+                start = (size - max(1, limit)) // 2
+                x = Slice(axis, start, start + max(1, limit))(x)
+            elif self.pad_to_aspect_ratio and size < limit:
+                pad = (limit - size) // 2  # as in Keras, an odd difference is rounded down
+                x = PadAxis(axis, pad, pad)(x - self.fill_value) + self.fill_value if pad else x
         return resize_images(x, (self.height, self.width), self.interpolation, antialias=self.antialias)

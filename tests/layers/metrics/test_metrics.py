@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from netspec.graph.value import ShapeMismatch
+from tests.layers.apply import metric
+
+SCORES = np.array([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3], [0.2, 0.3, 0.5], [0.4, 0.4, 0.2]])
+
+
+def test_sparse_accuracy_counts_the_first_of_equal_scores():
+    for labels in (np.array([1, 2, 2, 0], np.int32), np.array([[1], [2], [2], [0]], np.int64)):
+        made = metric("SparseCategoricalAccuracy", SCORES, labels)
+        assert [int(total) for total in made.all] == [3, 4]
+        assert made.result() == 0.75
+    assert metric("SparseCategoricalAccuracy", SCORES[3:], np.array([1])).result() == 0
+
+
+def test_sparse_accuracy_over_another_axis():
+    scores = np.random.default_rng(0).normal(size=(2, 3, 4))
+    labels = np.random.default_rng(1).integers(0, 3, (2, 4))
+    made = metric({"type": "SparseCategoricalAccuracy", "axis": 1}, scores, labels)
+    assert made.result() == (scores.argmax(axis=1) == labels).mean()
+
+
+def test_categorical_accuracy_compares_argmaxes():
+    assert metric("CategoricalAccuracy", SCORES, np.eye(3)[[1, 2, 2, 0]]).result() == 0.75
+
+
+def test_binary_accuracy_applies_the_threshold():
+    prediction, target = np.array([[0.4], [0.5], [0.6], [0.9]]), np.array([0, 0, 1, 0], np.int32)
+    assert metric("BinaryAccuracy", prediction, target).result() == 0.75  # 0.5 itself is not over the threshold
+    assert metric({"type": "BinaryAccuracy", "threshold": 0.95}, prediction, target).result() == 0.75
+    assert metric({"type": "BinaryAccuracy", "threshold": 0.0}, prediction, target).result() == 0.25
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_top_k_accuracy(k):
+    scores = np.random.default_rng(2).normal(size=(50, 3))
+    labels = np.random.default_rng(3).integers(0, 3, 50)
+    expected = np.mean([label in np.argsort(row)[-k:] for row, label in zip(scores, labels, strict=True)])
+    made = metric({"type": "SparseTopKCategoricalAccuracy", "k": k}, scores, labels)
+    assert made.result() == pytest.approx(expected, rel=1e-12)
+
+
+def test_tie_at_rank_k_counts_as_correct():
+    scores = np.array([[0.3, 0.3, 0.3, 0.1]] * 4)
+    made = metric({"type": "SparseTopKCategoricalAccuracy", "k": 1}, scores, np.array([0, 1, 2, 3]))
+    assert made.result() == 0.75
+
+
+def test_nan_scores_are_incorrect():
+    scores = np.full((1, 3), np.nan)
+    assert metric({"type": "SparseTopKCategoricalAccuracy", "k": 2}, scores, np.array([0])).result() == 0
+
+
+def test_counts_beyond_float32_are_exact():
+    """2²⁴ + 1 is no float32: totals are whole numbers."""
+    made = metric("SparseCategoricalAccuracy", SCORES.astype(np.float32), np.array([1, 0, 2, 0]))
+    assert [total.dtype for total in made.all] == [np.int64, np.int64]
+
+
+def test_error_metrics_are_means_over_all_elements():
+    a, b = np.random.default_rng(5).normal(size=(2, 4, 3))
+    assert metric("MeanAbsoluteError", a, b).result() == pytest.approx(abs(a - b).mean(), rel=1e-12)
+    assert metric("MeanSquaredError", a, b).result() == pytest.approx(((a - b) ** 2).mean(), rel=1e-12)
+
+
+def test_k_above_the_number_of_classes_is_rejected():
+    with pytest.raises(ShapeMismatch, match="there are fewer than 5 classes"):
+        metric("SparseTopKCategoricalAccuracy", SCORES, np.array([0, 0, 0, 0]))
+
+
+RANDOM = np.random.default_rng(11)
+YES = RANDOM.integers(0, 2, (40, 3))
+SHARES = np.round(RANDOM.uniform(0, 1, (40, 3)), 1)  # many stand on a threshold
+IMPORTANCE = RANDOM.uniform(0.5, 2, 40)
+
+
+@pytest.mark.parametrize("thresholds", [0.3, [0.1, 0.3, 0.9], [0.0, 0.5, 1.0]])
+@pytest.mark.parametrize("weight", [None, IMPORTANCE])
+def test_confusion_counts_at_each_threshold(thresholds, weight):
+    factor = np.ones((40, 1)) if weight is None else weight[:, None]
+    several = thresholds if isinstance(thresholds, list) else [thresholds]
+    for name, right, said in (("TruePositives", 1, 1), ("FalsePositives", 0, 1), ("TrueNegatives", 0, 0),
+                              ("FalseNegatives", 1, 0)):  # fmt: skip
+        found = metric({"type": name, "thresholds": thresholds}, SHARES, YES, weight=weight).figure()
+        for threshold in several:
+            expected = (factor * ((right == YES) & ((threshold < SHARES) == said))).sum()
+            one = found[f"{threshold:g}"] if isinstance(found, dict) else found
+            assert one == pytest.approx(expected, rel=1e-12), (name, threshold)
+
+
+def test_confusion_counts_beyond_float32_are_exact():
+    made = metric("Precision", SHARES.astype(np.float32), YES)
+    assert made.y.dtype == np.int64
+
+
+def test_nan_prediction_exceeds_no_threshold():
+    scores = np.array([[np.nan], [0.9]])
+    assert metric("TruePositives", scores, np.array([[1], [1]])).result() == 1
+    fields = {"type": "SensitivityAtSpecificity", "specificity": 0.5, "num_thresholds": 5}
+    assert metric(fields, scores, np.array([[1], [1]])).y[0, 1].tolist() == [1, 0, 0, 0, 1, 0]
+
+
+def test_even_thresholds_match_listed_ones():
+    """Half of the shares stand on a level: both count what is greater than it."""
+    shares = np.array([[0.0], [0.25], [0.3], [0.5], [0.75], [0.99], [1.0]])
+    even = metric({"type": "SensitivityAtSpecificity", "specificity": 0.5, "num_thresholds": 5}, shares, shares > 0.4)
+    listed = metric({"type": "TruePositives", "thresholds": [0.0, 0.25, 0.5, 0.75, 1.0]}, shares, shares > 0.4)
+    np.testing.assert_array_equal(even.y, listed.y)
+
+
+def test_auc_is_the_fraction_of_ordered_pairs():
+    scores = RANDOM.permutation(60)[:, None] / 60 + 0.01
+    answers = RANDOM.integers(0, 2, (60, 1))
+    higher = scores[answers == 1][:, None] > scores[answers == 0][None]
+    found = metric({"type": "AUC", "num_thresholds": 2000}, scores, answers).result()
+    assert found == pytest.approx(higher.mean(), abs=1e-12)
+
+
+def test_precision_at_k_of_equal_scores():
+    scores, answers = np.array([[0.5, 0.5, 0.5, 0.1]]), np.array([[1, 0, 0, 0]])
+    assert metric({"type": "Precision", "top_k": 1}, scores, answers).result() == 1
+    assert metric({"type": "Precision", "top_k": 2}, scores, answers).result() == 0.5
+    assert metric({"type": "Recall", "top_k": 1}, scores, answers).result() == 1
+
+
+NUMBERS = RANDOM.integers(0, 3, 50)
+GUESSES = RANDOM.normal(size=(50, 3))
+
+
+def test_confusion_matrix_and_report():
+    taken = GUESSES.argmax(axis=1)
+    matrix = np.array([[((i == NUMBERS) & (taken == j)).sum() for j in range(3)] for i in range(3)])
+    fields = {"class_names": ["a", "b", "c"]}
+    found = metric({"type": "ConfusionMatrix", **fields}, GUESSES, NUMBERS).figure()
+    assert [[found[row][column] for column in "abc"] for row in "abc"] == matrix.tolist()
+    report = metric({"type": "ClassificationReport", **fields}, GUESSES, NUMBERS).figure()
+    precision, recall = matrix.diagonal() / matrix.sum(axis=0), matrix.diagonal() / matrix.sum(axis=1)
+    for number, name in enumerate("abc"):
+        assert report[name]["precision"] == pytest.approx(precision[number], rel=1e-12)
+        assert report[name]["recall"] == pytest.approx(recall[number], rel=1e-12)
+        both = 2 * precision[number] * recall[number] / (precision[number] + recall[number])
+        assert report[name]["f1_score"] == pytest.approx(both, rel=1e-12)
+        assert report[name]["support"] == matrix[number].sum()
+    assert report["accuracy"]["f1_score"] == pytest.approx((taken == NUMBERS).mean(), rel=1e-12)
+    assert report["macro average"]["recall"] == pytest.approx(recall.mean(), rel=1e-12)
+    weighted = (precision * matrix.sum(axis=1)).sum() / 50
+    assert report["weighted average"]["precision"] == pytest.approx(weighted, rel=1e-12)
+
+
+def test_ignored_classes_and_weights_in_a_confusion_matrix():
+    labels = np.where(RANDOM.uniform(size=50) < 0.3, 255, NUMBERS)
+    weight = RANDOM.uniform(0.5, 2, 50)
+    found = metric({"type": "ConfusionMatrix", "ignore_class": 255}, GUESSES, labels, weight=weight).y
+    taken = GUESSES.argmax(axis=1)
+    expected = [[(weight * ((labels == i) & (taken == j))).sum() for j in range(3)] for i in range(3)]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_iou_ignores_elements_of_no_class():
+    taken, label = np.array([0, 1, 1, 2, 7]), np.array([0, 1, 0, -1, 1])
+    found = metric({"type": "MeanIoU", "num_classes": 4}, taken, label).result()
+    assert found == pytest.approx((1 / 2 + 1 / 2) / 2, rel=1e-6)
+
+
+def test_iou_of_scores_along_another_axis():
+    scores, label = RANDOM.normal(size=(4, 3, 5)), RANDOM.integers(0, 3, (4, 5))
+    fields = {"type": "MeanIoU", "num_classes": 3, "sparse_y_pred": False}
+    one, other = metric({**fields, "axis": 1}, scores, label), metric(fields, np.moveaxis(scores, 1, -1), label)
+    np.testing.assert_array_equal(one.y, other.y)
+
+
+def test_metrics_ignore_masked_steps():
+    scores, labels = RANDOM.normal(size=(3, 4, 5)), RANDOM.integers(0, 5, (3, 4))
+    mask = RANDOM.uniform(size=(3, 4)) < 0.6
+    made = metric("SparseCategoricalAccuracy", scores, labels, mask=mask)
+    assert made.result() == pytest.approx((scores.argmax(axis=-1) == labels)[mask].mean(), rel=1e-12)
+    assert metric("ConfusionMatrix", scores, labels, mask=mask).y.sum() == mask.sum()

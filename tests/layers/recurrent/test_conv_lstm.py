@@ -1,0 +1,41 @@
+"""ConvLSTM: with kernels of size 1 it is an LSTM at each place; states and masks as of other recurrent layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.layers.apply import layer
+
+RANDOM = np.random.default_rng(4)
+X = RANDOM.normal(size=(2, 5, 3, 4))
+FIELDS = {"type": "ConvLSTM1D", "filters": 2, "kernel_size": 3, "padding": "same", "return_state": True}
+
+
+def test_conv_lstm_with_kernel_1_matches_lstm_at_each_pixel():
+    shapes = {"kernel": (3, 8), "recurrent_kernel": (2, 8), "bias": (8,)}
+    weights: dict[str, Any] = {name: RANDOM.normal(size=shape) for name, shape in shapes.items()}
+    turned: dict[str, Any] = {
+        name: array.T[:, :, None] if array.ndim == 2 else array for name, array in weights.items()
+    }
+    y = layer({**FIELDS, "kernel_size": 1, "return_sequences": True}, X, **turned).y
+    for place in range(4):
+        expected = layer({"type": "LSTM", "units": 2, "return_sequences": True}, X[..., place], **weights).y
+        np.testing.assert_allclose(y[..., place], expected, rtol=1e-12)
+
+
+def test_initial_states_continue_a_sequence():
+    whole = layer(FIELDS, X).all
+    first = layer(FIELDS, X[:, :2]).all
+    np.testing.assert_array_equal(whole[0], whole[1])
+    for got, expected in zip(layer(FIELDS, X[:, 2:], *first[1:]).all, whole, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_masked_steps_are_skipped():
+    counts = np.array([[0, 1, 0, 1, 1], [1, 1, 1, 0, 0]], bool)
+    y = layer(FIELDS, np.where(counts[:, :, None, None], X, np.nan), mask=counts).all
+    for sample, own in enumerate(counts):
+        for got, expected in zip(y, layer(FIELDS, X[[sample]][:, own]).all, strict=True):
+            np.testing.assert_allclose(got[sample], expected[0], rtol=1e-12)
