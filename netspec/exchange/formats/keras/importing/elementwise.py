@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from netspec.exchange.formats.keras.importing.axes import Order, TensorView, identity
-from netspec.exchange.formats.keras.importing.config import CallOutput, LayerCall
+from netspec.exchange.formats.keras.importing.axes import TensorView
+from netspec.exchange.formats.keras.importing.config import CallOutput
 from netspec.exchange.formats.keras.importing.fields import plain
-from netspec.exchange.formats.keras.importing.importer import KerasImporter
 from netspec.exchange.formats.keras.importing.operations import lifted
 from netspec.exchange.formats.keras.importing.operator_nodes import KerasOperation
 from netspec.exchange.formats.keras.importing.shape_layers import aligned
@@ -17,9 +16,6 @@ from netspec.exchange.lift.patterns.activations import ACTIVATION
 from netspec.exchange.lift.patterns.finding import DOMAIN
 from netspec.exchange.lift.rules.functions import FORMULA
 from netspec.exchange.unsupported import UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _TRIGONOMETRY = ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh")
 _ALIKE = (*_TRIGONOMETRY, "erf", "sign", "floor", "ceil", "round", "reciprocal", "log", "sqrt", "abs")
@@ -215,21 +211,3 @@ def _constant(value: Any, kind: str | None, rank: int) -> Any:
     if array.ndim > rank or (array.ndim == rank and array.shape[0] != 1):
         raise UnsupportedFeature("one of its operands is an array that differs from sample to sample")
     return array != 0 if kind == "bool" else array if kind is None else array.astype(kind)
-
-
-def constant(
-    importer: KerasImporter, call: LayerCall, array: NDArray[Any], like: TensorView, order: Order | None = None
-) -> TensorView:
-    """An array (1, …) as a tensor that repeats for each sample of another tensor."""
-    import numpy as np
-
-    kind = str(array.dtype)
-    dtype = kind if kind in ("bool", "int32", "int64", "uint8", "int8", "int16", "uint16") else "float32"
-    fields: dict[str, Any] = {"shape": list(array.shape[1:]), "dtype": dtype, "trainable": False}
-    if dtype == "float32":
-        del fields["dtype"]
-    (made,) = importer.add(
-        call, "Parameter", fields, [like], order or identity(array.ndim), name=f"{importer.name_of(call)}/constant"
-    )
-    importer.draft.layers[-1].arrays["value"] = np.ascontiguousarray(array[0], dtype)
-    return made

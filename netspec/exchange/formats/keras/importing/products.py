@@ -1,87 +1,67 @@
-"""Operations of Keras that multiply and add up: products of matrices, convolutions, poolings."""
+"""Operations of Keras that multiply and add up: products of matrices, convolutions, poolings.
+
+Products, convolutions and blocks of pixels are operators of ONNX. Poolings, and operations that resize, crop or pad
+images, are layers of Keras by another name, and become these layers.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from netspec.exchange.formats.keras.importing.axes import Order, TensorView, channels_first, identity
+from netspec.exchange.formats.keras.importing.axes import Order, channels_first, identity, moved
 from netspec.exchange.formats.keras.importing.config import CallOutput, LayerCall
-from netspec.exchange.formats.keras.importing.elementwise import constant
+from netspec.exchange.formats.keras.importing.elementwise import cast_to
 from netspec.exchange.formats.keras.importing.importer import KerasImporter
-from netspec.exchange.formats.keras.importing.operations import argument, name_of, one, operation
-from netspec.exchange.formats.keras.importing.operator_nodes import array_of
+from netspec.exchange.formats.keras.importing.operations import argument, lifted, name_of, one, operation
+from netspec.exchange.formats.keras.importing.operator_nodes import KerasOperation, array_of
 from netspec.exchange.formats.keras.importing.reductions import NOWHERE
 from netspec.exchange.unsupported import UnsupportedFeature
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+
+@lifted("einsum")
+def einsum(op: KerasOperation) -> str:
+    """Einsum of tensors and arrays."""
+    operands = [_plain(op, each) for each in op.call.args if not isinstance(each, str)]
+    return op.node("Einsum", *operands, equation=op.argument("subscripts", 0))
 
 
-@operation("einsum")
-def einsum(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
-    """Einsum of tensors."""
-    equation = argument(given, "subscripts", 0)
-    operands = [each for each in call.args if not isinstance(each, str)]
-    if not all(isinstance(each, CallOutput) for each in operands) or not operands:
-        raise UnsupportedFeature("one of its operands is not the result of a layer")
-    importer.put(
-        call, *importer.add(call, "Einsum", {"equation": equation}, [importer.plain(each) for each in operands])
-    )
-
-
-@operation("matmul")
-def matmul(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
-    """Products of matrices of two tensors, or of a tensor and an array."""
-    a, b = (*given["args"], None)[:2]
-    tensors = [importer.plain(each) for each in (a, b) if isinstance(each, CallOutput)]
-    if not tensors:
+@lifted("matmul")
+def matmul(op: KerasOperation) -> str:
+    """Products of matrices of two tensors, or of a tensor and an array; of integers with an array in floats."""
+    both = (*op.arguments["args"], None)[:2]
+    kinds = {op.importer.get(each).value.dtype for each in both if isinstance(each, CallOutput)}
+    if not kinds:
         raise UnsupportedFeature("its input is not the result of a layer")
-    fields = {name: True for name in ("transpose_a", "transpose_b") if given.get(name)}
-    if isinstance(a, CallOutput) and isinstance(b, list) and not fields and array_of(b).ndim == 2:
-        _dense(importer, call, tensors[0], array_of(b))
-        return
-    held = [
-        importer.plain(each) if isinstance(each, CallOutput) else _matrices(importer, call, each, tensors[0])
-        for each in (a, b)
-    ]
-    if len({len(each.order) for each in held}) > 1:
-        raise UnsupportedFeature("its operands have different ranks")
-    importer.put(call, *importer.add(call, "MatMul", fields, held))
+    a, b = (_plain(op, each) for each in both)
+    if op.arguments.get("transpose_a"):
+        a = _transposed(op, a)
+    if op.arguments.get("transpose_b"):
+        b = _transposed(op, b)
+    whole = next((kind for kind in kinds if not kind.is_float), None)
+    if whole is None or not isinstance(both[1], list):
+        return op.node("MatMul", a, b)
+    product = op.node("MatMul", *(cast_to(op, each, "float32") for each in (a, b)))
+    return cast_to(op, product, str(whole))
 
 
-def _dense(importer: KerasImporter, call: LayerCall, held: TensorView, array: NDArray[Any]) -> None:
-    """A product with a constant matrix: a Dense that is not trained; integers are computed in floats."""
-    fields = {"units": array.shape[1], "use_bias": False, "trainable": False}
-    kind, own = held.value.dtype, importer.name_of(call)
-    if not kind.is_float:
-        (held,) = importer.add(call, "Cast", {"dtype": "float32"}, [held], name=f"{own}/floats")
-    (made,) = importer.add(call, "Dense", fields, [held], name=own if kind.is_float else f"{own}/dense")
-    _hold(importer, "kernel", array)
-    importer.put(call, made if kind.is_float else importer.add(call, "Cast", {"dtype": str(kind)}, [made], name=own)[0])
+def _plain(op: KerasOperation, value: Any) -> str:
+    """An operand with its axes in Keras's order."""
+    return op.operand(op.importer.plain(value) if isinstance(value, CallOutput) else array_of(value))
 
 
-def _hold(importer: KerasImporter, state: str, array: NDArray[Any]) -> None:
-    """Set a state of the last layer."""
-    import numpy as np
-
-    importer.draft.layers[-1].arrays[state] = np.ascontiguousarray(array, np.float32)
+def _transposed(op: KerasOperation, operand: str) -> str:
+    rank = len(op.shape(operand))
+    return op.node("Transpose", operand, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
-def _matrices(importer: KerasImporter, call: LayerCall, numbers: Any, like: TensorView) -> TensorView:
-    array = array_of(numbers)
-    wide = array.reshape((1,) * (len(like.order) - array.ndim) + array.shape)
-    if wide.ndim != len(like.order) or wide.shape[0] != 1:
-        raise UnsupportedFeature("one of its operands is an array that differs from sample to sample")
-    return constant(importer, call, wide, like)
-
-
-def image_order(given: dict[str, Any], rank: int) -> Order:
+def image_order(given: Mapping[str, Any], rank: int) -> Order:
     """The order of axes for a layer of images, by the operation's `data_format`."""
     first = str(given.get("data_format") or "").startswith(("channels_first", "NC"))
     return identity(rank) if first else channels_first(rank)
 
 
-def _of_window(given: dict[str, Any], name: str, rank: int, usual: Any = None) -> Any:
+def _of_window(given: Mapping[str, Any], name: str, rank: int, usual: Any = None) -> Any:
     """Sizes of a window; TensorFlow may give those of all axes, and paddings in capitals."""
     found = argument(given, name, NOWHERE, usual)
     if isinstance(found, str):
@@ -89,32 +69,51 @@ def _of_window(given: dict[str, Any], name: str, rank: int, usual: Any = None) -
     return found[1:-1] if isinstance(found, list) and len(found) == rank else found
 
 
-@operation("conv")
-def convolve(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
-    """A convolution with a constant kernel: a layer that is not trained."""
-    held, kernel = one(importer, given), array_of(argument(given, "kernel", 1))
-    rank = len(held.order)
+def _images_first(op: KerasOperation) -> str:
+    """The images that the operation reads, channels-first."""
+    rank = len(op.tensor.order)
+    order = image_order(op.arguments, rank)
+    operand = op.operand(op.importer.turned(op.tensor, order))
+    return operand if order == identity(rank) else op.node("Transpose", operand, perm=moved(identity(rank), order))
+
+
+def _images_as_given(op: KerasOperation, result: str) -> str:
+    """Channels-first images in the order of axes of the images that the operation reads."""
+    order = image_order(op.arguments, len(op.tensor.order))
+    return result if order == identity(len(order)) else op.node("Transpose", result, perm=order)
+
+
+@lifted("conv")
+def convolve(op: KerasOperation) -> str:
+    """A convolution with a constant kernel."""
+    kernel, rank = array_of(op.argument("kernel", 1)), len(op.tensor.order)
     if kernel.ndim != rank:
         raise UnsupportedFeature("its kernel has another rank")
-    order = image_order(given, rank)
-    held = importer.turned(held, order)
-    groups = held.value.shape[1] // max(1, kernel.shape[-2])
-    fields: dict[str, Any] = {"filters": kernel.shape[-1], "kernel_size": list(kernel.shape[:-2])}
-    for name, usual in (("strides", 1), ("dilation_rate", 1), ("padding", "valid")):
-        fields[name] = _of_window(given, name, rank, usual)
-    fields |= ({"groups": groups} if groups > 1 else {}) | {"use_bias": False, "trainable": False}
-    importer.put(call, *importer.add(call, f"Conv{rank - 2}D", fields, [held], order))
-    _hold(importer, "kernel", kernel.transpose(rank - 1, rank - 2, *range(rank - 2)))
+    images, padding = _images_first(op), _of_window(op.arguments, "padding", rank, "valid")
+    strides, dilations = (_of_window(op.arguments, name, rank, 1) for name in ("strides", "dilation_rate"))
+    pads = [side[end] for end in (0, 1) for side in padding] if isinstance(padding, list) else [0, 0] * (rank - 2)
+    made = op.node(
+        "Conv", images, kernel.transpose(rank - 1, rank - 2, *range(rank - 2)),
+        group=op.shape(images)[1] // max(1, kernel.shape[-2]), pads=pads,
+        auto_pad="SAME_UPPER" if padding == "same" else "NOTSET",
+        strides=_each(strides, rank - 2), dilations=_each(dilations, rank - 2),
+    )  # fmt: skip
+    return _images_as_given(op, made)
 
 
-@operation("fold")
-def fold(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
+def _each(size: Any, axes: int) -> list[int]:
+    """A size along each axis."""
+    return list(size) if isinstance(size, list) else [size] * axes
+
+
+@lifted("fold")
+def fold(op: KerasOperation) -> str:
     """Windows added up to an image."""
-    names = {"output_size": "output_size", "kernel_size": "kernel_size", "dilation": "dilation_rate",
-             "stride": "strides", "padding": "padding"}  # fmt: skip
-    told = {new: argument(given, old, NOWHERE) for old, new in names.items()}
-    fields = {name: each for name, each in told.items() if each is not None}
-    importer.put(call, *importer.add(call, "Col2Im", fields, [importer.plain(one(importer, given))]))
+    image, block, dilations, strides = (
+        _each(op.argument(name, NOWHERE, 1), 2) for name in ("output_size", "kernel_size", "dilation", "stride")
+    )
+    pads = _each(op.argument("padding", NOWHERE, 0), 2) * 2
+    return op.node("Col2Im", op.plain_tensor, image, block, dilations=dilations, strides=strides, pads=pads)
 
 
 @operation("max_pool", "average_pool", "adaptive_max_pool", "adaptive_average_pool")
@@ -129,13 +128,11 @@ def pool(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> Non
     importer.put(call, *importer.add(call, f"{kind}Pooling{rank - 2}D", fields, [importer.turned(held, order)], order))
 
 
-@operation("depth_to_space", "space_to_depth")
-def blocks(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
+@lifted("depth_to_space", "space_to_depth")
+def blocks(op: KerasOperation) -> str:
     """SpaceToDepth and DepthToSpace, in TensorFlow's order."""
-    order = image_order(given, 4)
-    type_ = "DepthToSpace" if name_of(call) == "depth_to_space" else "SpaceToDepth"
-    fields = {"block_size": argument(given, "block_size", 1), "mode": "DCR"}
-    importer.put(call, *importer.add(call, type_, fields, [importer.turned(one(importer, given), order)], order))
+    op_type = "DepthToSpace" if op.name == "depth_to_space" else "SpaceToDepth"
+    return _images_as_given(op, op.node(op_type, _images_first(op), blocksize=op.argument("block_size", 1)))
 
 
 @operation("resize")
