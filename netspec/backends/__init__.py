@@ -1,1 +1,1 @@
-"""What runs programs: devices, their kernels, and the bound program. One folder a backend."""
+"""Devices, kernels and bound programs, with one folder per backend."""

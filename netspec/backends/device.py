@@ -132,7 +132,7 @@ class Device:
         return nullcontext()
 
     def planning_context(self) -> AbstractContextManager[object]:
-        """Context in which plans are made."""
+        """Context for planning."""
         return nullcontext()
 
     def run_context(self, *, array_code: bool) -> Callable[[], AbstractContextManager[object]]:
@@ -169,7 +169,7 @@ class Device:
                 return passed / calls
 
     def identity(self) -> list[Any]:
-        """What measured times depend on, in addition to the libraries of `descriptions`: plain data."""
+        """Plain data on which measured times depend, in addition to the libraries of `descriptions`."""
         from netspec.backends.openmp import thread_count
 
         return [processor(), os.cpu_count(), thread_count()]
@@ -197,7 +197,7 @@ class Device:
     @property
     def has_tf32(self) -> bool:
         """Whether some kernel multiplies float32 operands faster by rounding them to tf32."""
-        return any(one.tf32 for one in registered_kernels(self.kernels))
+        return any(kernel.tf32 for kernel in registered_kernels(self.kernels))
 
     @cached_property
     def _candidates(self) -> dict[tuple[Op, tuple[TensorType, ...], Precision], KernelCandidates]:
@@ -215,8 +215,10 @@ class Device:
 
     def accepts(self, op: Op, types: Sequence[TensorType], precision: Precision = Precision.FLOAT32) -> bool:
         """Whether a kernel other than the reference accepts the op on operands of these types at a precision."""
-        fast = (one for one in kernels_for(type(op), self.kernels) if one.rank > 0)
-        return any(reject_reason(one, op, types, precision, deterministic=self.deterministic) is None for one in fast)
+        fast = (kernel for kernel in kernels_for(type(op), self.kernels) if kernel.rank > 0)
+        return any(
+            reject_reason(kernel, op, types, precision, deterministic=self.deterministic) is None for kernel in fast
+        )
 
     def load_kernels(self) -> None:
         """Import the kernels of this device's backends, which registers them."""

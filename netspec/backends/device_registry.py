@@ -117,7 +117,7 @@ class NullDevice(Device):
         """Share nothing."""
 
     def view(self, arena: Any, offset: int, kind: TensorType, layout: Layout = PLAIN) -> None:
-        """Return None: there is no memory."""
+        """Return None: this device has no memory."""
 
     def upload(self, array: Any, host: Any) -> NoReturn:
         """Raise `InputError`."""
@@ -133,8 +133,8 @@ class NullDevice(Device):
 
     def device_hint(self, dtype: DType) -> str:
         """The options of the GPUs that can be planned for."""
-        found = [f"`--device {name}`" for name, gpu in GPUS.items() if dtype in _narrow(gpu)]
-        return listing(found, len(found))
+        notes = [f"`--device {name}`" for name, gpu in GPUS.items() if dtype in _narrow(gpu)]
+        return listing(notes, len(notes))
 
     def refusal(self) -> InputError:
         """The error of an attempt to run something on this device."""
@@ -146,7 +146,9 @@ class NullDevice(Device):
 
 def _narrow(gpu: Gpu) -> tuple[DType, ...]:
     """16-bit types that the GPU computes in."""
-    return tuple(one for one in CudaDevice.low_precision_dtypes if one != DType.BFLOAT16 or gpu.capability >= (8, 0))
+    return tuple(
+        dtype for dtype in CudaDevice.low_precision_dtypes if dtype != DType.BFLOAT16 or gpu.capability >= (8, 0)
+    )
 
 
 class PlannedGpu(NullDevice):
@@ -254,14 +256,14 @@ def open_device(
 def _check_mask() -> None:
     """Raise `InputError` if NETSPEC_KERNELS contains an unknown backend: a typo would silently run slow kernels."""
     known = {backend for device in DEVICES.values() for backend in device.backends}
-    given = [one.strip() for one in os.environ.get("NETSPEC_KERNELS", "").split(",") if one.strip()]
+    names = [name.strip() for name in os.environ.get("NETSPEC_KERNELS", "").split(",") if name.strip()]
     problems = [
         Problem(
-            f"NETSPEC_KERNELS: there are no kernels called {one!r}", expected=f"of {listing(list(known))}",
-            hint=did_you_mean(one, known),
+            f"NETSPEC_KERNELS: there are no kernels called {name!r}", expected=f"of {listing(list(known))}",
+            hint=did_you_mean(name, known),
         )
-        for one in given
-        if one not in known
+        for name in names
+        if name not in known
     ]  # fmt: skip
     if problems:
         raise InputError(problems)

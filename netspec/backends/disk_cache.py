@@ -64,11 +64,11 @@ class DiskCache:
         assert spec is not None
         assert spec.loader is not None
         module = module_from_spec(spec)
-        kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a stale .pyc would replace the text
+        previous, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a stale .pyc would replace the text
         try:
             spec.loader.exec_module(module)
         finally:
-            sys.dont_write_bytecode = kept
+            sys.dont_write_bytecode = previous
         return module
 
     def _put(self, name: str, data: bytes) -> None:
@@ -85,7 +85,7 @@ class DiskCache:
 
 
 def _private(path: Path) -> bool:
-    """Whether nobody else can write to the folder. Removes the permission of others from a folder of the user."""
+    """Return whether only the user can write to a folder; take write permission on the user's own from others."""
     state = path.stat()
     if state.st_uid != os.getuid():
         return False

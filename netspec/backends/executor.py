@@ -1,4 +1,4 @@
-"""`Executor` and `CallSequence`: run the bound calls of a program, by default one after another on the processor."""
+"""`Executor` and `CallSequence`: run the bound calls of a program, by default in order on the CPU."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BoundProgram:
 
 
 class Executor:
-    """Runs calls one after another. The guard is checked before the first call that writes a state."""
+    """Runs calls in order. The guard is checked before the first call that writes a state."""
 
     def __init__(self, device: Device, bound: BoundProgram) -> None:
         self.device, self.bound = device, bound
@@ -104,16 +104,16 @@ class CallSequence:
         except PeerFailure:
             raise
         except Exception as error:
-            failed = next(node for node, one in zip(self._nodes, self._thunks, strict=True) if one is thunk)
+            failed = next(node for node, candidate in zip(self._nodes, self._thunks, strict=True) if candidate is thunk)
             raise kernel_failure(failed, error) from error
         finally:
             if self._changes:
                 self._set_threads(self._usual)
 
-    def only(self, wanted: Callable[[Node], bool]) -> list[Thunk]:
+    def only(self, is_wanted: Callable[[Node], bool]) -> list[Thunk]:
         """The thunks of the nodes for which `wanted` is true."""
-        found = zip(self._nodes, self._thunks, strict=True)
-        return [thunk for node, thunk in found if node is not None and wanted(node)]
+        pairs = zip(self._nodes, self._thunks, strict=True)
+        return [thunk for node, thunk in pairs if node is not None and is_wanted(node)]
 
     def each(self, ahead: Callable[[Node | None], None] | None = None) -> Iterator[tuple[Node | None, float]]:
         """Call one at a time; yield its node and the seconds that it took. Reading the clock adds about 50 ns.

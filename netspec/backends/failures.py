@@ -37,10 +37,10 @@ def first_inside(node: Node, operands: Sequence[Any]) -> Node:
     known = dict(zip(node.inputs, operands, strict=True))
     with in_scope(node.scope), np.errstate(all="ignore"):
         for part in topological_order(as_tuple(node.op.decompose(*node.inputs)), stop=frozenset(node.inputs)):
-            made = as_tuple(part.op.forward(np, *(known[value] for value in part.inputs)))
-            if not all(np.isfinite(one).all() for one in made):
+            results = as_tuple(part.op.forward(np, *(known[value] for value in part.inputs)))
+            if not all(np.isfinite(result).all() for result in results):
                 return part
-            known.update(zip(part.outputs, made, strict=True))
+            known.update(zip(part.outputs, results, strict=True))
     return node
 
 
@@ -48,16 +48,16 @@ class OutOfMemory(RunError):
     """A device has less memory than is needed at once."""
 
 
-def input_problems(wanted: Mapping[str, TensorType], given: Mapping[str, Any]) -> list[Problem]:
-    """One problem for each input that is missing or has another shape or an incompatible type."""
+def input_problems(expected: Mapping[str, TensorType], arrays: Mapping[str, Any]) -> list[Problem]:
+    """Return a problem for each input that is missing, or has another shape or an incompatible type."""
     import numpy as np
 
     problems = []
-    for name, kind in wanted.items():
-        if name not in given:
+    for name, kind in expected.items():
+        if name not in arrays:
             problems.append(Problem(f"the input `{name}` is missing", expected=str(kind)))
             continue
-        shape, dtype = np.shape(given[name]), np.asarray(given[name]).dtype
+        shape, dtype = np.shape(arrays[name]), np.asarray(arrays[name]).dtype
         if shape != kind.shape:
             message = f"the input `{name}` has another shape"
             problems.append(Problem(message, expected=str(list(kind.shape)), got=str(list(shape))))

@@ -1,4 +1,4 @@
-"""What launchers tell the processes that they start, before any MPI library is asked: environment variables."""
+"""Environment variables by which launchers describe the job, read without loading an MPI library."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import os
 from collections.abc import Mapping, Sequence
 
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-"""How many: MPICH's and Intel's, Open MPI's, Slurm's srun."""
+"""Number of processes: MPICH and Intel MPI, Open MPI, Slurm's srun."""
 RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
-"""Which one of them."""
+"""Rank of this process."""
 HOST_RANKS = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
-"""Which one of those on its host."""
-WITHOUT_SIZE = "PMIX_RANK"
-"""Launchers with PMIx tell it, those that tell no size included."""
+"""Rank of this process on its host."""
+PMIX_RANK = "PMIX_RANK"
+"""Set by launchers with PMIx, some of which do not set a size."""
 CONTROL_SOCKET = "NETSPEC_CONTROL_SOCKET"
-"""The path of the socket of `netspec train --workers N`, of the processes that it starts (`control_socket.py`)."""
+"""Variable with the path of the control socket, for processes that `netspec train --workers N` starts."""
 
 
-def told_size(environment: Mapping[str, str] = os.environ) -> int | None:
-    """How many processes were started together with this one; None where that was not told."""
+def launcher_size(environment: Mapping[str, str] = os.environ) -> int | None:
+    """Return the number of processes that were started together; None if the launcher does not set it."""
     sizes = [environment[name] for name in SIZES if environment.get(name, "").isdigit()]
     return max(map(int, sizes)) if sizes else None
 
 
-def told_rank(environment: Mapping[str, str] = os.environ) -> int | None:
-    """Which one of them this process is; None where that was not told."""
+def launcher_rank(environment: Mapping[str, str] = os.environ) -> int | None:
+    """Return the rank of this process; None if the launcher does not set it."""
     return _first(RANKS, environment)
 
 
-def speaks_for_others(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is to tell what all that were started on its host find, who can't ask each other."""
+def is_host_spokesman(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this process prints messages that all processes of its host have in common."""
     return _first((*HOST_RANKS, *RANKS), environment) in (None, 0)
 
 
@@ -37,7 +37,7 @@ def _first(names: Sequence[str], environment: Mapping[str, str]) -> int | None:
     return next((int(environment[name]) for name in names if environment.get(name, "").isdigit()), None)
 
 
-def launched(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a launcher of MPI has started this process as one of several."""
-    size = told_size(environment)
-    return WITHOUT_SIZE in environment if size is None else size > 1
+def is_launched_job(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether an MPI launcher has started this process as one of several."""
+    size = launcher_size(environment)
+    return PMIX_RANK in environment if size is None else size > 1

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from netspec.errors import InputError
 
 NAP = 5e-5
-"""Seconds between two looks at whether something is complete."""
+"""Seconds between two checks whether a call is complete."""
 
 
 class PeerFailure(Exception):

@@ -148,13 +148,13 @@ class Program:
     def timed_steady(self) -> list[tuple[Node | None, float]]:
         """Run the invariant nodes and return the seconds of each. Inputs must be written again."""
         with self._around():
-            taken = list(self._first.each())
+            seconds = list(self._first.each())
         self._prepared = self.states.version
-        return taken
+        return seconds
 
-    def only(self, wanted: Callable[[Node], bool]) -> Callable[[], None]:
-        """A call that runs some nodes in order on what the last run left in memory, for timing."""
-        thunks = [*self._before.only(wanted), *self._after.only(wanted)]
+    def only(self, is_wanted: Callable[[Node], bool]) -> Callable[[], None]:
+        """Return a call that runs some nodes in order on the memory of the last run, for timing."""
+        thunks = [*self._before.only(is_wanted), *self._after.only(is_wanted)]
 
         def run() -> None:
             with self._around():
@@ -188,31 +188,31 @@ class Program:
             return array is None or not value.dtype.is_float or bool(np.isfinite(self.device.fetch(array)).all())
 
         self._steps.take()
-        found: tuple[Node | None, str | None] | None = None
+        origin: tuple[Node | None, str | None] | None = None
         read: list[Any] | None = None
 
         def keep(node: Node | None) -> None:
             """Copy the operands of a node that computes several steps at once, since it may overwrite them."""
             nonlocal read
             read = None
-            if found is None and node is not None and len(node_scopes(node)) > 1:
+            if origin is None and node is not None and len(node_scopes(node)) > 1:
                 layouts = [self.plan.layouts[value] for value in node.inputs]
-                if all(one.opaque is None and one.dtype is None for one in layouts):
+                if all(layout.opaque is None and layout.dtype is None for layout in layouts):
                     read = [self.device.fetch(self._arrays[value]) for value in node.inputs]
 
         for node in self.plan.order[: self.plan.before_guard_count]:
-            if found is None and isinstance(node.op, (Input, State)) and not finite(node.outputs[0]):
-                found = (None, node.op.label) if isinstance(node.op, State) else (node, None)
+            if origin is None and isinstance(node.op, (Input, State)) and not finite(node.outputs[0]):
+                origin = (None, node.op.label) if isinstance(node.op, State) else (node, None)
         with world().silence():
-            for made, _ in chain(self._first.each(keep), self._before.each(keep)):
-                if found is not None or made is None or isinstance(made.op, StartReceive):
+            for finished, _ in chain(self._first.each(keep), self._before.each(keep)):
+                if origin is not None or finished is None or isinstance(finished.op, StartReceive):
                     continue
-                if not all(map(finite, made.outputs)):
-                    first = made if read is None else first_inside(made, read)
-                    found = (None, None) if isinstance(made.op, JoinReceive) else (first, None)
-        return found or (None, None)
+                if not all(map(finite, finished.outputs)):
+                    first = finished if read is None else first_inside(finished, read)
+                    origin = (None, None) if isinstance(finished.op, JoinReceive) else (first, None)
+        return origin or (None, None)
 
 
-def _alike(given: Any, array: Any) -> bool:
+def _alike(array_like: Any, array: Any) -> bool:
     """Whether an input already has the expected type and shape; a check of less than a microsecond."""
-    return type(given) is type(array) and given.shape == array.shape and given.dtype == array.dtype
+    return type(array_like) is type(array) and array_like.shape == array.shape and array_like.dtype == array.dtype

@@ -63,7 +63,7 @@ class Tuner:
 
     def measured_seconds(self, node: Node, offers: Sequence[KernelOption]) -> Sequence[float] | None:
         """Measured seconds of each option, now or earlier; None if there is no measurement and no time left for one."""
-        key, names = _key(node), [_name(one) for one in offers]
+        key, names = _key(node), [_name(offer) for offer in offers]
         times = self._found.get(key, {})
         if not times.keys() >= set(names):
             if not self.device.runs or self._left <= 0:
@@ -79,7 +79,7 @@ class Tuner:
             arrays = cache(
                 lambda signature: _Arrays(self.device, node, signature)
             )  # options with the same layouts share them
-            runners = [_Runner(self.device, node, one, arrays(one.layouts)) for one in offers]
+            runners = [_Runner(self.device, node, offer, arrays(offer.layouts)) for offer in offers]
             for _ in range(ROUNDS):
                 for index, runner in enumerate(runners):
                     times[index] = min(times[index], runner.seconds(ROUND_SECONDS[self.level]))
@@ -98,7 +98,7 @@ class _Arrays:
 
     def __init__(self, device: Device, node: Node, signature: LayoutSignature) -> None:
         self.inputs = [
-            _array(device, one.type, layout) for one, layout in zip(node.inputs, signature.inputs, strict=True)
+            _array(device, value.type, layout) for value, layout in zip(node.inputs, signature.inputs, strict=True)
         ]
         for value, array in zip(node.inputs, self.inputs, strict=True):
             device.upload(array, _numbers(value.type.with_shape(*array.shape)))

@@ -120,11 +120,11 @@ def train(
 
 def _dry_run(spec: str, changes: list[str], workers: int | None, weights: str | None, *, as_json: bool) -> int:
     """Say what the training would be; of processes that a launcher of MPI has started, the first one does."""
-    from netspec.backends.launcher_env import told_rank, told_size
+    from netspec.backends.launcher_env import launcher_rank, launcher_size
     from netspec.tools.dry_run import dry_run
 
-    result = dry_run(spec, overrides=changes, workers=workers or told_size() or 1, weights=weights)
-    if not told_rank():
+    result = dry_run(spec, overrides=changes, workers=workers or launcher_size() or 1, weights=weights)
+    if not launcher_rank():
         print_json_line(result.as_json()) if as_json else print(_described(result))
     return DONE
 

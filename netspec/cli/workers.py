@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from netspec.backends.launcher_env import CONTROL_SOCKET, launched, speaks_for_others, told_size
+from netspec.backends.launcher_env import CONTROL_SOCKET, is_host_spokesman, is_launched_job, launcher_size
 from netspec.errors import InputError
 
 MOST_A_CORE = 64
@@ -22,9 +22,9 @@ def to_start(workers: int) -> bool:
     """Whether workers are to be started. Raises `InputError` where another number was started already."""
     if workers < 1:
         raise InputError("--workers must be 1 or more", got=str(workers))
-    if not launched():
+    if not is_launched_job():
         return workers > 1
-    there = told_size()
+    there = launcher_size()
     if there is not None and there != workers:
         raise InputError(
             f"--workers {workers}, and a launcher of MPI has started {there} processes",
@@ -74,7 +74,7 @@ def enter() -> None:
         from netspec.distributed.launcher.control_socket import connect
 
         connect()
-    if launched():
+    if is_launched_job():
         from netspec.distributed.world import join
 
         with suppress(InputError):
@@ -85,7 +85,7 @@ def leave(status: int) -> int:
     """The exit status with which this process ends; where it is one of several and did not do its work, all end."""
     if status:
         end_job(status)
-    if launched():
+    if is_launched_job():
         from netspec.distributed.launcher.control_socket import report_exit
 
         report_exit(status)
@@ -94,7 +94,7 @@ def leave(status: int) -> int:
 
 def told_by_another(command: str) -> bool:
     """Whether another process tells the failure of a command, and has had time to: none could join their job."""
-    found = command in TOGETHER and launched() and not speaks_for_others()
+    found = command in TOGETHER and is_launched_job() and not is_host_spokesman()
     if found:
         time.sleep(TOLD_WITHIN)
     return found
@@ -102,7 +102,7 @@ def told_by_another(command: str) -> bool:
 
 def end_job(status: int, *, error: str = "", output: str = "") -> None:
     """End the job with what there is to tell, if this process is one of several; else return."""
-    if not launched():
+    if not is_launched_job():
         return
     from netspec.distributed.world import watchdog
 

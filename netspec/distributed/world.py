@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from netspec.backends.launcher_env import launched, told_size
+from netspec.backends.launcher_env import is_launched_job, launcher_size
 from netspec.distributed.communicators.base import Communicator
 from netspec.distributed.communicators.shared_memory import unlink_mpich_segments
 from netspec.distributed.monitoring.failure_reports import FAILED, INTERRUPTED
@@ -34,7 +34,7 @@ def join() -> Communicator:
 
     Raises `InputError` if an MPI launcher started the process and mpi4py is missing.
     """
-    if not _joined and launched():
+    if not _joined and is_launched_job():
         try:
             from netspec.distributed.communicators.mpi import MpiCommunicator, MpiMailbox
             from netspec.distributed.monitoring.watchdog import Watchdog
@@ -43,7 +43,7 @@ def join() -> Communicator:
                 "an MPI launcher started this process, but mpi4py can't be imported", got=str(error),
                 hint="`pip install 'netspec[mpi]'`, or on a cluster with an MPI of its own `pip install mpi4py`",
             ) from None  # fmt: skip
-        group, expected = MpiCommunicator(), told_size()
+        group, expected = MpiCommunicator(), launcher_size()
         if expected is not None and group.size != expected:
             raise InputError(
                 f"{expected} processes were started together, and MPI says that they are {group.size}",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from netspec.backends.launcher_env import launched
+from netspec.backends.launcher_env import is_launched_job
 from netspec.backends.process_group import world
 from netspec.data.sharding import Share
 from netspec.errors import Location, RunError
@@ -392,7 +392,7 @@ def open_session(spec: TrainSpec) -> Iterator[Session]:
 
     This function alone chooses, and nothing else in this package imports `netspec.distributed`.
     """
-    if spec.parallel is None and not launched() and world().size == 1:
+    if spec.parallel is None and not is_launched_job() and world().size == 1:
         yield LOCAL
         return
     from netspec.distributed.session import open_worker_session

@@ -35,7 +35,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 
 @pytest.mark.parametrize(
-    ("precision", "label"), [(Precision.TF32, "rounding:Rounded"), (Precision.FLOAT32, "reference:Forward")]
+    ("precision", "label"), [(Precision.TF32, "rounding:Rounded"), (Precision.FLOAT32, "reference:ForwardKernel")]
 )
 def test_who_rounds_is_chosen_where_the_precision_allows_it(device: Device, precision: Precision, label: str) -> None:
     product = MatMul()(x(8, 8), x(8, 8, name="w"))

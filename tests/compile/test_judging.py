@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from netspec.backends.device_registry import open_device
-from netspec.backends.reference.kernels import Forward
+from netspec.backends.reference.kernels import ForwardKernel
 from netspec.compile import LOSS, Compiler, ProgramKind
 from tests.compile.nets import net, solver
 
@@ -67,5 +67,5 @@ def test_steps_of_common_losses_run_on_fast_kernels_alone(tmp_path: Path, loss: 
     """
     compiler = Compiler(net(text, tmp_path), solver=solver(), device=open_device("null"))
     choices = compiler.plan(ProgramKind.TRAIN, 8).choices
-    slow = [node.op for node, one in choices.items() if isinstance(one.kernel, Forward)]
+    slow = [node.op for node, one in choices.items() if isinstance(one.kernel, ForwardKernel)]
     assert [op.name for op in slow if not op.traits.is_contraction] == []  # products are the layer's, and oneDNN's work

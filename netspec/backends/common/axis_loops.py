@@ -24,14 +24,16 @@ class AxisLoops:
     """For each array, the steps between vectors in the outer and in the inner loop."""
 
     @classmethod
-    def of(cls, places: Sequence[int], arrays: Sequence[Any]) -> AxisLoops | None:
-        """From arrays without the axis; None if they need more than two loops."""
-        loops = collapse_loops(places, arrays)
+    def of(cls, outer_shape: Sequence[int], arrays: Sequence[Any]) -> AxisLoops | None:
+        """Return the loops over arrays without the axis; None if they need more than two loops."""
+        loops = collapse_loops(outer_shape, arrays)
         if len(loops.sizes) > 2:
             return None
         outer = len(loops.sizes) == 1
         inner = 1 if outer else loops.sizes[1]
-        return cls(prod(places), inner, tuple((one[0], 0) if outer else (one[0], one[1]) for one in loops.steps))
+        return cls(
+            prod(outer_shape), inner, tuple((step[0], 0) if outer else (step[0], step[1]) for step in loops.steps)
+        )
 
 
 def without_axis(array: Any, axis: int) -> Any:
@@ -50,6 +52,6 @@ class AxisKernel(Kernel):
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         x = node.inputs[0]
         last = Layout.channels_last(len(x.shape))
-        taken = last if offered[0] == last and self.axis(node) == 1 else PLAIN
-        layouts = [taken if value.shape == x.shape else PLAIN for value in (*node.inputs, *node.outputs)]
+        layout = last if offered[0] == last and self.axis(node) == 1 else PLAIN
+        layouts = [layout if value.shape == x.shape else PLAIN for value in (*node.inputs, *node.outputs)]
         return LayoutSignature(tuple(layouts[: len(offered)]), tuple(layouts[len(offered) :]))

@@ -28,10 +28,10 @@ class ScratchMemory:
     def take(self, count: int) -> Any:
         """The next `count` elements."""
         size = count * self.dtype.itemsize
-        made = self.workspace[self.used : self.used + size].view(str(self.dtype))
+        elements = self.workspace[self.used : self.used + size].view(str(self.dtype))
         self.used += align_up(size)
-        assert made.size == count, "the workspace is smaller than what was asked for"
-        return made
+        assert elements.size == count, "the workspace is smaller than what was asked for"
+        return elements
 
 
 class ChannelNormKernel(Kernel):
@@ -57,21 +57,21 @@ class OperandExtent(Enum):
     """The values name the index variable of generated code: element, channel, or always the first."""
 
 
-def operand_extent(axis: int, x: TensorType, one: TensorType) -> OperandExtent | None:
+def operand_extent(axis: int, x: TensorType, operand: TensorType) -> OperandExtent | None:
     """How an operand broadcasts to `x`; None for any other way."""
-    padded = (1,) * (x.rank - one.rank) + one.shape
+    padded = (1,) * (x.rank - operand.rank) + operand.shape
     if padded == x.shape:
         return OperandExtent.WHOLE
-    if padded == tuple(size if place == axis else 1 for place, size in enumerate(x.shape)):
+    if padded == tuple(size if index == axis else 1 for index, size in enumerate(x.shape)):
         return OperandExtent.CHANNEL
-    return OperandExtent.SINGLE if one.size == 1 else None
+    return OperandExtent.SINGLE if operand.size == 1 else None
 
 
 def normalization_op(op: Op) -> ChannelwiseOp:
     """The normalization op, also inside of a fused op."""
-    found = op.anchor if isinstance(op, EpilogueFused) else op.op if isinstance(op, PrologueFused) else op
-    assert isinstance(found, ChannelwiseOp)
-    return found
+    anchor = op.anchor if isinstance(op, EpilogueFused) else op.op if isinstance(op, PrologueFused) else op
+    assert isinstance(anchor, ChannelwiseOp)
+    return anchor
 
 
 def operand_bytes(node: Node, signature: LayoutSignature) -> int:
@@ -100,9 +100,9 @@ def _extras_reject_reason(
     op: ChannelwiseOp, x: TensorType, body: Fused, extras: Sequence[TensorType], untraceable: Untraceable
 ) -> str | None:
     """Why elementwise ops on `extras`, and possibly on a value like `x`, cannot be fused."""
-    for one in extras:
-        if operand_extent(op.axis, x, one) is None:
-            return f"an operand of shape {list(one.shape)} does not match {list(x.shape)}"
+    for extra in extras:
+        if operand_extent(op.axis, x, extra) is None:
+            return f"an operand of shape {list(extra.shape)} does not match {list(x.shape)}"
     return untraceable(body, [x, *extras] if body.arity > len(extras) else extras)
 
 

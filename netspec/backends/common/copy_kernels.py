@@ -24,7 +24,7 @@ class Copier(Protocol):
         ...
 
     def reordered(self, source: Any, target: Any) -> Thunk:
-        """The same for arrays with different memory orders."""
+        """A call that copies between arrays with different memory orders."""
         ...
 
     def fill(self, value: float, target: Any) -> Thunk:
@@ -42,22 +42,22 @@ def chain(calls: Sequence[Thunk]) -> Thunk:
         return calls[0]
 
     def run() -> None:
-        for one in calls:
-            one()
+        for call in calls:
+            call()
 
     return run
 
 
 def runs(index: Sequence[int]) -> list[tuple[int, int, int]]:
     """Split indices into runs of adjacent elements: offset in `index`, first element, length."""
-    found: list[tuple[int, int, int]] = []
-    for at, place in enumerate(index):
-        if found and place == found[-1][1] + found[-1][2]:
-            start, first, length = found[-1]
-            found[-1] = start, first, length + 1
+    pieces: list[tuple[int, int, int]] = []
+    for at, element in enumerate(index):
+        if pieces and element == pieces[-1][1] + pieces[-1][2]:
+            start, first, length = pieces[-1]
+            pieces[-1] = start, first, length + 1
         else:
-            found.append((at, place, 1))
-    return found
+            pieces.append((at, element, 1))
+    return pieces
 
 
 def _part(array: Any, axis: int, start: int, stop: int) -> Any:
@@ -140,7 +140,7 @@ class TakeGradKernel(RunCopyKernel):
     """Add up runs of elements in order."""
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return LayoutSignature(preferred.inputs, tuple(one.with_dtype(None) for one in preferred.outputs))
+        return LayoutSignature(preferred.inputs, tuple(result.with_dtype(None) for result in preferred.outputs))
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (dy,), (dx,) = node.op, buffers.inputs, buffers.outputs

@@ -15,7 +15,7 @@ from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 
 
-class ElementwiseKernel(Kernel):
+class BaseElementwiseKernel(Kernel):
     """Base class of kernels for elementwise ops and `Broadcast`, generated from their own `forward`."""
 
     writer: ClassVar[CodeWriter]
@@ -32,17 +32,17 @@ class ElementwiseKernel(Kernel):
         return preferred
 
 
-class MultiTensorKernel(Kernel):
+class BaseMultiTensorKernel(Kernel):
     """Base class of kernels that apply an elementwise op to several sets of plain arrays of one shape, and scalars."""
 
     writer: ClassVar[CodeWriter]
 
     def reject_reason(self, op: MultiTensor, *types: TensorType) -> str | None:
-        for own in op.sets(types):
-            result = op.op.infer(*own)
+        for set_types in op.sets(types):
+            result = op.op.infer(*set_types)
             shape = (result[0] if isinstance(result, tuple) else result).shape
-            if any(one.shape not in (shape, ()) for one in own):
+            if any(kind.shape not in (shape, ()) for kind in set_types):
                 return "an operand broadcasts"
-            if [one.dtype for one in own] != [one.dtype for one in types[: len(own)]]:
+            if [kind.dtype for kind in set_types] != [type_.dtype for type_ in types[: len(set_types)]]:
                 return "the sets have different element types"
         return why_untraceable(self.writer, op.op, types[: len(types) // op.count])

@@ -26,33 +26,37 @@ class Loops:
 def broadcast_strides(array: Any, shape: Sequence[int]) -> list[int]:
     """Steps, in elements, of an array that broadcasts to `shape`; 0 along axes where it repeats."""
     lead = len(shape) - array.ndim
-    own = [0 if size == 1 else step // array.itemsize for size, step in zip(array.shape, array.strides, strict=True)]
-    return [0] * lead + own
+    strides = [
+        0 if size == 1 else step // array.itemsize for size, step in zip(array.shape, array.strides, strict=True)
+    ]
+    return [0] * lead + strides
 
 
 def collapse_loops(shape: Sequence[int], arrays: Sequence[Any]) -> Loops:
     """Loops over `shape` in the memory order of the first array; the others broadcast to it."""
     steps = [broadcast_strides(array, shape) for array in arrays]
     axes = sorted((axis for axis, size in enumerate(shape) if size != 1), key=lambda axis: (-steps[0][axis], axis))
-    return merge_loops([shape[axis] for axis in axes], [[one[axis] for axis in axes] for one in steps])
+    return merge_loops([shape[axis] for axis in axes], [[step[axis] for axis in axes] for step in steps])
 
 
 def merge_loops(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> Loops:
     """Merge adjacent loops that are contiguous in all arrays."""
-    made: list[int] = []
-    kept: list[list[int]] = [[] for _ in steps]
+    merged_sizes: list[int] = []
+    merged_steps: list[list[int]] = [[] for _ in steps]
     for axis, size in enumerate(sizes):
-        if made and all(one[-1] == own[axis] * size for one, own in zip(kept, steps, strict=True)):
-            made[-1] *= size
-            for one, own in zip(kept, steps, strict=True):
-                one[-1] = own[axis]
+        if merged_sizes and all(
+            merged[-1] == array_steps[axis] * size for merged, array_steps in zip(merged_steps, steps, strict=True)
+        ):
+            merged_sizes[-1] *= size
+            for merged, array_steps in zip(merged_steps, steps, strict=True):
+                merged[-1] = array_steps[axis]
         else:
-            made.append(size)
-            for one, own in zip(kept, steps, strict=True):
-                one.append(own[axis])
-    if not made:
-        made, kept = [1], [[0] for _ in steps]
-    return Loops(tuple(made), tuple(map(tuple, kept)))
+            merged_sizes.append(size)
+            for merged, array_steps in zip(merged_steps, steps, strict=True):
+                merged.append(array_steps[axis])
+    if not merged_sizes:
+        merged_sizes, merged_steps = [1], [[0] for _ in steps]
+    return Loops(tuple(merged_sizes), tuple(map(tuple, merged_steps)))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class StepProduct(Protocol):
     nbytes: int
     """Bytes of scratch memory."""
 
-    def bind(self, rows: Any, matrix: Any, bias: Any | None, made: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
+    def bind(self, rows: Any, matrix: Any, bias: Any | None, result: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
         """made = rows @ matrix + bias. Returns the calls to be made once, and the call of each step."""
         ...
 
@@ -58,7 +58,7 @@ class CellArithmetic(Protocol):
         """A call that writes one value into all elements."""
         ...
 
-    def sum(self, one: Any, other: Any, target: Any) -> Thunk:
+    def sum(self, left: Any, right: Any, target: Any) -> Thunk:
         """A call that adds two arrays."""
         ...
 
@@ -84,13 +84,13 @@ class SequenceKernel(Kernel):
 
     def scratch(self, node: Node, buffers: Buffers) -> tuple[list[Any], Any]:
         """The scratch arrays and the product's memory."""
-        dtype, made = node.inputs[0].dtype, []
+        dtype, shapes = node.inputs[0].dtype, []
         rest: Any = buffers.workspace
         for shape in self.held(node):
             size = prod(shape) * dtype.itemsize
-            made.append(rest[:size].view(str(dtype)).reshape(shape))
+            shapes.append(rest[:size].view(str(dtype)).reshape(shape))
             rest = rest[align_up(size) :]
-        return made, rest
+        return shapes, rest
 
 
 class BaseRecurrenceKernel(SequenceKernel):
@@ -102,7 +102,7 @@ class BaseRecurrenceKernel(SequenceKernel):
 
     def reject_reason(self, op: Recurrence, *types: TensorType) -> str | None:
         return self.by.why_untraceable(
-            op.saving_cell(types[0].dtype), [types[0].with_dtype(one) for one in op.operand_dtypes(types[0].dtype)]
+            op.saving_cell(types[0].dtype), [types[0].with_dtype(dtype) for dtype in op.operand_dtypes(types[0].dtype)]
         )
 
     def multiplier(self, node: Node) -> StepProduct:
@@ -119,7 +119,7 @@ class BaseRecurrenceKernel(SequenceKernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (z, u, *rest) = node.op, buffers.inputs
         assert isinstance(op, Recurrence)
-        (*states, product), own = self.scratch(node, buffers)
+        (*states, product), product_memory = self.scratch(node, buffers)
         biases, initial, mask = op.split_operands(rest)
         bias, units, dtype = biases[0] if biases else None, len(u), node.inputs[0].dtype
         step = op.saving_cell(dtype)
@@ -127,7 +127,7 @@ class BaseRecurrenceKernel(SequenceKernel):
         first = op.gates + op.products
         before = [f"a{first + index}" for index in range(op.states)]
         cell = self.by.cell((lines, (*names[: op.states], names[0], *before, *names[op.states :])))
-        once, multiply = self.multiplier(node).bind(states[op.product_state], u, bias, product, own)
+        once, multiply = self.multiplier(node).bind(states[op.product_state], u, bias, product, product_memory)
         calls = (
             [*once, *map(self.by.copy, initial, states)] if initial else [self.by.fill(0, state) for state in states]
         )
@@ -135,12 +135,19 @@ class BaseRecurrenceKernel(SequenceKernel):
         for number, t in enumerate(time_steps(z.shape[1], op.reverse)):
             calls += once if number == 1 and not initial else ()
             calls.append(multiply if number or initial else self._first(product, bias))
-            counts = [one[:, t : t + 1] for one in mask]
+            counts = [column[:, t : t + 1] for column in mask]
             inputs = [*_parts(z[:, t], units), *_parts(product, units), *states, *counts]
-            results = [None if one is None else one[:, t] for one in sequences]
+            results = [None if sequence is None else sequence[:, t] for sequence in sequences]
             calls.append(cell(inputs, [*states, *results]))
         return chain(
-            [*calls, *(self.by.copy(state, one) for state, one in zip(states, last, strict=True) if one is not None)]
+            [
+                *calls,
+                *(
+                    self.by.copy(state, target)
+                    for state, target in zip(states, last, strict=True)
+                    if target is not None
+                ),
+            ]
         )
 
 
@@ -151,14 +158,14 @@ class BaseRecurrenceGradKernel(SequenceKernel):
         """A call that writes the sum of one or two arrays."""
         if len(arrays) == 1:
             return self.by.copy(arrays[0], target)
-        one, other = arrays
-        return self.by.sum(one, other, target)
+        first, other = arrays
+        return self.by.sum(first, other, target)
 
     def reject_reason(self, op: RecurrenceGrad, *types: TensorType) -> str | None:
         dtype = types[0].dtype
         derivative = op.recurrence.gradient(dtype)
         return self.by.why_untraceable(
-            derivative.body, [types[0].with_dtype(one) for one in derivative.operand_dtypes(dtype)]
+            derivative.body, [types[0].with_dtype(operand_dtype) for operand_dtype in derivative.operand_dtypes(dtype)]
         )
 
     def multiplier(self, node: Node) -> StepProduct:
@@ -173,34 +180,42 @@ class BaseRecurrenceGradKernel(SequenceKernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (dy, u, *rest) = node.op, buffers.inputs
         assert isinstance(op, RecurrenceGrad)
-        (flowing, *flows), own = self.scratch(node, buffers)
+        (flowing, *flows), product_memory = self.scratch(node, buffers)
         units, dtype = len(u), node.inputs[0].dtype
-        derivative, (kept, mask, last) = op.recurrence.gradient(dtype), op.split_operands(rest)
+        derivative, (saved, mask, last) = op.recurrence.gradient(dtype), op.split_operands(rest)
         lines, names = self.by.scalar_code(derivative.body, *derivative.operand_dtypes(dtype))
         ranges = op.result_spans(derivative)
         first, end = ranges[-1]
         cell = self.by.cell((lines, (*names, *names[first:end])))
-        once, multiply = self.multiplier(node).bind(flowing, u, None, flows[0], own)
+        once, multiply = self.multiplier(node).bind(flowing, u, None, flows[0], product_memory)
         sequences, by_first = buffers.outputs[: len(ranges)], buffers.outputs[len(ranges) :]
-        calls = [*once, *(self.by.fill(0, one) for one in flows)]
+        calls = [*once, *(self.by.fill(0, flow) for flow in flows)]
         calls += [
-            self.by.copy(one, flows[derivative.flow_indices[state][0]])
-            for state, one in zip(op.final_states, last, strict=True)
+            self.by.copy(gradient, flows[derivative.flow_indices[state][0]])
+            for state, gradient in zip(op.final_states, last, strict=True)
         ]
         for number, t in enumerate(reversed(time_steps(dy.shape[1], op.recurrence.reverse))):
             calls += [multiply] if number else ()
-            counts = [one[:, t : t + 1] for one in mask]
-            inputs = [*(one[:, t] for one in kept), *counts, dy[:, t], *flows]
+            counts = [column[:, t : t + 1] for column in mask]
+            inputs = [*(array[:, t] for array in saved), *counts, dy[:, t], *flows]
             gradients: list[Any] = []
-            for (start, stop), one in zip(ranges, sequences, strict=True):
-                gradients += [None] * (stop - start) if one is None else _parts(one[:, t], units)
+            for (start, stop), sequence in zip(ranges, sequences, strict=True):
+                gradients += [None] * (stop - start) if sequence is None else _parts(sequence[:, t], units)
             calls.append(cell(inputs, [*gradients, *flows[1:], *_parts(flowing, units)]))
-        wanted = [
-            (state, one) for state, one in zip(op.initial_states(dtype), by_first, strict=True) if one is not None
+        initial_gradients = [
+            (state, gradient)
+            for state, gradient in zip(op.initial_states(dtype), by_first, strict=True)
+            if gradient is not None
         ]
-        calls += [multiply] if any(0 in derivative.flow_indices[state] for state, _ in wanted) else ()
+        calls += [multiply] if any(0 in derivative.flow_indices[state] for state, _ in initial_gradients) else ()
         return chain(
-            [*calls, *(self._sum([flows[k] for k in derivative.flow_indices[state]], one) for state, one in wanted)]
+            [
+                *calls,
+                *(
+                    self._sum([flows[k] for k in derivative.flow_indices[state]], gradient)
+                    for state, gradient in initial_gradients
+                ),
+            ]
         )
 
 

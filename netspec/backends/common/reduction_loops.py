@@ -31,17 +31,17 @@ class ReductionLoops:
         None if more than four loops are needed. The result's steps are 0 along reduced axes.
         """
         order = sorted((axis for axis in range(len(shape)) if shape[axis] != 1), key=lambda axis: (-x[axis], axis))
-        steps = [[one[axis] for axis in order] for one in (x, y)]
+        steps = [[strides[axis] for axis in order] for strides in (x, y)]
         loops = merge_loops([shape[axis] for axis in order], steps)
         slots: list[tuple[int, int, int]] = [(1, 0, 0)] * 4
         slot = 3
-        for size, own, to in reversed(list(zip(loops.sizes, *loops.steps, strict=True))):
+        for size, step, to in reversed(list(zip(loops.sizes, *loops.steps, strict=True))):
             slot -= (slot % 2 == 1) != (to == 0)
             if slot < 0:
                 return None
-            slots[slot] = size, own, to
+            slots[slot] = size, step, to
             slot -= 1
-        return cls(*(tuple(one[k] for one in slots) for k in range(3)))  # type: ignore[arg-type]  # four of each
+        return cls(*(tuple(slot[k] for slot in slots) for k in range(3)))  # type: ignore[arg-type]  # four of each
 
 
 def reduction_loops(op: Reduction, x: TensorType, layout: Layout) -> ReductionLoops | None:
@@ -52,8 +52,8 @@ def reduction_loops(op: Reduction, x: TensorType, layout: Layout) -> ReductionLo
 def result_strides(op: Reduction, x: TensorType) -> list[int]:
     """Steps of the plain result along the operand's axes."""
     axes = op.reduced_axes(x)
-    kept = x.with_shape(*(1 if axis in axes else size for axis, size in enumerate(x.shape)))
-    return [0 if axis in axes else step for axis, step in enumerate(PLAIN.strides(kept))]
+    kept_type = x.with_shape(*(1 if axis in axes else size for axis, size in enumerate(x.shape)))
+    return [0 if axis in axes else step for axis, step in enumerate(PLAIN.strides(kept_type))]
 
 
 class ReductionKernel(Kernel):
@@ -72,14 +72,14 @@ class ReductionKernel(Kernel):
         return LayoutSignature((offered[0] if fits else PLAIN,), (PLAIN,))
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return LayoutSignature(preferred.inputs, tuple(one.with_dtype(None) for one in preferred.outputs))
+        return LayoutSignature(preferred.inputs, tuple(result.with_dtype(None) for result in preferred.outputs))
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
-        found = reduction_loops(node.op, node.inputs[0].type, signature.inputs[0])  # type: ignore[arg-type]  # a Reduction
-        assert found is not None
-        partial = self.partial_results(found)
+        loops = reduction_loops(node.op, node.inputs[0].type, signature.inputs[0])  # type: ignore[arg-type]  # a Reduction
+        assert loops is not None
+        partial = self.partial_results(loops)
         return partial * node.types[0].nbytes if partial > 1 else 0
 
-    def partial_results(self, found: ReductionLoops) -> int:
+    def partial_results(self, loops: ReductionLoops) -> int:
         """Number of partial results for each result of the first stage."""
         raise NotImplementedError  # abstract

@@ -61,7 +61,7 @@ class CodeWriter(Hashable, Protocol):
         """a if the condition holds, else b."""
         ...
 
-    def either(self, one: str, other: str) -> str:
+    def either(self, left: str, right: str) -> str:
         """Whether one of two conditions holds."""
         ...
 
@@ -245,10 +245,10 @@ def power(x: Symbol, exponent: float) -> Symbol:
             root = _function("sqrt", root)
             if int(quarters) >> bit & 1:
                 factors.append(root)
-    made, *rest = factors
+    product, *rest = factors
     for factor in rest:
-        made = made * factor
-    return 1 / made if exponent < 0 else made
+        product = product * factor
+    return 1 / product if exponent < 0 else product
 
 
 def _function(name: str, x: Symbol) -> Symbol:
@@ -347,17 +347,17 @@ def trace_code(writer: CodeWriter, op: Op, *dtypes: DType) -> Code:
     trace = Trace(writer)
     symbols = [Symbol(trace, f"a{index}", dtype) for index, dtype in enumerate(dtypes)]
     xp = TracingNamespace(trace)
-    made: Sequence[Any] = op.evaluate(xp, symbols) if isinstance(op, Fused) else (op.forward(xp, *symbols),)
-    for one in made:
-        if not isinstance(one, Symbol):
+    results: Sequence[Any] = op.evaluate(xp, symbols) if isinstance(op, Fused) else (op.forward(xp, *symbols),)
+    for result in results:
+        if not isinstance(result, Symbol):
             raise Untraceable("its result does not depend on its operands")
-    return tuple(trace.lines), tuple(one.name for one in made)
+    return tuple(trace.lines), tuple(result.name for result in results)
 
 
 def why_untraceable(writer: CodeWriter, op: Op, types: Sequence[TensorType]) -> str | None:
     """Why `trace_code` fails, or None."""
     try:
-        trace_code(writer, op, *(one.dtype for one in types))
+        trace_code(writer, op, *(type_.dtype for type_ in types))
     except Untraceable as reason:
         return str(reason)
     return None

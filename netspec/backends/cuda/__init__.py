@@ -38,6 +38,6 @@ def description() -> str:
 
 def wheel_libraries(pattern: str) -> list[Path]:
     """Files `nvidia/*/lib/PATTERN` of the installed packages, e.g. `libcublasLt.so.13`, sorted."""
-    found = find_spec("nvidia")  # a namespace package of many wheels
-    folders = () if found is None else found.submodule_search_locations or ()
+    spec = find_spec("nvidia")  # a namespace package of many wheels
+    folders = () if spec is None else spec.submodule_search_locations or ()
     return sorted(path for folder in folders for path in Path(folder).glob(f"*/lib/{pattern}"))

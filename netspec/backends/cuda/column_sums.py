@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netspec.backends.common.copy_kernels import chain
-from netspec.backends.cuda.launch import THREADS, WARP, Launch, Parameter, pointer, sizes
+from netspec.backends.cuda.launch import THREADS, WARP, KernelParameter, Launch, pointer, sizes
 from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
 
@@ -75,7 +75,7 @@ class ColumnSums:
         """Index of element e of channel c, in a body."""
         return "e * channels + c" if self.inner == 1 else "(e / inner * channels + c) * inner + e % inner"
 
-    def launch(self, parameters: Sequence[Parameter], body: str, dtype: DType, **numbers: int) -> Thunk:
+    def launch(self, parameters: Sequence[KernelParameter], body: str, dtype: DType, **numbers: int) -> Thunk:
         """A call of a body for each channel and part."""
         text, units = COLUMNS.replace("BODY", body), self.wide * self.pieces
         for word, meaning in {"NUMBER": dtype, "THREADS": THREADS, "WIDTH": self.width}.items():
@@ -97,26 +97,28 @@ class _Whole(ColumnSums):
 
 
 def sums(
-    columns: ColumnSums, parameters: Sequence[Parameter], lines: str, values: Sequence[str], finish: str,
-    finished: Sequence[Parameter], take: Callable[[int], Any], dtype: DType, **numbers: int,
+    columns: ColumnSums, parameters: Sequence[KernelParameter], lines: str, values: Sequence[str], finish: str,
+    finished: Sequence[KernelParameter], take: Callable[[int], Any], dtype: DType, **numbers: int,
 ) -> Thunk:  # fmt: skip
     """Compute sums sum0, sum1, … of `values`, which `lines` compute for element e of channel c, then run `finish`.
 
     `finished` are the parameters that `finish` uses; `take` allocates scratch memory.
     """
     totals = " ".join(f"NUMBER total{k} = 0;" for k in range(len(values)))
-    made = "\n    ".join(f"const NUMBER sum{k} = of_columns<WIDTH>(total{k}, place);" for k in range(len(values)))
+    block_sums = "\n    ".join(f"const NUMBER sum{k} = of_columns<WIDTH>(total{k}, place);" for k in range(len(values)))
     steps = " ".join(f"total{k} += {value};" for k, value in enumerate(values))
-    reading = f"{totals}\n    {OVER_ELEMENTS} {{\n        {lines}\n        {steps}\n    }}\n    {made}\n    {KEPT} {{ "
+    reading = (
+        f"{totals}\n    {OVER_ELEMENTS} {{\n        {lines}\n        {steps}\n    }}\n    {block_sums}\n    {KEPT} {{ "
+    )
     if columns.pieces == 1:
         return columns.launch([*parameters, *finished], f"{reading}{finish} }}", dtype, **numbers)
     parts = [take(columns.pieces * columns.channels) for _ in values]
-    kept = " ".join(f"part{k}[piece * channels + c] = sum{k};" for k in range(len(values)))
-    written = [pointer(f"part{k}", one, written=True) for k, one in enumerate(parts)]
+    store_partials = " ".join(f"part{k}[piece * channels + c] = sum{k};" for k in range(len(values)))
+    written = [pointer(f"part{k}", part, written=True) for k, part in enumerate(parts)]
     again = " ".join(f"total{k} += part{k}[e * channels + c];" for k in range(len(values)))
-    body = f"{totals}\n    {OVER_ELEMENTS} {{ {again} }}\n    {made}\n    {KEPT} {{ {finish} }}"
-    read = [pointer(f"part{k}", one) for k, one in enumerate(parts)]
+    body = f"{totals}\n    {OVER_ELEMENTS} {{ {again} }}\n    {block_sums}\n    {KEPT} {{ {finish} }}"
+    read = [pointer(f"part{k}", part) for k, part in enumerate(parts)]
     return chain([
-        columns.launch([*parameters, *written], f"{reading}{kept} }}", dtype, **numbers),
+        columns.launch([*parameters, *written], f"{reading}{store_partials} }}", dtype, **numbers),
         columns.together.launch([*read, *finished], body, dtype, **numbers),
     ])  # fmt: skip

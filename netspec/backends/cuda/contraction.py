@@ -35,7 +35,7 @@ def bias_of(op: EpilogueFused, y: TensorType, extras: Sequence[TensorType], axis
         return None
     if any(0 in step.operands for step in op.body[1:]) or op.body[0].operands.count(0) != 1:
         return None  # the result is read without the bias too
-    along = tuple(size if place == axis % y.rank else 1 for place, size in enumerate(y.shape))
+    along = tuple(size if index == axis % y.rank else 1 for index, size in enumerate(y.shape))
     for operand in op.body[0].operands:
         kind = extras[operand - 1] if 0 < operand <= len(extras) else None
         if kind is not None and (1,) * (y.rank - kind.rank) + kind.shape == along:
@@ -118,31 +118,31 @@ class ContractionKernel(Kernel):
             return None, None
         extras = [value.type for value in node.inputs[op.anchor_arity :]]
         bias = bias_of(op, y, extras, self.channel) if self.adds_bias(op.anchor, y.dtype) else None
-        whole = op.epilogue(len(extras))
-        return bias, whole if bias is None else without_first(whole)
+        epilogue = op.epilogue(len(extras))
+        return bias, epilogue if bias is None else without_first(epilogue)
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """Calls that round the bias, contract, and run the epilogue, each if needed."""
         calls, kind, layouts = list[Thunk](), node.types[0], buffers.layouts
         (a, b, *extras), (y,), space = buffers.inputs, buffers.outputs, buffers.workspace
         assert y is not None
-        place, after = self.body(node)
-        own, of_bias, of_result = self._spaces(node, layouts)
-        made, operands = y, [a, b]
+        bias_index, after = self.body(node)
+        workspace, of_bias, of_result = self._spaces(node, layouts)
+        product, operands = y, [a, b]
         if of_result:
             assert space is not None
-            flat = space[own + of_bias :][: kind.nbytes].view(str(kind.dtype))
-            made = layouts.outputs[0].view_elements(flat, kind)
-        if place is not None:
-            bias = extras[place].reshape(-1)
-            if bias.dtype != made.dtype:
+            flat = space[workspace + of_bias :][: kind.nbytes].view(str(kind.dtype))
+            product = layouts.outputs[0].view_elements(flat, kind)
+        if bias_index is not None:
+            bias = extras[bias_index].reshape(-1)
+            if bias.dtype != product.dtype:
                 assert space is not None
-                rounded = space[own:][: bias.size * made.itemsize].view(made.dtype)
+                rounded = space[workspace:][: bias.size * product.itemsize].view(product.dtype)
                 calls.append(elementwise.copy(bias, rounded))
                 bias = rounded
             operands.append(bias)
-        calls.append(self.contraction(node, layouts, operands, made, space if own else None))
+        calls.append(self.contraction(node, layouts, operands, product, space if workspace else None))
         if after is not None:
             types = (value.dtype for value in node.inputs[len(buffers.inputs) - len(extras) :])
-            calls.append(elementwise.bound(scalar_code(after, kind.dtype, *types), [made, *extras], [y]))
+            calls.append(elementwise.bound(scalar_code(after, kind.dtype, *types), [product, *extras], [y]))
         return chain(calls)

@@ -27,7 +27,7 @@ class UnusableGpu(InputError):
 
 def has_gpu_driver() -> bool:
     """Whether this machine seems to have a GPU that this process may see; does not load CUDA or CuPy."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1") and any(one.exists() for one in SIGNS)
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1") and any(path.exists() for path in SIGNS)
 
 
 def usable_gpu(number: int | None = None) -> tuple[Any, int]:
@@ -89,10 +89,10 @@ def check_distinct_gpus(cupy: Any, number: int) -> None:
     workers = world()
     if workers.size == 1:
         return
-    told = workers.all_gather_objects([platform.node(), cupy.cuda.runtime.deviceGetPCIBusId(number)])
-    on_host = Counter(host for host, _ in told)
+    reports = workers.all_gather_objects([platform.node(), cupy.cuda.runtime.deviceGetPCIBusId(number)])
+    on_host = Counter(host for host, _ in reports)
     for host, ranks in on_host.items():
-        gpus = len({gpu for name, gpu in told if name == host})
+        gpus = len({gpu for name, gpu in reports if name == host})
         if gpus < ranks:
             raise UnusableGpu(
                 "there are fewer GPUs than workers", expected="a GPU for each worker",
@@ -129,9 +129,9 @@ def gpu_reject_reason(why: str | None = None) -> str | None:
     All workers call this and get the same answer: a reason of one worker holds for all. Raises `InputError` if there is
     a GPU and something about it is broken.
     """
-    told = [one for one in world().all_gather_objects(_against_mine(why)) if one is not None]
-    if told:
-        return str(max(told))  # a reason rather than an empty string
+    reports = [report for report in world().all_gather_objects(_against_mine(why)) if report is not None]
+    if reports:
+        return str(max(reports))  # a reason rather than an empty string
     try:
         check_distinct_gpus(*usable_gpu())
     except UnusableGpu as error:

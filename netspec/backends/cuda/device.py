@@ -48,7 +48,7 @@ class CudaDevice(ArrayDevice):
         self._gpu = cupy.cuda.Device(number)
         capability = int(self._gpu.compute_capability)
         if capability < BFLOAT16_CAPABILITY:
-            self.low_precision_dtypes = tuple(one for one in self.low_precision_dtypes if one != DType.BFLOAT16)
+            self.low_precision_dtypes = tuple(dtype for dtype in self.low_precision_dtypes if dtype != DType.BFLOAT16)
         self._gpu.use()
         self.xp = cupy
         self.flow = ExecutionQueue(cupy)
@@ -109,14 +109,14 @@ class CudaDevice(ArrayDevice):
     @cached_property
     def _properties(self) -> dict[str, Any]:
         """Properties reported by the driver."""
-        found: dict[str, Any] = self.xp.cuda.runtime.getDeviceProperties(self._gpu.id)
-        return found
+        properties: dict[str, Any] = self.xp.cuda.runtime.getDeviceProperties(self._gpu.id)
+        return properties
 
     def identity(self) -> list[Any]:
         """Name of the GPU, its compute capability, and the CUDA versions of driver and CuPy."""
-        found, runtime = self._properties, self.xp.cuda.runtime
-        version = found["major"], found["minor"], runtime.driverGetVersion(), runtime.runtimeGetVersion()
-        return [found["name"].decode(), *version]
+        properties, runtime = self._properties, self.xp.cuda.runtime
+        version = properties["major"], properties["minor"], runtime.driverGetVersion(), runtime.runtimeGetVersion()
+        return [properties["name"].decode(), *version]
 
     def fetch(self, array: Any) -> Any:
         """A copy in host memory, after all runs that were started."""
@@ -139,7 +139,7 @@ class CudaDevice(ArrayDevice):
             yield
 
     def run_context(self, *, array_code: bool) -> Callable[[], AbstractContextManager[object]]:
-        """The same context for all programs."""
+        """The context that all programs share."""
         return self.running
 
     def guarded_context(self) -> AbstractContextManager[object]:

@@ -92,8 +92,8 @@ class ExecutionQueue:
         """Capture what the calls start as one graph, without running it. Raises the first error of a call."""
         self.stream.begin_capture()
         try:
-            for one in calls:
-                one()
+            for call in calls:
+                call()
         except BaseException:
             with suppress(Exception):  # report the first error
                 self.stream.end_capture()
@@ -107,14 +107,14 @@ class ExecutionQueue:
         The GPU works on the new run while the processor waits for the previous ones.
         """
         before, self._unsettled = self._unsettled, [pending]
-        for one in before:
-            one()
+        for run in before:
+            run()
 
     def settle(self) -> None:
         """Settle all runs. Raises `NonFiniteLoss` for the first one whose guard is not finite."""
         before, self._unsettled = self._unsettled, []
-        for one in before:
-            one()
+        for run in before:
+            run()
 
     def forget(self) -> None:
         """Wait for what was started and clear the flag: the runs since it was set had no effect."""

@@ -104,7 +104,7 @@ GPUS = {
         float16=2250,
     ),
 }  # fmt: skip
-"""By the name that `--device` takes."""
+"""GPUs by their names in `--device`."""
 UNKNOWN = "a100"
 """The GPU whose rates are assumed for an unknown one: kernels are compared, so only ratios matter."""
 

@@ -56,7 +56,7 @@ class CapturedGraph:
 class InputSlot:
     """One of the two input slots, with the graphs that start there."""
 
-    def __init__(self, device: CudaDevice, bound: BoundProgram, nbytes: int, places: Mapping[str, int]) -> None:
+    def __init__(self, device: CudaDevice, bound: BoundProgram, nbytes: int, offsets: Mapping[str, int]) -> None:
         flow = device.flow
         self.staged = flow.pinned(nbytes)
         """Pinned host memory for inputs."""
@@ -64,12 +64,12 @@ class InputSlot:
         """Device memory for inputs."""
         kinds = {node.op.label: node.outputs[0] for node in bound.plan.order if isinstance(node.op, Input)}
         self.targets = {
-            name: device.view(self.staged, place, kinds[name].type, bound.plan.layouts[kinds[name]])
-            for name, place in places.items()
+            name: device.view(self.staged, index, kinds[name].type, bound.plan.layouts[kinds[name]])
+            for name, index in offsets.items()
         }
         self.report = None if bound.guard is None else flow.pinned(ALIGNMENT).view(str(bound.guard.dtype))
         self.arrived, self.judged, self.done = flow.event(), flow.event(), flow.event()
-        self.take = bind_input_copies(self.memory, places, bound.inputs)
+        self.take = bind_input_copies(self.memory, offsets, bound.inputs)
         self.graphs: dict[tuple[str, bool], CapturedGraph] = {}
         self.used = True
         """Whether a run has read what was written last."""
@@ -82,10 +82,10 @@ class GraphExecutor(Executor):
         super().__init__(device, bound)
         self.flow: ExecutionQueue = device.flow
         self.recording = CaptureLimits.of(bound.plan)
-        places, nbytes = dict[str, int](), 0
+        offsets, nbytes = dict[str, int](), 0
         for name, array in bound.inputs.items():
-            places[name], nbytes = nbytes, nbytes + align_up(array.nbytes)
-        self._slots = [InputSlot(device, bound, max(nbytes, ALIGNMENT), places) for _ in range(SLOTS)]
+            offsets[name], nbytes = nbytes, nbytes + align_up(array.nbytes)
+        self._slots = [InputSlot(device, bound, max(nbytes, ALIGNMENT), offsets) for _ in range(SLOTS)]
         self.targets = self._slots[0].targets
         self._now = self._slots[0]
         self._judge = self.flow.judge(bound.guard) if bound.guard is not None else None
@@ -101,7 +101,7 @@ class GraphExecutor(Executor):
     def write(self, inputs: Mapping[str, Any]) -> None:
         """Start copying inputs while the previous run is in progress."""
         if self._now.used:
-            self._now = next(one for one in self._slots if one is not self._now)
+            self._now = next(slot for slot in self._slots if slot is not self._now)
         slot, flow = self._now, self.flow
         slot.arrived.synchronize()  # the previous contents of the slot have been copied
         for name, array in slot.targets.items():
@@ -173,8 +173,8 @@ class GraphExecutor(Executor):
         graphs, workers = self._now.graphs, world()
         calls = [*calls, side_stream().rejoin]
         if not self.recording.records or not self._warm:
-            for one in calls:
-                one()
+            for call in calls:
+                call()
             return
         key = part, workers.silent
         if key not in graphs:
@@ -185,13 +185,13 @@ class GraphExecutor(Executor):
         workers.sent += graphs[key].sends
 
 
-def bind_input_copies(memory: Any, places: Mapping[str, int], inputs: Mapping[str, Any]) -> Thunk:
+def bind_input_copies(memory: Any, offsets: Mapping[str, int], inputs: Mapping[str, Any]) -> Thunk:
     """A call that copies all inputs from a slot to where kernels read them."""
     rows, start = [], launch.engine.address(memory)
     for name, array in inputs.items():
         units, to = -(-array.nbytes // AT_ONCE), launch.engine.address(array)
         rows += [
-            [min(CHUNK, units - unit), start + places[name] + unit * AT_ONCE, to + unit * AT_ONCE]
+            [min(CHUNK, units - unit), start + offsets[name] + unit * AT_ONCE, to + unit * AT_ONCE]
             for unit in range(0, units, CHUNK)
         ]
     if not rows:
@@ -209,7 +209,7 @@ MOST_NAMED = 6
 
 @dataclass(frozen=True)
 class CaptureLimits:
-    """What prevents a plan from being one graph from the inputs to the new states."""
+    """Reasons why a plan is not one CUDA graph from the inputs to the new states."""
 
     unrecorded: tuple[Node, ...]
     """Nodes whose kernels run array-library code, which allocates memory: they cannot be captured."""
@@ -223,12 +223,12 @@ class CaptureLimits:
 
     @classmethod
     def of(cls, plan: ExecutionPlan) -> CaptureLimits:
-        """From kernels and memory. Invariant nodes are never part of a graph."""
+        """Find the reasons in kernels and memory. Invariant nodes are never part of a graph."""
         kernels = {node: choice.kernel for node, choice in plan.choices.items()}
         storage = plan.memory.storage
 
         def writes_state(node: Node) -> bool:
-            return any(one in storage and storage[one].kind.startswith("state:") for one in node.outputs)
+            return any(result in storage and storage[result].kind.startswith("state:") for result in node.outputs)
 
         again = [node for node in plan.order[plan.invariant_count :] if node in kernels]
         late = [node for node in plan.order[plan.before_guard_count :] if node in kernels]
@@ -251,18 +251,18 @@ class CaptureLimits:
         return self.guarded and bool(self.unstopped)
 
     def notes(self) -> list[str]:
-        """The same as notes, in sentences."""
+        """Describe the reasons in sentences."""
         if not self.records:
             why = [f"{_named(self.unrecorded)} run array code"] * bool(self.unrecorded)
             why += [f"{_named(self.runs_on_host)} go through the processor"] * bool(self.runs_on_host)
-            found = [f"no CUDA graph, its kernels are called one by one: {'; '.join(why)}"]
+            notes = [f"no CUDA graph, its kernels are called one by one: {'; '.join(why)}"]
         else:
-            found = ["two CUDA graphs, with a look at the loss between them" if self.looks else "one CUDA graph"]
+            notes = ["two CUDA graphs, with a look at the loss between them" if self.looks else "one CUDA graph"]
         if self.looks:
-            found.append(
+            notes.append(
                 f"the processor waits for the loss: {_named(self.unstopped)} write states, unstopped by the GPU"
             )
-        return found
+        return notes
 
 
 def _named(nodes: Sequence[Node]) -> str:

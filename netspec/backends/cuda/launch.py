@@ -1,6 +1,6 @@
 """`Launch`: a CUDA C++ kernel with its arguments and the number of threads.
 
-An `Engine` compiles and starts it: CuPy with NVRTC, or in tests a C++ compiler and the processor. CuPy is imported on
+A `LaunchEngine` compiles and starts it: CuPy with NVRTC, or in tests a C++ compiler and the CPU. CuPy is imported on
 first use, by an open device.
 """
 
@@ -36,7 +36,7 @@ Starter: TypeAlias = Callable[[int, int, Sequence[Any]], None]
 """Starts a kernel with a number of blocks, of threads per block, and arguments."""
 
 
-class Engine(Protocol):
+class LaunchEngine(Protocol):
     """Compiles kernels and starts them."""
 
     def starter(self, name: str, text: str) -> Starter:
@@ -105,8 +105,8 @@ def _loaded(name: str, text: str) -> Any:
     from cupy.cuda import Device, compiler, nvrtc
     from cupy.cuda.function import Module
 
-    store, told = open_cache("cuda"), [text, OPTIONS, Device().compute_capability, nvrtc.getVersion()]
-    file = f"{sha256(json.dumps(told).encode()).hexdigest()[:32]}.bin"
+    store, key_parts = open_cache("cuda"), [text, OPTIONS, Device().compute_capability, nvrtc.getVersion()]
+    file = f"{sha256(json.dumps(key_parts).encode()).hexdigest()[:32]}.bin"
     code = store.read(file)
     if code is None:
         code, _ = compiler.compile_using_nvrtc(text, OPTIONS, filename=f"{name}.cu")
@@ -116,11 +116,11 @@ def _loaded(name: str, text: str) -> Any:
     return module.get_function(name)
 
 
-engine: Engine = CupyEngine()
+engine: LaunchEngine = CupyEngine()
 """The engine of this process."""
 
 
-def use(other: Engine) -> Engine:
+def use(other: LaunchEngine) -> LaunchEngine:
     """Set another engine; return the previous one."""
     global engine
     before, engine = engine, other
@@ -149,7 +149,7 @@ def prelude() -> str:
 
 
 @dataclass(frozen=True)
-class Parameter:
+class KernelParameter:
     """A parameter of a kernel, and its argument."""
 
     name: str
@@ -157,28 +157,28 @@ class Parameter:
     value: Any
 
 
-def pointer(name: str, array: Any, *, written: bool = False) -> Parameter:
+def pointer(name: str, array: Any, *, written: bool = False) -> KernelParameter:
     """A pointer to the first element of an array."""
     const = "" if written else "const "
-    return Parameter(name, f"{const}{c_type(DType(str(array.dtype)))} *", array)
+    return KernelParameter(name, f"{const}{c_type(DType(str(array.dtype)))} *", array)
 
 
-def sizes(large: int, **values: int) -> list[Parameter]:
+def sizes(large: int, **values: int) -> list[KernelParameter]:
     """Integers of the type `Index`, which is wide enough for `large`, the largest count."""
     kind, dtype = ("int64", np.int64) if large >= 2**31 - MOST_BLOCKS * THREADS else ("int32", np.int32)
-    return [Parameter(name, kind, dtype(value)) for name, value in values.items()]
+    return [KernelParameter(name, kind, dtype(value)) for name, value in values.items()]
 
 
-def number(name: str, value: float, dtype: DType) -> Parameter:
+def number(name: str, value: float, dtype: DType) -> KernelParameter:
     """A float."""
-    return Parameter(name, str(dtype), np.dtype(str(dtype)).type(value))
+    return KernelParameter(name, str(dtype), np.dtype(str(dtype)).type(value))
 
 
 @dataclass(frozen=True)
 class Launch:
     """A kernel and its arguments."""
 
-    parameters: Sequence[Parameter]
+    parameters: Sequence[KernelParameter]
     body: str
     """Statements that use the names of the parameters."""
     units: int
@@ -193,8 +193,8 @@ class Launch:
 
     def text(self) -> tuple[str, str]:
         """The kernel's name and its source without the prelude. Equal sources have equal names."""
-        index = next((one.kind for one in self.parameters if one.kind in ("int32", "int64")), "int32")
-        parameters = ", ".join(f"{one.kind} {one.name}" for one in self.parameters)
+        index = next((parameter.kind for parameter in self.parameters if parameter.kind in ("int32", "int64")), "int32")
+        parameters = ", ".join(f"{parameter.kind} {parameter.name}" for parameter in self.parameters)
         body = "\n    ".join(self.body.strip("\n").splitlines())
         head = f"__launch_bounds__({self.threads})"
         code = f"({parameters}) {{\n    typedef {index} Index;\n    {body}\n}}\n"
@@ -207,11 +207,11 @@ class Launch:
         launch = self if flag is None else self._with(flag)
         name, text = launch.text()
         start, blocks, threads = engine.starter(name, prelude() + text), self.blocks, self.threads
-        arguments = [one.value for one in launch.parameters]
+        arguments = [parameter.value for parameter in launch.parameters]
         return lambda: start(blocks, threads, arguments)
 
     def _with(self, flag: Any) -> Launch:
-        """The same, but a no-op while the stop flag is set: all threads see the same value, without synchronization."""
+        """Wrap a body so that it does nothing while the stop flag is set; all threads read the same value."""
         return replace(
             self, parameters=[*self.parameters, pointer("stopped", flag)], body=f"if (*stopped) return;\n{self.body}"
         )

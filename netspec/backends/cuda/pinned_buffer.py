@@ -51,7 +51,7 @@ def pinned_buffer(array: Any) -> PinnedBuffer:
     import cupy
 
     key = launch.engine.address(array), int(array.nbytes)
-    found = _mirrors.get(key)
-    if found is None:
-        found = _mirrors[key] = PinnedBuffer(cupy.cuda, array.nbytes)
-    return found
+    buffer = _mirrors.get(key)
+    if buffer is None:
+        buffer = _mirrors[key] = PinnedBuffer(cupy.cuda, array.nbytes)
+    return buffer

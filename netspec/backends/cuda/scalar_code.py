@@ -72,9 +72,9 @@ class CudaWriter:
         """`condition ? a : b`"""
         return f"({condition} ? {a} : {b})"
 
-    def either(self, one: str, other: str) -> str:
+    def either(self, left: str, right: str) -> str:
         """`one    other`"""
-        return f"({one} || {other})"
+        return f"({left} || {right})"
 
 
 WRITER = CudaWriter()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netspec.backends.common.copy_kernels import chain
-from netspec.backends.cuda.launch import Launch, Parameter, pointer, sizes
+from netspec.backends.cuda.launch import KernelParameter, Launch, pointer, sizes
 from netspec.graph.kernel import Thunk
 
 DIGITS = 16
@@ -78,56 +78,63 @@ JOINS = {
     "none": "one", "add": "total + one", "mul": "total * one", "min": "Less<TYPE>()(total, one)",
     "max": "Greater<TYPE>()(total, one)",
 }  # fmt: skip
-"""How an existing element and an update are combined."""
+"""Code that combines an existing element and an update."""
 
 
 @dataclass(frozen=True)
 class ScatterLists:
-    """For each of `places` targets, the operands that the code `goes_to` sends there, out of `given` operands."""
+    """For each of `targets` targets, the list of operands that the code `goes_to` sends there."""
 
-    given: int
-    places: int
+    operand_count: int
+    targets: int
 
     @property
     def bits(self) -> int:
-        """Bits of a target's number; the number after the last one stands for no target."""
-        return max(4, -(-self.places.bit_length() // 4) * 4)
+        """Bits of a target's index; the index after the last one means no target."""
+        return max(4, -(-self.targets.bit_length() // 4) * 4)
 
     @property
     def threads(self) -> int:
         """Number of threads that sort."""
-        return FEW_THREADS if self.given <= FEW else MANY_THREADS
+        return FEW_THREADS if self.operand_count <= FEW else MANY_THREADS
 
     @property
     def nbytes(self) -> int:
         """Bytes of scratch memory."""
-        return 4 * (2 * self.given + DIGITS * self.threads + self.places + 1)
+        return 4 * (2 * self.operand_count + DIGITS * self.threads + self.targets + 1)
 
     def joined(
-        self, operands: Sequence[Parameter], goes_to: str, x: Any | None, updates: Any, y: Any, how: str, workspace: Any
+        self,
+        operands: Sequence[KernelParameter],
+        goes_to: str,
+        x: Any | None,
+        updates: Any,
+        y: Any,
+        how: str,
+        workspace: Any,
     ) -> Thunk:
         """A call that combines the rows of `updates` in order into y, starting from x or from 0.
 
-        `goes_to` is the body of a function of the index i of an update. It returns a target from 0 to `places` - 1, or
-        `places` for none; it may use `operands`.
+        `goes_to` is the body of a function of the index i of an update. It returns a target from 0 to `targets` - 1, or
+        `targets` for none; it may use `operands`.
         """
         scratch, parts = workspace[: self.nbytes].view("int32"), list[Any]()
-        for size in (self.given, self.given, DIGITS * self.threads, self.places + 1):
+        for size in (self.operand_count, self.operand_count, DIGITS * self.threads, self.targets + 1):
             parts.append(scratch[:size])
             scratch = scratch[size:]
         order, other, counts, start = parts
         first, second = (order, other) if self.bits // 4 % 2 == 0 else (other, order)
-        width = y.size // self.places
-        numbers = max(y.size, updates.size, self.given + self.threads * DIGITS, self.places + 1)
+        width = y.size // self.targets
+        numbers = max(y.size, updates.size, self.operand_count + self.threads * DIGITS, self.targets + 1)
         function = f"const auto goes_to = [&](Index i) -> int64 {{\n{goes_to}\n}};\n"
         sort = [
             pointer("first", first, written=True), pointer("second", second, written=True),
             pointer("counts", counts, written=True),
-            *sizes(numbers, given=self.given, places=self.places, bits=self.bits), *operands,
+            *sizes(numbers, given=self.operand_count, places=self.targets, bits=self.bits), *operands,
         ]  # fmt: skip
         starts = [
             pointer("order", order), pointer("start", start, written=True),
-            *sizes(numbers, given=self.given, places=self.places), *operands,
+            *sizes(numbers, given=self.operand_count, places=self.targets), *operands,
         ]  # fmt: skip
         joined = [
             pointer("order", order), pointer("start", start), pointer("updates", updates),
@@ -145,7 +152,7 @@ class ScatterLists:
         return chain(
             [
                 Launch(sort, function + text, 1, of_blocks=True, threads=self.threads).bind(),
-                Launch(starts, function + STARTS, self.places + 1).bind(),
+                Launch(starts, function + STARTS, self.targets + 1).bind(),
                 Launch(joined, body, y.size).bind(),
             ]
         )

@@ -19,44 +19,44 @@ class SideStream:
         """`cuda` is CuPy's module of that name."""
         self._cuda = cuda
         self._stream: Any = None
-        self._underway: dict[int, SideStreamCall] = {}
+        self._pending: dict[int, SideStreamCall] = {}
         """Calls that were started and not joined, by key."""
 
     @property
     def stream(self) -> Any:
-        """The stream, created on first use: one worker alone never needs it."""
+        """The stream, created on first use: a single worker never needs it."""
         if self._stream is None:
             self._stream = self._cuda.Stream(non_blocking=True)
         return self._stream
 
-    def call(self, key: int, what: Callable[[int], None], then: Thunk) -> SideStreamCall:
-        """A call that can be started: `what` gets the stream, `then` runs on the other stream at the join."""
-        return SideStreamCall(self, self._cuda, key, what, then)
+    def call(self, key: int, start: Callable[[int], None], finish: Thunk) -> SideStreamCall:
+        """Return a call: `start` gets the side stream, `finish` runs on the joining stream."""
+        return SideStreamCall(self, self._cuda, key, start, finish)
 
-    def here(self, what: Callable[[int], None]) -> Thunk:
+    def on_current_stream(self, start: Callable[[int], None]) -> Thunk:
         """A call that gets the current stream."""
-        return lambda: what(self._cuda.get_current_stream().ptr)
+        return lambda: start(self._cuda.get_current_stream().ptr)
 
     def join(self, key: int) -> None:
         """Make the current stream wait for the call with this key, if there is one."""
-        if (one := self._underway.pop(key, None)) is not None:
-            one.join(self._cuda.get_current_stream())
+        if (call := self._pending.pop(key, None)) is not None:
+            call.join(self._cuda.get_current_stream())
 
     def rejoin(self) -> None:
         """Make the current stream wait for all calls: a capture must end in one stream."""
-        while self._underway:
-            self.join(next(iter(self._underway)))
+        while self._pending:
+            self.join(next(iter(self._pending)))
 
-    def begun(self, key: int, one: SideStreamCall) -> None:
+    def register(self, key: int, call: SideStreamCall) -> None:
         """Register a call that was started."""
-        self._underway[key] = one
+        self._pending[key] = call
 
 
 class SideStreamCall:
     """A call on the side stream."""
 
-    def __init__(self, owner: SideStream, cuda: Any, key: int, what: Callable[[int], None], then: Thunk) -> None:
-        self._owner, self._cuda, self._key, self._what, self._then = owner, cuda, key, what, then
+    def __init__(self, owner: SideStream, cuda: Any, key: int, start: Callable[[int], None], finish: Thunk) -> None:
+        self._owner, self._cuda, self._key, self._start, self._finish = owner, cuda, key, start, finish
         self._ready, self._done = (cuda.Event(disable_timing=True) for _ in range(2))
 
     def start(self) -> None:
@@ -65,14 +65,14 @@ class SideStreamCall:
         self._ready.record(self._cuda.get_current_stream())
         stream.wait_event(self._ready)
         with stream:
-            self._what(stream.ptr)
+            self._start(stream.ptr)
         self._done.record(stream)
-        self._owner.begun(self._key, self)
+        self._owner.register(self._key, self)
 
     def join(self, stream: Any) -> None:
         """Make a stream, the current one, wait for this call."""
         stream.wait_event(self._done)
-        self._then()
+        self._finish()
 
 
 def side_stream() -> SideStream:

@@ -1,7 +1,7 @@
 """bfloat16 for compiled code: a pointer whose elements are 16 bits in memory, and float32 to who reads or writes them.
 
 Imported only when something is compiled. An element is the upper half of a float32; it is written rounded to the
-nearest, of two as near the even one; what is not a number stays so. Whole-number instructions do it, the same on every
+nearest, ties to even; NaN stays NaN. Integer instructions do it, so that the result is the same on every
 processor, and loops of them become vector instructions.
 """
 
@@ -19,7 +19,9 @@ from netspec.backends.numba.intrinsics import intrinsic
 
 # numba is only partly typed, and wrongly in places
 lower: Callable[..., Callable[[Any], Any]] = extending.lower_builtin
-register_model, infer_global = (cast("Any", one) for one in (extending.register_model, templates.infer_global))
+register_model, infer_global = (
+    cast("Any", decorator) for decorator in (extending.register_model, templates.infer_global)
+)
 signature = cast("Any", templates.signature)
 
 HALF, WORD = ir.IntType(16), ir.IntType(32)
@@ -85,6 +87,6 @@ def _write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     upper = builder.lshr(word, WORD(16))
     odd = builder.and_(upper, WORD(1))
     rounded = builder.lshr(builder.add(word, builder.add(odd, WORD(MOST_OF_REST))), WORD(16))
-    kept = builder.select(builder.fcmp_unordered("uno", value, value), builder.or_(upper, WORD(QUIET)), rounded)
-    builder.store(builder.trunc(kept, HALF), builder.gep(pointer, [index]))
+    upper_or_nan = builder.select(builder.fcmp_unordered("uno", value, value), builder.or_(upper, WORD(QUIET)), rounded)
+    builder.store(builder.trunc(upper_or_nan, HALF), builder.gep(pointer, [index]))
     return context.get_dummy_value()

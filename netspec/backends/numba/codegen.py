@@ -44,7 +44,10 @@ class ElementwiseSource:
     def pointers(self) -> list[int]:
         """For each operand and result, the first array with the same memory."""
         count = len(self.operands)
-        return [*range(count), *(count + k if one.over is None else one.over for k, one in enumerate(self.results))]
+        return [
+            *range(count),
+            *(count + k if result.over is None else result.over for k, result in enumerate(self.results)),
+        ]
 
     @cached_property
     def arrays(self) -> list[int]:
@@ -57,10 +60,10 @@ class ElementwiseSource:
 
     def numbers(self) -> dict[str, int]:
         """The arguments that are not pointers, by name: sizes, inner strides other than 0 and 1, outer strides."""
-        found = {f"n{axis}": self.loops.sizes[axis] for axis in range(1, self.depth)}
-        found |= {f"s{k}": self.inner(k) for k in self.arrays if self.inner(k) not in (0, 1)}
+        variables = {f"n{axis}": self.loops.sizes[axis] for axis in range(1, self.depth)}
+        variables |= {f"s{k}": self.inner(k) for k in self.arrays if self.inner(k) not in (0, 1)}
         outer = range(self.depth - 1)
-        return found | {f"s{k}_{axis}": self.loops.steps[k][axis] for k in self.arrays for axis in outer}
+        return variables | {f"s{k}_{axis}": self.loops.steps[k][axis] for k in self.arrays for axis in outer}
 
     def text(self) -> str:
         """Source of the function `body`."""
@@ -78,10 +81,10 @@ class ElementwiseSource:
         text += [indent + load for load, same in zip(loads, repeated, strict=True) if same]
         text.append(f"{indent}for i in range({span}):")
         body = [load for load, same in zip(loads, repeated, strict=True) if not same] + [*self.lines]
-        for k, one in enumerate(self.results, len(self.operands)):
-            name = self.names[one.number]
+        for k, result in enumerate(self.results, len(self.operands)):
+            name = self.names[result.number]
             body.append(
-                f"{self._element(k)} = " + (f"uint8(1) if {name} else uint8(0)" if one.dtype == DType.BOOL else name)
+                f"{self._element(k)} = " + (f"uint8(1) if {name} else uint8(0)" if result.dtype == DType.BOOL else name)
             )
         return "\n".join(text + [f"{indent}    {line}" for line in body])
 

@@ -1,4 +1,4 @@
-"""What numba lacks for code over raw memory: pointers from addresses, bits of floats, calls by address.
+"""Intrinsics that numba lacks for code over raw memory: pointers from addresses, bits of floats, calls by address.
 
 Imported only when something is compiled. A kernel is called with one argument, an array of 64-bit words: `words[0]` and
 `words[1]` are the addresses of OpenMP's `omp_get_thread_num` and `omp_get_num_threads` (0 without OpenMP), `words[2]`

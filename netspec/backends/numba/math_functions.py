@@ -189,7 +189,7 @@ def log1p_float32(x: Any) -> Any:
     return x if x == INFINITY else -INFINITY if u == ZERO else y
 
 
-def _of_library(function: Callable[[Any], Any], what: str) -> tuple[Any, Any]:
+def _of_library(function: Callable[[Any], Any], name: str) -> tuple[Any, Any]:
     """A function of one argument from the C library, for float32 and float64."""
 
     def single(x: Any) -> Any:
@@ -198,7 +198,7 @@ def _of_library(function: Callable[[Any], Any], what: str) -> tuple[Any, Any]:
     def double(x: Any) -> Any:
         return function(x)
 
-    single.__doc__ = double.__doc__ = what
+    single.__doc__ = double.__doc__ = name
     return inlined(single), inlined(double)
 
 
@@ -294,14 +294,14 @@ def _philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
 
 
 @inlined
-def uniform_float32(place: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
+def uniform_float32(counter: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
     """Four uniform values in [0, 1) from a counter and a key, with 24 bits each."""
-    a, b, c, d = _philox(place, c1, c2, c3, k0, k1)
+    a, b, c, d = _philox(counter, c1, c2, c3, k0, k1)
     return F(I(a)) * F(UNIT), F(I(b)) * F(UNIT), F(I(c)) * F(UNIT), F(I(d)) * F(UNIT)
 
 
 @inlined
-def uniform_float64(place: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
+def uniform_float64(counter: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
     """Like `uniform_float32`."""
-    a, b, c, d = _philox(place, c1, c2, c3, k0, k1)
+    a, b, c, d = _philox(counter, c1, c2, c3, k0, k1)
     return I(a) * UNIT, I(b) * UNIT, I(c) * UNIT, I(d) * UNIT

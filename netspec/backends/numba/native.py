@@ -57,7 +57,7 @@ class Literal:
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstArg:
     """A constant, known to the compiler."""
 
     value: float
@@ -65,7 +65,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Function:
+class CompiledFunction:
     """A function of `math_functions`: `exp` is `exp_float32` for float32."""
 
     name: str
@@ -79,14 +79,16 @@ class Type:
     name: str
 
 
-Argument = Pointer | Number | Size | Literal | Constant | Function | Type
-FIXED = (Literal, Constant, Function, Type)
+Argument = Pointer | Number | Size | Literal | ConstArg | CompiledFunction | Type
+FIXED = (Literal, ConstArg, CompiledFunction, Type)
 """Arguments that are compiled in."""
 
 COMMON = ("intrinsics", "math_functions", "bfloat16")
 """Modules of this package that every kernel may call; one written by hand also calls functions of its own module."""
 
-STORED = {DType.BOOL: "uint8"} | {one: f"types.{one}" for one in (DType.INT16, DType.INT8, DType.UINT32, DType.UINT16)}
+STORED = {DType.BOOL: "uint8"} | {
+    dtype: f"types.{dtype}" for dtype in (DType.INT16, DType.INT8, DType.UINT32, DType.UINT16)
+}
 """Names of the numba types of elements in kernel sources, if they differ from NumPy's."""
 
 FAST = frozenset({"contract", "nsz"})
@@ -146,9 +148,9 @@ class CompiledKernel:
         """
         import numpy as np
 
-        given = [one for one in self.arguments if not isinstance(one, FIXED)]
+        passed = [argument for argument in self.arguments if not isinstance(argument, FIXED)]
         words = np.array(
-            [*threads.queries(), units, *(_word(kind, value) for kind, value in zip(given, values, strict=True))],
+            [*threads.queries(), units, *(_word(kind, value) for kind, value in zip(passed, values, strict=True))],
             np.int64,
         )
         start = threads.starter(self.address, words.ctypes.data, units, work)
@@ -197,42 +199,42 @@ def _native(imports: str, body: str, arguments: tuple[Argument, ...], *modules: 
     hashes = map(source_of, (*(f"{PACKAGE}.{name}" for name in COMMON), *modules))
     key = sha256("\n".join((text, *machine(), *hashes)).encode()).hexdigest()[:32]
     store = folder()
-    found = store.read(f"{key}.o")
-    if found is None:
+    object_code = store.read(f"{key}.o")
+    if object_code is None:
         from netspec.backends.numba.compile import compile_module
 
-        found = compile_module(store.module(f"netspec_{key}", text))
-        store.write(f"{key}.o", found)
+        object_code = compile_module(store.module(f"netspec_{key}", text))
+        store.write(f"{key}.o", object_code)
     from netspec.backends.numba.native import load
 
-    return CompiledKernel(load(found), arguments)
+    return CompiledKernel(load(object_code), arguments)
 
 
 def _reading(arguments: Sequence[Argument]) -> str:
     """Expressions by which the entry function passes arguments from the words to the body."""
-    parts, place = [""], 3
-    for one in arguments:
-        word = f"words[{place}]"
-        if isinstance(one, Literal):
-            parts.append(str(one.value))
+    parts, position = [""], 3
+    for argument in arguments:
+        word = f"words[{position}]"
+        if isinstance(argument, Literal):
+            parts.append(str(argument.value))
             continue
-        if isinstance(one, Type):
-            parts.append(one.name)
+        if isinstance(argument, Type):
+            parts.append(argument.name)
             continue
-        if isinstance(one, Function):
-            parts.append(f"{one.name}_{one.dtype}")
+        if isinstance(argument, CompiledFunction):
+            parts.append(f"{argument.name}_{argument.dtype}")
             continue
-        if isinstance(one, Constant):
-            name = "bool_" if one.dtype == DType.BOOL else STORED.get(one.dtype, one.dtype)
-            parts.append(f"{name}({one.value!r})")
+        if isinstance(argument, ConstArg):
+            name = "bool_" if argument.dtype == DType.BOOL else STORED.get(argument.dtype, argument.dtype)
+            parts.append(f"{name}({argument.value!r})")
             continue
-        place += 1
-        if isinstance(one, Pointer) and one.dtype == DType.BFLOAT16:
+        position += 1
+        if isinstance(argument, Pointer) and argument.dtype == DType.BFLOAT16:
             parts.append(f"bfloat16_pointer({word})")
-        elif isinstance(one, Pointer):
-            parts.append(f"pointer({word}, {STORED.get(one.dtype, one.dtype)})")
+        elif isinstance(argument, Pointer):
+            parts.append(f"pointer({word}, {STORED.get(argument.dtype, argument.dtype)})")
         else:
-            parts.append(f"{one.dtype}(double({word}))" if isinstance(one, Number) else word)
+            parts.append(f"{argument.dtype}(double({word}))" if isinstance(argument, Number) else word)
     return ", ".join(parts)
 
 
@@ -244,7 +246,7 @@ def folder() -> DiskCache:
 
 @cache
 def machine() -> tuple[str, ...]:
-    """What compiled code depends on besides its source: numba, LLVM, Python, the processor."""
+    """Key of what compiled code depends on in addition to its source: numba, LLVM, Python, the CPU."""
     import sys
     from importlib.metadata import version
 
@@ -268,7 +270,7 @@ def pack(name: str, code: bytes) -> bytes:
 
 
 def load(packed: bytes) -> int:
-    """Link what `pack` made and return the address of the function, valid for the life of the process."""
+    """Link the object code of `pack`, and return the address of the function, valid for the life of the process."""
     import llvmlite.binding as llvm
 
     length = int.from_bytes(packed[:4], "little")

@@ -14,7 +14,7 @@ WORDS = {"&": "and", "|": "or", "^": "!="}
 
 
 class PythonWriter:
-    """Writes Python with typed numbers: `float32(1.0)`."""
+    """Writes Python with typed constants: `float32(1.0)`."""
 
     def assignment(self, name: str, dtype: DType, text: str) -> str:
         """`name = text`"""
@@ -48,9 +48,9 @@ class PythonWriter:
         """`a if condition else b`"""
         return f"{a} if {condition} else {b}"
 
-    def either(self, one: str, other: str) -> str:
+    def either(self, left: str, right: str) -> str:
         """`one or other`"""
-        return f"{one} or {other}"
+        return f"{left} or {right}"
 
     @staticmethod
     def _narrow(dtype: DType, text: str) -> str:

@@ -47,8 +47,8 @@ def spread(builder: Any, array: Any, at: Any) -> Any:
     """Broadcast a number to a vector."""
     word = ir.IntType(32)
     nothing = ir.Constant(VECTOR, ir.Undefined)
-    one = builder.insert_element(nothing, builder.load(builder.gep(array, [at])), ir.Constant(word, 0))
-    return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(word, LANES), [0] * LANES))
+    scalar = builder.insert_element(nothing, builder.load(builder.gep(array, [at])), ir.Constant(word, 0))
+    return builder.shuffle_vector(scalar, nothing, ir.Constant(ir.VectorType(word, LANES), [0] * LANES))
 
 
 def add_product(builder: Any, sums: Any, a: Any, b: Any) -> None:
@@ -94,11 +94,11 @@ def taps(rows: int, relu: bool) -> Any:
                                 add_product(builder, sums[r][side], weight, samples[side])
             for r in range(rows):
                 for side in range(SIDE_BY_SIDE):
-                    found = builder.load(sums[r][side])
+                    total = builder.load(sums[r][side])
                     if relu:  # what is not below 0 is kept, including NaN
-                        found = builder.select(builder.fcmp_ordered("<", found, ZERO), ZERO, found)
+                        total = builder.select(builder.fcmp_ordered("<", total, ZERO), ZERO, total)
                     at = builder.add(place(builder, y0, (number(r), yr)), number(LANES * side))
-                    builder.store(found, builder.bitcast(builder.gep(y, [at]), VECTOR.as_pointer()), align=4)
+                    builder.store(total, builder.bitcast(builder.gep(y, [at]), VECTOR.as_pointer()), align=4)
             return context.get_dummy_value()
 
         arrays = {0: FLOATS, 5: FLOATS, 11: FLOATS, 14: FLOATS}
@@ -130,18 +130,18 @@ def products(rows: int, columns: int) -> Any:
                     b_n = place(builder, b_i, (along_n.index, number(LANES)))
                     others = [load(builder, b, place(builder, b_n, (number(k), bk))) for k in range(columns)]
                     for r in range(rows):
-                        one = load(builder, a, place(builder, a_n, (number(r), ar)))
+                        element = load(builder, a, place(builder, a_n, (number(r), ar)))
                         for k in range(columns):
-                            add_product(builder, sums[r][k], one, others[k])
+                            add_product(builder, sums[r][k], element, others[k])
             kind = ir.FunctionType(FLOAT, [FLOAT, VECTOR])
             across = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.fadd.v{LANES}f32")
             for r in range(rows):
                 for k in range(columns):
-                    found = builder.call(
+                    product = builder.call(
                         across, [ir.Constant(FLOAT, -0.0), builder.load(sums[r][k])], fastmath=["reassoc"]
                     )
                     at = builder.add(place(builder, z0, (number(r), zr)), number(k))
-                    builder.store(found, builder.gep(z, [at]))
+                    builder.store(product, builder.gep(z, [at]))
             return context.get_dummy_value()
 
         arrays = {0: FLOATS, 4: FLOATS, 8: FLOATS}

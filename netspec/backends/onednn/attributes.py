@@ -7,56 +7,56 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from netspec.backends.onednn.constants import Algorithm, FpMath
+from netspec.backends.onednn.constants import AlgKind, FpMath
 from netspec.backends.onednn.memory import MemoryDesc
-from netspec.backends.onednn.native import Engine, Handle, Pointer
+from netspec.backends.onednn.native import OneDnnEngine, OneDnnObject, Pointer
 
 SCRATCHPAD_USER = 1
 
 
 @dataclass(frozen=True)
-class Eltwise:
+class EltwisePostOp:
     """y := f(y), where f is an elementwise algorithm with its parameters α and β."""
 
-    algorithm: Algorithm
+    algorithm: AlgKind
     alpha: float = 0.0
     beta: float = 0.0
 
 
 @dataclass(frozen=True)
-class Sum:
+class SumPostOp:
     """y := y + scale · (what the destination held before)."""
 
     scale: float = 1.0
 
 
 @dataclass(frozen=True)
-class Binary:
+class BinaryPostOp:
     """y := y ∘ z, with z given at execution as `post_op_src(index)`; sizes of 1 are broadcast."""
 
-    algorithm: Algorithm
+    algorithm: AlgKind
     desc: MemoryDesc
 
 
 @dataclass(frozen=True)
-class PRelu:
+class PReluPostOp:
     """y := y where y > 0, else slope · y, with one slope for all given at execution as `post_op_weights(index)`.
 
     With a slope of 0 it is a ReLU that keeps NaN, which `ELTWISE_RELU` turns into 0.
     """
 
 
-PostOp: TypeAlias = Eltwise | Sum | Binary | PRelu
+PostOp: TypeAlias = EltwisePostOp | SumPostOp | BinaryPostOp | PReluPostOp
 
 
-class Attributes(Handle):
+class Attributes(OneDnnObject):
     """Immutable. Scratch memory always belongs to the caller: a planned buffer, given as `Arg.SCRATCHPAD`."""
 
-    def __init__(self, engine: Engine, post_ops: Sequence[PostOp] = (), fpmath: FpMath = FpMath.STRICT) -> None:
+    def __init__(self, engine: OneDnnEngine, post_ops: Sequence[PostOp] = (), fpmath: FpMath = FpMath.STRICT) -> None:
         """The post-ops run in order on each element of the destination before it is written."""
-        made = Pointer()
-        engine.call("primitive_attr_create", ctypes.byref(made))
-        super().__init__(engine, "primitive_attr", made)
+        pointer = Pointer()
+        engine.call("primitive_attr_create", ctypes.byref(pointer))
+        super().__init__(engine, "primitive_attr", pointer)
         self.post_ops = tuple(post_ops)
         engine.call("primitive_attr_set_scratchpad_mode", self, SCRATCHPAD_USER)
         engine.call("primitive_attr_set_fpmath_mode", self, fpmath)
@@ -64,25 +64,25 @@ class Attributes(Handle):
             engine.call("primitive_attr_set_post_ops", self, _PostOps(engine, post_ops))
 
 
-class _PostOps(Handle):
+class _PostOps(OneDnnObject):
     """`dnnl_post_ops_t`; the attributes copy it."""
 
-    def __init__(self, engine: Engine, post_ops: Sequence[PostOp]) -> None:
-        made = Pointer()
-        engine.call("post_ops_create", ctypes.byref(made))
-        super().__init__(engine, "post_ops", made)
+    def __init__(self, engine: OneDnnEngine, post_ops: Sequence[PostOp]) -> None:
+        pointer = Pointer()
+        engine.call("post_ops_create", ctypes.byref(pointer))
+        super().__init__(engine, "post_ops", pointer)
         for op in post_ops:
             self._append(op)
 
     def _append(self, op: PostOp) -> None:
         match op:
-            case Eltwise():
+            case EltwisePostOp():
                 self.engine.call("post_ops_append_eltwise", self, op.algorithm, float(op.alpha), float(op.beta))
-            case Sum():
+            case SumPostOp():
                 same_type, zero_point = 0, 0
                 self.engine.call("post_ops_append_sum", self, float(op.scale), zero_point, same_type)
-            case Binary():
+            case BinaryPostOp():
                 self.engine.call("post_ops_append_binary", self, op.algorithm, op.desc)
-            case PRelu():
+            case PReluPostOp():
                 one_slope = 0
                 self.engine.call("post_ops_append_prelu", self, one_slope)

@@ -76,7 +76,7 @@ def forward(training: bool) -> Propagation:
     return Propagation.FORWARD_TRAINING if training else Propagation.FORWARD_INFERENCE
 
 
-class Algorithm(IntEnum):
+class AlgKind(IntEnum):
     """`dnnl_alg_kind_t`: function or method of a primitive."""
 
     CONVOLUTION_DIRECT = 0x1
@@ -155,7 +155,7 @@ class FpMath(IntEnum):
 
 
 class Arg(IntEnum):
-    """`DNNL_ARG_*`: the arguments of a primitive. Those of recurrent layers share the numbers of the plain ones."""
+    """`DNNL_ARG_*`: the arguments of a primitive. Recurrent layers reuse the values of other arguments."""
 
     SRC = 1
     SRC_1 = 2

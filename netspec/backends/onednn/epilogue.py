@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netspec.backends.onednn.attributes import Attributes, Binary, Eltwise, PostOp, PRelu
-from netspec.backends.onednn.constants import Algorithm, post_op_src, post_op_weights
+from netspec.backends.onednn.attributes import Attributes, BinaryPostOp, EltwisePostOp, PostOp, PReluPostOp
+from netspec.backends.onednn.constants import AlgKind, post_op_src, post_op_weights
 from netspec.backends.onednn.kernel import Operand, data_type, engine
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.graph.fused import EpilogueFused
@@ -16,58 +16,64 @@ from netspec.graph.op import Op
 from netspec.graph.ops import elementwise, special, unary
 from netspec.graph.types import TensorType
 
-UNARY: dict[type[Op], Callable[[Any], Eltwise | PRelu]] = {
-    unary.Relu: lambda op: PRelu(),  # the library's own ReLU hides NaN from the guard
-    unary.Sigmoid: lambda op: Eltwise(Algorithm.ELTWISE_LOGISTIC),
-    unary.Tanh: lambda op: Eltwise(Algorithm.ELTWISE_TANH),
-    unary.Elu: lambda op: Eltwise(Algorithm.ELTWISE_ELU, op.alpha),
-    unary.Softplus: lambda op: Eltwise(Algorithm.ELTWISE_SOFT_RELU, 1.0),
-    unary.Abs: lambda op: Eltwise(Algorithm.ELTWISE_ABS),
-    special.Gelu: lambda op: Eltwise(Algorithm.ELTWISE_GELU_ERF),
+UNARY: dict[type[Op], Callable[[Any], EltwisePostOp | PReluPostOp]] = {
+    unary.Relu: lambda op: PReluPostOp(),  # the library's own ReLU hides NaN from the guard
+    unary.Sigmoid: lambda op: EltwisePostOp(AlgKind.ELTWISE_LOGISTIC),
+    unary.Tanh: lambda op: EltwisePostOp(AlgKind.ELTWISE_TANH),
+    unary.Elu: lambda op: EltwisePostOp(AlgKind.ELTWISE_ELU, op.alpha),
+    unary.Softplus: lambda op: EltwisePostOp(AlgKind.ELTWISE_SOFT_RELU, 1.0),
+    unary.Abs: lambda op: EltwisePostOp(AlgKind.ELTWISE_ABS),
+    special.Gelu: lambda op: EltwisePostOp(AlgKind.ELTWISE_GELU_ERF),
 }
 """Functions that keep NaN. (The library's exp turns it into infinity.)"""
 
-COMMUTATIVE: dict[type[Op], Algorithm] = {
-    elementwise.Add: Algorithm.BINARY_ADD,
-    elementwise.Mul: Algorithm.BINARY_MUL,
+COMMUTATIVE: dict[type[Op], AlgKind] = {
+    elementwise.Add: AlgKind.BINARY_ADD,
+    elementwise.Mul: AlgKind.BINARY_MUL,
 }
-ORDERED: dict[type[Op], Algorithm] = {
-    elementwise.Sub: Algorithm.BINARY_SUB,
-    elementwise.Div: Algorithm.BINARY_DIV,
+ORDERED: dict[type[Op], AlgKind] = {
+    elementwise.Sub: AlgKind.BINARY_SUB,
+    elementwise.Div: AlgKind.BINARY_DIV,
 }
 """Functions that need the carried value on the left."""
 
 
 @dataclass(frozen=True)
-class Epilogue:
+class PostOpEpilogue:
     """An epilogue: a bias, then post-ops; extras are numbered like the body's operands, from 1."""
 
     bias: int | None
-    post_ops: tuple[Eltwise | PRelu | tuple[Algorithm, int], ...]
+    post_ops: tuple[EltwisePostOp | PReluPostOp | tuple[AlgKind, int], ...]
 
     def places(self, extras: Mapping[int, MemoryDesc], anchor_arity: int) -> dict[int, Operand]:
         """Indices of the extras that are arguments of the post-ops."""
-        found: dict[int, Operand] = {}
-        for number, one in enumerate(self.post_ops):
-            if isinstance(one, tuple):
-                found[post_op_src(number)] = Operand(anchor_arity - 1 + one[1], extras[one[1]])
-        return found
+        arguments: dict[int, Operand] = {}
+        for number, post_op in enumerate(self.post_ops):
+            if isinstance(post_op, tuple):
+                arguments[post_op_src(number)] = Operand(anchor_arity - 1 + post_op[1], extras[post_op[1]])
+        return arguments
 
     def slopes(self) -> tuple[int, ...]:
         """Arguments that are the slope of a PReLU: zero."""
-        return tuple(post_op_weights(number) for number, one in enumerate(self.post_ops) if isinstance(one, PRelu))
+        return tuple(
+            post_op_weights(number) for number, post_op in enumerate(self.post_ops) if isinstance(post_op, PReluPostOp)
+        )
 
     def attributes(self, descs: dict[int, MemoryDesc]) -> Attributes:
         """The post-ops with the memory of each extra operand."""
-        made: list[PostOp] = [Binary(one[0], descs[one[1]]) if isinstance(one, tuple) else one for one in self.post_ops]
-        return Attributes(engine(), made)
+        post_ops: list[PostOp] = [
+            BinaryPostOp(step[0], descs[step[1]]) if isinstance(step, tuple) else step for step in self.post_ops
+        ]
+        return Attributes(engine(), post_ops)
 
 
-def read_epilogue(op: EpilogueFused, result: TensorType, extras: Sequence[TensorType], channel: int) -> Epilogue | str:
+def read_epilogue(
+    op: EpilogueFused, result: TensorType, extras: Sequence[TensorType], channel: int
+) -> PostOpEpilogue | str:
     """The body as bias and post-ops, or why it cannot be expressed so. `channel` is the axis of the bias."""
     count = 1 + len(extras)
     bias: int | None = None
-    post_ops: list[Eltwise | PRelu | tuple[Algorithm, int]] = []
+    post_ops: list[EltwisePostOp | PReluPostOp | tuple[AlgKind, int]] = []
     for number, step in enumerate(op.body):
         carried = 0 if number == 0 else count + number - 1
         kind = type(step.op)
@@ -88,7 +94,7 @@ def read_epilogue(op: EpilogueFused, result: TensorType, extras: Sequence[Tensor
             post_ops.append((algorithm, other))
         else:
             return f"oneDNN does not broadcast {list(extras[other - 1].shape)} here"
-    return Epilogue(bias, tuple(post_ops))
+    return PostOpEpilogue(bias, tuple(post_ops))
 
 
 def padded(kind: TensorType, rank: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from netspec.backends.onednn.constants import Arg, DataType
 from netspec.backends.onednn.library import open_library, unavailable_reason
 from netspec.backends.onednn.memory import DTYPES, Memory, MemoryDesc
-from netspec.backends.onednn.native import Engine, OneDnnError, open_engine
+from netspec.backends.onednn.native import OneDnnEngine, OneDnnError, open_engine
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.backends.openmp import thread_count, using_threads
 from netspec.graph.cost_model import DEFAULT_CORE
@@ -31,7 +31,7 @@ sleeps.
 """
 
 
-def engine() -> Engine:
+def engine() -> OneDnnEngine:
     """The library's engine. Raises `RunError` if there is no library."""
     library = open_library()
     if library is None:
@@ -40,7 +40,7 @@ def engine() -> Engine:
 
 
 @cache
-def zero() -> Memory:
+def zero_memory() -> Memory:
     """The constant 0 as an argument."""
     import numpy as np
 
@@ -108,16 +108,16 @@ class Computation:
     zeros: tuple[int, ...] = ()
     """Arguments that are the constant 0."""
 
-    def signature(self, wished: LayoutSignature) -> LayoutSignature:
-        """The requested layouts, with those that the library chose."""
-        inputs, outputs = list(wished.inputs), list(wished.outputs)
-        for argument, place in self.arguments.items():
-            wanted, layouts = self.primitive[argument], outputs if place.output else inputs
-            if wanted != place.desc:
-                packed, narrow = PackedLayout(place.desc, wanted), wanted.dtype is DataType.BF16
-                layouts[place.index] = Layout(opaque=packed, dtype=DType.BFLOAT16 if narrow else None)
-            elif layouts[place.index] == CHOSEN:
-                layouts[place.index] = PLAIN
+    def signature(self, requested: LayoutSignature) -> LayoutSignature:
+        """Return the requested layouts, replaced by the layouts that the library chose."""
+        inputs, outputs = list(requested.inputs), list(requested.outputs)
+        for argument, operand in self.arguments.items():
+            chosen, layouts = self.primitive[argument], outputs if operand.output else inputs
+            if chosen != operand.desc:
+                packed, narrow = PackedLayout(operand.desc, chosen), chosen.dtype is DataType.BF16
+                layouts[operand.index] = Layout(opaque=packed, dtype=DType.BFLOAT16 if narrow else None)
+            elif layouts[operand.index] == CHOSEN:
+                layouts[operand.index] = PLAIN
         return LayoutSignature(tuple(inputs), tuple(outputs))
 
 
@@ -161,21 +161,24 @@ class OneDnnKernel(Kernel):
         """The computation of the node with these layouts."""
         raise NotImplementedError  # abstract
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+    def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         """The layouts to describe the computation with, some of them `CHOSEN`, for operands stored as `given`."""
         return LayoutSignature((PLAIN,) * len(node.inputs), (PLAIN,) * len(node.outputs))
 
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
-        return self.found(node, self.wished(node, offered))
+        return self.found(node, self.requested_layouts(node, offered))
 
-    def found(self, node: Node, wished: LayoutSignature) -> LayoutSignature:
+    def found(self, node: Node, requested: LayoutSignature) -> LayoutSignature:
         """The layouts of the computation described with these."""
-        return self._known(node, wished)[1]
+        return self._known(node, requested)[1]
 
     def threads(self, node: Node) -> int:
         """One thread for a call that is done before a second thread has started."""
         values = (*node.inputs, *node.outputs)
-        flops, nbytes = node.op.flops(*(value.type for value in node.inputs)), sum(one.type.nbytes for one in values)
+        flops, nbytes = (
+            node.op.flops(*(value.type for value in node.inputs)),
+            sum(value.type.nbytes for value in values),
+        )
         small = max(flops / DEFAULT_CORE.flops_per_second, nbytes / SHARED_BYTES_PER_SECOND) < SERIAL_SECONDS
         return 1 if small else thread_count()
 
@@ -183,21 +186,21 @@ class OneDnnKernel(Kernel):
         return roofline_seconds(node, signature, self.flops_per_second(node, signature))
 
     def flops_per_second(self, node: Node, signature: LayoutSignature) -> float:
-        """Estimated seconds of the arithmetic on one core."""
+        """Estimated arithmetic throughput of one core, in FLOP per second."""
         return DEFAULT_CORE.flops_per_second
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature | None:
-        """The signature with `stored` element types, if the library has fast code for it."""
-        layouts = self.stored(_wish(preferred))
+        """The signature with the types of `storage_layouts`, if the library has fast code for it."""
+        layouts = self.storage_layouts(_requested_layouts(preferred))
         if layouts is None:
             return None
         try:
-            made, signature = self._known(node, layouts)
+            computation, signature = self._known(node, layouts)
         except OneDnnError:
             return None
-        return None if made.primitive.implementation.endswith(":any") else signature
+        return None if computation.primitive.implementation.endswith(":any") else signature
 
-    def stored(self, wanted: LayoutSignature) -> LayoutSignature | None:
+    def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature | None:
         """The element types that the kernel supports of those requested; None if it supports none."""
         return None
 
@@ -207,34 +210,34 @@ class OneDnnKernel(Kernel):
 
     def _known(self, node: Node, layouts: LayoutSignature) -> tuple[Computation, LayoutSignature]:
         """The computation, and the layouts of its operands and results."""
-        wished, threads = _wish(layouts), self.threads(node)
-        key = node.op, tuple(value.type for value in node.inputs), wished, threads
+        requested, threads = _requested_layouts(layouts), self.threads(node)
+        key = node.op, tuple(value.type for value in node.inputs), requested, threads
         if key not in self._made:
             with using_threads(threads):
-                made = self.describe(node, wished)
-            self._made[key] = made, made.signature(wished)
+                primitive_desc = self.describe(node, requested)
+            self._made[key] = primitive_desc, primitive_desc.signature(requested)
         return self._made[key]
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
         return self.computation(node, signature).primitive.scratchpad_bytes
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        made = self.computation(node, buffers.layouts)
+        primitive_desc = self.computation(node, buffers.layouts)
         memories: dict[int, Memory] = {}
-        for argument, place in made.arguments.items():
-            array = buffers.outputs[place.index] if place.output else buffers.inputs[place.index]
+        for argument, index in primitive_desc.arguments.items():
+            array = buffers.outputs[index.index] if index.output else buffers.inputs[index.index]
             if array is None:
-                array = _unread(place.desc)
-            lies = (buffers.layouts.outputs if place.output else buffers.layouts.inputs)[place.index]
+                array = _unread(index.desc)
+            lies = (buffers.layouts.outputs if index.output else buffers.layouts.inputs)[index.index]
             memories[argument] = Memory(
-                lies.opaque.memory if isinstance(lies.opaque, PackedLayout) else place.desc, array
+                lies.opaque.memory if isinstance(lies.opaque, PackedLayout) else index.desc, array
             )
-        for argument in made.zeros:
-            memories[argument] = zero()
+        for argument in primitive_desc.zeros:
+            memories[argument] = zero_memory()
         if buffers.workspace is not None:
-            memories[Arg.SCRATCHPAD] = Memory(made.primitive[Arg.SCRATCHPAD], buffers.workspace)
+            memories[Arg.SCRATCHPAD] = Memory(primitive_desc.primitive[Arg.SCRATCHPAD], buffers.workspace)
         with using_threads(self.threads(node)):
-            primitive = made.primitive.primitive()
+            primitive = primitive_desc.primitive.primitive()
         return primitive.bind(memories)
 
 
@@ -245,7 +248,7 @@ def _unread(memory: MemoryDesc) -> Any:
     return np.empty(memory.nbytes, np.uint8)
 
 
-def _wish(layouts: LayoutSignature) -> LayoutSignature:
+def _requested_layouts(layouts: LayoutSignature) -> LayoutSignature:
     """The requested layouts: opaque ones were chosen by the library, including their element types."""
 
     def wish(layout: Layout) -> Layout:

@@ -55,7 +55,7 @@ class _Version(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Library:
+class OneDnnLibrary:
     """The loaded library. Two of them are equal if they are the same file."""
 
     path: str
@@ -66,8 +66,8 @@ class Library:
     @property
     def instruction_set(self) -> str:
         """Instructions that it uses on this processor, by oneDNN's name, e.g. `avx512_core_bf16`."""
-        found = int(self.functions.dnnl_get_effective_cpu_isa())
-        return INSTRUCTION_SETS.get(found, hex(found))
+        isa = int(self.functions.dnnl_get_effective_cpu_isa())
+        return INSTRUCTION_SETS.get(isa, hex(isa))
 
     @property
     def multiplies_bfloat16(self) -> bool:
@@ -75,20 +75,20 @@ class Library:
         return int(self.functions.dnnl_get_effective_cpu_isa()) & BFLOAT16 == BFLOAT16
 
 
-def open_library() -> Library | None:
+def open_library() -> OneDnnLibrary | None:
     """The library, or None if none can be used (`unavailable_reason` says why). Never raises."""
-    found = _search(os.environ.get(SETTING, ""))
-    return found if isinstance(found, Library) else None
+    library = _search(os.environ.get(SETTING, ""))
+    return library if isinstance(library, OneDnnLibrary) else None
 
 
 def unavailable_reason() -> str:
     """Why `open_library` returns None, for the user; empty if it returns a library."""
-    found = _search(os.environ.get(SETTING, ""))
-    return found if isinstance(found, str) else ""
+    library = _search(os.environ.get(SETTING, ""))
+    return library if isinstance(library, str) else ""
 
 
 @cache
-def _search(setting: str) -> Library | str:
+def _search(setting: str) -> OneDnnLibrary | str:
     """The library for a value of `NETSPEC_ONEDNN`, or why there is none."""
     if setting == "off":
         return f"{SETTING}=off"
@@ -98,21 +98,23 @@ def _search(setting: str) -> Library | str:
         return f"oneDNN has no wheel for {sys.platform}; {SETTING}=path names a library"
     system = load(FILE)
     bundled = _first(path for path in wheel_paths() if path.exists())
-    if isinstance(system, Library) and (not isinstance(bundled, Library) or system.version >= bundled.version):
+    if isinstance(system, OneDnnLibrary) and (
+        not isinstance(bundled, OneDnnLibrary) or system.version >= bundled.version
+    ):
         return system
-    if isinstance(bundled, Library):
+    if isinstance(bundled, OneDnnLibrary):
         return bundled
     return bundled or "it is not installed: pip install onednn-cpu-gomp==2023.2.0 (Linux on x86-64)"
 
 
-def _first(paths: Iterator[Path]) -> Library | str:
+def _first(paths: Iterator[Path]) -> OneDnnLibrary | str:
     """The first of the files that loads; otherwise the error of the last one."""
-    found: Library | str = ""
+    result: OneDnnLibrary | str = ""
     for path in paths:
-        found = load(str(path))
-        if isinstance(found, Library):
+        result = load(str(path))
+        if isinstance(result, OneDnnLibrary):
             break
-    return found
+    return result
 
 
 def wheel_paths() -> list[Path]:
@@ -129,7 +131,7 @@ def wheel_paths() -> list[Path]:
     return [folder / FILE for folder in dict.fromkeys(folders)]
 
 
-def load(path: str) -> Library | str:
+def load(path: str) -> OneDnnLibrary | str:
     """Load a file, or a name that the system's loader finds; returns a text if it cannot be used."""
     pool = openmp()  # first, because the wait policy must be set before loading
     try:
@@ -152,7 +154,7 @@ def load(path: str) -> Library | str:
         return f"{path} is oneDNN {shown} without OpenMP (runtime {found.cpu_runtime})"
     if pool is None or _address(threads_of) != _address(pool.omp_get_max_threads):
         return f"{path} is oneDNN {shown} with {_file_of(threads_of)}: kernels share the threads of libgomp"
-    return Library(_file_of(version_of) or path, version, functions)
+    return OneDnnLibrary(_file_of(version_of) or path, version, functions)
 
 
 class _SymbolInfo(ctypes.Structure):

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, Protocol, Self
 
 from netspec.backends.onednn.constants import DataType, FormatKind, Query, Tag
-from netspec.backends.onednn.native import Engine, Handle, Pointer
+from netspec.backends.onednn.native import OneDnnEngine, OneDnnObject, Pointer
 
 DTYPES = {
     "bfloat16": DataType.BF16,
@@ -35,16 +35,16 @@ class Array(Protocol):
     def __array_interface__(self) -> dict[str, Any]: ...
 
 
-class MemoryDesc(Handle):
+class MemoryDesc(OneDnnObject):
     """Sizes, element type and layout of an array. Immutable; equal if all of them are."""
 
-    def __init__(self, engine: Engine, pointer: Pointer) -> None:
+    def __init__(self, engine: OneDnnEngine, pointer: Pointer) -> None:
         super().__init__(engine, "memory_desc", pointer)
 
     @classmethod
     def strided(
         cls,
-        engine: Engine,
+        engine: OneDnnEngine,
         shape: tuple[int, ...],
         strides: tuple[int, ...] | None = None,
         dtype: DataType = DataType.F32,
@@ -55,17 +55,17 @@ class MemoryDesc(Handle):
         return cls._make(engine, "create_with_strides", len(shape), shape, dtype, strides or row_major(shape))
 
     @classmethod
-    def tagged(cls, engine: Engine, shape: tuple[int, ...], tag: Tag, dtype: DataType = DataType.F32) -> Self:
+    def tagged(cls, engine: OneDnnEngine, shape: tuple[int, ...], tag: Tag, dtype: DataType = DataType.F32) -> Self:
         """A layout by its name."""
         return cls._make(engine, "create_with_tag", len(shape), shape, dtype, tag)
 
     @classmethod
-    def any(cls, engine: Engine, shape: tuple[int, ...], dtype: DataType = DataType.F32) -> Self:
+    def any(cls, engine: OneDnnEngine, shape: tuple[int, ...], dtype: DataType = DataType.F32) -> Self:
         """A layout for the primitive to choose; its `PrimitiveDesc` reports the choice."""
         return cls.tagged(engine, shape, Tag.ANY, dtype)
 
     @classmethod
-    def of(cls, engine: Engine, array: Array, dtype: DataType | None = None) -> Self:
+    def of(cls, engine: OneDnnEngine, array: Array, dtype: DataType | None = None) -> Self:
         """The layout that a NumPy array has. Raises `ValueError` for strides that are negative or within an element."""
         if any(stride < 0 or stride % array.itemsize for stride in array.strides):
             raise ValueError(f"an array with strides of {array.strides} bytes")
@@ -74,22 +74,22 @@ class MemoryDesc(Handle):
         return cls.strided(engine, tuple(array.shape), strides, dtype)
 
     @classmethod
-    def copy_of(cls, engine: Engine, borrowed: Pointer) -> Self:
+    def copy_of(cls, engine: OneDnnEngine, borrowed: Pointer) -> Self:
         """A copy of a descriptor that another object owns."""
         return cls._make(engine, "clone", borrowed)
 
     @classmethod
-    def _make(cls, engine: Engine, how: str, *arguments: Any) -> Self:
-        made = Pointer()
-        engine.call(f"memory_desc_{how}", ctypes.byref(made), *arguments)
-        return cls(engine, made)
+    def _make(cls, engine: OneDnnEngine, how: str, *arguments: Any) -> Self:
+        pointer = Pointer()
+        engine.call(f"memory_desc_{how}", ctypes.byref(pointer), *arguments)
+        return cls(engine, pointer)
 
     def reshaped(self, shape: tuple[int, ...]) -> Self:
-        """The same memory under another shape; raises `OneDnnError` where the layout cannot be described so."""
+        """Describe the memory with another shape; raises `OneDnnError` if the layout does not permit it."""
         return self._make(self.engine, "reshape", self, len(shape), shape)
 
     def permuted(self, axes: tuple[int, ...]) -> Self:
-        """The same memory with its axes in another order: axis `i` becomes axis `axes[i]`."""
+        """Describe the memory with its axes in another order: axis `i` becomes axis `axes[i]`."""
         return self._make(self.engine, "permute_axes", self, (ctypes.c_int * len(axes))(*axes))
 
     def part(self, shape: tuple[int, ...], offsets: tuple[int, ...]) -> Self:
@@ -137,7 +137,7 @@ class MemoryDesc(Handle):
 
     @property
     def format_kind(self) -> FormatKind:
-        """What sort of layout it is."""
+        """Kind of the layout."""
         return FormatKind(self._number(Query.FORMAT_KIND))
 
     @property
@@ -164,14 +164,14 @@ class MemoryDesc(Handle):
         self.engine.call("memory_desc_query", self, Query.OFFSET, ctypes.byref(result))
         return result.value
 
-    def _number(self, what: Query) -> int:
+    def _number(self, query: Query) -> int:
         result = ctypes.c_int()
-        self.engine.call("memory_desc_query", self, what, ctypes.byref(result))
+        self.engine.call("memory_desc_query", self, query, ctypes.byref(result))
         return result.value
 
-    def _numbers(self, what: Query, count: int) -> tuple[int, ...]:
+    def _numbers(self, query: Query, count: int) -> tuple[int, ...]:
         result = ctypes.POINTER(ctypes.c_int64)()
-        self.engine.call("memory_desc_query", self, what, ctypes.byref(result))
+        self.engine.call("memory_desc_query", self, query, ctypes.byref(result))
         return tuple(result[:count])
 
     def __eq__(self, other: object) -> bool:
@@ -198,27 +198,27 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def same(engine: Engine, one: Pointer, other: Pointer) -> bool:
+def same(engine: OneDnnEngine, left: Pointer, other: Pointer) -> bool:
     """Whether two descriptors are equal."""
-    return bool(engine.library.functions.dnnl_memory_desc_equal(one, other))
+    return bool(engine.library.functions.dnnl_memory_desc_equal(left, other))
 
 
-class Memory(Handle):
+class Memory(OneDnnObject):
     """An array that primitives read and write: the memory of `array`, which it keeps alive, laid out as `desc` says."""
 
     def __init__(self, desc: MemoryDesc, array: Array) -> None:
         """`array` has enough bytes; for a blocked layout its shape is irrelevant."""
-        held = extent(array)
-        if held < desc.extent:
-            raise ValueError(f"{desc} needs {desc.extent} bytes, and the array has {held}")
+        available = extent(array)
+        if available < desc.extent:
+            raise ValueError(f"{desc} needs {desc.extent} bytes, and the array has {available}")
         address = Pointer(array.__array_interface__["data"][0])
-        made = Pointer()
-        desc.engine.call("memory_create", ctypes.byref(made), desc, desc.engine, address)
-        super().__init__(desc.engine, "memory", made)
+        pointer = Pointer()
+        desc.engine.call("memory_create", ctypes.byref(pointer), desc, desc.engine, address)
+        super().__init__(desc.engine, "memory", pointer)
         self.desc, self.array = desc, array
 
     @classmethod
-    def of(cls, engine: Engine, array: Array, dtype: DataType | None = None) -> Self:
+    def of(cls, engine: OneDnnEngine, array: Array, dtype: DataType | None = None) -> Self:
         """A NumPy array in the layout it has."""
         return cls(MemoryDesc.of(engine, array, dtype), array)
 

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from netspec.backends.onednn.constants import Status
-from netspec.backends.onednn.library import Library
+from netspec.backends.onednn.library import OneDnnLibrary
 from netspec.errors import RunError
 
 Pointer: TypeAlias = ctypes.c_void_p
@@ -29,17 +29,17 @@ class OneDnnError(RunError):
         return Status(self.code).name.lower().replace("_", " ") if self.code in set(Status) else f"status {self.code}"
 
 
-class Engine:
-    """The processor as oneDNN sees it, and the stream its primitives run in, one after another.
+class OneDnnEngine:
+    """oneDNN's CPU engine, and the stream in which its primitives run in order.
 
-    One per library and process, never destroyed: whatever else is made lives no longer. Primitives run on the thread
+    One per library and process, never destroyed, so that it outlives all other objects. Primitives run on the thread
     that calls them and end before the call returns; only one thread may use the stream at a time.
     """
 
     CPU = 1
     IN_ORDER = 1
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: OneDnnLibrary) -> None:
         """Use `open_engine`, which makes one engine per library."""
         self.library = library
         self.pointer, self.stream = Pointer(), Pointer()
@@ -54,15 +54,15 @@ class Engine:
 
 
 @cache
-def open_engine(library: Library) -> Engine:
+def open_engine(library: OneDnnLibrary) -> OneDnnEngine:
     """The engine of the library."""
-    return Engine(library)
+    return OneDnnEngine(library)
 
 
-class Handle:
+class OneDnnObject:
     """A C object that is destroyed together with the Python object that owns it."""
 
-    def __init__(self, engine: Engine, kind: str, pointer: Pointer) -> None:
+    def __init__(self, engine: OneDnnEngine, kind: str, pointer: Pointer) -> None:
         self.engine = engine
         self.pointer = pointer
         destroy: Callable[..., Any] = getattr(engine.library.functions, f"dnnl_{kind}_destroy")
@@ -80,7 +80,7 @@ def c_argument(value: Any) -> Any:
     match value:
         case None:
             return Pointer()
-        case Handle() | Engine():
+        case OneDnnObject() | OneDnnEngine():
             return value.pointer
         case bool():
             raise TypeError("no function of oneDNN takes a bool")

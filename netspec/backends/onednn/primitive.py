@@ -6,20 +6,20 @@ import ctypes
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TypeAlias
 
-from netspec.backends.onednn.attributes import Attributes, Binary, PRelu
+from netspec.backends.onednn.attributes import Attributes, BinaryPostOp, PReluPostOp
 from netspec.backends.onednn.constants import Arg, Query, Status, multiple_src, post_op_src, post_op_weights
 from netspec.backends.onednn.memory import Memory, MemoryDesc, same
-from netspec.backends.onednn.native import Engine, Handle, OneDnnError, Pointer
+from netspec.backends.onednn.native import OneDnnEngine, OneDnnError, OneDnnObject, Pointer
 
 Arguments: TypeAlias = Mapping[int, Memory] | Mapping[Arg, Memory]
 
 
-class PrimitiveDesc(Handle):
+class PrimitiveDesc(OneDnnObject):
     """A computation on described memory, with a chosen implementation. Has the required layout of each argument."""
 
     def __init__(
         self,
-        engine: Engine,
+        engine: OneDnnEngine,
         kind: str,
         arguments: tuple[Any, ...],
         attributes: Attributes | None = None,
@@ -30,15 +30,15 @@ class PrimitiveDesc(Handle):
         `unused` are arguments that the library describes, but rejects when they are given.
         """
         self.attributes = attributes or Attributes(engine)
-        made = Pointer()
-        engine.call(f"{kind}_primitive_desc_create", ctypes.byref(made), *arguments, self.attributes)
-        super().__init__(engine, "primitive_desc", made)
+        pointer = Pointer()
+        engine.call(f"{kind}_primitive_desc_create", ctypes.byref(pointer), *arguments, self.attributes)
+        super().__init__(engine, "primitive_desc", pointer)
         self._kind, self._arguments, self._unused, self._skipped = kind, arguments, unused, 0
 
     @classmethod
     def make(
         cls,
-        engine: Engine,
+        engine: OneDnnEngine,
         kind: str,
         *arguments: Any,
         attributes: Attributes | None = None,
@@ -49,27 +49,27 @@ class PrimitiveDesc(Handle):
 
     def __getitem__(self, argument: int) -> MemoryDesc:
         """The memory that an argument must have. Raises `KeyError` if the computation has no such argument."""
-        found = self.find(argument)
-        if found is None:
+        memory = self.find(argument)
+        if memory is None:
             raise KeyError(argument)
-        return MemoryDesc.copy_of(self.engine, found)
+        return MemoryDesc.copy_of(self.engine, memory)
 
     def get(self, argument: int) -> MemoryDesc | None:
         """The memory that an argument must have; None if there is no such argument, or it needs no memory."""
-        found = self.find(argument)
-        return None if found is None else MemoryDesc.copy_of(self.engine, found)
+        memory = self.find(argument)
+        return None if memory is None else MemoryDesc.copy_of(self.engine, memory)
 
     def find(self, argument: int) -> Pointer | None:
         """Like `get`, borrowed: valid while this object lives."""
         if argument in self._unused:
             return None
         query = self.engine.library.functions.dnnl_primitive_desc_query_md
-        found = Pointer(query(self.pointer, ctypes.c_int(Query.EXEC_ARG), ctypes.c_int(argument)))
-        if not found.value:
+        pointer = Pointer(query(self.pointer, ctypes.c_int(Query.EXEC_ARG), ctypes.c_int(argument)))
+        if not pointer.value:
             return None
         rank = ctypes.c_int()
-        self.engine.call("memory_desc_query", found, Query.RANK, ctypes.byref(rank))
-        return found if rank.value else None
+        self.engine.call("memory_desc_query", pointer, Query.RANK, ctypes.byref(rank))
+        return pointer if rank.value else None
 
     @property
     def scratchpad_bytes(self) -> int:
@@ -80,20 +80,20 @@ class PrimitiveDesc(Handle):
     @property
     def arguments(self) -> list[int]:
         """Arguments that must be bound, including bias and workspaces."""
-        known = [int(one) for one in Arg]
+        known = [int(argument) for argument in Arg]
         known += [multiple_src(index) for index in range(self.count(Query.INPUTS))]
-        known += [post_op_src(i) for i, op in enumerate(self.attributes.post_ops) if isinstance(op, Binary)]
-        return [one for one in known if self.find(one) is not None] + self.slopes
+        known += [post_op_src(i) for i, op in enumerate(self.attributes.post_ops) if isinstance(op, BinaryPostOp)]
+        return [argument for argument in known if self.find(argument) is not None] + self.slopes
 
     @property
     def slopes(self) -> list[int]:
         """The slopes of PReLU post-ops, which the library does not describe."""
-        return [post_op_weights(i) for i, op in enumerate(self.attributes.post_ops) if isinstance(op, PRelu)]
+        return [post_op_weights(i) for i, op in enumerate(self.attributes.post_ops) if isinstance(op, PReluPostOp)]
 
-    def count(self, what: Query) -> int:
+    def count(self, query: Query) -> int:
         """The number of its inputs or outputs: `Query.INPUTS`, `Query.OUTPUTS`."""
         result = ctypes.c_int()
-        self.engine.call("primitive_desc_query", self, what, 0, ctypes.byref(result))
+        self.engine.call("primitive_desc_query", self, query, 0, ctypes.byref(result))
         return result.value
 
     @property
@@ -104,7 +104,7 @@ class PrimitiveDesc(Handle):
         return (text.value or b"").decode()
 
     def alternatives(self) -> Iterator[PrimitiveDesc]:
-        """The same computation by each further implementation, in the library's order of preference."""
+        """The computation by each further implementation, in the library's order of preference."""
         skipped = self._skipped
         while True:
             skipped += 1
@@ -130,13 +130,13 @@ class _ExecArg(ctypes.Structure):
     _fields_ = (("argument", ctypes.c_int), ("memory", ctypes.c_void_p))
 
 
-class Primitive(Handle):
+class Primitive(OneDnnObject):
     """The code of a computation, which can be bound to addresses any number of times."""
 
     def __init__(self, desc: PrimitiveDesc) -> None:
-        made = Pointer()
-        desc.engine.call("primitive_create", ctypes.byref(made), desc)
-        super().__init__(desc.engine, "primitive", made)
+        pointer = Pointer()
+        desc.engine.call("primitive_create", ctypes.byref(pointer), desc)
+        super().__init__(desc.engine, "primitive", pointer)
         self.desc = desc
 
     def bind(self, arguments: Arguments) -> Callable[[], None]:
@@ -160,19 +160,21 @@ class Primitive(Handle):
         return run
 
     def _check(self, arguments: Arguments) -> None:
-        missing = set(self.desc.arguments) - {int(one) for one in arguments}
+        missing = set(self.desc.arguments) - {int(argument) for argument in arguments}
         if missing:
             raise ValueError(f"{self.desc.implementation}: {_names(missing)} missing")
         for argument, memory in arguments.items():
             if int(argument) in self.desc.slopes:
                 continue
-            wanted = self.desc.find(int(argument))
-            if wanted is None:
+            required = self.desc.find(int(argument))
+            if required is None:
                 raise ValueError(f"{self.desc.implementation} takes no {_names([argument])}")
-            if not same(self.engine, wanted, memory.desc.pointer):
+            if not same(self.engine, required, memory.desc.pointer):
                 raise ValueError(f"{_names([argument])} is {memory.desc}, expected {self.desc[argument]}")
 
 
 def _names(arguments: Any) -> str:
-    known = {int(one) for one in Arg}
-    return ", ".join(Arg(one).name.lower() if one in known else str(one) for one in sorted(arguments))
+    known = {int(argument) for argument in Arg}
+    return ", ".join(
+        Arg(argument).name.lower() if argument in known else str(argument) for argument in sorted(arguments)
+    )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from netspec.backends.onednn.attributes import Attributes
-from netspec.backends.onednn.constants import Algorithm, Arg, NormalizationFlags, Propagation, Query, forward
+from netspec.backends.onednn.constants import AlgKind, Arg, NormalizationFlags, Propagation, Query, forward
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.primitive import PrimitiveDesc
 
@@ -50,7 +50,7 @@ def convolution_forward(
     dst: MemoryDesc,
     window: WindowGeometry,
     *,
-    algorithm: Algorithm = Algorithm.CONVOLUTION_DIRECT,
+    algorithm: AlgKind = AlgKind.CONVOLUTION_DIRECT,
     training: bool = True,
     attributes: Attributes | None = None,
 ) -> PrimitiveDesc:
@@ -66,7 +66,7 @@ def convolution_backward_data(
     window: WindowGeometry,
     hint: PrimitiveDesc,
     *,
-    algorithm: Algorithm = Algorithm.CONVOLUTION_DIRECT,
+    algorithm: AlgKind = AlgKind.CONVOLUTION_DIRECT,
     attributes: Attributes | None = None,
 ) -> PrimitiveDesc:
     """DIFF_DST, WEIGHTS → DIFF_SRC; `hint` is the forward computation."""
@@ -82,7 +82,7 @@ def convolution_backward_weights(
     window: WindowGeometry,
     hint: PrimitiveDesc,
     *,
-    algorithm: Algorithm = Algorithm.CONVOLUTION_DIRECT,
+    algorithm: AlgKind = AlgKind.CONVOLUTION_DIRECT,
     attributes: Attributes | None = None,
 ) -> PrimitiveDesc:
     """SRC, DIFF_DST → DIFF_WEIGHTS, DIFF_BIAS."""
@@ -101,7 +101,7 @@ def deconvolution_forward(
     attributes: Attributes | None = None,
 ) -> PrimitiveDesc:
     """A transposed convolution. SRC, WEIGHTS, BIAS → DST; weights are (output channels, input channels, kernel…)."""
-    arguments = (forward(training), Algorithm.DECONVOLUTION_DIRECT, src, weights, bias, dst, *_geometry(window))
+    arguments = (forward(training), AlgKind.DECONVOLUTION_DIRECT, src, weights, bias, dst, *_geometry(window))
     return PrimitiveDesc.make(src.engine, "deconvolution_forward", *arguments, attributes=attributes)
 
 
@@ -109,7 +109,7 @@ def pooling_forward(
     src: MemoryDesc,
     dst: MemoryDesc,
     window: WindowGeometry,
-    algorithm: Algorithm,
+    algorithm: AlgKind,
     *,
     training: bool = True,
     attributes: Attributes | None = None,
@@ -121,7 +121,7 @@ def pooling_forward(
 
 
 def pooling_backward(
-    diff_src: MemoryDesc, diff_dst: MemoryDesc, window: WindowGeometry, algorithm: Algorithm, hint: PrimitiveDesc
+    diff_src: MemoryDesc, diff_dst: MemoryDesc, window: WindowGeometry, algorithm: AlgKind, hint: PrimitiveDesc
 ) -> PrimitiveDesc:
     """DIFF_DST, and the WORKSPACE of max pooling → DIFF_SRC."""
     geometry = (window.strides, window.size, _gaps(window), *_pads(window))
@@ -146,7 +146,7 @@ def matmul(
 def eltwise_forward(
     src: MemoryDesc,
     dst: MemoryDesc,
-    algorithm: Algorithm,
+    algorithm: AlgKind,
     alpha: float = 0.0,
     beta: float = 0.0,
     *,
@@ -162,7 +162,7 @@ def eltwise_backward(
     diff_src: MemoryDesc,
     diff_dst: MemoryDesc,
     data: MemoryDesc,
-    algorithm: Algorithm,
+    algorithm: AlgKind,
     hint: PrimitiveDesc,
     alpha: float = 0.0,
     beta: float = 0.0,
@@ -176,7 +176,7 @@ def binary(
     src: MemoryDesc,
     other: MemoryDesc,
     dst: MemoryDesc,
-    algorithm: Algorithm,
+    algorithm: AlgKind,
     *,
     attributes: Attributes | None = None,
 ) -> PrimitiveDesc:
@@ -187,7 +187,7 @@ def binary(
 def reduction(
     src: MemoryDesc,
     dst: MemoryDesc,
-    algorithm: Algorithm,
+    algorithm: AlgKind,
     p: float = 0.0,
     epsilon: float = 0.0,
     *,
@@ -214,7 +214,7 @@ def reorder(src: MemoryDesc, dst: MemoryDesc, *, attributes: Attributes | None =
 def resampling_forward(
     src: MemoryDesc,
     dst: MemoryDesc,
-    algorithm: Algorithm,
+    algorithm: AlgKind,
     *,
     training: bool = True,
     attributes: Attributes | None = None,
@@ -225,7 +225,7 @@ def resampling_forward(
 
 
 def resampling_backward(
-    diff_src: MemoryDesc, diff_dst: MemoryDesc, algorithm: Algorithm, hint: PrimitiveDesc
+    diff_src: MemoryDesc, diff_dst: MemoryDesc, algorithm: AlgKind, hint: PrimitiveDesc
 ) -> PrimitiveDesc:
     """DIFF_DST → DIFF_SRC."""
     return PrimitiveDesc.make(diff_src.engine, "resampling_backward", algorithm, None, diff_src, diff_dst, hint)
@@ -287,7 +287,7 @@ def layer_normalization_backward(
     flags: NormalizationFlags,
     hint: PrimitiveDesc,
 ) -> PrimitiveDesc:
-    """SRC, MEAN, VARIANCE, DIFF_DST, SCALE → DIFF_SRC, DIFF_SCALE, DIFF_SHIFT; some versions want SHIFT too."""
+    """SRC, MEAN, VARIANCE, DIFF_DST, SCALE → DIFF_SRC, DIFF_SCALE, DIFF_SHIFT; some versions need SHIFT too."""
     arguments = (diff_src, diff_dst, src, statistics, float(epsilon), flags, hint)
     return _backward("layer_normalization_backward", src, arguments, flags)
 
@@ -302,18 +302,18 @@ def _unused(flags: NormalizationFlags) -> frozenset[int]:
 def _backward(kind: str, src: MemoryDesc, arguments: tuple[Any, ...], flags: NormalizationFlags) -> PrimitiveDesc:
     """A backward computation. It does not use the shift, but some versions need it, as the number of inputs shows."""
     affine = flags & (NormalizationFlags.USE_SCALE | NormalizationFlags.USE_SHIFT)
-    whole = (Propagation.BACKWARD if affine else Propagation.BACKWARD_DATA, *arguments)
-    made = PrimitiveDesc.make(src.engine, kind, *whole, unused=_unused(flags))
-    told = made.count(Query.INPUTS) + made.count(Query.OUTPUTS)
-    if len(set(made.arguments) - {Arg.SCRATCHPAD}) > told:
-        made = PrimitiveDesc.make(src.engine, kind, *whole, unused=_unused(flags) | {Arg.SHIFT})
-    return made
+    create_arguments = (Propagation.BACKWARD if affine else Propagation.BACKWARD_DATA, *arguments)
+    primitive_desc = PrimitiveDesc.make(src.engine, kind, *create_arguments, unused=_unused(flags))
+    described = primitive_desc.count(Query.INPUTS) + primitive_desc.count(Query.OUTPUTS)
+    if len(set(primitive_desc.arguments) - {Arg.SCRATCHPAD}) > described:
+        primitive_desc = PrimitiveDesc.make(src.engine, kind, *create_arguments, unused=_unused(flags) | {Arg.SHIFT})
+    return primitive_desc
 
 
 def lrn_forward(
     src: MemoryDesc,
     dst: MemoryDesc,
-    algorithm: Algorithm,
+    algorithm: AlgKind,
     size: int,
     alpha: float,
     beta: float,
@@ -358,5 +358,5 @@ def softmax_backward(
     return PrimitiveDesc.make(dst.engine, "softmax_backward", *arguments)
 
 
-def _softmax(logarithm: bool) -> Algorithm:
-    return Algorithm.SOFTMAX_LOG if logarithm else Algorithm.SOFTMAX_ACCURATE
+def _softmax(logarithm: bool) -> AlgKind:
+    return AlgKind.SOFTMAX_LOG if logarithm else AlgKind.SOFTMAX_ACCURATE

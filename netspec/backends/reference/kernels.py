@@ -20,7 +20,7 @@ def namespace(array: Any) -> Xp:
 
 
 @kernel(Op, backend="reference", rank=0)
-class Forward(Kernel):
+class ForwardKernel(Kernel):
     """Any op, by its reference code. Temporary arrays are NumPy's own: they are not in the memory plan.
 
     Operands stored in 16 bits are widened first; results are rounded as they are copied.

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from netspec.backends.launcher_env import CONTROL_SOCKET, told_rank
+from netspec.backends.launcher_env import CONTROL_SOCKET, launcher_rank
 from netspec.distributed.monitoring.failure_reports import workers_arguments
 
 MIN_DESCRIPTOR = 200
@@ -44,7 +44,7 @@ def connect() -> None:
         low.connect(path)
         line = socket.socket(fileno=fcntl.fcntl(low.fileno(), fcntl.F_DUPFD_CLOEXEC, MIN_DESCRIPTOR))
     _connections.append(line)
-    send_facts(pid=os.getpid(), rank=told_rank() or 0)
+    send_facts(pid=os.getpid(), rank=launcher_rank() or 0)
     _, streams, _, _ = socket.recv_fds(line, 1, 2)
     for stream, descriptor in zip(streams, (1, 2), strict=True):
         os.dup2(stream, descriptor)

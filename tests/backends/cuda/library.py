@@ -9,7 +9,7 @@ import numpy as np
 
 from netspec.backends.backend import load_kernels
 from netspec.backends.cuda.device import CudaDevice
-from netspec.backends.reference.kernels import Forward
+from netspec.backends.reference.kernels import ForwardKernel
 from netspec.graph.fused import MultiTensor, inner_traits
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import LayoutSignature
@@ -56,7 +56,7 @@ class LibraryUpdates(Library):
 
 
 @kernel(MatMul, backend="array_code", rank=2)
-class ArrayCode(Forward):
+class ArrayCode(ForwardKernel):
     """Products by the library of arrays."""
 
 

@@ -103,15 +103,15 @@ class Mutant(NamedTuple):
 MUTANTS = {
     "a piece of a reduction is not written": Mutant(
         reduction, "ROWS", "if (threadIdx.x == 0) y", "if (threadIdx.x == 0 && piece == 0) y",
-        "Reduce", "reads `x`.*which nothing has written",
+        "ReduceKernel", "reads `x`.*which nothing has written",
     ),
     "a row of a reduction is not written": Mutant(
         reduction, "ROWS", "if (threadIdx.x == 0) y", "if (threadIdx.x == 0 && output != 1) y",
-        "Reduce", "elements of the results that are not written",
+        "ReduceKernel", "elements of the results that are not written",
     ),
     "only the first unit of a block is computed": Mutant(
         reduction, "ROWS", "total = of_block", "if (unit != blockIdx.x) break;\n    total = of_block",
-        "Reduce", "elements of the results that are not written",
+        "ReduceKernel", "elements of the results that are not written",
     ),
     "rows of a matrix are exchanged without a barrier": Mutant(
         linalg, "BODY", "if (most == 0) product = 0;\n        __syncthreads();", "if (most == 0) product = 0;",
@@ -129,7 +129,7 @@ MUTANTS = {
     ),
     "a reduction makes 0 of NaN": Mutant(
         reduction, "ROWS", "if (threadIdx.x == 0) y", "if (total != total) total = 0;\n    if (threadIdx.x == 0) y",
-        "Reduce", "NaN is lost", keeps_nan,
+        "ReduceKernel", "NaN is lost", keeps_nan,
     ),
 }  # fmt: skip
 
@@ -186,7 +186,7 @@ def test_a_broken_kernel_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch, 
 
 def test_vectors_of_displaced_arrays_are_noticed(monkeypatch: pytest.MonkeyPatch, emulator: Emulator) -> None:
     monkeypatch.setattr(emulator, "address", lambda array: 0)  # which every vector may have
-    (one,) = (one for one in KERNELS if one.label == "cuda:Elementwise")
+    (one,) = (one for one in KERNELS if one.label == "cuda:ElementwiseKernel")
     (found,) = errors(emulator, agrees, cases(one, [call(Neg(), np.ones(64, np.float32))])[:1])
     assert "misaligned pointer" in found
 

@@ -14,7 +14,7 @@ import pytest
 from netspec.backends.common.reduction_loops import reduction_loops
 from netspec.backends.cuda import launch
 from netspec.backends.cuda.kernels.elementwise import copy
-from netspec.backends.cuda.kernels.reduction import Reduce, ReductionSplit
+from netspec.backends.cuda.kernels.reduction import ReduceKernel, ReductionSplit
 from netspec.graph.layout import PLAIN
 from tests.backends.cuda.calls import KERNELS
 from tests.backends.cuda.check import errors, random_cases
@@ -62,7 +62,7 @@ def test_random_sizes(family: Family, emulator: Emulator) -> None:
 
 
 def test_samples_reach_both_kernels_of_a_reduction_in_one_stage_and_in_two() -> None:
-    (one,) = (one for one in KERNELS if isinstance(one, Reduce))
+    (one,) = (one for one in KERNELS if isinstance(one, ReduceKernel))
     nests = (reduction_loops(call.op, call.node.inputs[0].type, PLAIN) for call in own_calls(one))  # type: ignore[arg-type]  # a Reduction
     cuts = [ReductionSplit.of(loops) for loops in nests if loops is not None]
     assert {(cut.by_rows, cut.pieces > 1) for cut in cuts} >= {(False, False), (False, True), (True, True)}

@@ -111,9 +111,9 @@ def test_a_convolution_and_its_gradients_are_declined_together(
     w = TensorType((filters, channels // conv.groups, *conv.window.size), DType.FLOAT32)
     y = conv.infer(x, w)
     assert reject_reason(conv, x, w) == why
-    assert convolution.ConvolutionBatchLast().reject_reason(conv, x, w) == why
-    assert convolution.ConvolutionInputGradientBatchLast().reject_reason(ConvInputGrad(conv, x), y, w) == why
-    assert convolution.ConvolutionWeightGradientBatchLast().reject_reason(ConvWeightGrad(conv, w), y, x) == why
+    assert convolution.ConvolutionBatchLastKernel().reject_reason(conv, x, w) == why
+    assert convolution.ConvolutionInputGradientBatchLastKernel().reject_reason(ConvInputGrad(conv, x), y, w) == why
+    assert convolution.ConvolutionWeightGradientBatchLastKernel().reject_reason(ConvWeightGrad(conv, w), y, x) == why
 
 
 @pytest.mark.skipif(bool(unavailable_reasons(["onednn"])), reason="no other kernel takes bfloat16")
@@ -125,7 +125,7 @@ def test_in_bfloat16_a_kernel_that_takes_it_is_cheaper_and_the_plan_says_so() ->
         chosen = {node.op.name: one for node, one in plan.choices.items() if node.scope.layer == "conv2"}
         assert {chosen[name].kernel.backend for name in ("Conv+Add", "ConvInputGrad", "ConvWeightGrad")} == {backend}
     reasons = dict(chosen["Conv+Add"].rejected)
-    (told,) = (reason for label, reason in reasons.items() if label.startswith("numba:ConvolutionBatchLast"))
+    (told,) = (reason for label, reason in reasons.items() if label.startswith("numba:ConvolutionBatchLastKernel"))
     assert re.fullmatch(r"is rated slower: [\d,.]+ µs(?: and [\d,.]+ µs of copies)? to [\d,.]+ µs.*", told)
 
 

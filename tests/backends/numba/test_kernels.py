@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from netspec.backends.numba.kernels.reduction import Reduce
+from netspec.backends.numba.kernels.reduction import ReduceKernel
 from netspec.backends.openmp import set_threads, thread_count
 from netspec.graph.layout import PLAIN, Layout
 from netspec.graph.op import Op
@@ -185,5 +185,5 @@ def test_large_scores_keep_their_differences() -> None:
 
 
 def test_a_reduction_over_scattered_axes_is_declined() -> None:
-    reason = Reduce().reject_reason(ReduceSum((0, 2)), TensorType((2, 3, 4, 5), DType.FLOAT32))
+    reason = ReduceKernel().reject_reason(ReduceSum((0, 2)), TensorType((2, 3, 4, 5), DType.FLOAT32))
     assert reason == "the axes need more than four loops"

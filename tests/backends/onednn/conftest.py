@@ -8,12 +8,12 @@ import pytest
 
 from netspec.backends.backend import unavailable_reasons
 from netspec.backends.onednn.library import open_library
-from netspec.backends.onednn.native import Engine, open_engine
+from netspec.backends.onednn.native import OneDnnEngine, open_engine
 from netspec.backends.openmp import using_threads
 
 
 @pytest.fixture(scope="session")
-def engine() -> Engine:
+def engine() -> OneDnnEngine:
     missing = unavailable_reasons(["onednn"])
     if missing:
         pytest.skip(f"no oneDNN: {missing['onednn']}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from netspec.backends.onednn.constants import Arg, DataType, Query
 from netspec.backends.onednn.memory import Memory, MemoryDesc
-from netspec.backends.onednn.native import Engine
+from netspec.backends.onednn.native import OneDnnEngine
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.backends.onednn.primitive_descs import reorder
 from netspec.graph.op import Array
@@ -29,7 +29,7 @@ def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def describe(
-    engine: Engine, shape: tuple[int, ...], layout: str = "plain", dtype: DataType = DataType.F32
+    engine: OneDnnEngine, shape: tuple[int, ...], layout: str = "plain", dtype: DataType = DataType.F32
 ) -> MemoryDesc:
     if layout == "any":
         return MemoryDesc.any(engine, shape, dtype)

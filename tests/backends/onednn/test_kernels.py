@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netspec.backends.device_registry import open_device
-from netspec.backends.onednn.kernels.convolution import ConvolutionInputGradient
+from netspec.backends.onednn.kernels.convolution import ConvolutionInputGradientKernel
 from netspec.graph.kernel import kernels_for
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.op import Op
@@ -108,7 +108,7 @@ def test_a_strided_gradient_of_channels_convolved_one_by_one_runs_code_for_such(
     conv = Conv(Window((3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1)), groups=64)
     x, w = (TensorType(shape, DType.FLOAT32) for shape in ((2, 64, 14, 14), (64, 1, 3, 3)))
     node = ConvInputGrad(conv, x)(Input("dy", conv.infer(x, w))(), Input("w", w)()).node
-    kernel = ConvolutionInputGradient()
+    kernel = ConvolutionInputGradientKernel()
     wide = kernel.layouts(node, (PLAIN, PLAIN))
     wanted = LayoutSignature(
         *(tuple(one.with_dtype(DType.BFLOAT16) for one in signature) for signature in (wide.inputs, wide.outputs))

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from netspec.backends.onednn import library
-from netspec.backends.onednn.library import FILE, SETTING, Library, load, open_library, unavailable_reason, wheel_paths
+from netspec.backends.onednn.library import (
+    FILE,
+    SETTING,
+    OneDnnLibrary,
+    load,
+    open_library,
+    unavailable_reason,
+    wheel_paths,
+)
 
 
 @pytest.fixture
@@ -72,10 +80,10 @@ def test_a_system_library_is_taken_unless_it_is_older(monkeypatch, tmp_path, afr
     bundled.touch()
     versions = {FILE: system, str(bundled): wheel}
 
-    def fake(path: str) -> Library | str:
+    def fake(path: str) -> OneDnnLibrary | str:
         version = versions[path]
         place = "system" if path == FILE else "wheel"
-        return Library(place, version, ctypes.CDLL(None)) if version else f"{path} is damaged"
+        return OneDnnLibrary(place, version, ctypes.CDLL(None)) if version else f"{path} is damaged"
 
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv(SETTING, raising=False)

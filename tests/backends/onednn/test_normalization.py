@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from netspec.backends.onednn import primitive_descs
-from netspec.backends.onednn.constants import Algorithm, Arg, NormalizationFlags
+from netspec.backends.onednn.constants import AlgKind, Arg, NormalizationFlags
 from netspec.graph.op import Array
 from tests.backends.onednn.harness import LAYOUTS, Run, assert_close, describe, uniform
 from tests.backends.onednn.naive import numerical_gradient
@@ -151,11 +151,11 @@ def test_layer_normalization_takes_scale_and_shift_one_by_one(engine):
         assert_close(run[Arg.DST], normalize(x, 1, 1 if Arg.SHIFT in ones else 0, -1), 32)
 
 
-def response(x: Array, algorithm: Algorithm, size: int) -> Array:
+def response(x: Array, algorithm: AlgKind, size: int) -> Array:
     """Across channels: Σ over `size` channels; within: over size × size pixels."""
     half = size // 2
     wide = x.astype(np.float64)
-    axes: tuple[int, ...] = (1,) if algorithm is Algorithm.LRN_ACROSS_CHANNELS else (2, 3)
+    axes: tuple[int, ...] = (1,) if algorithm is AlgKind.LRN_ACROSS_CHANNELS else (2, 3)
     padded = np.pad(wide**2, [(half, half) if axis in axes else (0, 0) for axis in range(4)])
     seen = np.lib.stride_tricks.sliding_window_view(padded, [size] * len(axes), axis=axes)
     total = seen.sum(tuple(range(4, seen.ndim)))
@@ -164,7 +164,7 @@ def response(x: Array, algorithm: Algorithm, size: int) -> Array:
 
 @pytest.mark.parametrize("layout", ["plain", "channels_last"])
 @pytest.mark.parametrize("channels", [6, 16])
-@pytest.mark.parametrize("algorithm", [Algorithm.LRN_ACROSS_CHANNELS, Algorithm.LRN_WITHIN_CHANNEL])
+@pytest.mark.parametrize("algorithm", [AlgKind.LRN_ACROSS_CHANNELS, AlgKind.LRN_WITHIN_CHANNEL])
 def test_local_response_normalization(engine, algorithm, channels, layout):
     shape = (2, channels, 4, 5)
     x = uniform(*shape)

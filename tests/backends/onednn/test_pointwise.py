@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from netspec.backends.onednn import primitive_descs
-from netspec.backends.onednn.constants import Algorithm, Arg, DataType, Tag, multiple_src
+from netspec.backends.onednn.constants import AlgKind, Arg, DataType, Tag, multiple_src
 from netspec.backends.onednn.memory import Memory, MemoryDesc
 from netspec.graph.op import Array
 from tests.backends.onednn.harness import LAYOUTS, Run, assert_close, buffer, copy, describe, stored, to_plain, uniform
@@ -20,26 +20,26 @@ def sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
-ELTWISE: dict[Algorithm, tuple[Callable[[Array], Array], Algorithm | None, float, float]] = {
+ELTWISE: dict[AlgKind, tuple[Callable[[Array], Array], AlgKind | None, float, float]] = {
     # algorithm: (function, its one that computes the gradient from the result, α, β)
-    Algorithm.ELTWISE_RELU: (lambda x: np.where(x > 0, x, 0.1 * x), Algorithm.ELTWISE_RELU_USE_DST, 0.1, 0),
-    Algorithm.ELTWISE_TANH: (np.tanh, Algorithm.ELTWISE_TANH_USE_DST, 0, 0),
-    Algorithm.ELTWISE_ELU: (lambda x: np.where(x > 0, x, 0.7 * np.expm1(x)), Algorithm.ELTWISE_ELU_USE_DST, 0.7, 0),
-    Algorithm.ELTWISE_SQUARE: (np.square, None, 0, 0),
-    Algorithm.ELTWISE_ABS: (np.abs, None, 0, 0),
-    Algorithm.ELTWISE_LINEAR: (lambda x: 2 * x + 0.5, None, 2, 0.5),
-    Algorithm.ELTWISE_SOFT_RELU: (lambda x: np.log1p(np.exp(2 * x)) / 2, None, 2, 0),
-    Algorithm.ELTWISE_HARDSIGMOID: (lambda x: np.clip(0.2 * x + 0.5, 0, 1), None, 0.2, 0.5),
-    Algorithm.ELTWISE_LOGISTIC: (sigmoid, Algorithm.ELTWISE_LOGISTIC_USE_DST, 0, 0),
-    Algorithm.ELTWISE_EXP: (np.exp, Algorithm.ELTWISE_EXP_USE_DST, 0, 0),
-    Algorithm.ELTWISE_GELU_TANH: (
+    AlgKind.ELTWISE_RELU: (lambda x: np.where(x > 0, x, 0.1 * x), AlgKind.ELTWISE_RELU_USE_DST, 0.1, 0),
+    AlgKind.ELTWISE_TANH: (np.tanh, AlgKind.ELTWISE_TANH_USE_DST, 0, 0),
+    AlgKind.ELTWISE_ELU: (lambda x: np.where(x > 0, x, 0.7 * np.expm1(x)), AlgKind.ELTWISE_ELU_USE_DST, 0.7, 0),
+    AlgKind.ELTWISE_SQUARE: (np.square, None, 0, 0),
+    AlgKind.ELTWISE_ABS: (np.abs, None, 0, 0),
+    AlgKind.ELTWISE_LINEAR: (lambda x: 2 * x + 0.5, None, 2, 0.5),
+    AlgKind.ELTWISE_SOFT_RELU: (lambda x: np.log1p(np.exp(2 * x)) / 2, None, 2, 0),
+    AlgKind.ELTWISE_HARDSIGMOID: (lambda x: np.clip(0.2 * x + 0.5, 0, 1), None, 0.2, 0.5),
+    AlgKind.ELTWISE_LOGISTIC: (sigmoid, AlgKind.ELTWISE_LOGISTIC_USE_DST, 0, 0),
+    AlgKind.ELTWISE_EXP: (np.exp, AlgKind.ELTWISE_EXP_USE_DST, 0, 0),
+    AlgKind.ELTWISE_GELU_TANH: (
         lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))), None, 0, 0,
     ),
-    Algorithm.ELTWISE_GELU_ERF: (lambda x: x / 2 * (1 + np.vectorize(erf)(x / 2**0.5)), None, 0, 0),
-    Algorithm.ELTWISE_SWISH: (lambda x: x * sigmoid(1.5 * x), None, 1.5, 0),
-    Algorithm.ELTWISE_CLIP_V2: (lambda x: np.clip(x, -0.5, 0.75), Algorithm.ELTWISE_CLIP_V2_USE_DST, -0.5, 0.75),
-    Algorithm.ELTWISE_MISH: (lambda x: x * np.tanh(np.log1p(np.exp(x))), None, 0, 0),
-    Algorithm.ELTWISE_HARDSWISH: (lambda x: x * np.clip(x / 6 + 0.5, 0, 1), None, 1 / 6, 0.5),
+    AlgKind.ELTWISE_GELU_ERF: (lambda x: x / 2 * (1 + np.vectorize(erf)(x / 2**0.5)), None, 0, 0),
+    AlgKind.ELTWISE_SWISH: (lambda x: x * sigmoid(1.5 * x), None, 1.5, 0),
+    AlgKind.ELTWISE_CLIP_V2: (lambda x: np.clip(x, -0.5, 0.75), AlgKind.ELTWISE_CLIP_V2_USE_DST, -0.5, 0.75),
+    AlgKind.ELTWISE_MISH: (lambda x: x * np.tanh(np.log1p(np.exp(x))), None, 0, 0),
+    AlgKind.ELTWISE_HARDSWISH: (lambda x: x * np.clip(x / 6 + 0.5, 0, 1), None, 1 / 6, 0.5),
 }  # fmt: skip
 # The library approximates exp, log, tanh and erf by polynomials, to some units in the last place of 1.
 APPROXIMATE = 64
@@ -67,7 +67,11 @@ def test_eltwise(engine, algorithm, layout):
 
 @pytest.mark.parametrize(
     ("algorithm", "function"),
-    [(Algorithm.ELTWISE_LOG, np.log), (Algorithm.ELTWISE_SQRT, np.sqrt), (Algorithm.ELTWISE_ROUND, np.rint)],
+    [
+        (AlgKind.ELTWISE_LOG, np.log),
+        (AlgKind.ELTWISE_SQRT, np.sqrt),
+        (AlgKind.ELTWISE_ROUND, np.rint),
+    ],
     ids=lambda one: getattr(one, "name", ""),
 )
 def test_eltwise_of_positive_numbers(engine, algorithm, function):
@@ -81,16 +85,16 @@ def test_eltwise_in_place(engine):
     x = uniform(17)
     expected = np.maximum(x, 0)
     memory = Memory.of(engine, x)
-    desc = primitive_descs.eltwise_forward(memory.desc, memory.desc, Algorithm.ELTWISE_RELU)
+    desc = primitive_descs.eltwise_forward(memory.desc, memory.desc, AlgKind.ELTWISE_RELU)
     desc.primitive().bind({Arg.SRC: memory, Arg.DST: memory})()
     np.testing.assert_array_equal(x, expected)
 
 
-BINARY: dict[Algorithm, Callable[..., Array]] = {
-    Algorithm.BINARY_ADD: np.add, Algorithm.BINARY_MUL: np.multiply, Algorithm.BINARY_MAX: np.maximum,
-    Algorithm.BINARY_MIN: np.minimum, Algorithm.BINARY_DIV: np.divide, Algorithm.BINARY_SUB: np.subtract,
-    Algorithm.BINARY_GE: np.greater_equal, Algorithm.BINARY_GT: np.greater, Algorithm.BINARY_LE: np.less_equal,
-    Algorithm.BINARY_LT: np.less, Algorithm.BINARY_EQ: np.equal, Algorithm.BINARY_NE: np.not_equal,
+BINARY: dict[AlgKind, Callable[..., Array]] = {
+    AlgKind.BINARY_ADD: np.add, AlgKind.BINARY_MUL: np.multiply, AlgKind.BINARY_MAX: np.maximum,
+    AlgKind.BINARY_MIN: np.minimum, AlgKind.BINARY_DIV: np.divide, AlgKind.BINARY_SUB: np.subtract,
+    AlgKind.BINARY_GE: np.greater_equal, AlgKind.BINARY_GT: np.greater, AlgKind.BINARY_LE: np.less_equal,
+    AlgKind.BINARY_LT: np.less, AlgKind.BINARY_EQ: np.equal, AlgKind.BINARY_NE: np.not_equal,
 }  # fmt: skip
 
 
@@ -105,10 +109,10 @@ def test_binary(engine, algorithm, other):
     np.testing.assert_allclose(run[Arg.DST], BINARY[algorithm](a, b).astype(np.float32), rtol=2.0**-22)
 
 
-REDUCTIONS: dict[Algorithm, Callable[..., Array]] = {
-    Algorithm.REDUCTION_MAX: np.max, Algorithm.REDUCTION_MIN: np.min, Algorithm.REDUCTION_SUM: np.sum,
-    Algorithm.REDUCTION_MUL: np.prod, Algorithm.REDUCTION_MEAN: np.mean,
-    Algorithm.REDUCTION_NORM_LP_SUM: lambda x, axes, keepdims: np.sqrt((x**2).sum(axes, keepdims=keepdims) + 0.25),
+REDUCTIONS: dict[AlgKind, Callable[..., Array]] = {
+    AlgKind.REDUCTION_MAX: np.max, AlgKind.REDUCTION_MIN: np.min, AlgKind.REDUCTION_SUM: np.sum,
+    AlgKind.REDUCTION_MUL: np.prod, AlgKind.REDUCTION_MEAN: np.mean,
+    AlgKind.REDUCTION_NORM_LP_SUM: lambda x, axes, keepdims: np.sqrt((x**2).sum(axes, keepdims=keepdims) + 0.25),
 }  # fmt: skip
 
 
@@ -165,7 +169,7 @@ def test_reorder_between_layouts_and_types(engine, tag):
 
 @pytest.mark.parametrize(("shape", "sizes"), [((2, 3, 5), (9,)), ((2, 3, 4, 5), (7, 10)), ((1, 2, 3, 2, 4), (3, 5, 2))])
 @pytest.mark.parametrize("layout", ["plain", "channels_last"])
-@pytest.mark.parametrize("algorithm", [Algorithm.RESAMPLING_NEAREST, Algorithm.RESAMPLING_LINEAR])
+@pytest.mark.parametrize("algorithm", [AlgKind.RESAMPLING_NEAREST, AlgKind.RESAMPLING_LINEAR])
 def test_resampling(engine, shape, sizes, layout, algorithm):
     def resample(x: Array) -> Array:
         for axis, size in enumerate(sizes, start=2):
@@ -180,7 +184,7 @@ def test_resampling(engine, shape, sizes, layout, algorithm):
         matrix = np.zeros((new, old))
         for i in range(new):
             center = (i + 0.5) * old / new - 0.5
-            if algorithm is Algorithm.RESAMPLING_NEAREST:
+            if algorithm is AlgKind.RESAMPLING_NEAREST:
                 matrix[i, min(max(int(np.floor(center + 0.5)), 0), old - 1)] = 1
                 continue
             low = int(np.floor(center))

@@ -10,8 +10,8 @@ import weakref
 import numpy as np
 import pytest
 
-from netspec.backends.onednn.attributes import Attributes, Binary, Eltwise, PostOp, Sum
-from netspec.backends.onednn.constants import Algorithm, Arg, DataType, FpMath, Query, Status, post_op_src
+from netspec.backends.onednn.attributes import Attributes, BinaryPostOp, EltwisePostOp, PostOp, SumPostOp
+from netspec.backends.onednn.constants import AlgKind, Arg, DataType, FpMath, Query, Status, post_op_src
 from netspec.backends.onednn.memory import Memory, MemoryDesc
 from netspec.backends.onednn.native import OneDnnError, c_argument, open_engine
 from netspec.backends.onednn.primitive_descs import binary, eltwise_forward, matmul, reorder
@@ -22,7 +22,7 @@ from tests.backends.onednn.harness import Run, assert_close, describe, uniform
 
 def relu(engine, size: int = 8):
     desc = describe(engine, (size,))
-    return eltwise_forward(desc, desc, Algorithm.ELTWISE_RELU)
+    return eltwise_forward(desc, desc, AlgKind.ELTWISE_RELU)
 
 
 def test_a_binding_must_be_complete_known_and_laid_out_right(engine):
@@ -92,7 +92,7 @@ def test_what_has_no_code_is_told_from_what_makes_no_sense(engine):
         reorder(half, integer)
     assert unimplemented.value.code == Status.UNIMPLEMENTED
     with pytest.raises(OneDnnError, match="binary_primitive_desc_create says invalid arguments") as invalid:
-        binary(describe(engine, (4,)), describe(engine, (3,)), describe(engine, (4,)), Algorithm.BINARY_ADD)
+        binary(describe(engine, (4,)), describe(engine, (3,)), describe(engine, (4,)), AlgKind.BINARY_ADD)
     assert invalid.value.code == Status.INVALID_ARGUMENTS
     assert isinstance(invalid.value, RunError)
     assert OneDnnError("f", 77).reason == "status 77"
@@ -100,9 +100,9 @@ def test_what_has_no_code_is_told_from_what_makes_no_sense(engine):
 
 def test_post_ops_take_their_operands_by_their_place(engine):
     a, b, c, held = uniform(3, 5), uniform(5, 4, seed=1), uniform(1, 4, seed=2), uniform(3, 4, seed=3)
-    scaled = Binary(Algorithm.BINARY_MUL, describe(engine, (1, 4)))
-    shifted = Eltwise(Algorithm.ELTWISE_LINEAR, 0.5, 1.0)
-    chain: list[PostOp] = [Sum(2.0), scaled, shifted]
+    scaled = BinaryPostOp(AlgKind.BINARY_MUL, describe(engine, (1, 4)))
+    shifted = EltwisePostOp(AlgKind.ELTWISE_LINEAR, 0.5, 1.0)
+    chain: list[PostOp] = [SumPostOp(2.0), scaled, shifted]
     desc = matmul(
         describe(engine, (3, 5)),
         describe(engine, (5, 4)),
@@ -146,14 +146,14 @@ def test_the_number_of_threads_does_not_change_what_is_computed_element_by_eleme
     for count in (1, 2):
         with using_threads(count):
             desc = describe(engine, x.shape)
-            results.append(Run(eltwise_forward(desc, desc, Algorithm.ELTWISE_TANH), {Arg.SRC: x})[Arg.DST])
+            results.append(Run(eltwise_forward(desc, desc, AlgKind.ELTWISE_TANH), {Arg.SRC: x})[Arg.DST])
     np.testing.assert_array_equal(*results)
 
 
 def test_python_values_become_c_values(engine):
     assert c_argument(None).value is None
     assert isinstance(c_argument(3), ctypes.c_int)
-    assert isinstance(c_argument(Algorithm.BINARY_ADD), ctypes.c_int)
+    assert isinstance(c_argument(AlgKind.BINARY_ADD), ctypes.c_int)
     assert isinstance(c_argument(0.5), ctypes.c_float)
     assert list(c_argument((2, 3))) == [2, 3]
     desc = MemoryDesc.strided(engine, (2,))

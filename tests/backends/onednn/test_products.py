@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from netspec.backends.onednn import primitive_descs
-from netspec.backends.onednn.attributes import Attributes, Binary, Eltwise
-from netspec.backends.onednn.constants import Algorithm, Arg, post_op_src
+from netspec.backends.onednn.attributes import Attributes, BinaryPostOp, EltwisePostOp
+from netspec.backends.onednn.constants import AlgKind, Arg, post_op_src
 from netspec.backends.onednn.memory import MemoryDesc
 from tests.backends.onednn.harness import Run, assert_close, describe, uniform
 
@@ -32,7 +32,8 @@ def test_matmul(engine, left, right, transposed):
 def test_matmul_with_bias_and_a_fused_residual(engine):
     a, b, bias, residual = uniform(3, 5), uniform(5, 4, seed=1), uniform(1, 4, seed=2), uniform(3, 4, seed=3)
     attributes = Attributes(
-        engine, [Eltwise(Algorithm.ELTWISE_TANH), Binary(Algorithm.BINARY_ADD, describe(engine, (3, 4)))]
+        engine,
+        [EltwisePostOp(AlgKind.ELTWISE_TANH), BinaryPostOp(AlgKind.BINARY_ADD, describe(engine, (3, 4)))],
     )
     shapes = [(3, 5), (5, 4), (1, 4), (3, 4)]
     desc = primitive_descs.matmul(*(describe(engine, shape) for shape in shapes), attributes=attributes)

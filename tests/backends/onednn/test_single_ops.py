@@ -9,9 +9,9 @@ import pytest
 
 from netspec.backends.device_registry import open_device
 from netspec.backends.onednn import primitive_descs
-from netspec.backends.onednn.constants import Algorithm, Arg
+from netspec.backends.onednn.constants import AlgKind, Arg
 from netspec.backends.onednn.memory import MemoryDesc
-from netspec.backends.onednn.native import Engine
+from netspec.backends.onednn.native import OneDnnEngine
 from netspec.graph.fused import Fused, FusedStep
 from netspec.graph.kernel import Buffers, Kernel, kernel_candidates, kernels_for
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
@@ -33,25 +33,25 @@ def test_has_no_kernel(engine: object, op: Op) -> None:
     assert reasons(op, *(typed(3) for _ in range(1 if isinstance(op, Pow) else 2))) == []
 
 
-@pytest.mark.parametrize("algorithm", [Algorithm.ELTWISE_RELU, Algorithm.ELTWISE_EXP], ids=lambda one: one.name)
-def test_the_functions_declined_hide_nan(engine: Engine, algorithm: Algorithm) -> None:
+@pytest.mark.parametrize("algorithm", [AlgKind.ELTWISE_RELU, AlgKind.ELTWISE_EXP], ids=lambda one: one.name)
+def test_the_functions_declined_hide_nan(engine: OneDnnEngine, algorithm: AlgKind) -> None:
     desc = MemoryDesc.strided(engine, (64,))
     y = Run(primitive_descs.eltwise_forward(desc, desc, algorithm), {Arg.SRC: np.full(64, np.nan, np.float32)})[Arg.DST]
     assert not np.isnan(y).any()
 
 
-@pytest.mark.parametrize("algorithm", [Algorithm.BINARY_MAX, Algorithm.BINARY_MIN], ids=lambda one: one.name)
-def test_the_larger_and_the_smaller_hide_nan_on_the_left(engine: Engine, algorithm: Algorithm) -> None:
+@pytest.mark.parametrize("algorithm", [AlgKind.BINARY_MAX, AlgKind.BINARY_MIN], ids=lambda one: one.name)
+def test_the_larger_and_the_smaller_hide_nan_on_the_left(engine: OneDnnEngine, algorithm: AlgKind) -> None:
     desc = MemoryDesc.strided(engine, (64,))
     operands = {Arg.SRC: np.full(64, np.nan, np.float32), Arg.SRC_1: np.ones(64, np.float32)}
     np.testing.assert_array_equal(Run(primitive_descs.binary(desc, desc, desc, algorithm), operands)[Arg.DST], 1)
 
 
-def test_the_largest_of_a_row_hides_nan(engine: Engine) -> None:
+def test_the_largest_of_a_row_hides_nan(engine: OneDnnEngine) -> None:
     x = np.ones((4, 64), np.float32)
     x[:, 0] = np.nan
     source, target = (MemoryDesc.strided(engine, shape) for shape in ((4, 64), (4, 1)))
-    made = primitive_descs.reduction(source, target, Algorithm.REDUCTION_MAX)
+    made = primitive_descs.reduction(source, target, AlgKind.REDUCTION_MAX)
     np.testing.assert_array_equal(Run(made, {Arg.SRC: x})[Arg.DST], 1)
 
 
@@ -167,12 +167,12 @@ def test_concatenation_rounds_its_operands_as_its_result(engine: object) -> None
 
 CHOSEN = {
     "long function": (Gelu(), (128, 64), "onednn:LongEltwiseKernel"),
-    "short function": (Gelu(), (64, 64), "numba:Elementwise"),
-    "cheap function": (Tanh(), (128, 64), "numba:Elementwise"),
-    "many short rows": (ReduceSum((-1,)), (512, 64), "onednn:ShortRowReduction"),
-    "few rows": (ReduceSum((-1,)), (64, 64), "numba:Reduce"),
-    "long rows": (ReduceSum((-1,)), (64, 1024), "numba:Reduce"),
-    "planes": (ReduceMean((2, 3)), (64, 16, 8, 8), "numba:Reduce"),
+    "short function": (Gelu(), (64, 64), "numba:ElementwiseKernel"),
+    "cheap function": (Tanh(), (128, 64), "numba:ElementwiseKernel"),
+    "many short rows": (ReduceSum((-1,)), (512, 64), "onednn:ShortRowReductionKernel"),
+    "few rows": (ReduceSum((-1,)), (64, 64), "numba:ReduceKernel"),
+    "long rows": (ReduceSum((-1,)), (64, 1024), "numba:ReduceKernel"),
+    "planes": (ReduceMean((2, 3)), (64, 16, 8, 8), "numba:ReduceKernel"),
 }
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from netspec.backends.onednn import primitive_descs
-from netspec.backends.onednn.attributes import Attributes, Eltwise, Sum
-from netspec.backends.onednn.constants import Algorithm, Arg, DataType, FormatKind, Status
+from netspec.backends.onednn.attributes import Attributes, EltwisePostOp, SumPostOp
+from netspec.backends.onednn.constants import AlgKind, Arg, DataType, FormatKind, Status
 from netspec.backends.onednn.memory import Memory
 from netspec.backends.onednn.native import OneDnnError
 from netspec.backends.onednn.primitive import PrimitiveDesc
@@ -101,7 +101,7 @@ def test_convolution_backward_weights(engine, shape, filters, groups, window, la
 @in_each_layout
 def test_post_ops_run_in_order_behind_the_bias(engine, layout):
     conv = Convolution(engine, *CASES["2d-uneven"], layout)
-    attributes = Attributes(engine, [Sum(0.5), Eltwise(Algorithm.ELTWISE_RELU)])
+    attributes = Attributes(engine, [SumPostOp(0.5), EltwisePostOp(AlgKind.ELTWISE_RELU)])
     held = uniform(*conv.y.shape, seed=4)
     run = Run(conv.forward(attributes=attributes), {**conv.operands, Arg.DST: held})
     assert_close(run[Arg.DST], np.maximum(conv.biased + 0.5 * held, 0), conv.terms + 2)
@@ -201,7 +201,7 @@ def test_max_pooling_remembers_where_each_maximum_was(engine, shape, window, lay
     axes = tuple(range(len(shape), seen.ndim))
     y = seen.max(axes)
     src, dst = describe(engine, shape, "plain" if layout == "any" else layout), describe(engine, y.shape, layout)
-    forward = primitive_descs.pooling_forward(src, dst, window, Algorithm.POOLING_MAX)
+    forward = primitive_descs.pooling_forward(src, dst, window, AlgKind.POOLING_MAX)
     assert Arg.WORKSPACE in forward.arguments
     run = Run(forward, {Arg.SRC: x})
     np.testing.assert_array_equal(run[Arg.DST], y)
@@ -212,7 +212,7 @@ def test_max_pooling_remembers_where_each_maximum_was(engine, shape, window, lay
     chosen = indices[seen == y.reshape(*y.shape, *[1] * len(axes))].astype(int)
     expected = np.zeros(x.size)
     np.add.at(expected, chosen, dy.reshape(-1).astype(np.float64))
-    backward = primitive_descs.pooling_backward(src, forward[Arg.DST], window, Algorithm.POOLING_MAX, forward)
+    backward = primitive_descs.pooling_backward(src, forward[Arg.DST], window, AlgKind.POOLING_MAX, forward)
     workspace = run.memories[Arg.WORKSPACE]
     dx = Run(backward, {Arg.DIFF_DST: dy, Arg.WORKSPACE: workspace})[Arg.DIFF_SRC]
     assert_close(dx, expected.reshape(shape))
@@ -220,13 +220,13 @@ def test_max_pooling_remembers_where_each_maximum_was(engine, shape, window, lay
 
 @pooling
 @in_each_layout
-@pytest.mark.parametrize("algorithm", [Algorithm.POOLING_AVG_INCLUDE_PADDING, Algorithm.POOLING_AVG_EXCLUDE_PADDING])
+@pytest.mark.parametrize("algorithm", [AlgKind.POOLING_AVG_INCLUDE_PADDING, AlgKind.POOLING_AVG_EXCLUDE_PADDING])
 def test_average_pooling(engine, shape, window, layout, algorithm):
     def average(values: Array) -> Array:
         seen = naive.taps(values, window)
         axes = tuple(range(len(shape), seen.ndim))
         inside = naive.taps(np.ones_like(values), window).sum(axes)
-        whole = algorithm is Algorithm.POOLING_AVG_INCLUDE_PADDING
+        whole = algorithm is AlgKind.POOLING_AVG_INCLUDE_PADDING
         return seen.sum(axes) / (np.prod(window.size) if whole else inside)
 
     x = uniform(*shape)
@@ -247,7 +247,7 @@ def test_average_pooling(engine, shape, window, layout, algorithm):
 def test_pooling_for_inference_keeps_no_workspace(engine):
     src, dst = describe(engine, (1, 2, 4, 4)), describe(engine, (1, 2, 2, 2))
     window = Window((2, 2), (2, 2), ((0, 0), (0, 0)), (1, 1))
-    desc = primitive_descs.pooling_forward(src, dst, window, Algorithm.POOLING_MAX, training=False)
+    desc = primitive_descs.pooling_forward(src, dst, window, AlgKind.POOLING_MAX, training=False)
     assert desc.arguments == [Arg.SRC, Arg.DST]
 
 
@@ -264,5 +264,5 @@ def test_max_pooling_passes_over_what_is_not_a_number(engine):
     x[0, :, 0, 0] = np.nan
     src, dst = describe(engine, x.shape, "channels_last"), describe(engine, (1, 16, 2, 2), "channels_last")
     window = Window((2, 2), (2, 2), ((0, 0), (0, 0)), (1, 1))
-    forward = primitive_descs.pooling_forward(src, dst, window, Algorithm.POOLING_MAX)
+    forward = primitive_descs.pooling_forward(src, dst, window, AlgKind.POOLING_MAX)
     assert not np.isnan(Run(forward, {Arg.SRC: x})[Arg.DST]).any()

@@ -17,11 +17,11 @@ from netspec.backends.cuda import cuda_version, wheel_libraries
 
 SETTING = "NETSPEC_CUBLASLT"
 OLDEST = (12, 0, 0)
-"""Minimum version. The structures and numbers of `native` have not changed since."""
+"""Minimum version. The structures and constants of `native` have not changed since."""
 
 
 @dataclass(frozen=True)
-class Library:
+class CublasLtLibrary:
     """The loaded library. Two of them are equal if they are the same file."""
 
     path: str
@@ -29,22 +29,22 @@ class Library:
     functions: ctypes.CDLL = field(compare=False, repr=False)
 
 
-def open_library() -> Library:
+def open_library() -> CublasLtLibrary:
     """The library. Raises `RuntimeError` if `unavailable_reason` gives a reason."""
-    found = _search(os.environ.get(SETTING, ""))
-    if isinstance(found, str):
-        raise RuntimeError(found)
-    return found
+    library = _search(os.environ.get(SETTING, ""))
+    if isinstance(library, str):
+        raise RuntimeError(library)
+    return library
 
 
 def unavailable_reason() -> str | None:
     """Why no library can be used, for the user; None if one can."""
-    found = _search(os.environ.get(SETTING, ""))
-    return found if isinstance(found, str) else None
+    library = _search(os.environ.get(SETTING, ""))
+    return library if isinstance(library, str) else None
 
 
 @cache
-def _search(setting: str) -> Library | str:
+def _search(setting: str) -> CublasLtLibrary | str:
     """The library for a value of `NETSPEC_CUBLASLT`, or why there is none."""
     if setting == "off":
         return f"{SETTING}=off"
@@ -53,12 +53,12 @@ def _search(setting: str) -> Library | str:
     version = cuda_version()
     if version is None:
         return "the package cupy is not installed"
-    found: Library | str = ""
+    result: CublasLtLibrary | str = ""
     for path in _places(version[0]):
-        found = load(path)
-        if isinstance(found, Library):
+        result = load(path)
+        if isinstance(result, CublasLtLibrary):
             break
-    return found
+    return result
 
 
 def _places(major: int) -> Iterator[str]:
@@ -68,7 +68,7 @@ def _places(major: int) -> Iterator[str]:
     yield name
 
 
-def load(path: str) -> Library | str:
+def load(path: str) -> CublasLtLibrary | str:
     """Load the library in a file, or return why it cannot be used."""
     try:
         functions = ctypes.CDLL(path)
@@ -81,4 +81,4 @@ def load(path: str) -> Library | str:
     if version < OLDEST:
         needed = ".".join(map(str, OLDEST[:2]))
         return f"{path} is cuBLASLt {'.'.join(map(str, version))}; {needed} or newer is needed"
-    return Library(path, version, functions)
+    return CublasLtLibrary(path, version, functions)

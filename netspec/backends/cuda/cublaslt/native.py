@@ -1,4 +1,4 @@
-"""cuBLASLt's C interface. Numbers, sizes and structures are those of `cublasLt.h` and `library_types.h`."""
+"""cuBLASLt's C interface: constants and structures of `cublasLt.h` and `library_types.h`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from netspec.backends.cuda import launch
-from netspec.backends.cuda.cublaslt.library import Library, open_library
+from netspec.backends.cuda.cublaslt.library import CublasLtLibrary, open_library
 from netspec.errors import RunError
 from netspec.graph.types import DType
 
@@ -30,7 +30,7 @@ class CudaType(IntEnum):
         return cls[dtype.name]
 
 
-class Compute(IntEnum):
+class ComputeType(IntEnum):
     """`cublasComputeType_t`: the type of sums."""
 
     FLOAT32 = 68
@@ -39,7 +39,7 @@ class Compute(IntEnum):
     FLOAT64 = 70
 
 
-class Epilogue(IntEnum):
+class MatmulEpilogue(IntEnum):
     """`cublasLtEpilogue_t`."""
 
     DEFAULT = 1
@@ -47,7 +47,7 @@ class Epilogue(IntEnum):
     """A vector with one element per row of D is added to each column."""
 
 
-class Attribute(Enum):
+class ObjectAttribute(Enum):
     """Base class of attributes: the number, and the C type of the value."""
 
     @property
@@ -60,7 +60,7 @@ class Attribute(Enum):
         return self.value[1](value)
 
 
-class MatmulDesc(Attribute):
+class MatmulDesc(ObjectAttribute):
     """`cublasLtMatmulDescAttributes_t`."""
 
     TRANSA = 3, ctypes.c_int32
@@ -70,14 +70,14 @@ class MatmulDesc(Attribute):
     BIAS_DATA_TYPE = 26, ctypes.c_int32
 
 
-class MatrixLayout(Attribute):
+class MatrixLayout(ObjectAttribute):
     """`cublasLtMatrixLayoutAttribute_t`."""
 
     BATCH_COUNT = 5, ctypes.c_int32
     STRIDED_BATCH_OFFSET = 6, ctypes.c_int64
 
 
-class Preference(Attribute):
+class MatmulPreference(ObjectAttribute):
     """`cublasLtMatmulPreferenceAttributes_t`."""
 
     MAX_WORKSPACE_BYTES = 1, ctypes.c_uint64
@@ -88,7 +88,7 @@ class Preference(Attribute):
     MIN_ALIGNMENT_D_BYTES = 8, ctypes.c_uint32
 
 
-ALIGNMENTS = tuple(one for one in Preference if one.name.startswith("MIN_ALIGNMENT"))
+ALIGNMENTS = tuple(preference for preference in MatmulPreference if preference.name.startswith("MIN_ALIGNMENT"))
 """Alignments of A, B, C and D."""
 REDUCTION_IN_ORDER = 2
 """`CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: partial sums are stored and added in a separate step; sums that are not
@@ -96,17 +96,17 @@ split are always allowed. The excluded schemes add in the type of the result.
 """
 
 
-class Algorithm(ctypes.Structure):
+class MatmulAlgorithm(ctypes.Structure):
     """`cublasLtMatmulAlgo_t`."""
 
     _fields_ = (("data", ctypes.c_uint64 * 8),)
 
 
-class Heuristic(ctypes.Structure):
+class HeuristicResult(ctypes.Structure):
     """`cublasLtMatmulHeuristicResult_t`."""
 
     _fields_ = (
-        ("algorithm", Algorithm),
+        ("algorithm", MatmulAlgorithm),
         ("workspace", ctypes.c_size_t),
         ("state", ctypes.c_int),
         ("waves", ctypes.c_float),
@@ -117,54 +117,54 @@ class Heuristic(ctypes.Structure):
 class CublasLtError(RunError):
     """A call of cuBLASLt failed."""
 
-    def __init__(self, library: Library, function: str, code: int) -> None:
+    def __init__(self, library: CublasLtLibrary, function: str, code: int) -> None:
         name = library.functions.cublasLtGetStatusName
         name.restype = ctypes.c_char_p
-        said = (name(ctypes.c_int(code)) or b"").decode() or f"status {code}"
-        super().__init__(f"cuBLASLt cannot do this: {function} says {said}")
+        status = (name(ctypes.c_int(code)) or b"").decode() or f"status {code}"
+        super().__init__(f"cuBLASLt cannot do this: {function} says {status}")
 
 
-def call(library: Library, function: str, *arguments: Any) -> None:
+def call(library: CublasLtLibrary, function: str, *arguments: Any) -> None:
     """Call `cublasLt{function}` with ctypes objects. Raises `CublasLtError` unless it succeeds."""
     code = getattr(library.functions, f"cublasLt{function}")(*arguments)
     if code:
         raise CublasLtError(library, f"cublasLt{function}", code)
 
 
-class Handle:
+class CublasLtObject:
     """A C object that is destroyed together with its Python object."""
 
-    def __init__(self, library: Library, kind: str, *arguments: Any) -> None:
+    def __init__(self, library: CublasLtLibrary, kind: str, *arguments: Any) -> None:
         """Created by `cublasLt{kind}Create`."""
         self.library, self.kind, self.pointer = library, kind, Pointer()
         call(library, f"{kind}Create", ctypes.byref(self.pointer), *arguments)
         # at exit nothing is destroyed: the order would be arbitrary
         weakref.finalize(self, getattr(library.functions, f"cublasLt{kind}Destroy"), self.pointer).atexit = False
 
-    def set(self, attribute: Attribute, value: int) -> None:
+    def set(self, attribute: ObjectAttribute, value: int) -> None:
         """Set an attribute."""
-        held = attribute.held(value)
-        arguments = self.pointer, attribute.number, ctypes.byref(held), ctypes.c_size_t(ctypes.sizeof(held))
+        stored = attribute.held(value)
+        arguments = self.pointer, attribute.number, ctypes.byref(stored), ctypes.c_size_t(ctypes.sizeof(stored))
         call(self.library, f"{self.kind}SetAttribute", *arguments)
 
 
 def matrix_layout(
-    library: Library, dtype: DType, rows: int, columns: int, step: int, count: int, offset: int
-) -> Handle:
+    library: CublasLtLibrary, dtype: DType, rows: int, columns: int, step: int, count: int, offset: int
+) -> CublasLtObject:
     """A batch of `count` matrices with columns `step` elements apart and matrices `offset` elements apart."""
     sizes = ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(step)
-    made = Handle(library, "MatrixLayout", ctypes.c_int(CudaType.of(dtype)), *sizes)
+    layout = CublasLtObject(library, "MatrixLayout", ctypes.c_int(CudaType.of(dtype)), *sizes)
     if count > 1:
-        made.set(MatrixLayout.BATCH_COUNT, count)
-        made.set(MatrixLayout.STRIDED_BATCH_OFFSET, offset)
-    return made
+        layout.set(MatrixLayout.BATCH_COUNT, count)
+        layout.set(MatrixLayout.STRIDED_BATCH_OFFSET, offset)
+    return layout
 
 
 @cache
-def _context(library: Library, device: int) -> Handle:
-    return Handle(library, "")
+def _context(library: CublasLtLibrary, device: int) -> CublasLtObject:
+    return CublasLtObject(library, "")
 
 
-def context() -> Handle:
+def context() -> CublasLtObject:
     """The library's handle on the current GPU: one per process and GPU. Raises `CublasLtError` without a driver."""
     return _context(open_library(), launch.engine.device())

@@ -23,6 +23,6 @@ def description() -> str:
 
 def planning_caveat(gpu: str) -> str | None:
     """Why its kernels are planned for a GPU, one of `GPUS`, without asking the library; None if it is asked."""
-    from netspec.backends.cuda.cudnn.library import why_not_asked
+    from netspec.backends.cuda.cudnn.library import planning_caveat
 
-    return why_not_asked(gpu)
+    return planning_caveat(gpu)

@@ -13,9 +13,9 @@ from netspec.graph.types import DType, TensorType
 
 def by_heads(kind: TensorType, dtype: DType) -> Tensor:
     """Shape and strides of a plain array (N, positions, heads…, channels), with heads second."""
-    n, places, *axes, numbers = kind.shape
+    n, length, *axes, numbers = kind.shape
     heads = prod(axes)
-    return Tensor((n, heads, places, numbers), (places * heads * numbers, numbers, heads * numbers, 1), dtype)
+    return Tensor((n, heads, length, numbers), (length * heads * numbers, numbers, heads * numbers, 1), dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +41,14 @@ class AttentionGraph(Operation):
     @property
     def y(self) -> Tensor:
         """The first result."""
-        (n, heads, places, _), numbers = self.q.shape, self.v.shape[-1]
-        return by_heads(TensorType((n, places, heads, numbers), self.dtype), self.dtype)
+        (n, heads, length, _), numbers = self.q.shape, self.v.shape[-1]
+        return by_heads(TensorType((n, length, heads, numbers), self.dtype), self.dtype)
 
     @property
     def total(self) -> Tensor:
         """The second result: (N, heads, positions, 1)."""
-        n, heads, places, _ = self.q.shape
-        return Tensor((n, heads, places, 1), (heads * places, places, 1, 1), DType.FLOAT32)
+        n, heads, length, _ = self.q.shape
+        return Tensor((n, heads, length, 1), (heads * length, length, 1, 1), DType.FLOAT32)
 
     @property
     def scores(self) -> int:
@@ -62,16 +62,16 @@ class AttentionGraph(Operation):
 
     def options(self, to: GraphDescription) -> dict[str, Any]:
         """The band that is attended to. The library's diagonal contains the first query and the first key."""
-        found: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if self.bias_rows is not None:
-            n, places = self.k.shape[0], self.k.shape[2]
-            size = self.bias_rows * places
-            found["bias"] = to.read(Tensor((n, 1, self.bias_rows, places), (size, size, places, 1), DType.FLOAT32))
+            n, length = self.k.shape[0], self.k.shape[2]
+            size = self.bias_rows * length
+            options["bias"] = to.read(Tensor((n, 1, self.bias_rows, length), (size, size, length, 1), DType.FLOAT32))
         if self.band.causal or self.band.window:
-            found["diagonal_band_right_bound"] = 0 if self.band.causal else (self.band.window or 1) - 1
+            options["diagonal_band_right_bound"] = 0 if self.band.causal else (self.band.window or 1) - 1
         if self.band.window:
-            found["diagonal_band_left_bound"] = self.band.window
-        return found
+            options["diagonal_band_left_bound"] = self.band.window
+        return options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,18 +93,18 @@ class AttentionGradientGraph(AttentionGraph):
     @property
     def known_workspace(self) -> int:
         """Workspace of frontend 1.23 with cuDNN 9.28, except for a few hundred bytes."""
-        n, heads, places, size = self.q.shape
+        n, heads, length, size = self.q.shape
         keys, values = self.k.shape[2], self.v.shape[-1]
-        tiles = 2 * n * heads * (-(-places // 64) * 64) * (-(-keys // 128) * 128)
+        tiles = 2 * n * heads * (-(-length // 64) * 64) * (-(-keys // 128) * 128)
         shared = 2 * n * heads * keys * (size + values) if self.k.shape[1] < heads else 0
-        whole = tiles if self.deterministic else 4 * n * heads * places * size
-        return whole + shared + 4 * n * heads * places
+        accumulator = tiles if self.deterministic else 4 * n * heads * length * size
+        return accumulator + shared + 4 * n * heads * length
 
     def describe(self, to: GraphDescription) -> None:
         """Operands are q, k, v, both results, the gradient of the first, and the score bias."""
         q, k, v, y, total, dy = map(to.read, (self.q, self.k, self.v, self.y, self.total, self.y))
-        made = to.graph.sdpa_backward(
+        gradients = to.graph.sdpa_backward(
             q=q, k=k, v=v, o=y, dO=dy, stats=total, use_deterministic_algorithm=self.deterministic, **self.options(to)
         )
-        for tensor, one in zip(made, (self.q, self.k, self.v), strict=True):
-            to.written(tensor, one)
+        for tensor, operand in zip(gradients, (self.q, self.k, self.v), strict=True):
+            to.written(tensor, operand)

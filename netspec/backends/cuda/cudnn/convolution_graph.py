@@ -47,7 +47,7 @@ class ConvolutionGraph(Operation):
 
     def describe(self, to: GraphDescription) -> None:
         """Operands are `a` and `b`, and the bias if there is one."""
-        graph, made = to.graph, self.y.square
+        graph, result = to.graph, self.y.square
         a, b = to.read(self.a.square), to.read(self.b.square)
         if self.kind is ConvolutionKind.FORWARD:
             y = graph.conv_fprop(image=a, weight=b, **self.geometry)
@@ -56,6 +56,6 @@ class ConvolutionGraph(Operation):
         else:
             y = graph.conv_wgrad(image=b, loss=a, **self.geometry)
         if self.biased:
-            y.set_dim([*made.shape]).set_stride([*made.strides])
-            y = graph.bias(input=y, bias=to.read(made.channels(made.dtype)))
-        to.written(y, made)
+            y.set_dim([*result.shape]).set_stride([*result.strides])
+            y = graph.bias(input=y, bias=to.read(result.channels(result.dtype)))
+        to.written(y, result)

@@ -44,7 +44,7 @@ CHIPS = {
     "h100": Chip(132, 50, 5120),
     "h200": Chip(132, 50, 6144),
 }
-"""By the names of `GPUS`; others are unknown."""
+"""Chips by the names of `GPUS`; those of other GPUs are unknown."""
 MULTIPROCESSORS = {
     (7, 5): Multiprocessor(64, 1024, 16, 64),
     (8, 0): Multiprocessor(64, 2048, 32, 163),
@@ -56,18 +56,18 @@ MULTIPROCESSORS = {
 def properties(name: str) -> dict[str, Any]:
     """Properties in the library's units; clocks are in kHz. Raises `KeyError` for an unknown GPU."""
     gpu, chip = GPUS[name], CHIPS[name]
-    one = MULTIPROCESSORS[gpu.capability]
+    multiprocessor = MULTIPROCESSORS[gpu.capability]
     major, minor = gpu.capability
     return {
         "deviceName": gpu.title, "deviceVer": major * 100 + minor * 10, "driverVer": 13000, "cudaDeviceId": 0,
         "pciDeviceId": 0, "multiProcessorCount": chip.multiprocessors, "smCountOrigin": 0, "warpSize": 32,
-        "maxThreadsPerBlock": 1024, "maxThreadsPerSM": one.threads, "maxCtasPerSM": one.blocks,
+        "maxThreadsPerBlock": 1024, "maxThreadsPerSM": multiprocessor.threads, "maxCtasPerSM": multiprocessor.blocks,
         "regsPerBlock": 65536, "maxRegistersPerSM": 65536, "maxSharedMemoryPerBlock": 48 << 10,
-        "maxSharedMemoryPerBlockOptin": one.shared << 10,
+        "maxSharedMemoryPerBlockOptin": multiprocessor.shared << 10,
         "reservedSharedMemoryPerBlock": 1024 if major > 7 else 0,
         "maxBlockSize": [1024, 1024, 64], "maxGridSize": [2147483647, 65535, 65535],
         "l2CacheSize": chip.cache << 20, "totalGlobalMem": gpu.memory,
-        "smClockRateKHz": round(gpu.rates.flops_per_second / (chip.multiprocessors * one.lanes * 2) / 1e3),
+        "smClockRateKHz": round(gpu.rates.flops_per_second / (chip.multiprocessors * multiprocessor.lanes * 2) / 1e3),
         "memClockRateKHz": round(gpu.rates.bytes_per_second / (chip.bus / 8 * 2) / 1e3), "memoryBusWidth": chip.bus,
         "isTccDriver": 0, "supportCoopLaunch": 1,
     }  # fmt: skip

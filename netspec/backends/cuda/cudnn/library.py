@@ -24,30 +24,30 @@ def unavailable_reason() -> str | None:
     """Why it cannot be used, for the user; None if it can."""
     if os.environ.get(SETTING) == "off":
         return f"{SETTING}=off"
-    return _why_missing()
+    return _missing_reason()
 
 
 @cache
-def _why_missing() -> str | None:
-    return "the package cupy is not installed" if cuda_version() is None else _why_unusable()
+def _missing_reason() -> str | None:
+    return "the package cupy is not installed" if cuda_version() is None else _unusable_reason()
 
 
 @cache
-def _why_unusable() -> str | None:
+def _unusable_reason() -> str | None:
     preload()
     try:
         module = frontend()
-        found = version(module)
+        installed = version(module)
     except ImportError:
         return "the package nvidia-cudnn-frontend is not installed"
     except (OSError, RuntimeError) as error:
         return f"cuDNN was not found: {str(error).splitlines()[0]}"
     first, after = FRONTENDS
     if not first <= tuple(map(int, module.__version__.split(".")[:2])) < after:
-        wanted = f"{'.'.join(map(str, first))} up to {'.'.join(map(str, after))}, which is too new"
-        return f"nvidia-cudnn-frontend is {module.__version__}; expected: {wanted}"
-    if found < OLDEST:
-        return f"cuDNN is {'.'.join(map(str, found))}; {'.'.join(map(str, OLDEST[:2]))} or newer is needed"
+        required = f"{'.'.join(map(str, first))} up to {'.'.join(map(str, after))}, which is too new"
+        return f"nvidia-cudnn-frontend is {module.__version__}; expected: {required}"
+    if installed < OLDEST:
+        return f"cuDNN is {'.'.join(map(str, installed))}; {'.'.join(map(str, OLDEST[:2]))} or newer is needed"
     return None
 
 
@@ -98,21 +98,21 @@ def settings() -> dict[str, Any]:
 @cache
 def _deviceless(module: Any, name: str) -> dict[str, Any]:
     major, minor = GPUS[name].capability
-    made = module.create_device_properties(json.dumps(properties(name)))
-    return {"device_property": made, "sm_version": major * 10 + minor}
+    device = module.create_device_properties(json.dumps(properties(name)))
+    return {"device_property": device, "sm_version": major * 10 + minor}
 
 
-def why_not_asked(name: str) -> str | None:
+def planning_caveat(name: str) -> str | None:
     """Why the library cannot plan for an absent GPU, for the user; None if it can."""
     if os.environ.get(SETTING) == "off":
         return f"{SETTING}=off"
     if name not in CHIPS:
         return "the properties of the GPU are unknown"
-    return _why_unusable() or _why_not_asked(frontend(), name)
+    return _unusable_reason() or _planning_caveat(frontend(), name)
 
 
 @cache
-def _why_not_asked(module: Any, name: str) -> str | None:
+def _planning_caveat(module: Any, name: str) -> str | None:
     try:
         _deviceless(module, name)
     except RuntimeError as error:  # it needs the driver's library, but not the GPU

@@ -29,7 +29,7 @@ class NormalizationGraph(Operation):
 
 
 @dataclass(frozen=True)
-class TrainingGraph(NormalizationGraph):
+class NormalizationTrainingGraph(NormalizationGraph):
     """x, gamma, beta → y, the batch's mean, 1 / √(variance + ε)."""
 
     epsilon: float
@@ -38,9 +38,9 @@ class TrainingGraph(NormalizationGraph):
         """Moving averages are not computed here."""
         x = self.x.square
         vector = x.channels(DType.FLOAT32)
-        given, gamma, beta = to.read(x), to.read(vector), to.read(vector)
+        operand, gamma, beta = to.read(x), to.read(vector), to.read(vector)
         y, mean, inverse, *_ = to.graph.batchnorm(
-            input=given, scale=gamma, bias=beta, in_running_mean=None, in_running_var=None,
+            input=operand, scale=gamma, bias=beta, in_running_mean=None, in_running_var=None,
             epsilon=to.number(self.epsilon, len(x.shape)), momentum=None,
         )  # fmt: skip
         to.written(y, x)
@@ -49,7 +49,7 @@ class TrainingGraph(NormalizationGraph):
 
 
 @dataclass(frozen=True)
-class GradientGraph(NormalizationGraph):
+class NormalizationGradientGraph(NormalizationGraph):
     """x, dy, gamma, mean, 1 / √(variance + ε) → dx, dgamma, dbeta."""
 
     past_relu: bool
@@ -59,16 +59,18 @@ class GradientGraph(NormalizationGraph):
         """Intermediate values have the element type of the operands, the only one that the library supports."""
         x, graph = self.x.square, to.graph
         vector = x.channels(DType.FLOAT32)
-        given, dy = to.read(x), to.read(x)
+        operand, dy = to.read(x), to.read(x)
         gamma, mean, inverse = (to.read(vector) for _ in range(3))
         if self.past_relu:
             y = graph.batchnorm_inference(
-                input=given, mean=mean, inv_variance=inverse, scale=gamma, bias=to.read(vector)
+                input=operand, mean=mean, inv_variance=inverse, scale=gamma, bias=to.read(vector)
             )
-            y.set_data_type(given.get_data_type())
+            y.set_data_type(operand.get_data_type())
             dy = graph.relu_backward(loss=dy, input=y)
-            dy.set_data_type(given.get_data_type())
-        dx, dgamma, dbeta = graph.batchnorm_backward(grad=dy, input=given, scale=gamma, mean=mean, inv_variance=inverse)
+            dy.set_data_type(operand.get_data_type())
+        dx, dgamma, dbeta = graph.batchnorm_backward(
+            grad=dy, input=operand, scale=gamma, mean=mean, inv_variance=inverse
+        )
         to.written(dx, x)
         to.written(dgamma, vector)
         to.written(dbeta, vector)

@@ -41,18 +41,18 @@ class Tensor:
 
     @classmethod
     def of(cls, kind: TensorType, layout: Layout) -> Tensor:
-        """From a type and a layout."""
+        """Describe an array of this type and layout."""
         return cls(kind.shape, layout.strides(kind), layout.stored_dtype(kind))
 
     @property
     def square(self) -> Tensor:
-        """With at least two spatial axes: missing ones have size 1."""
+        """Return the tensor with at least two spatial axes: missing ones have size 1."""
         if len(self.shape) > 3:
             return self
-        (n, c, *places), (by_n, by_c, *steps) = self.shape, self.strides
+        (n, c, *spatial), (by_n, by_c, *steps) = self.shape, self.strides
         along = max(self.strides)
-        return Tensor((n, c, *(1,) * (2 - len(places)), *places), (by_n, by_c, *(along,) * (2 - len(places)), *steps),
-                      self.dtype)  # fmt: skip
+        missing = 2 - len(spatial)
+        return Tensor((n, c, *(1,) * missing, *spatial), (by_n, by_c, *(along,) * missing, *steps), self.dtype)
 
     def channels(self, dtype: DType) -> Tensor:
         """A vector along the channels."""
@@ -103,50 +103,50 @@ class GraphDescription:
     Raises `cudnnGraphNotSupportedError` if the library does not support it.
     """
 
-    def __init__(self, what: Operation, *, more: bool = False) -> None:
+    def __init__(self, operation: Operation, *, more: bool = False) -> None:
         """`more`: use all heuristics of the library, not only the first."""
         cudnn = library.frontend()
-        wide = getattr(cudnn.data_type, NAMES[what.dtype.compute_dtype])
+        wide = getattr(cudnn.data_type, NAMES[operation.dtype.compute_dtype])
         self.graph = graph = cudnn.pygraph(
-            io_data_type=getattr(cudnn.data_type, NAMES[what.dtype]), intermediate_data_type=wide,
+            io_data_type=getattr(cudnn.data_type, NAMES[operation.dtype]), intermediate_data_type=wide,
             compute_data_type=wide, **library.settings(),
         )  # fmt: skip
         self.inputs = list[Any]()
         self.outputs = list[Any]()
         self.numbers = list[tuple[Any, Any]]()
         """Tensors of one element that the library reads from host memory, and that memory."""
-        what.describe(self)
+        operation.describe(self)
         graph.validate()
         graph.build_operation_graph()
         modes = cudnn.heur_mode
         graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK] if more else [modes.A, modes.FALLBACK])
-        unwanted = [cudnn.numerical_note.NONDETERMINISTIC] if what.deterministic else []
-        if what.dtype == DType.FLOAT32 and not what.tf32:
+        unwanted = [cudnn.numerical_note.NONDETERMINISTIC] if operation.deterministic else []
+        if operation.dtype == DType.FLOAT32 and not operation.tf32:
             unwanted += [cudnn.numerical_note.TENSOR_CORE, cudnn.numerical_note.DOWN_CONVERT_INPUTS]
         graph.deselect_numeric_notes(unwanted)
-        graph.deselect_workspace_greater_than(what.most_workspace)
+        graph.deselect_workspace_greater_than(operation.most_workspace)
 
-    def read(self, one: Tensor) -> Any:
+    def read(self, described: Tensor) -> Any:
         """The next operand."""
-        kind = getattr(library.frontend().data_type, NAMES[one.dtype])
-        self.inputs.append(self.graph.tensor(dim=[*one.shape], stride=[*one.strides], data_type=kind))
+        kind = getattr(library.frontend().data_type, NAMES[described.dtype])
+        self.inputs.append(self.graph.tensor(dim=[*described.shape], stride=[*described.strides], data_type=kind))
         return self.inputs[-1]
 
-    def written(self, tensor: Any, one: Tensor) -> None:
+    def written(self, tensor: Any, described: Tensor) -> None:
         """The next result: a tensor of the graph, and its layout."""
-        tensor.set_output(True).set_dim([*one.shape]).set_stride([*one.strides])
-        tensor.set_data_type(getattr(library.frontend().data_type, NAMES[one.dtype]))
+        tensor.set_output(True).set_dim([*described.shape]).set_stride([*described.strides])
+        tensor.set_data_type(getattr(library.frontend().data_type, NAMES[described.dtype]))
         self.outputs.append(tensor)
 
     def number(self, value: float, rank: int) -> Any:
         """A scalar for operands of this rank."""
         kind, ones = library.frontend().data_type.FLOAT, [1] * rank
-        made = self.graph.tensor(dim=ones, stride=ones, data_type=kind, is_pass_by_value=True)
-        self.numbers.append((made, np.full(1, value, np.float32)))
-        return made
+        tensor = self.graph.tensor(dim=ones, stride=ones, data_type=kind, is_pass_by_value=True)
+        self.numbers.append((tensor, np.full(1, value, np.float32)))
+        return tensor
 
     def built(self) -> Iterator[tuple[int, str]]:
-        """Numbers and names of the plans that can be built."""
+        """Indices and names of the plans that can be built."""
         graph, known = self.graph, set[str]()
         for index in range(graph.get_execution_plan_count()):
             name = graph.get_plan_name_at_index(index)
@@ -163,26 +163,26 @@ class GraphDescription:
 class CudnnPlan(GraphDescription):
     """A built plan: the one with the given name, or the first. Raises like `GraphDescription`."""
 
-    def __init__(self, what: Operation) -> None:
-        super().__init__(what, more=what.pick is not None)
+    def __init__(self, operation: Operation) -> None:
+        super().__init__(operation, more=operation.pick is not None)
         cudnn, graph = library.frontend(), self.graph
-        if what.pick is None:
+        if operation.pick is None:
             graph.check_support()
             graph.build_plans(cudnn.build_plan_policy.HEURISTICS_CHOICE)
-            self.workspace = _room(int(graph.get_workspace_size()))
+            self.workspace = _workspace_bytes(int(graph.get_workspace_size()))
             self._execute: Callable[[Mapping[int, int], int, int], None] = graph.execute
             return
-        index = next((index for index, name in self.built() if name == what.pick), None)
+        index = next((index for index, name in self.built() if name == operation.pick), None)
         if index is None:
-            raise RuntimeError(f"{what.pick} cannot be built")
-        self.workspace = _room(int(graph.get_workspace_size_plan_at_index(index)))
-        self._execute = lambda places, space, handle: graph.execute_plan_at_index(places, space, index, handle)
+            raise RuntimeError(f"{operation.pick} cannot be built")
+        self.workspace = _workspace_bytes(int(graph.get_workspace_size_plan_at_index(index)))
+        self._execute = lambda addresses, space, handle: graph.execute_plan_at_index(addresses, space, index, handle)
 
     def bind(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any | None) -> Thunk:
         """A call on arrays."""
         address, execute = launch.engine.address, self._execute
         tensors, arrays = [*self.inputs, *self.outputs], [*inputs, *outputs]
-        places: Mapping[int, int] = {
+        addresses: Mapping[int, int] = {
             **{tensor.get_uid(): address(array) for tensor, array in zip(tensors, arrays, strict=True)},
             **{tensor.get_uid(): number.ctypes.data for tensor, number in self.numbers},
         }
@@ -192,12 +192,12 @@ class CudnnPlan(GraphDescription):
 
         def run(stream: int, _: object = alive) -> None:
             set_stream(handle, stream)
-            execute(places, scratch, handle)
+            execute(addresses, scratch, handle)
 
         return launch.engine.on_stream(run)
 
 
-def _room(nbytes: int) -> int:
+def _workspace_bytes(nbytes: int) -> int:
     """Bytes that contain `nbytes` after alignment."""
     return nbytes + ALIGNMENT - MEMORY_ALIGNMENT if nbytes else 0
 
@@ -210,58 +210,60 @@ class AssumedPlan:
 
 
 @cache
-def _unsupported(what: Operation, cudnn: Any, gpu: str | None) -> str | None:
+def _unsupported_reason(operation: Operation, cudnn: Any, gpu: str | None) -> str | None:
     try:
-        GraphDescription(what).graph.check_support()
+        GraphDescription(operation).graph.check_support()
     except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
         return str(error).strip().splitlines()[0]
     return None
 
 
-def unsupported(what: Operation) -> str | None:
+def unsupported_reason(operation: Operation) -> str | None:
     """Why the library supports no plan; None if it does. Nothing is compiled."""
     gpu = target()
-    if gpu is not None and library.why_not_asked(gpu) is not None:
+    if gpu is not None and library.planning_caveat(gpu) is not None:
         return None
-    return _unsupported(what, library.frontend(), gpu)
+    return _unsupported_reason(operation, library.frontend(), gpu)
 
 
 @cache
-def _planned(what: Operation, cudnn: Any, gpu: str | None) -> CudnnPlan | AssumedPlan | str:
+def _find_plan(operation: Operation, cudnn: Any, gpu: str | None) -> CudnnPlan | AssumedPlan | str:
     try:
-        if gpu is not None and what.needs_driver:
-            return _unsupported(what, cudnn, gpu) or AssumedPlan(_room(what.known_workspace))
-        return CudnnPlan(what)
+        if gpu is not None and operation.needs_driver:
+            return _unsupported_reason(operation, cudnn, gpu) or AssumedPlan(
+                _workspace_bytes(operation.known_workspace)
+            )
+        return CudnnPlan(operation)
     except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
         return str(error).strip().splitlines()[0]
 
 
-def planned(what: Operation) -> CudnnPlan | AssumedPlan | str:
+def find_plan(operation: Operation) -> CudnnPlan | AssumedPlan | str:
     """The plan, cached for equal operations, or why there is none."""
     gpu = target()
-    if gpu is not None and GPUS[gpu].capability < what.oldest:
-        return f"it has none for GPUs before {'.'.join(map(str, what.oldest))}"
-    if gpu is not None and library.why_not_asked(gpu) is not None:
-        return AssumedPlan(_room(what.known_workspace))
-    return _planned(what, library.frontend(), gpu)
+    if gpu is not None and GPUS[gpu].capability < operation.oldest:
+        return f"it has none for GPUs before {'.'.join(map(str, operation.oldest))}"
+    if gpu is not None and library.planning_caveat(gpu) is not None:
+        return AssumedPlan(_workspace_bytes(operation.known_workspace))
+    return _find_plan(operation, library.frontend(), gpu)
 
 
-def sure(what: Operation) -> CudnnPlan | AssumedPlan:
+def require_plan(operation: Operation) -> CudnnPlan | AssumedPlan:
     """The plan. Raises `RuntimeError` if there is none."""
-    found = planned(what)
-    if isinstance(found, str):
-        raise RuntimeError(f"cuDNN has no plan: {found}")
-    return found
+    plan = find_plan(operation)
+    if isinstance(plan, str):
+        raise RuntimeError(f"cuDNN has no plan: {plan}")
+    return plan
 
 
 @cache
-def _names(what: Operation, cudnn: Any) -> tuple[str, ...]:
-    return tuple(name for _, name in islice(GraphDescription(what, more=True).built(), what.most_raced))
+def _plan_names(operation: Operation, cudnn: Any) -> tuple[str, ...]:
+    return tuple(name for _, name in islice(GraphDescription(operation, more=True).built(), operation.most_raced))
 
 
-def names(what: Operation) -> tuple[str, ...]:
+def plan_names(operation: Operation) -> tuple[str, ...]:
     """Names of the built plans that are worth measuring: the fastest by any heuristic of the library.
 
     None for an absent GPU.
     """
-    return _names(what, library.frontend()) if target() is None else ()
+    return _plan_names(operation, library.frontend()) if target() is None else ()

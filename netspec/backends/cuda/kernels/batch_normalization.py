@@ -142,7 +142,7 @@ class ByColumns(ChannelNormKernel):
         )
 
 
-class Prepared:
+class BoundNormalization:
     """A bound call: the column sums, scratch memory, and vectors that broadcast to x."""
 
     def __init__(self, node: Node, buffers: Buffers) -> None:
@@ -157,7 +157,7 @@ class Prepared:
 
     def beside(self, *vectors: Any) -> list[Any]:
         """Per-channel vectors, shaped to broadcast over x."""
-        return [one.reshape(-1, *(1,) * (self.x.rank - 1 - self.op.axis)) for one in vectors]
+        return [vector.reshape(-1, *(1,) * (self.x.rank - 1 - self.op.axis)) for vector in vectors]
 
     def epsilon(self) -> Any:
         """The kernel parameter."""
@@ -170,11 +170,11 @@ class InferenceKernel(ByColumns):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x, gamma, beta, mean, variance), (y,) = buffers.inputs, buffers.outputs
-        it = Prepared(node, buffers)
+        it = BoundNormalization(node, buffers)
         scale, dtype = it.own(None), it.dtype
-        made = f"a0 / sqrt_{dtype}(a1 + ({dtype}){float(it.op.epsilon).hex()})"
+        formula = f"a0 / sqrt_{dtype}(a1 + ({dtype}){float(it.op.epsilon).hex()})"
         return chain([
-            bound(((), (made,)), [gamma, variance], [scale]),
+            bound(((), (formula,)), [gamma, variance], [scale]),
             bound(((), (NORMALIZED.format(1, 2, 3),)), [x, *it.beside(mean, scale, beta)], [y]),
         ])  # fmt: skip
 
@@ -195,22 +195,23 @@ class TrainingKernel(ByColumns):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         x, gamma, beta, *extras = buffers.inputs
-        y, *found = buffers.outputs
-        it = Prepared(node, buffers)
+        y, *statistics = buffers.outputs
+        it = BoundNormalization(node, buffers)
         columns, dtype = it.columns, it.dtype
-        mean, variance = map(it.own, found)
+        mean, variance = map(it.own, statistics)
         scale = it.own(None)
         made = {"mean": mean, "variance": variance, "scale": scale}
         results = [
-            pointer("gamma", gamma), *(pointer(name, one, written=True) for name, one in made.items()), it.epsilon(),
+            pointer("gamma", gamma), *(pointer(name, array, written=True) for name, array in made.items()),
+            it.epsilon(),
         ]  # fmt: skip
-        reading, last = (one.replace("AT", columns.at).replace("HELD", str(HELD)) for one in (MOMENTS, OF_ONE_PIECE))
+        reading, last = (text.replace("AT", columns.at).replace("HELD", str(HELD)) for text in (MOMENTS, OF_ONE_PIECE))
         if columns.pieces == 1:
             calls = [columns.launch([pointer("x", x), *results], last, dtype)]
         else:
             parts = {name: it.scratch.take(columns.pieces * columns.channels) for name in ("means", "squares")}
-            written = [pointer(name, one, written=True) for name, one in parts.items()]
-            read = [pointer(name, one) for name, one in parts.items()]
+            written = [pointer(name, array, written=True) for name, array in parts.items()]
+            read = [pointer(name, array) for name, array in parts.items()]
             calls = [
                 columns.launch([pointer("x", x), *written], reading, dtype),
                 columns.together.launch(
@@ -232,7 +233,9 @@ class TrainingKernel(ByColumns):
 def _of_normalized(code: Code) -> Code:
     """Scalar code with its first operand renamed: x itself is operand 0."""
     lines, names = code
-    return tuple(FIRST.sub("normalized", line) for line in lines), tuple(FIRST.sub("normalized", one) for one in names)
+    return tuple(FIRST.sub("normalized", line) for line in lines), tuple(
+        FIRST.sub("normalized", name) for name in names
+    )
 
 
 @kernel(BatchNormalizationGrad, PrologueFused, backend="cuda", rank=5)
@@ -252,10 +255,10 @@ class GradientKernel(ByColumns):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         x, gamma, mean, variance, *extras = buffers.inputs
-        dx, *found = buffers.outputs
-        it = Prepared(node, buffers)
+        dx, *statistics = buffers.outputs
+        it = BoundNormalization(node, buffers)
         columns, dtype = it.columns, it.dtype
-        dgamma, dbeta = map(it.own, found)
+        dgamma, dbeta = map(it.own, statistics)
         direct, level, tilt = (it.own(None) for _ in range(3))
         kinds = [operand_extent(it.op.axis, it.x, value.type) for value in node.inputs[4:]]
         lines: tuple[str, ...] | list[str]
@@ -263,26 +266,26 @@ class GradientKernel(ByColumns):
         if isinstance(node.op, PrologueFused):
             lines, (flow, *_) = scalar_code(node.op.prologue(len(extras)), *(value.dtype for value in node.inputs[4:]))
         loads = [
-            f"const {value_type(one)} a{k} = load(e{k}[{kind.value}]);"
-            for k, (one, kind) in enumerate(zip(extras, kinds, strict=True))
+            f"const {value_type(extra)} a{k} = load(e{k}[{kind.value}]);"
+            for k, (extra, kind) in enumerate(zip(extras, kinds, strict=True))
             if kind is not None
         ]
         results = {"dgamma": dgamma, "dbeta": dbeta, "direct": direct, "level": level, "tilt": tilt}
         calls = [
             sums(
                 columns,
-                [pointer("x", x), pointer("mean", mean), *(pointer(f"e{k}", one) for k, one in enumerate(extras))],
+                [pointer("x", x), pointer("mean", mean), *(pointer(f"e{k}", extra) for k, extra in enumerate(extras))],
                 "\n        ".join([f"const Index at = {columns.at};", *loads, *lines]),
                 [flow, f"{flow} * (load(x[at]) - mean[c])"], FLOWS.replace("NUMBER", str(dtype)),
                 [
                     pointer("gamma", gamma), pointer("variance", variance), it.epsilon(),
-                    *(pointer(name, one, written=True) for name, one in results.items()),
+                    *(pointer(name, array, written=True) for name, array in results.items()),
                 ],
                 it.scratch.take, dtype, elements=columns.limit,
             )
         ]  # fmt: skip
         if dx is not None:
             a, b, c, d, e = (f"a{len(extras) + k}" for k in range(5))
-            made = f"{flow} * {c} - {d} - ({a} - {b}) * {e}"
-            calls.append(bound((lines, (made,)), [*extras, x, *it.beside(mean, direct, level, tilt)], [dx]))
+            formula = f"{flow} * {c} - {d} - ({a} - {b}) * {e}"
+            calls.append(bound((lines, (formula,)), [*extras, x, *it.beside(mean, direct, level, tilt)], [dx]))
         return chain(calls)

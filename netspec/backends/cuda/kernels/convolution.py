@@ -26,8 +26,8 @@ IN, OUT = (f"Sizes<Index>{{{', '.join(f'{name}_{axis}' for axis in AXES)}}}" for
 
 def window_type(conv: Conv) -> str:
     """Window geometry as compile-time constants."""
-    found = geometry(conv.window)
-    numbers = [str(one) for word in ("KERNEL", "STRIDE", "PAD", "DILATION") for one in found[word]]
+    window = geometry(conv.window)
+    numbers = [str(number) for word in ("KERNEL", "STRIDE", "PAD", "DILATION") for number in window[word]]
     return f"Window<{', '.join(numbers)}>"
 
 
@@ -58,7 +58,7 @@ class TiledConvolution(Kernel):
         return self.cut(node).nbytes(node.types[0])
 
     def cut(self, node: Node) -> TileSplit:
-        """How the product is split into tiles, for each group."""
+        """The split of each group's product into tiles."""
         raise NotImplementedError  # abstract
 
     def bound(self, node: Node, conv: Conv, arrays: dict[str, Any], words: dict[str, str], buffers: Buffers) -> Thunk:
@@ -66,19 +66,19 @@ class TiledConvolution(Kernel):
         (result,) = buffers.outputs
         assert result is not None
         x, w, y = (arrays.get(name, result) for name in ("x", "w", "dy"))
-        own, filters = w.shape[1], w.shape[0] // conv.groups
+        channels, filters = w.shape[1], w.shape[0] // conv.groups
         numbers = {
-            **extents("in", x.shape[2:]), **extents("out", y.shape[2:]), "channels": x.shape[1], "own": own,
+            **extents("in", x.shape[2:]), **extents("out", y.shape[2:]), "channels": x.shape[1], "own": channels,
             "filters": filters, "all_filters": w.shape[0], "taps": prod(conv.window.size),
             "x_places": x.size // x.shape[1], "y_places": y.size // y.shape[1],
         }  # fmt: skip
         parameters = [pointer(name, array) for name, array in arrays.items()]
         kinds = {"WINDOW": window_type(conv)} | {
-            f"TYPE_{name.upper()}": stored_type(one) for name, one in arrays.items()
+            f"TYPE_{name.upper()}": stored_type(array) for name, array in arrays.items()
         }
         for word, meaning in kinds.items():
             words = {name: text.replace(word, meaning) for name, text in words.items()}
-        large = max(one.size for one in (x, w, y))
+        large = max(array.size for array in (x, w, y))
         return bound(self.cut(node), parameters, words, numbers, large, result, buffers.workspace)
 
 

@@ -30,12 +30,12 @@ class CropAndFlipKernel(Kernel):
         return None
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        (x, places), (y,), op = buffers.inputs, buffers.outputs, node.op
+        (x, origins), (y,), op = buffers.inputs, buffers.outputs, node.op
         assert isinstance(op, CropAndFlip)
         assert y is not None
         _, channels, rows, columns = node.inputs[0].shape
         parameters = [
-            pointer("x", x), pointer("places", places), pointer("y", y, written=True),
+            pointer("x", x), pointer("places", origins), pointer("y", y, written=True),
             *sizes(max(x.size, y.size), count=y.size, channels=channels, rows=rows, columns=columns, height=op.height,
                    width=op.width, fill=op.fill),
         ]  # fmt: skip

@@ -94,7 +94,7 @@ class CTCKernel(Kernel):
         assert isinstance(op, CTCBase)
         assert buffers.workspace is not None
         (batch, steps, count), size = node.inputs[0].shape, node.inputs[1].shape[1]
-        kept, more = self.rows(steps)
+        rows, more = self.rows(steps)
         width = 2 * size + 1
         space = buffers.workspace[: self.workspace(node, buffers.layouts)].view(str(dtype))
         names = ("log_prob", "label", "frames", "lengths", "dy")[: len(buffers.inputs)]
@@ -103,7 +103,7 @@ class CTCKernel(Kernel):
             pointer("space", space, written=True), pointer("y", y, written=True),
             *sizes(
                 max(space.size, batch * steps * count), batch=batch, steps=steps, count=count, size=size, width=width,
-                kept=kept, of_sample=(kept + more) * width, blank=op.blank,
+                kept=rows, of_sample=(rows + more) * width, blank=op.blank,
             ),
         ]  # fmt: skip
         words = {

@@ -37,16 +37,16 @@ BLOCKS(unit, count) {
 
 def reordered(source: Any, target: Any) -> Thunk:
     """A call that copies an array into one of the same shape with another memory order."""
-    found = TransposedCopy.of(source, target)
-    if found is None or min(found.rows, found.columns) < LEAST:
+    tiled = TransposedCopy.of(source, target)
+    if tiled is None or min(tiled.rows, tiled.columns) < LEAST:
         return copy(source, target)
-    wide, high = -(-found.columns // TILE), -(-found.rows // TILE)
-    (x0, x1, xc), (y0, y1, yr) = found.x, found.y
+    wide, high = -(-tiled.columns // TILE), -(-tiled.rows // TILE)
+    (x0, x1, xc), (y0, y1, yr) = tiled.x, tiled.y
     parameters = [
         pointer("x", source), pointer("y", target, written=True),
         *sizes(
-            max(target.size, found.places * wide * high), count=found.places * wide * high, wide=wide, high=high,
-            rows=found.rows, columns=found.columns, inner=found.inner, x0=x0, x1=x1, xc=xc, y0=y0, y1=y1, yr=yr,
+            max(target.size, tiled.places * wide * high), count=tiled.places * wide * high, wide=wide, high=high,
+            rows=tiled.rows, columns=tiled.columns, inner=tiled.inner, x0=x0, x1=x1, xc=xc, y0=y0, y1=y1, yr=yr,
         ),
     ]  # fmt: skip
     words = {
@@ -56,7 +56,7 @@ def reordered(source: Any, target: Any) -> Thunk:
     body = TURN
     for word, meaning in words.items():
         body = body.replace(word, meaning)
-    return Launch(parameters, body, found.places * wide * high, of_blocks=True).bind()
+    return Launch(parameters, body, tiled.places * wide * high, of_blocks=True).bind()
 
 
 class Copier:

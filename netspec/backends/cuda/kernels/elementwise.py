@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netspec.backends.common.elementwise import ElementwiseKernel
+from netspec.backends.common.elementwise import BaseElementwiseKernel
 from netspec.backends.common.loops import Loops, collapse_loops
 from netspec.backends.common.trace import Code
 from netspec.backends.cuda import launch
-from netspec.backends.cuda.launch import Launch, Parameter, pointer, sizes
+from netspec.backends.cuda.launch import KernelParameter, Launch, pointer, sizes
 from netspec.backends.cuda.scalar_code import WRITER, c_number, c_type, scalar_code
 from netspec.graph.kernel import Buffers, Thunk, kernel
 from netspec.graph.op import Op
@@ -26,7 +26,7 @@ AT_ONCE = 4
 
 
 @kernel(Op, backend="cuda", rank=10)
-class Elementwise(ElementwiseKernel):
+class ElementwiseKernel(BaseElementwiseKernel):
     """Every op with the trait `elementwise`, and `Broadcast`, generated from its own `forward`."""
 
     writer = WRITER
@@ -109,44 +109,46 @@ class ElementOffsets:
             numbers[f"n{axis}"] = sizes[axis]
             lines += [f"const Index i{axis} = rest % n{axis};", f"rest /= n{axis};"]
         lines.append(f"const Index i0 = {'rest' if depth > 1 else 'unit'};")
-        for own in loops.steps:
-            if own not in at:
-                at[own] = f"at{len(at)}"
+        for steps in loops.steps:
+            if steps not in at:
+                at[steps] = f"at{len(at)}"
                 terms = []
-                for axis, step in enumerate(own):
+                for axis, step in enumerate(steps):
                     if step in (0, 1):
                         terms += [f"i{axis}"] * step
                     else:
                         name = f"s{len(at)}_{axis}"
                         numbers[name] = step
                         terms.append(f"i{axis} * {name}")
-                whole = f" + i{depth - 1} * {together - 1}" if together > 1 and own[-1] else ""
-                lines.append(f"const Index {at[own]} = {' + '.join(terms) or '0'}{whole};")
-        return cls(lines, [at[own] for own in loops.steps], numbers)
+                last_offset = f" + i{depth - 1} * {together - 1}" if together > 1 and steps[-1] else ""
+                lines.append(f"const Index {at[steps]} = {' + '.join(terms) or '0'}{last_offset};")
+        return cls(lines, [at[steps] for steps in loops.steps], numbers)
 
 
 def _reach(loops: Loops) -> int:
     """The largest index: number of elements, and their largest distance."""
-    apart = (sum((size - 1) * abs(step) for size, step in zip(loops.sizes, own, strict=True)) for own in loops.steps)
+    apart = (
+        sum((size - 1) * abs(step) for size, step in zip(loops.sizes, steps, strict=True)) for steps in loops.steps
+    )
     return max(loops.size, *apart)
 
 
 def _by_fours(
-    lines: Sequence[str], results: Sequence[str], arrays: Sequence[Any], pointers: list[Parameter], loops: Loops
+    lines: Sequence[str], results: Sequence[str], arrays: Sequence[Any], pointers: list[KernelParameter], loops: Loops
 ) -> Thunk:
     """Four elements a thread; the last few of a single row one by one."""
     operands, kinds = len(arrays) - len(results), [f"Four<{stored_type(array)}>" for array in arrays]
     read = {k: "once" if not any(loops.steps[k]) else "four" if loops.steps[k][-1] else "one" for k in range(operands)}
-    found = ElementOffsets.of(loops, AT_ONCE)
+    offsets = ElementOffsets.of(loops, AT_ONCE)
 
     def loads(how: str, text: str) -> list[str]:
         named = (k for k in range(operands) if read[k] == how)
-        return [text.format(value=value_type(arrays[k]), four=kinds[k], k=k, at=found.at[k]) for k in named]
+        return [text.format(value=value_type(arrays[k]), four=kinds[k], k=k, at=offsets.at[k]) for k in named]
 
     body = [
         *loads("once", "const {value} a{k} = load(*p{k});"),
         f"UNITS(unit, count / {AT_ONCE}) {{",
-        *("    " + line for line in found.lines),
+        *("    " + line for line in offsets.lines),
         *loads("one", "    const {value} a{k} = load(p{k}[{at}]);"),
         *loads("four", "    const {four} f{k} = *(const {four} *)(p{k} + {at});"),
         *(f"    {kinds[k]} f{k};" for k in range(operands, len(arrays))),
@@ -155,7 +157,7 @@ def _by_fours(
         *(f"        {line}" for line in lines),
         *(f"        store(f{operands + k}.at[i], {name});" for k, name in enumerate(results)),
         "    }",
-        *(f"    *({kinds[k]} *)(p{k} + {found.at[k]}) = f{k};" for k in range(operands, len(arrays))),
+        *(f"    *({kinds[k]} *)(p{k} + {offsets.at[k]}) = f{k};" for k in range(operands, len(arrays))),
         "}",
     ]
     if len(loops.sizes) == 1:
@@ -167,23 +169,23 @@ def _by_fours(
             *(f"    store(p{operands + k}[i], {name});" for k, name in enumerate(results)),
             "}",
         ]
-    parameters = [*pointers, *sizes(_reach(loops), count=loops.size, **found.numbers)]
+    parameters = [*pointers, *sizes(_reach(loops), count=loops.size, **offsets.numbers)]
     return Launch(parameters, "\n".join(body), -(-loops.size // AT_ONCE)).bind()
 
 
 def _one_by_one(
-    lines: Sequence[str], results: Sequence[str], arrays: Sequence[Any], pointers: list[Parameter], loops: Loops
+    lines: Sequence[str], results: Sequence[str], arrays: Sequence[Any], pointers: list[KernelParameter], loops: Loops
 ) -> Thunk:
     """One element a thread, at any stride."""
-    operands, found = len(arrays) - len(results), ElementOffsets.of(loops, 1)
-    places = [f"p{k}[{at}]" for k, at in enumerate(found.at)]
+    operands, offsets = len(arrays) - len(results), ElementOffsets.of(loops, 1)
+    indices = [f"p{k}[{at}]" for k, at in enumerate(offsets.at)]
     body = [
         "UNITS(unit, count) {",
-        *("    " + line for line in found.lines),
-        *(f"    const {value_type(arrays[k])} a{k} = load({places[k]});" for k in range(operands)),
+        *("    " + line for line in offsets.lines),
+        *(f"    const {value_type(arrays[k])} a{k} = load({indices[k]});" for k in range(operands)),
         *(f"    {line}" for line in lines),
-        *(f"    store({places[operands + k]}, {name});" for k, name in enumerate(results)),
+        *(f"    store({indices[operands + k]}, {name});" for k, name in enumerate(results)),
         "}",
     ]
-    parameters = [*pointers, *sizes(_reach(loops), count=loops.size, **found.numbers)]
+    parameters = [*pointers, *sizes(_reach(loops), count=loops.size, **offsets.numbers)]
     return Launch(parameters, "\n".join(body), loops.size).bind()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from netspec.backends.cuda.launch import Launch, Parameter, pointer, sizes
+from netspec.backends.cuda.launch import KernelParameter, Launch, pointer, sizes
 from netspec.backends.cuda.scatter_lists import ScatterLists
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import LayoutSignature
@@ -37,7 +37,7 @@ to = to * size{k} + at{k};
 """
 
 
-def _along(axis: int, x: Any, index: Any) -> list[Parameter]:
+def _along(axis: int, x: Any, index: Any) -> list[KernelParameter]:
     """Sizes of x and of the index along the axis, and of the axes after it."""
     inner = prod(x.shape[axis + 1 :])
     return sizes(max(x.size, index.size), size=x.shape[axis], along=index.shape[axis], inner=inner)
@@ -75,7 +75,7 @@ class ScatterKernel(Kernel):
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
         return self.lists(node).nbytes
 
-    def goes_to(self, node: Node, x: Any, index: Any) -> tuple[list[Parameter], str]:
+    def goes_to(self, node: Node, x: Any, index: Any) -> tuple[list[KernelParameter], str]:
         """Parameters, and the code that computes a target."""
         raise NotImplementedError  # abstract
 
@@ -94,7 +94,7 @@ class ScatterElementsKernel(ScatterKernel):
     def lists(self, node: Node) -> ScatterLists:
         return ScatterLists(node.inputs[1].type.size, node.types[0].size)
 
-    def goes_to(self, node: Node, x: Any, index: Any) -> tuple[list[Parameter], str]:
+    def goes_to(self, node: Node, x: Any, index: Any) -> tuple[list[KernelParameter], str]:
         assert isinstance(node.op, ScatterElements)
         return _along(node.op.axis, x, index), ELEMENT
 
@@ -108,7 +108,7 @@ class ScatterNDKernel(ScatterKernel):
         count = index.shape[-1]
         return ScatterLists(prod(index.shape[:-1]), prod(x.shape[: 1 + count]))
 
-    def goes_to(self, node: Node, x: Any, index: Any) -> tuple[list[Parameter], str]:
+    def goes_to(self, node: Node, x: Any, index: Any) -> tuple[list[KernelParameter], str]:
         count = index.shape[-1]
         along = "".join(OF_PART.format(k=k, count=count) for k in range(count))
         numbers = {f"size{k}": x.shape[1 + k] for k in range(count)}

@@ -124,8 +124,8 @@ class RowLoops:
         for word, meaning in {"NUMBER": dtype, "THREADS": THREADS, "WIDTH": width}.items():
             text = text.replace(word, str(meaning))
         parameters = [
-            *(pointer(name, one) for name, one in arrays.items()),
-            *(pointer(name, one, written=True) for name, one in results.items() if one is not None),
+            *(pointer(name, array) for name, array in arrays.items()),
+            *(pointer(name, array, written=True) for name, array in results.items() if array is not None),
             number("epsilon", epsilon, dtype),
             *sizes(
                 (self.count + THREADS) * self.length, count=blocks, rows=self.count, length=self.length, inner=inner,
@@ -160,8 +160,8 @@ def channels_of(node: Node) -> tuple[int, int]:
 def forward(node: Node, arrays: dict[str, Any], y: Any, mean: Any, variance: Any, factor: str, **words: int) -> Thunk:
     """Normalize rows, around their means if there is a beta; `factor` is the index of an element's gamma."""
     results, dtype, epsilon = {"y": y, "mean": mean, "variance": variance}, node.inputs[0].dtype, node.op.epsilon  # type: ignore[attr-defined]  # all ops over rows have it
-    kept = {"mean": "mean[row] = middle;", "variance": "variance[row] = spread;"}
-    stores = " ".join(text for name, text in kept.items() if results[name] is not None)
+    statements = {"mean": "mean[row] = middle;", "variance": "variance[row] = spread;"}
+    stores = " ".join(text for name, text in statements.items() if results[name] is not None)
     body = FORWARD.replace("KEPT", f"if (own == 0) {{ {stores} }}").replace("MEAN", MEAN if "beta" in arrays else "")
     if y is None:
         body = body.rpartition("const NUMBER r")[0]
@@ -216,8 +216,8 @@ class RowNormalizationGradKernel(OverRowsKernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         names = ("x", "gamma", "mean", "variance", "dy")
         centered = isinstance(node.op, LayerNormalizationGrad)
-        arrays = dict(zip([one for one in names if centered or one != "mean"], buffers.inputs, strict=True))
-        (dx, *found), dtype = buffers.outputs, node.inputs[0].dtype
+        arrays = dict(zip([name for name in names if centered or name != "mean"], buffers.inputs, strict=True))
+        (dx, *statistics), dtype = buffers.outputs, node.inputs[0].dtype
         scratch = ScratchMemory(buffers.workspace, dtype)
         epsilon = node.op.epsilon  # type: ignore[attr-defined]  # all ops over rows have it
         calls = []
@@ -225,16 +225,18 @@ class RowNormalizationGradKernel(OverRowsKernel):
             middle, level = ("mean[row]", "of_row<WIDTH>(level, place) / length") if centered else ("0", "0")
             body = BACKWARD.replace("MIDDLE", middle).replace("LEVEL", level)
             calls.append(rows_of(node).launch(body, arrays, {"dx": dx}, epsilon, dtype))
-        results = {name: one for name, one in zip(("dgamma", "dbeta"), found, strict=False) if one is not None}
+        results = {
+            name: array for name, array in zip(("dgamma", "dbeta"), statistics, strict=False) if array is not None
+        }
         if results:
             middle = "mean[e]" if centered else "0"
             values = {
                 "dgamma": f"load(dy[at]) * ((load(x[at]) - {middle}) / sqrt_{dtype}(variance[e] + epsilon))",
                 "dbeta": "load(dy[at])",
             }
-            read = [pointer(name, one) for name, one in arrays.items() if name != "gamma"]
+            read = [pointer(name, array) for name, array in arrays.items() if name != "gamma"]
             finish = " ".join(f"{name}[c] = sum{k};" for k, name in enumerate(results))
-            written = [pointer(name, one, written=True) for name, one in results.items()]
+            written = [pointer(name, array, written=True) for name, array in results.items()]
             calls.append(
                 sums(
                     self.columns(node), [*read, number("epsilon", epsilon, dtype)],
@@ -272,22 +274,22 @@ class GroupNormalizationGradKernel(OverRowsKernel):
         if dx is not None:
             factors = {name: scratch.take(groups.count) for name in ("scales", "levels", "tilts")}
             parameters = [
-                *(pointer(name, one) for name, one in (sums_of | {"gamma": gamma, "variance": variance}).items()),
-                *(pointer(name, one, written=True) for name, one in factors.items()),
+                *(pointer(name, array) for name, array in (sums_of | {"gamma": gamma, "variance": variance}).items()),
+                *(pointer(name, array, written=True) for name, array in factors.items()),
                 number("epsilon", op.epsilon, dtype),
                 *sizes(kind.size, count=groups.count, length=groups.length, inner=width, groups=op.groups),
             ]
             calls.append(Launch(parameters, GROUPS.replace("NUMBER", str(dtype)), groups.count).bind())
-            seen = [one.reshape(batch, op.groups, width, side) for one in (dy, x)]
-            small = [one.reshape(batch, op.groups, 1, 1) for one in (mean, *factors.values())]
-            made = "a1 * a2 * a4 - a5 - (a0 - a3) * a6"
+            seen = [array.reshape(batch, op.groups, width, side) for array in (dy, x)]
+            small = [array.reshape(batch, op.groups, 1, 1) for array in (mean, *factors.values())]
+            formula = "a1 * a2 * a4 - a5 - (a0 - a3) * a6"
             calls.append(
                 bound(
-                    ((), (made,)), [seen[1], seen[0], gamma.reshape(op.groups, width, 1), *small],
+                    ((), (formula,)), [seen[1], seen[0], gamma.reshape(op.groups, width, 1), *small],
                     [dx.reshape(batch, op.groups, width, side)],
                 )
             )  # fmt: skip
-        results = {name: one for name, one in (("dgamma", dgamma), ("dbeta", dbeta)) if one is not None}
+        results = {name: array for name, array in (("dgamma", dgamma), ("dbeta", dbeta)) if array is not None}
         if results:
             read = {"dgamma": "slopes", "dbeta": "offsets"}
             finish = " ".join(f"{name}[c] = sum{k};" for k, name in enumerate(results))
@@ -295,7 +297,7 @@ class GroupNormalizationGradKernel(OverRowsKernel):
                 sums(
                     ColumnSums(channels, batch, 1), [pointer(read[name], sums_of[read[name]]) for name in results], "",
                     [f"{read[name]}[e * channels + c]" for name in results], finish,
-                    [pointer(name, one, written=True) for name, one in results.items()], scratch.take, dtype,
+                    [pointer(name, array, written=True) for name, array in results.items()], scratch.take, dtype,
                 )
             )  # fmt: skip
         return chain(calls)

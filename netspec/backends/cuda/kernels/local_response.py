@@ -112,4 +112,4 @@ class LRNGradKernel(CrossChannelKernel):
     """Gradient. Intermediate results are read again, and so must not be rounded."""
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return LayoutSignature(preferred.inputs, tuple(one.with_dtype(None) for one in preferred.outputs))
+        return LayoutSignature(preferred.inputs, tuple(result.with_dtype(None) for result in preferred.outputs))

@@ -13,7 +13,7 @@ from typing import Any
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.common.loops import collapse_loops
 from netspec.backends.cuda.kernels.elementwise import ElementOffsets, stored_type
-from netspec.backends.cuda.launch import THREADS, Launch, Parameter, pointer, sizes
+from netspec.backends.cuda.launch import THREADS, KernelParameter, Launch, pointer, sizes
 from netspec.graph.kernel import Buffers, Example, Kernel, Thunk, kernel
 from netspec.graph.layout import LayoutSignature
 from netspec.graph.ops.linear import MatMul
@@ -59,7 +59,7 @@ UNITS(unit, count) {
 
 @dataclass(frozen=True)
 class TileSplit:
-    """How a batch of matrix products is split into blocks."""
+    """The split of a batch of matrix products into blocks."""
 
     rows: int
     columns: int
@@ -75,8 +75,8 @@ class TileSplit:
     @property
     def length(self) -> int:
         """Depth of a part, from sizes alone."""
-        wanted = min(-(-ENOUGH_BLOCKS // (self.tiles * self.units)), self.depth // LEAST_PIECE, MOST_PIECES)
-        return -(-self.depth // max(1, wanted))
+        count = min(-(-ENOUGH_BLOCKS // (self.tiles * self.units)), self.depth // LEAST_PIECE, MOST_PIECES)
+        return -(-self.depth // max(1, count))
 
     @property
     def pieces(self) -> int:
@@ -89,7 +89,8 @@ class TileSplit:
 
 
 def bound(
-    cut: TileSplit, parameters: Sequence[Parameter], words: dict[str, str], numbers: dict[str, int], large: int, y: Any,
+    cut: TileSplit, parameters: Sequence[KernelParameter], words: dict[str, str], numbers: dict[str, int],
+    large: int, y: Any,
     workspace: Any | None,
 ) -> Thunk:  # fmt: skip
     """The call of a product; `words` define the operands (LEFT, RIGHT) and the position of a sum in y (TARGET).
@@ -138,7 +139,7 @@ def steps(array: Any) -> list[int]:
 
 
 def tile_split(op: MatMul, a: TensorType, b: TensorType) -> TileSplit:
-    """How a product is split; batches that share one right matrix are one product."""
+    """Return the split of a product; batches that share one right matrix are one product."""
     *lead, rows, columns = op.infer(a, b).shape
     depth = a.shape[-2] if op.transpose_a else a.shape[-1]
     if b.rank == 2 and not op.transpose_a:
@@ -148,20 +149,20 @@ def tile_split(op: MatMul, a: TensorType, b: TensorType) -> TileSplit:
 
 def matmul(op: MatMul, a: Any, b: Any, y: Any, workspace: Any | None = None) -> Thunk:
     """The call y = a @ b; the operands of a single product may have any strides, those of several are plain."""
-    cut = tile_split(op, *(TensorType(one.shape, DType(str(one.dtype)).compute_dtype) for one in (a, b)))
+    cut = tile_split(op, *(TensorType(array.shape, DType(str(array.dtype)).compute_dtype) for array in (a, b)))
     if b.ndim == 2 and not op.transpose_a and a.ndim > 2:
         a, y = a.reshape(-1, a.shape[-1]), y.reshape(-1, y.shape[-1])
-    along_a, along_b, along_y = (steps(one)[-2:] for one in (a, b, y))
+    along_a, along_b, along_y = (steps(array)[-2:] for array in (a, b, y))
     left, numbers = matrix("a", a, "rows", *(along_a[::-1] if op.transpose_a else along_a))
     right, others = matrix("b", b, "columns", *(along_b if op.transpose_b else along_b[::-1]))
-    loops = collapse_loops(y.shape[:-2], [one[..., 0, 0] for one in (y, a, b)])
-    found = ElementOffsets.of(loops, 1)
-    names = zip(("y", "a", "b"), found.at, strict=True)
+    loops = collapse_loops(y.shape[:-2], [array[..., 0, 0] for array in (y, a, b)])
+    offsets = ElementOffsets.of(loops, 1)
+    names = zip(("y", "a", "b"), offsets.at, strict=True)
     words = {
-        "PLACES": "\n    ".join([*found.lines, *(f"const Index at_{name} = {at};" for name, at in names)]),
+        "PLACES": "\n    ".join([*offsets.lines, *(f"const Index at_{name} = {at};" for name, at in names)]),
         "LEFT": left, "RIGHT": right, "TARGET": "at_y + row * y_row + column * y_column",
     }  # fmt: skip
-    numbers |= others | found.numbers | {"y_row": along_y[0], "y_column": along_y[1]}
+    numbers |= others | offsets.numbers | {"y_row": along_y[0], "y_column": along_y[1]}
     parameters = [pointer("a", a), pointer("b", b)]
     return bound(cut, parameters, words, numbers, max(a.size, b.size), y, workspace)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from netspec.backends.common.copy_kernels import chain
-from netspec.backends.common.elementwise import MultiTensorKernel
+from netspec.backends.common.elementwise import BaseMultiTensorKernel
 from netspec.backends.common.trace import Code
 from netspec.backends.cuda import launch
 from netspec.backends.cuda.kernels.elementwise import stored_type, value_type
@@ -24,7 +24,7 @@ CHUNK = 2048
 
 
 @kernel(MultiTensor, backend="cuda", rank=10)
-class MultiTensorElementwise(MultiTensorKernel):
+class MultiTensorKernel(BaseMultiTensorKernel):
     """Every elementwise op on sets of plain arrays of one shape each, and scalars."""
 
     writer = WRITER
@@ -35,9 +35,9 @@ class MultiTensorElementwise(MultiTensorKernel):
         code = scalar_code(op.op, *(value.dtype for value in op.sets(node.inputs)[0]))
         alike: dict[tuple[bool, ...], list[tuple[Sequence[Any], Sequence[Any | None]]]] = defaultdict(list)
         for inputs, outputs in zip(op.sets(buffers.inputs), op.sets(buffers.outputs), strict=True):
-            if any(one is not None for one in outputs):
-                repeated = (one.ndim == 0 for one in inputs)
-                alike[*repeated, *(one is not None for one in outputs)].append((inputs, outputs))
+            if any(result is not None for result in outputs):
+                repeated = (operand.ndim == 0 for operand in inputs)
+                alike[*repeated, *(result is not None for result in outputs)].append((inputs, outputs))
         return chain([_bound(code, sets) for sets in alike.values()])
 
 
@@ -45,26 +45,29 @@ def _bound(code: Code, sets: Sequence[tuple[Sequence[Any], Sequence[Any | None]]
     """A call for sets with the same scalar operands and the same results read."""
     lines, names = code
     inputs, outputs = sets[0]
-    kept = [k for k, one in enumerate(outputs) if one is not None]
-    first = [*inputs, *(outputs[k] for k in kept)]
-    whole = [one.ndim > 0 for one in inputs] + [True] * len(kept)
+    written = [k for k, result in enumerate(outputs) if result is not None]
+    first = [*inputs, *(outputs[k] for k in written)]
+    is_array = [operand.ndim > 0 for operand in inputs] + [True] * len(written)
     rows = []
-    for own, made in sets:
-        arrays = [*own, *(made[k] for k in kept)]
-        size = max(one.size for one in arrays)
+    for operands, results in sets:
+        arrays = [*operands, *(results[k] for k in written)]
+        size = max(array.size for array in arrays)
         addresses = list(map(launch.engine.address, arrays))
         for start in range(0, size, CHUNK):
-            moved = [at + start * one.itemsize * long for at, one, long in zip(addresses, arrays, whole, strict=True)]
+            moved = [
+                at + start * array.itemsize * long for at, array, long in zip(addresses, arrays, is_array, strict=True)
+            ]
             rows.append([min(CHUNK, size - start), *moved])
-    kinds = [stored_type(one) for one in first]
+    kinds = [stored_type(array) for array in first]
     body = ["BLOCKS(unit, count) {", f"    const int64 *row = table + unit * {1 + len(first)};"]
     body += [f"    {kind} *p{k} = ({kind} *)row[{k + 1}];" for k, kind in enumerate(kinds)]
     body.append("    for (int i = threadIdx.x; i < row[0]; i += blockDim.x) {")
     body += [
-        f"        const {value_type(one)} a{k} = load(p{k}[{'i' if whole[k] else 0}]);" for k, one in enumerate(inputs)
+        f"        const {value_type(operand)} a{k} = load(p{k}[{'i' if is_array[k] else 0}]);"
+        for k, operand in enumerate(inputs)
     ]
     body += [f"        {line}" for line in lines]
-    body += [f"        store(p{len(inputs) + place}[i], {names[k]});" for place, k in enumerate(kept)]
+    body += [f"        store(p{len(inputs) + index}[i], {names[k]});" for index, k in enumerate(written)]
     body += ["    }", "}"]
     table = launch.engine.table(np.array(rows, np.int64))
     parameters = [pointer("table", table), *sizes(len(rows), count=len(rows))]

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from netspec.backends.cuda.kernels.elementwise import stored_type
-from netspec.backends.cuda.launch import THREADS, WARP, Launch, Parameter, pointer, sizes
+from netspec.backends.cuda.launch import THREADS, WARP, KernelParameter, Launch, pointer, sizes
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.gradient_compression import OneBitQuantize, is_output_axis_last
 from netspec.graph.value import Node
@@ -77,11 +77,11 @@ class OneBitColumns:
         rows = prod(shape) // columns
         return cls(columns, rows, rows, 1)
 
-    def found(self, x: Any, others: Sequence[Parameter], how: dict[str, str], then: str) -> Thunk:
+    def found(self, x: Any, others: Sequence[KernelParameter], how: dict[str, str], finish: str) -> Thunk:
         """A call that computes two means for each column, as defined by `how`, and runs the code `then`."""
         wide = WARP if self.across == 1 else 1
         blocks = -(-self.columns // wide)
-        words = {**how, "THEN": then, "TYPE": stored_type(x), "WIDE": str(wide), "THREADS": str(THREADS)}
+        words = {**how, "THEN": finish, "TYPE": stored_type(x), "WIDE": str(wide), "THREADS": str(THREADS)}
         body = OVER_COLUMNS
         for word, meaning in words.items():
             body = body.replace(word, meaning)
@@ -102,7 +102,7 @@ class OneBitKernel(Kernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x,), (q, rest) = buffers.inputs, buffers.outputs
         written = {"q": (q, "kept"), "rest": (rest, "one - kept")}
-        wanted = {name: one for name, one in written.items() if one[0] is not None}
-        others = [pointer(name, array, written=True) for name, (array, _) in wanted.items()]
-        write = " ".join(f"{name}[c * across + r * along] = {code};" for name, (_, code) in wanted.items())
+        read = {name: array for name, array in written.items() if array[0] is not None}
+        others = [pointer(name, array, written=True) for name, (array, _) in read.items()]
+        write = " ".join(f"{name}[c * across + r * along] = {code};" for name, (_, code) in read.items())
         return OneBitColumns.of(x.shape).found(x, others, SUMS, SPLIT.replace("WRITE", write))

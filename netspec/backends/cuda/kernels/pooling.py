@@ -115,10 +115,10 @@ def _words(node: Node) -> dict[str, str]:
     op: Any = node.op
     counted = of_three(getattr(op, "counted_pads", ()), (0, 0))
     numbers = geometry(op.window) | dict(zip(("BEFORE", "AFTER"), zip(*counted, strict=True), strict=True))
-    found = {"NUMBER": str(node.inputs[0].dtype)}
+    constants = {"NUMBER": str(node.inputs[0].dtype)}
     for word, values in numbers.items():
-        found |= {f"{word}_{axis.upper()}": str(one) for axis, one in zip(AXES, values, strict=True)}
-    return found
+        constants |= {f"{word}_{axis.upper()}": str(value) for axis, value in zip(AXES, values, strict=True)}
+    return constants
 
 
 def bound(node: Node, body: str, arrays: dict[str, Any], results: Sequence[str], large: Any, small: Any) -> Thunk:

@@ -26,13 +26,13 @@ class TiledProduct:
 
     def __init__(self, rows: int, matrix: TensorType, *, transposed: bool, biased: bool) -> None:
         self._op = MatMul(transpose_b=transposed)
-        given = matrix.with_shape(rows, matrix.shape[1 if transposed else 0])
-        self.nbytes = tile_split(self._op, given, matrix).nbytes(self._op.infer(given, matrix))
+        operand = matrix.with_shape(rows, matrix.shape[1 if transposed else 0])
+        self.nbytes = tile_split(self._op, operand, matrix).nbytes(self._op.infer(operand, matrix))
 
-    def bind(self, rows: Any, matrix: Any, bias: Any | None, made: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
+    def bind(self, rows: Any, matrix: Any, bias: Any | None, result: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
         """See `StepProduct`."""
-        multiply = matmul(self._op, rows, matrix, made, scratch)
-        return [], multiply if bias is None else chain([multiply, _sum(made, bias, made)])
+        multiply = matmul(self._op, rows, matrix, result, scratch)
+        return [], multiply if bias is None else chain([multiply, _sum(result, bias, result)])
 
 
 def _cell(code: Code) -> recurrence.Cell:
@@ -40,8 +40,8 @@ def _cell(code: Code) -> recurrence.Cell:
     return partial(bound, code)
 
 
-def _sum(one: Any, other: Any, target: Any) -> Thunk:
-    return bound(((), ("a0 + a1",)), [one, other], [target])
+def _sum(left: Any, right: Any, target: Any) -> Thunk:
+    return bound(((), ("a0 + a1",)), [left, right], [target])
 
 
 class CudaCellArithmetic:

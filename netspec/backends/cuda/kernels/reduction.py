@@ -55,7 +55,7 @@ LEAST, MOST = {DType.INT32: -(2**31), DType.INT64: -(2**63)}, {DType.INT32: 2**3
 
 @dataclass(frozen=True)
 class ReductionSplit:
-    """How a reduction is split."""
+    """The split of a reduction over blocks."""
 
     by_rows: bool
     """Whether a block reduces each result."""
@@ -64,9 +64,9 @@ class ReductionSplit:
     """Elements of a part."""
 
     @classmethod
-    def of(cls, found: ReductionLoops) -> ReductionSplit:
+    def of(cls, loops: ReductionLoops) -> ReductionSplit:
         """Decide from sizes alone."""
-        k0, r0, k1, r1 = found.sizes
+        k0, r0, k1, r1 = loops.sizes
         reduced, outputs = r0 * r1, k0 * k1
         by_rows = r1 > 1 or k1 < THREADS // 8
         blocks = outputs if by_rows else -(-outputs // THREADS)
@@ -77,7 +77,7 @@ class ReductionSplit:
 
 
 @kernel(ReduceSum, ReduceMean, ReduceMax, ReduceMin, backend="cuda", rank=5)
-class Reduce(ReductionKernel):
+class ReduceKernel(ReductionKernel):
     """Sums, means and extrema over axes that need at most four loops."""
 
     def samples(self) -> Sequence[Example]:
@@ -91,26 +91,26 @@ class Reduce(ReductionKernel):
             (ReduceMin((0, 2)), (TensorType((110, 3, 300), DType.INT32),)),
         )
 
-    def partial_results(self, found: ReductionLoops) -> int:
-        return ReductionSplit.of(found).pieces
+    def partial_results(self, loops: ReductionLoops) -> int:
+        return ReductionSplit.of(loops).pieces
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (x,), (y,) = node.op, buffers.inputs, buffers.outputs
         assert isinstance(op, Reduction)
         assert y is not None
         kind = node.inputs[0].type
-        found = ReductionLoops.of(kind.shape, [step // x.itemsize for step in x.strides], result_strides(op, kind))
-        assert found is not None
+        loops = ReductionLoops.of(kind.shape, [step // x.itemsize for step in x.strides], result_strides(op, kind))
+        assert loops is not None
         count = prod(kind.shape[axis] for axis in op.reduced_axes(kind))
         factor = 1.0 / count if isinstance(op, ReduceMean) else None
-        cut = ReductionSplit.of(found)
-        steps = found.y[0], found.y[2]
+        cut = ReductionSplit.of(loops)
+        steps = loops.y[0], loops.y[2]
         if cut.pieces == 1:
-            return _stage(op, found, cut, x, y, (*steps, 0), factor)
+            return _stage(op, loops, cut, x, y, (*steps, 0), factor)
         assert buffers.workspace is not None
-        k0, _, k1, _ = found.sizes
+        k0, _, k1, _ = loops.sizes
         partial = buffers.workspace[: cut.pieces * y.nbytes].view(str(kind.dtype))
-        first = _stage(op, found, cut, x, partial, (k1, 1, k0 * k1), None)
+        first = _stage(op, loops, cut, x, partial, (k1, 1, k0 * k1), None)
         together = ReductionLoops((k0, cut.pieces, k1, 1), (k1, k0 * k1, 1, 0), (steps[0], 0, steps[1], 0))
         second = _stage(op, together, ReductionSplit(k1 < THREADS // 8, 1, cut.pieces), partial, y, (*steps, 0), factor)
 
@@ -123,7 +123,7 @@ class Reduce(ReductionKernel):
 
 def _stage(
     op: Reduction,
-    found: ReductionLoops,
+    loops: ReductionLoops,
     cut: ReductionSplit,
     x: Any,
     y: Any,
@@ -132,7 +132,7 @@ def _stage(
 ) -> Thunk:
     """Reduce each part; `steps` are the strides of y along the kept loops and between parts."""
     dtype = DType(str(x.dtype)).compute_dtype
-    k0, r0, k1, r1 = found.sizes
+    k0, r0, k1, r1 = loops.sizes
     combine = COMBINES[type(op)]
     first = {"Add": 0.0, "Greater": LEAST.get(dtype, float("-inf")), "Less": -LEAST.get(dtype, float("-inf")) - 1}[
         combine
@@ -140,12 +140,12 @@ def _stage(
     if combine == "Less" and dtype.is_float:
         first = float("inf")
     units = k0 * k1 * cut.pieces
-    reach = sum((size - 1) * abs(step) for size, step in zip(found.sizes, found.x, strict=True))
+    reach = sum((size - 1) * abs(step) for size, step in zip(loops.sizes, loops.x, strict=True))
     parameters = [
         pointer("x", x), pointer("y", y, written=True),
         *sizes(
             max(reach, units, r0 * r1 + cut.length), count=units, outputs=k0 * k1, kept=k1, reduced=r0 * r1, inner=r1,
-            length=cut.length, xk0=found.x[0], xr0=found.x[1], xk1=found.x[2], xr1=found.x[3], yk0=steps[0],
+            length=cut.length, xk0=loops.x[0], xr0=loops.x[1], xk1=loops.x[2], xr1=loops.x[3], yk0=steps[0],
             yk1=steps[1], yp=steps[2],
         ),
         *([number("factor", factor, dtype)] if factor is not None else []),

@@ -46,7 +46,7 @@ class ResizePass:
 
     @classmethod
     def of(cls, axis: int, size: int, to: Any, origin: Any, weight: Any, added: Any | None = None) -> ResizePass:
-        """From indices of result and operand elements with weights, in the order in which they are added."""
+        """Build the pass from the indices of result and operand elements, with weights, in the order of addition."""
         order = np.argsort(to, kind="stable")
         start = np.searchsorted(to[order], np.arange(size + 1)).astype(np.int32)
         begins = np.zeros(size) if added is None else added
@@ -69,12 +69,12 @@ class ResizePass:
 
 def forward(op: Resize, x: TensorType) -> list[ResizePass]:
     """The axes of a `Resize` in order."""
-    return [_stage(op, number, x.shape[one.axis], turned=False) for number, one in enumerate(op.axes)]
+    return [_stage(op, number, x.shape[axis.axis], turned=False) for number, axis in enumerate(op.axes)]
 
 
 def backward(op: ResizeGrad) -> list[ResizePass]:
     """The axes of its gradient."""
-    sizes_before = list(enumerate(op.x.shape[one.axis] for one in op.resize.axes))
+    sizes_before = list(enumerate(op.x.shape[axis.axis] for axis in op.resize.axes))
     return [_stage(op.resize, number, size, turned=True) for number, size in reversed(sizes_before)]
 
 
@@ -83,12 +83,12 @@ def _stage(op: Resize, number: int, size: int, *, turned: bool) -> ResizePass:
     along = op.axes[number]
     taps = axis_taps(op.sampling, along, size)
     inside = np.broadcast_to(~taps.outside, taps.index.shape).reshape(-1)
-    places, weights = taps.index.reshape(-1)[inside], taps.weights.reshape(-1)[inside]
+    indices, weights = taps.index.reshape(-1)[inside], taps.weights.reshape(-1)[inside]
     results = np.broadcast_to(np.arange(along.size), taps.index.shape).reshape(-1)[inside]
     if turned:
-        return ResizePass.of(along.axis, size, places, results, weights)
+        return ResizePass.of(along.axis, size, indices, results, weights)
     return ResizePass.of(
-        along.axis, along.size, results, places, weights, taps.outside * op.sampling.extrapolation_value
+        along.axis, along.size, results, indices, weights, taps.outside * op.sampling.extrapolation_value
     )
 
 
@@ -104,11 +104,11 @@ class ResizePasses(Kernel):
 
     def shapes(self, node: Node) -> list[tuple[int, ...]]:
         """Types of the intermediate arrays."""
-        shape, found = list(node.inputs[0].shape), []
+        shape, calls = list(node.inputs[0].shape), []
         for stage in self.stages(node)[:-1]:
             shape[stage.axis] = stage.size
-            found.append(tuple(shape))
-        return found
+            calls.append(tuple(shape))
+        return calls
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
         return sum(align_up(node.inputs[0].type.with_shape(*shape).nbytes) for shape in self.shapes(node))

@@ -68,12 +68,14 @@ def bound(body: str, axis: int, arrays: dict[str, Any], dtype: DType, results: S
     """
     shape = max((array.shape for array in arrays.values()), key=len)
     long = {name: array.ndim == len(shape) for name, array in arrays.items()}
-    places = shape[:axis] + shape[axis + 1 :]
-    found = AxisLoops.of(places, [without_axis(one, axis) if long[name] else one for name, one in arrays.items()])
-    assert found is not None
+    outer_shape = shape[:axis] + shape[axis + 1 :]
+    loops = AxisLoops.of(
+        outer_shape, [without_axis(array, axis) if long[name] else array for name, array in arrays.items()]
+    )
+    assert loops is not None
     moves = list[str]()
     steps = dict[str, int]()
-    for (name, array), (outer, inner) in zip(arrays.items(), found.steps, strict=True):
+    for (name, array), (outer, inner) in zip(arrays.items(), loops.steps, strict=True):
         moves.append(f"auto {name} = {name}_ + unit / inner * {name}0 + unit % inner * {name}1;")
         steps |= {f"{name}0": outer, f"{name}1": inner}
         if long[name]:
@@ -82,13 +84,13 @@ def bound(body: str, axis: int, arrays: dict[str, Any], dtype: DType, results: S
     shared = [f"__shared__ {dtype} place[{threads // WARP}];", f"__shared__ int64 places[{threads // WARP}];"]
     used = [line for line in shared if line.split("[")[0].rsplit(" ", 1)[1] + "," in body]
     lines = [*used, "BLOCKS(unit, count) {", *moves, body.replace("NUMBER", str(dtype)), "}"]
-    reach = max(sum(abs(step) * (size - 1) for step, size in zip(one.strides, one.shape, strict=True)) // one.itemsize
-                for one in arrays.values())  # fmt: skip
+    reach = max(sum(abs(step) * (size - 1) for step, size in zip(a.strides, a.shape, strict=True)) // a.itemsize
+                for a in arrays.values())  # fmt: skip
     parameters = [
         *(pointer(f"{name}_", array, written=name in results) for name, array in arrays.items()),
-        *sizes(max(found.count, reach), count=found.count, length=shape[axis], inner=found.inner, **steps),
+        *sizes(max(loops.count, reach), count=loops.count, length=shape[axis], inner=loops.inner, **steps),
     ]
-    return Launch(parameters, "\n".join(lines), found.count, of_blocks=True, threads=threads).bind()
+    return Launch(parameters, "\n".join(lines), loops.count, of_blocks=True, threads=threads).bind()
 
 
 @kernel(Softmax, LogSoftmax, backend="cuda", rank=5)

@@ -40,7 +40,7 @@ def ranked(x: Any, axis: int, k: int, results: dict[str, Any], write: str, *, gr
         body = body.replace(word, meaning)
     inner = prod(x.shape[axis + 1 :])
     parameters = [
-        pointer("x", x), *(pointer(name, one, written=True) for name, one in results.items()),
+        pointer("x", x), *(pointer(name, array, written=True) for name, array in results.items()),
         *sizes(x.size, count=x.size, length=x.shape[axis], inner=inner, k=k),
     ]  # fmt: skip
     return Launch(parameters, body, x.size).bind()
@@ -53,7 +53,9 @@ class TopKKernel(Kernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (x,) = node.op, buffers.inputs
         assert isinstance(op, TopK)
-        results = {name: one for name, one in zip(("y", "places"), buffers.outputs, strict=True) if one is not None}
+        results = {
+            name: array for name, array in zip(("y", "places"), buffers.outputs, strict=True) if array is not None
+        }
         values = {"y": "mine", "places": "me"}
         writes = (f"if (rank < k) {name}[(outer * k + rank) * inner + in] = {values[name]};" for name in results)
         return ranked(x, op.axis, op.k, results, " ".join(writes), greatest=op.largest)

@@ -28,7 +28,7 @@ from netspec.backends.numba.moments import (
     moments_of_planes,
     moments_of_rows,
 )
-from netspec.backends.numba.native import Constant, Function, Number, Pointer, Size, pointer_to
+from netspec.backends.numba.native import CompiledFunction, ConstArg, Number, Pointer, Size, pointer_to
 from netspec.backends.numba.scalar_code import scalar_code, why_untraceable
 from netspec.graph.execution_plan import align_up
 from netspec.graph.fused import EpilogueFused, PrologueFused
@@ -66,7 +66,7 @@ class Grid:
 
     @classmethod
     def of(cls, x: TensorType, axis: int, layout: Layout) -> Grid:
-        """From an operand in plain or channels-last order."""
+        """Return the grid of an operand in plain or channels-last order."""
         channels = x.shape[axis]
         inner = prod(x.shape[axis + 1 :]) if layout.is_plain(x) else 1
         rows, fold = x.size // channels // inner, 1
@@ -111,8 +111,8 @@ class Grid:
         return array.transpose(order).reshape(shape)
 
 
-class ByGrid(ChannelNormKernel):
-    """Base class."""
+class GridKernel(ChannelNormKernel):
+    """Base class of kernels that work on a grid of rows and channels."""
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
         x = node.inputs[0].type
@@ -122,7 +122,7 @@ class ByGrid(ChannelNormKernel):
         return (VECTORS + len(node.inputs)) * vector + 2 * parts
 
 
-class Prepared:
+class BoundNormalization:
     """A bound call: the grid, scratch memory, and views of the operands on the grid."""
 
     def __init__(self, node: Node, buffers: Buffers, extras: int) -> None:
@@ -147,25 +147,25 @@ class Prepared:
         """Per-channel vectors that broadcast on the grid, and the call that repeats them along its rows."""
         grid = self.grid
         if grid.inner > 1:
-            return [one.reshape(-1, 1) for one in vectors], []
+            return [vector.reshape(-1, 1) for vector in vectors], []
         if grid.fold == 1 or not vectors:
-            return [one.reshape(-1) for one in vectors], []
-        made = [self.scratch.take(grid.wide) for _ in vectors]
+            return [vector.reshape(-1) for vector in vectors], []
+        repeated = [self.scratch.take(grid.wide) for _ in vectors]
         names = tuple(f"a{index}" for index in range(len(vectors)))
-        rows = [one.reshape(grid.fold, grid.channels) for one in made]
-        return made, [bound(((), names), [one.reshape(-1) for one in vectors], rows)]
+        rows = [vector.reshape(grid.fold, grid.channels) for vector in repeated]
+        return repeated, [bound(((), names), [vector.reshape(-1) for vector in vectors], rows)]
 
     def beside(self) -> tuple[list[Any], list[Thunk]]:
         """Like `spread`, for the operands of the fused elementwise ops."""
-        vectors = [one for one, kind in zip(self.extras, self.kinds, strict=True) if kind is OperandExtent.CHANNEL]
+        vectors = [extra for extra, kind in zip(self.extras, self.kinds, strict=True) if kind is OperandExtent.CHANNEL]
         repeated, calls = self.spread(*vectors)
         rest = iter(repeated)
         seen = []
-        for one, kind in zip(self.extras, self.kinds, strict=True):
+        for extra, kind in zip(self.extras, self.kinds, strict=True):
             if kind is OperandExtent.WHOLE:
-                seen.append(self.grid.seen(one))
+                seen.append(self.grid.seen(extra))
             else:
-                seen.append(next(rest) if kind is OperandExtent.CHANNEL else one.reshape(()))
+                seen.append(next(rest) if kind is OperandExtent.CHANNEL else extra.reshape(()))
         return seen, calls
 
 
@@ -174,25 +174,25 @@ AS_IT_IS: Code = (), ("a0",)
 
 
 @kernel(BatchNormalization, backend="numba", rank=5)
-class InferenceKernel(ByGrid):
+class InferenceKernel(GridKernel):
     """Mean and variance are given."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x, gamma, beta, mean, variance), (y,) = buffers.inputs, buffers.outputs
-        it = Prepared(node, buffers, 5)
+        it = BoundNormalization(node, buffers, 5)
         scale, dtype = it.own(None), it.dtype
         lines = (f"t = a0 / sqrt_{dtype}(a1 + {dtype}({it.op.epsilon!r}))",)
         vectors, repeated = it.spread(mean, scale, beta)
-        whole = [it.grid.seen(x), *vectors]
+        operands = [it.grid.seen(x), *vectors]
         return chain([
             bound((lines, ("t",)), [gamma, variance], [scale]),
             *repeated,
-            bound(((), (NORMALIZED.format(1, 2, 3),)), whole, [it.grid.seen(y)]),
+            bound(((), (NORMALIZED.format(1, 2, 3),)), operands, [it.grid.seen(y)]),
         ])  # fmt: skip
 
 
 @kernel(BatchNormalizationTraining, EpilogueFused, backend="numba", rank=5)
-class TrainingKernel(ByGrid):
+class TrainingKernel(GridKernel):
     """Mean and variance are those of the batch; an epilogue runs as the result is written."""
 
     def reject_reason(self, op: Op, *types: TensorType) -> str | None:
@@ -200,18 +200,19 @@ class TrainingKernel(ByGrid):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         x, gamma, beta = buffers.inputs[:3]
-        y, *found = buffers.outputs
-        it = Prepared(node, buffers, 3)
+        y, *statistics = buffers.outputs
+        it = BoundNormalization(node, buffers, 3)
         grid, dtype = it.grid, it.dtype
         means, squares = it.parts()
-        mean, variance = map(it.own, found)
+        mean, variance = map(it.own, statistics)
         scale = it.own(None)
-        element, zero = Pointer(dtype), Constant(0.0, dtype)
+        element, zero = Pointer(dtype), ConstArg(0.0, dtype)
         body = moments_of_planes if grid.inner > 1 else moments_of_rows
         read = (pointer_to(x, dtype), *(element,) * 2, zero, *(Size(),) * 4, Number(dtype))
         pieces = native.of_function(body, read, native.REASSOCIATE)
         kinds = (
-            *(element,) * 6, Function("sqrt", dtype), native.Type(str(dtype)), zero, Number(dtype), *(Size(),) * 5,
+            *(element,) * 6,
+            CompiledFunction("sqrt", dtype), native.Type(str(dtype)), zero, Number(dtype), *(Size(),) * 5,
         )  # fmt: skip
         part = grid.piece * grid.inner
         calls = [
@@ -228,14 +229,14 @@ class TrainingKernel(ByGrid):
             lines, names = AS_IT_IS
             if isinstance(node.op, EpilogueFused):
                 lines, names = scalar_code(node.op.epilogue(len(extras)), dtype, *it.dtypes)
-            made = f"a0 = {NORMALIZED.format(first, first + 1, first + 2)}"
-            whole = [grid.seen(x), *extras, *vectors]
-            calls += [*repeated, *others, bound(((made, *lines), names), whole, [grid.seen(y)])]
+            formula = f"a0 = {NORMALIZED.format(first, first + 1, first + 2)}"
+            operands = [grid.seen(x), *extras, *vectors]
+            calls += [*repeated, *others, bound(((formula, *lines), names), operands, [grid.seen(y)])]
         return chain(calls)
 
 
 @kernel(BatchNormalizationGrad, PrologueFused, backend="numba", rank=5)
-class GradientKernel(ByGrid):
+class GradientKernel(GridKernel):
     """Gradients of the training form; a fused prologue may compute dy as it is read."""
 
     def reject_reason(self, op: Op, *types: TensorType) -> str | None:
@@ -243,19 +244,26 @@ class GradientKernel(ByGrid):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         x, gamma, mean, variance = buffers.inputs[:4]
-        dx, *found = buffers.outputs
-        it = Prepared(node, buffers, 4)
+        dx, *statistics = buffers.outputs
+        it = BoundNormalization(node, buffers, 4)
         grid, dtype = it.grid, it.dtype
         offsets, slopes = it.parts()
-        dgamma, dbeta = map(it.own, found)
+        dgamma, dbeta = map(it.own, statistics)
         direct, level, tilt = (it.own(None) for _ in range(3))
         (middle,), repeated = it.spread(mean)
         extras, others = it.beside()
         lines, (flow, *_) = AS_IT_IS
         if isinstance(node.op, PrologueFused):
             lines, (flow, *_) = scalar_code(node.op.prologue(len(extras)), *it.dtypes)
-        zero, one = Constant(0.0, dtype), Constant(1.0, dtype)
-        kinds = (*(Pointer(dtype),) * 9, Function("sqrt", dtype), zero, one, *(Number(dtype),) * 2, *(Size(),) * 2)
+        zero, one = ConstArg(0.0, dtype), ConstArg(1.0, dtype)
+        kinds = (
+            *(Pointer(dtype),) * 9,
+            CompiledFunction("sqrt", dtype),
+            zero,
+            one,
+            *(Number(dtype),) * 2,
+            *(Size(),) * 2,
+        )
         calls = [
             *repeated,
             *others,
@@ -270,13 +278,13 @@ class GradientKernel(ByGrid):
         if dx is not None:
             factors, repeated = it.spread(direct, level, tilt)
             a, b, c, d, e = (f"a{len(extras) + k}" for k in range(5))
-            made = f"{flow} * {c} - {d} - ({a} - {b}) * {e}"
-            whole = [*extras, grid.seen(x), middle, *factors]
-            calls += [*repeated, bound((lines, (made,)), whole, [grid.seen(dx)])]
+            formula = f"{flow} * {c} - {d} - ({a} - {b}) * {e}"
+            operands = [*extras, grid.seen(x), middle, *factors]
+            calls += [*repeated, bound((lines, (formula,)), operands, [grid.seen(dx)])]
         return chain(calls)
 
 
-def flowing(it: Prepared, arrays: Sequence[Any], lines: Sequence[str], flow: str) -> native.CompiledKernel:
+def flowing(it: BoundNormalization, arrays: Sequence[Any], lines: Sequence[str], flow: str) -> native.CompiledKernel:
     """The sums of dy, which `lines` compute as `flow` from the operands of the prologue.
 
     `arrays` are x and those operands.

@@ -1,4 +1,4 @@
-"""Convolutions with the batch innermost, for numbers of filters that do not fill vectors.
+"""Convolutions with the batch innermost, for filter counts that do not fill vectors.
 
 oneDNN lets channels fill vectors of 16: of LeNet's 20 and 50 filters it computes 32 and 64. Here samples fill them, and
 nothing is computed in vain: on an AVX-512 processor 115 GFLOP/s a core for LeNet's second convolution and its
@@ -151,7 +151,7 @@ def _zero() -> Any:
 
 
 @kernel(Conv, EpilogueFused, backend="numba", rank=20)
-class ConvolutionBatchLast(BatchLast):
+class ConvolutionBatchLastKernel(BatchLast):
     """y = x ∗ w, + bias, ReLU."""
 
     def samples(self) -> Sequence[Example]:
@@ -197,7 +197,7 @@ def _is_bias(op: EpilogueFused, types: Sequence[TensorType]) -> bool:
 
 
 @kernel(ConvInputGrad, backend="numba", rank=20)
-class ConvolutionInputGradientBatchLast(BatchLast):
+class ConvolutionInputGradientBatchLastKernel(BatchLast):
     """dx from dy and w."""
 
     def samples(self) -> Sequence[Example]:
@@ -223,7 +223,7 @@ class ConvolutionInputGradientBatchLast(BatchLast):
 
 
 @kernel(ConvWeightGrad, backend="numba", rank=20)
-class ConvolutionWeightGradientBatchLast(BatchLast):
+class ConvolutionWeightGradientBatchLastKernel(BatchLast):
     """dw from dy and x."""
 
     def samples(self) -> Sequence[Example]:

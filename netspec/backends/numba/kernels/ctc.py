@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends.numba import native
-from netspec.backends.numba.native import Constant, Function, Literal, Pointer, Size
+from netspec.backends.numba.native import CompiledFunction, ConstArg, Literal, Pointer, Size
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import LayoutSignature
 from netspec.graph.ops.ctc import LOG_ZERO, LOG_ZERO_BOUND, CTCBase, CTCLoss, CTCLossGrad
@@ -62,8 +62,8 @@ def gradient(
         end, places = max(min(frames[n], steps), 1), 2 * max(min(lengths[n], size), 0) + 1
         alpha = n * (steps + 2) * width
         old, new = alpha + steps * width, alpha + (steps + 1) * width
-        for place in range(n * steps * count, (n + 1) * steps * count):
-            dx[place] = zero
+        for index in range(n * steps * count, (n + 1) * steps * count):
+            dx[index] = zero
         for t in range(end):
             for s in range(places):
                 k = blank if s % 2 == 0 else max(min(label[n * size + s // 2], count - 1), 0)
@@ -128,7 +128,7 @@ class CTCKernel(Kernel):
         (batch, steps, count), size = node.inputs[0].shape, node.inputs[1].shape[1]
         arrays = [*buffers.inputs, y, buffers.workspace.view(str(dtype))]
         kinds = [Pointer(value.dtype) for value in node.inputs]
-        functions = [Function("exp", dtype), Function("log", dtype)]
+        functions = [CompiledFunction("exp", dtype), CompiledFunction("log", dtype)]
         arguments = (
             *kinds, Pointer(dtype), Pointer(dtype), *functions, *fixed, Literal(node.op.blank), Size(), Size(), Size()
         )  # fmt: skip
@@ -145,7 +145,7 @@ class CTCLossKernel(CTCKernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         dtype = node.inputs[0].dtype
-        fixed = [Constant(one, dtype) for one in (LOG_ZERO, LOG_ZERO_BOUND, float("inf"))]
+        fixed = [ConstArg(value, dtype) for value in (LOG_ZERO, LOG_ZERO_BOUND, float("inf"))]
         return self.bound(loss, node, buffers, fixed)
 
 
@@ -158,5 +158,5 @@ class CTCLossGradKernel(CTCKernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         dtype = node.inputs[0].dtype
-        fixed = [Constant(one, dtype) for one in (0.0, LOG_ZERO, LOG_ZERO_BOUND)]
+        fixed = [ConstArg(value, dtype) for value in (0.0, LOG_ZERO, LOG_ZERO_BOUND)]
         return self.bound(gradient, node, buffers, fixed)

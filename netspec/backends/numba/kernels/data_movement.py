@@ -24,9 +24,9 @@ def turn(
     """y[i, j, r, c] = x[i, j, c, r], a band of rows r at a time; x is contiguous along r, y along c."""
     bands = (rows + tile - 1) // tile
     for unit in range(first, last):
-        place = unit // bands
-        a = place // inner * x0 + place % inner * x1
-        b = place // inner * y0 + place % inner * y1
+        band = unit // bands
+        a = band // inner * x0 + band % inner * x1
+        b = band // inner * y0 + band % inner * y1
         top = unit % bands * tile
         bottom = min(top + tile, rows)
         for left in range(0, columns, tile):
@@ -38,13 +38,13 @@ def turn(
 
 def reordered(source: Any, target: Any) -> Thunk:
     """A call that copies an array into one of the same shape with another memory order."""
-    found = TransposedCopy.of(source, target)
-    if found is None:
+    transposition = TransposedCopy.of(source, target)
+    if transposition is None:
         return copy(source, target)
     pointers = (Pointer(DType(str(array.dtype))) for array in (source, target))
     arguments: tuple[native.Argument, ...] = (*pointers, native.Literal(TILE), *(Size(),) * 9)
-    units = found.places * -(-found.rows // TILE)
-    sizes = found.rows, found.columns, found.inner, *found.x, *found.y
+    units = transposition.places * -(-transposition.rows // TILE)
+    sizes = transposition.rows, transposition.columns, transposition.inner, *transposition.x, *transposition.y
     return native.of_function(turn, arguments).bind(units, target.size, source, target, *sizes)
 
 

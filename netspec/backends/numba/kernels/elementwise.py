@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from netspec.backends.common.elementwise import ElementwiseKernel
+from netspec.backends.common.elementwise import BaseElementwiseKernel
 from netspec.backends.common.loops import collapse_loops
 from netspec.backends.common.trace import Code
 from netspec.backends.numba import native
@@ -21,7 +21,7 @@ LINES_AN_ELEMENT = 8
 
 
 @kernel(Op, backend="numba", rank=10)
-class Elementwise(ElementwiseKernel):
+class ElementwiseKernel(BaseElementwiseKernel):
     """Every op with the trait `elementwise`, and `Broadcast`, generated from its own `forward`."""
 
     writer = WRITER
@@ -43,14 +43,14 @@ def binder(
     """A factory of such calls for arrays with the same layout; `work` is about how many elements take as long."""
     source, _ = source_of(code, inputs, outputs)
     loops, numbers = source.loops, source.numbers()
-    dtypes = [*source.operands, *(one.dtype for one in source.results)]
+    dtypes = [*source.operands, *(result.dtype for result in source.results)]
     arguments = (*(native.Pointer(dtypes[k]) for k in source.arrays), *(native.Size() for _ in numbers))
     units = loops.size if source.depth == 1 else loops.size // loops.sizes[-1]
-    made = native.of_source(source.text(), arguments)
+    compiled = native.of_source(source.text(), arguments)
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:
         arrays = [*inputs, *(array for array in outputs if array is not None)]
-        return made.bind(units, work, *(arrays[k] for k in source.arrays), *numbers.values())
+        return compiled.bind(units, work, *(arrays[k] for k in source.arrays), *numbers.values())
 
     return bind
 
@@ -86,8 +86,8 @@ def dtype_of(array: Any) -> DType:
 
 def _written_over(array: Any, inputs: Sequence[Any]) -> int | None:
     """Index of the operand that has exactly the memory of a result; None if there is none."""
-    for index, one in enumerate(inputs):
-        alike = (one.strides, one.shape, one.dtype) == (array.strides, array.shape, array.dtype)
-        if alike and one.__array_interface__["data"] == array.__array_interface__["data"]:
+    for index, operand in enumerate(inputs):
+        alike = (operand.strides, operand.shape, operand.dtype) == (array.strides, array.shape, array.dtype)
+        if alike and operand.__array_interface__["data"] == array.__array_interface__["data"]:
             return index
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from netspec.backends.numba import native
-from netspec.backends.numba.native import Constant, Pointer, Size
+from netspec.backends.numba.native import ConstArg, Pointer, Size
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.linear import Gather, ScatterRows
 from netspec.graph.types import DType, TensorType
@@ -28,8 +28,8 @@ def scatter(
     first: int, last: int, values: Any, index: Any, y: Any, zero: float, rows: int, width: int, count: int
 ) -> None:
     """y[r] = Σ of the values whose index is r, for rows from `first` to before `last`: one thread per row."""
-    for place in range(first * width, last * width):
-        y[place] = zero
+    for element in range(first * width, last * width):
+        y[element] = zero
     for i in range(count):
         row = index[i] + rows if index[i] < 0 else index[i]
         if first <= row < last:
@@ -51,7 +51,14 @@ class GatherKernel(RowKernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (table, index), (y,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         assert y is not None
-        kinds = Pointer(dtype), Pointer(node.inputs[1].dtype), Pointer(dtype), Constant(0.0, dtype), Size(), Size()
+        kinds = (
+            Pointer(dtype),
+            Pointer(node.inputs[1].dtype),
+            Pointer(dtype),
+            ConstArg(0.0, dtype),
+            Size(),
+            Size(),
+        )
         width = table.size // len(table)
         return native.of_function(gather, kinds).bind(index.size, y.size, table, index, y, len(table), width)
 
@@ -64,6 +71,6 @@ class ScatterRowsKernel(RowKernel):
         (values, index), (y,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         assert y is not None
         arrays = Pointer(dtype), Pointer(node.inputs[1].dtype), Pointer(dtype)
-        body = native.of_function(scatter, (*arrays, Constant(0.0, dtype), *(Size(),) * 3))
+        body = native.of_function(scatter, (*arrays, ConstArg(0.0, dtype), *(Size(),) * 3))
         width = y.size // len(y)
         return body.bind(len(y), y.size + values.size, values, index, y, len(y), width, index.size)

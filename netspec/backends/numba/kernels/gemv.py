@@ -7,7 +7,7 @@ from typing import Any
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.numba import native
 from netspec.backends.numba.kernels.elementwise import bound
-from netspec.backends.numba.native import Constant, Pointer, Size
+from netspec.backends.numba.native import ConstArg, Pointer, Size
 from netspec.backends.numba.scalar_code import scalar_code, why_untraceable
 from netspec.graph.fused import EpilogueFused
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
@@ -29,20 +29,20 @@ def row_product(
         begin, end = unit * width, min(unit * width + width, columns)
         for j in range(begin, end):
             y[j] = zero
-        whole = rows - rows % 4
-        for i in range(0, whole, 4):
+        unrolled = rows - rows % 4
+        for i in range(0, unrolled, 4):
             a, b, c, d = x[i], x[i + 1], x[i + 2], x[i + 3]
             r0, r1, r2, r3 = i * columns, (i + 1) * columns, (i + 2) * columns, (i + 3) * columns
             for j in range(begin, end):
                 y[j] += a * w[r0 + j] + b * w[r1 + j] + c * w[r2 + j] + d * w[r3 + j]
-        for i in range(whole, rows):
+        for i in range(unrolled, rows):
             a = x[i]
             for j in range(begin, end):
                 y[j] += a * w[i * columns + j]
 
 
 @kernel(MatMul, EpilogueFused, backend="numba", rank=12)
-class RowProduct(Kernel):
+class GemvKernel(Kernel):
     """y = x @ w for one row x, with an elementwise epilogue."""
 
     def reject_reason(self, op: Any, *types: TensorType) -> str | None:
@@ -62,7 +62,7 @@ class RowProduct(Kernel):
         (x, w, *extras), (y,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         assert y is not None
         rows, columns = w.shape
-        body = native.of_function(row_product, (*(Pointer(dtype),) * 3, Constant(0.0, dtype), *(Size(),) * 3))
+        body = native.of_function(row_product, (*(Pointer(dtype),) * 3, ConstArg(0.0, dtype), *(Size(),) * 3))
         # One thread reads the caches in less time than a second one needs to wake up: report little work.
         calls = [body.bind(-(-columns // WIDEST), y.size, x, w, y, rows, columns, WIDEST)]
         if isinstance(node.op, EpilogueFused):

@@ -11,7 +11,16 @@ from typing import Any
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.numba import native
 from netspec.backends.numba.kernels.layer_normalization import BACKWARD_WORK, FORWARD_WORK, OverRowsKernel, together
-from netspec.backends.numba.native import Argument, Constant, Function, Literal, Number, Pointer, Size, pointer_to
+from netspec.backends.numba.native import (
+    Argument,
+    CompiledFunction,
+    ConstArg,
+    Literal,
+    Number,
+    Pointer,
+    Size,
+    pointer_to,
+)
 from netspec.graph.execution_plan import align_up
 from netspec.graph.kernel import Buffers, Thunk, kernel
 from netspec.graph.layout import LayoutSignature
@@ -87,9 +96,9 @@ class GroupNormalizationKernel(OverRowsKernel):
         (x, gamma, beta), dtype = buffers.inputs, node.inputs[0].dtype
         groups, width, inner = _sizes(node)
         kinds: tuple[Argument, ...] = (
-            *(pointer_to(one, dtype) for one in (*buffers.inputs, *buffers.outputs)),
-            Function("sqrt", dtype), Constant(0.0, dtype), Constant(1.0, dtype),
-            *(Literal(int(one is not None)) for one in buffers.outputs), *(Number(dtype),) * 2, *(Size(),) * 3,
+            *(pointer_to(array, dtype) for array in (*buffers.inputs, *buffers.outputs)),
+            CompiledFunction("sqrt", dtype), ConstArg(0.0, dtype), ConstArg(1.0, dtype),
+            *(Literal(int(result is not None)) for result in buffers.outputs), *(Number(dtype),) * 2, *(Size(),) * 3,
         )  # fmt: skip
         epsilon = node.op.epsilon  # type: ignore[attr-defined]  # both ops have it
         return native.of_function(normalize, kinds, native.REASSOCIATE).bind(
@@ -113,8 +122,8 @@ class GroupNormalizationGradKernel(OverRowsKernel):
         half, element = len(buffers.workspace) // 2, Pointer(dtype)
         slopes, offsets = (part.view(str(dtype)) for part in (buffers.workspace[:half], buffers.workspace[half:]))
         kinds: tuple[Argument, ...] = (
-            *(pointer_to(one, dtype) for one in (*buffers.inputs, dx)), *(element,) * 2,
-            Function("sqrt", dtype), Constant(0.0, dtype), Constant(1.0, dtype), Literal(int(dx is not None)),
+            *(pointer_to(array, dtype) for array in (*buffers.inputs, dx)), *(element,) * 2,
+            CompiledFunction("sqrt", dtype), ConstArg(0.0, dtype), ConstArg(1.0, dtype), Literal(int(dx is not None)),
             *(Number(dtype),) * 2, *(Size(),) * 3,
         )  # fmt: skip
         epsilon = node.op.epsilon  # type: ignore[attr-defined]  # both ops have it
@@ -125,9 +134,9 @@ class GroupNormalizationGradKernel(OverRowsKernel):
             )
         ]  # fmt: skip
         if dgamma is not None or dbeta is not None:
-            kept = [Literal(int(one is not None)) for one in (dgamma, dbeta)]
+            written_flags = [Literal(int(array is not None)) for array in (dgamma, dbeta)]
             sizes = groups * width, 2 * len(x) * groups * width
-            arrays = [pointer_to(one, dtype) for one in (slopes, offsets, dgamma, dbeta)]
-            summed = native.of_function(together, (*arrays, *kept, *(Size(),) * 2))
+            arrays = [pointer_to(array, dtype) for array in (slopes, offsets, dgamma, dbeta)]
+            summed = native.of_function(together, (*arrays, *written_flags, *(Size(),) * 2))
             calls.append(summed.bind(*sizes, slopes, offsets, dgamma, dbeta, len(x), groups * width))
         return chain(calls)

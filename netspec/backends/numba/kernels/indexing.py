@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from netspec.backends.numba import native
-from netspec.backends.numba.native import Constant, Literal, Pointer, Size
+from netspec.backends.numba.native import ConstArg, Literal, Pointer, Size
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.indexing import GatherElements, ScatterElements
 from netspec.graph.types import DType, TensorType
@@ -59,7 +59,13 @@ class GatherElementsKernel(Kernel):
         assert isinstance(op, GatherElements)
         assert y is not None
         inner = prod(x.shape[op.axis + 1 :])
-        kinds = Pointer(dtype), Pointer(node.inputs[1].dtype), Pointer(dtype), Constant(0.0, dtype), *(Size(),) * 3
+        kinds = (
+            Pointer(dtype),
+            Pointer(node.inputs[1].dtype),
+            Pointer(dtype),
+            ConstArg(0.0, dtype),
+            *(Size(),) * 3,
+        )
         body = native.of_function(gather, kinds)
         return body.bind(y.size // inner, y.size, x, index, y, index.shape[op.axis], x.shape[op.axis], inner)
 

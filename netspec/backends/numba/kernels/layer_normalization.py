@@ -10,7 +10,16 @@ from typing import Any, ClassVar
 
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.numba import native
-from netspec.backends.numba.native import Argument, Constant, Function, Literal, Number, Pointer, Size, pointer_to
+from netspec.backends.numba.native import (
+    Argument,
+    CompiledFunction,
+    ConstArg,
+    Literal,
+    Number,
+    Pointer,
+    Size,
+    pointer_to,
+)
 from netspec.graph.execution_plan import align_up
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel, narrow_data_only
 from netspec.graph.layout import LayoutSignature
@@ -90,7 +99,7 @@ def together(
     first: int, last: int, slopes: Any, offsets: Any, dgamma: Any, dbeta: Any, keep_slopes: int, keep_offsets: int,
     pieces: int, length: int,
 ) -> None:  # fmt: skip
-    """dgamma and dbeta from those of all pieces, in order."""
+    """Sum dgamma and dbeta over all pieces, in order."""
     if keep_slopes:
         for c in range(first, last):
             dgamma[c] = slopes[c]
@@ -136,8 +145,8 @@ class ForwardKernel(OverRowsKernel):
         rows, length = _rows(node)
         arrays = self.arrays(buffers.inputs, buffers.outputs)
         kinds: tuple[Argument, ...] = (
-            *(pointer_to(one, dtype) for one in arrays), Function("sqrt", dtype), Constant(0.0, dtype),
-            Constant(1.0, dtype), Literal(self.center), *(Literal(int(one is not None)) for one in arrays[3:]),
+            *(pointer_to(array, dtype) for array in arrays), CompiledFunction("sqrt", dtype), ConstArg(0.0, dtype),
+            ConstArg(1.0, dtype), Literal(self.center), *(Literal(int(array is not None)) for array in arrays[3:]),
             *(Number(dtype),) * 2, Size(),
         )  # fmt: skip
         epsilon = node.op.epsilon  # type: ignore[attr-defined]  # all ops over rows have it
@@ -194,8 +203,8 @@ class BackwardKernel(OverRowsKernel):
             slopes = buffers.workspace[:size].view(str(dtype))
             offsets = buffers.workspace[size:].view(str(dtype)) if self.center else None
         kinds: tuple[Argument, ...] = (
-            *(pointer_to(one, dtype) for one in (*operands, dx)), *(element,) * 2,
-            Function("sqrt", dtype), Constant(0.0, dtype), Constant(1.0, dtype), Literal(self.center),
+            *(pointer_to(array, dtype) for array in (*operands, dx)), *(element,) * 2,
+            CompiledFunction("sqrt", dtype), ConstArg(0.0, dtype), ConstArg(1.0, dtype), Literal(self.center),
             Literal(int(dx is not None)), Literal(int(added)), *(Number(dtype),) * 2, *(Size(),) * 3,
         )  # fmt: skip
         epsilon = node.op.epsilon  # type: ignore[attr-defined]  # all ops over rows have it
@@ -206,9 +215,9 @@ class BackwardKernel(OverRowsKernel):
             )
         ]  # fmt: skip
         if added:
-            kept = [Literal(int(one is not None)) for one in (dgamma, dbeta)]
+            written_flags = [Literal(int(array is not None)) for array in (dgamma, dbeta)]
             calls.append(
-                native.of_function(together, (*(element,) * 4, *kept, *(Size(),) * 2)).bind(
+                native.of_function(together, (*(element,) * 4, *written_flags, *(Size(),) * 2)).bind(
                     length, 2 * pieces * length, slopes, offsets, dgamma, dbeta, pieces, length
                 )
             )

@@ -10,7 +10,15 @@ from math import prod
 from typing import Any
 
 from netspec.backends.numba import native
-from netspec.backends.numba.native import Argument, Constant, Function, Literal, Number, Size, pointer_to
+from netspec.backends.numba.native import (
+    Argument,
+    CompiledFunction,
+    ConstArg,
+    Literal,
+    Number,
+    Size,
+    pointer_to,
+)
 from netspec.graph.execution_plan import align_up
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
@@ -121,8 +129,9 @@ class CrossChannelKernel(Kernel):
         factors = [2 * op.share * op.beta] if isinstance(op, LRNGrad) else []
         dtype = kind.dtype
         kinds: tuple[Argument, ...] = (
-            *(pointer_to(one, dtype) for one in arrays), *(Function(name, dtype) for name in ("exp", "log", "sqrt")),
-            Constant(0.0, dtype), Constant(1.0, dtype), Literal(op.before), Literal(op.after),
+            *(pointer_to(array, dtype) for array in arrays),
+            *(CompiledFunction(name, dtype) for name in ("exp", "log", "sqrt")),
+            ConstArg(0.0, dtype), ConstArg(1.0, dtype), Literal(op.before), Literal(op.after),
             Literal(int(op.beta == 0.75)), Literal(1) if step == 1 else Size(), *(Size(),) * 6,
             *(Number(dtype),) * (3 + len(factors)),
         )  # fmt: skip
@@ -153,4 +162,4 @@ class LRNGradKernel(CrossChannelKernel):
     scratch = 2
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return LayoutSignature(preferred.inputs, tuple(one.with_dtype(None) for one in preferred.outputs))
+        return LayoutSignature(preferred.inputs, tuple(result.with_dtype(None) for result in preferred.outputs))

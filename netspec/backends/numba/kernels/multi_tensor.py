@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends.common.copy_kernels import chain
-from netspec.backends.common.elementwise import MultiTensorKernel
+from netspec.backends.common.elementwise import BaseMultiTensorKernel
 from netspec.backends.numba import native
 from netspec.backends.numba.kernels.elementwise import LINES_AN_ELEMENT, dtype_of, source_of
 from netspec.backends.numba.scalar_code import WRITER, scalar_code
@@ -30,7 +30,7 @@ def each(first, last, table, sets):
 
 
 @kernel(MultiTensor, backend="numba", rank=10)
-class MultiTensorElementwise(MultiTensorKernel):
+class MultiTensorKernel(BaseMultiTensorKernel):
     """Every elementwise op on sets of plain arrays of one shape each, and scalars."""
 
     writer = WRITER
@@ -42,7 +42,7 @@ class MultiTensorElementwise(MultiTensorKernel):
         # sets whose results overwrite other operands, or are not all read, need other code
         alike: dict[tuple[str, tuple[DType, ...]], list[list[Any]]] = defaultdict(list)
         for inputs, outputs in zip(op.sets(buffers.inputs), op.sets(buffers.outputs), strict=True):
-            if all(one is None for one in outputs):
+            if all(result is None for result in outputs):
                 continue
             source, arrays = source_of(code, inputs, outputs)
             assert not source.numbers(), "plain arrays of one shape, and scalars: one loop, steps of 1 and 0"
@@ -59,12 +59,12 @@ def _bound(text: str, dtypes: Sequence[DType], sets: Sequence[Sequence[Any]], li
     table = np.zeros((len(sets), width), np.int64)
     total = 0
     for row, arrays in zip(table, sets, strict=True):
-        count = max(one.size for one in arrays)
+        count = max(array.size for array in arrays)
         row[:2] = total, count
-        row[2:] = [one.__array_interface__["data"][0] for one in arrays]
+        row[2:] = [array.__array_interface__["data"][0] for array in arrays]
         total += count
     pointers = ", ".join(
-        f"pointer(table[row + {place}], {native.STORED.get(dtype, dtype)})" for place, dtype in enumerate(dtypes, 2)
+        f"pointer(table[row + {index}], {native.STORED.get(dtype, dtype)})" for index, dtype in enumerate(dtypes, 2)
     )
     inner = f"{text}\n\n{native.compiled('body', name='one')}"
     source = ENTRY.format(body=inner, width=width, pointers=pointers)

@@ -1,7 +1,7 @@
 """Pooling in one, two or three spatial axes: one or two are three of which the first have size 1.
 
-Operands and results lie channels-last, or with the batch innermost: to a pooling batch and channels are alike, and it
-is then given arrays with the two in each other's place. Each thread has rows of windows, or whole images, to itself.
+Operands and results are stored channels-last, or with the batch innermost: pooling treats batch and channels alike, so
+the two axes are exchanged then. Each thread processes rows of windows, or full images.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from netspec.backends.common.loops import empty_array_like
 from netspec.backends.numba import native
-from netspec.backends.numba.native import Argument, Constant, Literal, Size, Type, pointer_to
+from netspec.backends.numba.native import Argument, ConstArg, Literal, Size, Type, pointer_to
 from netspec.backends.numba.pooling_loops import (
     average_pool,
     average_pool_grad,
@@ -59,7 +59,7 @@ class Pooling(Kernel):
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
         if not self.adds_up(node):
             return preferred
-        return LayoutSignature(preferred.inputs, tuple(one.with_dtype(None) for one in preferred.outputs))
+        return LayoutSignature(preferred.inputs, tuple(result.with_dtype(None) for result in preferred.outputs))
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         order = buffers.layouts.inputs[0].order
@@ -71,9 +71,9 @@ class Pooling(Kernel):
 
 
 def _turned(buffers: Buffers) -> Buffers:
-    """The same with batch and channels exchanged."""
-    inputs = tuple(one.swapaxes(0, 1) for one in buffers.inputs)
-    outputs = tuple(None if one is None else one.swapaxes(0, 1) for one in buffers.outputs)
+    """Return an array with batch and channels exchanged."""
+    inputs = tuple(operand.swapaxes(0, 1) for operand in buffers.inputs)
+    outputs = tuple(None if result is None else result.swapaxes(0, 1) for result in buffers.outputs)
     return replace(buffers, inputs=inputs, outputs=outputs)
 
 
@@ -86,17 +86,17 @@ def bound(
     `units` defaults to the rows of windows. `given` are values for arguments that `fixed` leaves open.
     """
     missing = AXES - len(window.size)
-    geometry = [[1] * missing + list(one) for one in (window.size, window.strides, window.dilation)]
+    geometry = [[1] * missing + list(values) for values in (window.size, window.strides, window.dilation)]
     pads = [0] * missing + [begin for begin, _ in window.pads]
-    places, windows = ([1] * missing + list(one.shape[2:]) for one in (large, small))
+    spatial, windows = ([1] * missing + list(array.shape[2:]) for array in (large, small))
     arguments = (
         *(pointer_to(array, dtype) for array, dtype in arrays), *fixed,
-        *(Literal(number) for one in geometry for number in one),
-        *(Size(),) * (len(pads) + 1 + len(places) + len(windows)),
+        *(Literal(number) for values in geometry for number in values),
+        *(Size(),) * (len(pads) + 1 + len(spatial) + len(windows)),
     )  # fmt: skip
     n, channels = large.shape[:2]
     work = max(small.size * prod(window.size), large.size)
-    values = [*(array for array, _ in arrays), *given, *pads, channels, *places, *windows]
+    values = [*(array for array, _ in arrays), *given, *pads, channels, *spatial, *windows]
     return native.of_function(body, arguments).bind(units or n * prod(windows[:-1]), work, *values)
 
 
@@ -142,13 +142,13 @@ class MaxPoolKernel(Pooling):
     def pooled(self, node: Node, buffers: Buffers) -> Thunk:
         (x,), (y, index), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         window = _window(node)
-        if y is None:  # the places alone are wanted: nobody does, so it is not in the memory plan
+        if y is None:  # only the indices are read: no net does that, so the values are not in the memory plan
             y = empty_array_like(index, dtype)
         arrays, keep = [(x, dtype), (y, dtype), (index, DType.INT32)], Literal(int(index is not None))
         if prod(window.size) <= UNROLLED and _always_inside(window):
-            lanes, given = _lanes(x)
-            return bound(max_pool, arrays, [keep, lanes, Type(str(dtype))], x, y, window, given=given)
-        return bound(max_pool_large, arrays, [keep, Constant(-inf, dtype)], x, y, window)
+            lanes, extra = _lanes(x)
+            return bound(max_pool, arrays, [keep, lanes, Type(str(dtype))], x, y, window, given=extra)
+        return bound(max_pool_large, arrays, [keep, ConstArg(-inf, dtype)], x, y, window)
 
 
 @kernel(MaxPoolGrad, backend="numba", rank=5)
@@ -162,13 +162,13 @@ class MaxPoolGradKernel(Pooling):
         (dy, index), (dx,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         window = _window(node)
         assert dx is not None
-        zero = Constant(0.0, dtype)
+        zero = ConstArg(0.0, dtype)
         arrays = [(dy, dtype), (index, DType.INT32), (dx, dtype)]
         if self.adds_up(node):
             return bound(max_pool_grad, arrays, [zero], dx, dy, window, len(dx))
-        lanes, given = _lanes(dx)
+        lanes, extra = _lanes(dx)
         fixed = zero, lanes, Type(str(dtype))
-        return bound(max_pool_grad_apart, arrays, fixed, dx, dy, window, given=given)
+        return bound(max_pool_grad_apart, arrays, fixed, dx, dy, window, given=extra)
 
 
 @kernel(MaxPoolGather, backend="numba", rank=5)
@@ -178,7 +178,7 @@ class MaxPoolGatherKernel(Pooling):
     def pooled(self, node: Node, buffers: Buffers) -> Thunk:
         (x, index), (y,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         arrays = [(x, dtype), (index, DType.INT32), (y, dtype)]
-        return bound(max_pool_gather, arrays, [Constant(0.0, dtype)], x, y, _window(node))
+        return bound(max_pool_gather, arrays, [ConstArg(0.0, dtype)], x, y, _window(node))
 
 
 def _counted(op: Any) -> tuple[int, ...]:
@@ -197,11 +197,11 @@ class AveragePoolKernel(Pooling):
     def pooled(self, node: Node, buffers: Buffers) -> Thunk:
         (x,), (y,), dtype, window = buffers.inputs, buffers.outputs, node.inputs[0].dtype, _window(node)
         unrolled = Literal(int(prod(window.size) <= UNROLLED))
-        lanes, given = _lanes(x)
+        lanes, extra = _lanes(x)
         counted: list[Argument] = [Size()] * (2 * AXES)
-        fixed = Constant(0.0, dtype), Constant(1.0, dtype), unrolled, lanes, *counted
-        given = (*given, *_counted(node.op))
-        return bound(average_pool, [(x, dtype), (y, dtype)], fixed, x, y, window, given=given)
+        fixed = ConstArg(0.0, dtype), ConstArg(1.0, dtype), unrolled, lanes, *counted
+        extra = (*extra, *_counted(node.op))
+        return bound(average_pool, [(x, dtype), (y, dtype)], fixed, x, y, window, given=extra)
 
 
 @kernel(AveragePoolGrad, backend="numba", rank=5)
@@ -215,6 +215,6 @@ class AveragePoolGradKernel(Pooling):
         (dy,), (dx,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
         assert dx is not None
         counted: list[Argument] = [Size()] * (2 * AXES)
-        fixed = Constant(0.0, dtype), Constant(1.0, dtype), *counted
+        fixed = ConstArg(0.0, dtype), ConstArg(1.0, dtype), *counted
         arrays = [(dy, dtype), (dx, dtype)]
         return bound(average_pool_grad, arrays, fixed, dx, dy, _window(node), len(dx), _counted(node.op))

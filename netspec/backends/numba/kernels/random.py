@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from netspec.backends.numba import native
-from netspec.backends.numba.native import Argument, Function, Literal, Pointer, Size
+from netspec.backends.numba.native import Argument, CompiledFunction, Literal, Pointer, Size
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.random import LOW, RandomUniform
 from netspec.graph.types import DType, TensorType
@@ -24,15 +24,15 @@ def uniform(
     seed, step, start = word(rng[0]), word(rng[1]), rng[2] * per_sample
     offset, begin = start % 4, start // 4
     high, c2, c3, k0, k1 = step >> half, step & mask, word(stream), seed & mask, seed >> half
-    whole, cut = max(first, (offset + 3) // 4), min(last, (offset + count) // 4)
-    for block in range(whole, cut):
-        place, to = word(begin + block), 4 * block - offset
-        y[to], y[to + 1], y[to + 2], y[to + 3] = numbers(place & mask, (place >> half) ^ high, c2, c3, k0, k1)
+    first_full, cut = max(first, (offset + 3) // 4), min(last, (offset + count) // 4)
+    for block in range(first_full, cut):
+        counter, to = word(begin + block), 4 * block - offset
+        y[to], y[to + 1], y[to + 2], y[to + 3] = numbers(counter & mask, (counter >> half) ^ high, c2, c3, k0, k1)
     for block in (first, max(first, last - 2), last - 1):  # the last block may be empty, the one before partial
-        if whole <= block < cut:
+        if first_full <= block < cut:
             continue
-        place, to = word(begin + block), 4 * block - offset
-        n0, n1, n2, n3 = numbers(place & mask, (place >> half) ^ high, c2, c3, k0, k1)
+        counter, to = word(begin + block), 4 * block - offset
+        n0, n1, n2, n3 = numbers(counter & mask, (counter >> half) ^ high, c2, c3, k0, k1)
         if 0 <= to < count:
             y[to] = n0
         if 0 <= to + 1 < count:
@@ -54,7 +54,7 @@ class RandomUniformKernel(Kernel):
         op, kind = node.op, node.types[0]
         assert isinstance(op, RandomUniform)
         arguments: tuple[Argument, ...] = (
-            Pointer(DType.INT64), Pointer(kind.dtype), native.Type("uint64"), Function("uniform", kind.dtype),
+            Pointer(DType.INT64), Pointer(kind.dtype), native.Type("uint64"), CompiledFunction("uniform", kind.dtype),
             Literal(LOW), *(Size(),) * 3,
         )  # fmt: skip
         blocks = -(-kind.size // 4) + 1  # one more if the first is partial

@@ -24,12 +24,12 @@ class NumpyProduct:
     def __init__(self, rows: int, matrix: TensorType, *, transposed: bool, biased: bool) -> None:
         self._transposed = transposed
 
-    def bind(self, rows: Any, matrix: Any, bias: Any | None, made: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
+    def bind(self, rows: Any, matrix: Any, bias: Any | None, result: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
         """See `StepProduct`."""
         import numpy as np
 
-        multiply = partial(np.matmul, rows, matrix.T if self._transposed else matrix, out=made)
-        return [], multiply if bias is None else chain([multiply, partial(np.add, made, bias, out=made)])
+        multiply = partial(np.matmul, rows, matrix.T if self._transposed else matrix, out=result)
+        return [], multiply if bias is None else chain([multiply, partial(np.add, result, bias, out=result)])
 
 
 class StepThunks:
@@ -54,9 +54,9 @@ class NumbaCellArithmetic:
     cell, copy, fill = StepThunks, staticmethod(copy), staticmethod(fill)
     scalar_code, why_untraceable = staticmethod(scalar_code), staticmethod(why_untraceable)
 
-    def sum(self, one: Any, other: Any, target: Any) -> Thunk:
+    def sum(self, left: Any, right: Any, target: Any) -> Thunk:
         """One loop."""
-        return bound((("t0 = a0 + a1",), ("t0",)), [one, other], [target])
+        return bound((("t0 = a0 + a1",), ("t0",)), [left, right], [target])
 
 
 @kernel(Recurrence, backend="numba", rank=5)

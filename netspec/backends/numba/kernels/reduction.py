@@ -1,6 +1,6 @@
 """Sums, means and extremes over any axes.
 
-An operand is seen as four nested loops, kept · reduced · kept · reduced, of which any may have size 1. Long reductions
+An operand is read by four nested loops, kept · reduced · kept · reduced, each possibly of size 1. Long reductions
 are cut into pieces by size alone, never by the number of threads; the pieces are reduced one by one, and then together
 in their order: the result is the same on any number of threads.
 """
@@ -132,33 +132,33 @@ BODIES = {
 
 
 @kernel(ReduceSum, ReduceMean, ReduceMax, ReduceMin, backend="numba", rank=5)
-class Reduce(ReductionKernel):
+class ReduceKernel(ReductionKernel):
     """Sums, means and extrema over axes that need at most four loops."""
 
-    def partial_results(self, found: ReductionLoops) -> int:
-        return pieces_of(found)[2]
+    def partial_results(self, loops: ReductionLoops) -> int:
+        return pieces_of(loops)[2]
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (x,), (y,) = node.op, buffers.inputs, buffers.outputs
         assert isinstance(op, Reduction)
         assert y is not None
         kind = node.inputs[0].type
-        found = ReductionLoops.of(kind.shape, [step // x.itemsize for step in x.strides], result_strides(op, kind))
-        assert found is not None
+        loops = ReductionLoops.of(kind.shape, [step // x.itemsize for step in x.strides], result_strides(op, kind))
+        assert loops is not None
         rows, columns = BODIES[type(op)]
         count = prod(kind.shape[axis] for axis in op.reduced_axes(kind))
         sign = -1.0 if isinstance(op, ReduceMin) else 1.0
         factor = 1.0 / count if isinstance(op, ReduceMean) else sign
-        k0, _, k1, _ = found.sizes
-        _, _, parts = pieces_of(found)
+        k0, _, k1, _ = loops.sizes
+        _, _, parts = pieces_of(loops)
         if parts == 1:
-            return _stage(found, (rows, columns), kind.dtype, x, y, factor, (found.y[0], 0, found.y[2]))
+            return _stage(loops, (rows, columns), kind.dtype, x, y, factor, (loops.y[0], 0, loops.y[2]))
         assert buffers.workspace is not None
         partial = buffers.workspace[: parts * y.nbytes].view(str(kind.dtype))
         steps = (parts * k1, k1, 1)
-        first = _stage(found, (rows, columns), kind.dtype, x, partial, sign, steps)
-        together = ReductionLoops((k0, parts, k1, 1), (steps[0], steps[1], 1, 0), (found.y[0], 0, found.y[2], 0))
-        second = _columns(together, columns, kind.dtype, partial, y, factor, (found.y[0], 0, found.y[2]), 1, parts)
+        first = _stage(loops, (rows, columns), kind.dtype, x, partial, sign, steps)
+        together = ReductionLoops((k0, parts, k1, 1), (steps[0], steps[1], 1, 0), (loops.y[0], 0, loops.y[2], 0))
+        second = _columns(together, columns, kind.dtype, partial, y, factor, (loops.y[0], 0, loops.y[2]), 1, parts)
 
         def run() -> None:
             first()
@@ -168,18 +168,18 @@ class Reduce(ReductionKernel):
 
 
 def _stage(
-    found: ReductionLoops, bodies: Any, dtype: DType, x: Any, y: Any, factor: float, steps: tuple[int, int, int]
+    loops: ReductionLoops, bodies: Any, dtype: DType, x: Any, y: Any, factor: float, steps: tuple[int, int, int]
 ) -> Thunk:
     """Reduce each piece; `steps` are the strides of y along k0, pieces, and k1."""
-    pieces, piece, _ = pieces_of(found)
+    pieces, piece, _ = pieces_of(loops)
     rows, columns = bodies
-    if found.sizes[3] == 1:
-        return _columns(found, columns, dtype, x, y, factor, steps, pieces, piece)
-    k0, r0, k1, r1 = found.sizes
-    unit = found.x[3] == 1
-    arguments = (*_arguments(dtype, (x, y), [found.x[3]]), *(Size(),) * 11)
-    inner = [] if unit else [found.x[3]]
-    numbers = (k1, r0, r1, pieces, piece, *found.x[:3], *steps)
+    if loops.sizes[3] == 1:
+        return _columns(loops, columns, dtype, x, y, factor, steps, pieces, piece)
+    k0, r0, k1, r1 = loops.sizes
+    unit = loops.x[3] == 1
+    arguments = (*_arguments(dtype, (x, y), [loops.x[3]]), *(Size(),) * 11)
+    inner = [] if unit else [loops.x[3]]
+    numbers = (k1, r0, r1, pieces, piece, *loops.x[:3], *steps)
     work = k0 * r0 * k1 * r1
     return native.of_function(rows, arguments, native.REASSOCIATE).bind(
         k0 * r0 * k1 * pieces, work, x, y, factor, *inner, *numbers
@@ -187,13 +187,13 @@ def _stage(
 
 
 def _columns(
-    found: ReductionLoops, body: Any, dtype: DType, x: Any, y: Any, factor: float, steps: tuple[int, int, int],
+    loops: ReductionLoops, body: Any, dtype: DType, x: Any, y: Any, factor: float, steps: tuple[int, int, int],
     pieces: int, piece: int,
 ) -> Thunk:  # fmt: skip
-    k0, r0, k1, _ = found.sizes
-    inner = [found.x[2], steps[2]]
+    k0, r0, k1, _ = loops.sizes
+    inner = [loops.x[2], steps[2]]
     arguments = (*_arguments(dtype, (x, y), inner), *(Size(),) * 9)
-    numbers = (k1, BLOCK, r0, pieces, piece, found.x[0], found.x[1], *steps[:2])
+    numbers = (k1, BLOCK, r0, pieces, piece, loops.x[0], loops.x[1], *steps[:2])
     units = k0 * pieces * -(-k1 // BLOCK)
     return native.of_function(body, arguments, native.REASSOCIATE).bind(
         units, k0 * r0 * k1, x, y, factor, *(step for step in inner if step != 1), *numbers

@@ -11,7 +11,7 @@ from typing import Any
 
 from netspec.backends.common.axis_loops import AxisKernel, AxisLoops, without_axis
 from netspec.backends.numba import native
-from netspec.backends.numba.native import Constant, Function, Literal, Pointer, Size
+from netspec.backends.numba.native import CompiledFunction, ConstArg, Literal, Pointer, Size
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.ops.cross_entropy import SoftmaxCrossEntropyLoss
 from netspec.graph.ops.reduce import ArgMax
@@ -161,12 +161,16 @@ def bound(
     """A call of a body over vectors along `axis` of the first array, and of arrays of that shape."""
     shape = max((array.shape for array, _ in arrays if array is not None), key=len)
     long = [array is not None and array.ndim == len(shape) for array, _ in arrays]
-    places = shape[:axis] + shape[axis + 1 :]
-    there = [array for array, _ in arrays if array is not None]
-    found = AxisLoops.of(places, [without_axis(one, axis) if one.ndim == len(shape) else one for one in there])
-    assert found is not None
-    steps = dict(zip(map(id, there), found.steps, strict=True))
-    inner = [array.strides[axis] // array.itemsize for (array, _), one in zip(arrays, long, strict=True) if one]
+    outer_shape = shape[:axis] + shape[axis + 1 :]
+    arrays_present = [array for array, _ in arrays if array is not None]
+    loops = AxisLoops.of(
+        outer_shape, [without_axis(array, axis) if array.ndim == len(shape) else array for array in arrays_present]
+    )
+    assert loops is not None
+    steps = dict(zip(map(id, arrays_present), loops.steps, strict=True))
+    inner = [
+        array.strides[axis] // array.itemsize for (array, _), is_vector in zip(arrays, long, strict=True) if is_vector
+    ]
     if arrays[-1][0] is None:
         inner.append(1)
     arguments = (
@@ -174,12 +178,12 @@ def bound(
         *(Size(),) * (2 + 2 * len(arrays)),
     )  # fmt: skip
     outer = [step for array, _ in arrays for step in (steps[id(array)] if array is not None else (0, 0))]
-    values = [*(array for array, _ in arrays), *(step for step in inner if step != 1), shape[axis], found.inner, *outer]
-    return native.of_function(body, arguments, flags).bind(found.count, WORK * prod(shape), *values)
+    values = [*(array for array, _ in arrays), *(step for step in inner if step != 1), shape[axis], loops.inner, *outer]
+    return native.of_function(body, arguments, flags).bind(loops.count, WORK * prod(shape), *values)
 
 
-def _functions(dtype: DType, *names: str) -> list[Function]:
-    return [Function(name, dtype) for name in ("maximum", "add", *names)]
+def _functions(dtype: DType, *names: str) -> list[CompiledFunction]:
+    return [CompiledFunction(name, dtype) for name in ("maximum", "add", *names)]
 
 
 @kernel(Softmax, LogSoftmax, backend="numba", rank=5)
@@ -187,10 +191,10 @@ class SoftmaxKernel(AxisKernel):
     """eˣ / Σ eˣ, or its logarithm."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        dtype, zero = node.inputs[0].dtype, Constant(0.0, node.inputs[0].dtype)
+        dtype, zero = node.inputs[0].dtype, ConstArg(0.0, node.inputs[0].dtype)
         arrays = [(buffers.inputs[0], dtype), (buffers.outputs[0], dtype)]
         body: Callable[..., None] = softmax
-        fixed = [*_functions(dtype, "exp"), zero, Constant(1.0, dtype)]
+        fixed = [*_functions(dtype, "exp"), zero, ConstArg(1.0, dtype)]
         if isinstance(node.op, LogSoftmax):
             body = log_softmax
             fixed = [*_functions(dtype, "exp", "log"), zero]
@@ -204,7 +208,7 @@ class SparsemaxKernel(AxisKernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         dtype = node.inputs[0].dtype
         arrays = [(buffers.inputs[0], dtype), (buffers.outputs[0], dtype)]
-        fixed = [*_functions(dtype), Constant(0.0, dtype), Constant(1.0, dtype)]
+        fixed = [*_functions(dtype), ConstArg(0.0, dtype), ConstArg(1.0, dtype)]
         return bound(sparsemax, self.axis(node), arrays, fixed, native.FAST)
 
 
@@ -215,7 +219,7 @@ class SoftmaxGradKernel(AxisKernel):
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         dtype = node.inputs[0].dtype
         arrays = [(array, dtype) for array in (*buffers.inputs, *buffers.outputs)]
-        fixed = [Function("add", dtype), Constant(0.0, dtype)]
+        fixed = [CompiledFunction("add", dtype), ConstArg(0.0, dtype)]
         return bound(softmax_grad, self.axis(node), arrays, fixed, native.FAST)
 
 
@@ -229,11 +233,11 @@ class CrossEntropyKernel(AxisKernel):
         if loss is None:
             return bound(
                 log_softmax, self.axis(node), [(x, dtype), (log_prob, dtype)],
-                [*_functions(dtype, "exp", "log"), Constant(0.0, dtype)], native.FAST,
+                [*_functions(dtype, "exp", "log"), ConstArg(0.0, dtype)], native.FAST,
             )  # fmt: skip
         fixed = [
             *_functions(dtype, "exp", "log"),
-            Constant(0.0, dtype),
+            ConstArg(0.0, dtype),
             Literal(int(log_prob is not None)),
         ]
         arrays = [(x, dtype), (label, node.inputs[1].dtype), (loss, dtype), (log_prob, dtype)]
@@ -263,5 +267,5 @@ class OneHotKernel(Kernel):
         op, dtype = node.op, node.types[0].dtype
         assert isinstance(op, OneHot)
         arrays = [(buffers.inputs[0], node.inputs[0].dtype), (buffers.outputs[0], dtype)]
-        fixed = [Constant(0.0, dtype), Constant(1.0, dtype)]
+        fixed = [ConstArg(0.0, dtype), ConstArg(1.0, dtype)]
         return bound(one_hot, op.axis % len(node.types[0].shape), arrays, fixed, native.FAST)

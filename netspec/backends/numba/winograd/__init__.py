@@ -1,6 +1,6 @@
 """The Winograd backend: convolutions with fewer multiplications than taps, which round more than direct ones.
 
-It is a backend of its own, so that it can be excluded. Numba compiles its code.
+It is a separate backend, so that it can be excluded. Numba compiles its code.
 """
 
 from __future__ import annotations

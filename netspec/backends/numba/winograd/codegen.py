@@ -151,7 +151,7 @@ def body(first, last, z, w, channels, wc, wm, wi, wj, step):
 
 
 def code(source: str, pointers: int, sizes: int, filtering: MinimalFilter, **numbers: Any) -> native.CompiledKernel:
-    """Compile one of these bodies, with these numbers of arrays and integers."""
+    """Compile a body with these numbers of array and integer arguments."""
     text = source.format(
         outputs=filtering.outputs, taps=filtering.taps, size=filtering.size, points=filtering.points, **numbers
     )
@@ -164,19 +164,19 @@ def following(lines: Sequence[str], name: str, extras: Sequence[Any], y: Any) ->
 
     `lines` read `a0`, and `a1`, … of `extras`, which broadcast to the shape of `y`, and compute `name`.
     """
-    steps, places, loads = [], [], []
+    steps, offsets, loads = [], [], []
     for k, extra in enumerate(extras, 1):
-        whole = extra.reshape((1,) * (y.ndim - extra.ndim) + extra.shape)
-        n, m, h, w = (0 if size == 1 else step for size, step in zip(whole.shape, steps_of(whole), strict=True))
+        expanded = extra.reshape((1,) * (y.ndim - extra.ndim) + extra.shape)
+        n, m, h, w = (0 if size == 1 else step for size, step in zip(expanded.shape, steps_of(expanded), strict=True))
         assert m in (0, 1), "channels lie side by side"
         steps += [n, h, w]
-        places.append(f"p{k} = n * e{k}n + (h + i) * e{k}h + (w + j) * e{k}w{' + m' if m else ''}")
+        offsets.append(f"p{k} = n * e{k}n + (h + i) * e{k}h + (w + j) * e{k}w{' + m' if m else ''}")
         loads.append(f"a{k} = read(e{k}, p{k}{' + c' if m else ''})")
     numbers = range(1, len(extras) + 1)
     text = {
         "extras": "".join(f"e{k}, " for k in numbers),
         "steps": ", ".join(f"e{k}{axis}" for k in numbers for axis in "nhw"),
-        "places": "\n".join(" " * 24 + line for line in places),
+        "places": "\n".join(" " * 24 + line for line in offsets),
         "lines": "\n".join(" " * 28 + line for line in (*loads, *lines)),
         "name": name,
     }

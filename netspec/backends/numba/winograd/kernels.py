@@ -1,11 +1,11 @@
 """Convolutions with fewer multiplications than taps: Winograd's, for kernels of 3 x 3 and 5 x 5 without strides.
 
-Tiles of 6 x 6 (or 4 x 4) numbers of the input overlap; each gives 4 x 4 results of 3 x 3 taps by 36 products instead of
-144. Input, kernel and result are transformed (`numba.minimal`); between these are matrix products, one for each of the
-36 points: (tiles x channels) · (channels x filters). A vector holds 16 channels, which lie innermost.
+Tiles of 6 x 6 (or 4 x 4) elements of the input overlap; each gives 4 x 4 results of 3 x 3 taps by 36 products, not
+144. Input, kernel and result are transformed (`matrices.py`); between these are matrix products, one for each of the
+36 points: (tiles x channels) · (channels x filters). A vector holds 16 channels, which are innermost in memory.
 
 Tiles go through in blocks that caches hold. Threads share a block's tiles while they are transformed, then its results;
-each number is made by one thread, in an order that does not depend on how many there are.
+each element is computed by one thread, in an order that does not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ def reject_reason(conv: Conv, x: TensorType, w: TensorType, results: TensorType)
         return "channels do not fill vectors of 16"
     if not has_wide_vectors():
         return "the processor has no AVX-512"
-    found = best_filter(window.size[0], w.shape[0], w.shape[1], results)
-    return found if isinstance(found, str) else None
+    filtering = best_filter(window.size[0], w.shape[0], w.shape[1], results)
+    return filtering if isinstance(filtering, str) else None
 
 
 def _tiling(conv: Conv, w: TensorType, results: TensorType) -> Tiling:
-    found = best_filter(conv.window.size[0], w.shape[0], w.shape[1], results)
-    assert not isinstance(found, str)
+    filtering = best_filter(conv.window.size[0], w.shape[0], w.shape[1], results)
+    assert not isinstance(filtering, str)
     batch, _, height, width = results.shape
-    return Tiling(found, batch, height, width, thread_count())
+    return Tiling(filtering, batch, height, width, thread_count())
 
 
 def _result(conv: Conv, x: TensorType, w: TensorType) -> TensorType:
-    made = conv.infer(x, w)
-    assert isinstance(made, TensorType)
-    return made
+    result = conv.infer(x, w)
+    assert isinstance(result, TensorType)
+    return result
 
 
 def _before(conv: Conv) -> tuple[int, int]:
@@ -84,12 +84,17 @@ class WinogradKernel(Kernel):
         return scratch.used
 
     def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
-        made = self.computation(node)
-        return estimated_seconds(made.tiling.filtering, made.form.filters, made.form.channels, made.tiling.count)
+        primitive_desc = self.computation(node)
+        return estimated_seconds(
+            primitive_desc.tiling.filtering,
+            primitive_desc.form.filters,
+            primitive_desc.form.channels,
+            primitive_desc.tiling.count,
+        )
 
 
 @kernel(Conv, EpilogueFused, backend="winograd", rank=30)
-class WinogradConvolution(WinogradKernel):
+class WinogradConvolutionKernel(WinogradKernel):
     """y = x ∗ w, with an elementwise epilogue."""
 
     def reject_reason(self, op: Any, *types: TensorType) -> str | None:
@@ -101,7 +106,7 @@ class WinogradConvolution(WinogradKernel):
         declined = reject_reason(conv, x, w, y)
         if declined or conv is op:
             return declined
-        if {one.dtype for one in extras} - {DType.FLOAT32}:
+        if {extra.dtype for extra in extras} - {DType.FLOAT32}:
             return "the epilogue reads other types than float32"
         return why_untraceable(op.epilogue(len(extras)), (y, *extras))
 
@@ -130,7 +135,7 @@ class WinogradConvolution(WinogradKernel):
 
 
 @kernel(ConvInputGrad, backend="winograd", rank=30)
-class WinogradInputGradient(WinogradKernel):
+class WinogradInputGradientKernel(WinogradKernel):
     """dx from dy and w: a convolution of dy with complementary padding."""
 
     def reject_reason(self, op: ConvInputGrad, *types: TensorType) -> str | None:
@@ -154,7 +159,7 @@ class WinogradInputGradient(WinogradKernel):
 
 
 @kernel(ConvWeightGrad, backend="winograd", rank=30)
-class WinogradWeightGradient(WinogradKernel):
+class WinogradWeightGradientKernel(WinogradKernel):
     """dw from dy and x."""
 
     def reject_reason(self, op: ConvWeightGrad, *types: TensorType) -> str | None:
@@ -178,7 +183,7 @@ class WinogradWeightGradient(WinogradKernel):
 
 
 @kernel(Reorder, backend="winograd", rank=10)
-class KernelTransform(Kernel):
+class FilterTransformKernel(Kernel):
     """Transform a convolution's kernel. It is never transformed back."""
 
     def reject_reason(self, op: Reorder, *types: TensorType) -> str | None:

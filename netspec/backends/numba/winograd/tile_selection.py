@@ -1,8 +1,8 @@
 """Which tiles a convolution is cut into, and where that gains nothing: by an estimate of the work.
 
-In cycles of a core that multiplies and adds a vector of 16 numbers in each, fitted to layers of the nets in
-`benchmarks/nets`: where the estimate says 1.4 times as fast as a direct one, 1.05 to 1.3 were measured with one and two
-threads, where it says 1.9, 1.6 to 1.9.
+Costs are cycles of a core that multiplies and adds a vector of 16 elements per cycle, fitted to layers of the nets in
+`benchmarks/nets`. Where the estimate is 1.4 times the speed of a direct convolution, 1.05 to 1.3 times were measured
+with one and two threads; where it is 1.9 times, 1.6 to 1.9 times.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ def best_filter(taps: int, filters: int, channels: int, results: TensorType) -> 
     weights = filters * channels
     direct = PRODUCT * batch * height * width * taps**2 * weights / LANES + 4 * taps**2 * weights / BYTES
     cycles = {
-        one: _cycles(one, filters, channels, batch * ceil(height / one.outputs) * ceil(width / one.outputs))
-        for one in TILES[taps]
+        tile: _cycles(tile, filters, channels, batch * ceil(height / tile.outputs) * ceil(width / tile.outputs))
+        for tile in TILES[taps]
     }
-    found = min(cycles, key=lambda one: cycles[one])
-    gain = direct / cycles[found]
+    fastest = min(cycles, key=lambda candidate: cycles[candidate])
+    gain = direct / cycles[fastest]
     return (
-        found
+        fastest
         if gain >= GAIN
         else f"{gain:.2f} times as fast as a direct convolution, which does not outweigh its rounding error"
     )
 
 
-def estimated_seconds(one: MinimalFilter, filters: int, channels: int, tiles: int) -> float:
+def estimated_seconds(filtering: MinimalFilter, filters: int, channels: int, tiles: int) -> float:
     """Estimated seconds for this many tiles, relative to `DEFAULT_CORE.flops_per_second`."""
-    return _cycles(one, filters, channels, tiles) * 2 * LANES / DEFAULT_CORE.flops_per_second
+    return _cycles(filtering, filters, channels, tiles) * 2 * LANES / DEFAULT_CORE.flops_per_second
 
 
-def _cycles(one: MinimalFilter, filters: int, channels: int, tiles: int) -> float:
+def _cycles(filtering: MinimalFilter, filters: int, channels: int, tiles: int) -> float:
     weights = filters * channels
     products = PRODUCT * max(ceil(tiles / ROWS), 2) * ROWS * weights / LANES
     transforms = tiles * (INPUT * channels + RESULT * filters) / LANES
-    return CALL + one.points * (products + transforms + 4 * weights / BYTES)
+    return CALL + filtering.points * (products + transforms + 4 * weights / BYTES)

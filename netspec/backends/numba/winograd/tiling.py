@@ -22,7 +22,7 @@ SIDE_BY_SIDE = (4, 6, 5, 7, 3, 2, 1)
 ROWS = {1: 16, 2: 8, 3: 8, 4: 6, 5: 4, 6: 4, 7: 3}
 """Rows of such a tile: they fill most of 32 registers. The last ones may be empty tiles."""
 EQUAL_ROWS = {1: 16, 2: 8, 3: 8, 4: 4, 5: 4, 6: 4, 7: 2}
-"""Row numbers that divide all numbers of channels."""
+"""Row counts that divide all channel counts."""
 FEW = 128
 """Tiles that are summed before the sum is added to the total."""
 PAD = 16
@@ -48,7 +48,7 @@ class TransformedWeights:
     @property
     def vectors(self) -> int:
         """Vectors of filters in a group."""
-        return next(one for one in SIDE_BY_SIDE if self.filters // LANES % one == 0)
+        return next(count for count in SIDE_BY_SIDE if self.filters // LANES % count == 0)
 
     @property
     def wide(self) -> int:
@@ -75,13 +75,13 @@ class TransformedWeights:
         start = 0
         if self.turned:
             start, wm, wc, wi, wj = (self.filtering.taps - 1) * (wi + wj), wc, wm, -wi, -wj
-        made = code(KERNEL, 2, 7, self.filtering, wide=self.wide)
-        return made.bind(self.filters // LANES, 4 * w.size, w, u, start, self.channels, wc, wm, wi, wj, self.step)
+        compiled = code(KERNEL, 2, 7, self.filtering, wide=self.wide)
+        return compiled.bind(self.filters // LANES, 4 * w.size, w, u, start, self.channels, wc, wm, wi, wj, self.step)
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """How images of `height` x `width` results are split into tiles, and the number of workers."""
+    """The split of images of `height` x `width` results into tiles, and the number of workers."""
 
     filtering: MinimalFilter
     batch: int
@@ -110,7 +110,7 @@ class Tiling:
 
 
 class ScratchLayout:
-    """Allocates float32 arrays from a workspace one after another; without one, adds up their sizes."""
+    """Allocates float32 arrays from a workspace in order; without a workspace, adds up their sizes."""
 
     def __init__(self, workspace: Any = None) -> None:
         self.workspace, self.used = workspace, 0
@@ -118,9 +118,9 @@ class ScratchLayout:
     def take(self, count: int) -> Any:
         """The next `count` elements."""
         size = FLOAT * count
-        made = None if self.workspace is None else self.workspace[self.used : self.used + size].view("float32")
+        array = None if self.workspace is None else self.workspace[self.used : self.used + size].view("float32")
         self.used += align_up(size)
-        return made
+        return array
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ class TileTransform:
     def bind(self, x: Any, v: Any, edge: Any, begin: int, count: int) -> Thunk:
         """A call for `count` tiles from `begin` on."""
         tiling, (xn, _, xh, xw) = self.tiling, steps_of(x)
-        made = code(TRANSFORM, 4, 14, tiling.filtering, what=self.what, side=self.side)
-        return made.bind(
+        compiled = code(TRANSFORM, 4, 14, tiling.filtering, what=self.what, side=self.side)
+        return compiled.bind(
             tiling.workers, count * self.channels * tiling.filtering.points, x, v, edge, _zero(), begin, count,
             tiling.workers, tiling.down, tiling.across, *self.pads, *x.shape[2:], self.channels, xn, xh, xw, self.step,
         )  # fmt: skip
@@ -212,7 +212,7 @@ class Correlation:
         self, x: Any, u: Any, y: Any, workspace: Any, extras: Sequence[Any], lines: Sequence[str], name: str
     ) -> Thunk:
         """The calls for all blocks, with an epilogue on each result (see `following`)."""
-        v, edge, z, made = self.arrays(ScratchLayout(workspace))
+        v, edge, z, products = self.arrays(ScratchLayout(workspace))
         after, steps = following(lines, name, extras, y)
         form, tiling, (yn, _, yh, yw) = self.form, self.tiling, steps_of(y)
         product = code(
@@ -224,7 +224,7 @@ class Correlation:
             count = min(self.spread.block, tiling.count - begin)
             calls.append(self.spread.bind(x, v, edge, begin, count))
             calls.append(product.bind(
-                tiling.workers, count * form.filters * form.channels, v, u, z, made, y, *extras, begin, count,
+                tiling.workers, count * form.filters * form.channels, v, u, z, products, y, *extras, begin, count,
                 tiling.workers, ceil(count / self.part), self.part, self.groups, tiling.down, tiling.across,
                 *y.shape[2:], form.channels, form.wide, self.spread.step, form.step, self.step, yn, yh, yw, *steps,
             ))  # fmt: skip

@@ -27,13 +27,13 @@ MATRICES: dict[str, Callable[[MinimalFilter], Matrix]] = {
 }
 
 
-def transform(outputs: int, taps: int, what: str, gathered: bool = False, scattered: bool = False) -> Any:
-    """z = M x Mᵀ for each of 16 neighbours, where M is the matrix `what` of F(outputs, taps).
+def transform(outputs: int, taps: int, matrix_name: str, gathered: bool = False, scattered: bool = False) -> Any:
+    """z = M x Mᵀ for each of 16 neighbours, where M is the matrix `matrix_name` of F(outputs, taps).
 
     Called with x, its first element, its steps along rows and columns and (where `gathered`: 1 otherwise) along the 16;
     z, its first element and steps likewise.
     """
-    matrix = MATRICES[what](MinimalFilter(outputs, taps))
+    matrix = MATRICES[matrix_name](MinimalFilter(outputs, taps))
 
     @intrinsic
     def tile(
@@ -48,19 +48,23 @@ def transform(outputs: int, taps: int, what: str, gathered: bool = False, scatte
                 for j in range(len(matrix[0])):
                     at = place(builder, x0, (number(j), xj))
                     needed = [i for i in range(len(matrix[0])) if any(matrix[row][i] for row in group)]
-                    places = [place(builder, at, (number(i), xi)) for i in needed]
-                    read = [_gather(builder, x, one, xn) if gathered else load(builder, x, one) for one in places]
+                    indices = [place(builder, at, (number(i), xi)) for i in needed]
+                    read = [
+                        _gather(builder, x, index, xn) if gathered else load(builder, x, index) for index in indices
+                    ]
                     columns.append(_combined(builder, matrix, group, dict(zip(needed, read, strict=True))))
                 for k, i in enumerate(group):
                     row = {j: column[k] for j, column in enumerate(columns)}
                     at = place(builder, z0, (number(i), zi))
                     for other in groups:
-                        for j, made in zip(other, _combined(builder, matrix, other, row), strict=True):
+                        for j, combined in zip(other, _combined(builder, matrix, other, row), strict=True):
                             to = place(builder, at, (number(j), zj))
                             if scattered:
-                                _scatter(builder, made, z, to, zn)
+                                _scatter(builder, combined, z, to, zn)
                             else:
-                                builder.store(made, builder.bitcast(builder.gep(z, [to]), VECTOR.as_pointer()), align=4)
+                                builder.store(
+                                    combined, builder.bitcast(builder.gep(z, [to]), VECTOR.as_pointer()), align=4
+                                )
             return context.get_dummy_value()
 
         kinds = [FLOATS if index in (0, 5) else types.int64 for index in range(10)]
@@ -70,7 +74,7 @@ def transform(outputs: int, taps: int, what: str, gathered: bool = False, scatte
 
 
 def multiply(rows: int, vectors: int) -> Any:
-    """z[r, m] = Σ_k a[r, k] · b[k, m], added to what is there if `more`; `rows` of r, 16 · `vectors` of m.
+    """z[r, m] = Σ_k a[r, k] · b[k, m], added to z if `more`; `rows` of r, 16 · `vectors` of m.
 
     Called with a, its first element and its steps along r, k; b, its first element and its step along k; z, its first
     element and its step along r; the number of k; whether `more`.
@@ -83,30 +87,30 @@ def multiply(rows: int, vectors: int) -> Any:
     ) -> Any:  # fmt: skip
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             a, a0, ar, ak, b, b0, bk, z, z0, zr, count, more = args
-            places = [
+            indices = [
                 [builder.add(place(builder, z0, (number(r), zr)), number(LANES * v)) for v in range(vectors)]
                 for r in range(rows)
             ]
             sums = [[cgutils.alloca_once_value(builder, ZERO) for _ in range(vectors)] for _ in range(rows)]
             for line in sums:
-                for one in line:
-                    builder.store(ZERO, one)
+                for factor in line:
+                    builder.store(ZERO, factor)
             with cgutils.for_range(builder, count) as along:
                 at_a = place(builder, a0, (along.index, ak))
                 at_b = place(builder, b0, (along.index, bk))
                 others = [load(builder, b, builder.add(at_b, number(LANES * v))) for v in range(vectors)]
                 for r in range(rows):
-                    one = spread(builder, a, place(builder, at_a, (number(r), ar)))
+                    factor = spread(builder, a, place(builder, at_a, (number(r), ar)))
                     for v in range(vectors):
-                        add_product(builder, sums[r][v], one, others[v])
+                        add_product(builder, sums[r][v], factor, others[v])
             with builder.if_then(builder.icmp_signed("!=", more, number(0))):
                 for r in range(rows):
                     for v in range(vectors):
-                        there = load(builder, z, places[r][v])
-                        builder.store(builder.fadd(there, builder.load(sums[r][v])), sums[r][v])
+                        previous = load(builder, z, indices[r][v])
+                        builder.store(builder.fadd(previous, builder.load(sums[r][v])), sums[r][v])
             for r in range(rows):
                 for v in range(vectors):
-                    address = builder.bitcast(builder.gep(z, [places[r][v]]), VECTOR.as_pointer())
+                    address = builder.bitcast(builder.gep(z, [indices[r][v]]), VECTOR.as_pointer())
                     builder.store(builder.load(sums[r][v]), address, align=4)
             return context.get_dummy_value()
 
@@ -120,14 +124,14 @@ def _groups(matrix: Matrix) -> list[list[int]]:
     """Rows that are computed together: pairs that differ in signs only, or all if they are few."""
     if len(matrix) < len(matrix[0]):
         return [list(range(len(matrix)))]
-    found: list[list[int]] = []
-    for one, row in enumerate(matrix):
-        mirror = next((group for group in found if _mirrored(matrix[group[0]], row)), None)
+    pieces: list[list[int]] = []
+    for index, row in enumerate(matrix):
+        mirror = next((group for group in pieces if _mirrored(matrix[group[0]], row)), None)
         if mirror is None:
-            found.append([one])
+            pieces.append([index])
         else:
-            mirror.append(one)
-    return found
+            mirror.append(index)
+    return pieces
 
 
 def _combined(builder: Any, matrix: Matrix, group: Sequence[int], x: dict[int, Any]) -> list[Any]:
@@ -145,14 +149,14 @@ def _combined(builder: Any, matrix: Matrix, group: Sequence[int], x: dict[int, A
 
 def _folded(builder: Any, matrix: Matrix, x: dict[int, Any]) -> tuple[dict[int, Any], list[list[float]]]:
     """Sum and difference of operands whose columns differ in signs only, and the remaining part of M."""
-    rows, columns, made = [list(row) for row in matrix], transposed(matrix), dict(x)
-    for one, column in enumerate(columns):
-        other = next((k for k in range(one + 1, len(columns)) if _mirrored(column, columns[k])), None)
+    rows, columns, sums = [list(row) for row in matrix], transposed(matrix), dict(x)
+    for index, column in enumerate(columns):
+        other = next((k for k in range(index + 1, len(columns)) if _mirrored(column, columns[k])), None)
         if other is not None:
-            made[one], made[other] = builder.fadd(x[one], x[other]), builder.fsub(x[one], x[other])
+            sums[index], sums[other] = builder.fadd(x[index], x[other]), builder.fsub(x[index], x[other])
             for row in rows:
-                row[one], row[other] = (row[one], 0.0) if row[one] == row[other] else (0.0, row[one])
-    return made, rows
+                row[index], row[other] = (row[index], 0.0) if row[index] == row[other] else (0.0, row[index])
+    return sums, rows
 
 
 def _mirrored(row: Sequence[float], other: Sequence[float]) -> bool:
@@ -188,7 +192,7 @@ def expect(typing_context: Any, array: Any, at: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [address.type, word, word, word])
         fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         to_write, closest, data = 1, 3, 1
-        builder.call(fetch, [address, *(ir.Constant(word, one) for one in (to_write, closest, data))])
+        builder.call(fetch, [address, *(ir.Constant(word, value) for value in (to_write, closest, data))])
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate
@@ -207,9 +211,9 @@ def read(typing_context: Any, array: Any, at: Any) -> Any:
     """array[at], which no `write` overlaps: loops need not compare pointers."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = builder.load(builder.gep(args[0], [args[1]]))
-        _tagged(builder, found, "noalias")
-        return found
+        loaded = builder.load(builder.gep(args[0], [args[1]]))
+        _tagged(builder, loaded, "noalias")
+        return loaded
 
     return array.dtype(array, types.int64), generate
 
@@ -219,8 +223,8 @@ def write(typing_context: Any, array: Any, at: Any, value: Any) -> Any:
     """array[at] = value, which no `read` overlaps."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        made = builder.store(args[2], builder.gep(args[0], [args[1]]))
-        _tagged(builder, made, "alias.scope")
+        store = builder.store(args[2], builder.gep(args[0], [args[1]]))
+        _tagged(builder, store, "alias.scope")
         return context.get_dummy_value()
 
     return types.void(array, types.int64, array.dtype), generate
@@ -232,14 +236,14 @@ def _constant(value: float) -> Any:
 
 def _gather(builder: Any, array: Any, at: Any, step: Any) -> Any:
     """A vector of strided elements."""
-    found = ir.Constant(VECTOR, ir.Undefined)
+    vector = ir.Constant(VECTOR, ir.Undefined)
     for lane in range(LANES):
-        one = builder.load(builder.gep(array, [place(builder, at, (number(lane), step))]))
-        found = builder.insert_element(found, one, ir.Constant(ir.IntType(32), lane))
-    return found
+        element = builder.load(builder.gep(array, [place(builder, at, (number(lane), step))]))
+        vector = builder.insert_element(vector, element, ir.Constant(ir.IntType(32), lane))
+    return vector
 
 
 def _scatter(builder: Any, vector: Any, array: Any, at: Any, step: Any) -> None:
     for lane in range(LANES):
-        one = builder.extract_element(vector, ir.Constant(ir.IntType(32), lane))
-        builder.store(one, builder.gep(array, [place(builder, at, (number(lane), step))]))
+        element = builder.extract_element(vector, ir.Constant(ir.IntType(32), lane))
+        builder.store(element, builder.gep(array, [place(builder, at, (number(lane), step))]))

@@ -45,22 +45,22 @@ class NormalizationKernel(OneDnnKernel):
             return f"oneDNN is slower for {x.size} elements"
         return slow_reason(lambda: self.primitive(op, desc(x, Layout.channels_last(x.rank))))
 
-    def stored(self, wanted: LayoutSignature) -> LayoutSignature | None:
-        dtypes = {one.dtype for one in (*wanted.inputs, *wanted.outputs) if one.order is not None}
+    def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature | None:
+        dtypes = {layout.dtype for layout in (*requested.inputs, *requested.outputs) if layout.order is not None}
         if len(dtypes) > 1:
             return None
-        layouts = [one if one.order is not None else PLAIN for one in (*wanted.inputs, *wanted.outputs)]
-        return LayoutSignature(tuple(layouts[: len(wanted.inputs)]), tuple(layouts[len(wanted.inputs) :]))
+        layouts = [layout if layout.order is not None else PLAIN for layout in (*requested.inputs, *requested.outputs)]
+        return LayoutSignature(tuple(layouts[: len(requested.inputs)]), tuple(layouts[len(requested.inputs) :]))
 
     def primitive(self, op: Any, lies: MemoryDesc) -> PrimitiveDesc:
         """The computation on images with these layouts."""
         raise NotImplementedError  # abstract
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+    def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         x = node.inputs[0].type
         last = Layout.channels_last(x.rank)
         layouts = [last if value.type == x else PLAIN for value in (*node.inputs, *node.outputs)]
-        return LayoutSignature(tuple(layouts[: len(given)]), tuple(layouts[len(given) :]))
+        return LayoutSignature(tuple(layouts[: len(offered)]), tuple(layouts[len(offered) :]))
 
     def places(
         self, node: Node, layouts: LayoutSignature, inputs: Sequence[Arg], outputs: Sequence[Arg]
@@ -79,7 +79,7 @@ class NormalizationKernel(OneDnnKernel):
 
 
 @kernel(BatchNormalizationTraining, backend="onednn", rank=4)
-class Normalization(NormalizationKernel):
+class BatchNormalizationKernel(NormalizationKernel):
     """Mean and variance are those of the batch."""
 
     def primitive(self, op: Any, lies: MemoryDesc) -> PrimitiveDesc:
@@ -87,12 +87,12 @@ class Normalization(NormalizationKernel):
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         inputs, outputs = (Arg.SRC, Arg.SCALE, Arg.SHIFT), (Arg.DST, Arg.MEAN, Arg.VARIANCE)
-        made = _forward(node.op, desc(node.inputs[0].type, layouts.inputs[0]))
-        return Computation(made, self.places(node, layouts, inputs, outputs))
+        primitive_desc = _forward(node.op, desc(node.inputs[0].type, layouts.inputs[0]))
+        return Computation(primitive_desc, self.places(node, layouts, inputs, outputs))
 
 
 @kernel(BatchNormalizationGrad, backend="onednn", rank=6)
-class NormalizationGradient(NormalizationKernel):
+class BatchNormalizationGradientKernel(NormalizationKernel):
     """Gradients of the training form."""
 
     def primitive(self, op: Any, lies: MemoryDesc) -> PrimitiveDesc:
@@ -101,5 +101,5 @@ class NormalizationGradient(NormalizationKernel):
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         inputs = (Arg.SRC, Arg.SCALE, Arg.MEAN, Arg.VARIANCE, Arg.DIFF_DST)
         outputs = (Arg.DIFF_SRC, Arg.DIFF_SCALE, Arg.DIFF_SHIFT)
-        made = _backward(node.op, desc(node.inputs[0].type, layouts.inputs[0]))
-        return Computation(made, self.places(node, layouts, inputs, outputs))
+        primitive_desc = _backward(node.op, desc(node.inputs[0].type, layouts.inputs[0]))
+        return Computation(primitive_desc, self.places(node, layouts, inputs, outputs))

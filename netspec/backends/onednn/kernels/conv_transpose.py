@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from netspec.backends.onednn.constants import Arg
-from netspec.backends.onednn.epilogue import Epilogue, extra_desc, read_epilogue
+from netspec.backends.onednn.epilogue import PostOpEpilogue, extra_desc, read_epilogue
 from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, desc, engine
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.native import OneDnnError
@@ -32,7 +32,7 @@ def kernel_shape(op: ConvTranspose, w: TensorType) -> tuple[tuple[int, ...], tup
 
 
 @kernel(ConvTranspose, EpilogueFused, backend="onednn", rank=11)
-class TransposedConvolution(OneDnnKernel):
+class ConvTransposeKernel(OneDnnKernel):
     """y = the transposed convolution of x by w, + bias, post-ops."""
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
@@ -44,12 +44,12 @@ class TransposedConvolution(OneDnnKernel):
             return read
         node = op(*(Input(f"x{i}", kind)() for i, kind in enumerate(types))).node
         try:
-            self.computation(node, self.wished(node, ()))
+            self.computation(node, self.requested_layouts(node, ()))
         except OneDnnError as error:
             return f"the library has no code for it: {error}"
         return None
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+    def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         result = node.types[0]
         last = Layout.channels_last(result.rank)
         extras = tuple(last if value.shape == result.shape else PLAIN for value in node.inputs[2:])
@@ -60,7 +60,7 @@ class TransposedConvolution(OneDnnKernel):
         anchor = op.anchor if isinstance(op, EpilogueFused) else op
         assert isinstance(anchor, ConvTranspose)
         epilogue = _epilogue(op, types)
-        assert isinstance(epilogue, Epilogue)
+        assert isinstance(epilogue, PostOpEpilogue)
         extras = {
             index: extra_desc(kind, layout, y)
             for index, (kind, layout) in enumerate(zip(types[2:], layouts.inputs[2:], strict=True), 1)
@@ -69,7 +69,7 @@ class TransposedConvolution(OneDnnKernel):
         shape, steps = kernel_shape(anchor, w)
         bias = MemoryDesc.strided(engine(), (y.shape[1],)) if epilogue.bias is not None else None
         src, dst = desc(x, layouts.inputs[0]), desc(y, layouts.outputs[0])
-        made = deconvolution_forward(
+        primitive_desc = deconvolution_forward(
             src, MemoryDesc.any(engine(), shape), bias, dst, anchor.conv.window, attributes=epilogue.attributes(extras)
         )
         arguments: dict[int, Operand] = {
@@ -80,12 +80,12 @@ class TransposedConvolution(OneDnnKernel):
         if epilogue.bias is not None and bias is not None:
             arguments[Arg.BIAS] = Operand(1 + epilogue.bias, bias)
         arguments |= epilogue.places(extras, 2)
-        return Computation(made, arguments, epilogue.slopes())
+        return Computation(primitive_desc, arguments, epilogue.slopes())
 
 
-def _epilogue(op: Op, types: Sequence[TensorType]) -> Epilogue | str:
+def _epilogue(op: Op, types: Sequence[TensorType]) -> PostOpEpilogue | str:
     if not isinstance(op, EpilogueFused):
-        return Epilogue(None, ())
-    made = op.anchor.infer(*types[:2])
-    assert isinstance(made, TensorType)
-    return read_epilogue(op, made, types[2:], channel=1)
+        return PostOpEpilogue(None, ())
+    result = op.anchor.infer(*types[:2])
+    assert isinstance(result, TensorType)
+    return read_epilogue(op, result, types[2:], channel=1)

@@ -7,7 +7,7 @@ from typing import Any
 
 from netspec.backends.onednn.attributes import Attributes
 from netspec.backends.onednn.constants import Arg
-from netspec.backends.onednn.epilogue import Epilogue, extra_desc, read_epilogue
+from netspec.backends.onednn.epilogue import PostOpEpilogue, extra_desc, read_epilogue
 from netspec.backends.onednn.kernel import CHOSEN, Computation, OneDnnKernel, Operand, desc, engine, products_per_second
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.primitive import PrimitiveDesc
@@ -23,7 +23,7 @@ from netspec.graph.ops.convolution import Conv, ConvInputGrad, ConvWeightGrad
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 
-NOTHING = Epilogue(None, ())
+NOTHING = PostOpEpilogue(None, ())
 
 VECTOR = 16
 """float32 values in a vector."""
@@ -49,14 +49,21 @@ def forward_desc(
     return convolution_forward(src, any_weights(op, w, src), bias, dst, op.window, attributes=attributes)
 
 
-def depthwise_first(made: PrimitiveDesc, op: Conv, w: TensorType) -> PrimitiveDesc:
+def depthwise_first(primitive_desc: PrimitiveDesc, op: Conv, w: TensorType) -> PrimitiveDesc:
     """The implementation for depthwise convolutions, if it applies and exists.
 
     For strided gradients in bfloat16 the library prefers code for any groups, which takes twelve times as long.
     """
     if op.groups == w.shape[0] and w.shape[1] == 1 and op.groups > 1:
-        return next((one for one in (made, *made.alternatives()) if "dw" in one.implementation), made)
-    return made
+        return next(
+            (
+                candidate
+                for candidate in (primitive_desc, *primitive_desc.alternatives())
+                if "dw" in candidate.implementation
+            ),
+            primitive_desc,
+        )
+    return primitive_desc
 
 
 def filled(channels: int) -> float:
@@ -64,14 +71,16 @@ def filled(channels: int) -> float:
     return channels / (-(-channels // VECTOR) * VECTOR)
 
 
-def unrounded(wanted: LayoutSignature, *operands: int) -> LayoutSignature:
+def unrounded(requested: LayoutSignature, *operands: int) -> LayoutSignature:
     """The signature without rounding these operands: the reorder to the library's layout rounds them."""
-    inputs = [one.with_dtype(None) if index in operands else one for index, one in enumerate(wanted.inputs)]
-    return LayoutSignature(tuple(inputs), wanted.outputs)
+    inputs = [
+        operand.with_dtype(None) if index in operands else operand for index, operand in enumerate(requested.inputs)
+    ]
+    return LayoutSignature(tuple(inputs), requested.outputs)
 
 
 @kernel(Conv, EpilogueFused, backend="onednn", rank=10)
-class Convolution(OneDnnKernel):
+class ConvolutionKernel(OneDnnKernel):
     """y = x ∗ w, + bias, post-ops."""
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
@@ -82,21 +91,21 @@ class Convolution(OneDnnKernel):
             return read if isinstance(read, str) else None
         return None
 
-    def _epilogue(self, op: Conv | EpilogueFused, types: Sequence[TensorType]) -> Epilogue | str:
+    def _epilogue(self, op: Conv | EpilogueFused, types: Sequence[TensorType]) -> PostOpEpilogue | str:
         if isinstance(op, Conv):
             return NOTHING
-        made = op.anchor.infer(*types[:2])
-        assert isinstance(made, TensorType)
-        return read_epilogue(op, made, types[2:], channel=1)
+        result = op.anchor.infer(*types[:2])
+        assert isinstance(result, TensorType)
+        return read_epilogue(op, result, types[2:], channel=1)
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+    def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         result = node.types[0]
         last = Layout.channels_last(result.rank)
         extras = tuple(last if value.shape == result.shape else PLAIN for value in node.inputs[2:])
         return LayoutSignature((last, CHOSEN, *extras), (last,))
 
-    def stored(self, wanted: LayoutSignature) -> LayoutSignature:
-        return unrounded(wanted, 1)
+    def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature:
+        return unrounded(requested, 1)
 
     def flops_per_second(self, node: Node, signature: LayoutSignature) -> float:
         return filled(node.inputs[1].shape[0]) * products_per_second(signature)
@@ -107,7 +116,7 @@ class Convolution(OneDnnKernel):
         conv = op if isinstance(op, Conv) else op.anchor
         assert isinstance(conv, Conv)
         epilogue = self._epilogue(op, types)
-        assert isinstance(epilogue, Epilogue)
+        assert isinstance(epilogue, PostOpEpilogue)
         extras = {
             index: extra_desc(kind, layout, y)
             for index, (kind, layout) in enumerate(zip(types[2:], layouts.inputs[2:], strict=True), 1)
@@ -116,7 +125,7 @@ class Convolution(OneDnnKernel):
         src, dst, bias = desc(x, layouts.inputs[0]), desc(y, layouts.outputs[0]), None
         if epilogue.bias is not None:
             bias = desc(types[1 + epilogue.bias], layouts.inputs[1 + epilogue.bias], (y.shape[1],))
-        made = forward_desc(conv, src, w, dst, bias, epilogue.attributes(extras))
+        primitive_desc = forward_desc(conv, src, w, dst, bias, epilogue.attributes(extras))
         arguments: dict[int, Operand] = {
             Arg.SRC: Operand(0, src),
             Arg.WEIGHTS: Operand(1, desc(w, layouts.inputs[1], grouped(conv, w))),
@@ -125,19 +134,19 @@ class Convolution(OneDnnKernel):
         if epilogue.bias is not None and bias is not None:
             arguments[Arg.BIAS] = Operand(1 + epilogue.bias, bias)
         arguments |= epilogue.places(extras, 2)
-        return Computation(made, arguments, epilogue.slopes())
+        return Computation(primitive_desc, arguments, epilogue.slopes())
 
 
 @kernel(ConvInputGrad, backend="onednn", rank=10)
-class ConvolutionInputGradient(OneDnnKernel):
+class ConvolutionInputGradientKernel(OneDnnKernel):
     """dx from dy and w."""
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+    def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         last = Layout.channels_last(node.types[0].rank)
         return LayoutSignature((last, CHOSEN), (last,))
 
-    def stored(self, wanted: LayoutSignature) -> LayoutSignature:
-        return unrounded(wanted, 1)
+    def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature:
+        return unrounded(requested, 1)
 
     def flops_per_second(self, node: Node, signature: LayoutSignature) -> float:
         return filled(node.types[0].shape[1]) * products_per_second(signature)
@@ -147,10 +156,12 @@ class ConvolutionInputGradient(OneDnnKernel):
         assert isinstance(op, ConvInputGrad)
         dx_desc, dy_desc = desc(dx, layouts.outputs[0]), desc(dy, layouts.inputs[0])
         hint = forward_desc(op.conv, desc(dx, layouts.outputs[0].with_dtype(layouts.inputs[0].dtype)), w, dy_desc)
-        made = convolution_backward_data(dx_desc, any_weights(op.conv, w, dy_desc), dy_desc, op.conv.window, hint)
-        made = depthwise_first(made, op.conv, w)
+        primitive_desc = convolution_backward_data(
+            dx_desc, any_weights(op.conv, w, dy_desc), dy_desc, op.conv.window, hint
+        )
+        primitive_desc = depthwise_first(primitive_desc, op.conv, w)
         return Computation(
-            made,
+            primitive_desc,
             {
                 Arg.DIFF_DST: Operand(0, dy_desc),
                 Arg.WEIGHTS: Operand(1, desc(w, layouts.inputs[1], grouped(op.conv, w))),
@@ -160,16 +171,16 @@ class ConvolutionInputGradient(OneDnnKernel):
 
 
 @kernel(ConvWeightGrad, backend="onednn", rank=10)
-class ConvolutionWeightGradient(OneDnnKernel):
+class ConvolutionWeightGradientKernel(OneDnnKernel):
     """dw from dy and x."""
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+    def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         last = Layout.channels_last(node.types[0].rank)
         return LayoutSignature((last, last), (CHOSEN,))
 
-    def stored(self, wanted: LayoutSignature) -> LayoutSignature | None:
-        alike = wanted.inputs[0].dtype == wanted.inputs[1].dtype
-        return LayoutSignature(wanted.inputs, (wanted.outputs[0].with_dtype(None),)) if alike else None
+    def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature | None:
+        alike = requested.inputs[0].dtype == requested.inputs[1].dtype
+        return LayoutSignature(requested.inputs, (requested.outputs[0].with_dtype(None),)) if alike else None
 
     def flops_per_second(self, node: Node, signature: LayoutSignature) -> float:
         return filled(node.types[0].shape[0]) * products_per_second(signature)
@@ -180,9 +191,9 @@ class ConvolutionWeightGradient(OneDnnKernel):
         dy_desc, x_desc = desc(dy, layouts.inputs[0]), desc(x, layouts.inputs[1])
         hint = forward_desc(op.conv, x_desc, dw, dy_desc)
         weights = MemoryDesc.any(engine(), grouped(op.conv, dw))
-        made = convolution_backward_weights(x_desc, weights, None, dy_desc, op.conv.window, hint)
+        primitive_desc = convolution_backward_weights(x_desc, weights, None, dy_desc, op.conv.window, hint)
         return Computation(
-            made,
+            primitive_desc,
             {
                 Arg.DIFF_DST: Operand(0, dy_desc),
                 Arg.SRC: Operand(1, x_desc),

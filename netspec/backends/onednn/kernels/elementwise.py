@@ -1,7 +1,7 @@
 """Elementwise functions, arithmetic on two operands, sums and means: one op a call, in any layout.
 
-The compiled kernels make whole groups of them in one pass, and most single ones sooner: these rank above them only for
-what was measured to be faster here. Adjacent axes are passed to the library as one, so that it sees
+The compiled kernels compute fused groups in one pass, and most single ops faster: these rank above them only for ops
+that were measured to be faster here. Adjacent axes are passed to the library as one, so that it sees
 few forms of broadcasting and has fast code for most of them.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from netspec.backends.common.loops import merge_loops
-from netspec.backends.onednn.attributes import Eltwise
-from netspec.backends.onednn.constants import Algorithm, Arg, DataType
+from netspec.backends.onednn.attributes import EltwisePostOp
+from netspec.backends.onednn.constants import AlgKind, Arg, DataType
 from netspec.backends.onednn.epilogue import COMMUTATIVE, ORDERED, UNARY
 from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, data_type, engine, slow_reason
 from netspec.backends.onednn.memory import MemoryDesc
@@ -27,9 +27,9 @@ from netspec.graph.value import Node
 
 FUNCTIONS: Mapping[type[Op], Callable[[Any], Any]] = {
     **UNARY,
-    unary.Sqrt: lambda op: Eltwise(Algorithm.ELTWISE_SQRT),
-    unary.Log: lambda op: Eltwise(Algorithm.ELTWISE_LOG),
-    elementwise.Neg: lambda op: Eltwise(Algorithm.ELTWISE_LINEAR, -1.0),
+    unary.Sqrt: lambda op: EltwisePostOp(AlgKind.ELTWISE_SQRT),
+    unary.Log: lambda op: EltwisePostOp(AlgKind.ELTWISE_LOG),
+    elementwise.Neg: lambda op: EltwisePostOp(AlgKind.ELTWISE_LINEAR, -1.0),
 }
 """Powers are not among them: the library takes up to 100 times as long as the compiled kernels, for cubes too.
 
@@ -37,7 +37,7 @@ Its logarithm takes positive numbers below 1.2e-38, which are not normal, for ab
 """
 
 BINARY = {**COMMUTATIVE, **ORDERED}
-REDUCTIONS = {ReduceSum: Algorithm.REDUCTION_SUM, ReduceMean: Algorithm.REDUCTION_MEAN}
+REDUCTIONS = {ReduceSum: AlgKind.REDUCTION_SUM, ReduceMean: AlgKind.REDUCTION_MEAN}
 HIDING: Mapping[type[Op], str] = {
     unary.Relu: "oneDNN's ReLU makes 0 of NaN",
     unary.Exp: "oneDNN's exponential makes infinity of NaN",
@@ -66,8 +66,8 @@ class SingleOpKernel(OneDnnKernel):
         """The primitive of the op for operands of these types."""
         raise NotImplementedError  # abstract
 
-    def stored(self, wanted: LayoutSignature) -> LayoutSignature | None:
-        return wanted
+    def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature | None:
+        return requested
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         return self.computes(node.op, [value.type for value in node.inputs], layouts)
@@ -79,21 +79,21 @@ def broadcast(op: Op, types: Sequence[TensorType], layouts: LayoutSignature) -> 
     assert isinstance(y, TensorType)
     kinds, lies = (y, *types), (*layouts.outputs, *layouts.inputs)
     steps = [_aligned(kind, layout.strides(kind), y.rank) for kind, layout in zip(kinds, lies, strict=True)]
-    to, *own = _descs(y.shape, steps, [data_type(*one) for one in zip(kinds, lies, strict=True)])
-    return [*(Operand(index, one) for index, one in enumerate(own)), Operand(0, to, output=True)]
+    to, *operands = _descs(y.shape, steps, [data_type(*pair) for pair in zip(kinds, lies, strict=True)])
+    return [*(Operand(index, described) for index, described in enumerate(operands)), Operand(0, to, output=True)]
 
 
 def _aligned(kind: TensorType, strides: Sequence[int], rank: int) -> list[int]:
     """Strides along the axes of a shape of `rank` axes that the value broadcasts to; 0 where it repeats."""
-    own = [step if size != 1 else 0 for size, step in zip(kind.shape, strides, strict=True)]
-    return [0] * (rank - kind.rank) + own
+    steps = [step if size != 1 else 0 for size, step in zip(kind.shape, strides, strict=True)]
+    return [0] * (rank - kind.rank) + steps
 
 
 def _descs(shape: Sequence[int], steps: Sequence[Sequence[int]], dtypes: Sequence[DataType]) -> list[MemoryDesc]:
     """Memory by its strides along the axes of `shape`, 0 along axes of size 1; the first one defines the order."""
     order = sorted((axis for axis, size in enumerate(shape) if size != 1), key=lambda axis: (-steps[0][axis], axis))
-    loops = merge_loops([shape[axis] for axis in order], [[one[axis] for axis in order] for one in steps])
-    return [_desc(loops.sizes, own, dtype) for own, dtype in zip(loops.steps, dtypes, strict=True)]
+    loops = merge_loops([shape[axis] for axis in order], [[step[axis] for axis in order] for step in steps])
+    return [_desc(loops.sizes, steps, dtype) for steps, dtype in zip(loops.steps, dtypes, strict=True)]
 
 
 def _desc(sizes: Sequence[int], steps: Sequence[int], dtype: DataType) -> MemoryDesc:
@@ -112,8 +112,8 @@ class EltwiseKernel(SingleOpKernel):
 
     def computes(self, op: Any, types: Sequence[TensorType], layouts: LayoutSignature) -> Computation:
         x, y = broadcast(op, types, layouts)
-        made: Eltwise = FUNCTIONS[type(op)](op)
-        primitive = eltwise_forward(x.desc, y.desc, made.algorithm, made.alpha, made.beta)
+        post_op: EltwisePostOp = FUNCTIONS[type(op)](op)
+        primitive = eltwise_forward(x.desc, y.desc, post_op.algorithm, post_op.alpha, post_op.beta)
         return Computation(primitive, {Arg.SRC: x, Arg.DST: y})
 
 
@@ -131,13 +131,13 @@ class LongEltwiseKernel(EltwiseKernel):
 
 
 @kernel(special.GeluGrad, backend="onednn", rank=4)
-class GeluGradient(SingleOpKernel):
+class GeluGradientKernel(SingleOpKernel):
     """The gradient of a GELU."""
 
     def computes(self, op: Any, types: Sequence[TensorType], layouts: LayoutSignature) -> Computation:
         x, dy, dx = broadcast(op, types, layouts)
-        hint = eltwise_forward(x.desc, x.desc, Algorithm.ELTWISE_GELU_ERF)
-        primitive = eltwise_backward(dx.desc, dy.desc, x.desc, Algorithm.ELTWISE_GELU_ERF, hint)
+        hint = eltwise_forward(x.desc, x.desc, AlgKind.ELTWISE_GELU_ERF)
+        primitive = eltwise_backward(dx.desc, dy.desc, x.desc, AlgKind.ELTWISE_GELU_ERF, hint)
         return Computation(primitive, {Arg.SRC: x, Arg.DIFF_DST: dy, Arg.DIFF_SRC: dx})
 
 
@@ -154,30 +154,30 @@ class BinaryKernel(SingleOpKernel):
 
 
 @kernel(*REDUCTIONS, ReduceMax, backend="onednn", rank=4)
-class Reduction(SingleOpKernel):
+class ReductionKernel(SingleOpKernel):
     """A sum or mean over the innermost axes."""
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
-        """In the operand's layout, if the library has fast code for it."""
-        lies = PLAIN if given[0].opaque is not None else given[0]
+    def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
+        """Request the operand's layout, if the library has fast code for it."""
+        lies = PLAIN if offered[0].opaque is not None else offered[0]
         as_it_lies = LayoutSignature((lies,), (PLAIN,))
         slow = slow_reason(lambda: self.describe(node, as_it_lies).primitive)
         return as_it_lies if slow is None else LayoutSignature((PLAIN,), (PLAIN,))
 
-    def stored(self, wanted: LayoutSignature) -> LayoutSignature:
-        return LayoutSignature(wanted.inputs, tuple(one.with_dtype(None) for one in wanted.outputs))
+    def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature:
+        return LayoutSignature(requested.inputs, tuple(result.with_dtype(None) for result in requested.outputs))
 
     def computes(self, op: Any, types: Sequence[TensorType], layouts: LayoutSignature) -> Computation:
         (x,), (lies,), y = types, layouts.inputs, op.infer(*types)
-        kept = x.with_shape(*(1 if axis in op.reduced_axes(x) else size for axis, size in enumerate(x.shape)))
-        steps = [_aligned(one, layout.strides(one), x.rank) for one, layout in ((x, lies), (kept, PLAIN))]
+        kept_type = x.with_shape(*(1 if axis in op.reduced_axes(x) else size for axis, size in enumerate(x.shape)))
+        steps = [_aligned(kind, layout.strides(kind), x.rank) for kind, layout in ((x, lies), (kept_type, PLAIN))]
         source, target = _descs(x.shape, steps, [data_type(x, lies), data_type(y, layouts.outputs[0])])
-        places: dict[int, Operand] = {Arg.SRC: Operand(0, source), Arg.DST: Operand(0, target, output=True)}
-        return Computation(reduction(source, target, REDUCTIONS[type(op)]), places)
+        arguments: dict[int, Operand] = {Arg.SRC: Operand(0, source), Arg.DST: Operand(0, target, output=True)}
+        return Computation(reduction(source, target, REDUCTIONS[type(op)]), arguments)
 
 
 @kernel(*REDUCTIONS, backend="onednn", rank=6)
-class ShortRowReduction(Reduction):
+class ShortRowReductionKernel(ReductionKernel):
     """Sums and means of many short rows of a matrix. (With more axes, rows may not be contiguous.)"""
 
     def samples(self) -> Sequence[Example]:

@@ -33,14 +33,14 @@ class OverRowsKernel(OneDnnKernel):
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         return slow_reason(lambda: self.primitive(op, types[0], PLAIN))
 
-    def stored(self, wanted: LayoutSignature) -> LayoutSignature | None:
-        return wanted
+    def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature | None:
+        return requested
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature | None:
         large = narrow_data_only(node, preferred)
         shape, values = node.inputs[0].shape, (*node.inputs, *node.outputs)
         signature = (*large.inputs, *large.outputs)
-        types = {one.dtype for value, one in zip(values, signature, strict=True) if value.shape == shape}
+        types = {layout.dtype for value, layout in zip(values, signature, strict=True) if value.shape == shape}
         return super().low_precision_signature(node, large) if len(types) == 1 else None
 
     def primitive(self, op: Any, x: TensorType, layout: Layout) -> PrimitiveDesc:
@@ -59,15 +59,15 @@ class OverRowsKernel(OneDnnKernel):
         vector = MemoryDesc.strided(engine(), (op.row_length(x.shape),))
         known = {Arg.MEAN: statistics, Arg.VARIANCE: statistics}
         known |= dict.fromkeys((Arg.SCALE, Arg.SHIFT, Arg.DIFF_SCALE, Arg.DIFF_SHIFT), vector)
-        places: dict[int, Operand] = {
+        operands: dict[int, Operand] = {
             argument: Operand(index, known.get(argument, lies), output=output)
             for output, arguments in ((False, self.inputs), (True, self.outputs))
             for index, argument in enumerate(arguments)
         }
-        made = self.described(op, lies, statistics)
-        if Arg.SHIFT in made.arguments and Arg.SHIFT not in places:
-            places[Arg.SHIFT] = places[Arg.SCALE]  # some versions need it for the gradient without reading it
-        return Computation(made, places)
+        primitive_desc = self.described(op, lies, statistics)
+        if Arg.SHIFT in primitive_desc.arguments and Arg.SHIFT not in operands:
+            operands[Arg.SHIFT] = operands[Arg.SCALE]  # some versions need it for the gradient without reading it
+        return Computation(primitive_desc, operands)
 
 
 def _rows(op: Any, x: TensorType, layout: Layout) -> tuple[MemoryDesc, MemoryDesc]:
@@ -79,7 +79,7 @@ def _rows(op: Any, x: TensorType, layout: Layout) -> tuple[MemoryDesc, MemoryDes
 
 
 @kernel(LayerNormalization, backend="onednn", rank=4)
-class RowNormalization(OverRowsKernel):
+class LayerNormalizationKernel(OverRowsKernel):
     """Mean and variance of each row, and the normalized rows."""
 
     inputs = (Arg.SRC, Arg.SCALE, Arg.SHIFT)
@@ -87,7 +87,7 @@ class RowNormalization(OverRowsKernel):
 
 
 @kernel(LayerNormalizationGrad, backend="onednn", rank=4)
-class RowNormalizationGradient(OverRowsKernel):
+class LayerNormalizationGradientKernel(OverRowsKernel):
     """All three gradients."""
 
     inputs = (Arg.SRC, Arg.SCALE, Arg.MEAN, Arg.VARIANCE, Arg.DIFF_DST)

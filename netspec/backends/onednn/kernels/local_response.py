@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netspec.backends.onednn.constants import Algorithm, Arg
+from netspec.backends.onednn.constants import AlgKind, Arg
 from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, desc
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.primitive import PrimitiveDesc
@@ -22,7 +22,7 @@ from netspec.graph.value import Node
 
 
 @kernel(LRN, backend="onednn", rank=10)
-class LocalResponse(OneDnnKernel):
+class LocalResponseKernel(OneDnnKernel):
     """y = x · s^-β."""
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
@@ -31,15 +31,15 @@ class LocalResponse(OneDnnKernel):
             return f"{x.rank} axes, not those of images"
         if op.size % 2 == 0:
             return "the library supports odd window sizes only"
-        made = _described(op, desc(x, Layout.channels_last(4))).implementation
-        return None if "jit" in made else f"the library has no fast code for it, only {made}"
+        primitive_desc = _described(op, desc(x, Layout.channels_last(4))).implementation
+        return None if "jit" in primitive_desc else f"the library has no fast code for it, only {primitive_desc}"
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+    def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         last = Layout.channels_last(4)
         return LayoutSignature((last,), (last,))
 
-    def stored(self, wanted: LayoutSignature) -> LayoutSignature | None:
-        return wanted if wanted.inputs[0].dtype == wanted.outputs[0].dtype else None
+    def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature | None:
+        return requested if requested.inputs[0].dtype == requested.outputs[0].dtype else None
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         op, x = node.op, node.inputs[0].type
@@ -52,4 +52,4 @@ class LocalResponse(OneDnnKernel):
 
 def _described(op: LRN, signature: MemoryDesc) -> PrimitiveDesc:
     numbers = (op.size, op.alpha, op.beta, op.bias)
-    return lrn_forward(signature, signature, Algorithm.LRN_ACROSS_CHANNELS, *numbers, training=False)
+    return lrn_forward(signature, signature, AlgKind.LRN_ACROSS_CHANNELS, *numbers, training=False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends.onednn.constants import Arg
-from netspec.backends.onednn.epilogue import Epilogue, extra_desc, padded, read_epilogue
+from netspec.backends.onednn.epilogue import PostOpEpilogue, extra_desc, padded, read_epilogue
 from netspec.backends.onednn.kernel import (
     CHOSEN,
     Computation,
@@ -26,10 +26,10 @@ from netspec.graph.ops.linear import MatMul
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 
-NOTHING = Epilogue(None, ())
+NOTHING = PostOpEpilogue(None, ())
 
 PACKING = 0.5
-"""What plain weights cost at every call, as a share of the time it takes to read them: the library packs them itself.
+"""Cost of plain weights per call, relative to the time of reading them: the library packs them at each call.
 
 4096 x 4096 with two threads: 2.5 ms (8 rows 4.1 instead of 2.1, 64 rows 13.1 instead of 10.3), in bfloat16 2.1 ms.
 Weights in the cache cost nothing so, 800 x 500 in bfloat16 26 µs of 204.
@@ -60,7 +60,7 @@ def _packing(node: Node, signature: LayoutSignature) -> float:
 
 
 @kernel(MatMul, EpilogueFused, backend="onednn", rank=10)
-class Product(OneDnnKernel):
+class MatMulKernel(OneDnnKernel):
     """y = a @ b, + bias, post-ops."""
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
@@ -71,20 +71,20 @@ class Product(OneDnnKernel):
             return read if isinstance(read, str) else None
         return None
 
-    def _epilogue(self, op: MatMul | EpilogueFused, types: Sequence[TensorType]) -> Epilogue | str:
+    def _epilogue(self, op: MatMul | EpilogueFused, types: Sequence[TensorType]) -> PostOpEpilogue | str:
         if isinstance(op, MatMul):
             return NOTHING
-        made = op.anchor.infer(*types[:2])
-        assert isinstance(made, TensorType)
-        return read_epilogue(op, made, types[2:], channel=made.rank - 1)
+        result = op.anchor.infer(*types[:2])
+        assert isinstance(result, TensorType)
+        return read_epilogue(op, result, types[2:], channel=result.rank - 1)
 
     def alternatives(self, node: Node, offered: Sequence[Layout]) -> Sequence[LayoutSignature]:
         """Weights in the library's own layout, if that is faster."""
         plain = self.layouts(node, offered)
         if _packing(node, plain) < WORTH * self.estimated_seconds(node, plain):
             return ()
-        wished = [CHOSEN if index == 1 else PLAIN for index in range(len(node.inputs))]
-        return (self.found(node, LayoutSignature(tuple(wished), (PLAIN,))),)
+        requested = [CHOSEN if index == 1 else PLAIN for index in range(len(node.inputs))]
+        return (self.found(node, LayoutSignature(tuple(requested), (PLAIN,))),)
 
     def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
         return CALL + super().estimated_seconds(node, signature) + _packing(node, signature)
@@ -92,9 +92,9 @@ class Product(OneDnnKernel):
     def flops_per_second(self, node: Node, signature: LayoutSignature) -> float:
         return products_per_second(signature)
 
-    def stored(self, wanted: LayoutSignature) -> LayoutSignature | None:
-        a, b = wanted.inputs[:2]
-        return wanted if b == CHOSEN or a.dtype == b.dtype else None
+    def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature | None:
+        a, b = requested.inputs[:2]
+        return requested if b == CHOSEN or a.dtype == b.dtype else None
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         op, types, y = node.op, [value.type for value in node.inputs], node.types[0]
@@ -102,7 +102,7 @@ class Product(OneDnnKernel):
         product = op if isinstance(op, MatMul) else op.anchor
         assert isinstance(product, MatMul)
         epilogue = self._epilogue(op, types)
-        assert isinstance(epilogue, Epilogue)
+        assert isinstance(epilogue, PostOpEpilogue)
         extras = {
             index: extra_desc(kind, layout, y)
             for index, (kind, layout) in enumerate(zip(types[2:], layouts.inputs[2:], strict=True), 1)
@@ -116,7 +116,7 @@ class Product(OneDnnKernel):
         weights = MemoryDesc.any(engine(), b.shape, a.dtype) if layouts.inputs[1] == CHOSEN else b
         dst = MemoryDesc.strided(engine(), y.shape, dtype=data_type(y, layouts.outputs[0]))
         bias = extras.get(epilogue.bias) if epilogue.bias is not None else None
-        made = matmul(a, weights, bias, dst, attributes=epilogue.attributes(extras))
+        primitive_desc = matmul(a, weights, bias, dst, attributes=epilogue.attributes(extras))
         arguments: dict[int, Operand] = {
             Arg.SRC: Operand(0, a),
             Arg.WEIGHTS: Operand(1, b),
@@ -125,4 +125,4 @@ class Product(OneDnnKernel):
         if epilogue.bias is not None and bias is not None:
             arguments[Arg.BIAS] = Operand(1 + epilogue.bias, bias)
         arguments |= epilogue.places(extras, 2)
-        return Computation(made, arguments, epilogue.slopes())
+        return Computation(primitive_desc, arguments, epilogue.slopes())

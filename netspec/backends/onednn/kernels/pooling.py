@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netspec.backends.onednn.constants import Algorithm, Arg
+from netspec.backends.onednn.constants import AlgKind, Arg
 from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, desc, slow_reason
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.backends.onednn.primitive_descs import pooling_backward, pooling_forward
@@ -19,8 +19,8 @@ from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 
 
-def _algorithm(op: Any) -> Algorithm:
-    return Algorithm.POOLING_AVG_INCLUDE_PADDING if op.counted_pads else Algorithm.POOLING_AVG_EXCLUDE_PADDING
+def _algorithm(op: Any) -> AlgKind:
+    return AlgKind.POOLING_AVG_INCLUDE_PADDING if op.counted_pads else AlgKind.POOLING_AVG_EXCLUDE_PADDING
 
 
 def _forward(op: Any, x: TensorType, y: TensorType, layout: Layout) -> PrimitiveDesc:
@@ -31,18 +31,18 @@ def _forward(op: Any, x: TensorType, y: TensorType, layout: Layout) -> Primitive
 class AverageKernel(OneDnnKernel):
     """Base class: operand and result have the same layout, plain or channels-last."""
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+    def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         last = Layout.channels_last(node.types[0].rank)
-        chosen = last if given[0] == last else PLAIN
+        chosen = last if offered[0] == last else PLAIN
         return LayoutSignature((chosen,), (chosen,))
 
 
 @kernel(AveragePool, backend="onednn", rank=10)
-class AveragePooling(AverageKernel):
+class AveragePoolingKernel(AverageKernel):
     """Means of windows."""
 
-    def stored(self, wanted: LayoutSignature) -> LayoutSignature | None:
-        return wanted if wanted.inputs[0].dtype == wanted.outputs[0].dtype else None
+    def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature | None:
+        return requested if requested.inputs[0].dtype == requested.outputs[0].dtype else None
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         (x,) = types
@@ -52,16 +52,16 @@ class AveragePooling(AverageKernel):
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         x, y, layout = node.inputs[0].type, node.types[0], layouts.inputs[0]
-        made = _forward(node.op, x, y, layout)
-        places: dict[int, Operand] = {
+        primitive_desc = _forward(node.op, x, y, layout)
+        arguments: dict[int, Operand] = {
             Arg.SRC: Operand(0, desc(x, layout)),
             Arg.DST: Operand(0, desc(y, layout), output=True),
         }
-        return Computation(made, places)
+        return Computation(primitive_desc, arguments)
 
 
 @kernel(AveragePoolGrad, backend="onednn", rank=10)
-class AveragePoolingGradient(AverageKernel):
+class AveragePoolingGradientKernel(AverageKernel):
     """Gradients divided among the positions of windows, in float32: bfloat16 would round every partial sum."""
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
@@ -76,9 +76,9 @@ class AveragePoolingGradient(AverageKernel):
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         dy, dx, layout = node.inputs[0].type, node.types[0], layouts.inputs[0]
-        made = self._backward(node.op, dx, dy, layout)
-        places: dict[int, Operand] = {
+        primitive_desc = self._backward(node.op, dx, dy, layout)
+        arguments: dict[int, Operand] = {
             Arg.DIFF_DST: Operand(0, desc(dy, layout)),
             Arg.DIFF_SRC: Operand(0, desc(dx, layout), output=True),
         }
-        return Computation(made, places)
+        return Computation(primitive_desc, arguments)

@@ -24,22 +24,22 @@ class PackedProduct:
 
     def __init__(self, rows: int, matrix: TensorType, *, transposed: bool, biased: bool) -> None:
         height, width = matrix.shape[::-1] if transposed else matrix.shape
-        one = engine()
-        self._matrix = MemoryDesc.strided(one, (height, width), (1, height) if transposed else (width, 1))
-        self._bias = MemoryDesc.strided(one, (1, width)) if biased else None
-        self._rows, self._made = (MemoryDesc.strided(one, (rows, size)) for size in (height, width))
-        self._desc = matmul(self._rows, MemoryDesc.any(one, (height, width)), self._bias, self._made)
+        library = engine()
+        self._matrix = MemoryDesc.strided(library, (height, width), (1, height) if transposed else (width, 1))
+        self._bias = MemoryDesc.strided(library, (1, width)) if biased else None
+        self._rows, self._made = (MemoryDesc.strided(library, (rows, size)) for size in (height, width))
+        self._desc = matmul(self._rows, MemoryDesc.any(library, (height, width)), self._bias, self._made)
         self._packed = self._desc[Arg.WEIGHTS]
         self.nbytes = align_up(self._packed.nbytes) + self._desc.scratchpad_bytes
 
-    def bind(self, rows: Any, matrix: Any, bias: Any | None, made: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
+    def bind(self, rows: Any, matrix: Any, bias: Any | None, result: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
         """See `StepProduct`."""
         packed = Memory(self._packed, scratch)
         pack = reorder(self._matrix, self._packed).primitive()
         arguments = {
             Arg.SRC: Memory(self._rows, rows),
             Arg.WEIGHTS: packed,
-            Arg.DST: Memory(self._made, made),
+            Arg.DST: Memory(self._made, result),
         }
         if self._bias is not None and bias is not None:
             arguments[Arg.BIAS] = Memory(self._bias, bias)
@@ -57,7 +57,7 @@ def _why_not(types: tuple[TensorType, ...]) -> str | None:
 
 
 @kernel(Recurrence, backend="onednn", rank=10)
-class RecurrenceForward(RecurrenceKernel):
+class RecurrenceForwardKernel(RecurrenceKernel):
     """Product, then cell, at each step."""
 
     product = PackedProduct
@@ -67,7 +67,7 @@ class RecurrenceForward(RecurrenceKernel):
 
 
 @kernel(RecurrenceGrad, backend="onednn", rank=10)
-class RecurrenceGradient(RecurrenceGradKernel):
+class RecurrenceGradientKernel(RecurrenceGradKernel):
     """Product, then the cell's gradient, from the last step to the first."""
 
     product = PackedProduct

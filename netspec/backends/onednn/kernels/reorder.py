@@ -17,7 +17,7 @@ from netspec.graph.value import Node
 
 
 @kernel(Reorder, backend="onednn", rank=10)
-class ReorderPacked(OneDnnKernel):
+class ReorderPackedKernel(OneDnnKernel):
     """Pack a plain value, or unpack a packed one."""
 
     def samples(self) -> Sequence[Example]:

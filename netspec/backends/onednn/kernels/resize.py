@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netspec.backends.onednn.constants import Algorithm, Arg
+from netspec.backends.onednn.constants import AlgKind, Arg
 from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, desc
 from netspec.backends.onednn.primitive_descs import resampling_backward, resampling_forward
 from netspec.graph.kernel import Example, kernel
@@ -15,8 +15,8 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
 ALGORITHMS = {
-    Sampling("nearest", rounding="round_prefer_ceil"): Algorithm.RESAMPLING_NEAREST,
-    Sampling("linear"): Algorithm.RESAMPLING_LINEAR,
+    Sampling("nearest", rounding="round_prefer_ceil"): AlgKind.RESAMPLING_NEAREST,
+    Sampling("linear"): AlgKind.RESAMPLING_LINEAR,
 }
 """The rules that oneDNN supports: positions are the centers of pixels."""
 
@@ -32,18 +32,20 @@ class ResampleKernel(OneDnnKernel):
         resize = op if isinstance(op, Resize) else op.resize
         if resize.sampling not in ALGORITHMS:
             return "its coordinate rule is not supported by oneDNN"
-        whole = [one == AxisResize(axis, one.size) for axis, one in enumerate(resize.axes, 2)]
-        if len(whole) != types[0].rank - 2 or not all(whole):
+        unchanged = [
+            axis_resize == AxisResize(axis, axis_resize.size) for axis, axis_resize in enumerate(resize.axes, 2)
+        ]
+        if len(unchanged) != types[0].rank - 2 or not all(unchanged):
             return "it resizes other axes than the spatial ones, or has explicit scales"
         return super().reject_reason(op, *types)
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+    def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         last = Layout.channels_last(node.types[0].rank)
         return LayoutSignature((last,), (last,))
 
 
 @kernel(Resize, backend="onednn", rank=10)
-class Resampling(ResampleKernel):
+class ResizeKernel(ResampleKernel):
     """y from x."""
 
     def samples(self) -> Sequence[Example]:
@@ -52,12 +54,12 @@ class Resampling(ResampleKernel):
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         op, x, y = node.op, desc(node.inputs[0].type, layouts.inputs[0]), desc(node.types[0], layouts.outputs[0])
         assert isinstance(op, Resize)
-        made = resampling_forward(x, y, ALGORITHMS[op.sampling])
-        return Computation(made, {Arg.SRC: Operand(0, x), Arg.DST: Operand(0, y, output=True)})
+        primitive_desc = resampling_forward(x, y, ALGORITHMS[op.sampling])
+        return Computation(primitive_desc, {Arg.SRC: Operand(0, x), Arg.DST: Operand(0, y, output=True)})
 
 
 @kernel(ResizeGrad, backend="onednn", rank=10)
-class ResamplingGradient(ResampleKernel):
+class ResizeGradientKernel(ResampleKernel):
     """dx from dy."""
 
     def samples(self) -> Sequence[Example]:
@@ -68,5 +70,5 @@ class ResamplingGradient(ResampleKernel):
         assert isinstance(op, ResizeGrad)
         algorithm = ALGORITHMS[op.resize.sampling]
         hint = resampling_forward(dx, dy, algorithm)
-        made = resampling_backward(dx, dy, algorithm, hint)
-        return Computation(made, {Arg.DIFF_DST: Operand(0, dy), Arg.DIFF_SRC: Operand(0, dx, output=True)})
+        primitive_desc = resampling_backward(dx, dy, algorithm, hint)
+        return Computation(primitive_desc, {Arg.DIFF_DST: Operand(0, dy), Arg.DIFF_SRC: Operand(0, dx, output=True)})

@@ -40,12 +40,12 @@ class AlongRows(OneDnnKernel):
         """The primitive with the node's operands and result as these arguments."""
         x = node.inputs[0].type
         lies = desc(x, PLAIN)
-        places: dict[int, Operand] = {argument: Operand(index, lies) for index, argument in enumerate(inputs)}
-        return Computation(self.primitive(lies, x.rank - 1), {**places, output: Operand(0, lies, output=True)})
+        arguments: dict[int, Operand] = {argument: Operand(index, lies) for index, argument in enumerate(inputs)}
+        return Computation(self.primitive(lies, x.rank - 1), {**arguments, output: Operand(0, lies, output=True)})
 
 
 @kernel(Softmax, backend="onednn", rank=6)
-class ShortSoftmax(AlongRows):
+class ShortSoftmaxKernel(AlongRows):
     """eˣ / Σ eˣ of short vectors."""
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
@@ -58,7 +58,7 @@ class ShortSoftmax(AlongRows):
 
 
 @kernel(SoftmaxGrad, backend="onednn", rank=4)
-class SoftmaxGradient(AlongRows):
+class SoftmaxGradientKernel(AlongRows):
     """y · (dy − Σ y · dy)."""
 
     def primitive(self, lies: MemoryDesc, axis: int) -> PrimitiveDesc:

@@ -25,14 +25,14 @@ def _described(source: MemoryDesc, target: MemoryDesc) -> Computation:
 
 
 @kernel(Transpose, backend="onednn", rank=6)
-class Transposition(OneDnnKernel):
+class TransposeKernel(OneDnnKernel):
     """Axes in another order; the operand may have its axes in any memory order."""
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
-        return LayoutSignature((PLAIN if given[0].opaque is not None else given[0],), (PLAIN,))
+    def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
+        return LayoutSignature((PLAIN if offered[0].opaque is not None else offered[0],), (PLAIN,))
 
-    def stored(self, wanted: LayoutSignature) -> LayoutSignature:
-        return wanted
+    def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature:
+        return requested
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         op, y = node.op, node.types[0]
@@ -45,8 +45,8 @@ class Transposition(OneDnnKernel):
 
 
 @kernel(Reorder, backend="onednn", rank=6)
-class ReorderAxes(OneDnnKernel):
-    """The same value in another memory order or element type."""
+class ReorderAxesKernel(OneDnnKernel):
+    """Copy to another memory order or element type."""
 
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         (x,) = types
@@ -56,43 +56,45 @@ class ReorderAxes(OneDnnKernel):
             return f"oneDNN is slower for {x.shape[1]} channels"
         return None
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+    def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         assert isinstance(node.op, Reorder)
         return LayoutSignature((node.op.source,), (node.op.target,))
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         x = node.inputs[0].type
         source, target = (
-            MemoryDesc.strided(engine(), x.shape, one.strides(x), data_type(x, one))
-            for one in (layouts.inputs[0], layouts.outputs[0])
+            MemoryDesc.strided(engine(), x.shape, layout.strides(x), data_type(x, layout))
+            for layout in (layouts.inputs[0], layouts.outputs[0])
         )
         return _described(source, target)
 
 
 @kernel(Concat, backend="onednn", rank=4)
-class Concatenation(OneDnnKernel):
+class ConcatKernel(OneDnnKernel):
     """Concatenation of plain or channels-last operands: rows of matrices to the library."""
 
-    def wished(self, node: Node, given: Sequence[Layout]) -> LayoutSignature:
+    def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         last = Layout.channels_last(len(node.types[0].shape))
-        chosen = last if given[0] == last else PLAIN
-        return LayoutSignature((chosen,) * len(given), (chosen,))
+        chosen = last if offered[0] == last else PLAIN
+        return LayoutSignature((chosen,) * len(offered), (chosen,))
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
         """All operands with the result's element type: the library has no fast code that rounds them."""
         dtype = preferred.outputs[0].dtype
-        return LayoutSignature(tuple(one.with_dtype(dtype) for one in preferred.inputs), preferred.outputs)
+        return LayoutSignature(tuple(operand.with_dtype(dtype) for operand in preferred.inputs), preferred.outputs)
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         op, (y,), (to,) = node.op, node.types, layouts.outputs
         assert isinstance(op, Concat)
         order = to.order or tuple(range(y.rank))
-        place = order.index(op.axis % y.rank)
+        position = order.index(op.axis % y.rank)
 
         def rows(kind: TensorType) -> MemoryDesc:
             sizes = [kind.shape[axis] for axis in order]
-            return MemoryDesc.strided(engine(), (prod(sizes[:place]), prod(sizes[place:])), dtype=data_type(kind, to))
+            return MemoryDesc.strided(
+                engine(), (prod(sizes[:position]), prod(sizes[position:])), dtype=data_type(kind, to)
+            )
 
         sources, target = [rows(value.type) for value in node.inputs], rows(y)
-        places = {multiple_src(index): Operand(index, one) for index, one in enumerate(sources)}
-        return Computation(concat(sources, target, 1), {**places, Arg.DST: Operand(0, target, output=True)})
+        arguments = {multiple_src(index): Operand(index, source) for index, source in enumerate(sources)}
+        return Computation(concat(sources, target, 1), {**arguments, Arg.DST: Operand(0, target, output=True)})

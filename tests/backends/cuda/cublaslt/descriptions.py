@@ -11,20 +11,20 @@ import os
 import sys
 
 from netspec.backends.cuda import wheel_libraries
-from netspec.backends.cuda.cublaslt.library import SETTING, Library, load
+from netspec.backends.cuda.cublaslt.library import SETTING, CublasLtLibrary, load
 from netspec.backends.cuda.cublaslt.native import (
-    Attribute,
-    Compute,
+    ComputeType,
     CublasLtError,
+    CublasLtObject,
     CudaType,
-    Handle,
     MatmulDesc,
+    MatmulPreference,
     MatrixLayout,
-    Preference,
+    ObjectAttribute,
 )
 
 
-def differing(one: Handle, attributes: type[Attribute]) -> list[str]:
+def differing(one: CublasLtObject, attributes: type[ObjectAttribute]) -> list[str]:
     """The attributes that the library does not give back as they were set."""
     found = []
     read = getattr(one.library.functions, f"cublasLt{one.kind}GetAttribute")
@@ -43,19 +43,21 @@ def main() -> int:
     given = os.environ.get(SETTING)
     paths = [given] if given else [str(path) for path in wheel_libraries("libcublasLt.so.1[23]")]
     library = load(paths[0]) if paths else f"no wheel nvidia-cublas, and {SETTING} names no library"
-    if not isinstance(library, Library):
+    if not isinstance(library, CublasLtLibrary):
         print(library)
         return 1
     wrong = []
-    for compute in Compute:
-        scale = CudaType.FLOAT64 if compute == Compute.FLOAT64 else CudaType.FLOAT32
-        wrong += differing(Handle(library, "MatmulDesc", ctypes.c_int(compute), ctypes.c_int(scale)), MatmulDesc)
+    for compute in ComputeType:
+        scale = CudaType.FLOAT64 if compute == ComputeType.FLOAT64 else CudaType.FLOAT32
+        wrong += differing(
+            CublasLtObject(library, "MatmulDesc", ctypes.c_int(compute), ctypes.c_int(scale)), MatmulDesc
+        )
     for kind in CudaType:
         sizes = ctypes.c_uint64(3), ctypes.c_uint64(5), ctypes.c_int64(4)
-        wrong += differing(Handle(library, "MatrixLayout", ctypes.c_int(kind), *sizes), MatrixLayout)
-    wrong += differing(Handle(library, "MatmulPreference"), Preference)
+        wrong += differing(CublasLtObject(library, "MatrixLayout", ctypes.c_int(kind), *sizes), MatrixLayout)
+    wrong += differing(CublasLtObject(library, "MatmulPreference"), MatmulPreference)
     try:
-        Handle(library, "")
+        CublasLtObject(library, "")
         driver = "a handle can be made here"
     except CublasLtError as error:
         driver = str(error)

@@ -10,7 +10,7 @@ import pytest
 from netspec.backends.backend import load_kernels
 from netspec.backends.cuda import launch
 from netspec.backends.cuda.cublaslt.library import SETTING, load, unavailable_reason
-from netspec.backends.cuda.cublaslt.matmul import WORKSPACE, bound
+from netspec.backends.cuda.cublaslt.matmul import WORKSPACE, bind_matmul
 from netspec.errors import RunError
 from netspec.graph.kernel import Kernel, registered_kernels
 from tests.backends.cuda.calls import check
@@ -48,14 +48,14 @@ def test_shapes_that_broadcast_and_operands_that_lie_in_columns(
     if turned:
         x, w = (np.ascontiguousarray(one.swapaxes(-1, -2)).swapaxes(-1, -2) for one in (x, w))
     y = np.full((x @ w).shape, np.nan, np.float32)
-    bound(x, w, y, np.zeros(WORKSPACE, np.uint8))()
+    bind_matmul(x, w, y, np.zeros(WORKSPACE, np.uint8))()
     np.testing.assert_array_equal(y, x @ w)  # whole numbers: exact in any order
 
 
 def test_what_the_library_cannot_do_says_what_was_asked() -> None:
     x, y = np.zeros((2, 3), np.float32), np.zeros((2, 2), np.float64)
     with pytest.raises(RunError, match="MatmulAlgoGetHeuristic says CUBLAS_STATUS_NOT_SUPPORTED"):
-        bound(x, x.reshape(3, 2), y, np.zeros(WORKSPACE, np.uint8))
+        bind_matmul(x, x.reshape(3, 2), y, np.zeros(WORKSPACE, np.uint8))
 
 
 def test_where_there_is_no_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,9 +39,9 @@ executed: list[tuple[str, int]] = []
 
 def forget() -> None:
     """What netspec has found out of the package."""
-    library._why_missing.cache_clear()
-    library._why_unusable.cache_clear()
-    library._why_not_asked.cache_clear()
+    library._missing_reason.cache_clear()
+    library._unusable_reason.cache_clear()
+    library._planning_caveat.cache_clear()
 
 
 class cudnnGraphNotSupportedError(Exception):  # noqa: N801  the library's name

@@ -80,7 +80,7 @@ def main() -> int:
     """Plan all; the exit status."""
     driver = "a driver that does nothing" if load_driver() else "this machine's driver"
     device = Planned("h200")
-    reason = library.why_not_asked(device.name)
+    reason = library.planning_caveat(device.name)
     if reason is not None:
         print(reason)
         return 1

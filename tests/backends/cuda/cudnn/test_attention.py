@@ -14,7 +14,7 @@ import pytest
 
 from netspec.backends.backend import load_kernels
 from netspec.backends.cuda import launch
-from netspec.backends.cuda.cudnn.kernels.attention import AttentionForward
+from netspec.backends.cuda.cudnn.kernels.attention import AttentionForwardKernel
 from netspec.backends.device_registry import open_device
 from netspec.compile import Compiler, ProgramKind
 from netspec.graph.execution_plan import ExecutionPlan, layout_signature
@@ -78,9 +78,9 @@ def planned(precision: Precision, batch: int = 64, *, deterministic: bool = True
 @pytest.mark.parametrize("precision", [Precision.BFLOAT16, Precision.FLOAT16])
 def test_of_16_bits_it_is_one_op_that_keeps_no_scores(precision: Precision) -> None:
     plan = planned(precision)
-    assert attentions(plan) == {"cudnn:AttentionForward", "cudnn:AttentionGradient"}
+    assert attentions(plan) == {"cudnn:AttentionForwardKernel", "cudnn:AttentionGradientKernel"}
     loose = planned(precision, deterministic=False)
-    assert attentions(loose) == {"cudnn:AttentionForward", "cudnn:NondeterministicAttentionGradient"}
+    assert attentions(loose) == {"cudnn:AttentionForwardKernel", "cudnn:NondeterministicAttentionGradientKernel"}
     scores = (64, 8, 128, 128)
     assert scores not in {value.shape for value in plan.memory.storage}
     # Of 4 layers, what the softmax gave in 32 bits and what of that the product read in 16; of one, all it takes.
@@ -116,7 +116,10 @@ def test_workspace_is_planned() -> None:
     spaces = plan.memory.workspace
     sizes = {choice.label: spaces[node].size for node, choice in plan.choices.items() if "Attention" in choice.label}
     aligning, tiles, sums, values = 256 - 64, 2 * 2 * 8 * 128 * 128, 4 * 2 * 8 * 128, 2 * 2 * 128 * 256
-    assert sizes == {"cudnn:AttentionForward": sums, "cudnn:AttentionGradient": aligning + tiles + sums + values}
+    assert sizes == {
+        "cudnn:AttentionForwardKernel": sums,
+        "cudnn:AttentionGradientKernel": aligning + tiles + sums + values,
+    }
 
 
 class Gpu(LibraryDevice):
@@ -158,7 +161,7 @@ def test_nets_learn_the_same_in_a_graph(
     made = compiled(tmp_path, text, Gpu(), precision)
     made.device.load_kernels()
     program = made.program(ProgramKind.TRAIN, 3)
-    assert attentions(program.plan) == {"cudnn:AttentionForward", "cudnn:AttentionGradient"}
+    assert attentions(program.plan) == {"cudnn:AttentionForwardKernel", "cudnn:AttentionGradientKernel"}
     assert made.device.notes(program.plan) == ["one CUDA graph"]
     # Each value in memory is rounded to 8 bits (float16: to 11): of losses and weights about the last of these moves.
     np.testing.assert_allclose(losses_of(program, 4, 0.1, classes=5), right, rtol=2**-7)
@@ -169,9 +172,9 @@ def test_nets_learn_the_same_in_a_graph(
 
 def test_plans_race(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(Precision.BFLOAT16, 2)
-    node = next(node for node, choice in plan.choices.items() if isinstance(choice.kernel, AttentionForward))
+    node = next(node for node, choice in plan.choices.items() if isinstance(choice.kernel, AttentionForwardKernel))
     machine = Machine()
     monkeypatch.setitem(sys.modules, "cupy", machine.cupy())
     monkeypatch.setattr(launch, "engine", StreamEngine(machine))
     found = [one.label for one in plan.choices[node].kernel.tuning_variants(node, layout_signature(node, plan.layouts))]
-    assert found == [f"cudnn:AttentionForward by {name}" for name in ("eng1", "eng2_k2=5", "eng3")]
+    assert found == [f"cudnn:AttentionForwardKernel by {name}" for name in ("eng1", "eng2_k2=5", "eng3")]

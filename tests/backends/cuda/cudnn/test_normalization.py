@@ -14,9 +14,9 @@ import pytest
 from netspec.backends.backend import load_kernels
 from netspec.backends.cuda import launch
 from netspec.backends.cuda.cudnn.kernels.batch_normalization import (
-    GradientNormalization,
+    BatchNormalizationGradientKernel,
+    BatchNormalizationTrainingKernel,
     ReluBackwardMatch,
-    TrainingNormalization,
 )
 from netspec.backends.cuda.gpus import GPUS, planned_for
 from netspec.backends.device_registry import open_device
@@ -89,9 +89,9 @@ def test_each_form_has_what_moves_least_and_trains_as_by_reference(
         if isinstance(node.op, EpilogueFused):
             assert label == "cuda:TrainingKernel"
         elif isinstance(node.op, BatchNormalizationTraining):
-            assert label == "cudnn:TrainingNormalization"
+            assert label == "cudnn:BatchNormalizationTrainingKernel"
         else:
-            assert label == "cudnn:GradientNormalization"
+            assert label == "cudnn:BatchNormalizationGradientKernel"
             operands = [plan.memory.storage[value] for value in node.inputs]
             assert plan.memory.storage[node.outputs[0]] not in operands  # the library is not known to allow it
     fed = [node for node in found if isinstance(node.op, PrologueFused)]
@@ -104,7 +104,7 @@ def test_each_form_has_what_moves_least_and_trains_as_by_reference(
     np.testing.assert_allclose(losses(made), expected, rtol=within)
 
 
-@pytest.mark.parametrize("faster", ["cuda:GradientKernel", "cudnn:GradientNormalization by eng3"])
+@pytest.mark.parametrize("faster", ["cuda:GradientKernel", "cudnn:BatchNormalizationGradientKernel by eng3"])
 def test_both_race(faster: str, tmp_path: Path) -> None:
     class Racing(Both):
         has_tuner = True
@@ -120,14 +120,14 @@ def test_both_race(faster: str, tmp_path: Path) -> None:
         assert choice.label == faster
         others = {label for label, why in choice.rejected if "lost the race" in why}
         assert {choice.label, *others} == {
-            "cuda:GradientKernel", "cudnn:GradientNormalization",
-            *(f"cudnn:GradientNormalization by {plan}" for plan in ("eng1", "eng2_k2=5", "eng3")),
+            "cuda:GradientKernel", "cudnn:BatchNormalizationGradientKernel",
+            *(f"cudnn:BatchNormalizationGradientKernel by {plan}" for plan in ("eng1", "eng2_k2=5", "eng3")),
         }  # fmt: skip
 
 
 def test_nan_is_not_hidden() -> None:
     """A ReLU that follows is ours, and a variance that is NaN is none of those that rounding has left below 0."""
-    one = TrainingNormalization()
+    one = BatchNormalizationTrainingKernel()
     x = np.linspace(-1, 1, X.size, dtype=np.float32).reshape(X.shape)
     x[0, 3, 1, 1] = np.nan
     (epilogue,) = [op for op, _ in one.samples() if isinstance(op, EpilogueFused)]
@@ -165,12 +165,12 @@ def test_another_body_is_not_taken_for_the_gradient_of_the_relu(factor: float) -
 
 @pytest.mark.parametrize(
     ("shape", "dtype", "words"),
-    [((2, 6, 3, 3), DType.FLOAT32, "6 channels; cuDNN wants multiples of 4 in float32"),
+    [((2, 6, 3, 3), DType.FLOAT32, "6 channels; cuDNN needs a multiple of 4 in float32"),
      ((2, 8, 3, 3), DType.FLOAT64, "cuDNN normalizes float32, not float64")],
 )  # fmt: skip
 def test_what_it_cannot_take_is_told(shape: tuple[int, ...], dtype: DType, words: str) -> None:
     x, vector = TensorType(shape, dtype), TensorType(shape[1:2], dtype)
-    one = GradientNormalization()
+    one = BatchNormalizationGradientKernel()
     assert one.reject_reason(BatchNormalizationGrad(), x, vector, vector, vector, x) == words
     assert one.reject_reason(BatchNormalizationGrad(axis=2), X, CHANNELS, CHANNELS, CHANNELS, X) == (
         "the channels are axis 2, not 1"
@@ -179,7 +179,7 @@ def test_what_it_cannot_take_is_told(shape: tuple[int, ...], dtype: DType, words
 
 def test_a_gradient_that_nobody_reads_is_not_written() -> None:
     """The first layer's: of those numbers nothing but the sums is wanted, which are ours."""
-    one = GradientNormalization()
+    one = BatchNormalizationGradientKernel()
     op, types = one.samples()[0]
     given = [np.linspace(0.5, 2, kind.size, dtype=np.float32).reshape(kind.shape) ** 2 for kind in types]
     made = call(op, *given)
@@ -201,12 +201,12 @@ def test_older_gpus_have_kernels_of_our_own(monkeypatch: pytest.MonkeyPatch) -> 
     types = [TensorType((2, 8, 3, 3), DType.FLOAT32), *2 * [TensorType((8,), DType.FLOAT32)]]
     for name, words in (("t4", "cuDNN has no plan: it has none for GPUs before 8.0"), ("a100", None)):
         with planned_for(name):
-            assert TrainingNormalization().reject_reason(BatchNormalizationTraining(), *types) == words
+            assert BatchNormalizationTrainingKernel().reject_reason(BatchNormalizationTraining(), *types) == words
 
 
 def test_four_channels_are_not_read_in_16_bits() -> None:
     kind = TensorType((2, 4, 3, 3), DType.FLOAT32)
-    one, (op, _) = TrainingNormalization(), TrainingNormalization().samples()[0]
+    one, (op, _) = BatchNormalizationTrainingKernel(), BatchNormalizationTrainingKernel().samples()[0]
     node = call(op, *(np.ones(shape, np.float32) for shape in (kind.shape, (4,), (4,)))).node
     assert one.reject_reason(op, *(value.type for value in node.inputs)) is None
     assert one.low_precision_signature(node, one.layouts(node, [PLAIN] * 3)) == one.layouts(node, [PLAIN] * 3)

@@ -65,8 +65,8 @@ def test_the_fastest_plan_wins_and_is_known_from_then_on() -> None:
         program = compiled.program(ProgramKind.PREDICT, 2)
         assert again == (device.races_run == 0)
         won = [one for one in program.plan.choices.values() if one.kernel.backend == "cudnn"]
-        assert [one.label for one in won] == 2 * ["cudnn:ConvForward by eng2_k2=5, the bias apart"]
-        others = {label for one in won for label, _ in one.rejected if label.startswith("cudnn:ConvForward")}
+        assert [one.label for one in won] == 2 * ["cudnn:ConvForwardKernel by eng2_k2=5, the bias apart"]
+        others = {label for one in won for label, _ in one.rejected if label.startswith("cudnn:ConvForwardKernel")}
         assert len(others) >= 6  # the usual one, three plans with the bias, two more without it
         found = program(x)
         for name, right in expected.items():  # sums of 800 products in another order
@@ -78,15 +78,15 @@ def test_a_plan_that_is_gone_is_forgotten_and_those_that_are_new_race(monkeypatc
 
     def chosen(plans: tuple[str, ...]) -> tuple[set[str], int]:
         monkeypatch.setattr(fake, "PLANS", plans)
-        plans_of._names.cache_clear()  # as in another process
-        plans_of._planned.cache_clear()
+        plans_of._plan_names.cache_clear()  # as in another process
+        plans_of._find_plan.cache_clear()
         device = Racing()
         device.tuner = Tuner(device, "full")
         choices = Compiler(LENET, device=device).plan(ProgramKind.PREDICT, 2).choices.values()
         return {one.label for one in choices if one.kernel.backend == "cudnn"}, device.races_run
 
     before, (first, raced) = fake.PLANS, chosen(fake.PLANS)
-    assert first == {"cudnn:ConvForward by eng2_k2=5, the bias apart"}
+    assert first == {"cudnn:ConvForwardKernel by eng2_k2=5, the bias apart"}
     assert raced
     left = tuple(one for one in before if one != "eng2_k2=5")
     second, again = chosen(left)

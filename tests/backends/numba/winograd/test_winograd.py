@@ -211,15 +211,15 @@ def test_declines_what_gains_nothing(
     monkeypatch.setattr(tile_selection, "GAIN", 1.4)
     x = TensorType((batch, channels, size, size), DType.FLOAT32)
     w = TensorType((filters, channels // op.groups, *op.window.size), DType.FLOAT32)
-    assert kernels.WinogradConvolution().reject_reason(op, x, w) == why
+    assert kernels.WinogradConvolutionKernel().reject_reason(op, x, w) == why
 
 
 def test_other_types_and_narrow_vectors_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = TensorType((8, 64, 14, 14), DType.FLOAT64), TensorType((64, 64, 3, 3), DType.FLOAT64)
-    assert kernels.WinogradConvolution().reject_reason(conv(3), x, w) == "computes in float32, not float64"
+    assert kernels.WinogradConvolutionKernel().reject_reason(conv(3), x, w) == "computes in float32, not float64"
     monkeypatch.setattr(kernels, "has_wide_vectors", lambda: False)
     x, w = x.with_dtype(DType.FLOAT32), w.with_dtype(DType.FLOAT32)
-    assert kernels.WinogradConvolution().reject_reason(conv(3), x, w) == "the processor has no AVX-512"
+    assert kernels.WinogradConvolutionKernel().reject_reason(conv(3), x, w) == "the processor has no AVX-512"
 
 
 def test_a_training_file_can_do_without_kernels_that_round_more(tmp_path: Path) -> None:

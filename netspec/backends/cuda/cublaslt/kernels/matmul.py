@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends.cuda.contraction import ContractionKernel, anchor_of
-from netspec.backends.cuda.cublaslt.matmul import WORKSPACE, bound
+from netspec.backends.cuda.cublaslt.matmul import WORKSPACE, bind_matmul
 from netspec.graph.fused import EpilogueFused, FusedStep
 from netspec.graph.kernel import Example, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
@@ -43,7 +43,7 @@ class LtKernel(ContractionKernel):
         self, node: Node, layouts: LayoutSignature, operands: Sequence[Any], y: Any, space: Any | None
     ) -> Thunk:
         a, b, *bias = operands
-        return bound(*self.matrices(anchor_of(node.op), a, b, y), space, *bias, fast=self.tf32)
+        return bind_matmul(*self.matrices(anchor_of(node.op), a, b, y), space, *bias, fast=self.tf32)
 
 
 @kernel(MatMul, EpilogueFused, backend="cublaslt", rank=10)
@@ -83,7 +83,7 @@ def square(w: Any) -> Any:
 
 
 @kernel(Conv, ConvInputGrad, EpilogueFused, backend="cublaslt", rank=12)
-class PointConvolution(LtKernel):
+class PointConvolutionKernel(LtKernel):
     """y from x, or dx from dy, channels-last: each position's channels times the kernel, + bias."""
 
     channel = 1
@@ -114,7 +114,7 @@ class PointConvolution(LtKernel):
 
 
 @kernel(ConvWeightGrad, backend="cublaslt", rank=12)
-class PointWeightGradient(LtKernel):
+class PointWeightGradientKernel(LtKernel):
     """dw from dy and x, channels-last."""
 
     def samples(self) -> Sequence[Example]:
@@ -140,14 +140,14 @@ class Tf32MatMulKernel(MatMulKernel):
 
 
 @kernel(Conv, ConvInputGrad, EpilogueFused, backend="cublaslt", rank=16)
-class Tf32PointConvolution(PointConvolution):
-    """Like `PointConvolution`, with operands rounded to tf32."""
+class Tf32PointConvolutionKernel(PointConvolutionKernel):
+    """Like `PointConvolutionKernel`, with operands rounded to tf32."""
 
     tf32 = True
 
 
 @kernel(ConvWeightGrad, backend="cublaslt", rank=16)
-class Tf32PointWeightGradient(PointWeightGradient):
-    """Like `PointWeightGradient`, with operands rounded to tf32."""
+class Tf32PointWeightGradientKernel(PointWeightGradientKernel):
+    """Like `PointWeightGradientKernel`, with operands rounded to tf32."""
 
     tf32 = True

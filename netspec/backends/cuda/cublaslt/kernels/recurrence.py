@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from netspec.backends.common import recurrence
 from netspec.backends.common.copy_kernels import chain
-from netspec.backends.cuda.cublaslt.matmul import WORKSPACE, bound
+from netspec.backends.cuda.cublaslt.matmul import WORKSPACE, bind_matmul
 from netspec.backends.cuda.kernels.recurrence import CudaCellArithmetic
 from netspec.graph.kernel import Thunk, kernel
 from netspec.graph.ops.recurrence import Recurrence, RecurrenceGrad
@@ -23,13 +23,13 @@ class LtStepProduct:
     def __init__(self, rows: int, matrix: TensorType, *, transposed: bool, biased: bool) -> None:
         self._transposed = transposed
 
-    def bind(self, rows: Any, matrix: Any, bias: Any | None, made: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
+    def bind(self, rows: Any, matrix: Any, bias: Any | None, result: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
         """See `StepProduct`. The library's bias in float64 is undocumented: it is added afterwards."""
         right = matrix.T if self._transposed else matrix
-        if bias is None or made.dtype == "float32":
+        if bias is None or result.dtype == "float32":
             flat = () if bias is None else (bias.reshape(-1),)
-            return [], bound(rows, right, made, scratch, *flat, fast=self.fast)
-        return [], chain([bound(rows, right, made, scratch), CudaCellArithmetic.sum(made, bias, made)])
+            return [], bind_matmul(rows, right, result, scratch, *flat, fast=self.fast)
+        return [], chain([bind_matmul(rows, right, result, scratch), CudaCellArithmetic.sum(result, bias, result)])
 
 
 class Tf32StepProduct(LtStepProduct):

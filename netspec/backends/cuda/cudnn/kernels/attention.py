@@ -22,7 +22,7 @@ from netspec.backends.cuda.cudnn.attention_graph import (
     AttentionGraph,
     by_heads,
 )
-from netspec.backends.cuda.cudnn.plans import CudnnPlan, names, planned, sure, unsupported
+from netspec.backends.cuda.cudnn.plans import CudnnPlan, find_plan, plan_names, require_plan, unsupported_reason
 from netspec.backends.cuda.kernels import elementwise
 from netspec.backends.cuda.scalar_code import c_number
 from netspec.graph.execution_plan import align_up
@@ -60,33 +60,39 @@ class AttentionKernel(Kernel):
         return super().label + ("" if self.pick is None else f" by {self.pick}")
 
     def tuning_variants(self, node: Node, signature: LayoutSignature) -> Sequence[Kernel]:
-        """With other plans."""
-        what = self._what(node, signature)
-        return [] if isinstance(planned(what), str) else [_varied(self, name) for name in names(what)]
+        """Return kernels that run other plans of the library."""
+        operation = self._operation(node, signature)
+        return (
+            [] if isinstance(find_plan(operation), str) else [_with_plan(self, name) for name in plan_names(operation)]
+        )
 
     def reject_reason(self, op: Attention | AttentionGrad, *types: TensorType) -> str | None:
         if types[0].dtype != DType.FLOAT32:
             return f"cuDNN computes attention in 16 bits, to which {types[0].dtype} is not rounded"
-        found = unsupported(self._described(op, types, self.required_dtypes[0]))
-        return None if found is None else f"cuDNN has no plan: {found}"
+        reason = unsupported_reason(self._described(op, types, self.required_dtypes[0]))
+        return None if reason is None else f"cuDNN has no plan: {reason}"
 
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
-        return self._lying(node, self.required_dtypes[0], self.results)
+        return self._signature(node, self.required_dtypes[0], self.results)
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature | None:
         dtype = preferred.inputs[0].dtype
         if dtype not in self.required_dtypes:
             return None
-        narrow = [one.dtype == dtype for one in preferred.outputs]
-        return self._lying(node, dtype, [own and asked for own, asked in zip(self.results, narrow, strict=True)])
+        narrow = [result.dtype == dtype for result in preferred.outputs]
+        return self._signature(
+            node, dtype, [supported and requested for supported, requested in zip(self.results, narrow, strict=True)]
+        )
 
-    def _lying(self, node: Node, dtype: DType, results: Sequence[bool]) -> LayoutSignature:
+    def _signature(self, node: Node, dtype: DType, results: Sequence[bool]) -> LayoutSignature:
         operands = (*self.operands, *(False for _ in node.inputs[len(self.operands) :]))
         narrow = PLAIN.with_dtype(dtype)
-        return LayoutSignature(*(tuple(narrow if one else PLAIN for one in some) for some in (operands, results)))
+        return LayoutSignature(
+            *(tuple(narrow if is_narrow else PLAIN for is_narrow in some) for some in (operands, results))
+        )
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
-        mine = align_up(sure(self._what(node, signature)).workspace)
+        mine = align_up(require_plan(self._operation(node, signature)).workspace)
         return mine + sum(align_up(size) for size in self._spaces(node, signature))
 
     def _spaces(self, node: Node, layouts: LayoutSignature) -> list[int]:
@@ -101,15 +107,17 @@ class AttentionKernel(Kernel):
 
     def _widened(self, layouts: LayoutSignature) -> list[int]:
         """Results that the library writes in 16 bits and that are stored in 32."""
-        return [index for index, own in enumerate(self.results) if own and layouts.outputs[index].dtype is None]
+        return [
+            index for index, supported in enumerate(self.results) if supported and layouts.outputs[index].dtype is None
+        ]
 
-    def _what(self, node: Node, layouts: LayoutSignature) -> AttentionGraph:
+    def _operation(self, node: Node, layouts: LayoutSignature) -> AttentionGraph:
         return self._described(
             node.op, [value.type for value in node.inputs], layouts.inputs[0].stored_dtype(node.types[0])
         )
 
     def _described(self, op: Any, types: Sequence[TensorType], dtype: DType) -> AttentionGraph:
-        q, k, v = (by_heads(one, dtype) for one in types[:3])
+        q, k, v = (by_heads(type_, dtype) for type_ in types[:3])
         mask = types[len(self.operands) :]
         rows = mask[0].shape[1] if mask else None
         return self.kind(
@@ -118,13 +126,13 @@ class AttentionKernel(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """Calls: the score bias, the library, and conversions."""
-        plan, space = sure(self._what(node, buffers.layouts)), buffers.workspace
+        plan, space = require_plan(self._operation(node, buffers.layouts)), buffers.workspace
         assert isinstance(plan, CudnnPlan), "nothing runs on a GPU that is not there"
         assert space is not None
         scratch, calls = ScratchMemory(space[align_up(plan.workspace) :], DType.UINT8), list[Thunk]()
         operands, masks = [*buffers.inputs[: len(self.operands)]], buffers.inputs[len(self.operands) :]
         added = [scratch.take(4 * mask.size).view("float32").reshape(mask.shape) for mask in masks]
-        calls += [elementwise.bound(_ADDED, [mask], [one]) for mask, one in zip(masks, added, strict=True)]
+        calls += [elementwise.bound(_ADDED, [mask], [bias]) for mask, bias in zip(masks, added, strict=True)]
         results, wide = [*buffers.outputs], self._widened(buffers.layouts)
         for index in wide:
             kind = node.types[index]
@@ -144,22 +152,22 @@ class AttentionKernel(Kernel):
         raise NotImplementedError  # abstract
 
 
-def _seeing(x: Any, total: Any, made: Any) -> Thunk:
+def _zero_masked_queries(x: Any, total: Any, target: Any) -> Thunk:
     """A call that writes x, (N, T, heads…, V), with zeros for fully masked queries; total: (N, heads…, T)."""
     along = total.transpose(0, total.ndim - 1, *range(1, total.ndim - 1))[..., None]
-    return elementwise.bound(_SEEING, [x, along], [made])
+    return elementwise.bound(_SEEING, [x, along], [target])
 
 
 @cache
-def _varied(one: AttentionKernel, pick: str) -> AttentionKernel:
-    """The same kernel with another plan."""
-    made = copy(one)
-    made.pick = pick
-    return made
+def _with_plan(kernel: AttentionKernel, pick: str) -> AttentionKernel:
+    """Return a copy of a kernel that runs another plan."""
+    variant = copy(kernel)
+    variant.pick = pick
+    return variant
 
 
 @kernel(Attention, backend="cudnn", rank=10)
-class AttentionForward(AttentionKernel):
+class AttentionForwardKernel(AttentionKernel):
     """y and the logarithm of the sum of each softmax."""
 
     kind = AttentionForwardGraph
@@ -178,11 +186,11 @@ class AttentionForward(AttentionKernel):
             shape = (y.shape[0], *y.shape[2:-1], y.shape[1])
             total = scratch.take(4 * (y.size // y.shape[-1])).view("float32").reshape(shape)
         calls = [plan.bind(operands, [y, total], space)]
-        return calls if len(operands) == len(self.operands) else [*calls, _seeing(y, total, y)]
+        return calls if len(operands) == len(self.operands) else [*calls, _zero_masked_queries(y, total, y)]
 
 
 @kernel(AttentionGrad, backend="cudnn", rank=10)
-class AttentionGradient(AttentionKernel):
+class AttentionGradientKernel(AttentionKernel):
     """dq, dk and dv."""
 
     kind = AttentionGradientGraph
@@ -201,13 +209,13 @@ class AttentionGradient(AttentionKernel):
         calls, total, dy = list[Thunk](), operands[4], operands[5]
         if len(operands) > len(self.operands):
             operands[5] = scratch.take(2 * dy.size).view(dy.dtype).reshape(dy.shape)
-            calls.append(_seeing(dy, total, operands[5]))
-        unread = scratch.take(2 * max(one.size for one in operands[:3])).view(dy.dtype)
-        return [*calls, plan.bind(operands, [unread if one is None else one for one in results], space)]
+            calls.append(_zero_masked_queries(dy, total, operands[5]))
+        unread = scratch.take(2 * max(operand.size for operand in operands[:3])).view(dy.dtype)
+        return [*calls, plan.bind(operands, [unread if result is None else result for result in results], space)]
 
 
 @kernel(AttentionGrad, backend="cudnn", rank=11)
-class NondeterministicAttentionGradient(AttentionGradient):
-    """Like `AttentionGradient`, with sums in an order that varies."""
+class NondeterministicAttentionGradientKernel(AttentionGradientKernel):
+    """Like `AttentionGradientKernel`, with sums in an order that varies."""
 
     deterministic = False

@@ -22,8 +22,12 @@ from netspec.backends.common.channel_norm import (
     operand_bytes,
 )
 from netspec.backends.common.copy_kernels import chain
-from netspec.backends.cuda.cudnn.normalization_graph import GradientGraph, NormalizationGraph, TrainingGraph
-from netspec.backends.cuda.cudnn.plans import CudnnPlan, Tensor, names, planned, sure
+from netspec.backends.cuda.cudnn.normalization_graph import (
+    NormalizationGradientGraph,
+    NormalizationGraph,
+    NormalizationTrainingGraph,
+)
+from netspec.backends.cuda.cudnn.plans import CudnnPlan, Tensor, find_plan, plan_names, require_plan
 from netspec.backends.cuda.kernels.batch_normalization import ByColumns, GradientKernel, TrainingKernel
 from netspec.backends.cuda.kernels.elementwise import bound
 from netspec.backends.cuda.scalar_code import scalar_code, why_untraceable
@@ -97,26 +101,28 @@ class NormalizationKernel(ChannelNormKernel):
         first = found.inputs[0]
         if not self._alike(node, found) or _uneven(x, first.stored_dtype(x)) is not None:
             return None
-        return None if isinstance(planned(self.described(node, Tensor.of(x, first))), str) else found
+        return None if isinstance(find_plan(self.described(node, Tensor.of(x, first))), str) else found
 
     def tuning_variants(self, node: Node, signature: LayoutSignature) -> Sequence[Kernel]:
-        """With other plans."""
-        what = self._what(node, signature)
-        return [] if isinstance(planned(what), str) else [_varied(self, name) for name in names(what)]
+        """Return kernels that run other plans of the library."""
+        operation = self._operation(node, signature)
+        return (
+            [] if isinstance(find_plan(operation), str) else [_with_plan(self, name) for name in plan_names(operation)]
+        )
 
     def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
         further, launches = self.passes(node, signature)
         return launches * machine_model().call_seconds + transfer_seconds(operand_bytes(node, signature) + further)
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
-        mine = align_up(sure(self._what(node, signature)).workspace) + self.large(node, signature)
+        mine = align_up(require_plan(self._operation(node, signature)).workspace) + self.large(node, signature)
         vectors = VECTORS * align_up(node.inputs[1].type.nbytes)
         return max(mine + vectors, self.own().workspace(node, signature))
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         if buffers.outputs[0] is None:
             return self.own().bind(node, buffers)
-        plan, space = sure(self._what(node, buffers.layouts)), buffers.workspace
+        plan, space = require_plan(self._operation(node, buffers.layouts)), buffers.workspace
         assert isinstance(plan, CudnnPlan), "nothing runs on a GPU that is not there"
         assert space is not None
         scratch = ScratchMemory(space[align_up(plan.workspace) :], node.inputs[0].dtype)
@@ -126,7 +132,7 @@ class NormalizationKernel(ChannelNormKernel):
         """Whether all large arrays of the library's call have the layout of x."""
         return signature.outputs[0] == signature.inputs[0]
 
-    def _what(self, node: Node, signature: LayoutSignature) -> NormalizationGraph:
+    def _operation(self, node: Node, signature: LayoutSignature) -> NormalizationGraph:
         return self.described(node, Tensor.of(node.inputs[0].type, signature.inputs[0]))
 
     def _asked(self, op: Op, x: Tensor, *, past_relu: bool) -> NormalizationGraph:
@@ -140,21 +146,21 @@ def _last(x: TensorType) -> Layout:
 
 def _uneven(x: TensorType, stored: DType) -> str | None:
     """Why the library does not support this number of channels; None if it does."""
-    many = AT_ONCE // stored.itemsize
-    return f"{x.shape[1]} channels; cuDNN wants multiples of {many} in {stored}" if x.shape[1] % many else None
+    multiple = AT_ONCE // stored.itemsize
+    return f"{x.shape[1]} channels; cuDNN needs a multiple of {multiple} in {stored}" if x.shape[1] % multiple else None
 
 
-def _unplanned(what: NormalizationGraph) -> str | None:
-    found = planned(what)
-    return f"cuDNN has no plan: {found}" if isinstance(found, str) else None
+def _unplanned(operation: NormalizationGraph) -> str | None:
+    plan = find_plan(operation)
+    return f"cuDNN has no plan: {plan}" if isinstance(plan, str) else None
 
 
 @cache
-def _varied(one: NormalizationKernel, pick: str) -> NormalizationKernel:
-    """The same kernel with another plan."""
-    made = copy(one)
-    made.pick = pick
-    return made
+def _with_plan(kernel: NormalizationKernel, pick: str) -> NormalizationKernel:
+    """Return a copy of a kernel that runs another plan."""
+    variant = copy(kernel)
+    variant.pick = pick
+    return variant
 
 
 _X, _CHANNELS = (TensorType(shape, DType.FLOAT32) for shape in ((6, 8, 5, 4), (8,)))
@@ -162,7 +168,7 @@ _X, _CHANNELS = (TensorType(shape, DType.FLOAT32) for shape in ((6, 8, 5, 4), (8
 
 
 @kernel(BatchNormalizationTraining, EpilogueFused, backend="cudnn", rank=10)
-class TrainingNormalization(NormalizationKernel):
+class BatchNormalizationTrainingKernel(NormalizationKernel):
     """Mean and variance are those of the batch; the epilogue runs in place."""
 
     base = BatchNormalizationTraining
@@ -176,7 +182,9 @@ class TrainingNormalization(NormalizationKernel):
         return self._asked(node.op, x, past_relu=False)
 
     def _asked(self, op: Op, x: Tensor, *, past_relu: bool) -> NormalizationGraph:
-        return TrainingGraph(x, normalization_op(op).epsilon, deterministic=self.deterministic, pick=self.pick)
+        return NormalizationTrainingGraph(
+            x, normalization_op(op).epsilon, deterministic=self.deterministic, pick=self.pick
+        )
 
     def passes(self, node: Node, signature: LayoutSignature) -> tuple[int, int]:
         """The epilogue reads and writes the result once more; the variance is a launch."""
@@ -198,7 +206,7 @@ class TrainingNormalization(NormalizationKernel):
 
 
 @kernel(BatchNormalizationGrad, PrologueFused, backend="cudnn", rank=10)
-class GradientNormalization(NormalizationKernel):
+class BatchNormalizationGradientKernel(NormalizationKernel):
     """Gradients of the training form. The library fuses the gradient of a ReLU; other prologues are our own kernels."""
 
     base = BatchNormalizationGrad
@@ -212,7 +220,7 @@ class GradientNormalization(NormalizationKernel):
         return self._asked(node.op, x, past_relu=self._past(node, x) is not None)
 
     def _asked(self, op: Op, x: Tensor, *, past_relu: bool) -> NormalizationGraph:
-        return GradientGraph(x, past_relu, deterministic=self.deterministic, pick=self.pick)
+        return NormalizationGradientGraph(x, past_relu, deterministic=self.deterministic, pick=self.pick)
 
     def _alike(self, node: Node, signature: LayoutSignature) -> bool:
         dy = self._dy(node, signature)
@@ -220,8 +228,8 @@ class GradientNormalization(NormalizationKernel):
 
     def _past(self, node: Node, x: Tensor) -> ReluBackwardMatch | None:
         """The ReLU backward that the library fuses; None if there is none."""
-        found = ReluBackwardMatch.of(node)
-        return None if found is None or _unplanned(self._asked(node.op, x, past_relu=True)) else found
+        match = ReluBackwardMatch.of(node)
+        return None if match is None or _unplanned(self._asked(node.op, x, past_relu=True)) else match
 
     def _dy(self, node: Node, signature: LayoutSignature) -> int | None:
         """Index of the operand that the library reads as dy; None if a prologue computes dy first."""
@@ -243,21 +251,21 @@ class GradientNormalization(NormalizationKernel):
         return (2 + again) * signature.inputs[0].nbytes(x.type), 3
 
     def called(self, node: Node, buffers: Buffers, plan: CudnnPlan, scratch: ScratchMemory, space: Any) -> list[Thunk]:
-        (x, gamma, mean, variance, *extras), (dx, *found) = buffers.inputs, buffers.outputs
+        (x, gamma, mean, variance, *extras), (dx, *statistics) = buffers.inputs, buffers.outputs
         dtype, epsilon = node.inputs[0].dtype, float(normalization_op(node.op).epsilon).hex()
-        place = self._dy(node, buffers.layouts)
-        vectors = [scratch.take(gamma.size) if one is None else one for one in found]
+        dy_index = self._dy(node, buffers.layouts)
+        vectors = [scratch.take(gamma.size) if vector is None else vector for vector in statistics]
         inverse = scratch.take(gamma.size)
         calls = [bound(((), (f"1 / sqrt_{dtype}(a0 + ({dtype}){epsilon})",)), [variance], [inverse])]
         operands = [gamma, mean, inverse]
-        if place is None:
+        if dy_index is None:
             assert isinstance(node.op, PrologueFused)
             flat = scratch.workspace[VECTORS * align_up(gamma.nbytes) :][: x.size * x.itemsize].view(x.dtype)
             dy = buffers.layouts.inputs[0].view_elements(flat, node.inputs[0].type)
             code = scalar_code(node.op.prologue(len(extras)), *(value.dtype for value in node.inputs[4:]))
             calls.append(bound(code, extras, [dy]))
         else:
-            dy, past = buffers.inputs[place], ReluBackwardMatch.of(node)
+            dy, past = buffers.inputs[dy_index], ReluBackwardMatch.of(node)
             operands += [] if past is None else [buffers.inputs[past.beta].reshape(-1)]
         return [*calls, plan.bind([x, dy, *operands], [dx, *vectors], space)]
 
@@ -275,12 +283,12 @@ class ReluBackwardMatch:
         if not isinstance(node.op, PrologueFused) or not isinstance(node.op.op, BatchNormalizationGrad):
             return None
         x, gamma, mean, variance, *extras = node.inputs
-        large = {x, *(one for one in extras if one.shape == x.shape)}
-        told = _made(node.op.prologue(len(extras)), 0, [_told(one, large) for one in extras])
-        for dy in (place for place, one in enumerate(extras) if one in large - {x}):
-            for beta in (place for place, one in enumerate(extras) if one.base.shape == gamma.shape):
-                wanted = _expected(node.op.op, x, gamma, extras[beta].base, mean, variance, extras[dy])
-                if told == _told(wanted, large):
+        large = {x, *(extra for extra in extras if extra.shape == x.shape)}
+        actual = _made(node.op.prologue(len(extras)), 0, [_expression_key(extra, large) for extra in extras])
+        for dy in (index for index, extra in enumerate(extras) if extra in large - {x}):
+            for beta in (index for index, extra in enumerate(extras) if extra.base.shape == gamma.shape):
+                expected = _expected(node.op.op, x, gamma, extras[beta].base, mean, variance, extras[dy])
+                if actual == _expression_key(expected, large):
                     return cls(4 + dy, 4 + beta)
         return None
 
@@ -294,12 +302,12 @@ def _expected(
     return Where()(Greater()(Relu()(y), zero), dy, zero)
 
 
-def _told(value: Value, leaves: AbstractSet[Value]) -> Any:
+def _expression_key(value: Value, leaves: AbstractSet[Value]) -> Any:
     """Structure of an elementwise value: ops and operands without views; leaves and other values are themselves."""
     value = value if value in leaves else value.base
     if value in leaves:
         return value
-    read = [_told(one, leaves) for one in value.inputs] if value.op.traits.elementwise else []
+    read = [_expression_key(operand, leaves) for operand in value.inputs] if value.op.traits.elementwise else []
     if isinstance(value.op, Fused):
         return _made(value.op, value.index, read)
     return (value.op, *read) if read or isinstance(value.op, Fill) else value
@@ -309,5 +317,5 @@ def _made(op: Fused, result: int, operands: Sequence[Any]) -> Any:
     """Structure of a result of a fused body with these operands."""
     known = list(operands)
     for step in op.body:
-        known.append((step.op, *(known[place] for place in step.operands)))
+        known.append((step.op, *(known[index] for index in step.operands)))
     return known[op.results[result]]

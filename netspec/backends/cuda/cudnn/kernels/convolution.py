@@ -13,7 +13,7 @@ from typing import Any
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.cuda.contraction import ContractionKernel, anchor_of
 from netspec.backends.cuda.cudnn.convolution_graph import ConvolutionGraph, ConvolutionKind
-from netspec.backends.cuda.cudnn.plans import AssumedPlan, CudnnPlan, Tensor, names, planned, sure
+from netspec.backends.cuda.cudnn.plans import AssumedPlan, CudnnPlan, Tensor, find_plan, plan_names, require_plan
 from netspec.backends.cuda.kernels import elementwise
 from netspec.graph.execution_plan import align_up
 from netspec.graph.fused import EpilogueFused
@@ -53,14 +53,14 @@ class ConvolutionKernel(ContractionKernel):
         return super().label + ("" if self.pick is None else f" by {self.pick}{apart}")
 
     def tuning_variants(self, node: Node, signature: LayoutSignature) -> Sequence[Kernel]:
-        """With other plans, and if it adds a bias, with plans that do not."""
-        found = list[Kernel]()
+        """Return kernels that run other plans, including plans without the bias if the kernel adds one."""
+        variants = list[Kernel]()
         for apart in (False, True)[: 1 + (self.body(node)[0] is not None)]:
-            one = _varied(self, None, apart)
-            what = one._described(node, signature)
-            if not isinstance(planned(what), str):
-                found += [_varied(self, name, apart) for name in names(what)]
-        return found
+            variant = _with_plan(self, None, apart)
+            operation = variant._described(node, signature)
+            if not isinstance(find_plan(operation), str):
+                variants += [_with_plan(self, name, apart) for name in plan_names(operation)]
+        return variants
 
     def adds_bias(self, op: Op, dtype: DType) -> bool:
         return not self.apart and isinstance(op, Conv) and dtype == DType.FLOAT32
@@ -70,10 +70,10 @@ class ConvolutionKernel(ContractionKernel):
         if not isinstance(conv, Conv) or isinstance(op, Conv) != (self.kind is ConvolutionKind.FORWARD):
             return f"the anchor is {op.name}"
         a, b = types[:2]
-        made = op.infer(a, b)
-        assert isinstance(made, TensorType)
-        found = planned(self.described(op, (a, b, made), (last(a), last(b), last(made)), biased=False))
-        return f"cuDNN has no plan: {found}" if isinstance(found, str) else None
+        result = op.infer(a, b)
+        assert isinstance(result, TensorType)
+        plan = find_plan(self.described(op, (a, b, result), (last(a), last(b), last(result)), biased=False))
+        return f"cuDNN has no plan: {plan}" if isinstance(plan, str) else None
 
     def described(
         self, op: Op, types: Sequence[TensorType], layouts: Sequence[Layout], *, biased: bool
@@ -81,8 +81,8 @@ class ConvolutionKernel(ContractionKernel):
         """The operation to plan for two operands and the result."""
         conv = op if isinstance(op, Conv) else op.conv  # type: ignore[attr-defined]  # `declines` has looked
         a, b, y = map(Tensor.of, types, layouts)
-        asked = {"deterministic": self.deterministic, "tf32": self.tf32}
-        return ConvolutionGraph(self.kind, conv.window, a, b, y, biased, pick=self.pick, **asked)
+        options = {"deterministic": self.deterministic, "tf32": self.tf32}
+        return ConvolutionGraph(self.kind, conv.window, a, b, y, biased, pick=self.pick, **options)
 
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         y = node.types[0]
@@ -91,12 +91,12 @@ class ConvolutionKernel(ContractionKernel):
         return LayoutSignature(tuple(inputs), (last(y),))
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature | None:
-        found = super().low_precision_signature(node, preferred)
-        if found is None:
+        signature = super().low_precision_signature(node, preferred)
+        if signature is None:
             return None
-        if self.body(node)[0] is not None and not written_as_read(found):
+        if self.body(node)[0] is not None and not written_as_read(signature):
             return None
-        return None if isinstance(planned(self._described(node, found)), str) else found
+        return None if isinstance(find_plan(self._described(node, signature)), str) else signature
 
     def own_workspace(self, node: Node, layouts: LayoutSignature) -> int:
         more = (
@@ -115,12 +115,12 @@ class ConvolutionKernel(ContractionKernel):
             return plan.bind(operands, [y], space)
         assert space is not None
         flat = space[align_up(plan.workspace) :][: y.size * operands[0].itemsize].view(operands[0].dtype)
-        made = layouts.outputs[0].view_elements(flat, node.types[0])
-        return chain([plan.bind(operands, [made], space), elementwise.copy(made, y)])
+        result = layouts.outputs[0].view_elements(flat, node.types[0])
+        return chain([plan.bind(operands, [result], space), elementwise.copy(result, y)])
 
     def plan(self, node: Node, layouts: LayoutSignature) -> CudnnPlan | AssumedPlan:
         """The plan of a node with these layouts. Raises `RuntimeError` if there is none."""
-        return sure(self._described(node, layouts))
+        return require_plan(self._described(node, layouts))
 
     def _described(self, node: Node, layouts: LayoutSignature) -> ConvolutionGraph:
         types = (node.inputs[0].type, node.inputs[1].type, node.types[0])
@@ -129,78 +129,78 @@ class ConvolutionKernel(ContractionKernel):
 
 
 @cache
-def _varied(one: ConvolutionKernel, pick: str | None, apart: bool) -> ConvolutionKernel:
-    """The same kernel with another plan."""
-    made = copy(one)
-    made.pick, made.apart = pick, apart
-    return made
+def _with_plan(kernel: ConvolutionKernel, pick: str | None, apart: bool) -> ConvolutionKernel:
+    """Return a copy of a kernel that runs another plan."""
+    variant = copy(kernel)
+    variant.pick, variant.apart = pick, apart
+    return variant
 
 
 @kernel(Conv, EpilogueFused, backend="cudnn", rank=10)
-class ConvForward(ConvolutionKernel):
+class ConvForwardKernel(ConvolutionKernel):
     """y = x ∗ w, + bias."""
 
     kind = ConvolutionKind.FORWARD
 
 
 @kernel(ConvInputGrad, EpilogueFused, backend="cudnn", rank=10)
-class ConvInputGradient(ConvolutionKernel):
+class ConvInputGradientKernel(ConvolutionKernel):
     """dx from dy and w; a transposed convolution."""
 
     kind = ConvolutionKind.INPUT
 
 
 @kernel(ConvWeightGrad, backend="cudnn", rank=10)
-class ConvWeightGradient(ConvolutionKernel):
+class ConvWeightGradientKernel(ConvolutionKernel):
     """dw from dy and x."""
 
     kind = ConvolutionKind.WEIGHT
 
 
 @kernel(Conv, EpilogueFused, backend="cudnn", rank=14)
-class Tf32ConvForward(ConvForward):
-    """Like `ConvForward`, with operands rounded to tf32."""
+class Tf32ConvForwardKernel(ConvForwardKernel):
+    """Like `ConvForwardKernel`, with operands rounded to tf32."""
 
     tf32 = True
 
 
 @kernel(ConvInputGrad, EpilogueFused, backend="cudnn", rank=14)
-class Tf32ConvInputGradient(ConvInputGradient):
-    """Like `ConvInputGradient`, with operands rounded to tf32."""
+class Tf32ConvInputGradientKernel(ConvInputGradientKernel):
+    """Like `ConvInputGradientKernel`, with operands rounded to tf32."""
 
     tf32 = True
 
 
 @kernel(ConvWeightGrad, backend="cudnn", rank=14)
-class Tf32ConvWeightGradient(ConvWeightGradient):
-    """Like `ConvWeightGradient`, with operands rounded to tf32."""
+class Tf32ConvWeightGradientKernel(ConvWeightGradientKernel):
+    """Like `ConvWeightGradientKernel`, with operands rounded to tf32."""
 
     tf32 = True
 
 
 @kernel(ConvInputGrad, EpilogueFused, backend="cudnn", rank=11)
-class NondeterministicConvInputGradient(ConvInputGradient):
-    """Like `ConvInputGradient`, with sums in an order that varies."""
+class NondeterministicConvInputGradientKernel(ConvInputGradientKernel):
+    """Like `ConvInputGradientKernel`, with sums in an order that varies."""
 
     deterministic = False
 
 
 @kernel(ConvWeightGrad, backend="cudnn", rank=11)
-class NondeterministicConvWeightGradient(ConvWeightGradient):
-    """Like `ConvWeightGradient`, with sums in an order that varies."""
+class NondeterministicConvWeightGradientKernel(ConvWeightGradientKernel):
+    """Like `ConvWeightGradientKernel`, with sums in an order that varies."""
 
     deterministic = False
 
 
 @kernel(ConvInputGrad, EpilogueFused, backend="cudnn", rank=15)
-class NondeterministicTf32ConvInputGradient(Tf32ConvInputGradient):
-    """Like `Tf32ConvInputGradient`, with sums in an order that varies."""
+class NondeterministicTf32ConvInputGradientKernel(Tf32ConvInputGradientKernel):
+    """Like `Tf32ConvInputGradientKernel`, with sums in an order that varies."""
 
     deterministic = False
 
 
 @kernel(ConvWeightGrad, backend="cudnn", rank=15)
-class NondeterministicTf32ConvWeightGradient(Tf32ConvWeightGradient):
-    """Like `Tf32ConvWeightGradient`, with sums in an order that varies."""
+class NondeterministicTf32ConvWeightGradientKernel(Tf32ConvWeightGradientKernel):
+    """Like `Tf32ConvWeightGradientKernel`, with sums in an order that varies."""
 
     deterministic = False

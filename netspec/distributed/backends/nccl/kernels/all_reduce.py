@@ -31,7 +31,7 @@ class AllReduceKernel(Kernel):
         if workers.size == 1:
             return copy_operands
         how = address(out), out.size, str(out.dtype)
-        send = side_stream().here(partial(nccl_group(workers, blocking=True).all_reduce, *how))
+        send = side_stream().on_current_stream(partial(nccl_group(workers, blocking=True).all_reduce, *how))
 
         def run() -> None:
             copy_operands()

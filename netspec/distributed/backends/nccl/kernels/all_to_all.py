@@ -38,7 +38,11 @@ class BlockingCollectiveKernel(Kernel):
         group = nccl_group(workers, blocking=True)
         begin = group.all_gather if op.is_broadcast else group.all_to_all
         send = all_of(
-            [pack, side_stream().here(partial(begin, address(sent), address(received), block.nbytes)), unpack]
+            [
+                pack,
+                side_stream().on_current_stream(partial(begin, address(sent), address(received), block.nbytes)),
+                unpack,
+            ]
         )
         return lambda: alone() if workers.silent else send()
 
