@@ -1,9 +1,9 @@
-"""Every benchmark, one after another, each with its results in a file; then all tables.
+"""Runs all benchmarks one after another, writes the results of each to a file, and prints all tables.
 
-    python -m benchmarks.all [--output build/bench] [--only training,mnist] [options of the benchmarks]
+python -m benchmarks.all [--output build/bench] [--only training,mnist] [options of the benchmarks]
 
-What `--quick`, `--passive`, `--threads` and `--nets` mean, each benchmark says. One that fails keeps no other from
-running. The tables are printed again at any time by `python -m benchmarks.render build/bench/*.json`.
+See each benchmark for `--quick`, `--passive`, `--threads` and `--nets`. If one fails, the others still run. To print
+the tables again, run `python -m benchmarks.render build/bench/*.json`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ BENCHMARKS = {
     "strategies": ["bench_strategies"],
     "workers": ["bench_workers"],
 }
-"""The name of the results of each, and its module with what it is told."""
+"""Name of the results of each benchmark, its module and its arguments."""
 
 
 def main() -> int:
-    """Run them all; the exit status is 1 where anything failed."""
+    """Run all benchmarks; the exit status is 1 if any of them failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench", help="the folder of the results")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench", help="write results to this folder")
     parser.add_argument(
-        "--only", default=",".join(BENCHMARKS), help=f"names between commas; of {', '.join(BENCHMARKS)}"
+        "--only", default=",".join(BENCHMARKS), help=f"run these, separated by commas: {', '.join(BENCHMARKS)} [all]"
     )
     options, rest = parser.parse_known_args()
     names = options.only.split(",")
@@ -47,18 +47,18 @@ def main() -> int:
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
     failed = []
     for name in names:
-        module, *told = BENCHMARKS[name]
+        module, *arguments = BENCHMARKS[name]
         file = options.output.resolve() / f"{name}.json"
         file.unlink(missing_ok=True)
         say(f"== {name}")
-        command = [sys.executable, "-m", f"benchmarks.{module}", *told, *rest, "--output", str(file)]
+        command = [sys.executable, "-m", f"benchmarks.{module}", *arguments, *rest, "--output", str(file)]
         if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False).returncode:
             failed.append(name)
     files = [file for name in names if (file := options.output.resolve() / f"{name}.json").exists()]
     if files:
         subprocess.run([sys.executable, "-m", "benchmarks.render", *map(str, files)], cwd=ROOT, check=True)
     if failed:
-        say(f"failed, in part or in whole: {', '.join(failed)}")
+        say(f"failed, partly or completely: {', '.join(failed)}")
     return 1 if failed else 0
 
 

@@ -1,4 +1,4 @@
-"""Starting subjects, each in a process of its own, and measuring them in turn."""
+"""Starts subjects, each in its own process, and measures them in turn."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from typing import Any, Self
 
 ROOT = Path(__file__).parents[1]
 POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "NPROC")
-"""What the libraries read the number of their threads from; NPROC is XLA's."""
+"""Environment variables from which libraries read their number of threads; NPROC is XLA's."""
 PAUSE = 0.02
-"""Seconds between two measurements: a pool of threads spins on for some milliseconds after its last work."""
+"""Seconds between two measurements: idle threads of a pool spin for some milliseconds."""
 PATIENCE = 600.0
-"""Seconds that a subject may take to answer, unless a benchmark says otherwise."""
+"""Default number of seconds in which a subject must answer."""
 
 
 class BenchmarkError(Exception):
-    """A subject failed; the message is for whoever runs the benchmark."""
+    """A subject failed; the message is for the user."""
 
 
 class Worker:
-    """One subject in a process of its own, given up where it takes longer than `limit` seconds to start."""
+    """One subject in its own process, which must start within `limit` seconds."""
 
-    def __init__(self, threads: int, *, limit: float = PATIENCE, **wanted: Any) -> None:
-        self.name = wanted["subject"]
+    def __init__(self, threads: int, *, limit: float = PATIENCE, **request: Any) -> None:
+        self.name = request["subject"]
         environment = {**os.environ, **dict.fromkeys(POOLS, str(threads))}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", json.dumps({**wanted, "threads": threads})],
+            [sys.executable, "-m", "benchmarks.worker", json.dumps({**request, "threads": threads})],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
@@ -49,17 +49,17 @@ class Worker:
             self.close()
             raise
 
-    def ask(self, what: str, **details: Any) -> dict[str, Any]:
-        """Have it do something, and wait for the answer."""
+    def ask(self, action: str, **details: Any) -> dict[str, Any]:
+        """Send a request, and wait for the answer."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write((json.dumps({"do": what, **details}) + "\n").encode())
+            self._process.stdin.write((json.dumps({"do": action, **details}) + "\n").encode())
         except BrokenPipeError:
             raise self._ended() from None
         return self._answer(PATIENCE)
 
     def _answer(self, limit: float) -> dict[str, Any]:
-        """The next line of its output. Raises `BenchmarkError` where it ends, or is silent for too long."""
+        """Return the next line of its output. Raises `BenchmarkError` if it ends or does not answer in time."""
         assert self._process.stdout is not None
         end = time.monotonic() + limit
         with selectors.DefaultSelector() as ready:
@@ -67,7 +67,7 @@ class Worker:
             while b"\n" not in self._rest:
                 if not ready.select(max(0.0, end - time.monotonic())):
                     self._process.kill()
-                    raise BenchmarkError(f"{self.name} gave no answer for {limit:.0f} s")
+                    raise BenchmarkError(f"{self.name} did not answer for {limit:.0f} s")
                 read = os.read(self._process.stdout.fileno(), 1 << 16)
                 if not read:
                     raise self._ended()
@@ -77,7 +77,7 @@ class Worker:
         return answer
 
     def _ended(self) -> BenchmarkError:
-        return BenchmarkError(f"{self.name} ended with status {self._process.wait()}; what it said is above")
+        return BenchmarkError(f"{self.name} ended with status {self._process.wait()}; see its output above")
 
     def close(self) -> None:
         """End the process."""
@@ -89,27 +89,27 @@ class Worker:
 
 
 class LocalWorker:
-    """One subject in this process, beside all others: to see what that does to them."""
+    """One subject in this process, together with all others: to measure how they disturb each other."""
 
-    def __init__(self, threads: int, *, limit: float = PATIENCE, **wanted: Any) -> None:
+    def __init__(self, threads: int, *, limit: float = PATIENCE, **request: Any) -> None:
         from benchmarks.worker import Host
 
-        self.name = wanted["subject"]
-        self._host = Host({**wanted, "threads": threads})
+        self.name = request["subject"]
+        self._host = Host({**request, "threads": threads})
         self.facts = self._host.ready()
 
-    def ask(self, what: str, **details: Any) -> dict[str, Any]:
-        """Do something."""
-        answer: dict[str, Any] = getattr(self._host, what)(**details)
+    def ask(self, action: str, **details: Any) -> dict[str, Any]:
+        """Handle a request."""
+        answer: dict[str, Any] = getattr(self._host, action)(**details)
         return answer
 
     def close(self) -> None:
-        """Let it go."""
+        """Release the subject."""
         del self._host
 
 
 class Workers:
-    """Several subjects by name, closed together. One that fails is left out, its failure kept."""
+    """Several subjects by name, closed together. A subject that fails is left out, and its failure is recorded."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Worker | LocalWorker] = {}
@@ -122,18 +122,18 @@ class Workers:
         for worker in self.by_name.values():
             worker.close()
 
-    def start(self, threads: int, *, local: bool = False, **wanted: Any) -> Worker | LocalWorker:
-        """Start a subject and wait until it has run its first step. Raises `BenchmarkError` where it does not."""
-        made = (LocalWorker if local else Worker)(threads, **wanted)
-        self.by_name[wanted["subject"]] = made
-        return made
+    def start(self, threads: int, *, local: bool = False, **request: Any) -> Worker | LocalWorker:
+        """Start a subject and wait until it has run its first step. Raises `BenchmarkError` if it fails."""
+        worker = (LocalWorker if local else Worker)(threads, **request)
+        self.by_name[request["subject"]] = worker
+        return worker
 
-    def try_start(self, threads: int, **wanted: Any) -> None:
-        """As `start`; a failure is kept in `failed`."""
+    def try_start(self, threads: int, **request: Any) -> None:
+        """Start a subject; record a failure in `failed`."""
         try:
-            self.start(threads, **wanted)
+            self.start(threads, **request)
         except BenchmarkError as error:
-            self.failed[wanted["subject"]] = str(error)
+            self.failed[request["subject"]] = str(error)
 
     def drop(self, name: str, why: str) -> None:
         """Leave a subject out from now on."""
@@ -149,29 +149,29 @@ class Times:
 
     @property
     def median(self) -> float:
-        """The middle one."""
+        """The median."""
         return median(self.seconds)
 
     @property
     def fastest(self) -> float:
-        """The least: the best guess at a quiet machine where other work shares this one."""
+        """The minimum: the best estimate for an idle machine if other work shares it."""
         return min(self.seconds)
 
 
 def alternate(workers: Workers, *, rounds: int, seconds: float, least: int) -> Mapping[str, Times]:
-    """Measure all subjects in turn, `rounds` times over, each round starting with another one.
+    """Measure all subjects in turn, for `rounds` rounds, each of which starts with another subject.
 
-    One that fails is dropped from `workers`, and from the result.
+    A subject that fails is dropped from `workers` and from the result.
     """
     names: Sequence[str] = list(workers.by_name)
-    found = {name: Times() for name in names}
+    times = {name: Times() for name in names}
     for turn in range(rounds):
         for name in [*names[turn % len(names) :], *names[: turn % len(names)]]:
             if name not in workers.by_name:
                 continue
             time.sleep(PAUSE)
             try:
-                found[name].seconds += workers.by_name[name].ask("measure", seconds=seconds, least=least)["times"]
+                times[name].seconds += workers.by_name[name].ask("measure", seconds=seconds, least=least)["times"]
             except BenchmarkError as error:
                 workers.drop(name, str(error))
-    return {name: found[name] for name in workers.by_name}
+    return {name: times[name] for name in workers.by_name}

@@ -1,12 +1,13 @@
-"""A training step on an NVIDIA GPU against PyTorch's on the same one.
+"""Compares a training step on an NVIDIA GPU with PyTorch's on the same GPU.
 
-    python -m benchmarks.bench_gpu [--nets lenet,resnet50] [--precision tf32] [--no-compare] [--json] [--output FILE]
-    python -m benchmarks.bench_gpu --dry       # no GPU: builds and plans every net of the table on both sides
+python -m benchmarks.bench_gpu [--nets lenet,resnet50] [--precision tf32] [--no-compare] [--json] [--output FILE]
+python -m benchmarks.bench_gpu --dry # no GPU: builds and plans every net of the table on both sides
 
-PyTorch runs eager, through torch.compile, and through torch.compile(mode="max-autotune"), each in channels_last, with
-cudnn.benchmark, the fused optimizer and netspec's TF32 flags; the fastest of the three counts. Inputs lie on the
-device; `fed` is netspec's step with a batch copied there each time. Before a net is timed, the losses of three steps
-are compared with PyTorch's in float64. Each subject has a process of its own; seconds are medians between CUDA events.
+PyTorch runs eager, with torch.compile, and with torch.compile(mode="max-autotune"), each in channels_last, with
+cudnn.benchmark, the fused optimizer and netspec's TF32 flags; the fastest of the three counts. Inputs are on the
+device; `fed` is netspec's step including the copy of a batch to the device. Before a net is timed, the losses of three
+steps are compared with PyTorch's in float64. Each subject runs in its own process; seconds are medians between CUDA
+events.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ PEERS = ("eager", "compile", "autotune")
 PATIENCE = 1800.0
 """Seconds for one subject: max-autotune of a large net takes many minutes."""
 TOLERANCE = {**LOSS_TOLERANCE, "tf32": 2**-9}
-"""Of losses, relative; operands of tf32 are rounded to 10 bits, 2⁻¹¹ off at most."""
+"""Relative tolerance of losses; operands of tf32 are rounded to 10 bits, an error of at most 2⁻¹¹."""
 ABOVE_FLOOR = 1.3
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table."""
+    """A row of the table."""
 
     net: str
     batch_size: int
     precision: str
     least: float
-    """What PyTorch's fastest step is to take, in netspec's."""
+    """Required time of PyTorch's fastest step divided by netspec's."""
     floor: bool = False
-    """Whether netspec's step is to be within `ABOVE_FLOOR` of what arithmetic and memory take at the least."""
+    """Whether netspec's step must be within `ABOVE_FLOOR` of the minimum time for its arithmetic and memory traffic."""
 
 
 ROWS = (
@@ -61,30 +62,30 @@ ROWS = (
 
 
 def ask(row: Row, subject: str, **more: Any) -> dict[str, Any]:
-    """What a subject finds, in a process of its own. Raises `BenchmarkError` where it fails."""
-    wanted = {"subject": subject, "net": row.net, "batch_size": row.batch_size, "precision": row.precision, **more}
-    command = [sys.executable, "-m", "benchmarks.gpu_subject", json.dumps(wanted)]
+    """Return the result of a subject, run in its own process. Raises `BenchmarkError` if it fails."""
+    request = {"subject": subject, "net": row.net, "batch_size": row.batch_size, "precision": row.precision, **more}
+    command = [sys.executable, "-m", "benchmarks.gpu_subject", json.dumps(request)]
     try:
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=PATIENCE, check=False)
+        process = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
         raise BenchmarkError(f"{subject} took longer than {PATIENCE:.0f} s") from None
-    if done.returncode:
-        raise BenchmarkError(f"{subject} ended with status {done.returncode}; what it said is above")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    if process.returncode:
+        raise BenchmarkError(f"{subject} ended with status {process.returncode}; see its output above")
+    result: dict[str, Any] = json.loads(process.stdout)
+    return result
 
 
 def agreed(row: Row) -> float:
-    """The largest difference of losses from float64, relative. Raises `BenchmarkError` where it is too large."""
+    """Return the largest relative difference of losses from float64. Raises `BenchmarkError` if it is too large."""
     exact, ours = (ask(row, name, compared=True)["losses"] for name in ("float64", "netspec"))
-    off: list[float] = [abs(one - other) / abs(other) for one, other in zip(ours, exact, strict=True)]
-    if not all(one <= TOLERANCE[row.precision] for one in off):  # not even where one is no number
-        raise BenchmarkError(f"losses are {off} off float64, more than {TOLERANCE[row.precision]:.1e}")
+    off: list[float] = [abs(loss - expected) / abs(expected) for loss, expected in zip(ours, exact, strict=True)]
+    if not all(error <= TOLERANCE[row.precision] for error in off):  # also false for nan
+        raise BenchmarkError(f"losses differ from float64 by {off}, more than {TOLERANCE[row.precision]:.1e}")
     return max(off)
 
 
 def measure(row: Row, *, compare: bool) -> dict[str, Any]:
-    """Compare, then time; a peer that fails is left out. Raises `BenchmarkError` where netspec fails, or all do."""
+    """Compare, then time; a peer that fails is left out. Raises `BenchmarkError` if netspec fails, or all peers do."""
     off = agreed(row) if compare else None
     ours, seconds, failed = ask(row, "netspec"), dict[str, float](), dict[str, str]()
     for name in PEERS:
@@ -105,19 +106,19 @@ def measure(row: Row, *, compare: bool) -> dict[str, Any]:
 
 
 def check(row: Row) -> dict[str, Any]:
-    """Build and plan both sides. Raises `BenchmarkError` where they have not as many parameters, or another result."""
+    """Build and plan both sides. Raises `BenchmarkError` if their parameters or results differ."""
     ours, theirs = (ask(row, name, dry=True) for name in ("netspec", "eager"))
     if (ours["shape"], ours["parameters"]) != (theirs["shape"], theirs["parameters"]):
         raise BenchmarkError(f"netspec builds {ours}, PyTorch {theirs}")
     return {"net": row.net, "batch_size": row.batch_size, "precision": row.precision, **ours}
 
 
-def need_a_gpu() -> None:
-    """Raise `BenchmarkError` where a side can't use one."""
+def require_gpu() -> None:
+    """Raise `BenchmarkError` if one of the two cannot use a GPU."""
     from netspec.backends.device_registry import open_device
     from netspec.errors import InputError
 
-    report.need("torch")
+    report.require("torch")
     try:
         open_device("cuda")
     except InputError as error:
@@ -131,21 +132,23 @@ def need_a_gpu() -> None:
 
 
 def main() -> int:
-    """Measure the chosen rows, one after another; the exit status is 1 where one is not reached."""
+    """Measure the selected rows one after another; the exit status is 1 if a row misses its target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nets", help=f"names between commas; of {', '.join(dict.fromkeys(row.net for row in ROWS))}")
+    parser.add_argument(
+        "--nets", help=f"measure these, separated by commas: {', '.join(dict.fromkeys(row.net for row in ROWS))} [all]"
+    )
     parser.add_argument("--precision", choices=sorted({row.precision for row in ROWS}))
-    parser.add_argument("--dry", action="store_true", help="no GPU: only build and plan")
-    parser.add_argument("--no-compare", action="store_true", help="time what was compared before")
+    parser.add_argument("--dry", action="store_true", help="only build and plan, without a GPU")
+    parser.add_argument("--no-compare", action="store_true", help="time without comparing losses first")
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
-    parser.add_argument("--output", type=Path, help="a file for the same JSON")
+    parser.add_argument("--output", type=Path, help="also write the JSON to this file")
     options = parser.parse_args()
     rows = [row for row in ROWS if options.nets is None or row.net in options.nets.split(",")]
     rows = [row for row in rows if options.precision in (None, row.precision)]
     if not rows:
-        parser.error("no line of the table is chosen")
+        parser.error("no row of the table is selected")
     if not options.dry:
-        need_a_gpu()
+        require_gpu()
     found, failed = list[dict[str, Any]](), list[dict[str, str]]()
     for row in rows:
         try:
@@ -156,23 +159,23 @@ def main() -> int:
             failed.append({"net": row.net, "precision": row.precision, "why": str(error)})
             report.say(f"failed: {row.net} {row.precision}: {error}")
     machine = report.machine("torch", "cupy-cuda13x", "cupy-cuda12x", "nvidia-cudnn-frontend", "numpy")
-    told = {"benchmark": "gpu", "dry": options.dry, "machine": machine, "found": found, "failed": failed}
-    data = json.dumps(told, indent=2)
+    results = {"benchmark": "gpu", "dry": options.dry, "machine": machine, "found": found, "failed": failed}
+    data = json.dumps(results, indent=2)
     if options.json:
         print(data)
     if options.output is not None:
         options.output.write_text(data + "\n", encoding="utf-8")
-    return 1 if failed or not all(one.get("reached", True) for one in found) else 0
+    return 1 if failed or not all(row.get("reached", True) for row in found) else 0
 
 
-def _line(one: dict[str, Any]) -> str:
-    head = f"{one['net']} ({one['batch_size']}) {one['precision']}"
-    if "seconds" not in one:
-        return f"{head}: {one['parameters']:,} parameters, {one['nodes']} operations, {one['nbytes'] / 1e9:.2f} GB"
-    times = ", ".join(f"{name} {seconds * 1e3:.3f} ms" for name, seconds in one["seconds"].items())
-    reached = "reached" if one["reached"] else f"NOT reached: {one['least']:.1f} is asked for"
-    fed, above = one["fed_seconds"] * 1e3, one["above_floor"]
-    return f"{head}: {one['ratio']:.2f}x ({reached}); {times}; fed {fed:.3f} ms; {above:.2f}x the floor"
+def _line(row: dict[str, Any]) -> str:
+    head = f"{row['net']} ({row['batch_size']}) {row['precision']}"
+    if "seconds" not in row:
+        return f"{head}: {row['parameters']:,} parameters, {row['nodes']} operations, {row['nbytes'] / 1e9:.2f} GB"
+    times = ", ".join(f"{name} {seconds * 1e3:.3f} ms" for name, seconds in row["seconds"].items())
+    reached = "reached" if row["reached"] else f"NOT reached, required: {row['least']:.1f}"
+    fed, above = row["fed_seconds"] * 1e3, row["above_floor"]
+    return f"{head}: {row['ratio']:.2f}x ({reached}); {times}; fed {fed:.3f} ms; {above:.2f}x the floor"
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""What streaming costs in memory: a stream of ten windows, shuffled within them, against one of two windows.
+"""Measures the memory for streaming: a stream of ten shuffle windows against a stream of two.
 
-Samples are made up as they are asked for, so whatever is resident is held by the loader. Prints the most memory that
-passes over each took beyond what was there before: at most two windows are held, some batches, and what threads leave
-unused.
+Samples are generated on demand, so resident memory is held by the loader. Prints the peak memory of passes over each
+stream in addition to the memory before: at most two windows, some batches, and unused memory of threads.
 
-    python -m benchmarks.bench_memory [--quick] [--json]
+python -m benchmarks.bench_memory [--quick] [--json]
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ WINDOWS = (2, 10)
 
 
 def measured(window: int, windows: int) -> dict[str, Any]:
-    """Bytes that two passes over so many windows take, and the samples that came."""
+    """Return the bytes that two passes over this number of windows take, and the number of samples."""
     import netspec.data  # noqa: F401  # the sources and transforms are found through it
     from netspec.data.loader import Loader
     from netspec.data.sources.python import Python
@@ -48,7 +47,7 @@ def measured(window: int, windows: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Measure each length in a process of its own."""
+    """Measure each length in its own process."""
     options = report.parsed(report.parser(__doc__ or ""))
     results = Results("memory", options)
     window = 1000 if options.quick else 2000
@@ -58,10 +57,10 @@ def main() -> int:
         if answer.returncode:
             results.fail(BenchmarkError(answer.stderr[-300:]), windows=windows)
             continue
-        found = json.loads(answer.stdout)
+        result = json.loads(answer.stdout)
         size = int(np.prod(SHAPE)) * window
-        results.add({"windows": windows, **found, "window_bytes": size, "data_bytes": size * windows})
-        if windows == WINDOWS[-1] and found["bytes"] > size * windows / 2:
+        results.add({"windows": windows, **result, "window_bytes": size, "data_bytes": size * windows})
+        if windows == WINDOWS[-1] and result["bytes"] > size * windows / 2:
             results.fail(BenchmarkError("more than half of the data is held"), windows=windows)
     return results.end()
 

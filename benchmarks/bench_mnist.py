@@ -1,10 +1,10 @@
-"""MNIST to 99 %: the wall time of `make train`'s command against the same recipe in PyTorch, from import to result.
+"""MNIST to 99 %: compares the wall time of `make train`'s command with the same recipe in PyTorch.
 
-    python -m benchmarks.bench_mnist [--quick] [--json]
+python -m benchmarks.bench_mnist [--quick] [--json]
 
-Each is a command of its own, run in turn; both must reach 99 % on the test set. The recipe is that of
-`model_zoo/lenet_mnist`: four epochs, batches of 64, cosine decay, after each epoch a test and a checkpoint. The ratio
-is netspec's time divided by the faster of PyTorch's two, eager and channels_last: less is better here.
+Each is a separate command, run in turn, from import to result; both must reach 99 % on the test set. The recipe is that
+of `model_zoo/lenet_mnist`: four epochs, batches of 64, cosine decay, a test and a checkpoint after each epoch. The
+ratio is netspec's time divided by the faster of PyTorch's two, eager and channels_last: lower is better.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SPEC = Path("model_zoo/lenet_mnist/train.yaml")
 
 
 def main() -> int:
-    """Run all of them in turn, once with `--quick`, else three times."""
+    """Run all commands in turn, once with `--quick`, else three times."""
     options = report.parsed(report.parser(__doc__ or ""))
-    report.need("torch")
+    report.require("torch")
     results = Results("mnist", options, "torch", "numpy", "numba", "onednn-cpu-gomp")
     peer = [sys.executable, "benchmarks/torch_mnist.py", "--threads", str(options.threads)]
     commands = {
@@ -51,40 +51,40 @@ def main() -> int:
             accuracies[name].append(accuracy)
     for name, took_all in seconds.items():
         if took_all:
-            found = {"seconds": took_all, "median": median(took_all), "accuracies": accuracies[name]}
-            results.add({"subject": name, **found})
+            row = {"seconds": took_all, "median": median(took_all), "accuracies": accuracies[name]}
+            results.add({"subject": name, **row})
     return results.end()
 
 
 def _run(name: str, command: list[str], threads: int) -> tuple[float, float]:
-    """Seconds, and the accuracy on the test set. Raises `BenchmarkError` where it is too low or the command fails."""
+    """Return seconds and test accuracy. Raises `BenchmarkError` if the accuracy is too low or the command fails."""
     environment = {**os.environ, **dict.fromkeys(POOLS, str(threads))}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once for a machine, not at every start
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once per machine, not at every start
     with tempfile.TemporaryDirectory() as folder:
         if name == "netspec":
             command = [*command, "--run-dir", f"{folder}/run"]
         else:
             command = [*command, "--folder", folder]
         start = perf_counter()
-        made = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+        process = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
         took = perf_counter() - start
-    if made.returncode:
-        raise BenchmarkError(f"{name} ended with status {made.returncode}")
-    accuracy = _accuracy(made.stdout)
+    if process.returncode:
+        raise BenchmarkError(f"{name} ended with status {process.returncode}")
+    accuracy = _accuracy(process.stdout)
     if accuracy < ENOUGH:
         raise BenchmarkError(f"{name} reached {accuracy:.4f} only")
     return took, accuracy
 
 
-def _accuracy(said: str) -> float:
-    """The last accuracy in what a command printed: lines of JSON, or `accuracy 0.99`."""
-    found = 0.0
-    for line in said.splitlines():
+def _accuracy(output: str) -> float:
+    """Return the last accuracy that a command printed, in lines of JSON or as `accuracy 0.99`."""
+    accuracy = 0.0
+    for line in output.splitlines():
         if line.startswith("accuracy "):
-            found = float(line.split()[1])
+            accuracy = float(line.split()[1])
         elif line.startswith("{"):
-            found = json.loads(line).get("metrics", {}).get("accuracy", found)
-    return found
+            accuracy = json.loads(line).get("metrics", {}).get("accuracy", accuracy)
+    return accuracy
 
 
 if __name__ == "__main__":

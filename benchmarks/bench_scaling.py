@@ -1,9 +1,9 @@
-"""What `netspec scale` predicts of this machine beside what happens on it: all-reduces, and trainings of ResNet-20.
+"""Compares predictions of `netspec scale` with measurements on this machine: all-reduces, and training of ResNet-20.
 
-The network between ranks of this machine is measured first (benchmarks.mpi_rank), and given to the model by hand. Each
-rank computes with one thread. Where there are more ranks than cores, they are predicted to compute slower by so much.
+The network between ranks of this machine is measured first (benchmarks.mpi_rank) and passed to the model. Each rank
+computes with one thread. If there are more ranks than cores, their computing time is scaled accordingly.
 
-    python -m benchmarks.bench_scaling [--quick] [--json]
+python -m benchmarks.bench_scaling [--quick] [--json]
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ solver: {{type: SGD, learning_rate: 0.01, momentum: 0.9}}
 train: {{max_steps: {steps}, log_every: 1, checkpoint_every: 0}}
 """
 PATIENCE = 300.0
-"""Seconds that anything may take."""
+"""Seconds that any command may take."""
 
 
 def answer(command: list[str], folder: Path) -> str:
-    """What a command prints, computing with one thread. Raises `BenchmarkError` where it fails."""
+    """Return the output of a command that computes with one thread. Raises `BenchmarkError` if it fails."""
     environment = {**os.environ, **dict.fromkeys(POOLS, "1"), "PYTHONPATH": str(ROOT)}
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
     except subprocess.TimeoutExpired:
         raise BenchmarkError(f"{' '.join(command)} took more than {PATIENCE:.0f} s") from None
-    if done.returncode:
-        raise BenchmarkError(done.stderr[-300:])
-    return done.stdout
+    if process.returncode:
+        raise BenchmarkError(process.stderr[-300:])
+    return process.stdout
 
 
 def mpiexec(ranks: int, *words: str) -> list[str]:
-    """The command that runs a Python module as so many ranks. Raises `BenchmarkError` where there is no MPI."""
+    """Return the command that runs a Python module on `ranks` ranks. Raises `BenchmarkError` if there is no MPI."""
     beside = Path(sys.executable).with_name("mpiexec")
-    found = str(beside) if beside.exists() else which("mpiexec")
-    if found is None:
+    mpiexec_path = str(beside) if beside.exists() else which("mpiexec")
+    if mpiexec_path is None:
         raise BenchmarkError("there is no mpiexec: `pip install 'netspec[mpi]'`")
-    return [found, "-n", str(ranks), sys.executable, "-m", *words]
+    return [mpiexec_path, "-n", str(ranks), sys.executable, "-m", *words]
 
 
 def all_reduces(ranks: int, folder: Path, repeats: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The network as measured, and the all-reduces beside their prediction."""
+    """Return the measured network, and the all-reduces with their predictions."""
     found = json.loads(answer(mpiexec(ranks, "benchmarks.mpi_rank", str(repeats)), folder))
     network = Network("measured", found["alpha"], found["beta"], "measured")
     cluster = Cluster(ranks, network, network, ranks)
@@ -77,21 +77,21 @@ def all_reduces(ranks: int, folder: Path, repeats: int) -> tuple[dict[str, Any],
 
 
 def trained(ranks: int, turn: int, folder: Path) -> float:
-    """Seconds of a step of a training on so many ranks: the fastest of those that the log tells of."""
+    """Return the seconds of the fastest logged step of a training on `ranks` ranks."""
     run = folder / f"run-{ranks}-{turn}"
     words = "netspec", "train", str(folder / "train.yaml"), "--run-dir", str(run), "--device", "cpu"
     answer(mpiexec(ranks, *words) if ranks > 1 else [sys.executable, "-m", *words], folder)
     events = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    rates: list[float] = [one["samples_per_second"] for one in events if one["event"] == "log"]
+    rates: list[float] = [event["samples_per_second"] for event in events if event["event"] == "log"]
     return BATCH / max(rates)
 
 
 def predicted(
     counts: list[int], network: dict[str, Any], folder: Path, step: float | None = None
 ) -> dict[int, dict[str, Any]]:
-    """What `netspec scale` says of steps with all-reduce, on one host that has a core for each rank.
+    """Return `netspec scale`'s prediction for all-reduce on one host that has a core for each rank.
 
-    One rank alone takes `step` seconds; without that, what the command measures.
+    A single rank takes `step` seconds; by default, the value that the command measures.
     """
     command = [
         sys.executable, "-m", "netspec", "scale", str(folder / "train.yaml"), "--strategy", "all_reduce", "--json",
@@ -99,21 +99,23 @@ def predicted(
         "--within", f"alpha={network['alpha']}s,beta={network['beta']}s",
         *(["--step-time", f"{step}s"] if step is not None else []),
     ]  # fmt: skip
-    return {one["workers"]: one for one in json.loads(answer(command, folder))["predictions"]}
+    return {prediction["workers"]: prediction for prediction in json.loads(answer(command, folder))["predictions"]}
 
 
-def seconds_on(cores: int, found: dict[str, Any]) -> float:
-    """A predicted step where ranks may have to share cores."""
-    return float(found["compute_seconds"] * max(1.0, found["workers"] / cores) + found["exposed_seconds"])
+def seconds_on(cores: int, prediction: dict[str, Any]) -> float:
+    """Return the predicted seconds of a step if ranks may have to share cores."""
+    return float(
+        prediction["compute_seconds"] * max(1.0, prediction["workers"] / cores) + prediction["exposed_seconds"]
+    )
 
 
 def main() -> int:
-    """Measure and predict; the exit status is 1 where anything failed."""
+    """Measure and predict; the exit status is 1 if anything failed."""
     options = report.parsed(report.parser(__doc__ or ""))
     results = Results("scaling", options, "mpi4py", "mpich")
     counts, cores = [1, 2, 4], report.cores()
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         random = np.random.default_rng(0)
         images = random.standard_normal((8 * BATCH, 3, 32, 32)).astype(np.float32)
         np.savez(folder / "data.npz", image=images, label=random.integers(0, 10, 8 * BATCH).astype(np.int32))
@@ -129,19 +131,19 @@ def main() -> int:
             results.fail(error, ranks=2)
             return results.end()
         steps_of: dict[int, list[float]] = {ranks: [] for ranks in counts}
-        for turn in range(1 if options.quick else 3):  # in turn: what disturbs one disturbs the others too
+        for turn in range(1 if options.quick else 3):  # in turn: a disturbance affects all of them
             for ranks in counts:
                 try:
                     steps_of[ranks].append(trained(ranks, turn, folder))
                 except BenchmarkError as error:
                     results.fail(error, ranks=ranks, turn=turn)
         alone = predicted(counts, network, folder, min(steps_of[1])) if steps_of[1] else None
-        for ranks, found in expected.items():
+        for ranks, prediction in expected.items():
             if steps_of[ranks] and alone is not None:
                 results.add({
                     "what": "training", "net": NET, "batch_size": BATCH, "ranks": ranks,
-                    "measured": min(steps_of[ranks]), "predicted": seconds_on(cores, found),
-                    "from_one_rank": seconds_on(cores, alone[ranks]), "exposed": found["exposed_seconds"],
+                    "measured": min(steps_of[ranks]), "predicted": seconds_on(cores, prediction),
+                    "from_one_rank": seconds_on(cores, alone[ranks]), "exposed": prediction["exposed_seconds"],
                 })  # fmt: skip
     return results.end()
 

@@ -1,11 +1,11 @@
-"""How fast tables and records are read: opening them, epochs of shuffled batches, and the library of the format alone.
+"""Measures how fast tables and records are read: opening, shuffled epochs, and the library of the format alone.
 
 A table of 200,000 rows (six numbers, a category, a label) as CSV and as Parquet, held in memory and read in parts;
-20,000 images of 32 × 32 as LMDB, raw and as PNG, as compressed HDF5 and as `.npy`. Each in a process of its own; all
-figures are of processor time, that of processes which a source starts included. The library alone is pyarrow to NumPy's
-columns, or lmdb's cursor over all values, unparsed.
+20,000 images of 32 × 32 as LMDB, raw and as PNG, as compressed HDF5 and as `.npy`. Each in its own process; all values
+are processor time, including that of processes which a source starts. The library alone is pyarrow to NumPy's columns,
+or lmdb's cursor over all values, unparsed.
 
-    python -m benchmarks.bench_sources [--quick] [--json] [--folder build/bench/sources]
+python -m benchmarks.bench_sources [--quick] [--json] [--folder build/bench/sources]
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "hdf5 of gzip": ("set.h5", {"source": "hdf5", "shuffle": {"window": 4096}}),
     "npy": ("set.npy", {"source": "npy", "shuffle": True}),
 }
-"""The file, and the split that reads it."""
+"""The file of each case, and the split that reads it."""
 
 
 def make(folder: Path) -> None:
-    """Write all files, unless they are there."""
+    """Write all files, unless they exist."""
     if (folder / "done").exists():
         return
     import h5py
@@ -58,7 +58,7 @@ def make(folder: Path) -> None:
     random = np.random.default_rng(0)
     columns: dict[str, Any] = {name: random.normal(size=ROWS).round(4) for name in NUMBERS}
     towns, labels = random.integers(0, 50, ROWS), random.integers(0, 5, ROWS)
-    columns |= {"town": [f"t{one}" for one in towns.tolist()], "label": labels}
+    columns |= {"town": [f"t{town}" for town in towns.tolist()], "label": labels}
     parquet.write_table(pa.table(columns), folder / "set.parquet", row_group_size=10_000)
     rows = zip(
         *(column.tolist() if isinstance(column, np.ndarray) else column for column in columns.values()), strict=True
@@ -86,37 +86,37 @@ def make(folder: Path) -> None:
 
 
 def _varint(value: int) -> bytes:
-    """A number as protocol buffers write it."""
+    """Return a number in the encoding of protocol buffers."""
     return bytes([value & 0x7F | 0x80]) + _varint(value >> 7) if value > 0x7F else bytes([value])
 
 
 def measured(case: str, folder: Path) -> dict[str, float]:
-    """Samples a second of opening and of the second epoch, and the library's own of all values, by processor time."""
+    """Return samples per second of processor time: opening, the second epoch, and the library alone."""
     import netspec.data  # noqa: F401  # the sources are found through it
     from netspec.data.loader import open_loader
     from netspec.schema.specs.data import SOURCES
 
     name, fields = CASES[case]
-    place = {"path": str(folder / name)}
+    location = {"path": str(folder / name)}
     if name == "set.npy":
-        place = {"files": {"image": str(folder / name), "label": str(folder / "labels.npy")}}  # type: ignore[dict-item]  # a field that is a mapping
+        location = {"files": {"image": str(folder / name), "label": str(folder / "labels.npy")}}  # type: ignore[dict-item]  # a field that is a mapping
     began = processor_seconds()
-    with open_loader(SOURCES.parse({**fields, **place, "batch_size": BATCH}), seed=1) as loader:
-        found = {"open": loader.samples / (processor_seconds() - began)}
+    with open_loader(SOURCES.parse({**fields, **location, "batch_size": BATCH}), seed=1) as loader:
+        speeds = {"open": loader.samples / (processor_seconds() - began)}
         for batch in loader:
             if batch.epoch == 1 and batch.position == 0:
                 began = processor_seconds()
             if batch.epoch == 2:
                 break
-        found["epoch"] = loader.samples / (processor_seconds() - began)
+        speeds["epoch"] = loader.samples / (processor_seconds() - began)
         began = processor_seconds()
         if library(folder / name):
-            found["library"] = loader.samples / (processor_seconds() - began)
-    return found
+            speeds["library"] = loader.samples / (processor_seconds() - began)
+    return speeds
 
 
 def library(path: Path) -> bool:
-    """Read all of a file by the library of its format; false where the loader has nothing else to compare with."""
+    """Read all of a file with the library of its format; return False if there is none to compare with."""
     if path.suffix in (".csv", ".parquet"):
         from pyarrow import csv, parquet
 
@@ -135,13 +135,13 @@ def library(path: Path) -> bool:
 
 
 def main() -> int:
-    """All cases, each in a process of its own."""
+    """Run all cases, each in its own process."""
     parser = report.parser(__doc__ or "")
     parser.add_argument(
-        "--folder", type=Path, default=ROOT / "build" / "bench" / "sources", help="where files are made"
+        "--folder", type=Path, default=ROOT / "build" / "bench" / "sources", help="write the files to this folder"
     )
     options = report.parsed(parser)
-    report.need("pyarrow", "lmdb")
+    report.require("pyarrow", "lmdb")
     make(options.folder)
     results = Results("sources", options, "pyarrow", "lmdb", "h5py", "numpy")
     for case in CASES:
@@ -154,7 +154,7 @@ def main() -> int:
                 break
             runs.append(json.loads(answer.stdout))
         else:
-            results.add({"case": case, **{name: median(one[name] for one in runs) for name in runs[0]}})
+            results.add({"case": case, **{name: median(run[name] for run in runs) for name in runs[0]}})
     return results.end()
 
 

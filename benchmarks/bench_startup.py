@@ -1,9 +1,9 @@
-"""How long the command line takes to answer: the start-up of `netspec --help` and `netspec check`.
+"""Measures the start-up of the command line: `netspec --help` and `netspec check`.
 
-Each command runs in a process of its own, as a user's does. Prints the median of some runs and its share of the
-time the project allows itself; exits 1 if a command fails.
+Each command runs in its own process, as a user's does. Prints the median of several runs and the limit that the project
+sets itself; exits 1 if a command fails.
 
-    python -m benchmarks.bench_startup [--quick] [--json]
+python -m benchmarks.bench_startup [--quick] [--json]
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from benchmarks.alternate import ROOT, BenchmarkError
 from benchmarks.results import Results
 
 NETSPEC = Path(sys.executable).with_name("netspec")
-LIMITS = {  # command → seconds it may take
+LIMITS = {  # limits in seconds, by command
     ("--help",): 0.3,
     ("check", "model_zoo/lenet_mnist/train.yaml"): 0.6,
 }
 
 
 def seconds(command: list[str]) -> float:
-    """Wall time of one run."""
+    """Return the wall time of one run."""
     start = perf_counter()
     subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
     return perf_counter() - start

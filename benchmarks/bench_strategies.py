@@ -1,10 +1,10 @@
-"""Every strategy of several workers trains LeNet on MNIST: accuracy, and bytes that a worker sends, beside theory.
+"""Trains LeNet on MNIST with every strategy of several workers: accuracy, and bytes that a worker sends.
 
-The ranks are on this machine, with one thread each; where they are more than its cores, the time says nothing. Theory
-is what the strategy sends of gradients or weights; in what was sent is too what goes beside, such as the losses, and
-what fills gaps. MNIST is below --data, else where NETSPEC_DATA says.
+The ranks run on this machine, with one thread each; if there are more ranks than cores, times mean nothing. Bytes are
+compared with theory, the gradients or weights that the strategy sends; the bytes sent also include losses and padding.
+MNIST is in --data, or where NETSPEC_DATA says.
 
-    python -m benchmarks.bench_strategies [--epochs 4] [--workers 4] [--only one_bit,top_k] [--quick] [--json]
+python -m benchmarks.bench_strategies [--epochs 4] [--workers 4] [--only one_bit,top_k] [--quick] [--json]
 """
 
 from __future__ import annotations
@@ -39,55 +39,55 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "parameter_server stale": {"strategy": "parameter_server", "mode": "stale_synchronous"},
     "pipeline": {"strategy": "pipeline"},
 }
-"""What is put under `parallel`, by what a table calls it."""
+"""Value of `parallel` for each row of the table."""
 
 RATE = 0.02
-"""Of all alike. The model's own, 0.05, is too much for `one_bit`, whose error lets the first steps go too far."""
+"""Learning rate of all strategies. The model's own, 0.05, is too high for `one_bit`, which would diverge at first."""
 
 
 def trained(way: dict[str, Any], workers: int, epochs: int, data: str | None, run: Path) -> dict[str, Any]:
-    """What the log of a training says in the end."""
-    given = {"strategy": "all_reduce", **way}
+    """Return the last events in the log of a training."""
+    fields = {"strategy": "all_reduce", **way}
     words = [
         sys.executable, "-m", "netspec", "train", str(SPEC), "--workers", str(workers), "--run-dir", str(run), "--json",
         "--device", "cpu",
-        f"parallel={json.dumps(given)}", f"train.max_epochs={epochs}", "train.checkpoint_every=0",
+        f"parallel={json.dumps(fields)}", f"train.max_epochs={epochs}", "train.checkpoint_every=0",
         f"solver.learning_rate.initial={RATE}",
     ]  # fmt: skip
     words += [f"data.{split}.path={data}" for split in ("train", "test") if data]
     events = [json.loads(line) for line in answer(words, run.parent).splitlines()]
-    done = next(one for one in events if one["event"] == "done")
+    last_event = next(event for event in events if event["event"] == "done")
     return {
-        "accuracy": done["test"]["metrics"]["accuracy"],
-        "loss": done["test"]["loss"],
-        "seconds": done["seconds"],
-        "steps": done["steps"],
-        **done["bytes_per_step"],
+        "accuracy": last_event["test"]["metrics"]["accuracy"],
+        "loss": last_event["test"]["loss"],
+        "seconds": last_event["seconds"],
+        "steps": last_event["steps"],
+        **last_event["bytes_per_step"],
     }
 
 
 def main() -> int:
-    """Train in each way; the exit status is 1 where anything failed."""
+    """Train with each strategy; the exit status is 1 if anything failed."""
     parser = report.parser(__doc__ or "")
-    parser.add_argument("--epochs", type=int, default=4, help="passes over the 60,000 images")
-    parser.add_argument("--workers", type=int, default=4, help="ranks on this machine")
-    parser.add_argument("--only", help=f"names between commas; of {', '.join(STRATEGIES)}")
-    parser.add_argument("--data", help="the folder of MNIST's files")
+    parser.add_argument("--epochs", type=int, default=4, help="train for this many passes over the 60,000 images [4]")
+    parser.add_argument("--workers", type=int, default=4, help="use this many ranks on this machine [4]")
+    parser.add_argument("--only", help=f"train with these, separated by commas: {', '.join(STRATEGIES)} [all]")
+    parser.add_argument("--data", help="read MNIST's files from this folder")
     options = report.parsed(parser)
     results = Results("strategies", options, "mpi4py", "mpich")
-    wanted = {name.strip() for name in options.only.split(",")} if options.only else set(STRATEGIES)
+    names = {name.strip() for name in options.only.split(",")} if options.only else set(STRATEGIES)
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, way) in enumerate(STRATEGIES.items()):
-            if name not in wanted:
+            if name not in names:
                 continue
             epochs = 1 if options.quick else options.epochs
             try:
-                found = trained(way, options.workers, epochs, options.data, Path(folder) / str(number))
+                result = trained(way, options.workers, epochs, options.data, Path(folder) / str(number))
             except BenchmarkError as error:
                 results.fail(error, strategy=name)
             else:
-                results.add({"strategy": name, "workers": options.workers, "epochs": epochs, **found})
-                report.say(f"{name}: {found['accuracy']:.4f}")
+                results.add({"strategy": name, "workers": options.workers, "epochs": epochs, **result})
+                report.say(f"{name}: {result['accuracy']:.4f}")
     return results.end()
 
 

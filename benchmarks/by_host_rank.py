@@ -1,4 +1,4 @@
-"""One worker of benchmarks.bench_by_host, which starts it on two hosts; the first one prints JSON."""
+"""One worker of benchmarks.bench_by_host, which starts it on two hosts; the first worker prints JSON."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from netspec.distributed import join
 from netspec.distributed.communicators.hierarchical import HierarchicalAllReduce, make_host_groups
 
 SIZES = (2**14, 2**18, 2**20, 2**22)
-"""Bytes of what is summed up."""
+"""Sizes of the arrays that are summed, in bytes."""
 
 
 def left() -> int:
-    """Bytes that have left this host so far."""
-    (line,) = (one for one in Path("/proc/net/dev").read_text().splitlines() if one.strip().startswith(CARD))
+    """Return the bytes that have left this host so far."""
+    (line,) = (line for line in Path("/proc/net/dev").read_text().splitlines() if line.strip().startswith(CARD))
     return int(line.split()[9])
 
 
 def main(repeats: int) -> None:
-    """Sums of all sizes in both ways."""
+    """Measure all-reduces of all sizes in both variants."""
     workers = join()
     groups = make_host_groups(workers)
     assert groups is not None, "it takes two hosts with two workers each"
-    found = []
+    rows = []
     for nbytes in SIZES:
         array = np.ones(nbytes // 4, np.float32)
         by_host = HierarchicalAllReduce(workers, groups, "", array)
@@ -44,7 +44,7 @@ def main(repeats: int) -> None:
         ways: dict[str, Callable[[], None]] = {"at_once": at_once, "by_host": through}
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         outside = dict.fromkeys(ways, 0)
-        for number in range(repeats + 1):  # the first time is not counted
+        for number in range(repeats + 1):  # the first call is not counted
             for name, run in ways.items():
                 array[...] = 1
                 workers.barrier()
@@ -55,13 +55,11 @@ def main(repeats: int) -> None:
                     seconds[name].append(perf_counter() - begin)
                     outside[name] += left() - before
         mine = {name: count / repeats for name, count in outside.items()}
-        told = workers.all_gather_objects(mine)  # of all workers of a host the same
-        first = {name: max(one[name] for one in told) for name in ways}
-        found.append(
-            {"bytes": nbytes, "seconds": {name: median(all_) for name, all_ in seconds.items()}, "left": first}
-        )
+        by_worker = workers.all_gather_objects(mine)  # equal on all workers of a host
+        first = {name: max(bytes_left[name] for bytes_left in by_worker) for name in ways}
+        rows.append({"bytes": nbytes, "seconds": {name: median(all_) for name, all_ in seconds.items()}, "left": first})
     if workers.is_first:
-        print(json.dumps(found))
+        print(json.dumps(rows))
 
 
 if __name__ == "__main__":

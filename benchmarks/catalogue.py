@@ -1,4 +1,4 @@
-"""The nets that are measured, and the numbers they are fed: the same for netspec and for its peers."""
+"""The nets of the benchmarks and their inputs, the same for netspec and its peers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ LENET = Path(__file__).parents[1] / "model_zoo" / "lenet_mnist" / "net.yaml"
 
 @dataclass(frozen=True)
 class Net:
-    """One net: its file, and the batch it is trained with."""
+    """One net: its file, and the batch size for training."""
 
     name: str
     batch_size: int
     shape: tuple[int, ...]
-    """Of one image, row of features, or text."""
+    """Shape of one image, row of features, or text."""
     classes: int = 1000
     symbols: int = 0
-    """How many different ones a text is made of; each has a label. 0 for what is no text."""
+    """Number of distinct symbols of a text, each of which has a label; 0 if the input is not a text."""
     dropout: bool = False
-    """Whether it has dropout, at the rate `vars.dropout`."""
+    """Whether it has dropout, with the rate `vars.dropout`."""
 
     @property
     def file(self) -> Path:
@@ -38,8 +38,8 @@ class Net:
     def compared_rate(self) -> float:
         """Learning rate of the steps that are compared.
 
-        A power of two, so that gradients can be read off the first step without rounding; less for large nets, whose
-        gradients are large: a step must not lead where rounding decides.
+        A power of two, so that gradients can be computed from the first step without rounding; lower for large nets,
+        whose gradients are large, so that rounding does not decide where a step leads.
         """
         return 2.0**-12 if self.classes == 10 else 2.0**-17
 
@@ -61,18 +61,18 @@ NETS = {
         Net("transformer", 16, (128,), 256, symbols=256),
     )
 }
-"""In the order of the table."""
+"""All nets, in the order of the table."""
 
 ALSO = {"jax": ("mlp", "lenet", "resnet20"), "sklearn": ("mlp",)}
-"""Peers beside PyTorch, and the nets that they are measured with."""
+"""Peers other than PyTorch, and the nets that they have."""
 
 STILL = 1e-6
-"""Learning rate of the steps that are timed: so many on one batch would drive the weights anywhere."""
+"""Learning rate of the steps that are timed: low, since many steps on one batch could diverge."""
 MOMENTUM = 0.9
 
 
-def made_up_batch(net: Net, batch_size: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Images (normal numbers) and labels; texts, and a label for each of their symbols."""
+def synthetic_batch(net: Net, batch_size: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return images (normally distributed) and labels; or texts, and a label for each symbol."""
     import numpy as np
 
     random = np.random.default_rng(0)
@@ -83,11 +83,11 @@ def made_up_batch(net: Net, batch_size: int) -> tuple[NDArray[Any], NDArray[Any]
     return images, random.integers(0, net.classes, batch_size)
 
 
-def made_up_weights(parts: Iterable[tuple[str, tuple[int, ...]]]) -> Iterator[NDArray[Any]]:
-    """First values of parameters, given as pairs of a kind (`kernel`, `bias`, `embeddings` …) and netspec's shape.
+def synthetic_weights(parts: Iterable[tuple[str, tuple[int, ...]]]) -> Iterator[NDArray[Any]]:
+    """Yield initial values of parameters for pairs of a kind (`kernel`, `bias`, `embeddings` …) and netspec's shape.
 
-    Kernels are those of He et al. 2015, so that signals neither fade nor grow; nothing is 0 or 1 throughout, so that a
-    mistake in any of them shows. They come one by one: together they would be counted as memory that a net needs.
+    Kernels are those of He et al. 2015, so that signals neither vanish nor explode; no array is 0 or 1 throughout, so
+    that an error in any of them shows. They are generated one by one, so that they do not count as memory of the net.
     """
     import numpy as np
 

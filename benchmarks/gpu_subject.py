@@ -1,10 +1,9 @@
-"""A process that trains one net on a GPU in one way, and says how long a step takes.
+"""A process that trains one net on a GPU in one way and prints the time of a step.
 
-    python -m benchmarks.gpu_subject '{"subject": "eager", "net": "lenet", "batch_size": 64, "precision": "tf32"}'
+python -m benchmarks.gpu_subject '{"subject": "eager", "net": "lenet", "batch_size": 64, "precision": "tf32"}'
 
-Times are those between CUDA events in the stream that the steps run on, after some that are not counted. With
-`compared` the losses of the first steps are told instead, without dropout; with `dry` a net is built and planned, and
-nothing runs.
+Times are those between CUDA events in the stream of the steps, after some steps that are not counted. With `compared`,
+prints the losses of the first steps without dropout instead; with `dry`, builds and plans the net without running it.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from benchmarks import catalogue
 from benchmarks.catalogue import Net
 
 WARM, LEAST, MOST = 10, 30, 1000
-"""Steps that are not counted, and how many are at least and at most."""
+"""Number of steps that are not counted, and minimum and maximum number of those that are."""
 SECONDS = 3.0
-"""About as long as the steps that are counted take together."""
+"""Approximate total seconds of the steps that are counted."""
 COMPARED_STEPS = 3
 
 
 def times(step: Callable[[], object], mark: Callable[[], Any], between: Callable[[Any, Any], float],
           wait: Callable[[], object]) -> list[float]:  # fmt: skip
-    """Seconds of steps, from one mark in the stream to the next; the processor only waits for the last."""
+    """Return the seconds of steps, between events in the stream. The processor waits only for the last one."""
     for _ in range(WARM):
         step()
     wait()
@@ -46,10 +45,10 @@ def times(step: Callable[[], object], mark: Callable[[], Any], between: Callable
         step()
         marks.append(mark())
     wait()
-    return [between(one, other) / 1e3 for one, other in pairwise(marks)]
+    return [between(start, end) / 1e3 for start, end in pairwise(marks)]
 
 
-class OfNetspec:
+class NetspecGpuTraining:
     """The program that `netspec train --device cuda` runs."""
 
     def __init__(self, net: Net, precision: str, *, compared: bool) -> None:
@@ -58,7 +57,7 @@ class OfNetspec:
         self.training = NetspecTraining(net, compared=compared, precision=precision, device="cuda")
 
     def timed(self) -> dict[str, Any]:
-        """Steps on a batch that is there, steps that are given one each, and the least that the arithmetic takes."""
+        """Time steps with and without copying a batch, and compute the minimum time of the arithmetic."""
         import cupy
 
         training, device = self.training, self.training.compiler.device
@@ -78,12 +77,12 @@ class OfNetspec:
         }
 
     def losses(self, folder: Path) -> list[float]:
-        """Of the first steps."""
+        """Return the losses of the first steps."""
         return self.training.compare(folder, COMPARED_STEPS)
 
 
-class OfTorch:
-    """PyTorch: `eager`, `compile` or `autotune`, in channels_last where the net reads images."""
+class TorchGpuTraining:
+    """PyTorch: `eager`, `compile` or `autotune`, in channels_last if the net reads images."""
 
     def __init__(self, net: Net, precision: str, variant: str, *, compared: bool) -> None:
         import torch
@@ -96,7 +95,7 @@ class OfTorch:
         self.training = TorchTraining(net, named, compared=compared, precision=precision, device="cuda")
 
     def timed(self) -> dict[str, Any]:
-        """Steps on a batch that is there."""
+        """Time steps on a batch on the device."""
         import torch
 
         def mark() -> Any:
@@ -104,16 +103,16 @@ class OfTorch:
             event.record()
             return event
 
-        found = times(self.training.step, mark, lambda one, other: one.elapsed_time(other), torch.cuda.synchronize)
-        return {"times": found, "peak": torch.cuda.max_memory_allocated()}
+        seconds = times(self.training.step, mark, lambda start, end: start.elapsed_time(end), torch.cuda.synchronize)
+        return {"times": seconds, "peak": torch.cuda.max_memory_allocated()}
 
     def losses(self, folder: Path) -> list[float]:
-        """Of the first steps."""
+        """Return the losses of the first steps."""
         return self.training.compare(folder, COMPARED_STEPS)
 
 
 def dry(net: Net, precision: str, subject: str) -> dict[str, Any]:
-    """Build and plan; of PyTorch's nets, shapes alone."""
+    """Build and plan; for PyTorch's nets, only compute shapes."""
     if subject == "netspec":
         from benchmarks.netspec_subject import planned
 
@@ -126,7 +125,7 @@ def dry(net: Net, precision: str, subject: str) -> dict[str, Any]:
         model = torch_nets.build(net.name)
         kind = torch.int32 if net.symbols else torch.float32
         scores = model(torch.empty((net.batch_size, *net.shape), dtype=kind))
-    trained = sum(one.numel() for one in model.parameters() if one.requires_grad)
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     return {"shape": list(scores.shape), "parameters": trained}
 
 
@@ -138,15 +137,17 @@ def _gpu() -> dict[str, Any]:
     return {"name": name.decode(), "driver": runtime.driverGetVersion(), "cuda": runtime.runtimeGetVersion()}
 
 
-def answer(wanted: dict[str, Any]) -> dict[str, Any]:
-    """What a subject finds."""
-    net = replace(catalogue.NETS[wanted["net"]], batch_size=wanted["batch_size"])
-    precision, name, compared = wanted["precision"], wanted["subject"], wanted.get("compared", False)
-    if wanted.get("dry"):
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of a subject."""
+    net = replace(catalogue.NETS[request["net"]], batch_size=request["batch_size"])
+    precision, name, compared = request["precision"], request["subject"], request.get("compared", False)
+    if request.get("dry"):
         return dry(net, precision, name)
     ours = name == "netspec"
-    subject: OfNetspec | OfTorch = (
-        OfNetspec(net, precision, compared=compared) if ours else OfTorch(net, precision, name, compared=compared)
+    subject: NetspecGpuTraining | TorchGpuTraining = (
+        NetspecGpuTraining(net, precision, compared=compared)
+        if ours
+        else TorchGpuTraining(net, precision, name, compared=compared)
     )
     if not compared:
         return subject.timed()
@@ -155,10 +156,10 @@ def answer(wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """One line of JSON on standard output; whatever a library prints goes to standard error."""
-    told = os.fdopen(os.dup(1), "w")
+    """Print one line of JSON on standard output; output of libraries goes to standard error."""
+    stdout = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    print(json.dumps(answer(json.loads(sys.argv[1]))), file=told, flush=True)
+    print(json.dumps(answer(json.loads(sys.argv[1]))), file=stdout, flush=True)
     return 0
 
 

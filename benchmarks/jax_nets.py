@@ -1,4 +1,4 @@
-"""Three of the nets of `nets/` in plain JAX. Parameters come in the order of the net file; images are (N, H, W, C)."""
+"""Three nets of `nets/` in plain JAX. Parameters are in the order of the net file; images are (N, H, W, C)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 Shapes: TypeAlias = list[tuple[str, tuple[int, ...]]]
-"""Of parameters, each with netspec's word for its kind and netspec's shape."""
+"""Kind and shape of each parameter, in netspec's terms."""
 Apply: TypeAlias = Callable[[Sequence[Array], Array], tuple[Array, list[Array]]]
 """(parameters, images) → (logits, mean and variance of every batch normalization)."""
 
@@ -19,7 +19,7 @@ STAGES = tuple((filters, stride) for filters, first in ((16, 1), (32, 2), (64, 2
 
 
 def build(name: str) -> tuple[Shapes, Apply]:
-    """The net called `name`: what it has for parameters, and what it computes."""
+    """Return the parameters and the function of the net called `name`."""
     return {"mlp": (_mlp_shapes(), _mlp), "lenet": (_lenet_shapes(), _lenet), "resnet20": _resnet20()}[name]
 
 
@@ -48,7 +48,7 @@ def _mlp_shapes() -> Shapes:
 
 
 def _mlp(parameters: Sequence[Array], x: Array) -> tuple[Array, list[Array]]:
-    """784-256-128-10."""
+    """MLP with 784-256-128-10 units."""
     take = iter(parameters)
     return _dense(take, jax.nn.relu(_dense(take, jax.nn.relu(_dense(take, x))))), []
 
@@ -63,7 +63,7 @@ def _lenet(parameters: Sequence[Array], x: Array) -> tuple[Array, list[Array]]:
     take = iter(parameters)
     for _ in range(2):
         x = _pool(_conv(take, x) + next(take))
-    flat = x.transpose(0, 3, 1, 2).reshape(len(x), -1)  # the kernel's rows are in the order of (C, H, W)
+    flat = x.transpose(0, 3, 1, 2).reshape(len(x), -1)  # the rows of the kernel are in the order (C, H, W)
     return _dense(take, jax.nn.relu(_dense(take, flat))), []
 
 
@@ -103,10 +103,10 @@ def _apply_resnet20(parameters: Sequence[Array], x: Array) -> tuple[Array, list[
 
 
 def laid_out(values: Any) -> Any:
-    """A parameter in netspec's shape as it is held here: kernels of convolutions are (H, W, I, O)."""
+    """Convert a parameter from netspec's shape: kernels of convolutions are (H, W, I, O) here."""
     return values.transpose(2, 3, 1, 0) if values.ndim == 4 else values
 
 
 def netspec_shaped(values: Any) -> Any:
-    """The inverse of `laid_out`."""
+    """Convert a parameter to netspec's shape."""
     return values.transpose(3, 2, 0, 1) if values.ndim == 4 else values

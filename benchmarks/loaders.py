@@ -1,10 +1,9 @@
-"""One loader over one set of samples, netspec's or PyTorch's, timed in a process of its own.
+"""One loader on one data set, netspec's or PyTorch's, timed in its own process.
 
-    python -m benchmarks.loaders '{"subject": "netspec", "case": "photos", "folder": "build/bench/sets", "workers": 2}'
+python -m benchmarks.loaders '{"subject": "netspec", "case": "photos", "folder": "build/bench/sets", "workers": 2}'
 
-It prints how long the second half of some passes over the set takes, and how long processors work for it; the first
-half starts the threads or processes and fills the file cache. The sets are made by `make`, the same to the byte each
-time.
+Prints the wall time and the processor time of the second half of several passes over the set; the first half starts the
+threads or processes and fills the file cache. `make` writes the sets, which are always identical.
 """
 
 from __future__ import annotations
@@ -21,34 +20,35 @@ from typing import Any
 import numpy as np
 
 MEAN, DEVIATION = [123.7, 116.3, 103.5], [58.4, 57.1, 57.4]
-"""Of ImageNet's channels, of 255."""
+"""Mean and standard deviation of ImageNet's channels, on a scale of 255."""
 JITTER = 0.4
-"""How far torchvision's ColorJitter goes with brightness, contrast and saturation; in Keras's terms that is"""
+"""Strength of torchvision's ColorJitter for brightness, contrast and saturation."""
 JITTERED = {"brightness_factor": 0.4, "contrast_factor": 0.4, "saturation_factor": [0.3, 0.7]}
+"""The same in the terms of Keras's RandomColorJitter."""
 FLIP = {"type": "RandomFlip", "mode": "horizontal"}
 SETS = {"photos": (256, (375, 500), "jpg"), "pngs": (4000, (32, 32), "png"), "arrays": (10_000, (32, 32), "npz")}
-"""Samples, height and width, and how they are stored."""
+"""Number of samples, height and width, and file format of each set."""
 CASES = {"photos": "photos", "photos without jitter": "photos", "pngs": "pngs", "arrays": "arrays"}
 """The set of each case."""
 BATCH = 64
 LEAST = 24
-"""Batches that are timed, at least: those made ahead when the timing begins and ends should not count."""
+"""Minimum number of batches that are timed, so that prefetched batches at both ends do not matter."""
 
 
-def made_up_photo(random: np.random.Generator, height: int, width: int) -> np.ndarray[Any, Any]:
-    """Something as smooth and as noisy as a photograph, (height, width, 3) of uint8: a JPEG of it is about as large."""
+def synthetic_photo(random: np.random.Generator, height: int, width: int) -> np.ndarray[Any, Any]:
+    """Return a synthetic photograph, (height, width, 3) of uint8, whose JPEG is about as large as a real one."""
     from PIL import Image
 
     image = np.zeros((height, width, 3))
     for cells, strength in ((4, 60.0), (16, 30.0), (64, 12.0), (160, 5.0)):
         coarse = random.normal(size=(cells, cells, 3)).astype(np.float32)
-        layers = [np.asarray(Image.fromarray(coarse[..., one]).resize((width, height), 3)) for one in range(3)]
+        layers = [np.asarray(Image.fromarray(coarse[..., channel]).resize((width, height), 3)) for channel in range(3)]
         image += strength * np.stack(layers, axis=-1)
     return np.clip(image + 120 + random.normal(scale=2, size=image.shape), 0, 255).astype(np.uint8)
 
 
 def make(folder: Path, name: str) -> None:
-    """Write a set, unless it is there."""
+    """Write a set, unless it exists."""
     from PIL import Image
 
     samples, (height, width), kind = SETS[name]
@@ -62,13 +62,13 @@ def make(folder: Path, name: str) -> None:
         np.savez(folder / name / "train.npz", image=images, label=np.arange(samples, dtype=np.int32) % 2)
     else:
         for index in range(samples):
-            image = Image.fromarray(made_up_photo(random, height, width))
+            image = Image.fromarray(synthetic_photo(random, height, width))
             image.save(folder / name / "ab"[index % 2] / f"{index:06}.{kind}", quality=85)
     (folder / name / "done").touch()
 
 
 class NetspecLoader:
-    """The loader as a training has it."""
+    """The loader as a training uses it."""
 
     def __init__(self, case: str, folder: Path, workers: int) -> None:
         import netspec.data  # noqa: F401  # the sources and transforms are found through it
@@ -83,7 +83,7 @@ class NetspecLoader:
                 steps.append({"type": "RandomColorJitter", **JITTERED})
         else:
             steps = [{"type": "RandomCrop", "height": 32, "width": 32, "padding": 4}, FLIP]
-        steps.append({"type": "Normalization", "mean": MEAN, "variance": [one**2 for one in DEVIATION]})
+        steps.append({"type": "Normalization", "mean": MEAN, "variance": [deviation**2 for deviation in DEVIATION]})
         name = CASES[case]
         source = {"source": "image_folder", "path": str(folder / name)}
         if SETS[name][2] == "npz":
@@ -92,11 +92,11 @@ class NetspecLoader:
             {**source, "batch_size": BATCH, "shuffle": True, "workers": max(1, workers), "transforms": steps}
         )
         size = 224 if case.startswith("photos") else 32
-        wanted = {"image": FieldType((3, size, size), "float32"), "label": FieldType((), "int32")}
-        self._loader = open_loader(split, seed=1, wanted=wanted, prefetch=None if workers else 0)
+        inputs = {"image": FieldType((3, size, size), "float32"), "label": FieldType((), "int32")}
+        self._loader = open_loader(split, seed=1, wanted=inputs, prefetch=None if workers else 0)
 
     def passes(self, count: int) -> Iterator[int]:
-        """The samples of each batch, in so many passes."""
+        """Yield the number of samples of each batch in `count` passes."""
         steps = count * self._loader.steps_per_epoch
         for number, batch in enumerate(self._loader, 1):
             yield len(batch)
@@ -106,14 +106,14 @@ class NetspecLoader:
 
 
 class TorchLoader:
-    """DataLoader with torchvision's transforms: of Pillow's images as long as it can be, which is faster; of arrays."""
+    """DataLoader with torchvision's transforms, on Pillow's images as long as possible (faster), or on arrays."""
 
     def __init__(self, case: str, folder: Path, workers: int) -> None:
         import torch
         from torch.utils.data import DataLoader
 
-        # Transforms need none of the compiled ops, whose wheel may be of another build of torch than the one that is
-        # here; then the import still looks for these two.
+        # Transforms need no compiled ops, whose wheel may belong to another build of torch; then the import still
+        # requires these two.
         with suppress(RuntimeError):
             library = torch.library.Library("torchvision", "DEF")
             for name in ("nms", "qnms"):
@@ -131,28 +131,28 @@ class TorchLoader:
                 spatial.append(v2.ColorJitter(JITTER, JITTER, JITTER))
         else:
             spatial = [v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip()]
-        normal = v2.Normalize([one / 255 for one in MEAN], [one / 255 for one in DEVIATION])
-        whole = v2.Compose([*spatial, *steps, v2.ToDtype(torch.float32, scale=True), normal])
+        normal = v2.Normalize([mean / 255 for mean in MEAN], [deviation / 255 for deviation in DEVIATION])
+        transform = v2.Compose([*spatial, *steps, v2.ToDtype(torch.float32, scale=True), normal])
         name = CASES[case]
         data: Any
         if SETS[name][2] == "npz":
             with np.load(folder / name / "train.npz") as arrays:
                 images, labels = torch.from_numpy(arrays["image"]), arrays["label"].tolist()
 
-            data = _Arrays(images, labels, whole)
+            data = _Arrays(images, labels, transform)
         else:
-            data = ImageFolder(str(folder / name), whole)
+            data = ImageFolder(str(folder / name), transform)
         self._loader = DataLoader(data, BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
 
     def passes(self, count: int) -> Iterator[int]:
-        """The samples of each batch, in so many passes."""
+        """Yield the number of samples of each batch in `count` passes."""
         for _ in range(count):
             for images, _ in self._loader:
                 yield len(images)
 
 
 class _Arrays:
-    """Samples by their index, which is all that DataLoader asks for."""
+    """Samples by index, the interface that DataLoader needs."""
 
     def __init__(self, images: Any, labels: list[int], transform: Callable[[Any], Any]) -> None:
         self._images, self._labels, self._transform = images, labels, transform
@@ -166,11 +166,11 @@ class _Arrays:
 
 def main() -> int:
     """Time the second half of the passes."""
-    told = json.loads(sys.argv[1])
-    case, folder, workers = told["case"], Path(told["folder"]), told["workers"]
+    request = json.loads(sys.argv[1])
+    case, folder, workers = request["case"], Path(request["folder"]), request["workers"]
     make(folder, CASES[case])
     loader: Any
-    if told["subject"] == "netspec":
+    if request["subject"] == "netspec":
         loader = NetspecLoader(case, folder, workers)
     else:
         loader = TorchLoader(case, folder, workers)
@@ -181,16 +181,16 @@ def main() -> int:
         seen += size
         if seen == samples:
             began, worked = perf_counter(), processor_seconds()
-    found = {"seconds": perf_counter() - began, "processor": processor_seconds() - worked, "samples": seen - samples}
-    print(json.dumps(found))
+    result = {"seconds": perf_counter() - began, "processor": processor_seconds() - worked, "samples": seen - samples}
+    print(json.dumps(result))
     return 0
 
 
 def processor_seconds() -> float:
-    """What processors have done for this process and for those that it started, of Linux."""
+    """Return the processor time of this process and of those that it started, on Linux."""
     total = 0.0
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it may have ended
+        with suppress(OSError):  # the process may have ended
             fields = stat.read_text().rpartition(") ")[2].split()
             if int(fields[1]) == os.getpid() or stat.parent.name == str(os.getpid()):
                 total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

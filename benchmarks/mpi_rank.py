@@ -1,7 +1,7 @@
-"""One rank of the measurements of benchmarks.bench_scaling, which starts it by mpiexec; the first one prints JSON.
+"""One rank of benchmarks.bench_scaling, which starts it by mpiexec; rank 0 prints JSON.
 
-The network's α and β come from messages that the ranks 0 and 1 exchange, γ from adding up arrays; of both the
-fastest of many counts, since what disturbs only ever makes it longer. All-reduces are those of netspec's communicator.
+α and β of the network come from messages between ranks 0 and 1, γ from adding arrays; in both cases the fastest of many
+runs, since disturbances only add time. All-reduces are those of netspec's communicator.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from mpi4py import MPI
 from netspec.distributed import join
 
 SMALL, LARGE = 8, 2**25
-"""Bytes of the messages that tell α and β: what is sent and what comes are more than caches hold."""
+"""Sizes of the messages that determine α and β, in bytes: larger than caches."""
 SIZES = (2**10, 2**14, 2**18, 2**22, 2**25)
-"""Bytes of the all-reduces."""
+"""Sizes of the all-reduces, in bytes."""
 
 
 def fastest(call: Callable[[], object], times: int, *, between: Callable[[], object] = lambda: None) -> float:
-    """Seconds of the fastest call."""
+    """Return the seconds of the fastest call."""
     best = float("inf")
     for _ in range(times):
         between()
@@ -35,7 +35,7 @@ def fastest(call: Callable[[], object], times: int, *, between: Callable[[], obj
 
 
 def exchanged(nbytes: int, times: int) -> float:
-    """Seconds in which the ranks 0 and 1 send each other so many bytes, both at once, as in a ring."""
+    """Return the seconds for an exchange of messages of this size between ranks 0 and 1, as in a ring."""
     comm, sent, came = MPI.COMM_WORLD, np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
 
     def call() -> None:
@@ -51,15 +51,15 @@ def main() -> int:
     repeats = int(sys.argv[1])
     small, large = exchanged(SMALL, 50 * repeats), exchanged(LARGE, repeats)
     workers.barrier()
-    total, other = np.zeros(LARGE // 4, np.float32), np.ones(LARGE // 4, np.float32)
-    adding = fastest(lambda: np.add(total, other, out=total), repeats) / LARGE
-    found = {}
+    total, addend = np.zeros(LARGE // 4, np.float32), np.ones(LARGE // 4, np.float32)
+    adding = fastest(lambda: np.add(total, addend, out=total), repeats) / LARGE
+    all_reduces = {}
     for size in SIZES:
         array = np.zeros(size // 4, np.float32)
-        found[size] = fastest(partial(workers.all_reduce, array), 4 * repeats, between=workers.barrier)
+        all_reduces[size] = fastest(partial(workers.all_reduce, array), 4 * repeats, between=workers.barrier)
     if workers.is_first:
         print(json.dumps({"alpha": small, "beta": (large - small) / (LARGE - SMALL), "adding": adding,
-                          "all_reduce": found, **workers.describe()}))  # fmt: skip
+                          "all_reduce": all_reduces, **workers.describe()}))  # fmt: skip
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Two hosts on one machine: network namespaces, each with a name and an address of its own, joined by a cable."""
+"""Two hosts on one machine: network namespaces, each with its own name and address, joined by a link."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ exec ip netns exec $host unshare --uts sh -c "hostname $host; $*"
 """
 CARD = "net0"
 OVER_THE_NETWORK = {"ucx": {"UCX_TLS": "tcp,self"}, "ofi": {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}}
-"""MPICH's two ways to a network. It sees that the hosts are one machine, and would use its memory."""
+"""MPICH's two network transports. It would otherwise detect that the hosts are one machine and use shared memory."""
 
 
 class NoHostsError(Exception):
-    """Why there can be none on this machine."""
+    """The machine cannot create the hosts; the message is the reason."""
 
 
 def ip(*words: str) -> str:
-    """What it says. Raises `CalledProcessError` where it is not allowed."""
+    """Run `ip` and return its output. Raises `CalledProcessError` if it is not permitted."""
     return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """Two hosts, and what enters them."""
+    """Two hosts, and the script that enters them."""
 
     names: list[str]
     addresses: list[str]
@@ -45,14 +45,14 @@ class Hosts:
     mpiexec: str
 
     def command(self, program: Sequence[str], workers: Sequence[int] = (2, 2)) -> list[str]:
-        """What runs a program as so many workers of each host, started from the first one."""
+        """Return the command that runs a program with these numbers of workers per host, started on the first host."""
         listed = ",".join(f"{address}:{count}" for address, count in zip(self.addresses, workers, strict=True))
         enter = ["-launcher", "ssh", "-launcher-exec", str(self.script), "-hosts", listed]
         start = [self.mpiexec, *enter, "-localhost", self.addresses[0], "-n", str(sum(workers))]
         return ["ip", "netns", "exec", self.names[0], *start, *program]
 
     def slow_down(self, rate: str) -> None:
-        """Let no more than so much, such as `300mbit`, leave a host."""
+        """Limit the rate at which data leaves a host, such as `300mbit`."""
         for name in self.names:
             bucket = ["tbf", "rate", rate, "burst", "256kb", "latency", "50ms"]
             ip("netns", "exec", name, "tc", "qdisc", "replace", "dev", CARD, "root", *bucket)
@@ -60,26 +60,26 @@ class Hosts:
 
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[Hosts]:
-    """Two hosts, for as long as the block runs; a script goes into the folder. Raises `NoHostsError`."""
+    """Create two hosts while the block runs; a script is written to the folder. Raises `NoHostsError`."""
     mpiexec = find_mpiexec()
     if mpiexec is None or mpiexec.kind != "hydra":
         raise NoHostsError("hydra, MPICH's mpiexec, is not installed: pip install 'netspec[mpi]'")
     if os.geteuid() or not shutil.which("ip") or not shutil.which("unshare"):
         raise NoHostsError("network namespaces need root, iproute2 and util-linux")
     names = [f"ns{os.getpid()}{end}" for end in "ab"]
-    found = Hosts(names, ["10.213.77.1", "10.213.77.2"], folder / "enter", mpiexec.path)
+    hosts = Hosts(names, ["10.213.77.1", "10.213.77.2"], folder / "enter", mpiexec.path)
     text = ENTER
-    for number, (name, address) in enumerate(zip(names, found.addresses, strict=True)):
+    for number, (name, address) in enumerate(zip(names, hosts.addresses, strict=True)):
         text = text.replace(f"ADDRESS_{number}", address).replace(f"HOST_{number}", name)
-    found.script.write_text(text)
-    found.script.chmod(0o755)
+    hosts.script.write_text(text)
+    hosts.script.chmod(0o755)
     try:
-        _join(found)
+        _join(hosts)
     except subprocess.CalledProcessError as error:
         _remove(names)
-        raise NoHostsError(f"this machine makes no network namespaces: {error.stderr.strip()}") from None
+        raise NoHostsError(f"this machine cannot create network namespaces: {error.stderr.strip()}") from None
     try:
-        yield found
+        yield hosts
     finally:
         _remove(names)
 
@@ -93,7 +93,7 @@ def _join(hosts: Hosts) -> None:
         ip("-n", name, "addr", "add", f"{address}/24", "dev", CARD)
         ip("-n", name, "link", "set", CARD, "up")
         ip("-n", name, "link", "set", "lo", "up")
-    for name in hosts.names:  # the kernel tells of a link a moment later; MPI passes by what it does not tell of
+    for name in hosts.names:  # the kernel reports a link with a delay, and MPI skips links that are not reported
         until = time.monotonic() + 5
         while " UP " not in ip("-n", name, "-br", "link", "show", CARD) and time.monotonic() < until:
             time.sleep(0.05)

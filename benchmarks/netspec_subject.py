@@ -1,4 +1,4 @@
-"""netspec as a subject of measurement: one net's training step, or its prediction."""
+"""netspec as a subject: one net's training step, or its prediction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _load(net: Net, *, dropout: bool) -> NetSpec:
 
 
 def warm_up() -> None:
-    """One step of a tiny net."""
+    """Run one step of a tiny net."""
     spec = load_spec(
         {
             "netspec": 1,
@@ -54,14 +54,14 @@ def warm_up() -> None:
 def _set_weights(compiler: Compiler) -> None:
     names = compiler.names("parameter")
     parts = [(name.rsplit("/", 1)[1], compiler.info[name].value.shape) for name in names]
-    for name, values in zip(names, catalogue.made_up_weights(parts), strict=True):
+    for name, values in zip(names, catalogue.synthetic_weights(parts), strict=True):
         compiler.states.assign(name, values)
 
 
 def trained_by(net: Net, workers: int, rank: int, *, sharded: bool) -> tuple[Program, dict[str, Any], int]:
-    """The training step of one of several workers, its part of the batch, and the bytes of its solver's states.
+    """Return the training step of one of several workers, its part of the batch, and the size of its solver states.
 
-    Where it is sharded each worker moves some of the parameters, as `sharded_optimizer` has it.
+    With `sharded`, each worker updates some of the parameters, as with `sharded_optimizer`.
     """
     how = ShardedOptimizer(strategy="sharded_optimizer")
     plan = DataParallelPlan(workers)
@@ -75,15 +75,17 @@ def trained_by(net: Net, workers: int, rank: int, *, sharded: bool) -> tuple[Pro
     _set_weights(compiler)
     share = net.batch_size // workers
     image, label = compiler.spec.inputs
-    images, labels = (one[rank * share : (rank + 1) * share] for one in catalogue.made_up_batch(net, net.batch_size))
+    images, labels = (
+        array[rank * share : (rank + 1) * share] for array in catalogue.synthetic_batch(net, net.batch_size)
+    )
     inputs = {image: images, label: labels.astype(np.int32), LEARNING_RATE: np.array(catalogue.STILL)}
     inputs |= {STEP: np.array(1.0), RNG_INPUT: np.array([0, 0, rank * share]), WEIGHT: np.array(1 / workers)}
-    kept = sum(compiler.states.array(name).nbytes for name in compiler.names("slot"))
-    return compiler.program(ProgramKind.TRAIN, share), inputs, kept
+    solver_bytes = sum(compiler.states.array(name).nbytes for name in compiler.names("slot"))
+    return compiler.program(ProgramKind.TRAIN, share), inputs, solver_bytes
 
 
 def planned(net: Net, precision: str) -> dict[str, Any]:
-    """What a training step would be: its result, parameters, operations and bytes; nothing is allocated."""
+    """Return result shape, parameters, operations and bytes of a training step, without allocating memory."""
     solver = SGD(type="SGD", momentum=catalogue.MOMENTUM)
     compiler = Compiler(_load(net, dropout=True), solver=solver, dtype=Precision(precision), device="null")
     plan = compiler.plan(ProgramKind.TRAIN, net.batch_size)
@@ -105,14 +107,16 @@ class NetspecTraining:
         self.net = net
         self.precision = Precision(precision)
         self.compiler = Compiler(spec, solver=solver, dtype=self.precision, device=device)
-        made = perf_counter()
+        compiled_at = perf_counter()
         _set_weights(self.compiler)
         weighed = perf_counter()
         self.program = self.compiler.program(ProgramKind.TRAIN, net.batch_size)
-        self.compile_seconds = (made - start) + (perf_counter() - weighed)
-        self.flops = sum(node.op.flops(*(one.type for one in node.inputs)) for node in self.program.plan.choices)
+        self.compile_seconds = (compiled_at - start) + (perf_counter() - weighed)
+        self.flops = sum(
+            node.op.flops(*(operand.type for operand in node.inputs)) for node in self.program.plan.choices
+        )
         image, label = spec.inputs
-        images, labels = catalogue.made_up_batch(net, net.batch_size)
+        images, labels = catalogue.synthetic_batch(net, net.batch_size)
         rate = net.compared_rate if compared else catalogue.STILL
         self.inputs = {image: images, label: labels.astype(np.int32)}
         self.inputs |= {LEARNING_RATE: np.array(rate), STEP: np.array(1.0), RNG_INPUT: np.array([0, 0, 0])}
@@ -120,38 +124,38 @@ class NetspecTraining:
 
     @property
     def planned(self) -> int:
-        """Bytes that `netspec plan` says the step takes."""
+        """Return the bytes that `netspec plan` predicts for the step."""
         return self.compiler.states.nbytes + self.program.plan.memory.nbytes
 
     def step(self) -> None:
-        """One training step, the batch copied in."""
+        """Run one training step, including the copy of the batch."""
         self.program.write(self.inputs)
         self.program.run()
 
     def roofline(self) -> tuple[float, float]:
-        """FLOP/s of a large matrix product and bytes/s of a large copy, on this device in this precision."""
-        found = measure_roofline(self.compiler.device, self.precision)
-        return found.flops_per_second, found.bytes_per_second
+        """Return FLOP/s of a large matrix product and bytes/s of a large copy, on this device in this precision."""
+        roofline = measure_roofline(self.compiler.device, self.precision)
+        return roofline.flops_per_second, roofline.bytes_per_second
 
     def floor(self) -> float:
-        """Seconds that the arithmetic of a step takes at least, or its memory traffic, node by node."""
+        """Return the minimum seconds of a step: of its arithmetic or its memory traffic, node by node."""
         rates, plan = measure_roofline(self.compiler.device, self.precision), self.program.plan
         return sum(
             rates.seconds(
-                node.op.flops(*(one.type for one in node.inputs)),
-                sum(plan.layouts[one].nbytes(one.type) for one in (*dict.fromkeys(node.inputs), *node.outputs)),
+                node.op.flops(*(operand.type for operand in node.inputs)),
+                sum(plan.layouts[value].nbytes(value.type) for value in (*dict.fromkeys(node.inputs), *node.outputs)),
             )
             for node in plan.choices
         )
 
     def compare(self, folder: Path, steps: int) -> list[float]:
-        """The losses of the first steps; the gradients of the first of them go into the folder."""
+        """Return the losses of the first steps; write the gradients of the first one to the folder."""
         self.compiler.reset()
         _set_weights(self.compiler)
         self.step()
         losses = [self.program.guard]
         for index, name in enumerate(self.compiler.names("parameter")):
-            # The first step is -rate · gradient, and the rate a power of two.
+            # the first step is -rate · gradient, and the rate is a power of two
             gradient = self.compiler.states[slot_label(name, "velocity")] / np.float32(-self.net.compared_rate)
             np.save(folder / f"{index}.npy", gradient)
         for _ in range(steps - 1):
@@ -170,12 +174,12 @@ class NetspecPrediction:
         self.program = self.compiler.program(ProgramKind.PREDICT, batch_size)
         self.compile_seconds = perf_counter() - start
         self.batch_size = batch_size
-        self.inputs: dict[str, Any] = {next(iter(spec.inputs)): catalogue.made_up_batch(net, batch_size)[0]}
+        self.inputs: dict[str, Any] = {next(iter(spec.inputs)): catalogue.synthetic_batch(net, batch_size)[0]}
         _set_weights(self.compiler)
         self.step()
 
     def step(self) -> dict[str, NDArray[Any]]:
-        """One prediction, the batch copied in and the results copied out."""
+        """Run one prediction, including the copies of the batch and the results."""
         return self.program(self.inputs)
 
     def save(self, folder: Path) -> None:

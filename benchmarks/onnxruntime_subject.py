@@ -1,4 +1,4 @@
-"""ONNX Runtime as a subject of measurement: a net that netspec exported."""
+"""ONNX Runtime as a subject: a net that netspec exported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import onnxruntime as ort
 
 
 def warm_up() -> None:
-    """One run of a model with one node."""
+    """Run a model with one node."""
     from onnx import TensorProto, helper
 
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
@@ -23,7 +23,7 @@ def warm_up() -> None:
 
 
 class OnnxRuntimePrediction:
-    """`net.onnx` of a folder, with all optimizations, sizes fixed, and inputs and outputs bound: nothing is copied."""
+    """`net.onnx` of a folder, with all optimizations, fixed sizes, and bound inputs and outputs."""
 
     def __init__(self, folder: Path, threads: int) -> None:
         start = perf_counter()
@@ -31,7 +31,7 @@ class OnnxRuntimePrediction:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-        if os.environ.get("OMP_WAIT_POLICY") == "passive":  # it has threads of its own
+        if os.environ.get("OMP_WAIT_POLICY") == "passive":  # it has its own threads
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self.session = ort.InferenceSession(str(folder / "net.onnx"), options, providers=["CPUExecutionProvider"])
         self.compile_seconds = perf_counter() - start
@@ -40,20 +40,22 @@ class OnnxRuntimePrediction:
             self.inputs = {name: ort.OrtValue.ortvalue_from_numpy(inputs[name]) for name in inputs.files}
         for name, value in self.inputs.items():
             self.binding.bind_ortvalue_input(name, value)
-        for one in self.session.get_outputs():
-            shape = [int(size) for size in one.shape]
-            self.binding.bind_ortvalue_output(one.name, ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float32))
+        for get_output in self.session.get_outputs():
+            shape = [int(size) for size in get_output.shape]
+            self.binding.bind_ortvalue_output(
+                get_output.name, ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float32)
+            )
         self.step()
 
     def step(self) -> None:
-        """One prediction."""
+        """Run one prediction."""
         self.session.run_with_iobinding(self.binding)
 
     def largest_difference(self, folder: Path) -> float:
-        """From netspec's outputs, relative to the largest magnitude of each."""
-        found = [0.0]
+        """Return the largest difference from netspec's outputs, relative to the largest magnitude of each."""
+        differences = [0.0]
         with np.load(folder / "outputs.npz") as outputs:
-            for one, theirs in zip(self.session.get_outputs(), self.binding.copy_outputs_to_cpu(), strict=True):
-                ours = outputs[one.name]
-                found.append(float(np.abs(ours - theirs).max() / np.abs(ours).max()))
-        return max(found)
+            for output, theirs in zip(self.session.get_outputs(), self.binding.copy_outputs_to_cpu(), strict=True):
+                ours = outputs[output.name]
+                differences.append(float(np.abs(ours - theirs).max() / np.abs(ours).max()))
+        return max(differences)

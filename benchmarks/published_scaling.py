@@ -1,9 +1,9 @@
-"""What `netspec scale` would have predicted for scaling that was published, beside what was measured.
+"""Compares predictions of `netspec scale` with published scaling results.
 
-Layers' times are their share of the arithmetic, scaled so that one worker is as fast as its source says. One number is
-fitted, the jitter: to the first row that names it. Prints the table of docs/scaling.md.
+Times of layers are their share of the arithmetic, scaled so that one worker is as fast as published. One value is
+fitted, the jitter, to the first row that uses it. Prints the table of docs/scaling.md.
 
-    python -m benchmarks.published_scaling [--json]
+python -m benchmarks.published_scaling [--json]
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from netspec.distributed.cost_model.strategies import StepPrediction, predict
 from netspec.distributed.cost_model.workload import ComputeModel, Layer, StepCost
 
 JITTER = 0.035
-"""Standard deviation of a worker's computing time: with it the first row with several GPUs is as published."""
+"""Standard deviation of a worker's computing time: with it, the first row with several GPUs is as published."""
 
 BUCKET = 25 * 2**20
 """Bytes that are sent together, about as many as those libraries fuse."""
@@ -30,7 +30,7 @@ ETHERNET_50G = NETWORKS["ethernet-50g"]
 
 
 def convolution(inputs: int, outputs: int, kernel: int, size: int) -> tuple[int, float]:
-    """Parameters, and multiplications of an image whose result is `size` x `size`."""
+    """Return the number of parameters, and of multiplications for an image with a result of `size` x `size`."""
     weights = inputs * outputs * kernel * kernel
     return weights, float(weights * size * size)
 
@@ -50,26 +50,26 @@ def vgg16() -> list[tuple[int, float]]:
 
 def resnet(*blocks: int) -> list[tuple[int, float]]:
     """Bottleneck blocks of four stages (He et al. 2015); 3, 4, 6, 3 are ResNet-50."""
-    made, channels, size = [convolution(3, 64, 7, 112)], 64, 56
+    layers, channels, size = [convolution(3, 64, 7, 112)], 64, 56
     for width, count in zip((64, 128, 256, 512), blocks, strict=True):
         for index in range(count):
             if not index:
-                made.append(convolution(channels, 4 * width, 1, size))
-            made += [convolution(channels, width, 1, size), convolution(width, width, 3, size)]
-            made.append(convolution(width, 4 * width, 1, size))
+                layers.append(convolution(channels, 4 * width, 1, size))
+            layers += [convolution(channels, width, 1, size), convolution(width, width, 3, size)]
+            layers.append(convolution(width, 4 * width, 1, size))
             channels = 4 * width
         size //= 2
-    return [*made, (2048 * 1000, 2048.0 * 1000)]
+    return [*layers, (2048 * 1000, 2048.0 * 1000)]
 
 
 def inception_v3() -> list[tuple[int, float]]:
-    """23.8 million parameters (Szegedy et al. 2015), which grow with depth while the arithmetic of layers is level."""
+    """23.8 million parameters (Szegedy et al. 2015), growing with depth, with equal arithmetic in all layers."""
     return [(round(23.8e6 * 2 * (index + 0.5) / 48**2), 1.0) for index in range(48)]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A published figure and what it was measured on."""
+    """A published result and its configuration."""
 
     source: str
     net: str
@@ -79,18 +79,18 @@ class Case:
     per_host: int
     between: Network
     batch: int
-    """Of a worker."""
+    """Batch size of a worker."""
     rate: float
-    """Samples a second of what efficiency is measured against, a worker of it."""
+    """Samples per second of one worker, the baseline of the efficiency."""
     published: float
-    """Efficiency."""
+    """Published efficiency."""
     within: Network = NETWORKS["pcie3"]
     base: int = 1
-    """Workers that `rate` is that of: their own jitter is in it."""
+    """Number of workers with which `rate` was measured: it includes their jitter."""
     servers: int | None = None
 
     def predicted(self, jitter: float) -> float:
-        """The efficiency that the model gives."""
+        """Return the efficiency that the model predicts."""
         seconds = self.batch / self.rate
         total = sum(flops for _, flops in self.layers)
         layers = tuple(
@@ -101,15 +101,15 @@ class Case:
         job = TrainingJob(
             compute, self.batch, True, first_bucket=2**20, bucket=BUCKET, jitter=jitter, servers=self.servers
         )
-        found = predict(self.strategy, job, Cluster(self.workers, self.between, self.within, self.per_host))
-        assert isinstance(found, StepPrediction), found
+        prediction = predict(self.strategy, job, Cluster(self.workers, self.between, self.within, self.per_host))
+        assert isinstance(prediction, StepPrediction), prediction
         alone = TrainingJob(
             ComputeModel((StepCost(self.batch, (Layer("all", (), 0.0, seconds),)),)), self.batch, True, jitter=jitter
         )
         start = predict("all_reduce", alone, Cluster(self.base, self.between, self.within, self.base))
         assert isinstance(start, StepPrediction), start
         workers = self.workers - (self.servers or 0)
-        return found.samples_per_second / workers / (start.samples_per_second / self.base)
+        return prediction.samples_per_second / workers / (start.samples_per_second / self.base)
 
 
 HOROVOD = "Sergeev and Del Balso 2018, Horovod's docs/benchmarks"
@@ -117,8 +117,8 @@ TENSORFLOW = "TensorFlow's performance benchmarks, May 2017"
 RESNET_50, RESNET_101, RESNET_152 = resnet(3, 4, 6, 3), resnet(3, 4, 23, 3), resnet(3, 8, 36, 3)
 
 CASES = (
-    # One GPU: TensorFlow's benchmarks of a P100 with batches of 64, of the same months; of ResNet-101 Horovod's page
-    # gives 1656.82 images a second on 16.
+    # One GPU: TensorFlow's benchmarks of a P100 with batches of 64 from the same months. For ResNet-101, Horovod's page
+    # reports 1656.82 images per second on 16.
     Case(HOROVOD, "Inception V3", inception_v3(), "all_reduce", 128, 4, ROCE_25G, 64, 142, 0.90),
     Case(HOROVOD, "Inception V3", inception_v3(), "all_reduce", 512, 4, ROCE_25G, 64, 142, 0.90),
     Case(HOROVOD, "ResNet-101", RESNET_101, "all_reduce", 128, 4, ROCE_25G, 64, 1656.82 / 16, 0.90),
@@ -128,7 +128,7 @@ CASES = (
     # 90 epochs of 1.281 million images in 29 hours on 8 GPUs.
     Case("Goyal et al. 2017", "ResNet-50", RESNET_50, "hierarchical", 256, 8, ETHERNET_50G, 32,
          90 * 1.281e6 / (29 * 3600) / 8, 0.90, NETWORKS["nvlink"], base=8),
-    # A worker is an instance of 8 GPUs; each runs a server too, or 6 and 4 of them do.
+    # A worker is an instance with 8 GPUs; each also runs a server, or 6 and 4 of them do.
     Case(TENSORFLOW, "Inception V3", inception_v3(), "parameter_server", 14, 2, ETHERNET_10G, 512, 229,
          1783 / 229 / 8, servers=6),
     Case(TENSORFLOW, "ResNet-50", RESNET_50, "parameter_server", 16, 2, ETHERNET_10G, 512, 378,
@@ -139,7 +139,7 @@ CASES = (
 
 
 def rows() -> list[dict[str, object]]:
-    """Every case with what is predicted, without jitter and with it."""
+    """Return every case with its predictions, without jitter and with it."""
     return [
         {
             "source": case.source, "net": case.net, "strategy": case.strategy,
@@ -152,7 +152,7 @@ def rows() -> list[dict[str, object]]:
 
 
 def as_markdown() -> str:
-    """The table of the documentation."""
+    """Return the table of the documentation."""
     head = "| source | net | strategy | workers | network | published | predicted | without jitter |"
     lines = [head, "|---|---|---|---:|---|---:|---:|---:|"]
     for row in rows():

@@ -1,4 +1,4 @@
-"""What the benchmarks share: options, the machine in words, what they say meanwhile."""
+"""Shared by the benchmarks: options, a description of the machine, and progress messages."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from benchmarks.catalogue import NETS, Net
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """The options that all benchmarks take."""
+    """Return a parser with the options that all benchmarks have."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--quick", action="store_true", help="a rough answer soon")
+    made.add_argument("--quick", action="store_true", help="measure roughly, but quickly")
     made.add_argument("--json", action="store_true", help="print JSON instead of a table")
     made.add_argument(
-        "--output", help="a file for the same JSON, written as results come in; benchmarks.render reads it"
+        "--output", help="also write the JSON to this file, after each result; benchmarks.render reads it"
     )
-    made.add_argument("--threads", type=int, default=cores(), help="threads of every subject (default: all cores)")
+    made.add_argument("--threads", type=int, default=cores(), help="use this many threads per subject [all cores]")
     made.add_argument(
         "--passive",
         action="store_true",
-        help="let threads of all subjects sleep where they wait: on a machine that other work shares, one that spins "
-        "keeps the one it waits for from running",
+        help="let waiting threads of all subjects sleep: on a shared machine, a spinning thread may keep the one it "
+        "waits for from running",
     )
-    made.add_argument("--nets", help=f"names between commas; of {', '.join(NETS)}")
+    made.add_argument("--nets", help=f"measure these, separated by commas: {', '.join(NETS)} [all]")
     return made
 
 
 def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The options of this command line; how threads wait is put into the environment, which subjects inherit."""
+    """Parse the command line. `--passive` is put into the environment, which subjects inherit."""
     options = parser.parse_args()
     if options.passive:
         os.environ["OMP_WAIT_POLICY"] = "passive"
@@ -45,7 +45,7 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def chosen_nets(options: argparse.Namespace) -> list[Net]:
-    """The nets that `--nets` asks for, all without it. Raises `BenchmarkError` for a name that is none."""
+    """Return the nets that `--nets` selects, by default all. Raises `BenchmarkError` for an unknown name."""
     if not options.nets:
         return list(NETS.values())
     names = options.nets.split(",")
@@ -55,27 +55,25 @@ def chosen_nets(options: argparse.Namespace) -> list[Net]:
     return [NETS[name] for name in names]
 
 
-def need(*packages: str) -> None:
+def require(*packages: str) -> None:
     """Raise `BenchmarkError` if a peer is not installed."""
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
-        raise BenchmarkError(
-            f"{', '.join(missing)} is not installed here: `make bench` puts the peers into .venv-bench"
-        )
+        raise BenchmarkError(f"{', '.join(missing)} is not installed: `make bench` installs the peers into .venv-bench")
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def load() -> list[float]:
-    """The load averages of 1, 5 and 15 minutes."""
-    return [round(one, 2) for one in os.getloadavg()]
+    """Return the load averages of 1, 5 and 15 minutes."""
+    return [round(average, 2) for average in os.getloadavg()]
 
 
 def machine(*packages: str) -> dict[str, Any]:
-    """When and on what something was measured, and the versions of what was."""
+    """Return date, machine, and the versions of the measured packages."""
     return {
         "when": datetime.now(UTC).isoformat(timespec="minutes"),
         "processor": _processor(),
@@ -101,12 +99,12 @@ def _version(package: str) -> str | None:
 
 
 def say(text: str) -> None:
-    """What goes on, on stderr."""
+    """Print progress to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def run(main: Callable[[], int]) -> int:
-    """Exit status of a benchmark: its own, or 1 with a message where it can't be run at all."""
+    """Return the exit status of a benchmark: its own, or 1 with a message if it cannot run."""
     try:
         return main()
     except BenchmarkError as error:

@@ -1,4 +1,4 @@
-"""What a benchmark found, as JSON that is written after every part: a later failure loses nothing of it."""
+"""Results of a benchmark as JSON, written after every part, so that a later failure loses nothing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from benchmarks.alternate import BenchmarkError
 
 
 class Results:
-    """The results of one benchmark, kept in `--output` as they come in."""
+    """The results of one benchmark, written to `--output` as they arrive."""
 
     def __init__(self, benchmark: str, options: argparse.Namespace, *packages: str) -> None:
         self._options = options
-        told = [one for one in sys.argv[1:] if one not in ("--output", options.output)]
-        command = shlex.join(["python", "-m", f"benchmarks.bench_{benchmark}", *told])
+        arguments = [argument for argument in sys.argv[1:] if argument not in ("--output", options.output)]
+        command = shlex.join(["python", "-m", f"benchmarks.bench_{benchmark}", *arguments])
         self.data: dict[str, Any] = {
             "benchmark": benchmark,
             "command": command,
@@ -31,21 +31,23 @@ class Results:
             "failed": [],
         }
 
-    def add(self, found: dict[str, Any]) -> None:
-        """Keep one more result; what failed in it is among the failures too."""
-        self.data["found"].append(found)
-        where = {name: found[name] for name in ("net", "batch_size") if name in found}
-        self.data["failed"] += [{**where, "subject": name, "why": why} for name, why in found.get("failed", {}).items()]
+    def add(self, result: dict[str, Any]) -> None:
+        """Add a result; its failures are also added to the list of failures."""
+        self.data["found"].append(result)
+        where = {name: result[name] for name in ("net", "batch_size") if name in result}
+        self.data["failed"] += [
+            {**where, "subject": name, "why": why} for name, why in result.get("failed", {}).items()
+        ]
         self._write()
 
     def fail(self, why: BenchmarkError, **where: Any) -> None:
-        """Keep that a part came to nothing, and go on."""
+        """Record that a part failed, and continue."""
         report.say(f"failed: {' '.join(map(str, where.values()))}: {why}")
         self.data["failed"].append({**where, "why": str(why)})
         self._write()
 
     def end(self) -> int:
-        """Print all as a table or as JSON; the exit status is 1 where anything failed."""
+        """Print all results as a table or as JSON; the exit status is 1 if anything failed."""
         self.data["machine"]["load_after"] = report.load()
         self._write()
         print(json.dumps(self.data, indent=2) if self._options.json else render.text(self.data))

@@ -1,4 +1,4 @@
-"""scikit-learn as a subject of measurement: the MLP, by `MLPClassifier.partial_fit`."""
+"""scikit-learn as a subject: the MLP, by `MLPClassifier.partial_fit`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ HIDDEN = {"mlp": (256, 128)}
 class SklearnTraining:
     """Forward, backward and an update by SGD with momentum, in float32.
 
-    A call of `partial_fit` looks at all its data first, which is no part of a step: it is given the rows of many
-    batches, and a step is one of those. Nothing is shuffled, and there is no penalty.
+    A call of `partial_fit` first validates all its data, which is not part of a step: it receives the rows of many
+    batches, and a step is one of these. Nothing is shuffled, and there is no penalty.
     """
 
     steps_per_call = 50
@@ -29,7 +29,7 @@ class SklearnTraining:
         start = perf_counter()
         warnings.simplefilter("ignore", ConvergenceWarning)
         self.net = net
-        images, labels = catalogue.made_up_batch(net, net.batch_size)
+        images, labels = catalogue.synthetic_batch(net, net.batch_size)
         times = 1 if compared else self.steps_per_call
         self.batch = np.tile(images, (times, 1)), np.tile(labels, times)
         self.rate = net.compared_rate if compared else catalogue.STILL
@@ -47,25 +47,25 @@ class SklearnTraining:
         kernels, biases = model.coefs_, model.intercepts_
         pairs = zip(kernels, biases, strict=True)
         parts = [part for kernel, bias in pairs for part in (("kernel", kernel.shape), ("bias", bias.shape))]
-        weights = list(catalogue.made_up_weights(parts))
-        for own, given in zip([*kernels, *biases], [*weights[::2], *weights[1::2]], strict=True):
-            own[...] = given
+        weights = list(catalogue.synthetic_weights(parts))
+        for parameter, value in zip([*kernels, *biases], [*weights[::2], *weights[1::2]], strict=True):
+            parameter[...] = value
         for velocity in model._optimizer.velocities:
             velocity[...] = 0
 
     def step(self) -> None:
-        """One call: so many training steps as `steps_per_call` says, or one where it is compared."""
+        """Run one call: `steps_per_call` training steps, or one for a comparison."""
         self.model.partial_fit(*self.batch)
 
     def compare(self, folder: Path, steps: int) -> list[float]:
-        """The losses of the first steps; the gradients of the first of them go into the folder."""
+        """Return the losses of the first steps; write the gradients of the first one to the folder."""
         self._reset()
         self.step()
         losses = [float(self.model.loss_)]
         velocities, layers = self.model._optimizer.velocities, len(self.model.coefs_)
-        for index, velocity in enumerate(velocities):  # kernels, then biases; the first is -rate · gradient
-            place = 2 * index if index < layers else 2 * (index - layers) + 1
-            np.save(folder / f"{place}.npy", velocity / np.float32(-self.rate))
+        for index, velocity in enumerate(velocities):  # kernels, then biases; the first velocity is -rate · gradient
+            position = 2 * index if index < layers else 2 * (index - layers) + 1
+            np.save(folder / f"{position}.npy", velocity / np.float32(-self.rate))
         for _ in range(steps - 1):
             self.step()
             losses.append(float(self.model.loss_))
@@ -73,6 +73,6 @@ class SklearnTraining:
 
 
 def warm_up() -> None:
-    """One step of a tiny net."""
+    """Run one step of a tiny net."""
     rows = np.eye(2, dtype=np.float32)
     MLPClassifier((2,), solver="sgd", batch_size=2).partial_fit(rows, [0, 1], classes=[0, 1])

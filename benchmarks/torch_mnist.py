@@ -1,8 +1,8 @@
-"""The recipe of `model_zoo/lenet_mnist` in PyTorch, as fast as it goes without tricks: prints the test accuracy.
+"""The recipe of `model_zoo/lenet_mnist` in PyTorch, tuned without tricks; prints the test accuracy.
 
 The images are one tensor from the start and a batch is an index into it, so no time goes into a loader.
 
-    python benchmarks/torch_mnist.py [--channels-last] [--threads 2] [--folder FOLDER]
+python benchmarks/torch_mnist.py [--channels-last] [--threads 2] [--folder FOLDER]
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RATE, MOMENTUM, DECAY = 0.05, 0.9, 5e-4
 
 
 def images_and_labels(split: str) -> tuple[Tensor, Tensor]:
-    """All images (N, 1, 28, 28), scaled as Caffe does, and labels."""
+    """Return all images (N, 1, 28, 28), scaled as in Caffe, and labels."""
     pixels = np.frombuffer(
         gzip.decompress((FOLDER / f"{split}-images-idx3-ubyte.gz").read_bytes()), np.uint8, offset=16
     )
@@ -33,7 +33,7 @@ def images_and_labels(split: str) -> tuple[Tensor, Tensor]:
 
 
 def lenet() -> nn.Module:
-    """Caffe's LeNet, with the first values that the zoo's has."""
+    """Caffe's LeNet, initialized as in the model zoo."""
     model = nn.Sequential(
         nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(800, 500), nn.ReLU(inplace=True), nn.Linear(500, 10),
@@ -48,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--folder", type=Path, help="where a checkpoint is saved after every epoch")
+    parser.add_argument("--folder", type=Path, help="save a checkpoint to this folder after every epoch")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -79,11 +79,11 @@ def main() -> None:
 
 
 def tested(model: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """The share of images that the model tells right."""
+    """Return the share of images that the model classifies correctly."""
     with torch.inference_mode():
         right = sum(
-            int((model(some).argmax(1) == those).sum())
-            for some, those in zip(images.split(TEST_BATCH), labels.split(TEST_BATCH), strict=True)
+            int((model(some).argmax(1) == targets).sum())
+            for some, targets in zip(images.split(TEST_BATCH), labels.split(TEST_BATCH), strict=True)
         )
     return right / len(images)
 

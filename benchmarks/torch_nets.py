@@ -1,4 +1,4 @@
-"""The nets of `nets/`, as one writes them in PyTorch. Parameters are registered in the order of the net file."""
+"""The nets of `nets/` in idiomatic PyTorch. Parameters are registered in the order of the net file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 
 def build(name: str, dropout: bool = True) -> nn.Module:
-    """The net called `name`; without `dropout` its rates are 0."""
+    """Return the net called `name`; without `dropout`, all rates are 0."""
     rates = {"alexnet": 0.5, "googlenet": 0.4, "vgg_a": 0.5, "overfeat": 0.5}
     if name in rates:
         return {"alexnet": alexnet, "googlenet": GoogLeNet, "vgg_a": vgg_a, "overfeat": overfeat}[name](
@@ -34,7 +34,7 @@ def _relu() -> nn.ReLU:
 
 
 def mlp() -> nn.Module:
-    """784-256-128-10."""
+    """MLP with 784-256-128-10 units."""
     return nn.Sequential(nn.Linear(784, 256), _relu(), nn.Linear(256, 128), _relu(), nn.Linear(128, 10))
 
 
@@ -47,7 +47,7 @@ def lenet() -> nn.Module:
 
 
 def cifar10_quick() -> nn.Module:
-    """Caffe's cifar10_quick, whose poolings round up."""
+    """Caffe's cifar10_quick, whose pooling sizes round up."""
     return nn.Sequential(
         nn.Conv2d(3, 32, 5, padding=2), nn.MaxPool2d(3, 2, ceil_mode=True), _relu(),
         nn.Conv2d(32, 32, 5, padding=2), _relu(), nn.AvgPool2d(3, 2, ceil_mode=True),
@@ -57,7 +57,7 @@ def cifar10_quick() -> nn.Module:
 
 
 def alexnet(dropout: float) -> nn.Module:
-    """torchvision's AlexNet for images of 224, where its adaptive pooling does nothing."""
+    """torchvision's AlexNet for images of 224 × 224, for which its adaptive pooling is the identity."""
     return nn.Sequential(
         nn.Conv2d(3, 64, 11, 4, 2), _relu(), nn.MaxPool2d(3, 2),
         nn.Conv2d(64, 192, 5, padding=2), _relu(), nn.MaxPool2d(3, 2),
@@ -98,7 +98,7 @@ def overfeat(dropout: float) -> nn.Module:
 
 
 class Inception(nn.Module):
-    """Four branches, their channels put together."""
+    """Four branches, concatenated along the channels."""
 
     def __init__(self, channels: int, one: int, before3: int, three: int, before5: int, five: int, pool: int) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ def _normed(channels: int, filters: int, size: int, stride: int = 1, groups: int
 
 
 class Residual(nn.Module):
-    """x + f(x), with a projection of x where the shape changes; then ReLU."""
+    """x + f(x), with a projection of x if the shape changes; then ReLU."""
 
     def __init__(self, body: list[nn.Module], shortcut: list[nn.Module]) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ def resnet20() -> nn.Module:
 
 
 def resnet50() -> nn.Module:
-    """ResNet-50 with the stride in the 3×3 convolution, as torchvision has it."""
+    """ResNet-50 with the stride in the 3×3 convolution, as in torchvision."""
     layers: list[nn.Module] = [*_normed(3, 64, 7, 2), _relu(), nn.MaxPool2d(3, 2, 1)]
     channels = 64
     for stage, (filters, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3))):
@@ -195,7 +195,7 @@ def resnet50() -> nn.Module:
 
 
 def mobilenet_v1() -> nn.Module:
-    """MobileNet v1 of width 1."""
+    """MobileNet v1 with width 1."""
     layers: list[nn.Module] = [*_normed(3, 32, 3, 2), _relu()]
     filters = (32, 64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024)
     for index, (channels, wider) in enumerate(pairwise(filters)):
@@ -204,8 +204,8 @@ def mobilenet_v1() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, 1000))
 
 
-class Memory(nn.LSTM):
-    """LSTM layers with one bias each: the second one, which PyTorch adds to it, is 0 and stays so."""
+class SingleBiasLSTM(nn.LSTM):
+    """LSTM layers with one bias each: PyTorch's second bias is 0 and stays 0."""
 
     def __init__(self, inputs: int, units: int, layers: int) -> None:
         super().__init__(inputs, units, layers, batch_first=True)
@@ -222,11 +222,11 @@ class Memory(nn.LSTM):
 
 def lstm_char() -> nn.Module:
     """Two LSTM layers of 256 over vectors of 65 characters."""
-    return nn.Sequential(nn.Embedding(65, 256), Memory(256, 256, 2), nn.Linear(256, 65))
+    return nn.Sequential(nn.Embedding(65, 256), SingleBiasLSTM(256, 256, 2), nn.Linear(256, 65))
 
 
 class SelfAttention(nn.Module):
-    """Attention of 8 heads in a sequence; queries, keys and values are made by one product."""
+    """Self-attention with 8 heads; queries, keys and values are computed by one product."""
 
     def __init__(self, size: int, heads: int) -> None:
         super().__init__()
@@ -240,8 +240,8 @@ class SelfAttention(nn.Module):
         return self.out(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
-class Block(nn.Module):
-    """A layer of the Transformer encoder, normalized before each of its two parts."""
+class EncoderLayer(nn.Module):
+    """A layer of the Transformer encoder with normalization before each of its two parts."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -256,13 +256,13 @@ class Block(nn.Module):
         return x + self.dense(x)
 
 
-class Embedded(nn.Module):
-    """A vector for each symbol and one for each place, added."""
+class TokenAndPositionEmbedding(nn.Module):
+    """The sum of a vector for each symbol and one for each position."""
 
-    def __init__(self, symbols: int, places: int, size: int) -> None:
+    def __init__(self, symbols: int, positions: int, size: int) -> None:
         super().__init__()
         self.symbols = nn.Embedding(symbols, size)
-        self.places = nn.Embedding(places, size)
+        self.places = nn.Embedding(positions, size)
 
     def forward(self, text: Tensor) -> Tensor:
         """text: (N, T) → (N, T, C)."""
@@ -273,5 +273,8 @@ def transformer() -> nn.Module:
     """A Transformer encoder of 4 layers for texts of 128 symbols."""
     size = 256
     return nn.Sequential(
-        Embedded(256, 128, size), *(Block(size) for _ in range(4)), nn.LayerNorm(size), nn.Linear(size, 256)
+        TokenAndPositionEmbedding(256, 128, size),
+        *(EncoderLayer(size) for _ in range(4)),
+        nn.LayerNorm(size),
+        nn.Linear(size, 256),
     )

@@ -1,4 +1,4 @@
-"""PyTorch as a subject of measurement: one net, trained in one of the ways that PyTorch offers."""
+"""PyTorch as a subject: one net, trained in one of the ways that PyTorch offers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class TorchTraining:
     """Forward, backward and an update by SGD with momentum, in float32, or with autocast to bfloat16.
 
     `channels_last` keeps images and kernels in that memory format; `compile` runs model and loss through torch.compile,
-    `autotune` in its mode `max-autotune`.
-    The update is torch's fused one, the fastest it has. `float64` is `eager` in that precision, to compare with.
+    `autotune` in its mode `max-autotune`. The update is torch's fused one, the fastest available. `float64` is `eager`
+    in that precision, as the reference.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class TorchTraining:
         self.autocast = precision == "bfloat16" and variant != "float64"
         self.model = torch_nets.build(net.name, dropout=not compared)
         self.model.train()
-        images, labels = map(torch.from_numpy, catalogue.made_up_batch(net, net.batch_size))
+        images, labels = map(torch.from_numpy, catalogue.synthetic_batch(net, net.batch_size))
         if variant == "float64":
             self.model.double()
             images = images.double() if images.is_floating_point() else images
@@ -60,7 +60,7 @@ class TorchTraining:
         return cross_entropy(scores.flatten(0, -2), labels.flatten())
 
     def step(self) -> Tensor:
-        """One training step; the loss before it."""
+        """Run one training step; return the loss before it."""
         self.update.zero_grad(set_to_none=True)
         loss = self.loss(self.images, self.labels)
         loss.backward()
@@ -68,7 +68,7 @@ class TorchTraining:
         return loss
 
     def compare(self, folder: Path, steps: int) -> list[float]:
-        """The losses of the first steps; the gradients of the first of them go into the folder, in netspec's shapes."""
+        """Return the losses of the first steps; write the gradients of the first one, in netspec's shapes."""
         self._set_weights()
         self.update.state.clear()
         losses = [self.step().item()]
@@ -78,20 +78,22 @@ class TorchTraining:
         return losses + [self.step().item() for _ in range(steps - 1)]
 
     def _set_weights(self) -> None:
-        own = list(_parameters(self.model))
-        weights = catalogue.made_up_weights((kind, tuple(shaped(one).shape)) for kind, one, shaped in own)
+        parameters = list(_parameters(self.model))
+        weights = catalogue.synthetic_weights(
+            (kind, tuple(shaped(parameter).shape)) for kind, parameter, shaped in parameters
+        )
         with torch.no_grad():
-            for (_, parameter, shaped), values in zip(own, weights, strict=True):
+            for (_, parameter, shaped), values in zip(parameters, weights, strict=True):
                 shaped(parameter).copy_(torch.from_numpy(values))
 
 
 def set_threads(threads: int) -> None:
-    """Have kernels use so many."""
+    """Set the number of threads of kernels."""
     torch.set_num_threads(threads)
 
 
 def warm_up() -> None:
-    """One step of a tiny net."""
+    """Run one step of a tiny net."""
     model = nn.Linear(2, 2)
     update = torch.optim.SGD(model.parameters(), 0.1, momentum=catalogue.MOMENTUM, fused=True)
     cross_entropy(model(torch.ones(1, 2)), torch.zeros(1, dtype=torch.int64)).backward()
@@ -103,46 +105,46 @@ Shaped = Callable[[Tensor], Tensor]
 
 
 def _parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, Shaped]]:
-    """Each of netspec's parameters, in the order of the net: netspec's word for its kind, and what holds it here."""
+    """Yield netspec's parameters in the order of the net: netspec's kind, the PyTorch parameter, and its view."""
     inside: set[nn.Module] = set()
     for module in model.modules():
         if isinstance(module, torch_nets.SelfAttention):
             inside.update(module.children())
-            yield from _of_attention(module)
+            yield from _attention_parameters(module)
             continue
-        if isinstance(module, torch_nets.Memory):
-            yield from _of_memory(module)
+        if isinstance(module, torch_nets.SingleBiasLSTM):
+            yield from _lstm_parameters(module)
             continue
         norm = isinstance(module, (nn.BatchNorm2d, nn.LayerNorm))
         kinds = {"weight": "gamma", "bias": "beta"} if norm else {"weight": "kernel", "bias": "bias"}
         for name, parameter in module.named_parameters(recurse=False):
             if module not in inside:
                 kind = "embeddings" if isinstance(module, nn.Embedding) else kinds[name]
-                yield kind, parameter, _turned if kind == "kernel" else torch.Tensor.detach
+                yield kind, parameter, _transposed if kind == "kernel" else torch.Tensor.detach
 
 
-def _turned(tensor: Tensor) -> Tensor:
-    """netspec's dense kernels are (inputs, outputs)."""
+def _transposed(tensor: Tensor) -> Tensor:
+    """Transpose a dense kernel: netspec's are (inputs, outputs)."""
     return tensor.detach().t() if tensor.ndim == 2 else tensor.detach()
 
 
-def _of_attention(module: torch_nets.SelfAttention) -> Iterator[tuple[str, nn.Parameter, Shaped]]:
-    """netspec has query, key and value apart, and the heads as an axis of their own."""
+def _attention_parameters(module: torch_nets.SelfAttention) -> Iterator[tuple[str, nn.Parameter, Shaped]]:
+    """Yield query, key and value separately, with a separate axis for heads, as in netspec."""
     heads = (module.heads, -1)
 
     def part(number: int, axis: int) -> Shaped:
-        return lambda one: _turned(one.chunk(3)[number]).unflatten(axis, heads)
+        return lambda tensor: _transposed(tensor.chunk(3)[number]).unflatten(axis, heads)
 
     for number in range(3):
         yield "kernel", module.into.weight, part(number, axis=1)
         yield "bias", module.into.bias, part(number, axis=0)
-    yield "kernel", module.out.weight, lambda one: _turned(one).unflatten(0, heads)
+    yield "kernel", module.out.weight, lambda tensor: _transposed(tensor).unflatten(0, heads)
     yield "bias", module.out.bias, torch.Tensor.detach
 
 
-def _of_memory(module: torch_nets.Memory) -> Iterator[tuple[str, nn.Parameter, Shaped]]:
-    """The gates are in netspec's order; a bias that is not trained is not there for it."""
+def _lstm_parameters(module: torch_nets.SingleBiasLSTM) -> Iterator[tuple[str, nn.Parameter, Shaped]]:
+    """Yield the gates in netspec's order, without the bias that is not trained."""
     kinds = {"weight_ih": "kernel", "weight_hh": "recurrent_kernel", "bias_ih": "bias"}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            yield kinds[name.rpartition("_")[0]], parameter, _turned
+            yield kinds[name.rpartition("_")[0]], parameter, _transposed

@@ -1,4 +1,4 @@
-"""One rank of benchmarks.bench_workers: trains ResNet-20 for some seconds, and rank 0 prints what its steps took.
+"""One rank of benchmarks.bench_workers: trains ResNet-20 for some seconds; rank 0 prints the times of its steps.
 
 mpiexec -n 2 python -m benchmarks.workers_rank netspec|sharded|torch SECONDS [RENDEZVOUS]
 """
@@ -18,18 +18,18 @@ NET, WARM = NETS["resnet20"], 3
 
 
 Subject: TypeAlias = tuple[Callable[[], object], Callable[[], object], Callable[[], float], int | None]
-"""A step, what waits for the other ranks, the share of a step that communication is not hidden, and the bytes that the
-solver keeps on a rank, where they are known."""
+"""A step, a barrier of all ranks, the share of a step in which communication is exposed, and the bytes of the solver's
+states on a rank, if known."""
 
 
 def netspec_step(*, sharded: bool) -> Subject:
-    """netspec's, by all_reduce or sharded_optimizer."""
+    """Return netspec's step, by all_reduce or sharded_optimizer."""
     from benchmarks.netspec_subject import trained_by
     from netspec.distributed import join
     from netspec.tools.overlap import exposed as waiting
 
     workers = join()
-    program, inputs, kept = trained_by(NET, workers.size, workers.rank, sharded=sharded)
+    program, inputs, solver_bytes = trained_by(NET, workers.size, workers.rank, sharded=sharded)
 
     def step() -> None:
         program.write(inputs)
@@ -37,15 +37,15 @@ def netspec_step(*, sharded: bool) -> Subject:
 
     def exposed() -> float:
         program.write(inputs)
-        taken = program.timed()
-        waited = waiting({node: seconds for node, seconds in taken if node is not None})
-        return waited / sum(seconds for _, seconds in taken)
+        timings = program.timed()
+        waited = waiting({node: seconds for node, seconds in timings if node is not None})
+        return waited / sum(seconds for _, seconds in timings)
 
-    return step, workers.barrier, exposed, kept
+    return step, workers.barrier, exposed, solver_bytes
 
 
 def torch_step(rendezvous: str) -> Subject:
-    """A step of PyTorch's, by DistributedDataParallel over gloo where there are several ranks."""
+    """Return PyTorch's step, with DistributedDataParallel over gloo if there are several ranks."""
     import torch
     from torch import distributed
 
@@ -65,12 +65,12 @@ def torch_step(rendezvous: str) -> Subject:
 
 
 def measured(step: Callable[[], object], together: Callable[[], object], seconds: float) -> list[float]:
-    """What each step took, waiting for all ranks before each; as many steps on every rank."""
+    """Return the time of each step, with a barrier before it; the number of steps is the same on every rank."""
     for _ in range(WARM):
         step()
     began = perf_counter()
     step()
-    found, count = [], max(5, round(seconds / max(perf_counter() - began, 1e-4)))
+    times, count = [], max(5, round(seconds / max(perf_counter() - began, 1e-4)))
     from netspec.distributed import join
 
     count = int(join().broadcast_object(count))
@@ -78,19 +78,19 @@ def measured(step: Callable[[], object], together: Callable[[], object], seconds
         together()
         start = perf_counter()
         step()
-        found.append(perf_counter() - start)
-    return found
+        times.append(perf_counter() - start)
+    return times
 
 
 def main() -> None:
     """Measure one subject."""
     subject, seconds, *rendezvous = sys.argv[1:]
-    made = torch_step(*rendezvous) if subject == "torch" else netspec_step(sharded=subject == "sharded")
-    step, together, exposed, kept = made
-    found: dict[str, Any] = {"steps": measured(step, together, float(seconds)), "solver_bytes": kept}
-    found["exposed"] = sorted(exposed() for _ in range(9))[4]
+    subject_step = torch_step(*rendezvous) if subject == "torch" else netspec_step(sharded=subject == "sharded")
+    step, together, exposed, solver_bytes = subject_step
+    result: dict[str, Any] = {"steps": measured(step, together, float(seconds)), "solver_bytes": solver_bytes}
+    result["exposed"] = sorted(exposed() for _ in range(9))[4]
     if os.environ.get("PMI_RANK", "0") == "0":
-        print(json.dumps(found))
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":

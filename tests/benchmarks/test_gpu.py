@@ -63,19 +63,19 @@ def test_the_fastest_peer_counts_and_one_that_fails_is_left_out(monkeypatch: pyt
 
 def test_losses_that_are_others_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, netspec_losses={"losses": [1.0, float("nan")]}, float64_losses={"losses": [1.0, 2.0]})
-    with pytest.raises(BenchmarkError, match="losses are"):
+    with pytest.raises(BenchmarkError, match="losses differ"):
         bench_gpu.measure(Row("lenet", 64, "tf32", 1.5), compare=True)
 
 
 def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.report.need", lambda *packages: None)
+    monkeypatch.setattr("benchmarks.report.require", lambda *packages: None)
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(BenchmarkError, match=r"(?s)needs CuPy.*`--dry` builds and plans"):
-        bench_gpu.need_a_gpu()
+        bench_gpu.require_gpu()
 
 
 def test_netspecs_side_runs_on_a_gpu_from_one_end_to_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The GPU is a made-up one that computes nothing: losses are those of memory that is all zero."""
+    """The GPU is simulated and computes nothing: losses are those of zeroed memory."""
     monkeypatch.setitem(sys.modules, "cupy", Machine().cupy())
     monkeypatch.setattr(launch, "engine", Collector())
     monkeypatch.setattr(netspec_subject, "measure_roofline", lambda *given: Roofline(1e15, 1e12))
@@ -90,7 +90,7 @@ def test_netspecs_side_runs_on_a_gpu_from_one_end_to_the_other(monkeypatch: pyte
         return {"losses": [1e-9] * 3} if more else {"times": [1.0]}
 
     monkeypatch.setattr(bench_gpu, "ask", ask)
-    with pytest.raises(BenchmarkError, match=r"losses are \[1.0, 1.0, 1.0\] off float64"):
+    with pytest.raises(BenchmarkError, match=r"losses differ from float64 by \[1.0, 1.0, 1.0\]"):
         bench_gpu.measure(Row("mlp", 4, "tf32", 1.5), compare=True)
     found = bench_gpu.measure(Row("mlp", 4, "tf32", 1.5, floor=True), compare=False)
     assert 0 < found["seconds"]["netspec"] <= found["fed_seconds"]

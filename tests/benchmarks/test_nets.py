@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.bench_mnist import _accuracy
-from benchmarks.catalogue import NETS, made_up_batch, made_up_weights
+from benchmarks.catalogue import NETS, synthetic_batch, synthetic_weights
 from benchmarks.render import geometric_mean
 from netspec.compile import Compiler, ProgramKind, build
 from netspec.graph.verify import verify, verify_layouts
@@ -44,13 +44,13 @@ def test_files_are_the_published_nets(name):
     assert net.dropout == any(getattr(layer, "rate", None) == 0.25 for layer in spec.layers)
 
 
-def test_made_up_numbers_are_the_same_every_time():
+def test_synthetic_batches_and_weights_are_reproducible():
     net = NETS["mlp"]
-    (images, labels), (again, _) = made_up_batch(net, 4), made_up_batch(net, 4)
+    (images, labels), (again, _) = synthetic_batch(net, 4), synthetic_batch(net, 4)
     assert images.shape == (4, 784)
     assert (images == again).all()
     assert ((labels >= 0) & (labels < net.classes)).all()
-    kernel, bias, gamma = made_up_weights([("kernel", (800, 50)), ("bias", (50,)), ("gamma", (1000,))])
+    kernel, bias, gamma = synthetic_weights([("kernel", (800, 50)), ("bias", (50,)), ("gamma", (1000,))])
     assert kernel.std() == pytest.approx((2 / 800) ** 0.5, rel=0.02)  # of 40,000 numbers
     assert abs(bias.mean()) < 0.1
     assert gamma.mean() == pytest.approx(1, abs=0.02)

@@ -35,12 +35,12 @@ def test_results_are_kept_as_they_come(tmp_path: Path, capsys: pytest.CaptureFix
     assert [one["net"] for one in json.loads(file.read_text())["found"]] == ["mlp"]
     results.fail(BenchmarkError("netspec ended with status 1"), net="lenet")
     one = trained("vgg_a", 1.0, 1.0)
-    results.add(one | {"failed": {"compile": "compile gave no answer for 300 s"}})
+    results.add(one | {"failed": {"compile": "compile did not answer for 300 s"}})
     assert results.end() == 1
     again = json.loads(file.read_text())
     assert again["failed"] == [
         {"net": "lenet", "why": "netspec ended with status 1"},
-        {"net": "vgg_a", "batch_size": 8, "subject": "compile", "why": "compile gave no answer for 300 s"},
+        {"net": "vgg_a", "batch_size": 8, "subject": "compile", "why": "compile did not answer for 300 s"},
     ]
     assert list(file.parent.iterdir()) == [file]
     assert render.text(again) + "\n" == capsys.readouterr().out
@@ -104,7 +104,7 @@ def test_a_subject_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(
     ("script", "message"),
-    [("import sys; sys.exit(3)", "slow ended with status 3"), ("import time; time.sleep(60)", "slow gave no answer")],
+    [("import sys; sys.exit(3)", "slow ended with status 3"), ("import time; time.sleep(60)", "slow did not answer")],
 )
 def test_a_process_that_ends_or_hangs_is_given_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, message: str
