@@ -11,7 +11,7 @@ from netspec.tools.data_report import short_number, short_text
 
 if TYPE_CHECKING:
     from netspec.data.pipeline import Learned
-    from netspec.data.statistics import Figures, Scanned
+    from netspec.data.statistics import FieldStatistics, ScanResult
     from netspec.tools.data_report import DataReport
 
 MOST_CLASSES, MOST_CHANNELS, MOST_DAMAGED = 40, 16, 5
@@ -42,7 +42,7 @@ def print_report(report: DataReport, rows: Sequence[dict[str, Any]]) -> None:
         table(list(rows[0]), [[short_text(value) for value in row.values()] for row in rows])
 
 
-def _print_figures(found: Scanned) -> None:
+def _print_figures(found: ScanResult) -> None:
     """Print a row for each field and channel, raw and prepared."""
     lines = []
     for name in dict.fromkeys([*found.raw, *found.prepared]):
@@ -54,11 +54,11 @@ def _print_figures(found: Scanned) -> None:
     table(columns, lines, right=range(3, len(columns)))
 
 
-def _unchanged(found: Scanned, name: str) -> bool:
+def _unchanged(found: ScanResult, name: str) -> bool:
     return name in found.raw and found.raw[name].as_json() == found.prepared[name].as_json()
 
 
-def _lines(name: str, stage: str, figures: Figures) -> list[list[str]]:
+def _lines(name: str, stage: str, figures: FieldStatistics) -> list[list[str]]:
     kind = str(figures.kind)
     if figures.kind.ragged:
         kind += f", {' × '.join(f'{low} to {high}' if low != high else str(low) for low, high in figures.sizes)}"
@@ -76,7 +76,7 @@ def _lines(name: str, stage: str, figures: Figures) -> list[list[str]]:
     return [*lines[:MOST_CHANNELS], ["", "", "", f"{more} more", *[""] * 5]] if more > 0 else lines
 
 
-def _print_classes(name: str, figures: Figures) -> None:
+def _print_classes(name: str, figures: FieldStatistics) -> None:
     """Print each class with its number of samples and a bar."""
     classes = list(figures.classes().items())
     most = max((number for _, number in classes), default=0)

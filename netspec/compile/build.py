@@ -175,7 +175,7 @@ def _check_inputs(spec: NetSpec, batch_size: int, dtype: DType) -> None:
 
 
 def _input(builder: Builder, name: str, kind: TensorType, late: Any | None) -> Value:
-    """An input, or what the bytes stand for of parts of it, as the data room's `Late` says."""
+    """An input, or what the bytes stand for of parts of it, as the data room's `DeferredDecode` says."""
     if late is None:
         return builder.input(name, kind)
     import numpy as np

@@ -56,7 +56,7 @@ class Compiler:
         self.distribution = distribution or DistributedPlan()
         self.device = open_device(device) if isinstance(device, str) else device
         self._check_precision()
-        self.postponed: dict[str, Any] = {}
+        self.deferred: dict[str, Any] = {}
         """Lookup tables of the inputs of training steps that arrive as bytes: (C, 256) or (1, 256)."""
         self.evaluated: dict[str, str] = {}
         """Parameters, and the states that stand for them wherever the net is not trained: averages, for example."""
@@ -140,7 +140,7 @@ class Compiler:
 
     def decode_uint8(self, late: Mapping[str, Any]) -> None:
         """Have training steps, and what adapts layers, read inputs as bytes, and do what is left with them."""
-        self.postponed = dict(late)
+        self.deferred = dict(late)
         self._variants.clear()
 
     def reset(self) -> None:

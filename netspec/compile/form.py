@@ -48,12 +48,12 @@ class CompiledVariant:
         evaluates, steps = purpose in (ProgramKind.TEST, ProgramKind.PREDICT), purpose in STEPS
         standing = compiler.evaluated if evaluates else {} if steps else compiler.gathered
         size, dtype, workers = self._batch_size, compiler.dtype, compiler.workers if steps else 1
-        postponed = compiler.postponed if steps or purpose is ProgramKind.ADAPT else {}
+        deferred = compiler.deferred if steps or purpose is ProgramKind.ADAPT else {}
         accepts = partial(compiler.device.accepts, precision=compiler.precision)
         with compiler.device.planning_context():
             return build(
                 compiler.spec, size, training=training, dtype=dtype, with_losses=judged, evaluated_as=standing,
-                workers=workers, uint8_inputs=postponed, accepts=accepts,
+                workers=workers, uint8_inputs=deferred, accepts=accepts,
             )  # fmt: skip
 
     @cached_property

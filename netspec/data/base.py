@@ -1,6 +1,6 @@
-"""Contracts of `netspec.data`: a `Source` opens a `Dataset`; a `Transform` changes one field of its samples.
+"""Interfaces of `netspec.data`: a `Source` opens a `Dataset`; a `Transform` changes one field of its samples.
 
-Nothing here imports NumPy, so that a spec that names sources and transforms is checked without it.
+This module does not import NumPy, so that a spec with sources and transforms is checked without it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = NDArray[Any]
     Samples: TypeAlias = Array | list[Array]
-    """One field of a batch: (N, *shape), or a list of N arrays where the samples differ in size."""
+    """One field of a batch: (N, *shape), or a list of N arrays if the samples differ in size."""
     Raw: TypeAlias = Samples | list[Picture]
-    """One field as its first transform may get it: images that are still Pillow's too."""
+    """One field as its first transform may receive it: also a list of Pillow images."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -42,7 +42,7 @@ class FieldType(NamedTuple):
     """Shape and element type of one field of a sample; no batch axis."""
 
     shape: tuple[int | None, ...]
-    """None: this size differs from sample to sample; a batch of the field is a list then."""
+    """Sizes of the axes. None if a size differs from sample to sample; a batch of the field is then a list."""
     dtype: str
     """NumPy's name of the element type: `uint8`, `float32`, …"""
 
@@ -58,7 +58,7 @@ class FieldType(NamedTuple):
 class Dataset:
     """Samples that can be read in any order, by several threads at once.
 
-    Any exception of a subclass's `read` or `read_raw` that is not netspec's own becomes `DamagedSamples`.
+    A foreign exception in `read` or `read_raw` of a subclass becomes `DamagedSamples`.
     """
 
     fields: Mapping[str, FieldType]
@@ -68,19 +68,19 @@ class Dataset:
     digest: str
     """Fingerprint of the samples, which changes with the data."""
     learned: Mapping[str, Any] = _NOTHING
-    """What the training split settles for all others (vocabularies, statistics of columns), as plain JSON data."""
+    """Values of the training split that all splits use (vocabularies, statistics of columns), as plain JSON data."""
     skipped: int = 0
-    """How many damaged samples were left out at opening, as `on_error: skip` asks for."""
+    """Number of damaged samples that were left out when the source was opened with `on_error: skip`."""
     damaged: Sequence[str] = ()
-    """Problems of the first few of these, with their locations."""
-    unwhole: Mapping[str, Sequence[Problem]] = _NOTHING
-    """For an integer label: the rows with other values, reported if the net only takes integers."""
-    uneven: Mapping[str, str] = _NOTHING
-    """For fields whose samples differ in size: a description of two such samples."""
+    """Problems of the first few damaged samples, with their locations."""
+    non_integer_labels: Mapping[str, Sequence[Problem]] = _NOTHING
+    """By label field: problems of the rows whose values are not integers, for nets that require integers."""
+    ragged_examples: Mapping[str, str] = _NOTHING
+    """By field whose samples differ in size: a description of two such samples."""
     window: int | None = None
-    """A stream's only: how many samples it can hold. Then it is read by one thread, in the order of its windows."""
+    """For a stream, the number of samples that it can hold. One thread reads a stream, window by window."""
     block: int = 1
-    """How many neighbours are read as one, where that costs more than reading a few: a window keeps them together."""
+    """Number of consecutive samples that are read together. Shuffle windows keep such blocks together."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -88,31 +88,31 @@ class Dataset:
             setattr(cls, name, _guarded_read(cls.__dict__[name]))
 
     def __len__(self) -> int:
-        raise NotImplementedError(f"{type(self).__name__} does not say how many samples it has")
+        raise NotImplementedError(f"{type(self).__name__} has no `__len__`")
 
     def read(self, indices: Array) -> Mapping[str, Samples]:
-        """The samples at `indices` (N,), each field as `Samples`: new arrays, or ones that are never written to again.
+        """Return the samples at `indices` (N,), by field. The arrays are never written to again.
 
         Raises `DamagedSamples` with all rows that cannot be read.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say how it is read")
+        raise NotImplementedError(f"{type(self).__name__} has no `read`")
 
     def read_raw(self, indices: Array, pictures: Collection[str]) -> Mapping[str, Raw]:
-        """As `read`, but images of files may stay Pillow's in the fields named in `pictures`."""
+        """Read samples like `read`, but possibly leave images in the fields `pictures` as Pillow images."""
         return self.read(indices)
 
     def describe(self, index: int) -> str:
         """Return the origin of a sample for error messages: `train.csv, line 13`."""
-        raise NotImplementedError(f"{type(self).__name__} does not say where a sample comes from")
+        raise NotImplementedError(f"{type(self).__name__} has no `describe`")
 
 
 class DamagedSamples(InputError):
-    """Some samples of those asked for cannot be used; with `on_error: skip` they are left out."""
+    """Some requested samples cannot be used. With `on_error: skip` they are left out."""
 
     def __init__(self, rows: Mapping[int, Sequence[Problem]]) -> None:
         self.rows = dict(rows)
         """The problems, by row of the requested indices."""
-        super().__init__([found for problems in self.rows.values() for found in problems])
+        super().__init__([problem for problems in self.rows.values() for problem in problems])
 
 
 def _guarded_read(read: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,9 +140,9 @@ def _guarded_read(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise problem("a class is declared twice", expected="every class once", got=", ".join(map(repr, twice)))
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise problem("a class is declared twice", expected="every class once", got=", ".join(map(repr, repeated)))
     return names
 
 
@@ -151,37 +151,37 @@ ClassNames = Annotated[list[str], Field(min_length=1), AfterValidator(_distinct)
 
 
 class Source(SplitFields):
-    """A source's fields in YAML, and how to open it.
+    """Base of data sources: the fields of a source in YAML, and a method that opens it.
 
-    Any exception of a subclass's `open` that is not netspec's own becomes an `InputError` with the file's name.
+    A foreign exception in `open` of a subclass becomes an `InputError` with the file's name.
     """
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
-    """Fields as they may be written, for the reference and its tests; files need not be there."""
+    """Example fields for the reference and the registry-wide tests. Their files need not exist."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **keywords: Any) -> None:
         super().__pydantic_init_subclass__(**keywords)
         if "open" in cls.__dict__:
-            cls.open = _guarded_open(cls.__dict__["open"])  # type: ignore[method-assign]  # the same, guarded
+            cls.open = _guarded_open(cls.__dict__["open"])  # type: ignore[method-assign]  # same signature
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """The samples. Raises InputError where a file is damaged.
+        """Open the source. Raises `InputError` if a file is damaged.
 
-        `seed` is for sources that generate samples. `learned` is the `Dataset.learned` of the training split; the
-        training split itself gets None.
+        `seed` is for sources that generate samples. `learned` is the `Dataset.learned` of the training split; None for
+        the training split itself.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say how it is opened")
+        raise NotImplementedError(f"{type(self).__name__} has no `open`")
 
-    def of_file(self, path: Path, fields: Collection[str]) -> Source | None:
-        """The same kind of samples from another file, of which only these fields are needed.
+    def with_file(self, path: Path, fields: Collection[str]) -> Source | None:
+        """Return a source of the same kind for another file, of which only `fields` are needed.
 
-        None for a source that does not read such samples from one file.
+        None if the source does not read its samples from one file.
         """
         return None
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
-        """Fields of a sample if the spec alone determines them: they are checked before any file is opened."""
+        """Return the fields of a sample if the spec alone determines them, to check them before opening files."""
         return None
 
 
@@ -209,15 +209,15 @@ class SampleKeys:
     """Position of the transform in its list, so that two equal transforms draw different numbers."""
 
     def generator(self, row: int) -> Generator:
-        """The random numbers of sample `row` of the batch, the same wherever and whenever it is drawn."""
+        """Return a generator for sample `row` of the batch. Its numbers depend on the keys alone."""
         from netspec.data.random import sample_generator
 
         return sample_generator(self.seed, self.epoch, int(self.indices[row]), self.stage)
 
     def uniform(self, count: int) -> Array:
-        """`count` numbers for each sample, (N, count) of float64 in [0, 1): the same at every call, and few of them.
+        """Return `count` numbers for each sample, (N, count) of float64 in [0, 1). Every call returns the same.
 
-        Where a sample needs whole arrays of noise, `generator` is faster; its numbers are others.
+        For whole arrays of noise, `generator` is faster; it draws other numbers.
         """
         from netspec.data.random import sample_uniform
 
@@ -225,55 +225,55 @@ class SampleKeys:
 
 
 class Transform(Spec):
-    """Changes one field of every sample; one that `mixes` changes any fields of a batch.
+    """Base of transforms, which change one field of every sample; a transform that `mixes` may change all fields.
 
-    Batches are cut into parts, which are changed at the same time: what becomes of a sample depends on nothing but its
-    values, the transform's fields, and its keys. Images are (N, C, H, W), and may be transposed views of (N, H, W, C).
+    Batches are split into parts that are transformed concurrently: the result for a sample depends only on its values,
+    the transform's fields and the keys. Images are (N, C, H, W), possibly transposed views of (N, H, W, C).
     """
 
     mixes: ClassVar[bool] = False
-    """Whether samples of a batch are mixed with each other: `infer_fields` and `apply_fields` count then."""
+    """Whether samples of a batch are mixed. If so, `infer_fields` and `apply_fields` are called instead."""
 
-    takes_pictures: ClassVar[bool] = False
-    """Whether `apply` takes images that are still Pillow's (`Picture`), as the first transform of a field."""
+    accepts_pictures: ClassVar[bool] = False
+    """Whether `apply` accepts Pillow images (`Picture`), as the first transform of a field."""
 
     pointwise: ClassVar[bool] = False
-    """Whether each number becomes another by itself, the same in all samples and in all places of a channel."""
+    """Whether each value is transformed separately, by a function that depends on its channel only."""
 
     @property
-    def moves(self) -> bool:
-        """Whether it only moves numbers of samples of one size within their channels, or leaves some out."""
+    def only_moves_values(self) -> bool:
+        """Whether the transform only moves or drops values within a channel, for samples of one size."""
         return False
 
-    def crops(self, field: FieldType) -> tuple[int, int, int] | None:
-        """Height, width, and the byte around, if all it does is to take a part of each image of bytes.
+    def crop_size(self, field: FieldType) -> tuple[int, int, int] | None:
+        """Return height, width and padding byte if the transform only crops uint8 images.
 
-        `places` says which part; `field` is what images are before, all of one size.
+        `field` is the type of the images before it, all of one size. `crop_positions` returns the positions.
         """
         return None
 
-    def places(self, field: FieldType, keys: SampleKeys) -> Array:
-        """Of transforms for which `crops` tells a size: (N, 4) of int32, where each begins, and whether it is turned.
+    def crop_positions(self, field: FieldType, keys: SampleKeys) -> Array:
+        """Return the crops that `apply` makes, if `crop_size` returns a size: (N, 4) of int32.
 
-        That is from above, from the left, top to bottom and left to right. `apply` does the same.
+        Columns: top row, left column, whether to flip vertically, whether to flip horizontally.
         """
-        raise NotImplementedError(f"{type(self).__name__} takes no parts of images")
+        raise NotImplementedError(f"{type(self).__name__} is not a crop")
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
-    """Fields as they may be written, for the reference and its tests."""
+    """Example fields for the reference and the registry-wide tests."""
 
-    shown_in: ClassVar[dict[str, Any] | None] = None
-    """Fields of the split that the reference shows it in; default: one of images."""
+    example_split: ClassVar[dict[str, Any] | None] = None
+    """Fields of the split in the example of the reference; by default a split of images."""
 
     apply_to: str | None = None
-    """the field of the source to change; default: the first one that is not a single number and holds uint8 or
-    floating values, which is `image` or `features`"""
+    """The field of the source to change. By default the first field of uint8 or floating values that is not a single
+    number, such as `image` or `features`."""
 
     changes: ClassVar[str] = "a field of uint8 or floating values that is not a single number"
-    """Description of the fields that `takes` accepts."""
+    """Description of the fields that `accepts` returns True for."""
 
-    def takes(self, field: FieldType) -> bool:
-        """Whether a field of the source is one to change where `apply_to` names none: the first such field is."""
+    def accepts(self, field: FieldType) -> bool:
+        """Return whether the transform can change a field. Without `apply_to` it changes the first such field."""
         return bool(field.shape) and (field.dtype == "uint8" or field.dtype.startswith("float"))
 
     @property
@@ -282,65 +282,67 @@ class Transform(Spec):
         return False
 
     def learn(self, field: FieldType, chunks: Iterable[Samples]) -> dict[str, Any]:
-        """The missing field values, learned from all samples `(N, *shape)` in order. They are plain JSON data."""
-        raise NotImplementedError(f"{type(self).__name__} learns nothing from data")
+        """Return the missing field values, learned from all samples `(N, *shape)` in order, as plain JSON data."""
+        raise NotImplementedError(f"{type(self).__name__} has no `learn`")
 
     @property
     def needs_classes(self) -> bool:
-        """Whether it is for the source to say how many classes there are."""
+        """Whether the number of classes must come from the source."""
         return False
 
-    def of_classes(self, classes: Mapping[str, Sequence[str]]) -> Self:
-        """The same transform for a source whose label fields, where they are numbers still, have these classes."""
+    def with_classes(self, classes: Mapping[str, Sequence[str]]) -> Self:
+        """Return the transform for a source with these classes. Only labels that are still class numbers are listed."""
         return self
 
     def infer(self, field: FieldType) -> FieldType:
-        """The type of the changed field. Raises InputError where the field cannot be changed so."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it makes of a field")
+        """Return the type of the transformed field. Raises `InputError` if the field cannot be transformed."""
+        raise NotImplementedError(f"{type(self).__name__} has no `infer`")
 
     def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
-        """The changed field of a batch, a list where `infer` was given a size of None; `batch` is left as it is.
+        """Return the transformed field of a batch, a list if samples differ in size. Does not modify `batch`.
 
-        Raises `DamagedSamples` with the rows that cannot be changed; which samples these are is added.
+        Raises `DamagedSamples` with the rows that cannot be transformed. The caller adds the names of these samples.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say what it does")
+        raise NotImplementedError(f"{type(self).__name__} has no `apply`")
 
     def infer_fields(self, fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
-        """The types of all fields afterwards, of a transform that mixes."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it makes of the fields")
+        """Return the types of all fields after a transform that mixes samples."""
+        raise NotImplementedError(f"{type(self).__name__} has no `infer_fields`")
 
-    def check_fields(self, batch: Mapping[str, Samples]) -> None:  # most have nothing to check
-        """Raises DamagedSamples with the rows that must not be mixed with others."""
+    def check_fields(self, batch: Mapping[str, Samples]) -> None:
+        """Raise `DamagedSamples` with the rows that must not be mixed with others. By default none."""
 
     def apply_fields(self, batch: Mapping[str, Samples], keys: SampleKeys) -> dict[str, Samples]:
-        """All fields of a whole batch afterwards, of a transform that mixes; `batch` is left as it is."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it does")
+        """Return all fields of a batch after a transform that mixes samples. Does not modify `batch`."""
+        raise NotImplementedError(f"{type(self).__name__} has no `apply_fields`")
 
 
-def one_by_one(batch: Samples, change: Callable[[Array], Array]) -> Samples:
-    """`change` of a batch (N, …); of samples that differ in size, of each as a batch of one."""
+def per_sample(batch: Samples, change: Callable[[Array], Array]) -> Samples:
+    """Apply `change` to a batch (N, …), or to each sample as a batch of one if the samples differ in size."""
     return [change(sample[None])[0] for sample in batch] if isinstance(batch, list) else change(batch)
 
 
 @contextmanager
-def blamed_on(spec: Spec, *path: str | int) -> Iterator[None]:
-    """Give the problems raised inside a location in the spec, in addition to their own in a data file.
+def located_at(spec: Spec, *path: str | int) -> Iterator[None]:
+    """Add a location in the spec to the problems raised in the block, next to their location in a data file.
 
-    That place is the value at `path`, or at the problem's own path where it has one (`columns.2`).
+    The location is that of the value at `path`, or at the problem's own path if it has one (`columns.2`).
     """
     try:
         yield
     except DamagedSamples as error:
-        rows = {row: [placed(found, spec, path) for found in problems] for row, problems in error.rows.items()}
+        rows = {
+            row: [with_location(problem, spec, path) for problem in problems] for row, problems in error.rows.items()
+        }
         raise DamagedSamples(rows) from None
     except InputError as error:
-        raise type(error)([placed(found, spec, path) for found in error.problems]) from None
+        raise type(error)([with_location(problem, spec, path) for problem in error.problems]) from None
 
 
-def placed(found: Problem, spec: Spec, path: tuple[str | int, ...]) -> Problem:
-    """A problem with the place in the spec that led to it, as `blamed_on` gives it."""
-    steps = tuple(int(step) if step.isdigit() else step for step in found.path.split(".")) if found.path else path
+def with_location(problem: Problem, spec: Spec, path: tuple[str | int, ...]) -> Problem:
+    """Return a problem with the location in the spec that led to it, as `located_at` adds it."""
+    steps = tuple(int(step) if step.isdigit() else step for step in problem.path.split(".")) if problem.path else path
     where = spec.where(*steps)
-    if where is not None and found.location is not None and found.location.file != where.file:
-        return replace(found, notes=(*found.notes, f"asked for at {where}"))
-    return found.at(where, ".".join(map(str, steps)))
+    if where is not None and problem.location is not None and problem.location.file != where.file:
+        return replace(problem, notes=(*problem.notes, f"requested at {where}"))
+    return problem.at(where, ".".join(map(str, steps)))

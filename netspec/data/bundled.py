@@ -1,4 +1,4 @@
-"""The files that netspec ships: the model zoo, next to the package in a checkout and inside it in a wheel."""
+"""Files that netspec ships: the model zoo, next to the package in a checkout and inside it in a wheel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def zoo_root() -> Path:
-    """The folder of the model zoo. Raises RunError where the installation lacks it."""
+    """Return the folder of the model zoo. Raises `RunError` if the installation lacks it."""
     for folder in (PACKAGE / "model_zoo", PACKAGE.parent / "model_zoo"):
         if folder.is_dir():
             return folder

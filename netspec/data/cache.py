@@ -1,4 +1,4 @@
-"""The cache folder of `netspec.data`: derived data, stored under a fingerprint of its origin."""
+"""The cache folder of `netspec.data`, which stores derived data under a fingerprint of its origin."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from netspec.errors import InputError
 
 
 def cache_folder(name: str) -> Path:
-    """The folder called `name` in the user's cache folder, which `XDG_CACHE_HOME` names; it may not be there yet."""
+    """Return the folder `name` in the user's cache folder, which `XDG_CACHE_HOME` may set. It may not exist yet."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  may fail to expand
     return Path(base, "netspec", name)
 
 
 def make_folder(folder: Path) -> Path:
-    """The folder, made where it is not there. Raises InputError where it cannot be made."""
+    """Create a folder if it does not exist, and return it. Raises `InputError` if it cannot be created."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"cannot make the cache folder {folder}",
+            f"cannot create the cache folder {folder}",
             got=error.strerror or str(error),
-            hint="XDG_CACHE_HOME=FOLDER names another place",
+            hint="choose another folder with XDG_CACHE_HOME=FOLDER",
         ) from None
     return folder

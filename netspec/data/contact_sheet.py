@@ -1,4 +1,4 @@
-"""Contact sheets: samples as pictures side by side, with words below."""
+"""Contact sheets: samples as images side by side, with captions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from netspec.data.base import Array
 
 SIDE, MOST_SIDE = 96, 160
-"""Small pictures are shown with whole pixels at about this many, large ones are made smaller than that."""
+"""Size in pixels to which small images are enlarged by whole factors and large ones are reduced."""
 WIDTH = 1200
 GAP, LINE, TEXT = 6, 16, 12
 PAPER, INK, RAW = (255, 255, 255), (20, 20, 20), (0, 110, 200)
@@ -21,15 +21,15 @@ PAPER, INK, RAW = (255, 255, 255), (20, 20, 20), (0, 110, 200)
 
 @dataclass(frozen=True)
 class Strip:
-    """A sample: pictures (H, W, 3) of uint8, the first one as it was read, and what is said of it."""
+    """A sample: images (H, W, 3) of uint8, the first one before the transforms, and captions."""
 
     pictures: Sequence[Array]
     texts: Sequence[str]
-    """What is said of all of them, or of each."""
+    """One caption for all images, or one for each."""
 
 
 def span_of(images: Sequence[Array]) -> tuple[float, float]:
-    """The values that are shown black and white: those of bytes, 0 to 1 where nothing is outside, else the extremes."""
+    """Return the values shown as black and white: 0 and 255 for uint8, 0 and 1 if all are within, else the extremes."""
     if all(image.dtype == np.uint8 for image in images):
         return 0.0, 255.0
     low = min(float(np.nanmin(image)) for image in images)
@@ -40,7 +40,7 @@ def span_of(images: Sequence[Array]) -> tuple[float, float]:
 
 
 def picture(image: Array, span: tuple[float, float]) -> Array:
-    """(C, H, W) of any type → (H, W, 3) of uint8; other numbers of channels than 3 or more are shown in grey."""
+    """Convert an image (C, H, W) of any type to (H, W, 3) of uint8, in grey unless it has 3 channels or more."""
     low, high = span
     shown = image[:3] if len(image) >= 3 else image.mean(axis=0, keepdims=True)
     values = (np.nan_to_num(shown.astype(np.float64)) - low) * (255 / (high - low))
@@ -49,7 +49,7 @@ def picture(image: Array, span: tuple[float, float]) -> Array:
 
 
 def contact_sheet(strips: Sequence[Strip], title: str) -> Image.Image:
-    """All strips, as many in a row as fit, below the title; the first picture of each has a frame."""
+    """Draw all strips below the title, as many in a row as fit. The first image of each has a frame."""
     font = ImageFont.load_default(TEXT)
     tiles = [[_tile(one) for one in strip.pictures] for strip in strips]
     wide = max(tile.width for row in tiles for tile in row)
@@ -89,7 +89,7 @@ def _tile(pixels: Array) -> Image.Image:
 def _fitting(
     draw: ImageDraw.ImageDraw, text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont
 ) -> str:
-    """As much of the text as fits, on one line."""
+    """Return as much of the text as fits on one line."""
     text = " ".join(text.split())
     if draw.textlength(text, font) <= width:
         return text

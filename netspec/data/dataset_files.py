@@ -1,7 +1,7 @@
-"""The files of a known set in a folder: the names that they may have there, and whether they are what was published.
+"""The files of a known data set in a folder: their possible names, and checks that their content is the published one.
 
-A file counts once the SHA-256 of its content, unpacked if it is gzipped, is the published one. That is computed when it
-is first opened, and remembered by the file's size and time of change, so that opening a set again is fast.
+A file is accepted if the SHA-256 of its content, unpacked if it is gzipped, is the published one. The digest is
+computed when the file is first opened, and cached by size and modification time, so that opening a set again is fast.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from netspec.data.known_datasets import KnownSet, Part, home
+from netspec.data.known_datasets import KnownSet, PublishedFile, home
 from netspec.errors import InputError, kind_of_path
 
 REMEMBERED, MOST, MOST_BYTES = "checked.json", 1000, 2**20
-"""File that caches checksums, below the folder of all known sets; its most entries and bytes."""
+"""File that caches checksums, in the folder of all known sets; its maximum number of entries and bytes."""
 
 _PIECE = 2**18
 _log = logging.getLogger("netspec.data")
 
 
-def located(known: KnownSet, folder: Path, part: Part) -> Path | None:
-    """Where a part lies: in the folder, or in the archive's own below it; one that is published alone, gzipped or not.
+def find_file(known: KnownSet, folder: Path, part: PublishedFile) -> Path | None:
+    """Return the path of a file in the folder or in its archive's subfolder, gzipped or not; None if it is missing.
 
-    Raises InputError where something else is in its place.
+    Raises `InputError` if another file has its name.
     """
     path = _first(known, folder, part)
     first = folder / part.name
@@ -38,7 +38,7 @@ def located(known: KnownSet, folder: Path, part: Part) -> Path | None:
     size = path.stat().st_size
     if kind_of_path(path) is not None or (path.suffix != ".gz" and size != part.size):
         raise InputError(
-            f"{path} is not the file of that name",
+            f"{path} is not the published file",
             expected=f"{part.size:,} bytes",
             got=kind_of_path(path) or f"{size:,} bytes",
             hint=_hint(known),
@@ -46,16 +46,16 @@ def located(known: KnownSet, folder: Path, part: Part) -> Path | None:
     return path
 
 
-def is_there(known: KnownSet, folder: Path, part: Part) -> bool:
-    """Whether there is a file of its name, whatever is in it."""
+def has_file(known: KnownSet, folder: Path, part: PublishedFile) -> bool:
+    """Return whether a file of this name exists, regardless of its content."""
     return _first(known, folder, part) is not None
 
 
-def _first(known: KnownSet, folder: Path, part: Part) -> Path | None:
+def _first(known: KnownSet, folder: Path, part: PublishedFile) -> Path | None:
     return next((path for path in _places(known, folder, part) if path.is_file()), None)
 
 
-def _places(known: KnownSet, folder: Path, part: Part) -> Iterable[Path]:
+def _places(known: KnownSet, folder: Path, part: PublishedFile) -> Iterable[Path]:
     for download in known.downloads:
         for member in (name for name, one in download.members.items() if one == part):
             if download.is_tar:
@@ -67,17 +67,17 @@ def _places(known: KnownSet, folder: Path, part: Part) -> Iterable[Path]:
 
 def _hint(known: KnownSet) -> str:
     other = "cifar_binary" if known.name.startswith("cifar") else "mnist"
-    return f"remove it, and it is fetched again; files of your own are read by `source: {other}` with `path`"
+    return f"remove it to download it again; to read your own files, use `source: {other}` with `path`"
 
 
-def checked(known: KnownSet, folder: Path, names: Iterable[str]) -> list[Path]:
-    """Where these parts lie. Raises InputError with those that are not there, or not what was published."""
+def verified_files(known: KnownSet, folder: Path, names: Iterable[str]) -> list[Path]:
+    """Return the paths of these files. Raises `InputError` if one is missing or is not the published one."""
     memory = _remembered()
     found: list[Path] = []
     news: dict[str, Any] = {}
     for name in names:
         part = known.parts[name]
-        path = located(known, folder, part)
+        path = find_file(known, folder, part)
         if path is None:
             raise InputError(f"there is no {name} in {folder}", expected=f"the files of {known.name}")
         mark = path.stat()
@@ -87,7 +87,7 @@ def checked(known: KnownSet, folder: Path, names: Iterable[str]) -> list[Path]:
             told = content_digest(path, part)
             if told != part.sha256:
                 raise InputError(
-                    f"{path} is not the file of that name", expected=f"content with SHA-256 {part.sha256}", got=told,
+                    f"{path} is not the published file", expected=f"content with SHA-256 {part.sha256}", got=told,
                     hint=_hint(known),
                 )  # fmt: skip
             news[key] = facts
@@ -97,8 +97,8 @@ def checked(known: KnownSet, folder: Path, names: Iterable[str]) -> list[Path]:
     return found
 
 
-def wrong_parts(known: KnownSet, folder: Path) -> list[Part]:
-    """The files of the set in a folder whose content is not what was published. All of them are read."""
+def damaged_files(known: KnownSet, folder: Path) -> list[PublishedFile]:
+    """Return the files of the set in a folder whose content is not the published one. Reads all of them."""
     wrong = []
     for part in known.parts.values():
         path = _first(known, folder, part)
@@ -107,8 +107,8 @@ def wrong_parts(known: KnownSet, folder: Path) -> list[Part]:
     return wrong
 
 
-def content_digest(path: Path, part: Part) -> str:
-    """The SHA-256 of a file's content, unpacked if it is gzipped; no more is read than the part has, and a byte."""
+def content_digest(path: Path, part: PublishedFile) -> str:
+    """Return the SHA-256 of a file's content, unpacked if it is gzipped. Reads at most one byte more than expected."""
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             return _digest(file, part.size + 1)
@@ -127,7 +127,7 @@ def _digest(file: IO[bytes] | gzip.GzipFile, left: int) -> str:
 
 
 def _remembered() -> Mapping[str, Any]:
-    """What was found of files before; nothing where that cannot be read."""
+    """Return the cached checksums; an empty mapping if they cannot be read."""
     try:
         with (home() / REMEMBERED).open("rb") as file:
             told = json.loads(file.read(MOST_BYTES))
@@ -137,7 +137,7 @@ def _remembered() -> Mapping[str, Any]:
 
 
 def _remember(facts: Mapping[str, Any]) -> None:
-    """Keep the newest of them, where there is a folder to write them in: else the files are read again next time."""
+    """Write the newest entries to the cache of checksums. If it cannot be written, files are read again next time."""
     kept = dict(list(facts.items())[-MOST:])
     path = home() / REMEMBERED
     try:

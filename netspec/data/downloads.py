@@ -1,7 +1,7 @@
-"""Fetching the files of known sets: from one mirror after the other, resumed where it broke off, checked, unpacked.
+"""Downloads of known data sets: tries mirrors in turn, resumes, verifies and unpacks.
 
-Nothing gets its name before it is whole and its SHA-256 is right: what is there can be relied on. Archives are read by
-the names of their members; no path in one decides where anything is written.
+A file gets its name only when it is complete and its SHA-256 is right, so existing files can be relied on. Archives are
+read by the names of their members; no path in an archive determines where a file is written.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, TYPE_CHECKING
 
-from netspec.data.dataset_files import located
-from netspec.data.known_datasets import HOME_VARIABLE, Download, KnownSet, Part, home
+from netspec.data.dataset_files import find_file
+from netspec.data.known_datasets import HOME_VARIABLE, Download, KnownSet, PublishedFile, home
 from netspec.errors import InputError, RunError, kind_of_path, listing
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from urllib.request import OpenerDirector
 
 MIRROR_VARIABLE = "NETSPEC_DATA_MIRROR"
-"""Names an address that is tried before all others: `ADDRESS/NAME/FILE`, as a folder of known sets lies on a server."""
+"""Environment variable for an address to try first: `ADDRESS/NAME/FILE`, such as a folder of known sets on a server."""
 
 TIMEOUT = 20.0
-"""Seconds without an answer, or without a further byte, after which a mirror is given up."""
+"""Seconds without a response or a further byte after which a mirror is given up."""
 
 PATIENCE, LEAST = 60.0, 2**16
 """Length in seconds of the interval in which a mirror must send this many bytes."""
@@ -44,18 +44,18 @@ _log = logging.getLogger("netspec.data")
 
 
 class _Failed(Exception):
-    """A mirror did not give the file; why."""
+    """A mirror did not provide the file; the message is the reason."""
 
 
 def ensure(known: KnownSet, folder: Path | None = None, *, offline: bool = False) -> Path:
-    """The folder with all the set's files, fetched where they are not there: `folder`, or the set's place in the cache.
+    """Return the folder with all files of the set, after downloading missing ones: `folder`, or the set's cache folder.
 
-    Archives that are in the folder already, downloaded by hand, are unpacked. With `offline` nothing is fetched. Raises
-    InputError where a file is in the way, RunError where nothing could be fetched or written.
+    Archives that are in the folder already, downloaded by hand, are unpacked. With `offline` nothing is downloaded.
+    Raises `InputError` if a file is in the way, `RunError` if a download or a write fails.
     """
     folder = folder or home() / known.name
     missing = [
-        one for one in known.downloads if any(located(known, folder, part) is None for part in one.members.values())
+        one for one in known.downloads if any(find_file(known, folder, part) is None for part in one.members.values())
     ]
     if not missing:
         return folder
@@ -70,23 +70,23 @@ def ensure(known: KnownSet, folder: Path | None = None, *, offline: bool = False
         raise RunError(
             f"cannot write the files of {known.name} into {folder}",
             got=error.strerror or str(error),
-            hint=f"another folder: `path` in the train file, or the environment variable {HOME_VARIABLE}",
+            hint=f"set another folder: `path` in the training file, or the environment variable {HOME_VARIABLE}",
         ) from None
     return folder
 
 
 def _bring(known: KnownSet, download: Download, folder: Path, *, offline: bool) -> None:
-    """Put the parts of a download into the folder."""
+    """Put the files of a download into the folder."""
     archive = folder / download.name
     by_hand = archive.is_file()
     if by_hand:
         found = _digest(archive)
         if found != download.sha256:
             raise InputError(
-                f"{archive} is not the file of that name",
+                f"{archive} is not the published file",
                 expected=f"SHA-256 {download.sha256}",
                 got=f"SHA-256 {found}, {archive.stat().st_size:,} bytes",
-                hint="remove it, and it is fetched again",
+                hint="remove it to download it again",
             )
     elif offline:
         raise InputError(
@@ -102,7 +102,7 @@ def _bring(known: KnownSet, download: Download, folder: Path, *, offline: bool) 
 
 
 def _fetch(known: KnownSet, download: Download, archive: Path) -> None:
-    """The file from the first mirror that has it, at `archive`."""
+    """Download the file to `archive` from the first mirror that has it."""
     part = archive.with_name(f"{archive.name}.part")
     tried = []
     for address in _addresses(known, download):
@@ -115,7 +115,7 @@ def _fetch(known: KnownSet, download: Download, archive: Path) -> None:
         part.replace(archive)
         return
     raise RunError(
-        f"{known.name} could not be fetched",
+        f"cannot download {known.name}",
         expected=f"{download.name} from one of its mirrors",
         hint=_by_hand(known, archive.parent, download),
         notes=tuple(f"tried {one}" for one in tried),
@@ -130,13 +130,13 @@ def _addresses(known: KnownSet, download: Download) -> list[str]:
 
 def _by_hand(known: KnownSet, folder: Path, download: Download) -> str:
     return (
-        f"by hand: put {download.name} ({download.size:,} bytes, SHA-256 {download.sha256}) into {folder}; it is "
-        f"described at {known.page}. A mirror of your own: {MIRROR_VARIABLE}"
+        f"by hand: put {download.name} ({download.size:,} bytes, SHA-256 {download.sha256}) into {folder}; see "
+        f"{known.page}. To use your own mirror, set {MIRROR_VARIABLE}"
     )
 
 
 def _fetch_from(address: str, download: Download, part: Path) -> None:
-    """Fill `part` from an address, going on where an earlier attempt broke off. Raises _Failed."""
+    """Download to `part` from an address, continuing an interrupted attempt. Raises `_Failed`."""
     begun = part.stat().st_size if part.is_file() else 0
     if begun >= download.size:
         begun = 0
@@ -150,14 +150,14 @@ def _fetch_from(address: str, download: Download, part: Path) -> None:
     found = _digest(part)
     if found != download.sha256:
         part.unlink()
-        if begun:  # what another mirror began may be what is wrong
+        if begun:  # the bytes of another mirror may be what is wrong
             _fetch_from(address, download, part)
             return
-        raise _Failed(f"another file: SHA-256 {found} where {download.sha256} is expected")
+        raise _Failed(f"another file: SHA-256 {found}, expected {download.sha256}")
 
 
 def _receive(response: HTTPResponse, download: Download, part: Path, begun: int) -> None:
-    """Write what comes behind the first `begun` bytes of `part`; never more than the file has."""
+    """Write the response after the first `begun` bytes of `part`; never more than the size of the file."""
     done, since, told = begun, (monotonic(), begun), monotonic()
     try:
         file = part.open("r+b" if begun else "wb")
@@ -179,19 +179,19 @@ def _receive(response: HTTPResponse, download: Download, part: Path, begun: int)
                 told = now
                 _log.info("%s: %d %% of %.1f MB", download.name, 100 * done // download.size, download.size / 1e6)
     if done < download.size:
-        raise _Failed(f"broke off after {done:,} of {download.size:,} bytes")
+        raise _Failed(f"interrupted after {done:,} of {download.size:,} bytes")
 
 
 def _write(file: IO[bytes], piece: bytes, path: Path) -> None:
     try:
         file.write(piece)
-    except OSError as error:  # a full disk: no fault of the mirror
+    except OSError as error:  # a full disk: not the mirror's fault
         raise RunError(f"cannot write {path}", got=error.strerror or str(error)) from None
 
 
 @contextmanager
 def _opened(address: str, begun: int) -> Iterator[HTTPResponse]:
-    """The answer of a server, from byte `begun` on where it can do that."""
+    """Open an address, from byte `begun` on if the server supports it."""
     from urllib.request import Request
 
     headers = {"User-Agent": "netspec", "Accept-Encoding": "identity"}
@@ -202,7 +202,7 @@ def _opened(address: str, begun: int) -> Iterator[HTTPResponse]:
 
 
 def _opener() -> OpenerDirector:
-    """What opens addresses: HTTP and HTTPS alone, proxies as the environment says."""
+    """Return an opener for HTTP and HTTPS only, with the proxies of the environment."""
     from urllib import request
 
     opener = request.OpenerDirector()
@@ -220,19 +220,19 @@ def _opener() -> OpenerDirector:
 
 
 def _why(error: Exception) -> str:
-    """What went wrong with a mirror, in a few words."""
+    """Describe the failure of a mirror in a few words."""
     code, reason = getattr(error, "code", None), getattr(error, "reason", None)
     if code is not None:
         return f"HTTP {code} {reason}"
     if isinstance(error, TimeoutError) or isinstance(reason, TimeoutError):
-        return f"no answer for {TIMEOUT:.0f} s"
+        return f"no response for {TIMEOUT:.0f} s"
     if isinstance(reason, OSError):
         return reason.strerror or str(reason)
     return str(reason or error) or type(error).__name__
 
 
 def _unpack(download: Download, archive: Path, folder: Path) -> None:
-    """Write the parts out of an archive whose digest is right; each gets its name once its own digest is right too."""
+    """Unpack the files of an archive whose digest is right. Each gets its name once its own digest is verified."""
     try:
         with gzip.open(archive, "rb") as packed:
             if download.is_tar:
@@ -244,7 +244,7 @@ def _unpack(download: Download, archive: Path, folder: Path) -> None:
         raise RunError(f"{archive} cannot be unpacked", got=str(error)) from None
 
 
-def _unpack_tar(packed: gzip.GzipFile, members: Mapping[str, Part], folder: Path) -> None:
+def _unpack_tar(packed: gzip.GzipFile, members: Mapping[str, PublishedFile], folder: Path) -> None:
     wanted = dict(members)
     with tarfile.open(fileobj=packed, mode="r|") as archive:
         for member in archive:
@@ -258,7 +258,7 @@ def _unpack_tar(packed: gzip.GzipFile, members: Mapping[str, Part], folder: Path
     raise RunError(f"the archive lacks {listing(list(wanted))}")
 
 
-def _keep(content: IO[bytes] | gzip.GzipFile, part: Part, folder: Path) -> None:
+def _keep(content: IO[bytes] | gzip.GzipFile, part: PublishedFile, folder: Path) -> None:
     """Write a part to a temporary file, and rename it once its checksum is right."""
     path = folder / part.name
     beside = path.with_name(f"{path.name}.new")
@@ -272,7 +272,7 @@ def _keep(content: IO[bytes] | gzip.GzipFile, part: Part, folder: Path) -> None:
         os.fsync(file.fileno())
     if left != 1 or digest.hexdigest() != part.sha256:
         beside.unlink()
-        raise RunError(f"{part.name} in the archive is not the file of that name", expected=f"SHA-256 {part.sha256}")
+        raise RunError(f"{part.name} in the archive is not the published file", expected=f"SHA-256 {part.sha256}")
     beside.replace(path)
 
 
@@ -286,7 +286,7 @@ def _digest(path: Path) -> str:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Have what is logged written to the standard error, unless the program has said what becomes of its logs."""
+    """Write log messages to the standard error, unless the program has configured its logs."""
     if _log.hasHandlers() or _log.level != logging.NOTSET:
         yield
         return
@@ -302,10 +302,10 @@ def _told() -> Iterator[None]:
 
 @contextmanager
 def _alone(folder: Path, known: KnownSet) -> Iterator[None]:
-    """Hold the folder for one fetching process at a time. Raises RunError where another one has it."""
+    """Hold the folder for one downloading process at a time. Raises `RunError` if another process holds it."""
     try:
         import fcntl
-    except ImportError:  # not of a POSIX system: then nobody is kept out
+    except ImportError:  # not a POSIX system: no lock
         yield
         return
     with (folder / ".lock").open("w") as lock:
@@ -313,7 +313,7 @@ def _alone(folder: Path, known: KnownSet) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunError(
-                f"another process is fetching {known.name} into {folder}", hint="start again when it is done"
+                f"another process is downloading {known.name} into {folder}", hint="start again when it is done"
             ) from None
         except OSError:
             _log.debug("%s is on a file system without locks", folder)

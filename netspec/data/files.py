@@ -1,4 +1,4 @@
-"""Finding and reading whole files, with errors that say which file and what is there instead."""
+"""Finding and reading whole files, with errors that name the file and say what was found instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netspec.errors import InputError, Problem, kind_of_path, near_path
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file. Raises InputError where there is none or it cannot be read."""
+    """Return the content of a file. Raises `InputError` if it cannot be read."""
     try:
         return existing(path).read_bytes()
     except OSError as error:
@@ -19,13 +19,13 @@ def read_bytes(path: Path) -> bytes:
 
 
 class Watched:
-    """Files that must stay as they are while they are used: size and time of change, as found at opening."""
+    """Files that must not change while they are used: checks size and modification time against those at opening."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._found = {path: _mark(path.stat()) for path in paths}
 
     def problem(self, path: Path) -> Problem | None:
-        """What is wrong with a file if it is no longer the one that was opened."""
+        """Return a problem if a file is no longer the one that was opened."""
         try:
             now = _mark(path.stat())
         except OSError as error:
@@ -34,14 +34,14 @@ class Watched:
             )
         if now == self._found[path]:
             return None
-        size, changed = self._found[path][0], "its time of change" if now[0] == self._found[path][0] else "its size"
+        size, changed = self._found[path][0], "its modification time" if now[0] == self._found[path][0] else "its size"
         return Problem(
             f"{path} changed while it was read", expected=f"the file found at opening, of {size:,} bytes",
-            got=f"{now[0]:,} bytes; {changed} is another", hint="start again once nothing writes to it",
+            got=f"{now[0]:,} bytes; {changed} changed", hint="start again once nothing writes to it",
         )  # fmt: skip
 
     def check(self, *paths: Path) -> None:
-        """Raises InputError where any of the files, by default all, changed."""
+        """Raise `InputError` if any of the files, by default all, has changed."""
         found = [problem for path in paths or self._found if (problem := self.problem(path)) is not None]
         if found:
             raise InputError(found)
@@ -52,7 +52,7 @@ def _mark(found: stat_result) -> tuple[int, int]:
 
 
 def existing(path: Path, *, folder: bool = False) -> Path:
-    """`path`, if a file (or a folder) is there. Raises InputError with the nearest name if not."""
+    """Return `path` if the file (or folder) exists. Raises `InputError` with the nearest name if not."""
     if path.is_dir() if folder else path.is_file():
         return path
     kind = "folder" if folder else "file"
@@ -71,7 +71,7 @@ def fingerprint_of(size: int, pieces: Iterable[bytes]) -> str:
 
 
 def fingerprint(*parts: bytes | str) -> str:
-    """A digest of the parts and of where each ends."""
+    """Return a digest of the parts and of their boundaries."""
     digest = sha256()
     for part in parts:
         data = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part  # names of files are bytes

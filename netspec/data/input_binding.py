@@ -1,4 +1,4 @@
-"""Which field of a source feeds which input of the net, and what every value of it is checked for."""
+"""Binds fields of a source to inputs of the net, and checks their values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, FieldType, placed
+from netspec.data.base import DamagedSamples, FieldType, with_location
 from netspec.errors import InputError, Problem, counted, did_you_mean, listing
 from netspec.schema.specs.data import SplitFields
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 MOST_ALIKE = 5
-"""Number of samples of a batch with the same fault that are shown; the others are counted."""
+"""Number of samples of a batch with the same problem that are listed; the others are counted."""
 
 
 class ValueRange(NamedTuple):
@@ -29,13 +29,13 @@ class ValueRange(NamedTuple):
     why: str
     """Reason for messages, e.g. "`logits` has 10 classes"."""
     also: tuple[float, ...] = ()
-    """Values outside of that range that are taken too."""
+    """Values outside of the range that are allowed too."""
 
     def __str__(self) -> str:
         return " or ".join([f"{self.low} to {self.high}", *map(str, self.also)])
 
-    def takes(self, values: Array) -> Array:
-        """Which of the values are among them."""
+    def contains(self, values: Array) -> Array:
+        """Return which of the values are allowed."""
         within = (values >= self.low) & (values <= self.high)
         for one in self.also:
             within |= values == one
@@ -43,25 +43,25 @@ class ValueRange(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Feed:
-    """One input of the net: the field it is read from, its type, and the values it may have."""
+class InputBinding:
+    """One input of the net: the field that feeds it, its type, and the values that it may have."""
 
     name: str
     field: str
     shape: tuple[int, ...]
     dtype: str
     exact: bool
-    """Whether the element type holds every value that the field may have; if not, each value is checked."""
+    """Whether the element type can represent every value of the field. If not, each value is checked."""
     range: ValueRange | None = None
 
     def convert(
         self, values: Array, indices: Array, describe: Callable[[int], str], into: Array | None = None
     ) -> Array:
-        """The values (N, …) as the net takes them, contiguous; written `into` an array where one is given.
+        """Convert the values (N, …) to the type of the input, contiguous; into the array `into` if there is one.
 
-        Raises DamagedSamples with those that the net cannot take.
+        Raises `DamagedSamples` with the samples that the net cannot accept.
         """
-        with np.errstate(over="ignore", invalid="ignore"):  # infinite, or any number, then; told below
+        with np.errstate(over="ignore", invalid="ignore"):  # such values are reported below
             if into is None:
                 converted = np.asarray(values, self.dtype, order="C")
             else:
@@ -76,7 +76,7 @@ class Feed:
         if converted.dtype.kind == "f":
             self._check(np.isfinite(converted), values, indices, describe, self._not_finite)
         if self.range is not None:
-            self._check(self.range.takes(values), values, indices, describe, self._out_of_range)
+            self._check(self.range.contains(values), values, indices, describe, self._out_of_range)
         return converted
 
     def _check(
@@ -97,7 +97,7 @@ class Feed:
             found[int(row)].append(problem(flat[row, bad[row].argmax()].item(), describe(int(indices[row]))))
         if len(rows) > len(shown):
             more = counted(len(rows) - len(shown), "more sample")
-            text = f"`{self.name}`: the same holds for {more} of this batch of {len(bad):,}"
+            text = f"`{self.name}`: the same problem in {more} of this batch of {len(bad):,}"
             found[int(rows[-1])].append(Problem(text))
         raise DamagedSamples(found)
 
@@ -107,7 +107,7 @@ class Feed:
     def _not_finite(self, value: object, sample: str) -> Problem:
         return Problem(
             f"a value for `{self.name}` is not a finite {self.dtype}",
-            expected="finite numbers only: a single other one spoils all weights",
+            expected="finite numbers: a single other value would spoil all weights",
             got=f"{value} in {sample}",
         )
 
@@ -118,7 +118,7 @@ class Feed:
 
 
 def _exact_range(target: np.dtype[np.generic]) -> tuple[int, int]:
-    """The whole numbers that a type holds without a gap."""
+    """Return the range of integers that a type represents exactly."""
     if target.kind == "f":
         most = 2 ** (np.finfo(target.name).nmant + 1)
         return -most, most
@@ -126,22 +126,22 @@ def _exact_range(target: np.dtype[np.generic]) -> tuple[int, int]:
     return int(bounds.min), int(bounds.max)
 
 
-def match_feeds(
+def bind_inputs(
     fields: Mapping[str, FieldType],
     wanted: Mapping[str, FieldType],
     split: SplitFields,
     *,
     ranges: Mapping[str, ValueRange] | None = None,
     known: Collection[str] | None = None,
-    unwhole: Mapping[str, Sequence[Problem]] = MappingProxyType({}),
-    uneven: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[Feed, ...]:
-    """A feed for each input in `wanted`. Raises InputError with all that do not match.
+    non_integer_labels: Mapping[str, Sequence[Problem]] = MappingProxyType({}),
+    ragged_examples: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[InputBinding, ...]:
+    """Bind a field to each input in `wanted`. Raises `InputError` with all that do not match.
 
-    `uneven` names samples that differ in size. If labels are `unwhole` in a few rows and the net takes integers,
-    these rows are reported, or left out one by one.
+    `ragged_examples` describes samples that differ in size. Rows of `non_integer_labels` are reported if the net needs
+    integers, or left out one by one.
 
-    `known` are all the inputs that the net declares, by default those wanted: a rename of any other is an error.
+    `known` are all inputs that the net declares, by default those wanted: renaming any other is an error.
     """
     names = set(wanted) if known is None else {*known, *wanted}
     problems = [
@@ -155,24 +155,26 @@ def match_feeds(
         for name in split.inputs
         if name not in names
     ]
-    feeds = []
+    bindings = []
     for name, target in wanted.items():
         field = split.inputs.get(name, name)
-        problem = _mismatch(name, field, fields, target, split, uneven.get(field))
+        problem = _mismatch(name, field, fields, target, split, ragged_examples.get(field))
         odd: Sequence[Problem] = ()
-        if problem is not None and field in unwhole and fields[field].shape == target.shape:
-            odd = unwhole[field] if np.dtype(target.dtype).kind in "iu" else ()
+        if problem is not None and field in non_integer_labels and fields[field].shape == target.shape:
+            odd = non_integer_labels[field] if np.dtype(target.dtype).kind in "iu" else ()
         if odd and split.on_error != "skip":
-            problems += [placed(one, split, ("inputs", name) if name in split.inputs else ("source",)) for one in odd]
+            problems += [
+                with_location(one, split, ("inputs", name) if name in split.inputs else ("source",)) for one in odd
+            ]
         elif problem is not None and not odd:
             problems.append(problem)
         else:
-            shape = tuple(size for size in target.shape if size is not None)  # all of them: the net's are known
+            shape = tuple(size for size in target.shape if size is not None)  # none is None: sizes of the net are known
             exact = _holds_all(np.dtype(fields[field].dtype), np.dtype(target.dtype))
-            feeds.append(Feed(name, field, shape, target.dtype, exact, (ranges or {}).get(name)))
+            bindings.append(InputBinding(name, field, shape, target.dtype, exact, (ranges or {}).get(name)))
     if problems:
         raise InputError(problems)
-    return tuple(feeds)
+    return tuple(bindings)
 
 
 def _mismatch(
@@ -210,7 +212,7 @@ def _mismatch(
             notes=() if sizes is None else (sizes,),
         )
     if found.shape != target.shape:
-        # A first size of 1 is more often the channel of a grey image.
+        # A first size of 1 is more likely the channel of a grey image.
         first = target.shape[0] if target.shape else None
         batched = found.shape == target.shape[1:] and first is not None and (first > 1 or len(target.shape) > 3)
         shape = f"`{name}: {{shape: {list(found.shape)}}}`"
@@ -222,7 +224,7 @@ def _mismatch(
             got=f"{found} from the source",
             hint=f"the batch axis is left out in the net: declare {shape}"
             if batched
-            else f"declare {shape} in the net, or change what the source gives",
+            else f"declare {shape} in the net, or change the data",
         )
     source_kind, target_kind = np.dtype(found.dtype).kind, np.dtype(target.dtype).kind
     if (target_kind in "iu" and source_kind == "f") or (target_kind == "b" and source_kind != "b"):
@@ -232,8 +234,8 @@ def _mismatch(
             dotted,
             expected=f"{target}, as the net declares",
             got=f"{found} from the source",
-            hint=f"if these are class numbers, write them as whole numbers (2, not 2.5) in every row of the data; "
-            f"if not, declare `{name}: {{dtype: float32}}` and take a loss of numbers such as MeanSquaredError"
+            hint=f"if these are class numbers, write them as integers (2, not 2.5) in every row of the data; "
+            f"if not, declare `{name}: {{dtype: float32}}` and use a loss for real numbers such as MeanSquaredError"
             if source_kind == "f" and not target.shape
             else f"declare `{name}` with `dtype: {'float32' if source_kind == 'f' else found.dtype}` in the net",
         )
@@ -241,5 +243,5 @@ def _mismatch(
 
 
 def _holds_all(source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:
-    """Whether a conversion needs no check of each value. Floats are rounded, which is what is asked for."""
+    """Return whether a conversion needs no check of values. Floats may be rounded."""
     return bool(np.can_cast(source, target, "safe")) or (source.kind == "f" and target.kind == "f")

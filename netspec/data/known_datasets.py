@@ -1,7 +1,7 @@
-"""The sets that are known by name: what their files are, where they come from, and the folder they are kept in.
+"""The data sets that are known by name: their files, mirrors and folder.
 
-Sizes and SHA-256 of the archives are those of the original publishers, as other tools pin them too (TensorFlow
-Datasets, torchvision); those of the unpacked files are of these archives.
+Sizes and SHA-256 of the archives are those of the original publishers, which other tools pin too (TensorFlow Datasets,
+torchvision); those of the unpacked files were computed from these archives.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HOME_VARIABLE = "NETSPEC_DATA"
-"""Names a folder for all known sets, in place of the user's cache folder."""
+"""Environment variable for the folder of all known sets, instead of the user's cache folder."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """A file of a set, as it is kept."""
+class PublishedFile:
+    """A file of a data set, unpacked."""
 
     name: str
     size: int
@@ -26,46 +26,46 @@ class Part:
 
 @dataclass(frozen=True)
 class Download:
-    """A file to fetch, and the parts that are in it."""
+    """A file to download, and the files of the set in it."""
 
     name: str
     size: int
     sha256: str
     folders: tuple[str, ...]
-    """Where the file is, the first choice first: addresses that end in `/`."""
-    members: Mapping[str, Part]
-    """The parts by their names in a tar archive; of a file that is just gzipped, the only one."""
+    """Addresses of the file without its name, ending in `/`, the preferred one first."""
+    members: Mapping[str, PublishedFile]
+    """The files by their names in a tar archive; for a gzipped file, the only one."""
 
     @property
     def is_tar(self) -> bool:
-        """Whether it is a tar archive."""
+        """Whether the file is a tar archive."""
         return self.name.endswith((".tar.gz", ".tgz"))
 
 
 @dataclass(frozen=True)
 class KnownSet:
-    """A set that can be fetched by its name."""
+    """A data set that can be downloaded by its name."""
 
     name: str
     about: str
     page: str
-    """Where its authors describe it."""
+    """Address of the authors' description."""
     downloads: tuple[Download, ...]
     splits: Mapping[str, tuple[str, ...]]
-    """The names of the parts that make each split."""
+    """The names of the files of each split."""
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The class names of each label field."""
     samples: Mapping[str, int] = field(default_factory=dict)
-    """How many samples each split has."""
+    """Number of samples of each split."""
 
     @property
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, PublishedFile]:
         """All files of the set, by name."""
         return {part.name: part for download in self.downloads for part in download.members.values()}
 
 
 def home() -> Path:
-    """The folder of all known sets."""
+    """Return the folder of all known sets."""
     given = os.environ.get(HOME_VARIABLE)
     if given:
         return Path(given).expanduser().absolute()
@@ -127,7 +127,10 @@ CIFAR10 = KnownSet(
             170_052_171,
             "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
             (_TORONTO, "https://storage.googleapis.com/s4tf-hosted-binaries/datasets/CIFAR10/", _MINDSPORE),
-            {f"cifar-10-batches-bin/{name}": Part(name, 30_730_000, digest) for name, digest in _BATCHES.items()},
+            {
+                f"cifar-10-batches-bin/{name}": PublishedFile(name, 30_730_000, digest)
+                for name, digest in _BATCHES.items()
+            },
         ),
     ),
     {"train": tuple(_BATCHES)[:5], "test": tuple(_BATCHES)[5:]},
@@ -146,10 +149,10 @@ CIFAR100 = KnownSet(
             "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
             (_TORONTO, _MINDSPORE),
             {
-                "cifar-100-binary/train.bin": Part(
+                "cifar-100-binary/train.bin": PublishedFile(
                     "train.bin", 153_700_000, "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"
                 ),
-                "cifar-100-binary/test.bin": Part(
+                "cifar-100-binary/test.bin": PublishedFile(
                     "test.bin", 30_740_000, "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"
                 ),
             },
@@ -162,7 +165,7 @@ CIFAR100 = KnownSet(
 
 
 def _fashion(name: str, size: int, digest: str, unpacked: int, content: str) -> Download:
-    return Download(f"{name}.gz", size, digest, _FASHION, {name: Part(name, unpacked, content)})
+    return Download(f"{name}.gz", size, digest, _FASHION, {name: PublishedFile(name, unpacked, content)})
 
 
 FASHION_MNIST = KnownSet(

@@ -1,7 +1,7 @@
-"""The loader: a split as batches, in an order that the seed and the epoch alone decide.
+"""The loader: yields the batches of a split in an order that depends only on the seed and the epoch.
 
-The batch that follows any point of a training is a function of (seed, epoch, position): nothing is drawn from a
-running generator, so resuming, prefetching and evaluating in between change nothing.
+The batch at any point of a training is a function of (seed, epoch, position), not of the state of a generator, so
+resuming, prefetching and evaluating in between change nothing.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from netspec.data.base import Dataset, FieldType, Source, Transform
-from netspec.data.batches import Batch, BatchMaker, Cursor
-from netspec.data.input_binding import Feed, ValueRange, match_feeds
-from netspec.data.pipeline import Learned, Pipeline
+from netspec.data.batches import Batch, BatchBuilder, Cursor
+from netspec.data.input_binding import InputBinding, ValueRange, bind_inputs
+from netspec.data.pipeline import Learned, TransformPipeline
 from netspec.data.prefetch import Prefetcher
-from netspec.data.random import Order, Shuffled, Straight, Windowed, order_digest
-from netspec.data.sharding import ALONE, Share, SharedBatchMaker
-from netspec.data.thread_pool import Workers, processors
-from netspec.data.uint8_lut import Late
+from netspec.data.random import Order, SequentialOrder, ShuffledOrder, WindowedOrder, order_digest
+from netspec.data.sharding import ALONE, ShardedBatchBuilder, Share
+from netspec.data.thread_pool import ThreadPool, processors
+from netspec.data.uint8_lut import DeferredDecode
 from netspec.errors import InputError, Problem
 from netspec.schema.specs.data import ShuffleWindow, SplitFields
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 class Loader:
     """The batches of a split.
 
-    Iterating gives training batches without end, from the cursor on; `one_pass` gives every sample once, for an
-    evaluation. Either way the last batch of an epoch is as small as what is left. Use it as a context manager, or
-    `close` it: that ends the threads of iterations that were left half way.
+    Iterating yields training batches without end, from the current position; `one_pass` yields every sample once, for
+    an evaluation. In both cases the last batch of an epoch has the remaining samples. Use the loader as a context
+    manager, or `close` it, to end the threads of unfinished iterations.
 
-    `wanted`: the inputs to fill, by name; default: all fields of the source under their own names. `known`: all
-    inputs that the net declares, if more than those wanted. `ranges`: the values that an input may have. `learned`:
-    `Loader.learned` of the training split, for every other split. `share`: what of each batch this worker has. `late`:
-    whether inputs may come as bytes, as `postponed` says. Raises InputError with all that does not match.
+    `wanted`: the inputs to fill, by name; by default all fields of the source under their own names. `known`: all
+    inputs that the net declares, if there are more. `ranges`: the allowed values of inputs. `learned`: `Loader.learned`
+    of the training split, for every other split. `share`: this worker's share of each batch. `late`: whether inputs may
+    be returned as uint8, as `deferred` describes. Raises `InputError` with all that does not match.
     """
 
     def __init__(
@@ -53,21 +53,21 @@ class Loader:
         share: Share = ALONE,
         late: bool = False,
     ) -> None:
-        self._pipeline = Pipeline(dataset, split, seed=seed, learned=learned)
+        self._pipeline = TransformPipeline(dataset, split, seed=seed, learned=learned)
         if wanted is None:
             back = {source: name for name, source in split.inputs.items()}
             wanted = {back.get(name, name): field for name, field in self._pipeline.fields.items()}
-        self._feeds = match_feeds(
+        self._bindings = bind_inputs(
             self._pipeline.fields,
             wanted,
             split,
             ranges=ranges,
             known=known,
-            unwhole=dataset.unwhole,
-            uneven=dataset.uneven,
+            non_integer_labels=dataset.non_integer_labels,
+            ragged_examples=dataset.ragged_examples,
         )
-        self.postponed: dict[str, Late] = {}
-        """Remaining work on inputs that arrive as bytes; positions of crops are separate, numbered inputs."""
+        self.deferred: dict[str, DeferredDecode] = {}
+        """Remaining work on inputs that are returned as uint8. The positions of crops are separate, numbered inputs."""
         if late:
             self._leave_late()
         self._split = split
@@ -76,8 +76,8 @@ class Loader:
         self._stream, self._block = dataset.window is not None, dataset.block
         self._window = _window_of(dataset, split)
         self._share = share
-        self._whole = BatchMaker(self._pipeline, self._feeds, split, stream=self._stream)
-        self._shared = SharedBatchMaker(self._pipeline, self._feeds, split, share, stream=self._stream)
+        self._whole = BatchBuilder(self._pipeline, self._bindings, split, stream=self._stream)
+        self._shared = ShardedBatchBuilder(self._pipeline, self._bindings, split, share, stream=self._stream)
         self._prefetch = split.prefetch if prefetch is None else prefetch
         self._workers = split.workers or processors()
         self._cursor = Cursor()
@@ -85,43 +85,44 @@ class Loader:
         self._training: Prefetcher[Batch] | None = None
         self.batch_size = split.batch_size
         self.samples = self._pipeline.samples
-        """How many samples an epoch has."""
+        """Number of samples of an epoch."""
         self.learned: Learned = self._pipeline.learned
-        """Values learned from this split if it is the training split; else the given ones."""
+        """Values learned from this split if it is the training split, else those passed to it."""
         self.skips = split.on_error == "skip"
         """Whether damaged samples are left out."""
         self.skipped_at_opening: int = dataset.skipped
-        """How many damaged samples the source left out when it was opened, as `on_error: skip` asks for."""
+        """Number of damaged samples that the source left out when it was opened with `on_error: skip`."""
         self.damaged_at_opening: Sequence[str] = dataset.damaged
-        """Problems of the first few of these."""
+        """Problems of the first few damaged samples."""
 
     def _leave_late(self) -> None:
-        """Give bytes to those inputs that alone read a field of which they are all that is needed."""
-        feeds = list[Feed]()
-        for feed in self._feeds:
-            alone = sum(one.field == feed.field for one in self._feeds) == 1
-            asked = alone and feed.range is None and feed.dtype == "float32"
-            late = self._pipeline.postpone(feed.field) if asked else None
+        """Return fields as uint8 if exactly one input reads them and only the conversion to float32 is left."""
+        bindings = list[InputBinding]()
+        for binding in self._bindings:
+            alone = sum(one.field == binding.field for one in self._bindings) == 1
+            asked = alone and binding.range is None and binding.dtype == "float32"
+            late = self._pipeline.defer_decode(binding.field) if asked else None
             if late is not None:
-                self.postponed[feed.name] = late
-                feed = replace(feed, dtype="uint8", exact=True, shape=late.shape)
-                feeds += [
-                    Feed(f"{feed.name}/part{number}", field, (4,), "int32", exact=True)
+                self.deferred[binding.name] = late
+                binding = replace(binding, dtype="uint8", exact=True, shape=late.shape)
+                bindings += [
+                    InputBinding(f"{binding.name}/part{number}", field, (4,), "int32", exact=True)
                     for number, field in enumerate(late.places)
                 ]
-            feeds.append(feed)
-        self._feeds = tuple(feeds)
+            bindings.append(binding)
+        self._bindings = tuple(bindings)
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many batches an epoch has, the smaller last one included; fewer, where damaged samples are left out."""
+        """Number of batches of an epoch, including a smaller last one; fewer if damaged samples are left out."""
         return -(-self.samples // self.batch_size)
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """The sizes that batches have: that of most, then that of the last one if it is smaller.
+        """The sizes of batches: that of most, then that of the last one if it is smaller.
 
-        Where damaged samples are left out, the last one may be smaller still. On several workers, of what this one has.
+        If damaged samples are left out, the last one may be smaller still. With several workers these are the sizes of
+        this worker's share.
         """
         full, rest = divmod(self.samples, self.batch_size)
         sizes = (self.batch_size,) * bool(full) + (rest,) * bool(rest)
@@ -129,12 +130,12 @@ class Loader:
 
     @property
     def transforms(self) -> list[tuple[str, Transform]]:
-        """The transforms in order, learned values filled in, each with a net's input that it reaches."""
+        """The transforms in order, with learned values, each with an input of the net that it affects."""
         steps = self._pipeline.transforms
-        return [(feed.name, step) for field, step in steps for feed in self._feeds if feed.field == field]
+        return [(binding.name, step) for field, step in steps for binding in self._bindings if binding.field == field]
 
     def __iter__(self) -> Iterator[Batch]:
-        """Batches from the cursor on, epoch after epoch. A new iteration ends the one before."""
+        """Yield batches from the current position on, epoch after epoch. A new iteration ends the previous one."""
         if self._training is not None:
             self._training.close()
         for batch in self._ahead(self._cursor, training=True):
@@ -142,16 +143,16 @@ class Loader:
             yield batch
 
     def one_pass(self, *, shared: bool = True) -> Iterator[Batch]:
-        """Every sample once, in the order of the source; the cursor stays where it is.
+        """Yield every sample once, in the order of the source, without changing the position.
 
-        With several workers each takes every n-th batch, unless all see all batches (not `shared`).
+        Each of several workers reads every n-th batch, or, unless `shared`, all batches.
         """
         return self._ahead(Cursor(), training=False, shared=shared)
 
     def _ahead(self, start: Cursor, *, training: bool, shared: bool = True) -> Iterator[Batch]:
         maker = self._shared if shared and self._share.count > 1 else self._whole
-        workers = Workers(self._workers) if self._prefetch and self._workers > 1 else None
-        order = self._order_of if training else lambda _: Straight()
+        workers = ThreadPool(self._workers) if self._prefetch and self._workers > 1 else None
+        order = self._order_of if training else lambda _: SequentialOrder()
         batches = maker.batches(start, order, endless=training, workers=workers)
         with Prefetcher(batches, self._prefetch, workers) as ahead:
             self._open.append(ahead)
@@ -164,11 +165,11 @@ class Loader:
 
     def _order_of(self, epoch: int) -> Order:
         if not self._split.shuffle:
-            return Straight()
+            return SequentialOrder()
         if self._window is not None:
             window, stream, block = self._window, self._stream, self._block
-            return Windowed(self.samples, self._seed, epoch, window, stream=stream, block=block)
-        return Shuffled(self.samples, self._seed, epoch)
+            return WindowedOrder(self.samples, self._seed, epoch, window, stream=stream, block=block)
+        return ShuffledOrder(self.samples, self._seed, epoch)
 
     @property
     def epoch(self) -> int:
@@ -181,7 +182,7 @@ class Loader:
         return self._cursor.position == 0
 
     def state(self) -> dict[str, int | str]:
-        """The cursor, after the batch last given out, and what the rest of the training depends on: plain JSON data."""
+        """Return the position after the last batch, and fingerprints of the data and its order, as plain JSON data."""
         return {
             "epoch": self._cursor.epoch,
             "position": self._cursor.position,
@@ -193,29 +194,29 @@ class Loader:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """The place of the next batch: epoch, samples before it in that, batches before it in all."""
+        """Position of the next batch: epoch, samples before it in the epoch, batches before it in total."""
         return self._cursor.epoch, self._cursor.position, self._cursor.step
 
-    def go_on_from(self, epoch: int, position: int, step: int) -> None:
-        """Go on from where a loader of the same data was."""
+    def seek(self, epoch: int, position: int, step: int) -> None:
+        """Continue from a position of a loader of the same data."""
         if self._training is not None:
             self._training.close()
         self._cursor = Cursor(epoch, position, step)
 
-    def go_to(self, batches: int) -> None:
+    def seek_batch(self, batches: int) -> None:
         """Continue as if `batches` batches had been returned."""
         epoch, done = divmod(batches, self.steps_per_epoch)
-        self.go_on_from(epoch, done * self.batch_size, batches)
+        self.seek(epoch, done * self.batch_size, batches)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from where `state` was taken.
+        """Continue from the position that `state` returned.
 
-        The batch size may be another one. Raises InputError if the data, its order or its length are not those of then.
+        The batch size may differ. Raises `InputError` if the data, its order or its length has changed.
         """
         numbers = [state.get(key) for key in ("epoch", "position", "step")]
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise InputError(
-                "the checkpoint's place in the data is damaged", expected="whole numbers", got=str(numbers)
+                "the checkpoint's position in the data is damaged", expected="integers from 0", got=str(numbers)
             )
         cursor = Cursor(*(int(number) for number in numbers if number is not None))
         found = state.get("data")
@@ -229,10 +230,10 @@ class Loader:
         problem = self._other_order(state, cursor)
         if problem is not None:
             raise InputError(problem)
-        self.go_on_from(cursor.epoch, cursor.position, cursor.step)
+        self.seek(cursor.epoch, cursor.position, cursor.step)
 
     def _other_order(self, state: Mapping[str, Any], cursor: Cursor) -> Problem | None:
-        hint = "give the checkpoint's settings, or start a new training from the weights"
+        hint = "restore the settings of the checkpoint, or start a new training from the weights"
         if state.get("samples") != self.samples:
             expected, got = f"{state.get('samples')} samples", f"{self.samples} samples"
             return Problem("`limit` changed since the checkpoint", expected=expected, got=got, hint=hint)
@@ -243,7 +244,9 @@ class Loader:
             )
         if cursor.position >= self.samples:
             expected = f"a position below {self.samples}"
-            return Problem("the checkpoint's place in the data is damaged", expected=expected, got=str(cursor.position))
+            return Problem(
+                "the checkpoint's position in the data is damaged", expected=expected, got=str(cursor.position)
+            )
         return None
 
     def close(self) -> None:
@@ -261,14 +264,14 @@ class Loader:
 
 
 def _window_of(dataset: Dataset, split: SplitFields) -> int | None:
-    """How many samples are mixed with each other; None: all. Raises InputError where a stream cannot hold as many."""
+    """Return the size of the shuffle window; None for all samples. Raises `InputError` if a stream cannot hold it."""
     asked = split.shuffle.window if isinstance(split.shuffle, ShuffleWindow) else None
     if dataset.window is None or asked is None:
         return asked or dataset.window
     if asked > dataset.window:
         raise InputError(
             Problem(
-                "the stream cannot hold as many samples as are to be shuffled", split.where("shuffle", "window"),
+                "the stream cannot hold that many samples for shuffling", split.where("shuffle", "window"),
                 "shuffle.window", expected=f"at most {dataset.window:,}", got=f"{asked:,}",
             )
         )  # fmt: skip
@@ -287,7 +290,7 @@ def open_loader(
     share: Share = ALONE,
     late: bool = False,
 ) -> Loader:
-    """Open the source of a split and make its loader; the arguments are those of `Loader`."""
+    """Open the source of a split and return its loader. The arguments are those of `Loader`."""
     if not isinstance(split, Source):
         raise TypeError(f"{type(split).__name__} is not a data source")
     return Loader(

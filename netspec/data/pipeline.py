@@ -1,4 +1,4 @@
-"""A split's samples as its transforms leave them, and what the training split teaches the others."""
+"""The samples of a split after its transforms, and the values that the training split learns for all splits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netspec.data.base import DamagedSamples, Dataset, FieldType, SampleKeys, Transform, blamed_on
-from netspec.data.uint8_lut import MOST_CUT, Late, table_of_bytes
+from netspec.data.base import DamagedSamples, Dataset, FieldType, SampleKeys, Transform, located_at
+from netspec.data.uint8_lut import MAX_CROP_RATIO, DeferredDecode, lookup_table
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.specs.data import SplitFields
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from netspec.data.base import Array, Raw, Samples
 
 CHUNK, CHUNK_VALUES = 1024, 2**24
-"""Most samples at a time when values are learned, and most numbers of a field. The batch size does not count, so that
-the result does not depend on it."""
+"""Maximum number of samples, and of values of a field, that are processed at a time when values are learned.
+Independent of the batch size, so that the result is too."""
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What the training split settles for all splits. Plain data, so that a checkpoint can hold it."""
+    """Values of the training split that all splits use. Plain data, so that a checkpoint can store it."""
 
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The class names of each label field: a label must mean the same in every split."""
+    """The class names of each label field. A label must mean the same in every split."""
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Values that transforms compute from data, by `<type> <field> <number>`."""
+    """Values that transforms compute from data, by `TYPE FIELD NUMBER`."""
     source: Mapping[str, Any] = field(default_factory=dict)
-    """What the source itself learned: `Dataset.learned`."""
+    """Values that the source itself learned: `Dataset.learned`."""
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain JSON data."""
+        """Return the values as plain JSON data."""
         classes = {name: list(found) for name, found in self.classes.items()}
         values = {key: dict(found) for key, found in self.values.items()}
         return {"classes": classes, "values": values, "source": dict(self.source)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Learned:
-        """The inverse of `as_json`."""
+        """Return the inverse of `as_json`."""
         return cls(classes=data["classes"], values=data["values"], source=data.get("source", {}))
 
 
@@ -51,26 +51,26 @@ class Learned:
 class _Step:
     transform: Transform
     name: str
-    """The field that it changes."""
+    """The field that the transform changes."""
     stage: int
-    """Its place in the list."""
+    """Index of the transform in the list."""
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A step of which only the places are found here."""
+class _DeferredCrop:
+    """A crop whose positions are computed here, and which is done later."""
 
     step: _Step
     before: FieldType
     places: str
-    """The field for these."""
+    """The field of the positions."""
 
 
-class Pipeline:
+class TransformPipeline:
     """The samples of `dataset` after the transforms of `split`.
 
-    Without `learned` this is the training split, whose samples settle what is to be learned; all others are given what
-    it learned. Raises InputError with every transform that does not fit the data.
+    Without `learned` this is the training split, from whose samples values are learned; all other splits receive these
+    values. Raises `InputError` with all transforms that do not fit the data.
     """
 
     def __init__(self, dataset: Dataset, split: SplitFields, *, seed: int, learned: Learned | None = None) -> None:
@@ -80,7 +80,7 @@ class Pipeline:
         self._steps: list[_Step] = []
         self._mixed: list[_Step] = []
         self._postponed: list[_Step] = []
-        self._parts: list[_Part] = []
+        self._parts: list[_DeferredCrop] = []
         self._raw = dict(dataset.fields)
         self.fields: dict[str, FieldType] = dict(dataset.fields)
         self.samples = min(len(dataset), split.limit or len(dataset))
@@ -99,14 +99,14 @@ class Pipeline:
         seen: Counter[str] = Counter()
         for number, spec in enumerate(split.transforms):
             try:
-                with blamed_on(split, "transforms", number):
-                    transform = _as_transform(spec).of_classes(self._classes(learned))
+                with located_at(split, "transforms", number):
+                    transform = _as_transform(spec).with_classes(self._classes(learned))
                     name = self._field_of(transform)
                     if transform.needs_data:
                         kind = f"{type(transform).__name__} {name}"
                         key = f"{kind} {seen[kind]}"
                         seen[kind] += 1
-                        # Learning reads all the data: not worth its time once something is known to be wrong.
+                        # Learning reads all the data, which is not worth the time once a problem is known.
                         values[key] = {} if problems else self._values(transform, name, key, learned)
                         transform = transform.model_copy(update=dict(values[key]))
                     if transform.mixes:
@@ -122,7 +122,7 @@ class Pipeline:
             raise InputError(problems)
 
     def _classes(self, learned: Learned | None) -> dict[str, Sequence[str]]:
-        """The classes of each field that still holds their numbers."""
+        """Return the class names of each field that still holds class numbers."""
         known = {**self._dataset.classes, **({} if learned is None else learned.classes)}
         return {name: found for name, found in known.items() if name in self.fields and not self.fields[name].shape}
 
@@ -130,10 +130,10 @@ class Pipeline:
         name = transform.apply_to
         if name is None:
             for name, kind in self._raw.items():
-                if transform.takes(kind):
+                if transform.accepts(kind):
                     return name
             raise InputError(
-                "the source has no field to change",
+                "the source has no field that this transform can change",
                 expected=f"{transform.changes}, or `apply_to`",
                 got=", ".join(f"`{name}`: {kind}" for name, kind in self._raw.items()),
             )
@@ -152,7 +152,7 @@ class Pipeline:
             return transform.learn(self.fields[name], self._chunks(name))
         if key not in learned.values:
             raise InputError(
-                f"{type(transform).__name__} has no values to use: the training split learns none for `{name}`",
+                f"{type(transform).__name__} has no values: the training split learns none for `{name}`",
                 expected="the same transform in the training split",
                 got=f"values for {listing(list(learned.values))}" if learned.values else "nothing learned",
             )
@@ -166,14 +166,14 @@ class Pipeline:
                 found += len(chunk[name])
                 yield chunk[name]
         if not found:
-            raise InputError("the data has no sample that can be used")
+            raise InputError("the data has no usable sample")
 
     def _chunk_size(self, name: str) -> int:
-        """How many samples at a time: of images as large as a screen, few."""
+        """Return the number of samples to read at a time: only a few for large images."""
         return max(1, min(CHUNK, CHUNK_VALUES // max(1, prod(size or 1024 for size in self.fields[name].shape))))
 
     def _usable(self, indices: Array) -> Iterator[Mapping[str, Samples]]:
-        """The samples, without those that are damaged where these are to be left out."""
+        """Yield the samples, without damaged ones if the split skips them."""
         while len(indices):
             try:
                 yield self.read(indices, epoch=0)
@@ -185,29 +185,31 @@ class Pipeline:
 
     @property
     def transforms(self) -> list[tuple[str, Transform]]:
-        """The transforms in order, learned values filled in, each with the name of the field that it changes."""
+        """The transforms in order, with learned values, each with the name of the field that it changes."""
         parts = [one.step for one in self._parts]
         steps = sorted((*self._steps, *self._postponed, *parts, *self._mixed), key=lambda step: step.stage)
         return [(step.name, step.transform) for step in steps]
 
     @property
     def mixes(self) -> bool:
-        """Whether samples of a batch are mixed with each other, so that only whole batches can be finished."""
+        """Whether samples of a batch are mixed, so that transforms can only be finished for whole batches."""
         return bool(self._mixed)
 
-    def postpone(self, name: str) -> Late | None:
-        """Leave to whoever takes the batches what makes float32 of single bytes, where only moves come after it.
+    def defer_decode(self, name: str) -> DeferredDecode | None:
+        """Leave to the device the conversion of uint8 values to float32, if only moves of values follow it.
 
-        Parts that were taken of images just before are left, too. None where nothing can be left.
+        The crops just before the conversion are left to it as well. Returns None if nothing can be deferred.
         """
         own = [step for step in self._steps if step.name == name]
-        others = [at for at, step in enumerate(own) if not (step.transform.pointwise or step.transform.moves)]
+        others = [
+            at for at, step in enumerate(own) if not (step.transform.pointwise or step.transform.only_moves_values)
+        ]
         first = max(others, default=-1) + 1
         late = [step for step in own[first:] if step.transform.pointwise]
         before = self._inferred(name, own[:first])
         if self._mixed or not late or before.ragged or before.dtype != "uint8" or self.fields[name].dtype != "float32":
             return None
-        table = table_of_bytes(before, [step.transform for step in late])
+        table = lookup_table(before, [step.transform for step in late])
         if table is None:
             return None
         own = [step for step in own if step not in late]
@@ -219,68 +221,68 @@ class Pipeline:
         self.fields[name] = self._inferred(name, own)
         for one in parts:
             self.fields[one.places] = FieldType((4,), "int32")
-        sizes = tuple(found for one in parts if (found := one.step.transform.crops(one.before)) is not None)
+        sizes = tuple(found for one in parts if (found := one.step.transform.crop_size(one.before)) is not None)
         shape = tuple(size for size in self.fields[name].shape if size is not None)
-        return Late(table, shape, sizes, tuple(one.places for one in parts))
+        return DeferredDecode(table, shape, sizes, tuple(one.places for one in parts))
 
-    def _parts_of(self, name: str, own: Sequence[_Step]) -> list[_Part]:
-        """The last steps of a field of which the places are enough; none where they leave little of the images."""
-        found: list[_Part] = []
-        most = MOST_CUT * prod(size or 1 for size in self._inferred(name, own).shape)
+    def _parts_of(self, name: str, own: Sequence[_Step]) -> list[_DeferredCrop]:
+        """Return the last steps of a field as crops to defer; none if the crops are much smaller than the images."""
+        found: list[_DeferredCrop] = []
+        most = MAX_CROP_RATIO * prod(size or 1 for size in self._inferred(name, own).shape)
         for number in reversed(range(len(own))):
             before = self._inferred(name, own[:number])
             if before.ragged or before.dtype != "uint8" or prod(size or 1 for size in before.shape) > most:
                 break
-            if own[number].transform.crops(before) is None:
+            if own[number].transform.crop_size(before) is None:
                 break
-            found.insert(0, _Part(own[number], before, f"{name}/part{number}"))
+            found.insert(0, _DeferredCrop(own[number], before, f"{name}/part{number}"))
         return found
 
     def _inferred(self, name: str, steps: Sequence[_Step]) -> FieldType:
-        """Apply the first steps of a field."""
+        """Return the type of a field after its first steps."""
         field = self._raw[name]
         for step in steps:
             field = step.transform.infer(field)
         return field
 
     def read(self, indices: Array, epoch: int) -> Mapping[str, Samples]:
-        """The samples at `indices` (N,) as they are in `epoch`, as a batch of their own.
+        """Return the samples at `indices` (N,) as they are in `epoch`, as a separate batch.
 
-        Raises DamagedSamples, placed at the split, with every sample that turns out to be damaged.
+        Raises `DamagedSamples`, located in the split, with every sample that turns out to be damaged.
         """
-        changed = self.changed(self.unchanged(indices), indices, epoch)
+        changed = self.transform_samples(self.read_raw(indices), indices, epoch)
         self.check_mixed(changed, indices)
-        return self.finished(changed, indices, epoch)
+        return self.transform_batch(changed, indices, epoch)
 
     def raw(self, indices: Array) -> Mapping[str, Samples]:
-        """The samples at `indices` as the source gives them."""
-        with blamed_on(self._split, "source"):
+        """Return the samples at `indices` as the source returns them."""
+        with located_at(self._split, "source"):
             return self._dataset.read(indices)
 
-    def unchanged(self, indices: Array) -> Mapping[str, Raw]:
-        """As `raw`, but for `changed` alone: images may stay Pillow's where the first transform takes such."""
+    def read_raw(self, indices: Array) -> Mapping[str, Raw]:
+        """Return the samples for `transform_samples`: Pillow images if the first transform accepts these."""
         firsts = {step.name: step.transform for step in reversed(self._steps)}
-        pictures = {name for name, transform in firsts.items() if transform.takes_pictures}
-        with blamed_on(self._split, "source"):
+        pictures = {name for name, transform in firsts.items() if transform.accepts_pictures}
+        with located_at(self._split, "source"):
             return self._dataset.read_raw(indices, pictures)
 
-    def changed(self, batch: Mapping[str, Raw], indices: Array, epoch: int) -> Mapping[str, Samples]:
-        """What becomes of samples one by one, whatever else is in the batch: all but what `finished` does."""
-        made: dict[str, Any] = dict(batch)  # pictures only where the first transform takes them
+    def transform_samples(self, batch: Mapping[str, Raw], indices: Array, epoch: int) -> Mapping[str, Samples]:
+        """Apply the transforms that treat each sample separately: all but those of `transform_batch`."""
+        made: dict[str, Any] = dict(batch)  # Pillow images only for transforms that accept them
         for step in self._steps:
             keys = SampleKeys(self._seed, epoch, indices, step.stage)
-            with self._blamed(step, indices):
+            with self._located_at(step, indices):
                 made[step.name] = step.transform.apply(made[step.name], keys)
         for one in self._parts:
-            made[one.places] = one.step.transform.places(
+            made[one.places] = one.step.transform.crop_positions(
                 one.before, SampleKeys(self._seed, epoch, indices, one.step.stage)
             )
         return made
 
     @contextmanager
-    def _blamed(self, step: _Step, indices: Array) -> Iterator[None]:
-        """Give problems their place in the spec, and those of samples the names of the samples."""
-        with blamed_on(self._split, "transforms", step.stage):
+    def _located_at(self, step: _Step, indices: Array) -> Iterator[None]:
+        """Add the location in the spec to problems, and the names of the damaged samples."""
+        with located_at(self._split, "transforms", step.stage):
             try:
                 yield
             except DamagedSamples as error:
@@ -293,16 +295,16 @@ class Pipeline:
         return [replace(one, got=f"{one.got} {where}" if one.got else where) for one in found]
 
     def check_mixed(self, batch: Mapping[str, Samples], indices: Array) -> None:
-        """Raise DamagedSamples with the samples that would spoil those that they are mixed with."""
+        """Raise `DamagedSamples` with the samples that would spoil those that they are mixed with."""
         for step in self._mixed[:1]:
-            with self._blamed(step, indices):
+            with self._located_at(step, indices):
                 step.transform.check_fields(batch)
 
-    def finished(self, batch: Mapping[str, Samples], indices: Array, epoch: int) -> Mapping[str, Samples]:
-        """The transforms from the first one on that mixes samples, on a whole batch."""
+    def transform_batch(self, batch: Mapping[str, Samples], indices: Array, epoch: int) -> Mapping[str, Samples]:
+        """Apply the first transform that mixes samples and all after it, to a whole batch."""
         for step in self._mixed:
             keys = SampleKeys(self._seed, epoch, indices, step.stage)
-            with self._blamed(step, indices):
+            with self._located_at(step, indices):
                 if step.transform.mixes:
                     batch = step.transform.apply_fields(batch, keys)
                 else:
@@ -310,7 +312,7 @@ class Pipeline:
         return batch
 
     def describe(self, index: int) -> str:
-        """Where a sample comes from."""
+        """Return the origin of a sample for messages."""
         return self._dataset.describe(index)
 
 
@@ -321,14 +323,14 @@ def _as_transform(spec: object) -> Transform:
 
 
 def _check_classes(dataset: Dataset, split: SplitFields, learned: Learned) -> None:
-    """A label must mean the same as in training. Raises InputError where it does not."""
+    """Check that labels mean the same as in training. Raises `InputError` if they do not."""
     problems = []
     for name, classes in dataset.classes.items():
         trained = learned.classes.get(name)
         if trained is None or tuple(trained) == tuple(classes):
             continue
         missing, foreign = sorted(set(trained) - set(classes)), sorted(set(classes) - set(trained))
-        facts = [f"lacks {listing(missing, 5)}"] * bool(missing) + [f"has also {listing(foreign, 5)}"] * bool(foreign)
+        facts = [f"lacks {listing(missing, 5)}"] * bool(missing) + [f"also has {listing(foreign, 5)}"] * bool(foreign)
         problems.append(
             Problem(
                 f"the classes of `{name}` are not those of the training split",

@@ -1,4 +1,4 @@
-"""Making batches ahead of their use, in a thread: NumPy and the decoders let other threads run while they work."""
+"""Prefetching: batches are built ahead in a thread. NumPy and the decoders release the interpreter while they work."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from time import perf_counter
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from netspec.data.thread_pool import Workers
+from netspec.data.thread_pool import ThreadPool
 
 T = TypeVar("T")
 
 
 SLOW, IN_A_ROW = 1e-3, 3
-"""Seconds that making a batch takes from which on a thread pays, and how many in a row must take as long.
+"""Seconds that a batch takes to build from which on a thread pays off, and how many in a row must take that long.
 
-A thread that runs in addition to a step's OpenMP threads takes one of their cores and delays every kernel: with
-MNIST's batches (0.2 ms) made in a thread, a step of LeNet took 7.3 ms on two cores, and 6.7 ms where they were not.
+A thread next to the OpenMP threads of a step takes one of their cores and delays every kernel: with MNIST's batches
+(0.2 ms) built in a thread, a step of LeNet took 7.3 ms on two cores, without the thread 6.7 ms.
 """
 
 
-class Pace:
-    """Whether making things has turned out to be slow."""
+class SlowStreak:
+    """Counts slow items in a row."""
 
     def __init__(self) -> None:
         self._slow = 0
@@ -35,19 +35,19 @@ class Pace:
 
 
 class Prefetcher(Generic[T]):
-    """The items of an iterator, up to `depth` of them made ahead in a thread; with depth 0, made when asked for.
+    """The items of an iterator, up to `depth` of them built ahead in a thread; with depth 0, built on request.
 
-    The thread starts once making items turns out to be slow: what is there at once need not be made ahead. What the
-    iterator raises is raised to the consumer, after the items made before it. `close` stops the thread and waits for
-    the item that it is at. `workers`: the threads, if any, that the items are made with; they are closed too.
+    The thread starts once items are slow to build. An exception of the iterator is raised to the consumer, after the
+    items before it. `close` stops the thread and waits for its current item. `workers`: the threads, if any, that build
+    the items; they are closed too.
     """
 
-    def __init__(self, items: Iterator[T], depth: int, workers: Workers | None = None) -> None:
-        self._shared = _Shared[T](depth)
+    def __init__(self, items: Iterator[T], depth: int, workers: ThreadPool | None = None) -> None:
+        self._shared = _ItemQueue[T](depth)
         self._items = items
         self._depth = depth
         self._workers = workers
-        self._pace = Pace()
+        self._pace = SlowStreak()
         self._thread: Thread | None = None
 
     def __iter__(self) -> Self:
@@ -62,12 +62,12 @@ class Prefetcher(Generic[T]):
         item = next(self._items)
         if self._pace.is_slow(perf_counter() - began) and self._depth:
             # A daemon: an interpreter that shuts down must not wait for a disk.
-            self._thread = Thread(target=_fill, args=(self._shared, self._items), name="netspec-prefetch", daemon=True)
+            self._thread = Thread(target=_run, args=(self._shared, self._items), name="netspec-prefetch", daemon=True)
             self._thread.start()
         return item
 
     def close(self) -> None:
-        """Stop; nothing more is made or given out."""
+        """Stop: no further item is built or returned."""
         self._shared.stop()
         if self._workers is not None:
             self._workers.stop()
@@ -85,8 +85,8 @@ class Prefetcher(Generic[T]):
         self.close()
 
 
-class _Shared(Generic[T]):
-    """What the thread and the consumer share: the ready items, and how it ended."""
+class _ItemQueue(Generic[T]):
+    """State shared by the thread and the consumer: the items that are ready, and the end."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
@@ -97,7 +97,7 @@ class _Shared(Generic[T]):
         self.stopped = False
 
     def put(self, item: T) -> bool:
-        """Add an item once there is room; False when nobody wants more."""
+        """Add an item once there is room. Returns False if the consumer has stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self.stopped or len(self._ready) < self._depth)
             if not self.stopped:
@@ -106,13 +106,13 @@ class _Shared(Generic[T]):
             return not self.stopped
 
     def end(self, error: BaseException | None) -> None:
-        """No more items come, because of `error` or because all have come."""
+        """Record that no more items come, because of `error` or because the iterator has ended."""
         with self._changed:
             self._ended, self._error = True, error
             self._changed.notify_all()
 
     def take(self) -> T:
-        """The next item once it is there. Raises what ended the items, or StopIteration."""
+        """Return the next item once it is ready. Raises the error that ended the items, or StopIteration."""
         with self._changed:
             self._changed.wait_for(lambda: self.stopped or self._ready or self._ended)
             if self._ready and not self.stopped:
@@ -124,20 +124,20 @@ class _Shared(Generic[T]):
             raise StopIteration
 
     def stop(self) -> None:
-        """The consumer wants no more."""
+        """Record that the consumer wants no more items."""
         with self._changed:
             self.stopped = True
             self._ready.clear()
             self._changed.notify_all()
 
 
-def _fill(shared: _Shared[T], items: Iterator[T]) -> None:
-    """The thread: it holds `shared` and not the prefetcher, which can so be closed when its consumer forgets it."""
+def _run(shared: _ItemQueue[T], items: Iterator[T]) -> None:
+    """Run the thread. It does not reference the prefetcher, which is thus closed when it is garbage-collected."""
     try:
         for item in items:
             if not shared.put(item):
                 return
-    except BaseException as error:  # carried to the consumer, who raises it
+    except BaseException as error:  # passed to the consumer, which raises it
         shared.end(error)
     else:
         shared.end(None)

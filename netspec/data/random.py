@@ -1,9 +1,9 @@
-"""Random numbers of `netspec.data`: counter-based (Philox), keyed by their purpose.
+"""Random numbers of `netspec.data`: counter-based (Philox), with a key for each purpose.
 
-Key and counter of Philox-4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) are set, so any
-draw is found without those before it: nothing needs to be saved to resume, and workers need not agree.
-Only raw bits of the generator decide the order of samples: NumPy guarantees them for all its versions, which it does
-not for `permutation` (NEP 19).
+Key and counter of Philox-4x64 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) are set explicitly,
+so any draw is computed without those before it: resuming needs no saved state, and workers need not communicate. Only
+raw bits of the generator determine the order of samples: NumPy guarantees them for all its versions, but not
+`permutation` (NEP 19).
 """
 
 from __future__ import annotations
@@ -18,45 +18,44 @@ from netspec.data.files import fingerprint_of
 if TYPE_CHECKING:
     from netspec.data.base import Array
 
-_ORDER, _SAMPLE, _UNIFORM, _BLOCKS, _WINDOW = 1, 2, 3, 4, 5  # second half of the key: what the numbers are for
+_ORDER, _SAMPLE, _UNIFORM, _BLOCKS, _WINDOW = 1, 2, 3, 4, 5  # second half of the key: the purpose of the numbers
 BLOCKS = 16
-"""Blocks of neighbours that a window is made of: reading stays near in a file, and windows differ from each other."""
+"""Number of blocks of neighbours in a shuffle window: reading stays local in a file, and windows differ."""
 _WORD = 2**64
 
 
 class Order(Protocol):
-    """The order of the samples of an epoch, asked for piece by piece."""
+    """The order of the samples of an epoch, queried piece by piece."""
 
     def take(self, start: int, stop: int) -> Array:
-        """The samples at these places of the order, (stop - start,) of int64."""
+        """Return the samples at these positions of the order, (stop - start,) of int64."""
         ...
 
 
-class Straight:
-    """As they come."""
+class SequentialOrder:
+    """The order of the source."""
 
     def take(self, start: int, stop: int) -> Array:
-        """The places themselves."""
+        """Return the positions themselves."""
         return np.arange(start, stop)
 
 
-class Shuffled:
-    """All samples, mixed with each other."""
+class ShuffledOrder:
+    """A random order of all samples."""
 
     def __init__(self, samples: int, seed: int, epoch: int) -> None:
         self._order = epoch_order(samples, seed, epoch)
 
     def take(self, start: int, stop: int) -> Array:
-        """A piece of the permutation."""
+        """Return a slice of the permutation."""
         return self._order[start:stop]
 
 
-class Windowed:
-    """Blocks of neighbours in random order, and these mixed within windows of `window` samples.
+class WindowedOrder:
+    """Blocks of neighbours in random order, shuffled within windows of `window` samples.
 
-    Only a window's samples need to be known at a time. Of a `stream`, whose samples come in their order alone, the
-    blocks stay where they are. No block is smaller than `block`, the neighbours that the data is read by: one that is
-    larger than a window makes several.
+    Only the samples of a window are needed at a time. For a `stream`, which can only be read in order, the blocks are
+    not shuffled. A block has at least `block` samples, the number that is read together; it may span several windows.
     """
 
     def __init__(
@@ -71,14 +70,14 @@ class Windowed:
         self._last: tuple[int, Array] = (-1, np.zeros(0, np.int64))
 
     def take(self, start: int, stop: int) -> Array:
-        """Slice of the order, from the windows that contain it."""
+        """Return a slice of the order, from the windows that contain it."""
         first, last = start // self._window, -(-stop // self._window)
         pieces = [self._of(number) for number in range(first, last)] or [np.zeros(0, np.int64)]
         offset = first * self._window
         return np.concatenate(pieces)[start - offset : stop - offset]
 
     def _of(self, number: int) -> Array:
-        """The order of one window. The last one found is kept: the next piece is most often of the same."""
+        """Return the order of one window. The last one is cached, since the next slice is usually of the same one."""
         if self._last[0] != number:
             places = np.arange(number * self._window, min((number + 1) * self._window, self._samples))
             block = np.searchsorted(self._starts, places, side="right") - 1
@@ -89,9 +88,9 @@ class Windowed:
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Array:
-    """A permutation of `range(samples)`, (samples,) of int64, that depends on nothing but the arguments.
+    """Return a permutation of `range(samples)`, (samples,) of int64, that depends only on the arguments.
 
-    Every sample draws 64 bits; the order is that of the draws, equal draws staying in order.
+    Every sample draws 64 bits; the order is that of the draws, with ties in the original order.
     """
     return _permutation(samples, [seed, _ORDER], [0, epoch, 0, 0])
 
@@ -101,31 +100,31 @@ def _permutation(count: int, key: list[int], counter: list[int]) -> Array:
 
 
 def order_digest(order: Order, samples: int) -> str:
-    """Fingerprint of an order of `samples` samples: of all of it, or if it is long, of its beginning and end."""
+    """Return a fingerprint of an order of `samples` samples. Of a long order, only the beginning and the end count."""
     ends = (range(samples),) if samples <= 2 * _PIECE else (range(_PIECE), range(samples - _PIECE, samples))
     pieces = (order.take(end.start, end.stop) for end in ends)
     return fingerprint_of(samples * 8, (piece.astype("<i8").tobytes() for piece in pieces))
 
 
 _PIECE = 2**20
-"""Samples: enough to tell two orders apart, and so few that a checkpoint does not wait for them."""
+"""Number of samples: enough to distinguish two orders, and few enough to hash in each checkpoint."""
 
 
 def sample_generator(seed: int, epoch: int, index: int, stage: int) -> np.random.Generator:
-    """The random numbers for one sample in one epoch at one stage of its preparation."""
+    """Return the random numbers for one sample in one epoch at one stage of its preparation."""
     return np.random.Generator(_philox([seed, _SAMPLE], [0, epoch, index, stage]))
 
 
 def sample_generators(seed: int, epoch: int, indices: Array, stage: int) -> Iterator[np.random.Generator]:
-    """`sample_generator` of each of the samples, one after the other: faster, since it resets one object."""
+    """Yield `sample_generator` for each of the samples. Faster, since one object is reset."""
     source = _philox([seed, _SAMPLE], [0, epoch, 0, stage])
     generator = np.random.Generator(source)
-    for _ in _set_anew(source, indices):
+    for _ in _reset_for_each(source, indices):
         yield generator
 
 
-def _set_anew(source: np.random.Philox, indices: Array) -> Iterator[None]:
-    """Set the generator to the beginning of each of the samples in turn."""
+def _reset_for_each(source: np.random.Philox, indices: Array) -> Iterator[None]:
+    """Reset the generator to the start of each of the samples in turn."""
     state: Any = source.state
     for index in indices.tolist():
         state["state"]["counter"][2] = index % _WORD
@@ -134,14 +133,14 @@ def _set_anew(source: np.random.Philox, indices: Array) -> Iterator[None]:
 
 
 _MANY = 64
-"""Samples from which on computing their numbers together is quicker than drawing them one by one."""
+"""Number of samples from which on computing their numbers together is faster than drawing them one by one."""
 
 
 def sample_uniform(seed: int, epoch: int, indices: Array, stage: int, count: int) -> Array:
-    """The first `count` numbers of each sample, (N, count) of float64 in [0, 1): multiples of 2⁻⁵³."""
+    """Return the first `count` numbers of each sample, (N, count) of float64 in [0, 1): multiples of 2⁻⁵³."""
     if len(indices) < _MANY:
         source = _philox([seed, _UNIFORM], [0, epoch, 0, stage])
-        drawn = [source.random_raw(count) for _ in _set_anew(source, indices)]
+        drawn = [source.random_raw(count) for _ in _reset_for_each(source, indices)]
         words = np.array(drawn, np.uint64).reshape(len(indices), count)
     else:
         words = _words_of_many(seed, epoch, indices, stage, count)
@@ -152,7 +151,7 @@ def sample_uniform(seed: int, epoch: int, indices: Array, stage: int, count: int
 def _words_of_many(seed: int, epoch: int, indices: Array, stage: int, count: int) -> Array:
     blocks = -(-count // 4)
     counter = np.empty((4, len(indices), blocks), np.uint64)
-    counter[0] = np.arange(1, blocks + 1, dtype=np.uint64)  # NumPy's generator counts up before it draws
+    counter[0] = np.arange(1, blocks + 1, dtype=np.uint64)  # NumPy's generator increments the counter before it draws
     counter[1] = epoch % _WORD
     counter[2] = indices.astype(np.uint64)[:, None]
     counter[3] = stage
@@ -162,12 +161,12 @@ def _words_of_many(seed: int, epoch: int, indices: Array, stage: int, count: int
 
 _ROUNDS = 10
 _FACTORS = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
-_STEPS = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B  # what the key grows by each round
+_STEPS = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B  # increments of the key in each round
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def philox(counter: Array, key: tuple[int, int]) -> Array:
-    """Philox-4x64-10 of many counters at once, (4, …) of uint64 → (4, …): what NumPy's generator draws one by one."""
+    """Compute Philox-4x64-10 of many counters, (4, …) of uint64 → (4, …), equal to the draws of NumPy's generator."""
     first, second, third, fourth = counter
     low_key, high_key = key
     for _ in range(_ROUNDS):
@@ -180,7 +179,7 @@ def philox(counter: Array, key: tuple[int, int]) -> Array:
 
 
 def _product(values: Array, factor: np.uint64) -> tuple[Array, Array]:
-    """The upper and the lower 64 bits of each product of 128, from products of 32 bits, which 64 hold."""
+    """Return the upper and the lower 64 bits of each 128-bit product, from products of 32 bits."""
     low, high = values & _LOW, values >> _HALF
     factor_low, factor_high = factor & _LOW, factor >> _HALF
     cross = low * factor_high + ((low * factor_low) >> _HALF)
@@ -189,6 +188,6 @@ def _product(values: Array, factor: np.uint64) -> tuple[Array, Array]:
 
 
 def _philox(key: list[int], counter: list[int]) -> np.random.Philox:
-    """The generator with this key and counter, as words of 64 bits, lowest first."""
+    """Return the generator with this key and counter, given as words of 64 bits, lowest first."""
     words = [np.array([word % _WORD for word in number], np.uint64) for number in (key, counter)]
     return np.random.Philox(key=words[0], counter=words[1])

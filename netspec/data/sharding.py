@@ -1,8 +1,8 @@
 """One worker's share of the batches: a part of each batch in training, every n-th batch in an evaluation.
 
-Which samples a batch consists of does not depend on how many workers share it. Damaged samples that are left out leave
-it smaller, since what another worker leaves out is not known; a worker that has none at all gets one that does not
-count, so that it can take its part in what all workers do together.
+The samples of a batch do not depend on the number of workers. Damaged samples make a batch smaller, since a worker does
+not know which samples other workers leave out. A worker without samples gets an unused one, so that it can take part in
+collective operations.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netspec.data.batches import Batch, BatchMaker, Cursor, Job, Part
-from netspec.data.input_binding import Feed
-from netspec.data.pipeline import Pipeline
+from netspec.data.batches import Batch, BatchBuilder, BatchPart, Cursor, PreparedPart
+from netspec.data.input_binding import InputBinding
+from netspec.data.pipeline import TransformPipeline
 from netspec.data.random import Order
-from netspec.data.thread_pool import Workers
+from netspec.data.thread_pool import ThreadPool
 from netspec.schema.specs.data import SplitFields
 
 if TYPE_CHECKING:
@@ -26,41 +26,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Which samples of each batch a worker has: of `count` parts as equal as can be, that with this number."""
+    """The share of one of `count` workers: their parts of a batch are as equal as possible."""
 
     number: int = 0
     count: int = 1
     shards: int | None = None
-    """Parts that are never cut: each worker has some of them, in a row. None: a worker's share is its only part."""
+    """Number of parts that are never split. Each worker has a contiguous range of them. None: as many as workers."""
 
     def of(self, start: int, stop: int) -> tuple[int, int]:
-        """Where the share begins and ends of what lies between two places."""
+        """Return the start and end of the share of a range of positions."""
         size, shards = stop - start, self.shards or self.count
         first, last = (shards * number // self.count for number in (self.number, self.number + 1))
         return start + size * first // shards, start + size * last // shards
 
     def has(self, batch: int) -> bool:
-        """Whether the worker has this batch, where each is for one of them."""
+        """Return whether the worker has this batch, if each batch belongs to one worker."""
         return batch % self.count == self.number
 
 
 ALONE = Share()
 
 
-class SharedBatchMaker(BatchMaker):
-    """Makes a worker's share of the batches of a split."""
+class ShardedBatchBuilder(BatchBuilder):
+    """Builds a worker's share of the batches of a split."""
 
     def __init__(
-        self, pipeline: Pipeline, feeds: Sequence[Feed], split: SplitFields, share: Share, *, stream: bool
+        self,
+        pipeline: TransformPipeline,
+        bindings: Sequence[InputBinding],
+        split: SplitFields,
+        share: Share,
+        *,
+        stream: bool,
     ) -> None:
-        super().__init__(pipeline, feeds, split, stream=stream)
+        super().__init__(pipeline, bindings, split, stream=stream)
         self._share = share
         self._spare: dict[str, Array] | None = None
 
     def batches(
-        self, start: Cursor, order: Callable[[int], Order], *, endless: bool, workers: Workers | None
+        self, start: Cursor, order: Callable[[int], Order], *, endless: bool, workers: ThreadPool | None
     ) -> Iterator[Batch]:
-        """The worker's share of every batch from `start` on; of one pass, those batches that are the worker's."""
+        """Yield the worker's share of every batch from `start` on, or in a single pass the batches of the worker."""
         parts = self._parts(self._own(self._jobs(start, order, endless=endless), endless=endless), workers)
         cursor, samples, size = start, self._pipeline.samples, self._split.batch_size
         while endless or cursor.epoch == 0:
@@ -75,13 +81,13 @@ class SharedBatchMaker(BatchMaker):
             cursor = cursor.after(batch, samples)
 
     def _range(self, number: int, start: int, stop: int, *, endless: bool) -> tuple[int, int]:
-        """The places of a batch that are the worker's."""
+        """Return the positions of a batch that belong to the worker."""
         if endless:
             return self._share.of(start, stop)
         return (start, stop) if self._share.has(number) else (start, start)
 
-    def _own(self, jobs: Iterator[Job], *, endless: bool) -> Iterator[Job]:
-        """Of each batch what is the worker's; a stream is read whole, in its order."""
+    def _own(self, jobs: Iterator[BatchPart], *, endless: bool) -> Iterator[BatchPart]:
+        """Yield the worker's part of each batch. A stream is read in full, in its order."""
         for number, job in enumerate(jobs):
             start, stop = job.stop - len(job.places), job.stop
             whole = self._read(job) if self._stream else job
@@ -89,19 +95,19 @@ class SharedBatchMaker(BatchMaker):
             if first < end:
                 yield whole.between(first, end)
 
-    def _made_of(self, parts: Sequence[Part], epoch: int) -> tuple[dict[str, Array], Array]:
-        """Inputs and indices; where there are no samples, a spare one for the inputs."""
+    def _made_of(self, parts: Sequence[PreparedPart], epoch: int) -> tuple[dict[str, Array], Array]:
+        """Return inputs and indices. Without samples, the inputs have one unused sample."""
         if parts:
             inputs, _, indices = self._finished(parts, epoch)
             self._spare = {name: values[:1] for name, values in inputs.items()}
             return inputs, indices
         none: np.ndarray[Any, Any] = np.zeros(0, np.int64)
-        zeros = {feed.name: np.zeros((1, *feed.shape), feed.dtype) for feed in self._feeds}
+        zeros = {binding.name: np.zeros((1, *binding.shape), binding.dtype) for binding in self._bindings}
         return self._spare or zeros, none
 
 
-def _until(parts: Iterator[Part], end: int) -> Iterator[Part]:
-    """The parts of a batch, which ends at that place."""
+def _until(parts: Iterator[PreparedPart], end: int) -> Iterator[PreparedPart]:
+    """Yield the parts of a batch that ends at a position."""
     for part in parts:
         yield part
         if part.job.stop == end:

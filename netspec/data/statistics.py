@@ -1,4 +1,4 @@
-"""Statistics of the fields of a data set: value ranges, means, deviations and classes, chunk by chunk."""
+"""Statistics of the fields of a data set: value ranges, means, deviations and classes, computed chunk by chunk."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType
-from netspec.data.pipeline import Pipeline
+from netspec.data.pipeline import TransformPipeline
 from netspec.schema.specs.data import SplitFields
 
 if TYPE_CHECKING:
     from netspec.data.base import Array, Samples
 
 MOST_COLUMNS = 64
-"""A vector of at most this many numbers is a table's row, whose columns get separate figures."""
+"""A vector of at most this many values is a row of a table, whose columns have separate statistics."""
 MOST_CLASSES = 1000
 """Integers with more distinct values than this are not classes."""
 
 
 @dataclass
-class Figures:
-    """Numbers of one field, as many samples of it as were added."""
+class FieldStatistics:
+    """Statistics of one field over the samples added so far."""
 
     kind: FieldType
     names: tuple[str, ...] = ()
-    """Of the classes, where the source knows them."""
+    """Class names, if the source knows them."""
     samples: int = 0
     missing: int = 0
-    """How many numbers are not finite."""
+    """Number of values that are not finite."""
     sizes: list[tuple[int, int]] = field(default_factory=list)
     """Smallest and largest size of each axis."""
     counts: Counter[int] | None = None
@@ -48,9 +48,9 @@ class Figures:
 
     @property
     def channels(self) -> int:
-        """Number of parts of a sample with separate figures: channels of images, columns of a row; else 1.
+        """Number of parts of a sample with separate statistics: channels of an image, columns of a row; else 1.
 
-        A vector of integers is a sequence, such as a text's, whose positions are alike.
+        A vector of integers is a sequence, such as a text, whose positions are not distinguished.
         """
         shape = self.kind.shape
         row = len(shape) == 1 and np.dtype(self.kind.dtype).kind == "f"
@@ -69,7 +69,7 @@ class Figures:
         return made
 
     def add(self, samples: Samples) -> None:
-        """Count these in."""
+        """Add samples to the statistics."""
         parts = samples if isinstance(samples, list) else [samples]
         for part in parts:
             shape = part.shape if isinstance(samples, list) else part.shape[1:]
@@ -83,7 +83,7 @@ class Figures:
                 self.counts = None
 
     def _add(self, values: Array) -> None:
-        """(N, channels, any): moments are merged by the formula of Chan, Golub and LeVeque (1979)."""
+        """Add values (N, channels, any), merging moments by the formula of Chan, Golub and LeVeque (1979)."""
         values = values.transpose(1, 0, 2).reshape(values.shape[1], -1)
         if not values.size:
             return
@@ -106,17 +106,17 @@ class Figures:
         self.high = high if self.high is None else np.maximum(self.high, high)
 
     def classes(self) -> dict[str, int]:
-        """How many samples each class has, by its name or number; those without any too, where names are known."""
+        """Return the number of samples of each class, by name or number, including known classes without samples."""
         counts = self.counts or Counter()
         known = dict.fromkeys(range(len(self.names)), 0) | dict(sorted(counts.items()))
         return {self.class_name(label): number for label, number in known.items()}
 
     def class_name(self, label: int) -> str:
-        """What a class is called."""
+        """Return the name of a class, or its number."""
         return self.names[label] if 0 <= label < len(self.names) else str(label)
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain JSON data."""
+        """Return the statistics as plain JSON data."""
         made: dict[str, Any] = {"shape": list(self.kind.shape), "dtype": self.kind.dtype, "missing": self.missing}
         if self.kind.ragged:
             made["sizes"] = [list(one) for one in self.sizes]
@@ -127,37 +127,37 @@ class Figures:
 
 
 def _plain(values: Array) -> list[float | None]:
-    """Numbers that JSON has; None for what never was finite."""
+    """Return values for JSON: None for an element that was never finite."""
     return [one if np.isfinite(one) else None for one in np.asarray(values).tolist()]
 
 
 @dataclass
-class Scanned:
-    """Statistics of a part of a data set: as it is read, and after its transforms."""
+class ScanResult:
+    """Statistics of a part of a data set, before and after its transforms."""
 
-    raw: dict[str, Figures]
-    prepared: dict[str, Figures]
+    raw: dict[str, FieldStatistics]
+    prepared: dict[str, FieldStatistics]
     read: int = 0
-    """How many samples were looked at."""
+    """Number of samples that were read."""
     damaged: list[str] = field(default_factory=list)
-    """Problems of the samples left out."""
+    """Problems of the samples that were left out."""
 
 
-def scan(dataset: Dataset, pipeline: Pipeline, split: SplitFields, most: int) -> Scanned:
-    """Compute figures over at most `count` samples, spread over the set; of a stream, its first ones. 0: all.
+def scan(dataset: Dataset, pipeline: TransformPipeline, split: SplitFields, most: int) -> ScanResult:
+    """Compute statistics over at most `most` samples, spread over the set, or the first ones of a stream; 0: all.
 
-    Raises DamagedSamples where samples are damaged and not to be left out.
+    Raises `DamagedSamples` if samples are damaged and the split does not skip them.
     """
     names = {name: tuple(found) for name, found in dataset.classes.items()}
-    found = Scanned(
-        {name: Figures(kind, names.get(name, ())) for name, kind in dataset.fields.items()},
-        {name: Figures(kind, names.get(name, ())) for name, kind in pipeline.fields.items()},
+    found = ScanResult(
+        {name: FieldStatistics(kind, names.get(name, ())) for name, kind in dataset.fields.items()},
+        {name: FieldStatistics(kind, names.get(name, ())) for name, kind in pipeline.fields.items()},
     )
-    for chunk in _chunks(chosen(dataset, pipeline.samples, most), split.batch_size):
+    for chunk in _chunks(sample_indices(dataset, pipeline.samples, most), split.batch_size):
         indices = chunk
         while len(indices):
             try:
-                raw, prepared = stages(pipeline, indices)
+                raw, prepared = read_both(pipeline, indices)
                 break
             except DamagedSamples as error:
                 if split.on_error != "skip":
@@ -173,16 +173,18 @@ def scan(dataset: Dataset, pipeline: Pipeline, split: SplitFields, most: int) ->
     return found
 
 
-def stages(pipeline: Pipeline, indices: Array, epoch: int = 0) -> tuple[Mapping[str, Samples], Mapping[str, Samples]]:
-    """Samples as the source gives them, and as they are after the transforms."""
+def read_both(
+    pipeline: TransformPipeline, indices: Array, epoch: int = 0
+) -> tuple[Mapping[str, Samples], Mapping[str, Samples]]:
+    """Return samples before and after the transforms."""
     raw = pipeline.raw(indices)
-    changed = pipeline.changed(raw, indices, epoch)
+    changed = pipeline.transform_samples(raw, indices, epoch)
     pipeline.check_mixed(changed, indices)
-    return raw, pipeline.finished(changed, indices, epoch)
+    return raw, pipeline.transform_batch(changed, indices, epoch)
 
 
-def chosen(dataset: Dataset, samples: int, most: int) -> Array:
-    """Which samples to look at: spread evenly, the first one among them; of a stream, its first ones."""
+def sample_indices(dataset: Dataset, samples: int, most: int) -> Array:
+    """Return which samples to read: evenly spread and including the first, or the first ones of a stream."""
     if not most or most >= samples:
         return np.arange(samples)
     return np.arange(most) if dataset.window is not None else np.arange(most) * samples // most

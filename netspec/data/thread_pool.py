@@ -1,4 +1,4 @@
-"""Threads that work on parts of batches at the same time; NumPy and Pillow let other threads run while they work."""
+"""A thread pool that prepares parts of batches. NumPy and Pillow release the interpreter while they work."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ Result = TypeVar("Result")
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class Stopped(Exception):
-    """Nobody wants the result any more."""
+    """The result is not wanted any more."""
 
 
-class Workers:
-    """`count` threads, started when they are first needed; `close` ends them after what they are at."""
+class ThreadPool:
+    """A pool of `count` threads, started when they are first needed. `close` ends them after their current items."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._shared = _Shared()
+        self._shared = _CallQueue()
         self._threads: list[Thread] = []
 
-    def in_order(self, function: Callable[[Item], Result], items: Iterator[Item], most: int) -> Iterator[Result]:
-        """`function` of each item, in the order of the items, at most `most` of them begun and not given out.
+    def map_ordered(self, function: Callable[[Item], Result], items: Iterator[Item], most: int) -> Iterator[Result]:
+        """Yield `function` of each item, in the order of the items, with at most `most` results pending.
 
-        What the function or the items raise is raised in its turn, after the results before it.
+        An exception of the function or of the items is raised in its turn, after the results before it.
         """
         if not self._threads:
             # Daemons: an interpreter that shuts down must not wait for a disk.
@@ -62,11 +62,11 @@ class Workers:
             raise failed
 
     def stop(self) -> None:
-        """Nothing more is begun, and who waits for a result gets `Stopped`."""
+        """Start no further item. Consumers that wait for a result get `Stopped`."""
         self._shared.stop()
 
     def close(self) -> None:
-        """Stop, and wait for what the threads are at."""
+        """Stop, and wait for the current items of the threads."""
         self.stop()
         for thread in self._threads:
             thread.join()
@@ -81,7 +81,7 @@ class Workers:
 
 
 class _Call(Generic[Item, Result]):
-    """An item, and what became of it."""
+    """An item and its result."""
 
     def __init__(self, function: Callable[[Item], Result], item: Item) -> None:
         self._function, self._item = function, item
@@ -90,21 +90,21 @@ class _Call(Generic[Item, Result]):
         self.done = False
 
     def run(self) -> None:
-        """Never raises: the error is the result."""
+        """Compute the result. Never raises: an error is stored as the result."""
         try:
             self._result = self._function(self._item)
-        except BaseException as error:  # carried to the one who wants the result
+        except BaseException as error:  # passed to the consumer
             self._error = error
 
     def result(self) -> Result:
-        """What the function returned; raises what it raised."""
+        """Return the result of the function, or raise its exception."""
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]  # `None` only where the function returns that
 
 
-class _Shared:
-    """What the threads and those who want results share."""
+class _CallQueue:
+    """State shared by the threads and the consumers: pending calls and their results."""
 
     def __init__(self) -> None:
         self._calls: deque[_Call[Any, Any]] = deque()
@@ -142,8 +142,8 @@ class _Shared:
             self._changed.notify_all()
 
 
-def _work(shared: _Shared) -> None:
-    """A thread: it holds `shared` and not the workers, which are so closed when they are forgotten."""
+def _work(shared: _CallQueue) -> None:
+    """Run a thread. It references `shared` but not the pool, which is thus closed when it is garbage-collected."""
     while (call := shared.next_call()) is not None:
         call.run()
         shared.finish(call)

@@ -1,4 +1,4 @@
-"""The effect of transforms on byte images, as plain data that does not depend on the transforms."""
+"""The effect of transforms on uint8 images as plain data, a lookup table and crops, for the device to apply."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 
 BYTES = 256
 MOST_CHANNELS = 64
-"""Of a field: a table of more would be no small one."""
+"""Maximum number of channels of a field, to keep the table small."""
 
 
-MOST_CUT = 2.0
-"""How many times as many bytes images may have as their parts, to be cropped late: bytes have a way to go, too."""
+MAX_CROP_RATIO = 2.0
+"""Largest ratio of an image to its crop, in bytes, to defer the crop: the bytes must be copied to the device."""
 
 
 @dataclass(frozen=True)
-class Late:
-    """Remaining work on byte images."""
+class DeferredDecode:
+    """Operations on uint8 images that the device has to apply."""
 
     table: Array
-    """What each byte stands for at last: (C, 256) of float32, or (1, 256) for all channels."""
+    """The final value of each byte, by channel: (C, 256) of float32, or (1, 256) for all channels."""
     shape: tuple[int, ...]
-    """(C, H, W) of images as they come, or what else a sample is."""
+    """Shape of a sample, such as (C, H, W) of images."""
     parts: tuple[tuple[int, int, int], ...] = ()
-    """Before that: height, width, and the byte around, of parts of parts of images."""
+    """Crops before the table is applied, in their order: height, width and padding byte."""
     places: tuple[str, ...] = field(default=())
-    """The fields that hold the places of these, (N, 4) of int32."""
+    """The fields that hold the positions of the crops, (N, 4) of int32."""
 
 
-def table_of_bytes(field: FieldType, transforms: Sequence[Transform]) -> Array | None:
-    """What each byte becomes, (C, 256) of float32, computed by the pointwise transforms themselves: bit-identical.
+def lookup_table(field: FieldType, transforms: Sequence[Transform]) -> Array | None:
+    """Return the value of each byte after pointwise transforms, (C, 256) of float32, bit-identical to applying them.
 
-    (1, 256) where all channels are alike. None where there are many channels, or some bytes become no finite number.
+    (1, 256) if all channels are equal. None if there are too many channels, or if a byte has no finite value.
     """
     channels = field.shape[0] if field.shape else 1
     if channels is None or channels > MOST_CHANNELS:

@@ -239,7 +239,7 @@ class WorkerSession:
                     _merge(compiler, name, [states[name] for states in own_states], self.size)
         if self.alone:
             return progress
-        loader.go_on_from(*self.workers.broadcast_object(loader.place))
+        loader.seek(*self.workers.broadcast_object(loader.place))
         known = self.sharded_states(compiler)
         for name in known.replicated:
             host, role = compiler.states[name], compiler.info[name].role
@@ -434,7 +434,7 @@ class WorkerSession:
         if not self.joint_steps:  # the other workers do not make this call
             return mine
         at = mine.location
-        fields = [mine.what, mine.known, at and [at.file, at.line, at.column, at.text]]
+        fields = [mine.description, mine.known, at and [at.file, at.line, at.column, at.text]]
         by_rank = self.workers.all_gather_objects(fields)
         rank = next((rank for rank, (_, known, _) in enumerate(by_rank) if known), 0)
         description, known, where = by_rank[rank]

@@ -8,8 +8,8 @@ from dataclasses import replace
 from netspec.backends.device_registry import open_device
 from netspec.compile import Compiler, ProgramKind
 from netspec.data.base import Dataset, FieldType, Source, Transform
-from netspec.data.input_binding import match_feeds
-from netspec.data.pipeline import Pipeline
+from netspec.data.input_binding import bind_inputs
+from netspec.data.pipeline import TransformPipeline
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.specs.data import SplitFields
 from netspec.schema.specs.net import NetSpec
@@ -100,5 +100,5 @@ def check_feeds(compiler: Compiler, split: SplitFields, purpose: ProgramKind) ->
     waiting = [isinstance(one, Transform) and (one.needs_data or one.needs_classes) for one in split.transforms]
     if fields is None or any(waiting):
         return
-    pipeline = Pipeline(Announced(fields), split, seed=0)
-    match_feeds(pipeline.fields, wanted_inputs(compiler, [purpose]), split, known=compiler.spec.inputs)
+    pipeline = TransformPipeline(Announced(fields), split, seed=0)
+    bind_inputs(pipeline.fields, wanted_inputs(compiler, [purpose]), split, known=compiler.spec.inputs)

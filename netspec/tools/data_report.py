@@ -12,8 +12,8 @@ import numpy as np
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType, Source
 from netspec.data.loader import Loader
-from netspec.data.pipeline import Learned, Pipeline
-from netspec.data.statistics import Scanned, chosen, scan, stages
+from netspec.data.pipeline import Learned, TransformPipeline
+from netspec.data.statistics import ScanResult, read_both, sample_indices, scan
 from netspec.data.thread_pool import processors
 from netspec.errors import InputError, Problem, counted, did_you_mean, listing
 from netspec.exchange.files import write_atomically
@@ -46,10 +46,10 @@ class DataReport:
     """The fields of the split in the training file."""
     dataset: Dataset
     """The samples as they are read."""
-    pipeline: Pipeline
+    pipeline: TransformPipeline
     """The transforms, and what the training data determines for them."""
     seed: int
-    scanned: Scanned
+    scanned: ScanResult
     """Statistics of each field, raw and prepared, and the damaged samples."""
 
     @property
@@ -79,10 +79,10 @@ class DataReport:
 
         Damaged samples are left out if the split skips them.
         """
-        indices = chosen(self.dataset, self.pipeline.samples, most)
+        indices = sample_indices(self.dataset, self.pipeline.samples, most)
         while True:
             try:
-                found = [stages(self.pipeline, indices, epoch) for epoch in range(epochs)]
+                found = [read_both(self.pipeline, indices, epoch) for epoch in range(epochs)]
                 return indices.tolist(), [dict(found[0][0]), *(dict(prepared) for _, prepared in found)]
             except DamagedSamples as error:
                 if self.split.on_error != "skip" or len(error.rows) == len(indices):
@@ -187,7 +187,7 @@ def inspect_data(
         raise InputError("--split: there is no such part", expected=f"one of {listing(SPLITS)}", got=split, hint=hint)
     spec = load_spec(source, overrides)
     if not isinstance(spec, TrainSpec):
-        raise InputError("this is a net: it says nothing of data", location=spec.where(), expected="a training file")
+        raise InputError("this is a net file, which has no data", location=spec.where(), expected="a training file")
     fields = spec.data.test if split == "test" else spec.data.train
     if fields is None:
         raise InputError(
@@ -201,10 +201,10 @@ def inspect_data(
     return DataReport(split, fields, dataset, pipeline, seed, scan(dataset, pipeline, fields, max_samples))
 
 
-def _open(split: Any, seed: int, learned: Learned | None) -> tuple[Dataset, Pipeline]:
+def _open(split: Any, seed: int, learned: Learned | None) -> tuple[Dataset, TransformPipeline]:
     assert isinstance(split, Source)
     dataset = split.open(seed=seed, learned=None if learned is None else learned.source)
-    return dataset, Pipeline(dataset, split, seed=seed, learned=learned)
+    return dataset, TransformPipeline(dataset, split, seed=seed, learned=learned)
 
 
 def _is_image(kind: FieldType) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from netspec.data.base import Dataset, Source
-from netspec.data.dataset_files import is_there, wrong_parts
+from netspec.data.dataset_files import damaged_files, has_file
 from netspec.data.downloads import ensure
 from netspec.data.known_datasets import KNOWN_SETS, KnownSet, home
 from netspec.errors import InputError, did_you_mean, listing
@@ -88,7 +88,7 @@ def get_dataset(name: str, path: str | Path | None = None) -> DatasetInfo:
         )
     known = KNOWN_SETS[name]
     folder = ensure(known, None if path is None else Path(path).expanduser().absolute())
-    wrong = wrong_parts(known, folder)
+    wrong = damaged_files(known, folder)
     if wrong:
         raise InputError(
             f"{len(wrong)} of the files in {folder} are not those of {name}",
@@ -113,7 +113,7 @@ def unpack_dataset(name: str, folder: str | Path, path: str | Path | None = None
 
 
 def _info(known: KnownSet, folder: Path) -> DatasetInfo:
-    complete = all(is_there(known, folder, part) for part in known.parts.values())
+    complete = all(has_file(known, folder, part) for part in known.parts.values())
     size = sum(download.size for download in known.downloads)
     files = {part.name: part.size for part in known.parts.values()}
     return DatasetInfo(known.name, known.about, known.page, size, folder, complete, files)

@@ -31,40 +31,43 @@ def reshard_checkpoint(
 ) -> tuple[CheckpointFile, list[str]]:
     """Return the checkpoint that the workers of `session` would have written, and warnings of what is lost.
 
-    A center that they do not have becomes the parameter or moving statistic that it stood for, and the average that
-    is evaluated in its place. States of which every worker had its own, and which these have in common, are averaged.
+    Without a parameter server, a center becomes the parameter or moving statistic that it stands for, and the average
+    that is evaluated in its place. States that were separate on each worker and are now shared are averaged.
     """
     states = dict(checkpoint.states)
-    kept = {name for name in states if checkpoint.roles[name] in session.own_roles}
+    per_worker = {name for name in states if checkpoint.roles[name] in session.own_roles}
     for name in checkpoint.own[0] if checkpoint.own else ():
-        if name not in kept:
-            states[name] = mean_state(states[name], [one[name] for one in checkpoint.own], 1 + len(checkpoint.own))
+        if name not in per_worker:
+            others = [worker[name] for worker in checkpoint.own]
+            states[name] = mean_state(states[name], others, 1 + len(others))
     centers = {
         name: states[label]
         for name, label in checkpoint.evaluated.items()
         if checkpoint.roles[label] == "center" and label not in compiler.info
     }
     for name, center in centers.items():
-        begins = {label for label in (name, _average(compiler, name)) if label in states}
-        states |= dict.fromkeys(begins, center)
-        kept -= begins
+        initialized = {label for label in (name, _average(compiler, name)) if label in states}
+        states |= dict.fromkeys(initialized, center)
+        per_worker -= initialized
     now, before = session.description, _strategy(checkpoint)
-    warnings = [f"{now} has no centers, and goes on from those of {before}"] if centers else []
+    warnings = [f"{now} has no centers and continues from those of {before}"] if centers else []
     used = {checkpoint.evaluated[name] for name in centers}
-    past = [
+    unused = [
         name
         for name, role in checkpoint.roles.items()
         if role in MULTI_WORKER_ROLES and name not in (*compiler.info, *used)
     ]
-    warnings += [f"{now} has no use for what {before} had kept: {listing(past, 3)}"] if past else []
-    gone = {*past, *used}
-    kept -= gone
+    warnings += [f"{now} does not use these states of {before}: {listing(unused, 3)}"] if unused else []
+    dropped = {*unused, *used}
+    per_worker -= dropped
     return (
         replace(
             checkpoint,
-            states={name: array for name, array in states.items() if name not in gone},
-            roles={name: role for name, role in checkpoint.roles.items() if name not in gone},
-            own=tuple({name: array for name, array in one.items() if name in kept} for one in checkpoint.own),
+            states={name: array for name, array in states.items() if name not in dropped},
+            roles={name: role for name, role in checkpoint.roles.items() if name not in dropped},
+            own=tuple(
+                {name: array for name, array in worker.items() if name in per_worker} for worker in checkpoint.own
+            ),
         ),
         warnings,
     )

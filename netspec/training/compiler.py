@@ -17,9 +17,9 @@ from netspec.training.session import LOCAL, Session
 def training_compiler(spec: TrainSpec, device: str, session: Session = LOCAL) -> Compiler:
     """Compile a training's net and solver for one worker of `session`."""
     assert isinstance(spec.solver, SolverSpec)
-    loop, how = spec.train, spec.compile
+    loop, options = spec.train, spec.compile
     opened = open_device(
-        device_argument(device), how.autotune, how.rounding, deterministic=how.deterministic,
+        device_argument(device), options.autotune, options.rounding, deterministic=options.deterministic,
         host_only=session.host_only_reason(),
     )  # fmt: skip
     return Compiler(
@@ -37,5 +37,5 @@ def open_training_loader(spec: TrainSpec, compiler: Compiler, session: Session =
         spec.data.train, seed=spec.train.seed, wanted=wanted, ranges=input_ranges(compiler), known=spec.net.inputs,
         share=session.training_share, late=compiler.device.accepts_uint8 and not compiler.distribution.splits_net,
     )  # fmt: skip
-    compiler.decode_uint8(loader.postponed)
+    compiler.decode_uint8(loader.deferred)
     return loader

@@ -1,4 +1,4 @@
-"""Data that a caller gives to a model: a loader, a source as a split of a train file names it, or samples in Python."""
+"""Data that a caller passes to a model: a loader, a source as in a training file, or samples in Python."""
 
 from __future__ import annotations
 
@@ -22,47 +22,47 @@ from netspec.training.inputs import input_ranges
 from netspec.training.model import DEFAULT_BATCH
 
 
-def is_split(given: object) -> bool:
-    """Whether this is a split of a train file, as a mapping or a spec: it names its source."""
-    return isinstance(given, SplitFields) or (isinstance(given, Mapping) and isinstance(given.get(SOURCES.tag), str))
+def is_split(data: object) -> bool:
+    """Whether the data is a split as in a training file, a mapping or spec that names its source."""
+    return isinstance(data, SplitFields) or (isinstance(data, Mapping) and isinstance(data.get(SOURCES.tag), str))
 
 
 @contextmanager
 def open_data(
-    given: object,
+    data: object,
     compiler: Compiler,
     purpose: ProgramKind,
     *,
     batch_size: int | None = None,
     learned: Learned | None = None,
 ) -> Iterator[Loader]:
-    """The loader that feeds a program for `purpose` with what is given, each sample once.
+    """Open a loader that reads each sample of `data` once, for a program of kind `purpose`.
 
-    A split's transforms are applied, with what the training `learned`; without that it is as if it were the training's
-    own. Parts of samples that are tuples are the net's inputs, in their order. Raises InputError with all that does not
-    feed the net.
+    The transforms of a split are applied, with the values `learned` in training; if these are None, the split learns
+    them itself. The parts of a sample that is a tuple are the net's inputs, in their order. Raises `InputError` with
+    all that does not fit the net.
     """
-    if isinstance(given, Loader):
-        yield given
+    if isinstance(data, Loader):
+        yield data
         return
-    if isinstance(given, Mapping) and is_split(given):
-        given = _split({"batch_size": batch_size or DEFAULT_BATCH, **given})
-    if not isinstance(given, SplitFields):
-        named = {"batch_size": batch_size or DEFAULT_BATCH, "fields": list(compiler.spec.inputs)}
-        given = Python.model_validate(named).given(given)
+    if isinstance(data, Mapping) and is_split(data):
+        data = _split({"batch_size": batch_size or DEFAULT_BATCH, **data})
+    if not isinstance(data, SplitFields):
+        fields = {"batch_size": batch_size or DEFAULT_BATCH, "fields": list(compiler.spec.inputs)}
+        data = Python.model_validate(fields).given(data)
     wanted, known = wanted_inputs(compiler, [purpose]), compiler.spec.inputs
-    seed = LoopSpec.model_fields["seed"].default  # of what a source makes up
+    seed = LoopSpec.model_fields["seed"].default  # for sources of synthetic data
     with open_loader(
-        given, seed=seed, wanted=wanted, ranges=input_ranges(compiler), known=known, learned=learned
+        data, seed=seed, wanted=wanted, ranges=input_ranges(compiler), known=known, learned=learned
     ) as loader:
         yield loader
 
 
-def _split(given: dict[str, Any]) -> SplitFields:
-    """A split as a mapping says it. Raises InputError with all that is wrong with it."""
-    data = {"train": given}
+def _split(fields: dict[str, Any]) -> SplitFields:
+    """Validate a split. Raises `InputError` with all its problems."""
+    data = {"train": fields}
     try:
         return DataSpec.model_validate(data).train
     except ValidationError as error:
-        found = problems_of(error, data, DataSpec)
-        raise InputError([replace(one, path=one.path.removeprefix("train.")) for one in found]) from None
+        problems = problems_of(error, data, DataSpec)
+        raise InputError([replace(each, path=each.path.removeprefix("train.")) for each in problems]) from None

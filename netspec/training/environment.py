@@ -1,4 +1,4 @@
-"""Versions and the number of threads, which results depend on."""
+"""Versions and number of threads, which results may depend on."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from netspec import __version__
 
 
 def versions() -> dict[str, str]:
-    """The versions that a result may depend on."""
+    """Return the versions that a result may depend on."""
     return {"netspec": __version__, "numpy": np.__version__, "python": platform.python_version()}
 
 
 def threads() -> int:
     """Return the number of threads of kernels: OMP_NUM_THREADS if it is set, else this process's cores."""
-    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    if given.isdigit() and int(given) > 0:
-        return int(given)
+    requested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if requested.isdigit() and int(requested) > 0:
+        return int(requested)
     affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

@@ -29,7 +29,7 @@ from netspec.training.samples import with_samples
 from netspec.training.session import LOCAL, Session
 
 SIZE = "$size"
-"""Among the results of a batch: how many samples it has."""
+"""Key of the number of samples among the results of a batch."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Evaluation:
     metrics: dict[str, float] = field(default_factory=dict)
     """Scalar metrics, by name."""
     tables: dict[str, TableRow | Mapping[str, TableRow]] = field(default_factory=dict)
-    """Each other metric by its name: numbers by their names, or a table, rows and columns by their names."""
+    """The other metrics, by name: values by name, or tables with named rows and columns."""
     skipped: int = 0
     """Number of damaged samples that `on_error: skip` left out."""
     damaged: tuple[str, ...] = ()
-    """The problems of the first of them."""
+    """The problems of the first damaged samples."""
     remark: str | None = None
     """Remark on the choice of the device."""
 
@@ -58,35 +58,35 @@ class Evaluation:
         return [name for name, value in named.items() if not isfinite(value)]
 
     def scalars(self) -> dict[str, Any]:
-        """What is one number, as plain data; `non_finite` is there where something is, for which JSON has null."""
+        """Return loss and scalar metrics as plain data. `non_finite` has the names of values that are null in JSON."""
         bad = self.non_finite
         data = {"samples": self.samples, "loss": self.loss, "metrics": dict(self.metrics)}
         skipped = {"skipped": self.skipped} if self.skipped else {}
         return {**data, **skipped, **({"non_finite": bad} if bad else {})}
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as plain data; `tables` is there where there are some."""
+        """Return the evaluation as plain data, with `tables` if it has tables."""
         return {**self.scalars(), **({"tables": dict(self.tables)} if self.tables else {})}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `as_json`, also of one that went through JSON."""
+        """Return the evaluation that `as_json` describes, also after a round trip through JSON."""
         bad, metrics, tables = data.get("non_finite", ()), data["metrics"], data.get("tables", {})
         loss = nan if data["loss"] is None and "loss" in bad else data["loss"]
-        numbers = {name: nan if one is None else one for name, one in metrics.items()}
-        return cls(data["samples"], loss, numbers, tables, data.get("skipped", 0))
+        metrics = {name: nan if value is None else value for name, value in metrics.items()}
+        return cls(data["samples"], loss, metrics, tables, data.get("skipped", 0))
 
 
 def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Evaluation:
-    """Losses and metrics of the compiler's net over one pass of the loader.
+    """Return losses and metrics of the compiler's net over one pass of the loader.
 
-    The loss is the mean over samples: batches count by their size. Sums are kept in float64, and made in the order of
-    the batches, whichever worker of the session evaluates each: they do not depend on how many there are.
+    The loss is the mean over samples: each batch is weighted by its size. Sums are in float64 and in the order of the
+    batches, so the result does not depend on the number of workers.
     """
     loss, samples, left_out = 0.0, 0, list[str]()
     totals: dict[str, np.ndarray[Any, Any]] = {}
-    for several in session.gather_batches(_results(compiler, loader, left_out)):
-        for results in several:
+    for by_worker in session.gather_batches(_results(compiler, loader, left_out)):
+        for results in by_worker:
             size = int(results[SIZE])
             loss += float(results.get(LOSS, 0.0)) * size
             samples += size
@@ -96,15 +96,15 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
     more, damaged = total_skipped(session, len(left_out), left_out[:MAX_EXAMPLES])
     skipped, damaged = loader.skipped_at_opening + more, [*loader.damaged_at_opening, *damaged]
     mean = loss / samples if compiler.spec.losses else None
-    found = Evaluation(samples, mean, skipped=skipped, damaged=tuple(damaged[:MAX_EXAMPLES]))
+    evaluation = Evaluation(samples, mean, skipped=skipped, damaged=tuple(damaged[:MAX_EXAMPLES]))
     for name, metric in compiler.metrics.items():
-        own = [totals[key] for key in sorted((key for key in totals if key.rpartition("/")[0] == name), key=_number)]
-        figure = metric.result(*own)
-        if isinstance(figure, Mapping):
-            found.tables[name] = figure
+        keys = sorted((key for key in totals if key.rpartition("/")[0] == name), key=_number)
+        result = metric.result(*(totals[key] for key in keys))
+        if isinstance(result, Mapping):
+            evaluation.tables[name] = result
         else:
-            found.metrics[name] = figure
-    return found
+            evaluation.metrics[name] = result
+    return evaluation
 
 
 def total_skipped(session: Session, samples: int, examples: Sequence[str]) -> tuple[int, list[str]]:
@@ -114,7 +114,7 @@ def total_skipped(session: Session, samples: int, examples: Sequence[str]) -> tu
 
 
 def _results(compiler: Compiler, loader: Loader, left_out: list[str]) -> Iterator[dict[str, Any]]:
-    """What is found of each batch, and its size; what is wrong with the samples left out goes to `left_out`."""
+    """Yield the results and the size of each batch. The problems of damaged samples are appended to `left_out`."""
     for batch in loader.one_pass():
         left_out += map(str, batch.skipped)
         yield {SIZE: np.array(len(batch)), **compiler.program(ProgramKind.TEST, batch.rows)(batch.inputs)}
@@ -125,14 +125,14 @@ def _number(key: str) -> int:
 
 
 def wanted_inputs(compiler: Compiler, purposes: Sequence[ProgramKind]) -> dict[str, FieldType]:
-    """The inputs of the net that programs for these purposes read, for a loader to fill."""
-    found: dict[str, FieldType] = {}
+    """Return the inputs of the net that programs for these purposes read, and that a loader must fill."""
+    inputs: dict[str, FieldType] = {}
     for purpose in purposes:
         for name, value in compiler.graph(purpose, 1).inputs().items():
             assert isinstance(value.op, Input)
             if name in compiler.spec.inputs:
-                found[name] = FieldType(value.shape[1:], str(value.dtype))
-    return found
+                inputs[name] = FieldType(value.shape[1:], str(value.dtype))
+    return inputs
 
 
 def test(
@@ -143,13 +143,14 @@ def test(
     device: str = "auto",
     samples: Mapping[str, Any] | None = None,
 ) -> Evaluation:
-    """Evaluate weights on the test data of a training file; `samples` are those of splits of `source: python`.
+    """Evaluate weights on the test data of a training file. `samples` holds the data of splits with `source: python`.
 
-    Values learned from the training data (class names, means) come from the weights; else the training data is read.
+    Values learned from the training data (class names, means) come from the weights; if the weights do not have them,
+    the training data is read.
     """
     spec = with_samples(with_test_data(source, overrides), samples)
-    how = spec.compile
-    opened = open_device(device, how.autotune, how.rounding, deterministic=how.deterministic)
+    options = spec.compile
+    opened = open_device(device, options.autotune, options.rounding, deterministic=options.deterministic)
     compiler = Compiler(spec.net, dtype=Precision(spec.train.precision), device=opened, seed=spec.train.seed)
     learned = PreprocessingRecord.from_meta(load_weights(compiler, weights).meta).learned
     return replace(evaluate_on(spec, compiler, learned), remark=opened.remark)
@@ -160,9 +161,9 @@ def with_test_data(source: Source, overrides: Overrides = ()) -> TrainSpec:
     spec = load_spec(source, overrides)
     if not isinstance(spec, TrainSpec):
         raise InputError(
-            "this is a net: it says nothing of data to test on", location=spec.where(), expected="a training file",
-            hint="name the file whose `net` this is, such as train.yaml, or the spec.yaml of a run; "
-            "`netspec predict` needs the net alone",
+            "this is a net file, which has no test data", location=spec.where(), expected="a training file",
+            hint="name a training file with this `net`, such as train.yaml, or the spec.yaml of a run; "
+            "`netspec predict` needs only the net",
         )  # fmt: skip
     if spec.data.test is None:
         raise InputError(
@@ -186,7 +187,7 @@ def learned_of(spec: TrainSpec, compiler: Compiler, learned: Learned | None) -> 
 
 
 def open_test_loader(spec: TrainSpec, compiler: Compiler, learned: Learned, session: Session = LOCAL) -> Loader:
-    """The loader of the test data, whose labels and transforms mean what they mean in the training data."""
+    """Open the test data with the class names and statistics that were learned from the training data."""
     assert spec.data.test is not None
     wanted, allowed, known = wanted_inputs(compiler, [ProgramKind.TEST]), input_ranges(compiler), compiler.spec.inputs
     return open_loader(

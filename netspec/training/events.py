@@ -1,4 +1,4 @@
-"""The events of a training: plain mappings with the key `event`.
+"""Events of a training: plain mappings with the key `event`.
 
 The log files, the progress display and `--json` all listen to the same stream.
 """
@@ -24,9 +24,9 @@ Listener: TypeAlias = Callable[[Event], None]
 MAX_EXAMPLES = 3
 """Number of damaged samples that are named; the others are counted."""
 WAITS = ("heartbeat", "stall")
-"""Settings of strategies that do not change results."""
-MOST_PARTS = 4
-"""Up to this many workers, the samples of each are listed; for more workers, how often each size occurs."""
+"""Fields of strategies that do not change results."""
+MAX_LISTED_WORKERS = 4
+"""Up to this many workers the batch size of each is listed; for more workers, how often each size occurs."""
 SPLITS = {"train": "training", "test": "test"}
 
 
@@ -38,7 +38,7 @@ class LogFiles:
         self._open()
 
     def _open(self) -> None:
-        self._json, self._text = _appended(self.path), _appended(self.path.with_suffix(".txt"))
+        self._json, self._text = _open_to_append(self.path), _open_to_append(self.path.with_suffix(".txt"))
 
     def __call__(self, event: Event) -> None:
         """Write one event. Raises `RunError` if writing fails."""
@@ -65,8 +65,8 @@ class LogFiles:
                 file.close()
 
 
-def _appended(path: Path) -> TextIO:
-    """The file, opened to write on. A process that was killed may have left its last line without an end."""
+def _open_to_append(path: Path) -> TextIO:
+    """Open a file to append to. A process that was killed may have left its last line incomplete."""
     torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
     file = path.open("a", encoding="utf-8", errors="backslashreplace")  # names of files may be any bytes
     if torn:
@@ -89,9 +89,9 @@ def format_event(event: Event) -> str:
     match event["event"]:
         case "start":
             parts = event.get("split", ())
-            split = f" = {_sum_of(parts)} on {counted(len(parts), 'worker')}" if parts else ""
-            if many := (event.get("parallel") or {}).get("micro_batches"):
-                split = f" through {counted(event['workers'], 'stage')}, micro-batches: {many}"
+            split = f" = {_format_split(parts)} on {counted(len(parts), 'worker')}" if parts else ""
+            if micro_batches := (event.get("parallel") or {}).get("micro_batches"):
+                split = f" through {counted(event['workers'], 'stage')}, micro-batches: {micro_batches}"
             split += f" and {counted(event['servers'], 'server')}" if event.get("servers") else ""
             resumed = f", resumed at step {event['step']}" if event["step"] else ""
             precision = "" if event["precision"] == "float32" else f" in {event['precision']}"
@@ -119,9 +119,9 @@ def format_event(event: Event) -> str:
             return f"{kind}: {event['message']}"
         case "skipped":
             when = f" in epoch {event['epoch']:,}" if "epoch" in event else ""
-            which = f" ({'; '.join(event['examples'])})" if event["examples"] else ""
+            examples = f" ({'; '.join(event['examples'])})" if event["examples"] else ""
             left_out = f"{counted(event['samples'], 'damaged sample')} of the {SPLITS[event['split']]} data left out"
-            return f"skipped: {left_out}{when}{which}"
+            return f"skipped: {left_out}{when}{examples}"
         case "done":
             test = f", test {format_evaluation(event['test'])}" if event["test"] else ""
             skipped = f", {counted(event['skipped'], 'damaged sample')} left out" if event.get("skipped") else ""
@@ -130,7 +130,7 @@ def format_event(event: Event) -> str:
 
 
 def _strategy_of(event: Event) -> str:
-    """How several workers train: `, by top_k: density 0.01, smallest 1000`; without how long they wait."""
+    """Format the strategy of several workers: `, by top_k: density 0.01, smallest 1000`. Timeouts are left out."""
     shown_fields = dict(event.get("parallel") or {})
     if not shown_fields:
         return ""
@@ -138,19 +138,19 @@ def _strategy_of(event: Event) -> str:
     if not shown_fields.get("deterministic", True):
         shown_fields.pop("shards", None)
     name = shown_fields.pop("strategy")
-    shown = [f"{key} {json_text(one)}".replace('"', "") for key, one in shown_fields.items() if key not in WAITS]
+    shown = [f"{key} {json_text(value)}".replace('"', "") for key, value in shown_fields.items() if key not in WAITS]
     return f", by {name}: {', '.join(shown)}" if shown else f", by {name}"
 
 
-def _sum_of(parts: Sequence[int]) -> str:
-    """`16 + 16 + 16 + 16`; of many, how often each: `64 × 16`."""
-    if len(parts) <= MOST_PARTS:
+def _format_split(parts: Sequence[int]) -> str:
+    """Format the batch sizes of the workers: `16 + 16 + 16 + 16`, or `64 × 16` for many workers."""
+    if len(parts) <= MAX_LISTED_WORKERS:
         return " + ".join(map(str, parts))
     return " + ".join(f"{parts.count(size)} × {size}" for size in dict.fromkeys(parts))
 
 
 def format_evaluation(test: Event) -> str:
-    """Loss, metrics and sample count of an evaluation."""
+    """Return loss, metrics and sample count of an evaluation as text."""
     loss = [] if test["loss"] is None else [f"loss {test['loss']:.5f}"]
     metrics = [f"{name} {value:.5f}" for name, value in test["metrics"].items()]
     samples = f"over {counted(test['samples'], 'sample')}"

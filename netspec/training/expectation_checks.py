@@ -23,40 +23,40 @@ class ExpectationResult:
     """Result of one expectation."""
 
     summary: str
-    """Return the result as one line of text."""
+    """The result as one line of text."""
     problem: Problem | None
     """The error if the expectation is not met."""
 
 
 def run_expectations(spec: TrainSpec, device: str = "auto") -> Iterator[ExpectationResult]:
-    """Check the expected first loss, and whether the net learns a few samples. Raises `InputError`."""
+    """Check the expected first loss, and whether the net can overfit a few samples. Raises `InputError`."""
     expect = spec.expect
     if expect is None:
         return
     if expect.first_loss is not None:
-        wanted, loss = expect.first_loss, _losses(spec, 1, device)[0]
-        fits = abs(loss - wanted.value) <= wanted.within
-        expected = f"{wanted.value:g} ± {wanted.within:g}"
-        place, path = expect.where("first_loss"), "expect.first_loss"
-        problem = Problem("the first loss is another", place, path, expected=expected, got=f"{loss:.6g}")
+        bounds, loss = expect.first_loss, _losses(spec, 1, device)[0]
+        fits = abs(loss - bounds.value) <= bounds.within
+        expected = f"{bounds.value:g} ± {bounds.within:g}"
+        location, path = expect.where("first_loss"), "expect.first_loss"
+        problem = Problem("the first loss is not as expected", location, path, expected=expected, got=f"{loss:.6g}")
         yield ExpectationResult(f"the first loss is {loss:.4f} (expected {expected})", None if fits else problem)
     if expect.overfits is not None:
         goal = expect.overfits
         losses = _losses(_on_few(spec, goal.samples), goal.steps, device)
-        last = losses[-_passes(spec, goal.samples) :]
+        last = losses[-_steps_per_pass(spec, goal.samples) :]
         loss = float(np.mean(last))
-        what = f"{goal.samples} samples in {goal.steps} steps"
+        goal_text = f"{goal.samples} samples in {goal.steps} steps"
         problem = Problem(
-            f"the net does not learn {what}", expect.where("overfits"), "expect.overfits",
+            f"the net does not learn {goal_text}", expect.where("overfits"), "expect.overfits",
             expected=f"a loss of {goal.loss:g} or less", got=f"{loss:.6g}, from {losses[0]:.6g} at the first step",
-            hint="look at the learning rate, at what the layers read, and at whether samples fit their labels",
+            hint="check the learning rate, the `from` of the layers, and that the labels belong to the samples",
         )  # fmt: skip
-        yield ExpectationResult(f"{what} come to a loss of {loss:.4g} (expected at most {goal.loss:g})",
+        yield ExpectationResult(f"{goal_text} reach a loss of {loss:.4g} (expected at most {goal.loss:g})",
                     None if loss <= goal.loss else problem)  # fmt: skip
 
 
-def _passes(spec: TrainSpec, samples: int) -> int:
-    """Steps of one pass over `samples` samples."""
+def _steps_per_pass(spec: TrainSpec, samples: int) -> int:
+    """Return the number of steps of one pass over `samples` samples."""
     return -(-samples // (min(spec.data.train.batch_size, samples) * spec.train.accumulate))
 
 
@@ -68,22 +68,22 @@ def _on_few(spec: TrainSpec, samples: int) -> TrainSpec:
 
 
 def _losses(spec: TrainSpec, steps: int, device: str) -> list[float]:
-    """Training losses of the first steps; infinite from the first non-finite one on."""
+    """Return the training losses of the first steps; infinite from the first non-finite one on."""
     compiler = training_compiler(spec, device)
-    taken = init_from(spec, compiler)
+    transfer = init_from(spec, compiler)
     compiler.follow()
     losses: list[float] = []
     assert isinstance(spec.solver, SolverSpec)
     schedules, part = scheduled_inputs(spec.solver), PartialStep()
     with open_training_loader(spec, compiler) as loader:
-        adapt(compiler, loader, taken.coverage.arrays if taken is not None else ())
+        adapt(compiler, loader, transfer.coverage.arrays if transfer is not None else ())
         stepper = Stepper(spec, compiler, loader)
         for batch in loader:
-            rates = {name: one.value(len(losses), steps) for name, one in schedules.items()}
+            rates = {name: schedule.value(len(losses), steps) for name, schedule in schedules.items()}
             try:
-                done = stepper.run(batch, len(losses), rates, part)
-                if done is not None:
-                    losses.append(done[0]())
+                outcome = stepper.run(batch, len(losses), rates, part)
+                if outcome is not None:
+                    losses.append(outcome[0]())
             except NonFiniteLoss:
                 return [*losses, *[float("inf")] * (steps - len(losses))]
             if len(losses) == steps:

@@ -1,4 +1,4 @@
-"""Arrays that a caller gives to a model, checked against the net's inputs before anything runs."""
+"""Checks of arrays that a caller passes to a model against the net's inputs, before anything runs."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 
-def check_inputs(compiler: Compiler, given: object, wanted: Sequence[str]) -> tuple[dict[str, Array], int]:
+def check_inputs(compiler: Compiler, inputs: object, wanted: Sequence[str]) -> tuple[dict[str, Array], int]:
     """Return the arrays of the `wanted` inputs and their number of samples. Raises `InputError` with all mismatches.
 
     Ignores inputs of the net that are not wanted; a name that is not an input of the net is an error.
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(inputs, Mapping):
         raise InputError(
-            "the inputs are not given by name",
+            "inputs are not given by name",
             expected=f"a mapping {{input: array}}: {', '.join(f'{{{name!r}: …}}' for name in wanted[:1])}",
-            got=f"an array of shape {list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__,
+            got=f"an array of shape {list(inputs.shape)}" if isinstance(inputs, np.ndarray) else type(inputs).__name__,
         )
-    arrays = {name: array_argument(name, given[name]) for name in wanted if name in given}
+    arrays = {name: array_argument(name, inputs[name]) for name in wanted if name in inputs}
     declared = compiler.spec.inputs
     problems = [
         Problem(
             f"the net has no input `{name}`", expected=f"one of {listing(list(declared))}",
             hint=did_you_mean(str(name), declared),
         )
-        for name in given
+        for name in inputs
         if name not in declared
     ]  # fmt: skip
     for name in wanted:
@@ -57,8 +57,8 @@ def check_inputs(compiler: Compiler, given: object, wanted: Sequence[str]) -> tu
 def input_ranges(compiler: Compiler) -> dict[str, ValueRange]:
     """Return the range of integers that the net's layers accept from each input."""
     return {
-        name: ValueRange(one.low, one.high - 1, one.why, tuple(sorted(one.also)))
-        for name, one in compiler.domains.items()
+        name: ValueRange(domain.low, domain.high - 1, domain.why, tuple(sorted(domain.also)))
+        for name, domain in compiler.domains.items()
     }
 
 
@@ -71,7 +71,7 @@ def _problems(compiler: Compiler, name: str, array: Array, kind: TensorType) -> 
         yield Problem(f"the input `{name}` has another type", expected=_described(kind), got=str(array.dtype))
         return
     allowed = input_ranges(compiler).get(name)
-    if allowed is not None and not allowed.takes(array).all():
+    if allowed is not None and not allowed.contains(array).all():
         expected = f"{allowed}: {allowed.why}"
         yield Problem(f"`{name}` is out of range", expected=expected, got=f"{array.min()} to {array.max()}")
 

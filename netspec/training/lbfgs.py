@@ -1,4 +1,4 @@
-"""L-BFGS over the states of a compiler: the host decides where the loss is evaluated next, programs evaluate it.
+"""L-BFGS on the states of a compiler: the host chooses the next parameters, and programs evaluate the loss there.
 
 The number of evaluations in a step depends on their results, so the step is not one graph. Vectors are the concatenated
 parameters, in NumPy; the history of earlier steps is stored in states, and so in checkpoints.
@@ -15,7 +15,7 @@ import numpy as np
 from netspec.backends.program import NonFiniteLoss
 from netspec.compile import Compiler
 from netspec.solvers.lbfgs import CHANGES, DIRECTION, GRADIENT, LBFGS, MOVES, NUMBERS
-from netspec.training.line_search import Point, Search
+from netspec.training.line_search import LineSearch, Point
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LbfgsMinimizer:
-    """Steps of L-BFGS."""
+    """Runs steps of L-BFGS on the trainable parameters of a compiler."""
 
     def __init__(self, solver: LBFGS, compiler: Compiler) -> None:
         self._solver, self._states = solver, compiler.states
@@ -40,9 +40,9 @@ class LbfgsMinimizer:
         loss, gradient = evaluate(), self._gradient(share)
         if np.abs(gradient).max() <= solver.tolerance_grad:
             return loss
-        done, kept, length, scale = states[NUMBERS]
+        steps, kept, length, scale = states[NUMBERS]
         moves, changes, used = states[MOVES], states[CHANGES], int(kept)
-        if done == 0:
+        if steps == 0:
             direction, scale = -gradient, 1.0
         else:
             move, change = states[DIRECTION] * length, gradient - states[GRADIENT]
@@ -53,19 +53,19 @@ class LbfgsMinimizer:
                 moves[used], changes[used], used = move, change, used + 1
                 scale = curvature / float(change @ change)
             direction = _direction(gradient, moves[:used], changes[:used], scale)
-        length = min(1.0, 1.0 / float(np.abs(gradient).sum())) * rate if done == 0 else rate
+        length = min(1.0, 1.0 / float(np.abs(gradient).sum())) * rate if steps == 0 else rate
         slope = float(gradient @ direction)
         if slope <= -solver.tolerance_change:
             length = self._move(Point(0.0, loss, slope), direction, length, evaluate, share)
         for name, value in ((DIRECTION, direction), (GRADIENT, gradient), (MOVES, moves), (CHANGES, changes)):
             states.assign(name, value)
-        states.assign(NUMBERS, np.array([done + 1, used, length, scale]))
+        states.assign(NUMBERS, np.array([steps + 1, used, length, scale]))
         return loss
 
     def _move(
         self, start: Point, direction: Vector, length: float, evaluate: Callable[[], float], share: float
     ) -> float:
-        """Go along the direction; how far."""
+        """Move the parameters along the direction; return the step length."""
         origin = np.concatenate([self._states[name].reshape(-1) for name in self._names])
         if self._solver.line_search is not None:
 
@@ -73,23 +73,23 @@ class LbfgsMinimizer:
                 self._set_parameters(origin + direction.dtype.type(t) * direction)
                 try:
                     loss, gradient = evaluate(), self._gradient(share)
-                except NonFiniteLoss:  # too far: any loss is less
+                except NonFiniteLoss:  # too far: any other loss is lower
                     return Point(t, inf, inf)
                 return Point(t, loss, float(gradient @ direction))
 
             shortest = self._solver.tolerance_change / float(np.abs(direction).max())
-            length = Search(at, start, self._solver.max_evaluations, shortest).run(length).t
+            length = LineSearch(at, start, self._solver.max_evaluations, shortest).run(length).t
         self._set_parameters(origin + direction.dtype.type(length) * direction)
         return length
 
     def _gradient(self, share: float) -> Vector:
         sums = [self._states[f"gradient/{name}"].reshape(-1) for name in self._names]
-        found: Vector = np.concatenate(sums)
-        found *= share
-        return found
+        gradient: Vector = np.concatenate(sums)
+        gradient *= share
+        return gradient
 
     def _set_parameters(self, vector: Vector) -> None:
-        """Give the parameters these values."""
+        """Assign the concatenated parameters."""
         start = 0
         for name in self._names:
             kind = self._states.types[name]
@@ -98,7 +98,7 @@ class LbfgsMinimizer:
 
 
 def _direction(gradient: Vector, moves: Vector, changes: Vector, scale: float) -> Vector:
-    """-H · g by the recursion of two loops: Nocedal and Wright 2006, algorithm 7.4."""
+    """Return -H · g by the two-loop recursion: Nocedal and Wright 2006, algorithm 7.4."""
     kind = gradient.dtype.type
     rest: Vector = -gradient
     weights = list[Any]()

@@ -26,19 +26,19 @@ class Point:
 
 
 @dataclass
-class Search:
-    """One search along a line."""
+class LineSearch:
+    """A search along a line."""
 
     evaluate: Callable[[float], Point]
     start: Point
     most: int
-    """Most evaluations after the first."""
+    """Maximum number of evaluations after the first."""
     shortest: float
-    """An interval shorter than this is not searched any more."""
+    """Length of the shortest interval that is still searched."""
     tried: int = 0
 
     def run(self, t: float) -> Point:
-        """The point to go to, beginning with `t`."""
+        """Return the accepted point. The first trial is at `t`."""
         previous, point = self.start, self.evaluate(t)
         while self.tried < self.most:
             if self._too_high(point) or (self.tried > 1 and point.loss >= previous.loss):
@@ -49,7 +49,7 @@ class Search:
                 return self._zoom(previous, point)
             least, largest = point.t + 0.01 * (point.t - previous.t), 10 * point.t
             previous, point = point, self._try(lowest_of_cubic(previous, point, least, largest))
-        return min(self.start, point, key=lambda one: one.loss)
+        return min(self.start, point, key=lambda candidate: candidate.loss)
 
     def _try(self, t: float) -> Point:
         self.tried += 1
@@ -62,7 +62,7 @@ class Search:
         return abs(point.slope) <= -CURVATURE * self.start.slope
 
     def _zoom(self, first: Point, second: Point) -> Point:
-        """The best point that is found between two that have one which fulfils the conditions between them."""
+        """Return the best point between two that enclose a point which satisfies the conditions."""
         low, high, stuck = (first, second, False) if first.loss <= second.loss else (second, first, False)
         while self.tried < self.most and abs(high.t - low.t) >= self.shortest:
             left, right = min(low.t, high.t), max(low.t, high.t)
@@ -88,7 +88,7 @@ class Search:
 
 
 def lowest_of_cubic(a: Point, b: Point, least: float, largest: float) -> float:
-    """Return the minimizer of the cubic through two points with slopes, within bounds; by default the middle."""
+    """Return the minimizer of the cubic through two points with slopes, within bounds; the middle if there is none."""
     if a.t > b.t:
         a, b = b, a
     d1 = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)

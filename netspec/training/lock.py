@@ -1,4 +1,4 @@
-"""The lock of a run directory: two processes must not write one run."""
+"""Lock of a run directory, so that two processes never write the same run."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def _by_system(path: Path) -> int:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        raise _held(path, "wait for it, or end it; another folder is named by --run-dir") from None
+        raise _held(path, "wait for it or end it, or choose another folder with --run-dir") from None
     except OSError as error:
         os.close(handle)
         raise RunError(
-            f"cannot lock {path}", got=error.strerror, hint="name a folder on a local disk by --run-dir"
+            f"cannot lock {path}", got=error.strerror, hint="choose a folder on a local disk with --run-dir"
         ) from None
     os.ftruncate(handle, 0)
     return handle

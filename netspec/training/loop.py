@@ -35,7 +35,7 @@ from netspec.training.signals import Signals
 
 
 class TrainingLoop:
-    """A training, as callbacks see it. It runs steps until the training is finished or is asked to stop.
+    """A training, as callbacks see it. Runs steps until the training is finished or asked to stop.
 
     For callbacks: `step`, `total`, `epoch`, `loss`, `rates`, `finished`, `parameters`, `spec`, `run_dir`, `is_root`,
     `emit`, `evaluate`, `save_checkpoint`.
@@ -62,7 +62,7 @@ class TrainingLoop:
         self.stopped = False
         """Whether the loop ended before the training was finished, because it was asked to."""
         self.schedules = scheduled_inputs(spec.solver)
-        progress.seen = {name: progress.seen.get(name, one.start()) for name, one in self.schedules.items()}
+        progress.seen = {name: progress.seen.get(name, schedule.start()) for name, schedule in self.schedules.items()}
         self.stepper = session.stepper(spec, compiler, loader)
         self.total = spec.train.max_steps or (spec.train.max_epochs or 0) * self.stepper.steps_per_epoch
         """Total number of training steps."""
@@ -91,17 +91,17 @@ class TrainingLoop:
             *listeners, StepLog(), BestWeights(), *callbacks, self._checkpoints, Evaluations(), FinalWeights()
         )  # fmt: skip
         """All callbacks, in the order in which their hooks are called."""
-        self._waits_for_loss = any(type(one).on_step_end is not Callback.on_step_end for one in callbacks)
+        self._waits_for_loss = any(type(callback).on_step_end is not Callback.on_step_end for callback in callbacks)
         for name, callback in self._user_callbacks.items():
             if (saved := progress.callbacks.get(name)) is not None:
                 callback.stop_training = saved["stop_training"]
                 callback.load_state_dict(saved["state"])
 
     def run(self) -> None:
-        """Train to the end, or until the step during which a stop was asked for; then evaluate and save.
+        """Train to the end, or until a stop is requested; then evaluate and save.
 
-        A damaged sample, a callback that fails, or another worker that fails loses nothing of what was learned before:
-        the error is raised after a checkpoint.
+        After a damaged sample, or the failure of a callback or of another worker, a checkpoint is written before the
+        error is raised.
         """
         try:
             self._train()
@@ -127,14 +127,14 @@ class TrainingLoop:
         self.call("on_train_end")
 
     def call(self, hook: str, *arguments: Any) -> None:
-        """Call a hook of all callbacks. Other errors than netspec's of a user's callback become a `RunError`."""
+        """Call a hook of all callbacks. A foreign exception of a user's callback becomes a `RunError`."""
         for callback in self.callbacks:
             try:
                 getattr(callback, hook)(self, *arguments)
             except (NetspecError, OSError, PeerFailure):
                 raise
             except Exception as error:
-                name = next((name for name, one in self._user_callbacks.items() if one is callback), None)
+                name = next((name for name, user in self._user_callbacks.items() if user is callback), None)
                 if name is None:
                     raise
                 got = f"{type(error).__name__}: {error}"
@@ -143,7 +143,7 @@ class TrainingLoop:
     def emit(self, event: str, **facts: Any) -> None:
         """Send an event to all callbacks, on the root.
 
-        A callback that fails in `on_event` (nobody reads what it prints) asks all workers to stop.
+        If a callback fails in `on_event` (for example on a closed pipe), all workers are asked to stop.
         """
         if not self.is_root:
             return
@@ -155,7 +155,7 @@ class TrainingLoop:
                 self.signals.stop = self.signals.stop or "an error"
 
     def emit_skipped(self, split: str, samples: int, examples: Sequence[str], *, epoch: int | None = None) -> None:
-        """Report how many damaged samples of `train` or `test` were left out: in an epoch, an evaluation, or so far."""
+        """Emit how many damaged samples of `train` or `test` were left out: in an epoch, an evaluation, or so far."""
         when = {} if epoch is None else {"epoch": epoch}
         self.emit("skipped", split=split, **when, samples=samples, examples=list(examples[:MAX_EXAMPLES]))
 
@@ -222,7 +222,7 @@ class TrainingLoop:
             return False
 
     def is_due(self, every: int | None) -> bool:
-        """Whether an action is due after this step that is done every `every` steps; None: after every epoch."""
+        """Return whether an action that is done every `every` steps is due now; None: after every epoch."""
         if not self.progress.step or every == 0:
             return False
         return self.loader.between_epochs if every is None else self.progress.step % every == 0
@@ -232,7 +232,7 @@ class TrainingLoop:
         self._checkpoints.save(self)
 
     def _step(self, batch: Batch) -> None:
-        """Run a step, or the part of one that a batch is for."""
+        """Run a step, or the part of a step that the batch belongs to."""
         step, rates = self.progress.step, self._scheduled()
         self.session.report_activity(step, "training")
         self.vote = self.session.vote_on_stop(self.signals, step + 1)
@@ -252,7 +252,7 @@ class TrainingLoop:
         self._pending = PendingStep(*started, copy(self.progress), self.position)
         self.progress.step = step + 1
         if (self.session.size > 1 and not self.session.joint_steps) or self._waits_for_loss:
-            self.settle()  # others get, and callbacks see, only what is finite
+            self.settle()  # other workers and callbacks must only see finite values
         self.session.after_step(self.progress.step, self.compiler)
         self._note_skipped(batch)
         self.rates, self.epoch = rates, batch.epoch + batch.end / self.loader.samples
@@ -276,14 +276,14 @@ class TrainingLoop:
         self.last_loss = loss if pending.losses else self.last_loss
 
     def mean_loss(self) -> float:
-        """Mean loss since the last log line, over all workers if their losses differ."""
+        """Return the mean loss since the last log line, over all workers if their losses differ."""
         total, count = self.progress.loss_sum, self.progress.loss_count
         if self.session.losses_differ:
             total, count = map(sum, zip(*self.session.gather([total, count]), strict=True))
         return total / count if count else nan
 
     def _scheduled(self) -> dict[str, float]:
-        """The scheduled values of the next step, by the inputs of the program."""
+        """Return the scheduled values of the next step, by the inputs of the program."""
         step, seen = self.progress.step, self.progress.seen
         return {name: schedule.rate(step, self.total, seen[name]) for name, schedule in self.schedules.items()}
 
@@ -323,16 +323,18 @@ class TrainingLoop:
             self.call("on_evaluation_end", evaluation)
 
     def _update_schedules(self, evaluation: Evaluation) -> None:
-        """Show schedules an evaluation that was due; one at the end would be one too many for a run that is resumed."""
+        """Pass the evaluation to the schedules if it was due: a resumed run must not count an additional last one."""
         if self.is_due(self.spec.train.test_every):
             figures = {**evaluation.metrics, **({} if evaluation.loss is None else {"loss": evaluation.loss})}
             seen = self.progress.seen
-            self.progress.seen = {name: one.observed(seen[name], figures) for name, one in self.schedules.items()}
+            self.progress.seen = {
+                name: schedule.observed(seen[name], figures) for name, schedule in self.schedules.items()
+            }
 
     def mend_folder(self) -> None:
-        """Make the run directory again if somebody removed it: what was learned is not lost with it."""
-        if (gone := self.folder.recreate()) is not None:
-            message = f"{gone} was removed during the training: it is made again, for what is saved now"
+        """Create the run directory again if somebody removed it, so that the weights can be saved."""
+        if (removed := self.folder.recreate()) is not None:
+            message = f"{removed} was removed during the training; it is created again"
             self.emit("warning", message=message, step=self.progress.step)
 
     def _not_finite(self, error: NonFiniteLoss, pending: PendingStep | None) -> RunError:
@@ -343,7 +345,7 @@ class TrainingLoop:
         if pending is not None:
             self._pending = None
             vars(self.progress).update(vars(pending.before))
-            self.loader.go_on_from(*pending.position)
+            self.loader.seek(*pending.position)
         step = self.progress.step
         if self.session.alone or (self.session.joint_steps and not self.progress.part.batches):
             self.save_checkpoint()
@@ -351,36 +353,40 @@ class TrainingLoop:
             with suppress(NetspecError, OSError, PeerFailure):
                 self._checkpoints.save_after_failure(self)
         if error.state is not None:
-            what = f"`{error.state}` is not finite since the step before"
-        elif (
-            layers := {scope.layer: scope.kind for scope in node_scopes(error.node) if scope.layer}
-            if error.node
-            else {}
-        ):
+            description = f"`{error.state}` is not finite since the step before"
+        elif layers := _layers_of(error):
             named = [f"`{name}` ({kind})" for name, kind in layers.items()]
-            what = f"first in layer {named[0]}" if len(named) == 1 else f"first in one of the layers {', '.join(named)}"
+            description = f"first in layer {named[0]}"
+            if len(named) > 1:
+                description = f"first in one of the layers {', '.join(named)}"
         else:
-            what = "in the sum of the losses"
+            description = "in the sum of the losses"
         location = error.node.scope.location if error.node is not None else None
         origin = self.session.agree_on_origin(
-            NonFiniteOrigin(what, location, error.state is not None or error.node is not None)
+            NonFiniteOrigin(description, location, error.state is not None or error.node is not None)
         )
         path = self.folder.checkpoint(step)
         return RunError(
             Problem(
-                f"the loss is not finite at step {step + 1}: {origin.what}", origin.location,
+                f"the loss is not finite at step {step + 1}: {origin.description}", origin.location,
                 got=f"learning rate {self._scheduled()[LEARNING_RATE]:.6g}",
-                hint="lower the learning rate, add `global_clipnorm`, or look at the data of this step",
+                hint="lower the learning rate, add `global_clipnorm`, or check the data of this step",
                 notes=(f"the weights before this step are in {path}",) if path.is_file() else (),
             )
         )  # fmt: skip
 
 
+def _layers_of(error: NonFiniteLoss) -> dict[str, str]:
+    """Return the layers that the first non-finite node belongs to, and their types."""
+    scopes = node_scopes(error.node) if error.node is not None else ()
+    return {scope.layer: scope.kind for scope in scopes if scope.layer}
+
+
 def _named(callbacks: Sequence[Callback]) -> dict[str, Callback]:
-    """The callbacks by the names that checkpoints store them under: the class, and a number from the second one on."""
+    """Return the callbacks by their names in checkpoints: the class, with a number from the second of a class on."""
     named: dict[str, Callback] = {}
     for callback in callbacks:
         name = type(callback).__name__.removeprefix("_")
-        count = sum(other == name or other.startswith(f"{name}-") for other in named)
+        count = sum(key == name or key.startswith(f"{name}-") for key in named)
         named[f"{name}-{count + 1}" if count else name] = callback
     return named

@@ -46,7 +46,7 @@ DEFAULT_BATCH = 256
 
 
 class Parameters(MutableMapping[str, "NDArray[Any]"]):
-    """The parameters and moving statistics of a model, by name (`conv1/kernel`): read as copies, assigned by value."""
+    """The parameters and moving statistics of a model, by name (`conv1/kernel`). Reading and assigning copies."""
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
@@ -64,7 +64,7 @@ class Parameters(MutableMapping[str, "NDArray[Any]"]):
         self._compiler.states.assign(name, state_value(name, value, self._compiler.info[name].value.type))
 
     def __delitem__(self, name: str) -> None:
-        raise TypeError("the parameters of a net are given by its layers: none can be removed")
+        raise TypeError("the layers of a net define its parameters: none can be removed")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -127,8 +127,9 @@ class Model:
             learned = self.preprocessing.learned
             with open_data(inputs, self.compiler, ProgramKind.PREDICT, batch_size=size, learned=learned) as loader:
                 return _joined([self._outputs(batch.inputs, len(batch)) for batch in loader.one_pass()])
-        wanted = self.compiler.graph(ProgramKind.PREDICT, 1).inputs()
-        arrays, samples = check_inputs(self.compiler, inputs, list(wanted))
+        arrays, samples = check_inputs(
+            self.compiler, inputs, list(self.compiler.graph(ProgramKind.PREDICT, 1).inputs())
+        )
         size = min(size or DEFAULT_BATCH, samples)
         starts = range(0, samples, size)
         return _joined(
@@ -151,16 +152,18 @@ class Model:
         Layers act as in training: `seed` and `step` determine what dropout drops. No parameter or statistic changes.
         Losses are weighted, by name; penalties of layers are in `regularization`.
         """
-        wanted = [name for name in self.compiler.graph(ProgramKind.GRADIENTS, 1).inputs() if name != RNG_INPUT]
-        arrays, samples = check_inputs(self.compiler, inputs, wanted)
+        names = [name for name in self.compiler.graph(ProgramKind.GRADIENTS, 1).inputs() if name != RNG_INPUT]
+        arrays, samples = check_inputs(self.compiler, inputs, names)
         program = self.compiler.program(ProgramKind.GRADIENTS, samples)
         key = [int_argument("seed", seed, least=0), int_argument("step", step, least=0), 0]
         results = program({**arrays, RNG_INPUT: np.array(key)})
-        losses = {
-            name.removeprefix(f"{LOSS}/"): float(one) for name, one in results.items() if name.startswith(f"{LOSS}/")
-        }
-        found = {name.removeprefix("gradient/"): one for name, one in results.items() if name.startswith("gradient/")}
-        return losses, found
+        losses, gradients = {}, {}
+        for name, array in results.items():
+            if name.startswith(f"{LOSS}/"):
+                losses[name.removeprefix(f"{LOSS}/")] = float(array)
+            elif name.startswith("gradient/"):
+                gradients[name.removeprefix("gradient/")] = array
+        return losses, gradients
 
     def evaluate(
         self, data: object, *, samples: Mapping[str, Any] | None = None, batch_size: int | None = None
@@ -211,14 +214,16 @@ def load(
     deterministic: bool = True,
     seed: int = 1,
 ) -> Model:
-    """A model from a net file (or a training file, whose net is taken), with weights from a file or fresh ones.
+    """Load a model from a net file, or from the net of a training file, with weights from a file or initial ones.
 
-    `net` may also be a mapping with what the file would say. Raises `InputError` where spec or weights are wrong.
+    `net` may also be a mapping with the content of the file. Raises `InputError` if the spec or the weights are wrong.
     """
     spec = net if isinstance(net, NetSpec) else net_of(load_spec(net))
     dtype, first = precision_argument(precision), int_argument("seed", seed, least=0)
-    how = autotune_argument(autotune), rounding_argument(rounding)
-    opened = open_device(device_argument(device), *how, deterministic=bool_argument("deterministic", deterministic))
+    opened = open_device(
+        device_argument(device), autotune_argument(autotune), rounding_argument(rounding),
+        deterministic=bool_argument("deterministic", deterministic),
+    )  # fmt: skip
     compiler = Compiler(spec, dtype=dtype, device=opened, seed=first)
     model = Model(spec, compiler)
     if weights is not None:
@@ -227,17 +232,17 @@ def load(
 
 
 def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
-    """The net of a training, or the net itself."""
+    """Return the net of a training, or the net itself."""
     return spec.net if isinstance(spec, TrainSpec) else spec
 
 
 def count_elements(compiler: Compiler, role: str) -> int:
-    """Number of elements of all states with a role: `parameter` or `statistic`."""
+    """Return the number of elements of all states with a role: `parameter` or `statistic`."""
     return sum(kind.size for kind in compiler.types(role).values())
 
 
 def save_weights(compiler: Compiler, path: Path, preprocessing: PreprocessingRecord, **meta: Any) -> None:
-    """Write parameters and statistics, the net's spec and what was done to the samples, to an HDF5 file."""
+    """Write parameters and statistics, the net's spec and the preprocessing of the samples to an HDF5 file."""
     meta = {**preprocessing.as_meta(), **meta}
     write_weights(path, compiler.weights(), net=canonical_yaml(compiler.spec), name=compiler.spec.name, **meta)
 
@@ -255,21 +260,22 @@ class LoadedWeights:
 def load_weights(compiler: Compiler, path: str | Path, *, partial: bool = False) -> LoadedWeights:
     """Read parameters and statistics from a weights file or a checkpoint.
 
-    Everything must be there with its shape, and nothing else, unless `partial`: then what fits is taken.
+    All names and shapes must match, unless `partial`: then the arrays that match are loaded.
     """
-    wanted = compiler.types("parameter", "statistic")
     file = path_argument("weights", path)
-    own = format_of(file).name == OWN
-    given = read_weights(file) if own else WeightsFile(import_weights(file, Target(compiler.spec, wanted)))
-    return LoadedWeights(assign_arrays(compiler, given.arrays, partial=partial, source=str(path)), given.meta)
+    if format_of(file).name == OWN:
+        weights = read_weights(file)
+    else:
+        weights = WeightsFile(import_weights(file, Target(compiler.spec, compiler.types("parameter", "statistic"))))
+    return LoadedWeights(assign_arrays(compiler, weights.arrays, partial=partial, source=str(path)), weights.meta)
 
 
 def assign_arrays(
     compiler: Compiler, arrays: Mapping[str, NDArray[Any]], *, partial: bool = False, source: str
 ) -> list[str]:
-    """Give parameters and statistics these values; their names. Raises `InputError` as `match_weights` does."""
-    wanted = compiler.types("parameter", "statistic")
-    fitting = match_weights(wanted, arrays, partial=partial, source=source).arrays
-    for name, array in fitting.items():
+    """Assign parameters and statistics; return their names. Raises the errors of `match_weights`."""
+    types = compiler.types("parameter", "statistic")
+    matched = match_weights(types, arrays, partial=partial, source=source).arrays
+    for name, array in matched.items():
         compiler.assign(name, array)
-    return list(fitting)
+    return list(matched)

@@ -1,4 +1,4 @@
-"""`OnnxBackend`: netspec as a backend of ONNX, `onnx.backend.test.BackendTest(netspec.OnnxBackend, __name__)`."""
+"""`OnnxBackend`: netspec as a backend for ONNX's test suite, `BackendTest(netspec.OnnxBackend, __name__)`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @cache
-def _is_there(device: str) -> bool:
-    """Whether a device can be opened. ONNX's runner asks twice for each of its 4,000 cases."""
+def _is_available(device: str) -> bool:
+    """Return whether a device can be opened. ONNX's runner asks twice for each of its 4,000 cases."""
     try:
         open_device(device)
     except InputError:
@@ -29,20 +29,20 @@ def _is_there(device: str) -> bool:
 
 
 class OnnxBackend(ImportingBackend):
-    """Runs ONNX models: each is imported as `netspec import` does it, compiled, and computed by netspec's kernels."""
+    """Runs ONNX models: imports them like `netspec import`, compiles them, and runs them with netspec's kernels."""
 
     devices: ClassVar[Mapping[str, str]] = {"CPU": "cpu", "CUDA": "cuda"}
     """netspec's devices by ONNX's names."""
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether the device is there: `CPU`, or `CUDA` (the first GPU, `CUDA:0`)."""
+        """Return whether the device is available: `CPU`, or `CUDA` (the first GPU, `CUDA:0`)."""
         name, _, number = device.partition(":")
-        return number in ("", "0") and _is_there(cls.devices.get(name, name))
+        return number in ("", "0") and _is_available(cls.devices.get(name, name))
 
     @classmethod
     def compiled(cls, net: Imported, device: str) -> Run:
-        """The net on a device. Raises `InputError`."""
+        """Compile the net for a device. Raises `InputError`."""
         spec = load_net(parse_yaml(net.net, "the imported net"))
         model = load(spec, device=cls.devices[device.partition(":")[0]])
         for name, array in net.arrays.items():

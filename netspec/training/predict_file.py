@@ -1,4 +1,4 @@
-"""Outputs for the samples of another file, prepared as the training's own: read, looked up, normalized alike."""
+"""Prediction on the samples of another file, preprocessed like the data of the training."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 
 def predict_file(model: Model, spec: TrainSpec, path: Path, batch_size: int | None = None) -> dict[str, NDArray[Any]]:
-    """The net's outputs for every sample of a file of the kind that the test (else the training) data is read from.
+    """Return the net's outputs for every sample of a file in the format of the test data, or of the training data.
 
-    Its transforms are applied, with what the training learned; the file needs nothing that only the loss looks at.
-    Raises `InputError` where the data is of a kind that has no such files, or with all that is wrong in the file.
+    The transforms of that data are applied, with the values learned in training. The file does not need fields that
+    only the loss reads. Raises `InputError` if the data has no such format, or with all problems of the file.
     """
     split = spec.data.test or spec.data.train
     assert isinstance(split, Source)
-    wanted = wanted_inputs(model.compiler, [ProgramKind.PREDICT])
-    source = split.of_file(path, {split.inputs.get(name, name) for name in wanted}) or images_like(split, path)
+    inputs = wanted_inputs(model.compiler, [ProgramKind.PREDICT])
+    source = split.with_file(path, {split.inputs.get(name, name) for name in inputs}) or images_like(split, path)
     if source is None:
         raise InputError(
-            f"{path} cannot take the place of the training's data, whose source is `{getattr(split, SOURCES.tag)}`",
-            expected="an .npz file with the net's inputs; images, where the data is images; or rows of a table",
+            f"{path} cannot replace the data of the training, whose source is `{getattr(split, SOURCES.tag)}`",
+            expected="an .npz file with the net's inputs; or images or a table, if the training reads images or tables",
         )
     source = source.model_copy(update={"batch_size": batch_size or DEFAULT_BATCH})
     learned = learned_of(spec, model.compiler, model.preprocessing.learned)
     known = model.compiler.spec.inputs
-    with open_loader(source, seed=spec.train.seed, wanted=wanted, known=known, learned=learned) as loader:
+    with open_loader(source, seed=spec.train.seed, wanted=inputs, known=known, learned=learned) as loader:
         return model.predict(loader)

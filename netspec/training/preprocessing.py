@@ -12,16 +12,16 @@ from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.spec import Spec
 from netspec.schema.specs.train import TrainSpec
 
-MOST_VALUES = 4
-"""Length of the part of a list that is shown."""
+MAX_VALUES = 4
+"""Number of values of a list that are shown."""
 
 
 @dataclass(frozen=True)
 class PreprocessingRecord:
-    """Transforms as plain data, learned values included, and what else the training data taught."""
+    """The transforms of a training's samples and the values learned from its data, as plain data."""
 
     transforms: tuple[dict[str, Any], ...] | None = None
-    """In order, each `{"input": of the net, "type": "Rescaling", "scale": 0.00390625, …}`; None if unknown."""
+    """Transforms in their order: `{"input": INPUT, "type": "Rescaling", "scale": 0.00390625, …}`. None if unknown."""
     learned: Learned | None = None
 
     @classmethod
@@ -32,14 +32,14 @@ class PreprocessingRecord:
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any]) -> Self:
         """Read the record from the metadata of a weights file or checkpoint."""
-        found = meta.get("progress", meta)
-        learned = found.get("learned")
-        steps = found.get("transforms")
-        given = None if steps is None else tuple(one for one in steps if isinstance(one, dict))
-        return cls(given, None if learned is None else Learned.from_json(learned))
+        record = meta.get("progress", meta)
+        learned = record.get("learned")
+        steps = record.get("transforms")
+        transforms = None if steps is None else tuple(step for step in steps if isinstance(step, dict))
+        return cls(transforms, None if learned is None else Learned.from_json(learned))
 
     def as_meta(self) -> dict[str, Any]:
-        """The inverse of `from_meta`."""
+        """Return the metadata that `from_meta` reads."""
         meta: dict[str, Any] = {} if self.transforms is None else {"transforms": list(self.transforms)}
         return meta if self.learned is None else {**meta, "learned": self.learned.as_json()}
 
@@ -56,11 +56,11 @@ class PreprocessingRecord:
         )
 
     def of_inputs(self, inputs: Collection[str]) -> list[dict[str, Any]]:
-        """The transforms of these inputs, and those whose input is unknown."""
+        """Return the transforms of these inputs, and those whose input is unknown."""
         return [step for step in self.transforms or () if not step.get("input") or step["input"] in inputs]
 
     def describe(self, inputs: Collection[str]) -> list[str]:
-        """A line for each transform of these inputs: "`image`: Rescaling, scale 0.00390625, offset 0.0"."""
+        """Return a line for each transform of these inputs: "`image`: Rescaling, scale 0.00390625, offset 0.0"."""
         return [_line(step) for step in self.of_inputs(inputs)]
 
 
@@ -69,12 +69,12 @@ def _fields(transform: Spec) -> dict[str, Any]:
 
 
 def _line(step: Mapping[str, Any]) -> str:
-    fields = [f"{name} {_shown(value)}" for name, value in step.items() if name not in ("input", "type")]
+    fields = [f"{name} {_format(value)}" for name, value in step.items() if name not in ("input", "type")]
     where = f"`{step['input']}`" if step.get("input") else "the first input that is not a label"
     return f"{where}: {', '.join([str(step.get('type')), *fields])}"
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, list) and len(value) > MOST_VALUES:
-        return f"[{', '.join(map(str, value[:MOST_VALUES]))}, … {len(value)} values]"
+def _format(value: Any) -> str:
+    if isinstance(value, list) and len(value) > MAX_VALUES:
+        return f"[{', '.join(map(str, value[:MAX_VALUES]))}, … {len(value)} values]"
     return str(value)

@@ -18,28 +18,30 @@ class Progress:
     """State of the training loop that checkpoints store."""
 
     step: int = 0
-    """Steps done."""
+    """Number of steps done."""
     best_loss: float | None = None
     """The lowest test loss so far."""
     best_step: int = 0
     last_test: dict[str, Any] | None = None
     """The last evaluation, as plain data."""
     tested_step: int = -1
-    """The step after which it was."""
+    """Number of steps done before the last evaluation."""
     loss_sum: float = 0.0
-    """Sum of the losses since the last log line, and how many they are."""
+    """Sum of the losses since the last log line."""
     loss_count: int = 0
+    """Number of these losses."""
     worker_losses: list[tuple[float, int]] = field(default_factory=list)
-    """At a checkpoint, if each worker knows only the losses of its own samples: `loss_sum` and `loss_count` by rank."""
+    """In a checkpoint, if each worker knows only the losses of its own samples: `loss_sum` and `loss_count` by rank."""
     part: PartialStep = field(default_factory=PartialStep)
     """Finished part of a step that reads several batches."""
     seen: dict[str, Any] = field(default_factory=dict)
     """State that schedules keep of evaluations, by the inputs that they feed."""
     skipped: int = 0
-    """Damaged samples left out in this epoch so far, and in those before."""
+    """Number of damaged samples left out in this epoch so far."""
     skipped_before: int = 0
+    """Number of damaged samples left out in earlier epochs."""
     callbacks: dict[str, Any] = field(default_factory=dict)
-    """At a checkpoint, the states of the user's callbacks by name."""
+    """In a checkpoint, the states of the user's callbacks by name."""
 
     def resume_losses(self, session: Session) -> None:
         """Restore unreported losses: to each worker its own, or to the root those of all."""
@@ -53,7 +55,7 @@ class Progress:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Progress:
-        """The inverse of `dataclasses.asdict`; what older checkpoints do not say is as at the start."""
+        """Return the inverse of `dataclasses.asdict`. Fields that older checkpoints lack have their defaults."""
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         return cls(**{**known, "part": PartialStep(**known.get("part", {}))})
 
@@ -64,7 +66,8 @@ class PendingStep:
 
     outcome: Outcome
     losses: int
+    """1 if the step has a loss, 0 if this worker had no samples."""
     before: Progress
-    """What there was before it."""
+    """Progress before the step."""
     position: tuple[int, int, int]
-    """Of the batch after it."""
+    """Position of the next batch in the data."""

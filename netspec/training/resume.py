@@ -49,9 +49,9 @@ MAY_CHANGE = (
     "net.vars",
     "vars",
 )
-"""Values that do not alter what a step computes (the length may move a schedule, which is what is asked for then)."""
+"""Values that do not change a step. A new length may stretch a schedule, which is what the user requests then."""
 
-OF_THE_TEST = ("data.test", "net.metrics")
+TEST_VALUES = ("data.test", "net.metrics")
 """Values of the spec that an evaluation depends on."""
 
 
@@ -62,13 +62,13 @@ class StartingPoint:
     progress: Progress
     warnings: list[str] = field(default_factory=list)
     worker_states: Sequence[Mapping[str, Any]] = ()
-    """For each worker other than the first, whose values the compiler holds: its own values of states, by name."""
+    """For each worker except the root, its own values of states, by name. The compiler holds those of the root."""
     sharded: Mapping[str, Any] = field(default_factory=dict)
-    """States of which each worker is to have a piece, by name."""
+    """Full arrays of the states that are sharded over the workers, by name."""
     other_test: bool = False
-    """Whether the last evaluation was of something else than is asked for now."""
+    """Whether the test data or the metrics changed since the last evaluation."""
     changed: frozenset[Location] = frozenset()
-    """Locations of the values of the spec that differ from those that the run began with."""
+    """Locations of the values of the spec that changed since the run began."""
     transfer: Transfer | None = None
     """Values that `init_from` loaded from a file."""
     adapted: list[str] = field(default_factory=list)
@@ -81,31 +81,31 @@ def restore_run(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loa
     Raises `InputError` if the spec, the data or the arrays are not those of the run.
     """
     start = StartingPoint(Progress())
-    found = find_latest_checkpoint(folder.checkpoints)
-    checkpoint = None if found.path is None else read_checkpoint(found.path)
+    latest = find_latest_checkpoint(folder.checkpoints)
+    checkpoint = None if latest.path is None else read_checkpoint(latest.path)
     before = _spec_of_run(folder, checkpoint)
     if before is not None:
         changed = check_unchanged(before, spec, folder, session)
         start.warnings += [f"changed since the run began: {path}: {change}" for path, change in changed.items()]
         start.changed = frozenset(filter(None, (_place(spec, path) for path in changed)))
-        start.other_test = any(_is_below(path, OF_THE_TEST) for path in changed)
-    start.warnings += found.notes
+        start.other_test = any(_is_below(path, TEST_VALUES) for path in changed)
+    start.warnings += latest.notes
     if checkpoint is None:
-        if found.notes or folder.has_saved():
-            raise _without_checkpoint(folder, found.notes)
+        if latest.notes or folder.has_saved():
+            raise _without_checkpoint(folder, latest.notes)
         start.warnings.append("there is no checkpoint yet: starting from the beginning")
         return start
     checkpoint, warnings = reshard_checkpoint(checkpoint, compiler, session)
     start.warnings += warnings
     layout = session.layout(compiler)
-    _assign(checkpoint, f"{found.path}", compiler, layout)
+    _assign(checkpoint, f"{latest.path}", compiler, layout)
     start.worker_states, start.sharded = checkpoint.own, _sharded(checkpoint, layout)
     loader.restore(checkpoint.progress["loader"])
     then, now = checkpoint.progress.get("threads"), threads()
     if then is not None and then != now:
         start.warnings.append(
-            f"{now} threads now, {then} before: sums are split another way, so the weights are the same but for "
-            f"rounding (OMP_NUM_THREADS={then} makes them bit-identical)"
+            f"{now} threads now, {then} before: sums are split differently, so the weights will differ by rounding "
+            f"(set OMP_NUM_THREADS={then} for bit-identical weights)"
         )
     start.progress = Progress.from_json(checkpoint.progress)
     if start.other_test:
@@ -116,11 +116,11 @@ def restore_run(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loa
 def start_from_checkpoint(
     path: Path, spec: TrainSpec, compiler: Compiler, loader: Loader, session: Session
 ) -> StartingPoint:
-    """States and step of a checkpoint file for a new run.
+    """Restore states and step from a checkpoint file for a new run.
 
-    It is of another run, of another program by `netspec import`, or a PyTorch training in a safetensors file. The
-    place in the data is that of the checkpoint, or the one after as many steps if the file does not say it. Raises
-    `InputError` if the arrays are not those of the net and the solver, or the data is not that of the checkpoint.
+    The file is a checkpoint of another run or from `netspec import`, or a PyTorch training in a safetensors file. The
+    position in the data is that of the checkpoint, or the one after its number of steps if it has none. Raises
+    `InputError` if the arrays do not match the net and the solver, or the data is not that of the checkpoint.
     """
     layout = session.layout(compiler)
     stored, notes = _of_pytorch(path, spec, compiler, layout) if is_training(path) else (read_checkpoint(path), ())
@@ -131,7 +131,7 @@ def start_from_checkpoint(
     if "loader" in checkpoint.progress:
         loader.restore(checkpoint.progress["loader"])
     else:
-        loader.go_to(progress.step * spec.train.accumulate)
+        loader.seek_batch(progress.step * spec.train.accumulate)
     return StartingPoint(progress, warnings, checkpoint.own, _sharded(checkpoint, layout))
 
 
@@ -169,11 +169,15 @@ def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler, layout: S
         for state in layout.replicated
         if compiler.info[state].role not in ("gradient", *MULTI_WORKER_ROLES) or state in checkpoint.states
     } | layout.kinds
-    unfit = [one for one, kind in wanted.items() if getattr(checkpoint.states.get(one), "shape", None) != kind.shape]
-    unfit += [one for one in checkpoint.states if one not in wanted]
-    if unfit:
-        got = f"others: {listing(unfit, 10)}"
-        raise InputError(f"{name} is of another net or solver", expected=f"{len(wanted)} arrays", got=got)
+    mismatched = [
+        state for state, kind in wanted.items() if getattr(checkpoint.states.get(state), "shape", None) != kind.shape
+    ]
+    mismatched += [state for state in checkpoint.states if state not in wanted]
+    if mismatched:
+        raise InputError(
+            f"{name} is of another net or solver", expected=f"the {len(wanted)} states of this training",
+            got=f"missing, unknown or of another shape: {listing(mismatched, 10)}",
+        )  # fmt: skip
     for state in wanted:
         if state not in layout.sharded:
             compiler.states.assign(state, checkpoint.states[state])
@@ -190,14 +194,14 @@ def _spec_of_run(folder: RunDir, checkpoint: CheckpointFile | None) -> TrainSpec
 
 
 def _without_checkpoint(folder: RunDir, notes: Sequence[str]) -> InputError:
-    """The error of a run that has written checkpoints, none of which is there and sound."""
-    sound = [f"--weights {path}" for path in (folder.weights, folder.best) if path.is_file()]
-    gone = f"there is no checkpoint in {folder.checkpoints}, though the run has written one"
+    """Return the error for a run whose checkpoints are all missing or damaged."""
+    options = [f"--weights {path}" for path in (folder.weights, folder.best) if path.is_file()]
+    missing = f"there is no checkpoint in {folder.checkpoints}, although the run wrote one"
     return InputError(
-        f"no checkpoint in {folder.checkpoints} can be read" if notes else gone,
-        expected="a checkpoint as it was written",
+        f"no checkpoint in {folder.checkpoints} can be read" if notes else missing,
+        expected="an intact checkpoint",
         got="; ".join(note.removeprefix("left out: ") for note in notes) or "none",
-        hint=f"begin a new run{f' with {sound[0]}' if sound else ''}, or bring back a copy of a checkpoint",
+        hint=f"start a new run{f' with {options[0]}' if options else ''}, or restore a copy of a checkpoint",
     )  # fmt: skip
 
 
@@ -207,10 +211,10 @@ def resume_command(run_dir: Path, session: Session) -> str:
 
 
 def check_unchanged(before: TrainSpec, now: TrainSpec, folder: RunDir, session: Session = LOCAL) -> dict[str, str]:
-    """Differences that are allowed, by path. Raises `InputError` with all that are not."""
+    """Return the differences that are allowed, by path. Raises `InputError` with all others."""
     allowed: dict[str, str] = {}
     problems: list[Problem] = []
-    again = f"`{resume_command(folder.folder, session)}` goes on as the run began"
+    again = f"`{resume_command(folder.folder, session)}` continues with the values of the run"
     may_change = (*MAY_CHANGE, *_files_of(now))
     for path, old, new in _differences(before, now):
         if _is_below(path, may_change):
@@ -218,11 +222,11 @@ def check_unchanged(before: TrainSpec, now: TrainSpec, folder: RunDir, session: 
         else:
             place = _place(now, path)
             is_own = place is not None and folder.is_own(place.file)
-            mend = "write back what it was" if is_own or not folder.spec.exists() else again
+            fix = "restore the earlier value" if is_own or not folder.spec.exists() else again
             problems.append(
                 Problem(
-                    f"`{path}` is not what it was when the run began", place, path, expected=_show(old), got=_show(new),
-                    hint=f"{mend}; or start a new run with {_other_way(path, folder)}",
+                    f"`{path}` has changed since the run began", place, path, expected=_show(old), got=_show(new),
+                    hint=f"{fix}; or start a new run with {_new_run_option(path, folder)}",
                 )
             )  # fmt: skip
     if problems:
@@ -235,22 +239,22 @@ def _differences(before: TrainSpec, now: TrainSpec) -> Iterator[tuple[str, Any, 
     old, new = plain(before), plain(now)
     if before.parallel is None and now.parallel is None:
         return differences(old, new)
-    for one in (old, new):
-        one["parallel"] = one["parallel"] or plain(STRATEGIES["all_reduce"]())
+    for spec in (old, new):
+        spec["parallel"] = spec["parallel"] or plain(STRATEGIES["all_reduce"]())
     if old["parallel"]["strategy"] != new["parallel"]["strategy"]:
-        for one in (old, new):
-            one["parallel"] = {"strategy": one["parallel"]["strategy"]}
+        for spec in (old, new):
+            spec["parallel"] = {"strategy": spec["parallel"]["strategy"]}
     return differences(old, new)
 
 
-def _other_way(path: str, folder: RunDir) -> str:
-    """The option that begins a new run with another value: how workers train does not alter what a checkpoint holds."""
+def _new_run_option(path: str, folder: RunDir) -> str:
+    """Return the option that starts a new run. Checkpoints do not depend on `parallel`, so they remain usable."""
     step = folder.newest_step()
     return "--weights" if step is None or not _is_below(path, ("parallel",)) else f"--resume {folder.checkpoint(step)}"
 
 
 def _place(spec: TrainSpec, path: str) -> Location | None:
-    """Where a value is written, by its path in plain data: of the key, which stands even where the value is a block."""
+    """Return the location of the key of a value, by the path of the value in plain data."""
     return spec.where(*path.split("."), key=True)
 
 
@@ -261,7 +265,9 @@ def _files_of(spec: TrainSpec) -> list[str]:
 
 
 def _is_files(value: Any) -> bool:
-    return isinstance(value, FilePath) or (isinstance(value, list) and all(isinstance(one, FilePath) for one in value))
+    return isinstance(value, FilePath) or (
+        isinstance(value, list) and all(isinstance(item, FilePath) for item in value)
+    )
 
 
 def _is_below(path: str, roots: tuple[str, ...]) -> bool:

@@ -61,7 +61,7 @@ class Run:
     log: Path
     """Log of the run: one JSON object per line."""
     skipped: int = 0
-    """Number of damaged samples of the training data that were left out, at opening and in all epochs of the run."""
+    """Number of damaged training samples that were left out, when the data was opened and in all epochs of the run."""
 
     @property
     def best_weights(self) -> Path | None:
@@ -89,7 +89,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @dataclass
-class Prepared:
+class PreparedTraining:
     """A training whose data is open and whose net is compiled, before its states have values."""
 
     spec: TrainSpec
@@ -116,8 +116,9 @@ def run(
 
     `resume=True` continues from the newest intact checkpoint of the run directory (of the run that `source` is the
     `spec.yaml` of), and reaches bit-identical weights; the path of a checkpoint starts a new run from it. `weights`
-    starts from the parameters of a file that fit by name and shape. `samples` are those of splits of `source: python`.
-    Each of `listeners` is called with every event; the hooks of `callbacks` run after those of the spec's.
+    starts from the parameters of a file that match by name and shape. `samples` is the data of splits with
+    `source: python`. Each of `listeners` is called with every event; the hooks of `callbacks` run after those of the
+    callbacks in the spec.
     Raises `InputError` (the spec, the data, the checkpoint), `RunError` (a loss that is not finite) or `Interrupted`.
     """
     began = time.perf_counter()
@@ -126,8 +127,8 @@ def run(
         compiler = training_compiler(spec, device, session)
         if session.is_server:
             return _serve(session, compiler, began)
-        given = Path(run_dir) if run_dir else _own_run(source) if resume is True else None
-        training = _prepare(stack, spec, session, compiler, given, resume=resume is True)
+        path = Path(run_dir) if run_dir else _own_run(source) if resume is True else None
+        training = _prepare(stack, spec, session, compiler, path, resume=resume is True)
         start = _restore(training, resume) if resume else _initialize(training, weights)
         loop = _align(stack, training, start, listeners, [*spec.callbacks, *callbacks])
         _report_start(loop, start, resume)
@@ -148,29 +149,29 @@ def _checked(
         raise InputError("--resume and --weights exclude each other: a checkpoint holds the weights")
     spec = with_samples(source if isinstance(source, TrainSpec) else load_train(source, overrides), samples)
     if weights is not None and spec.init_from is not None:
-        hint = "remove it by `~init_from`, or give the file by `init_from.file=FILE`"
+        hint = "remove it with `~init_from`, or set the file with `init_from.file=FILE`"
         raise InputError("--weights and `init_from` exclude each other", location=spec.where("init_from"), hint=hint)
     return spec
 
 
 def _prepare(
-    stack: ExitStack, spec: TrainSpec, session: Session, compiler: Compiler, given: Path | None, *, resume: bool
-) -> Prepared:
+    stack: ExitStack, spec: TrainSpec, session: Session, compiler: Compiler, run_dir: Path | None, *, resume: bool
+) -> PreparedTraining:
     """Open the data, compile the first program, and open the run directory."""
     loader = stack.enter_context(open_training_loader(spec, compiler, session))
     test = None
     if spec.data.test:
         test = stack.enter_context(open_test_loader(spec, compiler, loader.learned, session))
-    compiler.program(compiler.batch_program, loader.batch_sizes[0])  # its errors come before a folder is made
-    opened = None
+    compiler.program(compiler.batch_program, loader.batch_sizes[0])  # raise its errors before creating a folder
+    path = None
     if session.is_root:
-        opened = stack.enter_context(open_run_dir(spec.name or spec.net.name, given, resume=resume))
-    folder = RunDir(Path(session.broadcast(str(opened.folder) if opened is not None else None)))
+        path = str(stack.enter_context(open_run_dir(spec.name or spec.net.name, run_dir, resume=resume)).folder)
+    folder = RunDir(Path(session.broadcast(path)))
     session.report_run_dir(folder.folder)
-    return Prepared(spec, session, compiler, loader, test, folder)
+    return PreparedTraining(spec, session, compiler, loader, test, folder)
 
 
-def _restore(training: Prepared, resume: bool | str | Path) -> StartingPoint:
+def _restore(training: PreparedTraining, resume: bool | str | Path) -> StartingPoint:
     """Read the states from the run's newest checkpoint, or from the checkpoint file `resume`, on the root."""
     spec, session, compiler, loader = training.spec, training.session, training.compiler, training.loader
     session.layout(compiler)  # collective
@@ -185,7 +186,7 @@ def _restore(training: Prepared, resume: bool | str | Path) -> StartingPoint:
     return start
 
 
-def _initialize(training: Prepared, weights: str | Path | None) -> StartingPoint:
+def _initialize(training: PreparedTraining, weights: str | Path | None) -> StartingPoint:
     """Give the states their first values, on the root."""
     training.session.layout(training.compiler)  # collective
     start = StartingPoint(Progress())
@@ -194,14 +195,14 @@ def _initialize(training: Prepared, weights: str | Path | None) -> StartingPoint
     return start
 
 
-def _first_values(training: Prepared, start: StartingPoint, weights: str | Path | None) -> None:
+def _first_values(training: PreparedTraining, start: StartingPoint, weights: str | Path | None) -> None:
     """Take initial weights from files, and adapt states to the training data."""
     compiler = training.compiler
     start.transfer = init_from(training.spec, compiler)
     loaded: list[str] = []
     if weights is not None:
         loaded = load_weights(compiler, weights, partial=True).loaded
-        start.warnings += _fresh(compiler, loaded, weights)
+        start.warnings += _not_loaded(compiler, loaded, weights)
     known = {*loaded, *(start.transfer.coverage.arrays if start.transfer is not None else ())}
     start.adapted = adapt(compiler, training.loader, known)
     compiler.follow()
@@ -209,7 +210,7 @@ def _first_values(training: Prepared, start: StartingPoint, weights: str | Path 
 
 def _align(
     stack: ExitStack,
-    training: Prepared,
+    training: PreparedTraining,
     start: StartingPoint,
     listeners: Sequence[Listener],
     callbacks: Sequence[object],
@@ -220,7 +221,7 @@ def _align(
     progress.resume_losses(session)
     log: list[Listener] = []
     if session.is_root:
-        training.folder.write_spec(resolved_yaml(spec, _told_before(training.folder, start.changed)))
+        training.folder.write_spec(resolved_yaml(spec, _origin_in_run(training.folder, start.changed)))
         log = [stack.enter_context(LogFiles(training.folder.folder))]
     signals = stack.enter_context(Signals())
     loop = TrainingLoop(
@@ -232,27 +233,29 @@ def _align(
     return loop
 
 
-def built_callback(given: object) -> Callback:
+def built_callback(callback: object) -> Callback:
     """Return a callback, or the one that a spec describes. Raises `InputError` for anything else."""
-    if isinstance(given, CallbackSpec):
-        return given.build()
-    if isinstance(given, Callback):
-        return given
-    raise InputError("not a callback", expected="an object of a subclass of `netspec.Callback`", got=repr(given)[:80])
+    if isinstance(callback, CallbackSpec):
+        return callback.build()
+    if isinstance(callback, Callback):
+        return callback
+    raise InputError(
+        "not a callback", expected="an object of a subclass of `netspec.Callback`", got=repr(callback)[:80]
+    )
 
 
 def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str | Path) -> None:
     """Emit the events of a training before its first step."""
     compiler, loader = loop.compiler, loop.loader
-    over = [] if isinstance(resume, bool) or not loop.finished else [_over(loop, f"{resume}")]
-    for message in (*start.warnings, *over, *_beyond(loop)):
+    no_steps = [] if isinstance(resume, bool) or not loop.finished else [_no_steps_left(loop, f"{resume}")]
+    for message in (*start.warnings, *no_steps, *_unreached_schedules(loop)):
         loop.emit("warning", message=message)
     for remark in filter(None, (compiler.device.remark, compiler.remark, loop.session.remark())):
         loop.emit("note", message=remark)
     if start.transfer is not None:
         loop.emit("init_from", **start.transfer.as_json())
     if start.adapted:
-        loop.emit("note", message=f"found in the training data: {', '.join(start.adapted)}")
+        loop.emit("note", message=f"computed from the training data: {', '.join(start.adapted)}")
     loop.emit("start", **_facts(loop))
     if loader.skipped_at_opening:
         loop.emit_skipped("train", loader.skipped_at_opening, loader.damaged_at_opening)
@@ -261,10 +264,9 @@ def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str |
 def _train(loop: TrainingLoop, start: StartingPoint, *, resumed: bool) -> None:
     """Run the loop, unless a resumed run has nothing left to do. Raises `Interrupted` if it is stopped at once."""
     try:
-        # gathered among the workers: servers, which a broadcast waits for, are serving already
+        # Gather, which involves only workers: parameter servers are serving already and take part in no broadcast.
         if resumed and loop.session.gather(not start.other_test and loop.nothing_left())[0]:
-            done = f"nothing was left to do: the run has done its {loop.progress.step:,} steps"
-            loop.emit("note", message=done)
+            loop.emit("note", message=f"nothing to do: the run is complete after {loop.progress.step:,} steps")
         else:
             loop.run()
     except KeyboardInterrupt:
@@ -328,28 +330,33 @@ def _own_run(source: object) -> Path | None:
     return run_of(Path(source)) if isinstance(source, (str, PathLike)) else None
 
 
-def _told_before(folder: RunDir, changed: Collection[Location]) -> Callable[[Location], str | None]:
-    """Return the origins of values that have not changed, as the run's own spec, which is replaced, records them."""
+def _origin_in_run(folder: RunDir, changed: Collection[Location]) -> Callable[[Location], str | None]:
+    """Return a function for the origins of unchanged values, read from the run's spec before it is replaced."""
     is_own = cache(folder.is_own)
-    return lambda place: told_origin(place) if is_own(place.file) and place not in changed else None
+    return lambda location: told_origin(location) if is_own(location.file) and location not in changed else None
 
 
-def _over(loop: TrainingLoop, checkpoint: str) -> str:
-    """A warning that a new run starts from a checkpoint of its last step, or of a later one."""
+def _no_steps_left(loop: TrainingLoop, checkpoint: str) -> str:
+    """Return the warning that a new run starts from a checkpoint of its last step, or of a later one."""
     return (
-        f"no step is left to train: {checkpoint} is of step {loop.progress.step:,}, and this training ends at step "
+        f"no steps left to train: {checkpoint} is of step {loop.progress.step:,}, and this training ends at step "
         f"{loop.total:,}; steps before the checkpoint count, so set `train.max_steps` or `train.max_epochs` higher"
     )
 
 
-def _beyond(loop: TrainingLoop) -> Iterator[str]:
-    """A warning for each schedule that the training ends before."""
+def _unreached_schedules(loop: TrainingLoop) -> Iterator[str]:
+    """Yield a warning for each schedule that the training does not reach the end of."""
     for schedule in loop.schedules.values():
         if left := ", ".join(schedule.beyond(loop.total)):
-            place = schedule.where()
-            yield f"{f'{place}: ' if place else ''}the {loop.total:,} steps of the training never reach {left}"
+            location = schedule.where()
+            yield f"{f'{location}: ' if location else ''}the {loop.total:,} steps of the training never reach {left}"
 
 
-def _fresh(compiler: Compiler, loaded: list[str], weights: str | Path) -> list[str]:
-    fresh = sorted(set(compiler.names("parameter", "statistic")) - set(loaded))
-    return [f"{len(loaded)} arrays taken from {weights}; start fresh: {', '.join(fresh)}"] if fresh else []
+def _not_loaded(compiler: Compiler, loaded: list[str], weights: str | Path) -> list[str]:
+    """Return a warning with the parameters and statistics that the file did not have, if there are any."""
+    missing = sorted(set(compiler.names("parameter", "statistic")) - set(loaded))
+    return (
+        [f"{len(loaded)} arrays loaded from {weights}; not in it, so initialized: {', '.join(missing)}"]
+        if missing
+        else []
+    )

@@ -1,4 +1,4 @@
-"""The run directory: a run writes nothing outside it."""
+"""The run directory. A run writes no file outside it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RunDir:
 
     @property
     def spec(self) -> Path:
-        """The resolved spec: everything filled in, with the origin of each value."""
+        """The resolved spec: all values, each with its origin."""
         return self.folder / SPEC
 
     @property
@@ -77,11 +77,11 @@ class RunDir:
         """
         if self.checkpoints.is_dir():
             return None
-        gone = self.checkpoints if self.folder.is_dir() else self.folder
+        removed = self.checkpoints if self.folder.is_dir() else self.folder
         _make(self.checkpoints)
         if self._spec_text is not None and not self.spec.exists():
             self.write_spec(self._spec_text)
-        return gone
+        return removed
 
     def is_own(self, file: str) -> bool:
         """Whether a file is the resolved spec of the run."""
@@ -93,33 +93,33 @@ class RunDir:
 
 
 @contextmanager
-def open_run_dir(name: str, given: Path | None, *, resume: bool) -> Iterator[RunDir]:
-    """The directory for a run called `name`, which no other process writes while the block runs.
+def open_run_dir(name: str, path: Path | None, *, resume: bool) -> Iterator[RunDir]:
+    """Open the directory of the run `name`, and lock it while the block runs.
 
-    It is the one given, or the next free of `runs/NAME`, `runs/NAME-2`, …; with `resume` the one given, or the newest
-    of those. Raises `InputError` where a new run would overwrite another, where there is none to resume, or where
-    another process is writing it. Of a new run that fails before it has written its spec nothing is left.
+    It is `path`, or the next free of `runs/NAME`, `runs/NAME-2`, …; with `resume` it is `path`, or the newest of these.
+    Raises `InputError` if a new run would overwrite another, if there is no run to resume, or if another process writes
+    it. If a new run fails before it writes its spec, the folders that it created are removed.
     """
-    wanted = Path("runs", "any") if given is None else given
-    made = [folder for folder in wanted.parents if not folder.is_dir()]
-    there = given is not None and given.is_dir()
-    folder = _to_resume(name, given) if resume else _for_a_new_run(name, given)
+    target = Path("runs", "any") if path is None else path
+    missing_parents = [folder for folder in target.parents if not folder.is_dir()]
+    existed = path is not None and path.is_dir()
+    folder = _folder_to_resume(name, path) if resume else _new_folder(name, path)
     with locked(folder):
         if not resume:
-            _refuse_another(folder)  # once more: a run may have come and gone since
+            _refuse_another(folder)  # again, now that the folder is locked
         opened = RunDir(folder)
         _make(opened.checkpoints)
-        for one in (folder, opened.checkpoints):
-            remove_unfinished(one)
+        for written in (folder, opened.checkpoints):
+            remove_unfinished(written)
         try:
             yield opened
         finally:
             if not resume and not opened.spec.exists() and not opened.log.exists():
-                _remove_empty(opened, [] if there else [opened.folder, *made])
+                _remove_empty(opened, [] if existed else [opened.folder, *missing_parents])
 
 
 def _remove_empty(opened: RunDir, folders: Sequence[Path]) -> None:
-    """Remove what a run that never began has made; folders that hold something else stay."""
+    """Remove the folders of a run that never began, unless they contain something else."""
     with suppress(OSError):
         opened.checkpoints.rmdir()
         (opened.folder / LOCK).unlink(missing_ok=True)
@@ -128,39 +128,39 @@ def _remove_empty(opened: RunDir, folders: Sequence[Path]) -> None:
 
 
 def run_of(spec: Path) -> Path | None:
-    """The run directory that a spec file is the resolved spec of, if it is one."""
-    here = RunDir(spec.parent)
-    outputs = (here.checkpoints, here.log, here.weights, here.best)
-    return here.folder if spec.name == SPEC and any(one.exists() for one in outputs) else None
+    """Return the run directory that a file is the resolved spec of; None for any other file."""
+    run = RunDir(spec.parent)
+    outputs = (run.checkpoints, run.log, run.weights, run.best)
+    return run.folder if spec.name == SPEC and any(output.exists() for output in outputs) else None
 
 
 def _events(log: Path) -> set[str]:
-    """The kinds of events in a log; lines that are damaged are passed over."""
-    found = set()
+    """Return the kinds of events in a log. Damaged lines are ignored."""
+    kinds = set()
     with log.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             with suppress(ValueError, KeyError, TypeError, RecursionError):
-                found.add(str(json.loads(line)["event"]))
-    return found
+                kinds.add(str(json.loads(line)["event"]))
+    return kinds
 
 
-def _to_resume(name: str, given: Path | None) -> Path:
-    folder = _newest(name) if given is None else given
+def _folder_to_resume(name: str, path: Path | None) -> Path:
+    folder = _newest(name) if path is None else path
     if not folder.is_dir():
         raise InputError(f"there is no run to resume in {folder}", hint="start one without --resume")
     return folder
 
 
-def _for_a_new_run(name: str, given: Path | None) -> Path:
-    if given is not None:
-        _refuse_another(given)
-        _make(given)
-        return given
+def _new_folder(name: str, path: Path | None) -> Path:
+    if path is not None:
+        _refuse_another(path)
+        _make(path)
+        return path
     while True:
         folder = _next_free(name)
         try:
             _make(folder, new=True)
-        except FileExistsError:  # another run took the name just now
+        except FileExistsError:  # another run has just taken the name
             continue
         return folder
 
@@ -168,7 +168,8 @@ def _for_a_new_run(name: str, given: Path | None) -> Path:
 def _refuse_another(folder: Path) -> None:
     if (folder / SPEC).exists():
         raise InputError(
-            f"{folder} already holds a run", hint="go on with it by --resume, or name another folder by --run-dir"
+            f"{folder} already contains a run",
+            hint="continue it with --resume, or choose another folder with --run-dir",
         )
 
 
@@ -179,7 +180,7 @@ def _make(folder: Path, *, new: bool = False) -> None:
     except OSError as error:
         if new and isinstance(error, FileExistsError):
             raise
-        raise RunError(f"cannot make the run directory {folder}: {error.strerror}") from None
+        raise RunError(f"cannot create the run directory {folder}: {error.strerror}") from None
 
 
 def _candidates(name: str) -> list[Path]:
@@ -193,16 +194,16 @@ def _candidates(name: str) -> list[Path]:
 
 
 def _next_free(name: str) -> Path:
-    found = _candidates(name)
+    candidates = _candidates(name)
     plain = Path("runs") / name.replace("/", "_")
-    if not found:
+    if not candidates:
         return plain
-    last = found[-1].name[len(plain.name) + 1 :]
+    last = candidates[-1].name[len(plain.name) + 1 :]
     return plain.with_name(f"{plain.name}-{int(last or 1) + 1}")
 
 
 def _newest(name: str) -> Path:
-    found = _candidates(name)
-    if not found:
-        raise InputError(f"there is no run of `{name}` below runs/ to resume", hint="start one without --resume")
-    return found[-1]
+    candidates = _candidates(name)
+    if not candidates:
+        raise InputError(f"there is no run of `{name}` in runs/ to resume", hint="start one without --resume")
+    return candidates[-1]

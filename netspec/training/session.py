@@ -1,4 +1,4 @@
-"""`Session`: what a training needs to know of the other workers, and `LocalSession`, a training with one worker.
+"""`Session`: the protocol between a training and its other workers, and `LocalSession`, a training with one worker.
 
 The training loop talks to other workers only through a session. `netspec.distributed.session.WorkerSession` implements
 the protocol for several workers; `open_session` chooses between the two. Unless a docstring says otherwise, a method is
@@ -98,7 +98,8 @@ class GatheredStates:
 class NonFiniteOrigin:
     """The source of a loss that is not finite."""
 
-    what: str
+    description: str
+    """The layer or state, as text."""
     location: Location | None
     known: bool
     """True if it is a certain node or state; False if this worker's part of the loss was finite."""
@@ -136,7 +137,7 @@ class Session(Protocol):
 
     @property
     def description(self) -> str:
-        """How the workers train together, for messages: `one worker`, `all_reduce`."""
+        """Strategy of the workers, for messages: `one worker`, `all_reduce`."""
         ...
 
     def gather(self, value: Any) -> list[Any]:
@@ -171,7 +172,7 @@ class Session(Protocol):
         ...
 
     def stepper(self, spec: TrainSpec, compiler: Compiler, loader: Loader) -> Stepper:
-        """Return what runs this worker's training steps. Not collective."""
+        """Return the object that runs this worker's training steps. Not collective."""
         ...
 
     def scheduled(self, rates: Mapping[str, float]) -> Mapping[str, float]:
@@ -179,7 +180,7 @@ class Session(Protocol):
         ...
 
     def after_step(self, step: int, compiler: Compiler) -> None:
-        """Exchange what the strategy exchanges after the step `step`, counted from 1."""
+        """Exchange states with other workers after the step `step`, counted from 1, as the strategy requires."""
         ...
 
     def layout(self, compiler: Compiler) -> StateLayout:
@@ -195,19 +196,19 @@ class Session(Protocol):
         ...
 
     def gather_states(self, compiler: Compiler) -> GatheredStates:
-        """Gather on the root what a checkpoint holds of other workers' states."""
+        """Gather on the root the states of other workers that a checkpoint holds."""
         ...
 
     def can_save_after_failure(self, step: int, saved: int, *, unchanged: bool) -> bool:
-        """Return whether the workers that are left can write a checkpoint of a step that is not saved yet.
+        """Return whether the remaining workers can write a checkpoint of a step that is not saved yet.
 
         `step` is the last one that this worker completed, `saved` that of its last checkpoint; `unchanged` is False if
-        a step that failed has changed states. Raises `PeerFailure` if not all workers come here in time.
+        a failed step has changed states. Raises `PeerFailure` if not all workers call this in time.
         """
         ...
 
     def peer_failure(self) -> RunError:
-        """Wait for the end of the job after another worker has failed; return the error if it does not come."""
+        """Wait for the job to be ended after another worker has failed; return the error to raise if it is not."""
         ...
 
     def agree_on_origin(self, origin: NonFiniteOrigin) -> NonFiniteOrigin:
@@ -223,7 +224,7 @@ class Session(Protocol):
         ...
 
     def report_activity(self, step: int, doing: str) -> None:
-        """Record what this worker does, for messages about a worker that hangs or fails. Not collective."""
+        """Record the current activity of this worker, for messages about one that hangs or fails. Not collective."""
         ...
 
     def report_run_dir(self, folder: Path) -> None:
@@ -239,25 +240,25 @@ class Session(Protocol):
         ...
 
     def remark(self) -> str | None:
-        """Return what users should know of this way of training. Not collective."""
+        """Return a note for users about this way of training. Not collective."""
         ...
 
     def start_facts(self, batch_size: int) -> dict[str, Any]:
-        """Return what the event `start` says of the workers. Not collective."""
+        """Return the fields about the workers in the event `start`. Not collective."""
         ...
 
     def step_facts(self) -> dict[str, Any]:
-        """Return what the events `log` and `progress` say of the workers. Not collective."""
+        """Return the fields about the workers in the events `log` and `progress`. Not collective."""
         ...
 
     def done_facts(self) -> dict[str, Any]:
-        """Return what the event `done` says of the workers. Not collective."""
+        """Return the fields about the workers in the event `done`. Not collective."""
         ...
 
 
 @dataclass(frozen=True)
 class LocalStopVote:
-    """The requests of one worker, as they are when they are read."""
+    """The requests of one worker, at the time of reading."""
 
     signals: Signals
 
@@ -308,7 +309,7 @@ class LocalSession:
         return None
 
     def stepper(self, spec: TrainSpec, compiler: Compiler, loader: Loader) -> Stepper:
-        """Return what runs the steps."""
+        """Return a stepper for one worker."""
         return Stepper(spec, compiler, loader)
 
     def scheduled(self, rates: Mapping[str, float]) -> Mapping[str, float]:
@@ -340,7 +341,7 @@ class LocalSession:
 
     def peer_failure(self) -> RunError:
         """Return an error for a failure that one worker can't see."""
-        return RunError("another worker has failed")
+        return RunError("another worker failed")
 
     def agree_on_origin(self, origin: NonFiniteOrigin) -> NonFiniteOrigin:
         """Return the origin that this worker found."""

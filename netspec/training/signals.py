@@ -18,18 +18,18 @@ STDERR = 2
 
 
 class Signals:
-    """Listens while the block runs.
+    """Handles signals while its `with` block runs.
 
-    The first Ctrl-C (or SIGTERM) asks the loop to finish the step and save, and says so; the second stops at once.
-    SIGUSR1 and SIGHUP ask for a checkpoint. Outside the main thread, where Python allows no handlers, nothing is
-    caught.
+    The first Ctrl-C (or SIGTERM) asks the loop to finish the step and save, and prints a note; the second stops at
+    once. SIGUSR1 and SIGHUP request a checkpoint. Outside the main thread, where Python allows no handlers, no signal
+    is handled.
     """
 
     def __init__(self) -> None:
         self.stop: str | None = None
         """Reason to stop: the name of a signal, or an error that may wait until all workers have saved."""
         self.snapshot = False
-        """True once a checkpoint was asked for; the loop sets it back."""
+        """True once a checkpoint was requested; the loop resets it."""
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -60,7 +60,7 @@ class Signals:
 
 
 def _say(line: str) -> None:
-    """Write a line to the error stream from a signal handler: past Python's buffers, which it may have interrupted."""
-    with suppress(OSError):  # nobody listens there any more
-        echoed = b"\n" if os.isatty(STDERR) else b""  # a terminal has ^C on its line
-        os.write(STDERR, echoed + line.encode() + b"\n")
+    """Write a line to the error stream from a signal handler, which must not use Python's buffers."""
+    with suppress(OSError):  # the reader of a pipe has ended
+        newline = b"\n" if os.isatty(STDERR) else b""  # a terminal has ^C on its line
+        os.write(STDERR, newline + line.encode() + b"\n")

@@ -32,7 +32,7 @@ class PartialStep:
 
 
 class Stepper:
-    """Runs training steps on the batches that it receives.
+    """Runs training steps, each on one batch or on several.
 
     A step reads `accumulate` batches, fewer at the end of an epoch, and its loss and gradients are the means over all
     its samples. Random numbers are drawn as for one batch of all these samples. A step of a full-batch solver reads an
@@ -48,11 +48,11 @@ class Stepper:
         stage: Callable[[int], int | None] = lambda step: None,
         restarts: bool = False,
     ) -> None:
-        """`stage` returns the compiled variant of a step, None for the last one.
+        """`stage` returns the compiled variant for a step, None for the last variant.
 
-        `restarts`: a failed step of several batches starts again from its first batch. One of several workers can't
-        continue it, since it does not have the gradients of the others. Raises `InputError` if the solver needs the
-        whole training set in a step and `accumulate` gives it less.
+        `restarts`: a failed step of several batches starts again from its first batch, because a worker does not have
+        the gradients of the others and can't continue it alone. Raises `InputError` if the solver needs the whole
+        training set in a step and `accumulate` gives it less.
         """
         loop = spec.train
         self._compiler, self._accumulate, self._seed = compiler, loop.accumulate, loop.seed
@@ -77,25 +77,25 @@ class Stepper:
         """Number of steps in an epoch, including a smaller last one."""
 
     def run(self, batch: Batch, step: int, rates: Mapping[str, float], part: PartialStep) -> tuple[Outcome, int] | None:
-        """Run a batch. Return a function for the loss of the step, and 1, if this is its last batch, else None.
+        """Run a batch. After the last of a step, return a function for its loss and the number of losses, else None.
 
-        A worker that trains by itself and has none of the step's samples does nothing and returns 0 losses.
-        `part` is the finished part of step `step`, and is updated. `rates` are the scheduled values by
-        the inputs of the programs. Raises `NonFiniteLoss` before anything is changed; a device that runs ahead raises
-        that of the step before, or where the loss is asked for.
+        The number of losses is 1, or 0 if this worker has none of the step's samples. `part` is the finished part of
+        the step `step`, and is updated. `rates` are the scheduled values, by the inputs of the programs. Raises
+        `NonFiniteLoss` before any state changes. A device that runs ahead raises it one step later, or when the loss is
+        requested.
         """
         states = self._compiler.states
         if not part.batches:
             self._start = {name: states[name] for name in self._moving}
         self._before = None if self.restarts else states.version
         try:
-            found = self._taken(batch, step, rates, part)
+            outcome = self._run(batch, step, rates, part)
         except BaseException:
             self.changed = self._before not in (None, states.version)
             raise
-        if found is not None:
+        if outcome is not None:
             self._start = {}
-        return found
+        return outcome
 
     def rewind(self) -> None:
         """Restore the states from before a failed step. Gradient sums start from zero in each step anyway."""
@@ -103,7 +103,7 @@ class Stepper:
             self._compiler.states.assign(name, array)
         self._start = {}
 
-    def _taken(
+    def _run(
         self, batch: Batch, step: int, rates: Mapping[str, float], part: PartialStep
     ) -> tuple[Outcome, int] | None:
         if self._minimizer is None and self._compiler.batch_program is ProgramKind.TRAIN:
@@ -111,13 +111,13 @@ class Stepper:
                 return float, 0
             whole = batch.end - batch.position
             program = self._compiler.program(self._compiler.batch_program, batch.rows, self._stage(step), whole)
-            program.write({**self._inputs(batch, step, part), **_update(step, rates)})
+            program.write({**self._inputs(batch, step, part), **_update_inputs(step, rates)})
             program.run()
             return program.outcome, 1
-        found = self._of_several(batch, step, rates, part)
-        return None if found is None else (lambda: found[0], found[1])
+        result = self._accumulate_batch(batch, step, rates, part)
+        return None if result is None else (lambda: result[0], result[1])
 
-    def _of_several(
+    def _accumulate_batch(
         self, batch: Batch, step: int, rates: Mapping[str, float], part: PartialStep
     ) -> tuple[float, int] | None:
         """Run one batch of a step with several batches; see `run`."""
@@ -130,18 +130,18 @@ class Stepper:
         part.weight += len(batch) / self._loader.batch_size
         if part.batches < self._accumulate and not self._loader.between_epochs:
             return None
-        found = self._end(step, rates, part)
+        result = self._update(step, rates, part)
         part.batches, part.samples, part.loss, part.weight = 0, 0, 0.0, 0.0
-        return found
+        return result
 
-    def _end(self, step: int, rates: Mapping[str, float], part: PartialStep) -> tuple[float, int]:
+    def _update(self, step: int, rates: Mapping[str, float], part: PartialStep) -> tuple[float, int]:
         """Update the parameters by the gradients of all batches of a step; return its loss and 1, if it has samples."""
         if not part.samples:
             return 0.0, 0
         self._before = self._compiler.states.version
         program = self._compiler.program(ProgramKind.UPDATE, 1, self._stage(step))
         mean = {SHARE: np.array(self._loader.batch_size / part.samples), WEIGHT: np.array(part.weight)}
-        program.write({**_update(step, rates), **mean})
+        program.write({**_update_inputs(step, rates), **mean})
         program.run()
         return part.loss / part.samples, 1
 
@@ -169,7 +169,7 @@ class Stepper:
         return part.batches > 0 or bool(self._held)
 
     def _minimize(self, minimizer: LbfgsMinimizer, batch: Batch, rate: float) -> tuple[float, int] | None:
-        """Keep a batch; at the end of an epoch run a step on all of them. The rest of a broken epoch is passed over."""
+        """Store a batch; after the last of an epoch run a step on all of them. Skip an epoch that began earlier."""
         if not self._held and batch.position:
             return None
         self._held.append(batch)
@@ -180,23 +180,23 @@ class Stepper:
 
         def evaluate() -> float:
             total = 0.0
-            for number, one in enumerate(batches):
-                program = self._compiler.program(self._compiler.batch_program, len(one))
-                weight = {WEIGHT: np.array(len(one) / self._loader.batch_size), FIRST: np.array(number == 0)}
-                program.write({**one.inputs, **weight})
+            for number, each in enumerate(batches):
+                program = self._compiler.program(self._compiler.batch_program, len(each))
+                weight = {WEIGHT: np.array(len(each) / self._loader.batch_size), FIRST: np.array(number == 0)}
+                program.write({**each.inputs, **weight})
                 program.run()
-                total += program.guard * len(one)
+                total += program.guard * len(each)
             return total / samples
 
         return minimizer.step(evaluate, self._loader.batch_size / samples, rate), 1
 
 
 def moving_averages(compiler: Compiler) -> list[str]:
-    """Names of the moving averages, of which each batch of a step, and each part of it, finds others."""
+    """Return the names of the moving averages, which every batch of a step updates."""
     updates, info = compiler.net_graph(ProgramKind.ACCUMULATE, 1).builder.updates, compiler.info
     return [name for name in updates if info[name].role == "statistic" and info[name].value.dtype.is_float]
 
 
-def _update(step: int, rates: Mapping[str, float]) -> dict[str, Any]:
-    """The inputs of an update, apart from gradients."""
+def _update_inputs(step: int, rates: Mapping[str, float]) -> dict[str, Any]:
+    """Return the inputs of an update, apart from gradients."""
     return {**{name: np.array(rate) for name, rate in rates.items()}, STEP: np.array(step + 1.0)}

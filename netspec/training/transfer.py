@@ -1,4 +1,4 @@
-"""Weights of a file as the first ones of a training, by the plan under `init_from`."""
+"""Initialization of a training with weights from a file, as `init_from` describes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Transfer:
     coverage: Coverage
 
     def as_json(self) -> dict[str, Any]:
-        """The facts of the event `init_from`."""
+        """Return the fields of the event `init_from`."""
         rows = [{"name": row.name, "status": row.status} for row in self.coverage.rows]
         return {"file": str(self.file), "loaded": len(self.coverage.arrays), "rows": rows,
                 "table": self.coverage.render()}  # fmt: skip
@@ -40,53 +40,53 @@ def init_from(spec: TrainSpec, compiler: Compiler) -> Transfer | None:
 
     Raises `InputError`, with the location in the spec, if the file is not a weights file or does not match the plan.
     """
-    found = plan_transfer(spec, compiler)
-    if found is not None:
-        for name, array in found.coverage.arrays.items():
+    transfer = plan_transfer(spec, compiler)
+    if transfer is not None:
+        for name, array in transfer.coverage.arrays.items():
             compiler.assign(name, array)
-    return found
+    return transfer
 
 
 def plan_transfer(spec: TrainSpec, compiler: Compiler) -> Transfer | None:
-    """Return what `init_from` would load, without changes. Raises the same errors."""
+    """Return the values that `init_from` would load, without assigning them. Raises the same errors."""
     plan = spec.init_from
     if plan is None:
         return None
     file = resolve_path(plan, "file")
-    wanted = compiler.types("parameter", "statistic")
+    types = compiler.types("parameter", "statistic")
 
-    def named(given: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        return renamed(plan.map, given, path="init_from.map", where=partial(plan.where, "map"))
+    def rename(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        return renamed(plan.map, arrays, path="init_from.map", where=partial(plan.where, "map"))
 
     try:
-        arrays = import_weights(file, Target(compiler.spec, wanted, named))
+        arrays = import_weights(file, Target(compiler.spec, types, rename))
     except InputError as error:
         raise InputError([
             problem if problem.location else problem.at(plan.where("file"), "init_from.file")
             for problem in error.problems
         ]) from None  # fmt: skip
     try:
-        coverage = match_weights(wanted, arrays, partial=plan.require != "all", source=plan.file)
+        coverage = match_weights(types, arrays, partial=plan.require != "all", source=plan.file)
     except InputError as error:
-        place = plan.where("require") if "require" in plan.model_fields_set else plan.where("file")
-        raise InputError([problem.at(place, "init_from.require") for problem in error.problems]) from None
-    problems = list(_missing(plan, coverage, list(wanted))) if isinstance(plan.require, tuple) else []
+        location = plan.where("require") if "require" in plan.model_fields_set else plan.where("file")
+        raise InputError([problem.at(location, "init_from.require") for problem in error.problems]) from None
+    problems = list(_missing(plan, coverage, list(types))) if isinstance(plan.require, tuple) else []
     if problems:
         raise InputError(problems)
     return Transfer(file, coverage)
 
 
-def _missing(plan: InitFromSpec, coverage: Coverage, wanted: list[str]) -> list[Problem]:
-    """Names that match the patterns of `require` but are missing in the file."""
+def _missing(plan: InitFromSpec, coverage: Coverage, names: list[str]) -> list[Problem]:
+    """Return a problem for each required parameter that the file does not have in the right shape."""
     problems: list[Problem] = []
     for index, text in enumerate(plan.require):
         path = ("require", index) if len(plan.require) > 1 else ("require",)
-        place, pattern = plan.where(*path), Pattern(text)
-        if not any(name in pattern for name in wanted):
-            problems.append(fits_nothing(text, place, "init_from.require", wanted, "the net"))
+        location, pattern = plan.where(*path), Pattern(text)
+        if not any(name in pattern for name in names):
+            problems.append(fits_nothing(text, location, "init_from.require", names, "the net"))
         problems += [
             Problem(
-                f"{plan.file}: `{row.name}` {'is missing' if row.given is None else 'has another shape'}", place,
+                f"{plan.file}: `{row.name}` {'is missing' if row.given is None else 'has another shape'}", location,
                 "init_from.require", expected=str(list(row.wanted or ())),
                 got=None if row.given is None else str(list(row.given)),
             )

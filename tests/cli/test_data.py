@@ -126,7 +126,7 @@ def test_a_damaged_image_is_told_or_left_out(netspec, photos):
     found = netspec(*words)
     assert (found.status, found.out) == (2, "")
     assert "dog/3.png cannot be read" in found.err
-    assert "asked for at" in found.err or "photos_train.yaml:" in found.err
+    assert "requested at" in found.err or "photos_train.yaml:" in found.err
     skipping = netspec(*words, "data.train.on_error=skip")
     assert skipping.status == 0, skipping.err
     assert "1 damaged sample left out:\n" in skipping.out
@@ -171,7 +171,7 @@ def test_values_that_are_missing_are_counted(netspec, work):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("net.yaml",), "this is a net: it says nothing of data"),
+        (("net.yaml",), "this is a net file, which has no data"),
         (("train.yaml", "--split", "tests"), "did you mean `test`?"),
         (("train.yaml", "--split", "test", "~data.test"), "there is no test data"),
         (("train.yaml", "--samples", "-1"), "--samples must be 0 or more"),

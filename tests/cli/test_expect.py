@@ -48,7 +48,7 @@ def test_what_is_as_expected_is_told(folder, capsys):
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "OK: train.yaml (2 layers, 50 parameters)"
     assert said[1].startswith("train.yaml: the first loss is 0.")
-    assert said[2].startswith("train.yaml: 6 samples in 60 steps come to a loss of ")
+    assert said[2].startswith("train.yaml: 6 samples in 60 steps reach a loss of ")
     assert {path.name for path in Path().iterdir()} == {"blobs.npz", "net.yaml", "train.yaml"}  # nothing is written
 
 

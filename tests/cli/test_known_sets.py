@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from netspec.data.known_datasets import CIFAR10, KNOWN_SETS, Download, KnownSet, Part
+from netspec.data.known_datasets import CIFAR10, KNOWN_SETS, Download, KnownSet, PublishedFile
 from netspec.data.loader import open_loader
 from netspec.schema.specs.data import SOURCES
 
@@ -24,7 +24,7 @@ def tiny(tmp_path, monkeypatch):
     for number, name in enumerate(CIFAR10.parts):
         content = bytes([number]) + bytes([10 * number]) * 3072
         (folder / name).write_bytes(content)
-        parts[name] = Part(name, len(content), hashlib.sha256(content).hexdigest())
+        parts[name] = PublishedFile(name, len(content), hashlib.sha256(content).hexdigest())
     download = Download("cifar-10-binary.tar.gz", 1, "", (), parts)
     known = KnownSet("cifar10", CIFAR10.about, CIFAR10.page, (download,), CIFAR10.splits, CIFAR10.classes)
     monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "sets"))

@@ -79,7 +79,7 @@ def test_images_are_prepared_as_in_the_training(netspec, tmp_path, monkeypatch, 
     Path("empty").mkdir()
     assert "empty holds no images" in netspec("predict", "run", "--input", "empty", "--output", "no.npz").err
     assert "there is no file" in netspec("predict", "run", "--input", "no.png", "--output", "no.npz").err
-    assert "cannot take the place" in netspec("predict", "run", "--input", "no.txt", "--output", "no.npz").err
+    assert "cannot replace" in netspec("predict", "run", "--input", "no.txt", "--output", "no.npz").err
 
 
 def rescaled(trained: Path, netspec: Any) -> None:

@@ -88,7 +88,7 @@ def test_resume_goes_on(netspec, work):
 def test_a_run_is_not_overwritten(netspec, trained):
     found = netspec("train", "train.yaml", "--run-dir", "run")
     assert found.status == 2
-    assert "already holds a run" in found.err
+    assert "already contains a run" in found.err
 
 
 def test_a_loss_that_is_not_finite_fails_while_running(netspec, work):
@@ -143,7 +143,7 @@ def test_a_second_ctrl_c_says_in_one_line_where_to_go_on(netspec, work, monkeypa
 def test_a_finished_run_is_told_as_one(netspec, trained):
     done = netspec("train", "run/spec.yaml", "--resume")
     assert (done.status, done.err) == (0, "")
-    assert "note: nothing was left to do: the run has done its 12 steps\n" in done.out
+    assert "note: nothing to do: the run is complete after 12 steps\n" in done.out
     assert "done: 12 steps" in done.out
 
 

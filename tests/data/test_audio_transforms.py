@@ -71,7 +71,7 @@ def test_padding_of_other_axes():
     [
         (FieldType((), "int32"), {}, "a sample has no axis -1"),
         (FieldType((None,), "int32"), {"axis": 1}, "a sample has no axis 1"),
-        (FieldType((None,), "int32"), {"value": 0.5}, "samples of int32 cannot be filled up with 0.5"),
+        (FieldType((None,), "int32"), {"value": 0.5}, "samples of int32 cannot be padded with 0.5"),
     ],
 )
 def test_what_cannot_be_padded(field, fields, message):

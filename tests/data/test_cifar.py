@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from netspec.data.base import DamagedSamples, FieldType
-from netspec.data.known_datasets import CIFAR10, CIFAR100, Download, Part
+from netspec.data.known_datasets import CIFAR10, CIFAR100, Download, PublishedFile
 from netspec.data.loader import open_loader
 from netspec.errors import InputError
 from tests.data.conftest import arrays_of, problems_of, split_of
@@ -66,7 +66,7 @@ def test_a_folder_has_files_of_the_usual_names(tmp_path, monkeypatch, inside, so
     parts = {}
     for name in CIFAR10.parts:
         content = (tmp_path / inside / name).read_bytes()
-        parts[f"cifar-10-batches-bin/{name}"] = Part(name, len(content), hashlib.sha256(content).hexdigest())
+        parts[f"cifar-10-batches-bin/{name}"] = PublishedFile(name, len(content), hashlib.sha256(content).hexdigest())
     known = replace(CIFAR10, downloads=(Download("cifar-10-binary.tar.gz", 1, "", (), parts),))
     monkeypatch.setattr("netspec.data.sources.cifar.Cifar10.known", known)
     monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "home"))

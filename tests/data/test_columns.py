@@ -380,53 +380,53 @@ BAD_TOLD = """\
   expected: ISO 8601, such as 2026-11-20
   got: '1990-02-30'
   hint: `format` says how dates are written: `%d.%m.%Y`, `%m/%d/%y %H:%M`
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 ./people.csv:3:1: error: column `age` has text here
   3 | 4x,Thun,
     | ^
   expected: a number
   got: '4x'
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 ./people.csv:3:4: error: 'Thun' is not a declared category
   3 | 4x,Thun,
     |    ^
   expected: one of Bern, Chur
   hint: `unknown: index` gives unknown categories a place of their own
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 ./people.csv:3:9: error: column `born` has no value here
   3 | 4x,Thun,
     |         ^
   expected: a date
   got: an empty cell
   hint: `missing: drop` leaves such rows out
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 ./people.csv:4:1: error: column `age` has no value here
   4 | ,?,1990-01-01
     | ^
   expected: a number
   got: an empty cell
   hint: `missing: 0` puts 0, or any number you choose, in place of missing values; `median` that of the column
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 ./people.csv:4:2: error: column `town` has no value here
   4 | ,?,1990-01-01
     |  ^
   expected: a category
   got: '?'
   hint: `missing` says what becomes of the row: `unknown`, `most_frequent`, `drop`
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 ./people.csv:5:1: error: column `age` has a number that float32 cannot hold
   5 | 1e99,Bern,1990-01-01
     | ^
   got: 1e99
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 ./people.csv:6:1: error: this row has 2 cells
   6 | inf,Chur
     | ^
   expected: 3, as in the header
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 ./people.csv:7:1: error: this row has 4 cells
   7 | nan,Bern,1990-01-01,7
     | ^
   expected: 3, as in the header
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 9 errors"""

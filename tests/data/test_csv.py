@@ -204,23 +204,23 @@ ERRORS = {
   expected: a number
   got: an empty cell
   hint: `missing: 0` puts 0, or any number you choose, in place of missing values; `median` that of the column
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 ./some.csv:3:7: error: column `b` has text here
   3 |  2 ,  oops,y
     |       ^
   expected: a number
   got: 'oops'
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 ./some.csv:4:1: error: column `a` has a number that float32 cannot hold
   4 | 1e99,inf,z
     | ^
   got: 1e99
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 ./some.csv:4:6: error: column `b` has a number that float32 cannot hold
   4 | 1e99,inf,z
     |      ^
   got: inf
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 4 errors""",
     "text": """\
 ./some.csv:2:3: error: column `b` holds text
@@ -229,25 +229,25 @@ ERRORS = {
   expected: numbers
   got: 'x'
   hint: leave columns of text out, or declare what they hold: `columns: {b: categorical, …}`
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 ./some.csv:4:1: error: column `a` has text here
   4 | three,z
     | ^
   expected: a number
   got: 'three'
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 2 errors""",
     "ragged": """\
 ./some.csv:3:1: error: this row has 3 cells
   3 | 1,2,3
     | ^
   expected: 2, as in the header
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 ./some.csv:4:1: error: this row has 1 cell
   4 | 4
     | ^
   expected: 2, as in the header
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 2 errors""",
     "delimiter": """\
 ./train.yaml:1:1: error: ./some.csv has no column 'a'
@@ -265,13 +265,13 @@ ERRORS = {
     |   ^
   expected: one of setosa, virginica
   hint: did you mean `setosa`?
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 ./some.csv:4:3: error: there is no label `b` here
   4 | 3,
     |   ^
   expected: a label in every row
   got: an empty cell
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 2 errors""",
     "labels": """\
 ./some.csv:3:3: error: the label `b` is not a number here, as it is in other rows
@@ -280,13 +280,13 @@ ERRORS = {
   expected: a finite number
   got: '1O'
   hint: if the labels are names of classes, declare them in `classes`
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 ./some.csv:4:3: error: there is no label `b` here
   4 | 3,?
     |   ^
   expected: a label in every row
   got: '?'
-  asked for at ./train.yaml:3:7
+  requested at ./train.yaml:3:7
 2 errors""",
     "quotes": """\
 ./some.csv:3:1: error: this row cannot be read
@@ -295,7 +295,7 @@ ERRORS = {
   expected: cells in matching quotes, of at most 1,048,576 letters
   got: unexpected end of data
   hint: `quotes: false` takes quotation marks as they are
-  asked for at ./train.yaml:3:7""",
+  requested at ./train.yaml:3:7""",
     "header": """\
 ./train.yaml:1:1: error: column 'a' is named, but the table has no header
   at: columns.0
@@ -311,7 +311,7 @@ ERRORS = {
     |   ^
   expected: a name of its own for each column
   hint: with `columns` and `label` by number their names make no difference
-  asked for at ./train.yaml:3:7""",
+  requested at ./train.yaml:3:7""",
     "empty": """\
 ./train.yaml:3:7: error: ./some.csv is empty
   at: path
@@ -327,12 +327,12 @@ ERRORS = {
   expected: text in UTF-8
   got: the byte 0xff
   hint: `encoding` can be `latin-1` or `cp1252` too, which older programs write
-  asked for at ./train.yaml:3:7""",
+  requested at ./train.yaml:3:7""",
     "other classes": """\
 train.yaml:2:9: error: the classes of `label` are not those of the training split
   at: source
   expected: setosa, versicolor, virginica
-  got: lacks versicolor, virginica; has also rosa
+  got: lacks versicolor, virginica; also has rosa
   hint: declare the same `classes` in both splits""",
 }
 
@@ -395,7 +395,7 @@ def test_columns_of_another_split_go_by_the_names_of_training(tmp_path):
     (problem,) = error.value.problems
     assert problem.location is not None
     assert (problem.location.file, problem.location.line) == (str(other), 1)
-    assert (problem.expected, problem.got) == ("a, b, c", "lacks b; has also d")
+    assert (problem.expected, problem.got) == ("a, b, c", "lacks b; also has d")
 
 
 @pytest.mark.parametrize(("odd", "said"), [("0.5", "not an integer"), ("99999999999", "out of range")])

@@ -26,7 +26,7 @@ CASES = [
     for cls in TYPES
     for number, sample in enumerate(cls.samples)
 ]
-TAKES_PICTURES = [(cls, sample) for cls in TYPES if cls.takes_pictures for sample in cls.samples]
+TAKES_PICTURES = [(cls, sample) for cls in TYPES if cls.accepts_pictures for sample in cls.samples]
 SIZES = [(28, 30), (30, 28), (40, 29), (28, 28), (29, 51), (33, 28)]
 SEED, EPOCH, STAGE = 5, 2, 1
 SEVERAL = ("RandomColorJitter", "RandAugment", "AugMix")

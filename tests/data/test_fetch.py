@@ -1,4 +1,4 @@
-"""Known sets: fetched from mirrors on this machine, resumed, checked, unpacked; and what goes wrong on the way."""
+"""Known sets: fetched from mirrors on this machine, resumed, verified, unpacked; and what goes wrong on the way."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from time import sleep
 import pytest
 
 from netspec.data import downloads
-from netspec.data.dataset_files import REMEMBERED, checked, wrong_parts
+from netspec.data.dataset_files import REMEMBERED, damaged_files, verified_files
 from netspec.data.downloads import ensure
-from netspec.data.known_datasets import KNOWN_SETS, Download, KnownSet, Part, home
+from netspec.data.known_datasets import KNOWN_SETS, Download, KnownSet, PublishedFile, home
 from netspec.errors import InputError, NetspecError, RunError
 
 CONTENT = {"a.bin": bytes(range(256)) * 40, "b.bin": b"hello" * 99}
@@ -94,7 +94,7 @@ def server() -> Iterator[Server]:
 
 def known(*folders: str, archive: bytes = ARCHIVE, members: dict[str, bytes] = CONTENT) -> KnownSet:
     """A set of two files in an archive."""
-    parts = {f"set/{name}": Part(name, len(data), sha(data)) for name, data in members.items()}
+    parts = {f"set/{name}": PublishedFile(name, len(data), sha(data)) for name, data in members.items()}
     download = Download("set.tar.gz", len(archive), sha(archive), folders, parts)
     return KnownSet("tiny", "two files", "https://example.org", (download,), {"train": tuple(members)})
 
@@ -109,7 +109,7 @@ def test_a_set_is_fetched_once_and_only_its_own_files_are_kept(tmp_path, server,
     tiny = known(f"{server.address}/")
     assert ensure(tiny, tmp_path / "new" / "tiny") == tmp_path / "new" / "tiny"
     assert files(tmp_path / "new" / "tiny") == CONTENT
-    assert not wrong_parts(tiny, tmp_path / "new" / "tiny")
+    assert not damaged_files(tiny, tmp_path / "new" / "tiny")
     assert sorted(path.name for path in tmp_path.rglob("*") if path.name != ".lock") == [
         "a.bin",
         "b.bin",
@@ -123,7 +123,7 @@ def test_a_set_is_fetched_once_and_only_its_own_files_are_kept(tmp_path, server,
 
 def test_a_file_that_is_just_gzipped(tmp_path, server):
     server.files["/b.bin.gz"] = PACKED
-    part = Part("b.bin", len(CONTENT["b.bin"]), sha(CONTENT["b.bin"]))
+    part = PublishedFile("b.bin", len(CONTENT["b.bin"]), sha(CONTENT["b.bin"]))
     download = Download("b.bin.gz", len(PACKED), sha(PACKED), (f"{server.address}/",), {"b.bin": part})
     ensure(KnownSet("tiny", "", "", (download,), {}), tmp_path)
     assert files(tmp_path) == {"b.bin": CONTENT["b.bin"]}
@@ -143,7 +143,7 @@ def test_what_broke_off_is_gone_on_with(tmp_path, server, ranges):
     server.files["/set.tar.gz"] = ARCHIVE
     server.cut = 300
     tiny = known(f"{server.address}/")
-    with pytest.raises(RunError, match="tiny could not be fetched"):
+    with pytest.raises(RunError, match="cannot download tiny"):
         ensure(tiny, tmp_path)
     assert (tmp_path / "set.tar.gz.part").read_bytes() == ARCHIVE[:300]
     server.cut, server.ranges = None, ranges
@@ -170,21 +170,21 @@ def test_all_that_was_tried_is_told_and_how_to_do_it_by_hand(tmp_path, server, m
     with pytest.raises(RunError) as error:
         ensure(tiny, tmp_path)
     assert error.value.render().replace(server.address, "http://mirror").replace(str(tmp_path), ".") == (
-        "error: tiny could not be fetched\n"
+        "error: cannot download tiny\n"
         "  expected: set.tar.gz from one of its mirrors\n"
-        f"  hint: by hand: put set.tar.gz ({len(ARCHIVE):,} bytes, SHA-256 {sha(ARCHIVE)}) into .; it is described at "
-        "https://example.org. A mirror of your own: NETSPEC_DATA_MIRROR\n"
+        f"  hint: by hand: put set.tar.gz ({len(ARCHIVE):,} bytes, SHA-256 {sha(ARCHIVE)}) into .; see "
+        "https://example.org. To use your own mirror, set NETSPEC_DATA_MIRROR\n"
         "  tried http://mirror/none/set.tar.gz: HTTP 404 Not Found\n"
         f"  tried http://mirror/longer/set.tar.gz: more than the {len(ARCHIVE):,} bytes that the file has\n"
-        f"  tried http://mirror/other/set.tar.gz: another file: SHA-256 {sha(bytes(len(ARCHIVE)))} "
-        f"where {sha(ARCHIVE)} is expected\n"
+        f"  tried http://mirror/other/set.tar.gz: another file: SHA-256 {sha(bytes(len(ARCHIVE)))}, "
+        f"expected {sha(ARCHIVE)}\n"
         "  tried http://127.0.0.1:1/set.tar.gz: Connection refused\n"
         "  tried file:///set.tar.gz: unknown url type: file"
     )
     server.wait = 1
     with pytest.raises(RunError) as error:
         ensure(known(f"{server.address}/slow/"), tmp_path)
-    assert error.value.problems[0].notes[0].endswith("no answer for 0 s")
+    assert error.value.problems[0].notes[0].endswith("no response for 0 s")
 
 
 def test_a_mirror_that_trickles_is_given_up(tmp_path, server, monkeypatch):
@@ -204,9 +204,9 @@ def test_an_archive_fetched_by_hand_is_unpacked_and_kept(tmp_path):
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
-        (lambda folder: (folder / "set.tar.gz").write_bytes(ARCHIVE[:-1]), "set.tar.gz is not the file of that name"),
-        (lambda folder: (folder / "a.bin").write_bytes(b"short"), "a.bin is not the file of that name"),
-        (lambda folder: (folder / "a.bin").mkdir(), "a.bin is not the file of that name"),
+        (lambda folder: (folder / "set.tar.gz").write_bytes(ARCHIVE[:-1]), "set.tar.gz is not the published file"),
+        (lambda folder: (folder / "a.bin").write_bytes(b"short"), "a.bin is not the published file"),
+        (lambda folder: (folder / "a.bin").mkdir(), "a.bin is not the published file"),
         (lambda folder: None, "tiny is not in "),
     ],
 )
@@ -230,7 +230,9 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 def test_archives_without_the_right_members(tmp_path, members):
     archive = packed(members)
     (tmp_path / "set.tar.gz").write_bytes(archive)
-    with pytest.raises(NetspecError, match=r"lacks b\.bin|lacks set/b\.bin|a\.bin in the archive is not the file"):
+    with pytest.raises(
+        NetspecError, match=r"lacks b\.bin|lacks set/b\.bin|a\.bin in the archive is not the published file"
+    ):
         ensure(known(archive=archive), tmp_path)
     assert not list(tmp_path.glob("*.new"))
 
@@ -239,16 +241,16 @@ def test_one_process_at_a_time(tmp_path):
     fcntl = pytest.importorskip("fcntl", reason="the platform has no locks of files")
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(RunError, match="another process is fetching tiny"):
+        with pytest.raises(RunError, match="another process is downloading tiny"):
             ensure(known(), tmp_path)
 
 
 def test_wrong_files_are_found(tmp_path):
     for name, content in CONTENT.items():
         (tmp_path / name).write_bytes(content)
-    assert not wrong_parts(known(), tmp_path)
+    assert not damaged_files(known(), tmp_path)
     (tmp_path / "b.bin").write_bytes(b"!" + CONTENT["b.bin"][1:])
-    assert [part.name for part in wrong_parts(known(), tmp_path)] == ["b.bin"]
+    assert [part.name for part in damaged_files(known(), tmp_path)] == ["b.bin"]
 
 
 def test_where_sets_are_kept(monkeypatch, tmp_path):
@@ -276,25 +278,28 @@ def test_the_known_sets_are_whole():
 
 def test_files_count_once_their_content_is_right(tmp_path, monkeypatch):
     monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "home"))
-    part, tiny = Part("b.bin", len(CONTENT["b.bin"]), sha(CONTENT["b.bin"])), known(members={"a.bin": CONTENT["a.bin"]})
+    part, tiny = (
+        PublishedFile("b.bin", len(CONTENT["b.bin"]), sha(CONTENT["b.bin"])),
+        known(members={"a.bin": CONTENT["a.bin"]}),
+    )
     tiny = replace(tiny, downloads=(*tiny.downloads, Download("b.bin.gz", 1, "", (), {"b.bin": part})))
     folder = tmp_path / "tiny"
     (folder / "set").mkdir(parents=True)
     (folder / "set" / "a.bin").write_bytes(CONTENT["a.bin"])
     (folder / "b.bin.gz").write_bytes(gzip.compress(CONTENT["b.bin"], 1))  # another compression, the same content
     assert ensure(tiny, folder, offline=True) == folder
-    assert not wrong_parts(tiny, folder)
+    assert not damaged_files(tiny, folder)
     found = [folder / "set" / "a.bin", folder / "b.bin.gz"]
-    assert checked(tiny, folder, CONTENT) == found
+    assert verified_files(tiny, folder, CONTENT) == found
     with monkeypatch.context() as patched:  # what was checked is not read again
         patched.setattr("netspec.data.dataset_files.content_digest", lambda *_: pytest.fail("read twice"))
-        assert checked(tiny, folder, CONTENT) == found
+        assert verified_files(tiny, folder, CONTENT) == found
     found[0].write_bytes(b"!" + CONTENT["a.bin"][1:])
-    with pytest.raises(InputError, match=r"a\.bin is not the file of that name"):
-        checked(tiny, folder, CONTENT)
+    with pytest.raises(InputError, match=r"a\.bin is not the published file"):
+        verified_files(tiny, folder, CONTENT)
     found[0].write_bytes(CONTENT["a.bin"])
     (tmp_path / "home" / REMEMBERED).write_text("[damaged")
-    assert checked(tiny, folder, CONTENT) == found
+    assert verified_files(tiny, folder, CONTENT) == found
     found[1].write_bytes(gzip.compress(CONTENT["b.bin"])[:-9])
-    with pytest.raises(InputError, match=r"b\.bin\.gz is not the file of that name"):
-        checked(tiny, folder, CONTENT)
+    with pytest.raises(InputError, match=r"b\.bin\.gz is not the published file"):
+        verified_files(tiny, folder, CONTENT)

@@ -1,4 +1,4 @@
-"""Figures of fields: the same however samples are cut into chunks, of one size or several."""
+"""FieldStatistics of fields: the same however samples are cut into chunks, of one size or several."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from netspec.data.base import FieldType
 from netspec.data.contact_sheet import Strip, contact_sheet, picture, span_of
-from netspec.data.statistics import Figures
+from netspec.data.statistics import FieldStatistics
 
 RNG = np.random.default_rng(8)
 
@@ -16,7 +16,7 @@ RNG = np.random.default_rng(8)
 @pytest.mark.parametrize("offset", [0, 1e8])
 def test_chunks_make_no_difference(cuts, offset):
     values = RNG.standard_normal((40, 3, 5, 4)) + offset
-    figures = Figures(FieldType((3, 5, 4), "float64"))
+    figures = FieldStatistics(FieldType((3, 5, 4), "float64"))
     for chunk in np.split(values, cuts):
         figures.add(chunk)
     np.testing.assert_allclose(figures.mean, values.mean((0, 2, 3)), rtol=1e-12)
@@ -29,7 +29,7 @@ def test_chunks_make_no_difference(cuts, offset):
 
 def test_samples_of_several_sizes():
     images = [RNG.integers(0, 256, (3, height, 6)).astype(np.uint8) for height in (4, 9, 5)]
-    figures = Figures(FieldType((3, None, None), "uint8"))
+    figures = FieldStatistics(FieldType((3, None, None), "uint8"))
     figures.add(images[:2])
     figures.add(images[2:])
     assert figures.as_json()["sizes"] == [[3, 3], [4, 9], [6, 6]]
@@ -41,7 +41,7 @@ def test_samples_of_several_sizes():
 def test_what_is_missing_is_counted_and_left_out():
     values = RNG.standard_normal((6, 2)).astype(np.float32)
     values[1, 0], values[2, 0], values[:, 1] = np.nan, np.inf, np.nan
-    figures = Figures(FieldType((2,), "float32"))
+    figures = FieldStatistics(FieldType((2,), "float32"))
     figures.add(values[:3])
     figures.add(values[3:])
     assert figures.missing == 8
@@ -61,16 +61,16 @@ def test_what_is_missing_is_counted_and_left_out():
     ],
 )
 def test_channels_and_columns_are_told_apart(shape, dtype, apart):
-    figures = Figures(FieldType(shape, dtype))
+    figures = FieldStatistics(FieldType(shape, dtype))
     figures.add(np.zeros((2, *shape), dtype))
     assert len(figures.mean) == apart == figures.channels
 
 
 def test_classes_are_counted_by_name_or_number():
-    figures = Figures(FieldType((), "int32"), ("cat", "dog", "bird"))
+    figures = FieldStatistics(FieldType((), "int32"), ("cat", "dog", "bird"))
     figures.add(np.array([0, 1, 1, 7]))
     assert figures.classes() == {"cat": 1, "dog": 2, "bird": 0, "7": 1}
-    quantities = Figures(FieldType((), "int64"))
+    quantities = FieldStatistics(FieldType((), "int64"))
     quantities.add(np.arange(3000))
     assert quantities.counts is None
     assert "classes" not in quantities.as_json()

@@ -15,7 +15,7 @@ from PIL import Image
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType
 from netspec.data.loader import open_loader
-from netspec.data.pipeline import Pipeline
+from netspec.data.pipeline import TransformPipeline
 from netspec.data.readers import decode
 from netspec.data.readers.images import ImageFiles
 from netspec.errors import InputError
@@ -159,9 +159,9 @@ def test_images_that_are_cropped_first_are_not_made_arrays_before(tmp_path, monk
     split = split_of(source="image_folder", path=str(tmp_path / "set"), transforms=[crop, {"type": "RandomFlip"}])
     rows = np.array([1, 0])
     data = split.open()
-    raw = Pipeline(data, split, seed=3).changed(data.read(rows), rows, 2)
+    raw = TransformPipeline(data, split, seed=3).transform_samples(data.read(rows), rows, 2)
     monkeypatch.setattr(data, "read", None)
-    found = Pipeline(data, split, seed=3).read(rows, 2)
+    found = TransformPipeline(data, split, seed=3).read(rows, 2)
     assert np.array_equal(np.asarray(found["image"]), np.asarray(raw["image"]))
     assert list(found["label"]) == [1, 0]
 

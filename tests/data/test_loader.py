@@ -223,7 +223,7 @@ def test_the_same_fault_of_many_samples_is_shown_five_times_and_counted():
         next(loader.one_pass())
     *shown, last = error.value.problems
     assert [problem.got for problem in shown] == [f"7 in sample {index}" for index in range(5)]
-    assert last.message == "`label`: the same holds for 55 more samples of this batch of 60"
+    assert last.message == "`label`: the same problem in 55 more samples of this batch of 60"
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_a_checkpoint_of_other_data_is_refused(change, message):
 @pytest.mark.parametrize("damage", [{"epoch": -1}, {"position": "4"}, {"step": None}, {"position": 10}])
 def test_a_damaged_checkpoint_is_refused(damage):
     loader = loader_of(10)
-    with pytest.raises(InputError, match="place in the data is damaged"):
+    with pytest.raises(InputError, match="position in the data is damaged"):
         loader.restore({**loader.state(), **damage})
 
 
@@ -352,7 +352,7 @@ MISMATCHES = """\
   at: source
   expected: [1, 28, 28] of float32, as the net declares
   got: [28, 28] of uint8 from the source
-  hint: declare `image: {shape: [28, 28]}` in the net, or change what the source gives
+  hint: declare `image: {shape: [28, 28]}` in the net, or change the data
 ./train.yaml:1:8: error: the source has no field `labl`
   at: inputs.label
   expected: one of image, label, score
@@ -361,8 +361,8 @@ MISMATCHES = """\
   at: inputs.y
   expected: [] of int32, as the net declares
   got: [] of float32 from the source
-  hint: if these are class numbers, write them as whole numbers (2, not 2.5) in every row of the data; if not, \
-declare `y: {dtype: float32}` and take a loss of numbers such as MeanSquaredError
+  hint: if these are class numbers, write them as integers (2, not 2.5) in every row of the data; if not, \
+declare `y: {dtype: float32}` and use a loss for real numbers such as MeanSquaredError
 ./train.yaml:2:9: error: the source has no field for the net's input `z`
   at: source
   expected: a field `z`: [4] of float32

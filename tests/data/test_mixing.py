@@ -153,7 +153,7 @@ def test_labels_out_of_range(step):
         ({"type": "MixUp"}, "the number of classes is missing"),
         ({"type": "MixUp", "num_classes": 3, "label": "lable"}, "the source has no field `lable`"),
         ({"type": "CutMix", "num_classes": 3, "label": "image"}, "`image` cannot be mixed as a label"),
-        ({"type": "CutMix", "num_classes": 3, "apply_to": "label"}, "rectangles are cut from images"),
+        ({"type": "CutMix", "num_classes": 3, "apply_to": "label"}, "rectangles are cut from images only"),
         ({"type": "CategoryEncoding", "num_tokens": 3, "apply_to": "image"}, "only class numbers can be encoded"),
     ],
 )

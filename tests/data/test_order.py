@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netspec.data.loader import Loader
-from netspec.data.random import Shuffled, Straight, Windowed, order_digest
+from netspec.data.random import SequentialOrder, ShuffledOrder, WindowedOrder, order_digest
 from netspec.errors import InputError
 from netspec.schema.specs.data import ShuffleWindow
 from tests.data.conftest import plain_dataset, split_of
@@ -19,8 +19,8 @@ from tests.data.conftest import plain_dataset, split_of
     cut=st.integers(1, 50),
 )  # fmt: skip
 def test_a_windowed_order_has_every_sample_once_however_it_is_asked_for(samples, window, epoch, stream, cut):
-    def order() -> Windowed:
-        return Windowed(samples, 5, epoch, window, stream=stream)
+    def order() -> WindowedOrder:
+        return WindowedOrder(samples, 5, epoch, window, stream=stream)
 
     whole = order().take(0, samples).tolist()
     assert sorted(whole) == list(range(samples))
@@ -32,7 +32,7 @@ def test_a_windowed_order_has_every_sample_once_however_it_is_asked_for(samples,
 
 
 def test_a_window_draws_from_few_blocks_of_neighbours():
-    order = Windowed(10_000, 1, 0, 320)
+    order = WindowedOrder(10_000, 1, 0, 320)
     for number in range(5):
         blocks = {index // 20 for index in order.take(number * 320, (number + 1) * 320).tolist()}
         assert len(blocks) <= 17  # 16, and where the last block is a short one, a piece of another
@@ -40,7 +40,7 @@ def test_a_window_draws_from_few_blocks_of_neighbours():
 
 
 def test_no_block_is_smaller_than_what_the_data_is_read_by():
-    order = Windowed(10_000, 1, 0, 320, block=1000)
+    order = WindowedOrder(10_000, 1, 0, 320, block=1000)
     for number in range(30):
         assert len({index // 1000 for index in order.take(number * 320, (number + 1) * 320).tolist()}) <= 2
     assert sorted(order.take(0, 10_000).tolist()) == list(range(10_000))
@@ -48,20 +48,22 @@ def test_no_block_is_smaller_than_what_the_data_is_read_by():
 
 def test_windowed_orders_differ_by_seed_and_epoch_and_are_frozen():
     # Frozen: another order would make every checkpoint written so far resume elsewhere.
-    assert Windowed(10, 1, 0, 4).take(0, 10).tolist() == WINDOWED_1_0
-    assert Windowed(10, 1, 1, 4).take(0, 10).tolist() != WINDOWED_1_0
-    assert Windowed(10, 2, 0, 4).take(0, 10).tolist() != WINDOWED_1_0
+    assert WindowedOrder(10, 1, 0, 4).take(0, 10).tolist() == WINDOWED_1_0
+    assert WindowedOrder(10, 1, 1, 4).take(0, 10).tolist() != WINDOWED_1_0
+    assert WindowedOrder(10, 2, 0, 4).take(0, 10).tolist() != WINDOWED_1_0
 
 
 def test_a_digest_of_a_short_order_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch):
-    whole = order_digest(Shuffled(100, 1, 0), 100)
-    assert whole != order_digest(Straight(), 100)
+    whole = order_digest(ShuffledOrder(100, 1, 0), 100)
+    assert whole != order_digest(SequentialOrder(), 100)
     monkeypatch.setattr("netspec.data.random._PIECE", 50)
-    assert order_digest(Shuffled(100, 1, 0), 100) == whole
+    assert order_digest(ShuffledOrder(100, 1, 0), 100) == whole
 
 
 def test_a_digest_of_a_long_order_is_that_of_its_ends():
-    assert order_digest(Straight(), 2**45) != order_digest(Straight(), 2**45 + 1)  # the whole would take days
+    assert order_digest(SequentialOrder(), 2**45) != order_digest(
+        SequentialOrder(), 2**45 + 1
+    )  # the whole would take days
 
 
 def test_the_loader_takes_the_window_of_the_spec():
@@ -79,13 +81,13 @@ def test_a_stream_shuffles_no_more_samples_than_it_can_hold():
     data.window = 4
     first = Loader(data, split_of(source="npz", path="x", shuffle=True, batch_size=4), seed=1)
     assert sorted(next(iter(first)).indices.tolist()) == [0, 1, 2, 3]
-    with pytest.raises(InputError, match="the stream cannot hold as many samples") as error:
+    with pytest.raises(InputError, match="the stream cannot hold that many samples") as error:
         Loader(data, split_of(source="npz", path="x", shuffle={"window": 5}), seed=1)
     assert error.value.problems[0].expected == "at most 4"
 
 
 def test_orders_of_numbers_as_large_as_an_index():
-    assert np.array_equal(Straight().take(2**40, 2**40 + 2), [2**40, 2**40 + 1])
+    assert np.array_equal(SequentialOrder().take(2**40, 2**40 + 2), [2**40, 2**40 + 1])
 
 
 WINDOWED_1_0 = [5, 3, 9, 8, 1, 2, 0, 4, 6, 7]

@@ -12,7 +12,7 @@ import pytest
 import netspec
 from netspec.data.base import Dataset
 from netspec.data.loader import Loader
-from netspec.data.random import Windowed
+from netspec.data.random import WindowedOrder
 from netspec.data.readers.python import StreamDataset
 from netspec.data.sources.python import Python
 from netspec.errors import InputError
@@ -75,7 +75,7 @@ def test_a_stream_resumes_where_it_was(monkeypatch: pytest.MonkeyPatch, prefetch
     monkeypatch.setattr("netspec.data.prefetch.SLOW", -1.0)
     fields = {"shuffle": {"window": 20}, "prefetch": prefetch}
     straight = epochs(loader_of(stream, **fields), 3)
-    assert [index for _, indices, _ in straight[:7] for index in indices] == Windowed(
+    assert [index for _, indices, _ in straight[:7] for index in indices] == WindowedOrder(
         COUNT, 1, 0, 20, stream=True
     ).take(0, COUNT).tolist()
     for stop in (3, 7, 12):
@@ -241,9 +241,9 @@ def test_a_training_on_given_samples_resumes_and_is_evaluated(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([1], "the samples are not given by split"),
-        ({"training": [ONE]}, "samples are given for `training`, which the spec has no split for"),
-        ({"test": [ONE]}, "samples are given for `test`, which reads others"),
+        ([1], "samples are not given by split"),
+        ({"training": [ONE]}, "samples are given for `training`, but the spec has no such split"),
+        ({"test": [ONE]}, "samples are given for `test`, which reads from another source"),
     ],
 )
 def test_samples_for_no_split_of_their_kind(given, message):

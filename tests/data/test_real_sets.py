@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from netspec.data.base import Source
-from netspec.data.dataset_files import wrong_parts
+from netspec.data.dataset_files import damaged_files
 from netspec.data.known_datasets import CIFAR10, CIFAR100, FASHION_MNIST
 from netspec.data.loader import open_loader
 from netspec.data.random import epoch_order
@@ -100,4 +100,4 @@ def test_the_order_under_a_seed(name):
 
 @pytest.mark.parametrize("known", [CIFAR10, CIFAR100], ids=lambda known: known.name)
 def test_files_are_those_that_were_published(known):
-    assert wrong_parts(known, folder_of(known.name)) == []
+    assert damaged_files(known, folder_of(known.name)) == []

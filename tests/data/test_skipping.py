@@ -17,7 +17,7 @@ from netspec.data.base import DamagedSamples, Dataset, FieldType
 from netspec.data.batches import Batch
 from netspec.data.input_binding import ValueRange
 from netspec.data.loader import Loader
-from netspec.data.thread_pool import Workers
+from netspec.data.thread_pool import ThreadPool
 from netspec.errors import InputError, Problem
 from tests.data.conftest import split_of
 
@@ -197,12 +197,12 @@ def test_workers_keep_the_order_and_stop_at_once():
         yield from range(23)
         yield 23
 
-    with Workers(4) as workers:
-        found = workers.in_order(slowest_first, items(), 8)
+    with ThreadPool(4) as workers:
+        found = workers.map_ordered(slowest_first, items(), 8)
         assert list(islice(found, 23)) == list(range(23))
         with pytest.raises(ValueError, match="23"):
             next(found)
-        blocked = workers.in_order(lambda _: time.sleep(0.05), iter(range(100)), 50)
+        blocked = workers.map_ordered(lambda _: time.sleep(0.05), iter(range(100)), 50)
         next(blocked)
         began = time.perf_counter()
     assert time.perf_counter() - began < 1  # those begun are waited for, 50 of 0.05 s by 4 threads are not

@@ -112,7 +112,7 @@ def test_spirals_turn():
         ({"fields": {"x": {"classes": 3, "low": 0, "high": 1}}}, "two distributions"),
         ({"fields": {"x": {"low": 1}}}, "`low` and `high` are not valid bounds"),
         ({"fields": {"x": {"low": 1, "high": 1}}}, "`low` and `high` are not valid bounds"),
-        ({"fields": {"x": {"classes": 2, "dtype": "float32"}}}, "classes are whole numbers"),
+        ({"fields": {"x": {"classes": 2, "dtype": "float32"}}}, "class labels are integers"),
         ({"fields": {"x": {"dtype": "int32"}}}, "the distribution is missing"),
         ({"fields": {"x": {}}, "task": "classification"}, "do not fit the task `classification`"),
         (

@@ -100,9 +100,9 @@ def test_many_tokens_lie_in_a_file_that_the_next_run_finds(folder, monkeypatch, 
 def test_a_cache_folder_that_cannot_be_written(folder, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "a.txt"))
     monkeypatch.setattr(token_store, "IN_MEMORY", 3)
-    with pytest.raises(InputError, match="cannot make the cache folder") as error:
+    with pytest.raises(InputError, match="cannot create the cache folder") as error:
         windows(folder)
-    assert error.value.problems[0].hint == "XDG_CACHE_HOME=FOLDER names another place"
+    assert error.value.problems[0].hint == "choose another folder with XDG_CACHE_HOME=FOLDER"
 
 
 def test_another_split_reads_with_the_vocabulary_of_the_training_split(folder):
@@ -117,7 +117,7 @@ def test_another_split_reads_with_the_vocabulary_of_the_training_split(folder):
         "    |      ^\n"
         "  expected: text made of what occurs in the training split\n"
         "  hint: `unknown: true` in the tokenizer gives a number to all such text\n"
-        "  asked for at ./train.yaml:3:7"
+        "  requested at ./train.yaml:3:7"
     )
     with pytest.raises(InputError, match="the training split makes other numbers of text"):
         windows(folder, learned, tokenizer="words")

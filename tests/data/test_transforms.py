@@ -132,7 +132,7 @@ def test_all_transforms_that_do_not_fit_are_told_at_once():
 
 
 def test_a_source_without_a_field_to_change():
-    with pytest.raises(InputError, match="no field to change"):
+    with pytest.raises(InputError, match="no field that this transform can change"):
         loader_of(dataset(label=np.arange(3)), {"type": "Rescaling", "scale": 1})
 
 
@@ -142,8 +142,8 @@ def test_a_source_without_a_field_to_change():
         ({}, "mean or variance is missing"),
         ({"mean": 1}, "mean or variance is missing"),
         ({"variance": 1}, "mean or variance is missing"),
-        ({"mean": 1, "variance": 1, "adapt": True}, "`adapt` computes `mean`, which is given too"),
-        ({"variance": 1, "adapt": True}, "`adapt` computes `variance`, which is given too"),
+        ({"mean": 1, "variance": 1, "adapt": True}, "`adapt` computes `mean`, which is also set"),
+        ({"variance": 1, "adapt": True}, "`adapt` computes `variance`, which is also set"),
     ],
 )
 def test_normalization_must_be_told_one_way(fields, message):
@@ -194,17 +194,17 @@ def test_random_transforms_depend_on_seed_epoch_and_sample_alone():
 
 
 NOT_LEARNED = """\
-train.yaml:1:1: error: Normalization has no values to use: the training split learns none for `image`
+train.yaml:1:1: error: Normalization has no values: the training split learns none for `image`
   at: transforms.0
   expected: the same transform in the training split
   got: nothing learned"""
 
 DO_NOT_FIT = """\
-train.yaml:2:7: error: `mean` does not fit the data
+train.yaml:2:7: error: `mean` does not match the data
   at: mean
   expected: one number, or 3 for samples of [3, 4, 5] of uint8
   got: a list of 2
-train.yaml:3:11: error: `variance` does not fit the data
+train.yaml:3:11: error: `variance` does not match the data
   at: variance
   expected: one number, or 3 for samples of [3, 4, 5] of uint8
   got: a list of 4

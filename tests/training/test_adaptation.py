@@ -1,4 +1,4 @@
-"""States that are found in the training data before the first step."""
+"""Statistics that layers compute from the training data before the first step."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def test_a_resumed_run_and_given_weights_keep_what_they_have(spec: Make, points:
     longer = {**training, "train": {**training["train"], "max_steps": 2}}
     events: list[Any] = []
     on = netspec.train(longer, run_dir=tmp_path / "run", resume=True, listeners=[events.append])
-    assert not [event for event in events if "found in the training data" in str(event)]
+    assert not [event for event in events if "computed from the training data" in str(event)]
     np.testing.assert_array_equal(read_weights(on.weights).arrays["scaled/mean"], first["scaled/mean"])
 
 
 def test_what_is_not_finite_is_told_at_the_layer(spec: Make, tmp_path: Path) -> None:
     layers = {"name": "logs", "type": "Log"}, {"name": "scaled", "type": "Normalization"}
-    with pytest.raises(InputError, match="`scaled`: what it finds in the training data is not finite"):
+    with pytest.raises(InputError, match="`scaled`: the statistics of the training data are not finite"):
         netspec.train(with_layers(spec, *layers), run_dir=tmp_path / "run")
 
 

@@ -1,4 +1,4 @@
-"""What a Python user passes by mistake is an `InputError` that says what would be right."""
+"""A wrong argument in Python raises an `InputError` that says what is expected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from netspec.errors import InputError
 from tests.training.conftest import NET
 
 X = np.zeros((3, 6))
-WHOLE = "a whole number from 0 up"
+WHOLE = "an integer of at least 0"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def only(caught: pytest.ExceptionInfo[InputError]) -> tuple[str, str | None, str
             "'flaot32'",
             "float32",
         ),
-        ({"deterministic": "no"}, "`deterministic` is neither true nor false", "True or False", "'no'", None),
+        ({"deterministic": "no"}, "`deterministic` is not a bool", "True or False", "'no'", None),
         ({"precision": 32}, "`precision` is unknown", "one of float32, float64, tf32, bfloat16, float16", "32", None),
         (
             {"precision": "int16"},
@@ -49,8 +49,8 @@ def only(caught: pytest.ExceptionInfo[InputError]) -> tuple[str, str | None, str
         ({"seed": 1.5}, "`seed` is wrong", WHOLE, "1.5", None),
         ({"seed": True}, "`seed` is wrong", WHOLE, "True", None),
         ({"seed": 2**63}, "`seed` is wrong", WHOLE, str(2**63), None),
-        ({"device": 3}, "`device` is not a name", "one of those that `netspec devices` lists", "3", None),
-        ({"weights": 5}, "`weights` is not a path", "the path of a file, as text or Path", "5", None),
+        ({"device": 3}, "`device` is not a name", "a device that `netspec devices` lists", "3", None),
+        ({"weights": 5}, "`weights` is not a path", "the path of a file, as str or Path", "5", None),
     ],
 )
 def test_options_of_load(
@@ -73,7 +73,7 @@ def test_what_is_no_spec(source: Any) -> None:
 def test_batch_sizes(model: netspec.Model, size: Any) -> None:
     with pytest.raises(InputError) as caught:
         model.predict({"x": X}, batch_size=size)
-    assert only(caught) == ("`batch_size` is wrong", "a whole number from 1 up", repr(size), None)
+    assert only(caught) == ("`batch_size` is wrong", "an integer of at least 1", repr(size), None)
     two: Any = np.int64(2)
     assert model.predict({"x": X}, batch_size=two)["logits"].shape == (3, 3)
 
@@ -94,10 +94,10 @@ def test_keys_of_randomness(model: netspec.Model, name: str) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (np.zeros(3, complex), "is of another type"),
-        (np.array(["1", "2", "3"]), "is of another type"),
-        ([None] * 3, "is of another type"),
-        (np.zeros(3, "M8[D]"), "is of another type"),
+        (np.zeros(3, complex), "has another type"),
+        (np.array(["1", "2", "3"]), "has another type"),
+        ([None] * 3, "has another type"),
+        (np.zeros(3, "M8[D]"), "has another type"),
         ([[1], [1, 2]], "is not an array"),
         ([1e300] * 3, "has values that float32 cannot hold"),
         ([1, 2], "has another shape"),

@@ -71,7 +71,7 @@ def test_workers_without_centers_go_on_from_the_center(spec: Make, tmp_path: Pat
             mean = (states[name] + own[name]) / 2
             np.testing.assert_array_equal(compiler.states[name], centers.get(averages.get(name, name), mean), name)
     now = strategy if workers == 2 else "one worker"
-    assert found[0][1] == [f"{now} has no centers, and goes on from those of elastic_averaging"]
+    assert found[0][1] == [f"{now} has no centers and continues from those of elastic_averaging"]
 
 
 def test_it_is_told_who_has_no_use_for_what_whom_had_kept(spec: Make, tmp_path: Path) -> None:
@@ -92,5 +92,5 @@ def test_it_is_told_who_has_no_use_for_what_whom_had_kept(spec: Make, tmp_path: 
         return set(left.states), set(left.own[0]), told
 
     for size, now in ((1, "one worker"), (2, "all_reduce")):
-        told = [f"{now} has no use for what top_k had kept: residual/fc1/kernel"]
+        told = [f"{now} does not use these states of top_k: residual/fc1/kernel"]
         assert together(size, taken) == [(set(found.states), set(), told)] * size

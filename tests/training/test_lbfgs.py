@@ -11,7 +11,7 @@ import pytest
 import netspec
 from netspec.errors import InputError
 from netspec.schema.load import load_train
-from netspec.training.line_search import Point, Search
+from netspec.training.line_search import LineSearch, Point
 
 LAYERS = [
     {"name": "hidden", "type": "Dense", "from": "x", "units": 4, "activation": "tanh"},
@@ -107,7 +107,7 @@ def test_a_search_fulfils_the_conditions(first):
         return Point(t, t**4 / 4 - t, t**3 - 1)
 
     start = at(0.0)
-    found = Search(at, start, 25, 1e-9).run(first)
+    found = LineSearch(at, start, 25, 1e-9).run(first)
     assert found.loss <= start.loss + 1e-4 * found.t * start.slope
     assert abs(found.slope) <= 0.9
 
@@ -116,4 +116,4 @@ def test_a_search_comes_back_from_where_there_is_no_loss():
     def at(t: float) -> Point:
         return Point(t, (t - 1) ** 2, 2 * (t - 1)) if t < 3 else Point(t, float("inf"), float("inf"))
 
-    assert abs(Search(at, at(0.0), 25, 1e-9).run(100.0).t - 1) < 1
+    assert abs(LineSearch(at, at(0.0), 25, 1e-9).run(100.0).t - 1) < 1

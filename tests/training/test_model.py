@@ -242,11 +242,11 @@ def test_a_model_is_evaluated_on_the_test_data_of_a_training(spec: Make, tmp_pat
     fresh = netspec.load(NET)
     fresh.parameters.update(model.parameters)
     assert fresh.evaluate(training) == run.test  # what it was not told is learned anew
-    with pytest.raises(InputError, match="it says nothing of data"):
+    with pytest.raises(InputError, match="has no test data"):
         model.evaluate(NET)
 
 
 def test_a_net_alone_cannot_be_tested(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="it says nothing of data") as caught:
+    with pytest.raises(InputError, match="has no test data") as caught:
         evaluate_weights(NET, tmp_path / "none.h5")
     assert "the spec.yaml of a run" in str(caught.value.problems[0].hint)

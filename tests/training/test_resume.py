@@ -69,11 +69,11 @@ def test_a_run_whose_checkpoints_were_removed_is_not_begun_anew(
     monkeypatch.chdir(tmp_path)
     first, second = netspec.train(spec(max_steps=2)), netspec.train(spec(max_steps=2))
     shutil.rmtree(first.run_dir / "checkpoints")
-    with pytest.raises(InputError, match="there is no checkpoint in runs/small/checkpoints, though") as caught:
+    with pytest.raises(InputError, match="there is no checkpoint in runs/small/checkpoints, although") as caught:
         netspec.train(first.run_dir / "spec.yaml", resume=True)
     assert f"--weights {first.weights}" in str(caught.value.problems[0].hint)
     first.weights.unlink()  # the log tells too
-    with pytest.raises(InputError, match="there is no checkpoint in runs/small/checkpoints, though"):
+    with pytest.raises(InputError, match="there is no checkpoint in runs/small/checkpoints, although"):
         netspec.train(first.run_dir / "spec.yaml", resume=True)
     # A run that never came to a checkpoint begins again.
     lines = [line for line in first.log.read_text().splitlines(keepends=True) if '"checkpoint"' not in line]
@@ -110,7 +110,7 @@ def test_an_edited_spec_of_the_run_changes_no_course(spec: Make, tmp_path: Path)
     for path, problem in found.items():
         assert problem.location is not None
         assert (problem.location.file, problem.location.line) == (str(own), lines[path])
-        assert problem.hint == "write back what it was; or start a new run with --weights"
+        assert problem.hint == "restore the earlier value; or start a new run with --weights"
     own.write_text(kept)
     edit(own, "max_steps: 10", "max_steps: 12")
     told: list[Event] = []
@@ -166,7 +166,7 @@ def test_a_run_directory_that_cannot_be_made_again_fails_the_run(spec: Make, tmp
             shutil.rmtree(tmp_path / "run")
             (tmp_path / "run").write_text("a file")
 
-    with pytest.raises(RunError, match="cannot make the run directory"):
+    with pytest.raises(RunError, match="cannot create the run directory"):
         netspec.train(spec(max_steps=20), run_dir=tmp_path / "run", listeners=[replace])
 
 
@@ -220,8 +220,7 @@ def test_a_new_run_from_a_checkpoint_of_its_last_step_warns(spec: Make, tmp_path
         told: list[Event] = []
         netspec.train(steady(spec, steps), run_dir=tmp_path / f"{steps}", resume=checkpoint, listeners=[told.append])
         assert (
-            any("no step is left to train" in event["message"] for event in told if event["event"] == "warning")
-            == warns
+            any("no steps left to train" in event["message"] for event in told if event["event"] == "warning") == warns
         )
 
 

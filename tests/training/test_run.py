@@ -166,7 +166,7 @@ def test_a_second_run_does_not_overwrite_the_first(spec: Make, tmp_path: Path, m
     first, second = netspec.train(spec(max_steps=2)), netspec.train(spec(max_steps=3))
     assert (str(first.run_dir), str(second.run_dir)) == ("runs/small", "runs/small-2")
     assert netspec.train(spec(max_steps=5), resume=True).run_dir == second.run_dir  # the newest
-    with pytest.raises(InputError, match="already holds a run"):
+    with pytest.raises(InputError, match="already contains a run"):
         netspec.train(spec(), run_dir=first.run_dir)
     with pytest.raises(InputError, match="no run to resume"):
         netspec.train(spec(), run_dir=tmp_path / "nothing", resume=True)
@@ -204,7 +204,7 @@ def test_weights_start_a_new_run_and_what_does_not_fit_is_named(spec: Make, tmp_
     told: list[Event] = []
     netspec.train(other, run_dir=tmp_path / "second", weights=first.weights, listeners=[told.append])
     (warning,) = [event["message"] for event in told if event["event"] == "warning"]
-    assert warning.endswith("start fresh: logits/bias, logits/kernel")
+    assert warning.endswith("not in it, so initialized: logits/bias, logits/kernel")
     other["net"]["layers"] = [{"name": "other", "type": "Dense", "units": 3}]
     other["net"]["losses"][0]["from"] = other["net"]["metrics"][0]["from"] = ["other", "label"]
     with pytest.raises(InputError, match=r"nothing in .* fits the net"):
@@ -279,7 +279,7 @@ def test_a_finished_run_has_nothing_left_to_do(spec: Make, tmp_path: Path) -> No
     told: list[Event] = []
     again = netspec.train(spec(**options), run_dir=tmp_path / "run", resume=True, listeners=[told.append])
     assert [event["event"] for event in told] == ["start", "note", "done"]
-    assert told[1]["message"] == "nothing was left to do: the run has done its 10 steps"
+    assert told[1]["message"] == "nothing to do: the run is complete after 10 steps"
     assert run.test is not None
     assert again.test == run.test
     assert told[2]["test"] == run.test.as_json()

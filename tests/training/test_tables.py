@@ -161,7 +161,7 @@ def test_data_that_is_no_table_takes_arrays_only(work: Path, capsys: pytest.Capt
     spec["data"] = {"train": {"source": "npz", "path": "some.npz", "batch_size": 4}}
     (work / "train.yaml").write_text(json.dumps(spec))
     assert predict("rows.csv") == 2
-    assert "rows.csv cannot take the place of the training's data, whose source is `npz`" in capsys.readouterr().err
+    assert "rows.csv cannot replace the data of the training, whose source is `npz`" in capsys.readouterr().err
 
 
 def test_rows_that_are_left_out_are_counted_in_the_log(work: Path) -> None:

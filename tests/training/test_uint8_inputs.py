@@ -13,7 +13,7 @@ from netspec.backends.device_registry import CpuDevice
 from netspec.compile import Compiler, ProgramKind
 from netspec.data.base import FieldType
 from netspec.data.transforms.rescaling import Rescaling
-from netspec.data.uint8_lut import table_of_bytes
+from netspec.data.uint8_lut import lookup_table
 from netspec.exchange.formats.native.hdf5 import read_weights
 from netspec.schema.load import load_train
 from netspec.training.compiler import open_training_loader, training_compiler
@@ -94,7 +94,7 @@ def test_programs_read_bytes_and_the_loader_still_tells_of_all_transforms(
     assert batch["image"].dtype == np.uint8
     assert compiler.program(ProgramKind.TRAIN, 16).inputs["image"].dtype == "uint8"
     assert compiler.program(ProgramKind.TEST, 16).inputs["image"].dtype == "float32"
-    assert compiler.postponed["image"].table.shape == (3, 256)
+    assert compiler.deferred["image"].table.shape == (3, 256)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_cannot_be_looked_up_is_made_before(
 ) -> None:
     compiler, batch, _ = compiled(training(tmp_path, transforms, dtype), monkeypatch)
     assert batch["image"].dtype == np.float32
-    assert not compiler.postponed
+    assert not compiler.deferred
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_parts_are_taken_where_bytes_become_numbers(
 ) -> None:
     compiler, batch, told = compiled(training(tmp_path, transforms, size=size), monkeypatch)
     assert told == [one["type"] for one in transforms]
-    assert list(compiler.postponed["image"].parts) == parts
+    assert list(compiler.deferred["image"].parts) == parts
     program = compiler.program(ProgramKind.TRAIN, 16)
     for number in range(len(parts)):
         assert batch[f"image/part{number}"].shape == program.inputs[f"image/part{number}"].shape == (16, 4)
@@ -137,7 +137,7 @@ def test_parts_are_taken_where_bytes_become_numbers(
 def test_a_table_of_numbers_that_are_not_finite_is_none() -> None:
     """The loader finds out which sample it is."""
     field = FieldType((3, 6, 5), "uint8")
-    assert table_of_bytes(field, [Rescaling(scale=3e38)]) is None
-    table = table_of_bytes(field, [Rescaling(scale=2.0)])
+    assert lookup_table(field, [Rescaling(scale=3e38)]) is None
+    table = lookup_table(field, [Rescaling(scale=2.0)])
     assert table is not None
     np.testing.assert_array_equal(table, [np.arange(0, 512, 2)])

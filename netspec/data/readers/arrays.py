@@ -27,7 +27,7 @@ class ArrayDataset(Dataset):
         learned: Mapping[str, Any] | None = None,
         skipped: int = 0,
         damaged: Sequence[str] = (),
-        unwhole: Mapping[str, Sequence[Problem]] | None = None,
+        non_integer_labels: Mapping[str, Sequence[Problem]] | None = None,
     ) -> None:
         self._arrays = dict(arrays)
         self._length = len(next(iter(self._arrays.values())))
@@ -35,7 +35,7 @@ class ArrayDataset(Dataset):
         self.fields = {name: FieldType(array.shape[1:], array.dtype.name) for name, array in self._arrays.items()}
         self.classes = dict(classes or {})
         self.learned = dict(learned or {})
-        self.skipped, self.damaged, self.unwhole = skipped, damaged, dict(unwhole or {})
+        self.skipped, self.damaged, self.non_integer_labels = skipped, damaged, dict(non_integer_labels or {})
         self.digest = digest
 
     def __len__(self) -> int:

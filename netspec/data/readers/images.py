@@ -35,7 +35,7 @@ class ImageFiles(ListedFiles[Picture]):
         super().__init__(found, "image", (channels, *(self._size or (None, None))), "uint8", skip=skip)
         if self._size is None:
             told = [f"{found.name(index)} is {high} × {wide}" for (high, wide), index in firsts.items()]
-            self.uneven = {"image": f"{told[0]}, {told[-1]}"}
+            self.ragged_examples = {"image": f"{told[0]}, {told[-1]}"}
         self._channels = channels
         self._decoder = Decoder(channels, size, interpolation)
 

@@ -1,1 +1,1 @@
-"""The sources of samples that YAML can name: one file each, found by scan; what reads the bytes is in `readers/`."""
+"""The data sources that YAML can name: one module each, found by scanning. `readers/` reads their files."""

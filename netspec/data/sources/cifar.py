@@ -1,4 +1,4 @@
-"""`{source: cifar10}`, `{source: cifar100}`, `{source: cifar_binary}`: CIFAR's sets in their binary version."""
+"""`{source: cifar10}`, `{source: cifar100}`, `{source: cifar_binary}`: the CIFAR data sets in their binary version."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from netspec.data.base import Dataset, FieldType, Source, blamed_on
+from netspec.data.base import Dataset, FieldType, Source, located_at
 from netspec.data.known_datasets import CIFAR10, CIFAR100, KnownSet
 from netspec.data.sources.known import KnownSource
 from netspec.errors import InputError
@@ -14,12 +14,12 @@ from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
 
 INSIDE = {"cifar10": "cifar-10-batches-bin", "cifar100": "cifar-100-binary"}
-"""The folder inside of the archives, which many keep."""
+"""The folder in the archives, which many users keep."""
 
 
 @SOURCES.register
 class Cifar10(KnownSource):
-    """CIFAR-10, fetched where it is not there: 50,000 colour images to train on, 10,000 to test on.
+    """CIFAR-10, downloaded if it is missing: 50,000 color images for training, 10,000 for test.
 
     Fields: `image` `[3, 32, 32]` of uint8, `label` `[]` of int32: airplane, automobile, bird, cat, deer, dog, frog,
     horse, ship, truck. Images are read batch by batch.
@@ -30,20 +30,20 @@ class Cifar10(KnownSource):
     samples: ClassVar = ({"split": "train"},)
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """The split's files."""
+        """Open the files of the split."""
         return _open_known(self)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
-        """Those of the set."""
+        """Return the fields of the set."""
         return _fields(CIFAR10)
 
 
 @SOURCES.register
 class Cifar100(KnownSource):
-    """CIFAR-100, fetched where it is not there: 50,000 colour images to train on, 10,000 to test on.
+    """CIFAR-100, downloaded if it is missing: 50,000 color images for training, 10,000 for test.
 
     Fields: `image` `[3, 32, 32]` of uint8; `label` `[]` of int32, one of 100 classes; `coarse_label` `[]` of int32, one
-    of the 20 kinds that these are of (`inputs: {label: coarse_label}`). Images are read batch by batch.
+    of the 20 superclasses (`inputs: {label: coarse_label}`). Images are read batch by batch.
     """
 
     source: Literal["cifar100"] = "cifar100"
@@ -51,29 +51,29 @@ class Cifar100(KnownSource):
     samples: ClassVar = ({"split": "train"}, {"split": "train", "inputs": {"label": "coarse_label"}})
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """The split's file."""
+        """Open the file of the split."""
         return _open_known(self)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
-        """Those of the set."""
+        """Return the fields of the set."""
         return _fields(CIFAR100)
 
 
 @SOURCES.register
 class CifarBinary(Source):
-    """Files in the layout of CIFAR's binary version, any number of them, one behind the other.
+    """Files in the layout of CIFAR's binary version, any number of them, read one after the other.
 
-    Fields: `image` `[3, 32, 32]` of uint8; `label` `[]` of int32; of files like CIFAR-100's also `coarse_label`. Images
-    are read batch by batch.
+    Fields: `image` `[3, 32, 32]` of uint8; `label` `[]` of int32; for files like CIFAR-100's also `coarse_label`.
+    Images are read batch by batch.
     """
 
     source: Literal["cifar_binary"] = "cifar_binary"
     path: FilePath | list[FilePath]
-    """a file, a list of files, or a folder with files of the usual names, relative to this file"""
+    """A file, a list of files, or a folder with files of the usual names, relative to this file."""
     split: Literal["train", "test"] | None = None
-    """of a folder: which of its files; `data_batch_1.bin` to `5` or `train.bin`, `test_batch.bin` or `test.bin`"""
+    """The files of a folder to read: `data_batch_1.bin` to `5` or `train.bin`; `test_batch.bin` or `test.bin`."""
     kind: Literal["cifar10", "cifar100"] = "cifar10"
-    """how many labels each image has, and what they mean: one of 10 classes; or a coarse one, and then one of 100"""
+    """The labels of each image: one of 10 classes; or a coarse one, followed by one of 100."""
 
     samples: ClassVar = (
         {"path": "cifar-10-batches-bin", "split": "train"},
@@ -81,10 +81,10 @@ class CifarBinary(Source):
     )
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """The files."""
+        """Open the files."""
         from netspec.data.readers.cifar import open_cifar
 
-        with blamed_on(self, "path"):
+        with located_at(self, "path"):
             return open_cifar(self._files(), _known(self.kind).classes)
 
     def _files(self) -> list[Path]:
@@ -100,7 +100,7 @@ class CifarBinary(Source):
         return _files_in(path, _known(self.kind), self.split)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
-        """Those of the kind."""
+        """Return the fields of the kind."""
         return _fields(_known(self.kind))
 
 
@@ -115,11 +115,11 @@ def _fields(known: KnownSet) -> dict[str, FieldType]:
 def _open_known(source: KnownSource) -> Dataset:
     from netspec.data.readers.cifar import open_cifar
 
-    with blamed_on(source, source.blamed):
+    with located_at(source, source.blamed):
         return open_cifar(source.files(), source.known.classes)
 
 
 def _files_in(folder: Path, known: KnownSet, split: str) -> list[Path]:
-    """The files of a split below a folder, which may have them in the archive's own folder. They may not be there."""
+    """Return the files of a split in a folder, or in the archive's folder below it. They may not exist."""
     inside = folder / INSIDE[known.name]
     return [(inside if inside.is_dir() else folder) / name for name in known.splits[split]]

@@ -41,15 +41,15 @@ Header = Annotated[bool | list[str], BeforeValidator(_as_header)]
 
 @SOURCES.register
 class Csv(TableSource):
-    """The rows of a text table, one sample a row: CSV, TSV and their kin.
+    """The rows of a text table, one sample per row: CSV, TSV and similar.
 
-    Fields: `features` `[numbers]` of float32, of the columns that are numbers, of categories as `one_hot` vectors and
-    of dates, in the order in which `columns` has them; a field of its own for each column that says so; and `label`
-    `[]`: the place of its name among the classes (int32), or, where labels are numbers, the number itself (int32 if all
-    are whole, else float32). Where `columns` does not describe the label, it is numbers if one of the first 4,096 is.
+    Fields: `features` `[columns]` of float32, from columns of numbers, categories as `one_hot` vectors, and dates, in
+    the order of `columns`; a separate field for each column that requests one; and `label` `[]`: the index of the class
+    name (int32), or for numeric labels the number (int32 if all are integers, else float32). If `columns` does not
+    describe the label, it is numeric if one of the first 4,096 values is a number.
 
-    Blank lines are passed over; blanks around a cell do not count. Names of columns must differ, unless `columns` and
-    `label` go by number. What is learned (vocabularies, figures) is that of the training split, for all splits.
+    Blank lines are skipped, blanks around a cell are ignored. Names of columns must be distinct, unless `columns` and
+    `label` use indices. Learned values (vocabularies, statistics) are those of the training split, for all splits.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -64,19 +64,20 @@ class Csv(TableSource):
 
     source: Literal["csv"] = "csv"
     header: Header
-    """whether the first line holds the names of the columns; or the names, where it does not
+    """Whether the first line contains the names of the columns; or the names, if it does not.
 
-    A first line that holds just these is passed over all the same."""
+    A first line with exactly these names is skipped nevertheless.
+    """
     delimiter: Delimiter = ","
-    """the character between two cells: `,`, `;`, `"\\t"`"""
+    """The character between two cells: `,`, `;`, `"\t"`."""
     quotes: bool = True
-    """whether cells may be in double quotes, with delimiters and line ends inside"""
+    """Whether cells may be in double quotes, with delimiters and line ends inside."""
     comment: str | None = Field(default=None, min_length=1)
-    """lines that begin with this are skipped"""
+    """Lines that begin with this text are skipped."""
     skip_lines: int = Field(default=0, ge=0)
-    """number of lines at the beginning of the file to skip"""
+    """Number of lines at the beginning of the file to skip."""
     encoding: Literal["utf-8", "latin-1", "cp1252"] = "utf-8"
-    """the character encoding"""
+    """The character encoding."""
 
     samples: ClassVar = (
         {

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.data.base import ClassNames, Dataset, FieldType, Source, blamed_on
+from netspec.data.base import ClassNames, Dataset, FieldType, Source, located_at
 from netspec.data.sources.text import text_files
 from netspec.data.text.tokenizers.base import AnyTokenizer
 from netspec.errors import InputError
@@ -17,25 +17,25 @@ from netspec.schema.specs.paths import FilePath, resolve_path
 
 @SOURCES.register
 class Documents(Source):
-    """Texts in UTF-8, each a sample of its own length: files in one folder a class, or the lines of files.
+    """Texts in UTF-8, each a sample of its own length: files in one folder per class, or the lines of files.
 
-    Fields: `text` `[tokens]` of int32, which the transform Padding makes of one length; `label` `[]` of int32, the
-    class's place in `classes`, where there are classes. The order is that of the classes, then of the paths, then of
-    the lines; lines with nothing but blanks are passed over. The vocabulary is that of the training split; it is saved
-    with the weights. A text that stands in a column of a table is the source `csv`'s.
+    Fields: `text` `[tokens]` of int32, which the transform Padding gives a common length; `label` `[]` of int32, the
+    index of the class in `classes`, if there are classes. Samples are ordered by class, then by path, then by line;
+    blank lines are skipped. The vocabulary is that of the training split; it is saved with the weights. For text in a
+    column of a table use the source `csv`.
     """
 
     source: Literal["documents"] = "documents"
     path: FilePath | Annotated[list[FilePath], Field(min_length=1)]
-    """relative to this file. `documents: files`: the folder that holds the folders of the classes, with `.txt` files;
-    `documents: lines`: a file, a list of files, or a folder (all `.txt` below it, sorted)"""
+    """A path relative to this file. For `documents: files`: the folder with the class folders of `.txt` files. For
+    `documents: lines`: a file, a list of files, or a folder (all `.txt` below it, sorted)."""
     documents: Literal["files", "lines"] = "files"
-    """whether a document is a file or a line"""
+    """Whether a document is a file or a line."""
     tokenizer: AnyTokenizer
-    """the tokenizer that turns the text into numbers"""
+    """The tokenizer that converts the text to token numbers."""
     classes: ClassNames | None = None
-    """the class names in the order of their labels. `files`: default is all folders, sorted; `lines`: one for each
-    file, in their order; default: there are no labels"""
+    """The class names in the order of their labels. For `files`: by default all folders, sorted. For `lines`: one for
+    each file, in their order; by default there are no labels."""
 
     samples: ClassVar = (
         {"path": "reviews/train", "tokenizer": {"type": "words", "padding": True, "unknown": True, "size": 10000},
@@ -43,15 +43,17 @@ class Documents(Source):
     )  # fmt: skip
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """The list of documents, which the training split reads once to learn the vocabulary."""
+        """List the documents. The training split reads them once to learn the vocabulary."""
         from netspec.data.readers.file_samples import class_folders
         from netspec.data.text.documents import TEXTS, TextFiles, TextLines
 
         skip = self.on_error == "skip"
-        with blamed_on(self, "path"):
+        with located_at(self, "path"):
             if self.documents == "files":
                 if isinstance(self.path, list):
-                    raise InputError("`documents: files` reads one folder", expected="the folder of the class folders")
+                    raise InputError(
+                        "`documents: files` reads one folder", expected="the folder that contains the class folders"
+                    )
                 found = class_folders(resolve_path(self, "path"), self.classes, TEXTS)
                 return TextFiles(found, self.tokenizer, learned, skip=skip)
             files = list(text_files(self, self.path))
@@ -65,7 +67,7 @@ class Documents(Source):
             return TextLines(files, tuple(self.classes or ()), self.tokenizer, learned, skip=skip)
 
     def known_fields(self) -> Mapping[str, FieldType]:
-        """The text, and a label where there is one."""
+        """Return the text, and the label if there is one."""
         text = {"text": FieldType((None,), "int32")}
         labelled = self.documents == "files" or self.classes is not None
         return {**text, "label": FieldType((), "int32")} if labelled else text

@@ -1,4 +1,4 @@
-"""`{source: image_folder}`: image files, one folder a class, or named in a list."""
+"""`{source: image_folder}`: image files, in one folder per class or named in a list."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, PrivateAttr
 
-from netspec.data.base import ClassNames, Dataset, FieldType, Source, blamed_on
+from netspec.data.base import ClassNames, Dataset, FieldType, Source, located_at
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
@@ -32,12 +32,12 @@ Size = Annotated[tuple[int, int], BeforeValidator(_as_size, json_schema_input_ty
 
 @SOURCES.register
 class ImageFolder(Source):
-    """Image files (JPEG, PNG, WebP, BMP), in one folder a class or named in a list.
+    """Image files (JPEG, PNG, WebP, BMP), in one folder per class or named in a list.
 
-    Fields: `image` `[channels, H, W]` of uint8; `label` `[]` of int32, the class's place in `classes`, or the number in
-    the list. The order of the samples is that of the classes, then of the file paths; or that of the list. Files
-    whose names start with a dot are skipped, and so are images outside the class folders. Images that differ in size
-    keep their own unless `size` is given: a transform crops or resizes them.
+    Fields: `image` `[channels, H, W]` of uint8; `label` `[]` of int32, the index of the class in `classes`, or the
+    number in the list. Samples are ordered by class, then by path; or as in the list. Files whose names start with a
+    dot are skipped, and so are images outside the class folders. Images keep their own sizes unless `size` is set: add
+    a transform that crops or resizes them.
     """
 
     source: Literal["image_folder"] = "image_folder"
@@ -49,24 +49,23 @@ class ImageFolder(Source):
         "class_names": "here it is `classes`",
     }
     path: FilePath
-    """the folder of the class folders, or that paths in a list are relative to; relative to this file"""
+    """The folder that contains the class folders, or to which paths in a list are relative. Relative to this file."""
     split: str | None = None
-    """a part of the folder: its list `SPLIT.csv` or `SPLIT.txt` if there is one, else the class folders in `SPLIT`"""
+    """A part of the folder: its list `SPLIT.csv` or `SPLIT.txt` if there is one, else the class folders in `SPLIT`."""
     list: FilePath | None = None
-    """a list of the images in place of class folders: a `.csv` file with the columns `path` and `label` (numbers, or
-    names, or none), else a path, a blank and a number in each line, as in Caffe. Names are those of the
-    training split"""
+    """A list of the images instead of class folders: a `.csv` file with the columns `path` and `label` (numbers, names,
+    or absent), else a path, a blank and a number in each line, as in Caffe. Names are those of the training split."""
     size: Size | None = None
     """`[height, width]` that images are resized to; with it, their headers need not be looked at beforehand"""
     channels: Literal[1, 3] = 3
-    """3: colour (red, green, blue); 1: grey. Transparency is dropped"""
+    """3: color (red, green, blue); 1: grey. Transparency is dropped."""
     interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos"] = "bilinear"
-    """how images are resized"""
+    """How images are resized."""
     classes: ClassNames | None = None
-    """the class names in the order of their labels; default: all that there are, sorted as text (`10` before `2`)"""
+    """The class names in the order of their labels; by default all that occur, sorted as text (`10` before `2`)."""
 
     _unlabelled: bool = PrivateAttr(default=False)
-    """Whether `path` is an image, or a folder of images of no class"""
+    """Whether `path` is an image, or a folder of images without classes."""
 
     samples: ClassVar = (
         {"path": "photos/train", "classes": ["cat", "dog"]},
@@ -74,18 +73,18 @@ class ImageFolder(Source):
     )
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """The list of files; images are read batch by batch."""
+        """List the files. Images are read batch by batch."""
         from netspec.data.readers.images import ImageFiles
 
         skip = self.on_error == "skip"
         found = self._listing(learned, skip=skip)
-        with blamed_on(self, "path"):
+        with located_at(self, "path"):
             return ImageFiles(
                 found, size=self.size, channels=self.channels, interpolation=self.interpolation, skip=skip
             )
 
-    def of_file(self, path: Path, fields: Collection[str]) -> ImageFolder | None:
-        """An image, or those below a folder, sorted by path; without labels."""
+    def with_file(self, path: Path, fields: Collection[str]) -> ImageFolder | None:
+        """Return a source for an image, or for those below a folder, sorted by path; without labels."""
         from netspec.data.readers.images import IMAGES
 
         if not (path.is_dir() or path.suffix.lower() in IMAGES.suffixes):
@@ -104,11 +103,11 @@ class ImageFolder(Source):
         if self._unlabelled:
             return unlabelled(root, IMAGES)
         if self.list is not None:
-            with blamed_on(self, "list"):
+            with located_at(self, "list"):
                 if self.split is not None:
-                    raise InputError("`list` and `split` are given both", expected="one of them")
+                    raise InputError("`list` and `split` exclude each other", expected="one of them")
                 return listed_files(resolve_path(self, "list"), root, self.classes, IMAGES, skip=skip, learned=learned)
-        with blamed_on(self, "path"):
+        with located_at(self, "path"):
             if self.split is None:
                 return class_folders(root, self.classes, IMAGES)
             lists = [file for suffix in ("csv", "txt") if (file := root / f"{self.split}.{suffix}").is_file()]
@@ -117,18 +116,18 @@ class ImageFolder(Source):
             return class_folders(root / self.split, self.classes, IMAGES)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
-        """The shape of the images where they are resized, and there is a label for certain."""
+        """Return the fields if the images are resized and have labels."""
         if self.size is None or self.list is not None or self.split is not None or self._unlabelled:
             return None
         return {"image": FieldType((self.channels, *self.size), "uint8"), "label": FieldType((), "int32")}
 
 
 def images_like(split: Source, path: Path) -> Source | None:
-    """Image files in the place of images that a source holds in another form, made as large as these, and as colourful.
+    """Return a source of image files like the images of another source: with the same size and channels.
 
-    None if `path` is neither an image nor a folder, or the source has no field `image` of bytes.
+    None if `path` is neither an image nor a folder, or if the source has no field `image` of uint8.
     """
-    files = ImageFolder(path=FilePath(path), batch_size=split.batch_size).of_file(path, ("image",))
+    files = ImageFolder(path=FilePath(path), batch_size=split.batch_size).with_file(path, ("image",))
     if files is None:
         return None
     kind = (split.known_fields() or split.open().fields).get("image")

@@ -1,4 +1,4 @@
-"""What the sources of known sets have in common: where their files are, and that they are fetched."""
+"""Base of the sources of known data sets, which are downloaded."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from netspec.schema.specs.paths import FilePath, resolve_path
 
 
 class KnownSource(Source):
-    """A set that is fetched by its name."""
+    """A data set that is downloaded by its name."""
 
     known: ClassVar[KnownSet]
     foreign_fields: ClassVar[dict[str, str]] = {"root": "here it is `path`", "train": "here it is `split: train`"}
 
     split: Literal["train", "test"]
-    """which of the two parts"""
+    """The split of the data set."""
     path: FilePath | None = None
-    """the folder that has the set's files, or that they are fetched into; default: below the user's cache folder, or
-    below the folder in the environment variable NETSPEC_DATA"""
+    """The folder that contains the files, or to which they are downloaded. By default in the user's cache folder, or in
+    the folder that the environment variable NETSPEC_DATA names."""
     download: bool = True
-    """whether files that are not there are fetched; `false`: that is an error"""
+    """Whether missing files are downloaded. With `false` they are an error."""
 
     def place(self) -> Path:
-        """The folder that has the files, or will have them."""
+        """Return the folder of the files, which may not exist yet."""
         from netspec.data.known_datasets import home
 
         return home() / self.known.name if self.path is None else resolve_path(self, "path")
 
     def files(self) -> list[Path]:
-        """The split's files, fetched where they are not there. Raises InputError for one that is not the published."""
-        from netspec.data.dataset_files import checked, located
+        """Return the files of the split; download missing ones. Raises `InputError` if one is not as published."""
+        from netspec.data.dataset_files import find_file, verified_files
         from netspec.data.downloads import ensure
 
         folder, names = self.place(), self.known.splits[self.split]
-        if any(located(self.known, folder, self.known.parts[name]) is None for name in names):
+        if any(find_file(self.known, folder, self.known.parts[name]) is None for name in names):
             folder = ensure(self.known, folder, offline=not self.download)
-        return checked(self.known, folder, names)
+        return verified_files(self.known, folder, names)
 
     def known_samples(self) -> int | None:
-        """Those of the set; in a folder of the user's may be others."""
+        """Return the number of samples of the set; None for a folder of the user."""
         count = self.known.samples.get(self.split)
         return None if count is None or self.path is not None else min(count, self.limit or count)
 
     @property
     def blamed(self) -> str:
-        """The field that says where the files are, for messages."""
+        """The field that determines the files, for messages."""
         return "source" if self.path is None else "path"

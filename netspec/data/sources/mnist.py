@@ -1,4 +1,4 @@
-"""`{source: mnist}`: the handwritten digits that netspec ships; `{source: fashion_mnist}`, which is fetched."""
+"""`{source: mnist}`: handwritten digits, which netspec ships; `{source: fashion_mnist}`, which is downloaded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from netspec.data.base import Dataset, FieldType, Source, blamed_on
+from netspec.data.base import Dataset, FieldType, Source, located_at
 from netspec.data.bundled import zoo_root
 from netspec.data.known_datasets import FASHION_MNIST, KnownSet
 from netspec.data.sources.known import KnownSource
@@ -19,44 +19,44 @@ PREFIXES = {"train": "train", "test": "t10k"}
 
 @SOURCES.register
 class Mnist(Source):
-    """MNIST, which netspec ships: 60,000 images of handwritten digits to train on, 10,000 to test on.
+    """MNIST, which netspec ships: 60,000 images of handwritten digits for training, 10,000 for test.
 
     Fields: `image` `[1, 28, 28]` of uint8, 0 (paper) to 255 (ink); `label` `[]` of int32, 0 to 9.
     """
 
     source: Literal["mnist"] = "mnist"
     split: Literal["train", "test"]
-    """which of the two parts"""
+    """The split of the data set."""
     path: FilePath | None = None
-    """another folder with the four idx files under MNIST's names (Fashion-MNIST, …); default: the shipped one"""
+    """Another folder with four idx files under MNIST's names (Fashion-MNIST, …); by default the shipped one."""
 
     samples: ClassVar = ({"split": "train"},)
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """The two files of the split, read whole (47 MB for `train`)."""
+        """Open the two files of the split, which are read in full (47 MB for `train`)."""
         from netspec.data.readers.idx import labelled_images
 
         folder = zoo_root() / "data" / "mnist" if self.path is None else resolve_path(self, "path")
         prefix = PREFIXES[self.split]
-        with blamed_on(self, "source" if self.path is None else "path"):
+        with located_at(self, "source" if self.path is None else "path"):
             return labelled_images(_find(folder, prefix, "images", 3), _find(folder, prefix, "labels", 1))
 
     def known_samples(self) -> int | None:
-        """Those of MNIST itself."""
-        count = FASHION_MNIST.samples[self.split]  # which was made to have as many
+        """Return the number of samples of MNIST; None for another folder."""
+        count = FASHION_MNIST.samples[self.split]  # Fashion-MNIST has the sizes of MNIST
         return min(count, self.limit or count) if self.path is None else None
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
-        """Those of MNIST itself; another set in its files may have images of another size."""
+        """Return the fields of MNIST; None for another folder, whose images may have another size."""
         return None if self.path else {"image": FieldType((1, 28, 28), "uint8"), "label": FieldType((), "int32")}
 
 
 @SOURCES.register
 class FashionMnist(KnownSource):
-    """Fashion-MNIST, fetched where it is not there: 60,000 images of clothes to train on, 10,000 to test on.
+    """Fashion-MNIST, downloaded if it is missing: 60,000 images of clothes for training, 10,000 for test.
 
-    Fields: `image` `[1, 28, 28]` of uint8, 0 (ground) to 255; `label` `[]` of int32: T-shirt/top, Trouser, Pullover,
-    Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot.
+    Fields: `image` `[1, 28, 28]` of uint8, 0 (background) to 255; `label` `[]` of int32: T-shirt/top, Trouser,
+    Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot.
     """
 
     source: Literal["fashion_mnist"] = "fashion_mnist"
@@ -64,20 +64,20 @@ class FashionMnist(KnownSource):
     samples: ClassVar = ({"split": "train"},)
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """The two files of the split."""
+        """Open the two files of the split."""
         from netspec.data.readers.idx import labelled_images
 
-        with blamed_on(self, self.blamed):
+        with located_at(self, self.blamed):
             images, labels = self.files()
             return labelled_images(images, labels, self.known.classes)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
-        """Those of the set."""
+        """Return the fields of the set."""
         return {"image": FieldType((1, 28, 28), "uint8"), "label": FieldType((), "int32")}
 
 
 def _find(folder: Path, prefix: str, what: str, axes: int) -> Path:
-    """The file in any of the spellings in use: gzipped or not, `-idx3` or `.idx3`."""
+    """Return the file under any of its usual names: gzipped or not, `-idx3` or `.idx3`."""
     names = [f"{prefix}-{what}{dot}idx{axes}-ubyte{gz}" for gz in (".gz", "") for dot in "-."]
     for name in names:
         if (folder / name).is_file():

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @SOURCES.register
 class Parquet(TableSource):
-    """The rows of a Parquet file, one sample a row; needs `pip install 'netspec[parquet]'`.
+    """The rows of a Parquet file, one sample per row. Needs `pip install 'netspec[parquet]'`.
 
-    Fields are those of the source `csv`. Nulls are missing values, and so is a number that is not one (NaN). Numbers
-    and truth values are taken for categories by their text (`3`, `true`). Of a file larger than `cache`, row groups are
-    read as they are asked for, each as a whole: shuffle such a file in a window (`shuffle: {window: 100000}`).
+    Fields are those of the source `csv`. Nulls and NaN are missing values. Numbers and booleans become categories by
+    their text (`3`, `true`). For a file larger than `cache`, row groups are read in full when needed: shuffle such a
+    file in a window (`shuffle: {window: 100000}`).
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {

@@ -1,4 +1,4 @@
-"""`{source: python}`: samples that a Python program gives to the run."""
+"""`{source: python}`: samples that a Python program passes to the run."""
 
 from __future__ import annotations
 
@@ -7,57 +7,56 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr
 
-from netspec.data.base import Dataset, Source, blamed_on
+from netspec.data.base import Dataset, Source, located_at
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES, ShuffleWindow
 from netspec.schema.specs.spec import problem
 
 WINDOW = 10_000
-"""How many samples of a stream are held for `shuffle: true`."""
+"""Number of samples of a stream that are held for `shuffle: true`."""
 
 
 def _distinct(names: list[str]) -> list[str]:
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise problem("a field is named twice", expected="names that differ", got=twice[0])
+        raise problem("a field is named twice", expected="distinct names", got=twice[0])
     return names
 
 
 @SOURCES.register
 class Python(Source):
-    """Samples given by a Python program: `netspec.train(spec, samples={"train": …, "test": …})`.
+    """Samples from a Python program: `netspec.train(spec, samples={"train": …, "test": …})`.
 
-    What is given is a mapping of arrays (N, …) by field; or something with a length whose samples are read by their
-    index, from several threads (a list, a map-style dataset); or a stream: a function that makes a new iterator for
-    each pass over the data, or something that can be iterated again and again. A stream is counted in a first pass, and
-    no more of its samples are held than are shuffled. A sample is a mapping of numbers and arrays by field, or a tuple
-    in the order of `fields`; all have the same shapes.
+    Accepts a mapping of arrays (N, …) by field; a sequence whose samples are read by index, from several threads (a
+    list, a map-style dataset); or a stream: an iterable, or a function that returns a new iterator for each pass over
+    the data. A stream is counted in a first pass; only the samples to shuffle are held in memory. A sample is a mapping
+    of numbers and arrays by field, or a tuple in the order of `fields`. All samples have the same shapes.
     """
 
     source: Literal["python"] = "python"
     fields: Annotated[list[str], Field(min_length=1), AfterValidator(_distinct)] | None = None
-    """names of the parts of a sample, where samples are tuples"""
+    """Names of the parts of a sample, if samples are tuples."""
 
     samples: ClassVar = ({"fields": ["image", "label"]},)
 
     _given: Any = PrivateAttr(default=None)
 
     def given(self, samples: object) -> Self:
-        """This split with its samples."""
+        """Return this split with its samples."""
         made = self.model_copy()
         made._given = samples
         return made
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """The samples; those of a stream are counted. Raises InputError for anything else."""
+        """Open the samples. Those of a stream are counted. Raises `InputError` for anything else."""
         from netspec.data.readers.python import open_samples
 
         if self._given is None:
             raise InputError(
                 "the samples of this split are missing", location=self.where("source"), path="source",
-                expected="a Python program that gives them: `netspec.train(spec, samples={'train': …})`",
+                expected="a Python program that passes them: `netspec.train(spec, samples={'train': …})`",
             )  # fmt: skip
         asked = self.shuffle
         window = asked.window if isinstance(asked, ShuffleWindow) else WINDOW if asked else 1
-        with blamed_on(self, "source"):
+        with located_at(self, "source"):
             return open_samples(self._given, self.fields, window=window, limit=self.limit, skip=self.on_error == "skip")

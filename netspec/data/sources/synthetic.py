@@ -16,25 +16,25 @@ from netspec.schema.specs.spec import Spec, problem
 class MadeField(Spec):
     """Values of a field of synthetic samples.
 
-    `{classes: 10}`: labels 0 to 9; `low` and `high`: numbers spread evenly from low to below high; `mean` and `stddev`:
-    those of a normal distribution. Without any of these: 0 to 255 for uint8, the standard normal distribution for
+    `{classes: 10}`: labels 0 to 9; `low` and `high`: values uniformly distributed from low to below high; `mean` and
+    `stddev`: a normal distribution. Without any of these: 0 to 255 for uint8, the standard normal distribution for
     floats.
     """
 
     shape: Shape = ()
-    """shape of the field in a sample; `[]` is a scalar"""
+    """Shape of the field in a sample; `[]` is a scalar."""
     dtype: Literal["float32", "float64", "uint8", "int32", "int64"] | None = None
-    """type of its numbers; default: int32 with `classes`, else float32"""
+    """Element type; by default int32 with `classes`, else float32."""
     classes: PositiveInt | None = None
-    """number of classes: labels are integers from 0"""
+    """Number of classes: labels are integers from 0."""
     low: float | None = None
-    """lower bound of the values"""
+    """Lower bound of the values."""
     high: float | None = None
-    """upper bound of the values, exclusive"""
+    """Upper bound of the values, exclusive."""
     mean: float | None = None
-    """the mean; default: 0"""
+    """Mean of the values; by default 0."""
     stddev: Annotated[float, Field(ge=0)] | None = None
-    """the standard deviation; default: 1"""
+    """Standard deviation of the values; by default 1."""
 
     @model_validator(mode="after")
     def _one_distribution(self) -> Self:
@@ -52,24 +52,24 @@ class MadeField(Spec):
                 ),
             )
         if self.classes is not None and self.type_name.startswith("float"):
-            raise problem("classes are whole numbers", field="dtype", expected="int32", got=self.type_name)
+            raise problem("class labels are integers", field="dtype", expected="int32", got=self.type_name)
         if self.type_name in {"int32", "int64"} and not given:
             raise problem("the distribution is missing", expected="`classes`, or `low` and `high`")
         return self
 
     @property
     def type_name(self) -> str:
-        """The element type, the default one included."""
+        """The element type, including the default."""
         return self.dtype or ("float32" if self.classes is None else "int32")
 
     @property
     def is_label(self) -> bool:
-        """Whether this is one class for each sample."""
+        """Whether the field is one class label for each sample."""
         return self.classes is not None and not self.shape
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """Least number, and what all are below; None for a normal distribution."""
+        """Lower bound and exclusive upper bound; None for a normal distribution."""
         if self.classes is not None:
             return 0.0, float(self.classes)
         if self.low is not None and self.high is not None:
@@ -79,13 +79,12 @@ class MadeField(Spec):
 
 @SOURCES.register
 class Synthetic(Source):
-    """Synthetic samples of any fields, to try a spec, to time it, or to see whether a net learns at all.
+    """Synthetic samples with any fields, to try or time a spec, or to see whether a net learns at all.
 
-    Each sample follows from the seed of the training and its number alone. Without a `task` fields have nothing to do
-    with each other. `classification`: each class of the label (the field with `classes` and no `shape`) has a pattern
-    of its own for every other field, to which noise is added. `regression`: the last field is a linear map of all
-    others, the same for all samples, plus noise. `spirals`: a field of shape [2] and a label; each class is an arm of
-    a spiral.
+    Each sample depends only on the seed of the training and its index. Without a `task` the fields are independent.
+    `classification`: each class of the label (the field with `classes` and no `shape`) has its own pattern in every
+    other field, to which noise is added. `regression`: the last field is a linear map of all others, the same for all
+    samples, plus noise. `spirals`: a field of shape [2] and a label; each class is an arm of a spiral.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -96,16 +95,16 @@ class Synthetic(Source):
 
     source: Literal["synthetic"] = "synthetic"
     number: PositiveInt = Field(alias="samples")
-    """how many samples there are"""
+    """Number of samples."""
     fields: Annotated[dict[str, MadeField], Field(min_length=1)]
-    """the contents of each field of a sample"""
+    """The contents of each field of a sample."""
     task: Literal["classification", "regression", "spirals"] | None = None
-    """the relation between the fields to learn; default: none"""
+    """The relation between the fields to learn; by default none."""
     noise: Annotated[float, Field(ge=0)] = 0.5
-    """standard deviation of the noise; that of the signal is 1 (`spirals`: a radius of 1)"""
+    """Standard deviation of the noise; that of the signal is 1 (`spirals`: a radius of 1)."""
     first: Annotated[int, Field(ge=0)] = 0
-    """number of the first sample: with `samples: 1000` in the training split, `first: 1000` gives others of the same
-    task"""
+    """Index of the first sample. If the training split has `samples: 1000`, `first: 1000` gives other samples of the
+    same task."""
 
     samples: ClassVar = (
         {"samples": 10000, "fields": {"image": {"shape": [1, 28, 28]}, "label": {"classes": 10}},
@@ -118,7 +117,7 @@ class Synthetic(Source):
         others = [name for name in self.fields if name not in labels]
         expected = None
         if self.task == "classification" and (len(labels) != 1 or not others):
-            expected = "one field with `classes` and no `shape`, and others"
+            expected = "one field with `classes` and no `shape`, and at least one other"
         elif self.task == "spirals" and (
             len(labels) != 1
             or [self.fields[name].shape for name in others] != [(2,)]
@@ -136,15 +135,15 @@ class Synthetic(Source):
         return self
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """Nothing is made yet."""
+        """Open the source. Samples are generated on demand."""
         from netspec.data.readers.synthetic import MadeUp
 
         return MadeUp(self, seed)
 
     def known_samples(self) -> int:
-        """As many as are asked for."""
+        """Return the number of samples."""
         return min(self.number, self.limit or self.number)
 
     def known_fields(self) -> Mapping[str, FieldType]:
-        """All of them."""
+        """Return all fields."""
         return {name: FieldType(one.shape, one.type_name) for name, one in self.fields.items()}

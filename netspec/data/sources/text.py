@@ -1,4 +1,4 @@
-"""`{source: text}`: windows of running text, to learn what comes next."""
+"""`{source: text}`: windows of running text, to predict the next token."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt
 
-from netspec.data.base import Dataset, FieldType, Source, blamed_on
+from netspec.data.base import Dataset, FieldType, Source, located_at
 from netspec.data.text.tokenizers.base import AnyTokenizer
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
@@ -32,12 +32,12 @@ FilePart = Annotated[tuple[float, float], BeforeValidator(_as_part, json_schema_
 
 @SOURCES.register
 class Text(Source):
-    """Running text in UTF-8, cut into windows, to learn which token comes next.
+    """Running text in UTF-8, cut into windows, to predict the next token.
 
-    Fields: `text` `[length]` of int32; `target` `[length]` of int32, which is `text` one token later. Windows follow
-    each other file by file, `stride` tokens apart, and none spans two files; tokens in the end that fill no window are
-    left out. The vocabulary is that of the training split; it is saved with the weights. Text is read by blocks; where
-    there is much, its tokens are stored in a file in the cache folder.
+    Fields: `text` `[length]` of int32; `target` `[length]` of int32, which is `text` shifted by one token. Windows
+    follow each other file by file, `stride` tokens apart, and none spans two files; tokens at the end that fill no
+    window are left out. The vocabulary is that of the training split; it is saved with the weights. Text is read in
+    blocks; the tokens of large texts are stored in a file in the cache folder.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -49,37 +49,38 @@ class Text(Source):
 
     source: Literal["text"] = "text"
     path: FilePath | Annotated[list[FilePath], Field(min_length=1)]
-    """path of the file, relative to this file; of a folder (all `.txt` below it, sorted); or a list of these"""
+    """Path of the file, relative to this file; or of a folder (all `.txt` below it, sorted); or a list of these."""
     tokenizer: AnyTokenizer
-    """the tokenizer that turns the text into numbers"""
+    """The tokenizer that converts the text to token numbers."""
     length: PositiveInt
-    """tokens in a window"""
+    """Number of tokens in a window."""
     stride: PositiveInt | None = None
-    """tokens from the beginning of one window to that of the next; default: `length`, so that none is in two"""
+    """Number of tokens from the start of one window to that of the next; by default `length`, so that windows do not
+    overlap."""
     part: FilePart = (0.0, 1.0)
-    """the part of each file that is read, `[from, to]`: `[0, 0.9]` are the first nine tenths of its bytes"""
+    """The part of each file that is read, `[from, to]`: `[0, 0.9]` are the first nine tenths of its bytes."""
 
     samples: ClassVar = ({"path": "input.txt", "tokenizer": "characters", "length": 64, "part": [0, 0.9]},)
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """The windows; all text is read once, and in the training split once more before to learn the vocabulary."""
+        """Open the windows. Text is read once, in the training split twice: first to learn the vocabulary."""
         from netspec.data.text.files import part_of
         from netspec.data.text.windows import TextWindows
 
-        with blamed_on(self, "path"):
+        with located_at(self, "path"):
             parts = [part_of(file, *self.part) for file in text_files(self, self.path)]
             return TextWindows(
                 parts, self.tokenizer, length=self.length, stride=self.stride or self.length, learned=learned
             )
 
     def known_fields(self) -> Mapping[str, FieldType]:
-        """Both windows."""
+        """Return the two windows."""
         kind = FieldType((self.length,), "int32")
         return {"text": kind, "target": kind}
 
 
 def text_files(source: Source, written: FilePath | list[FilePath]) -> Iterator[Path]:
-    """The files that the field `path` of a source means: as listed, and all `.txt` below folders, sorted."""
+    """Return the files that the field `path` of a source lists, and all `.txt` below folders, sorted."""
     from netspec.data.text.files import text_files_below
 
     several = isinstance(written, list)

@@ -187,8 +187,8 @@ class PlainLabelColumn(Column):
         return self.inner.learned
 
     @property
-    def unwhole(self) -> Sequence[Problem]:
-        return self.inner.unwhole
+    def non_integer_labels(self) -> Sequence[Problem]:
+        return self.inner.non_integer_labels
 
     @property
     def width(self) -> int:

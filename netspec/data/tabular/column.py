@@ -64,7 +64,7 @@ class Column:
         return {}
 
     @property
-    def unwhole(self) -> Sequence[Problem]:
+    def non_integer_labels(self) -> Sequence[Problem]:
         """Rows whose label is not a 32-bit integer, if most labels are."""
         return ()
 

@@ -55,7 +55,9 @@ def open_table(
     classes = {name: several[0].classes for name, several in fields.items() if len(several) == 1 and several[0].classes}
     facts: dict[str, Any] = {"classes": classes, "learned": learned}
     facts |= {"skipped": scanned.skipped, "damaged": scanned.damaged}
-    facts["unwhole"] = {name: several[0].unwhole for name, several in fields.items() if several[0].unwhole}
+    facts["non_integer_labels"] = {
+        name: several[0].non_integer_labels for name, several in fields.items() if several[0].non_integer_labels
+    }
     sample_bytes = sum(column.width * np.dtype(column.dtype).itemsize for column in columns)
     page = int(np.diff(file.pages()).max())
     if scanned.kept is not None and scanned.samples * sample_bytes <= cache:
@@ -202,7 +204,7 @@ class PagedDataset(Dataset):
         learned: Mapping[str, Any],
         skipped: int,
         damaged: Sequence[str],
-        unwhole: Mapping[str, Sequence[Problem]],
+        non_integer_labels: Mapping[str, Sequence[Problem]],
     ) -> None:
         self._table = table
         self._cache = cache
@@ -213,7 +215,7 @@ class PagedDataset(Dataset):
         self.block = page
         self.fields = table.types
         self.classes, self.learned = dict(classes), dict(learned)
-        self.skipped, self.damaged, self.unwhole = skipped, damaged, unwhole
+        self.skipped, self.damaged, self.non_integer_labels = skipped, damaged, non_integer_labels
         self.digest = table.file.digest
 
     def __len__(self) -> int:

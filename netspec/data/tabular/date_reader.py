@@ -10,7 +10,7 @@ import numpy as np
 
 from netspec.data.tabular.cells import each_distinct
 from netspec.data.tabular.column import Column
-from netspec.data.tabular.statistics import Figures, normalized
+from netspec.data.tabular.statistics import ColumnStatistics, normalized
 from netspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class DateColumn(Column):
     def __init__(self, spec: Date, setting: ColumnSetting) -> None:
         super().__init__(setting)
         self._spec = spec
-        self._figures = Figures()
+        self._figures = ColumnStatistics()
         self._normalization: dict[str, list[float]] = {}
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:

@@ -110,7 +110,7 @@ def _as_trained(
     missing = list((Counter(names) - Counter(file.names[place] for place in found)).elements())
     unknown = [file.names[place] for several in left.values() for place in several]
     if missing or unknown:
-        facts = [f"lacks {listing(missing, 5)}"] * bool(missing) + [f"has also {listing(unknown, 5)}"] * bool(unknown)
+        facts = [f"lacks {listing(missing, 5)}"] * bool(missing) + [f"also has {listing(unknown, 5)}"] * bool(unknown)
         problems.append(
             Problem(
                 f"the columns of {file.path} are not those of the training split", file.heading(0),

@@ -9,7 +9,7 @@ import numpy as np
 
 from netspec.data.tabular.column import Column, quoted
 from netspec.data.tabular.row_errors import MOST_ALIKE
-from netspec.data.tabular.statistics import Figures, Median, normalized
+from netspec.data.tabular.statistics import ColumnStatistics, Median, normalized
 from netspec.errors import InputError, Problem, counted
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class NumericColumn(Column):
         self._spec = spec
         label = setting.is_label and spec.missing is None
         self._missing = "error" if label else setting.missing if spec.missing is None else spec.missing
-        self._figures = Figures()
+        self._figures = ColumnStatistics()
         self._median = Median()
         self._may_be_whole = setting.is_label and spec.normalization == "none" and not spec.missing_indicator
         self._known = self._fractions = self._great = 0
@@ -84,7 +84,7 @@ class NumericColumn(Column):
                 expected=f"a whole number from {_INT32.min:,} to {_INT32.max:,}, as the net takes it",
                 got=repr(cells.text(row)),
                 hint="number the classes from 0 on" if great else "labels that are not classes need an input with "
-                "`dtype: float32` and a loss of numbers such as MeanSquaredError",
+                "`dtype: float32` and a loss for real numbers such as MeanSquaredError",
             )  # fmt: skip
             self._unwhole.append(found)
 
@@ -94,7 +94,7 @@ class NumericColumn(Column):
         return self._may_be_whole and not self._fractions and not self._great
 
     @property
-    def unwhole(self) -> Sequence[Problem]:
+    def non_integer_labels(self) -> Sequence[Problem]:
         odd = self._fractions + self._great
         if not self._exact or (self._fractions and 2 * odd > self._known):
             return ()

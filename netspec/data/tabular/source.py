@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
-from netspec.data.base import ClassNames, Dataset, Source, blamed_on
+from netspec.data.base import ClassNames, Dataset, Source, located_at
 from netspec.data.tabular.columns.base import LABEL, AnyColumn, ColumnSpec, MissingNumber
 from netspec.schema.specs.data import ShuffleWindow
 from netspec.schema.specs.paths import FilePath, resolve_path
@@ -92,7 +92,7 @@ class TableSource(Source):
         """The file at `path`, as the fields of this source say to read it."""
         raise NotImplementedError(f"{type(self).__name__} does not say how its file is opened")
 
-    def of_file(self, path: Path, fields: Collection[str]) -> Self | None:
+    def with_file(self, path: Path, fields: Collection[str]) -> Self | None:
         """The rows of another file; of its columns, only those of the fields need be there."""
         columns = self.columns
         if isinstance(columns, dict):
@@ -114,7 +114,7 @@ class TableSource(Source):
         declared = Declaration(
             self.columns, self.label, self.classes, self.missing, self.missing_values, learned, self._unlabelled
         )
-        with blamed_on(self, "path"):
+        with located_at(self, "path"):
             file = self.file(resolve_path(self, "path"))
             fields = fields_of(file, declared)
             return open_table(

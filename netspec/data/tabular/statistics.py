@@ -1,4 +1,4 @@
-"""Figures of columns of numbers, gathered block by block: mean, variance, extremes, median."""
+"""ColumnStatistics of columns of numbers, gathered block by block: mean, variance, extremes, median."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EPSILON = 1e-7
 """The least standard deviation, or range, that is divided by: what never changes becomes zeros."""
 
 
-class Figures:
+class ColumnStatistics:
     """Mean, squares, least and greatest of (N, C) values, for each of the C; nan is passed over.
 
     Blocks are merged by the formula of Chan, Golub and LeVeque ("Updating formulae …", 1979), which loses no digits
@@ -85,7 +85,7 @@ class Median:
 
 
 def normalized(values: Array, learned: dict[str, list[float]]) -> Array:
-    """The values (N, C) as float32, normalized in float64 with what `Figures.normalization` gave."""
+    """The values (N, C) as float32, normalized in float64 with what `ColumnStatistics.normalization` gave."""
     if not learned:
         return values.astype(np.float32)
     made: Array = ((values - np.array(learned["offset"])) / np.array(learned["scale"])).astype(np.float32)

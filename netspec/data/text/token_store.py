@@ -85,7 +85,7 @@ def _put(file: _File, parts: Sequence[Array]) -> None:
         raise InputError(
             f"cannot keep the tokens of a text in {file.path.parent}",
             got=error.strerror or str(error),
-            hint="XDG_CACHE_HOME=FOLDER names another place for the cache folder",
+            hint="choose another cache folder with XDG_CACHE_HOME=FOLDER",
         ) from None
 
 

@@ -1,1 +1,1 @@
-"""The transforms that YAML can name: one file each, found by scan."""
+"""The transforms that YAML can name: one module each, found by scanning."""

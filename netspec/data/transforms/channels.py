@@ -1,4 +1,4 @@
-"""`ReverseChannels`: red, green, blue as blue, green, red."""
+"""`ReverseChannels`: converts between the channel orders red, green, blue and blue, green, red."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @TRANSFORMS.register
 class ReverseChannels(ImageTransform):
-    """The channels of each image from the last to the first: red, green, blue become blue, green, red.
+    """Reverse the channels of each image: red, green, blue become blue, green, red.
 
-    For nets that were trained on images read by OpenCV, as Caffe's are.
+    For nets that were trained on images read by OpenCV, such as Caffe's.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "order": "the order is always turned round: leave the transform out for red, green, blue"
+        "order": "the order is always reversed: leave the transform out for red, green, blue"
     }
 
     type: Literal["ReverseChannels"] = "ReverseChannels"

@@ -1,4 +1,4 @@
-"""`RandomBrightness`, `RandomContrast`, `RandomSaturation`, `RandomHue`, `RandomColorJitter`: other light."""
+"""`RandomBrightness`, `RandomContrast`, `RandomSaturation`, `RandomHue`, `RandomColorJitter`: random color changes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @TRANSFORMS.register
 class RandomBrightness(ColourTransform):
-    """y = x + d · (highest − lowest value), cut off at the range, with a random d for each image, as in Keras."""
+    """Change the brightness: y = x + d · (maximum − minimum), clipped, with a random d per image, as in Keras."""
 
     type: Literal["RandomBrightness"] = "RandomBrightness"
     factor: Signed
-    """d: `f` means −f to f, or `[lowest, highest]`"""
+    """The range of d: `f` means −f to f, or `[lowest, highest]`."""
 
     samples: ClassVar = ({"factor": 0.2}, {"factor": [-1, -0.5]})
 
@@ -39,14 +39,14 @@ class RandomBrightness(ColourTransform):
 
 @TRANSFORMS.register
 class RandomContrast(ColourTransform):
-    """y = (x − mean) · c + mean, cut off at the range, with a random c for each image and the mean of each channel.
+    """Change the contrast: y = (x − mean) · c + mean, clipped, with a random c per image and the mean of each channel.
 
-    As Keras says: c is from 1 − lower to 1 + upper. (Keras 3.15, given one number, takes 0 for the lower.)
+    As documented by Keras: c is between 1 − lower and 1 + upper. (Keras 3.15 uses 0 for lower if one number is set.)
     """
 
     type: Literal["RandomContrast"] = "RandomContrast"
     factor: Around
-    """how far c may be below 1 and above it: one number for both, or `[lower, upper]`"""
+    """The range of c below and above 1: one number for both, or `[lower, upper]`."""
 
     samples: ClassVar = ({"factor": 0.5}, {"factor": [0.9, 0.1]})
 
@@ -63,11 +63,12 @@ class RandomContrast(ColourTransform):
 
 @TRANSFORMS.register
 class RandomSaturation(ColourTransform):
-    """The saturation (of HSV) of each image multiplied by f / (1 − f), at most 1, with a random f, as in Keras."""
+    """Multiply the saturation (of HSV) of each image by f / (1 − f), at most 1, with a random f, as in Keras."""
 
     type: Literal["RandomSaturation"] = "RandomSaturation"
     factor: Fraction
-    """f: `g` means 0 to g, or `[lowest, highest]`; 0 makes images grey, 0.5 changes nothing, 1 gives pure colours"""
+    """The range of f: `g` means 0 to g, or `[lowest, highest]`. 0 makes images grey, 0.5 changes nothing, 1 gives pure
+    colors."""
 
     samples: ClassVar = ({"factor": [0.3, 0.7]}, {"factor": 1})
 
@@ -88,11 +89,11 @@ class RandomSaturation(ColourTransform):
 
 @TRANSFORMS.register
 class RandomHue(ColourTransform):
-    """The hue (of HSV) of each image turned by a random angle in either direction, as in Keras."""
+    """Rotate the hue (of HSV) of each image by a random angle in either direction, as in Keras."""
 
     type: Literal["RandomHue"] = "RandomHue"
     factor: Fraction
-    """the angle as a share of half a circle: `f` means 0 to f, or `[lowest, highest]`"""
+    """The angle as a share of half a circle: `f` means 0 to f, or `[lowest, highest]`."""
 
     samples: ClassVar = ({"factor": 0.2}, {"factor": [0.8, 1]})
 
@@ -113,7 +114,7 @@ class RandomHue(ColourTransform):
 
 @TRANSFORMS.register
 class RandomColorJitter(ColourTransform):
-    """RandomBrightness, RandomContrast, RandomSaturation and RandomHue, in this order: those whose factor is given."""
+    """RandomBrightness, RandomContrast, RandomSaturation and RandomHue in this order, those whose factor is set."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         name: f"here it is `{name}_factor`" for name in ("brightness", "contrast", "saturation", "hue")
@@ -121,13 +122,13 @@ class RandomColorJitter(ColourTransform):
 
     type: Literal["RandomColorJitter"] = "RandomColorJitter"
     brightness_factor: Signed | None = None
-    """`factor` of RandomBrightness"""
+    """The `factor` of RandomBrightness."""
     contrast_factor: Around | None = None
-    """`factor` of RandomContrast"""
+    """The `factor` of RandomContrast."""
     saturation_factor: Fraction | None = None
-    """`factor` of RandomSaturation: 0.5 changes nothing"""
+    """The `factor` of RandomSaturation: 0.5 changes nothing."""
     hue_factor: Fraction | None = None
-    """`factor` of RandomHue"""
+    """The `factor` of RandomHue."""
 
     samples: ClassVar = (
         {"brightness_factor": 0.2, "contrast_factor": 0.3},
@@ -137,7 +138,7 @@ class RandomColorJitter(ColourTransform):
     _parts: tuple[ColourTransform, ...] = PrivateAttr(default=())
 
     def model_post_init(self, context: Any) -> None:
-        """Make the transforms that it consists of."""
+        """Build the transforms that this one applies."""
         super().model_post_init(context)
         given = (
             (RandomBrightness, self.brightness_factor),

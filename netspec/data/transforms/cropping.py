@@ -21,27 +21,27 @@ _SIZE = {"size": "here they are `height` and `width`"}
 
 
 class _Crop(ImageTransform):
-    """A part of `[height, width]`."""
+    """Base of transforms that crop images to `[height, width]`."""
 
-    takes_pictures: ClassVar[bool] = True
+    accepts_pictures: ClassVar[bool] = True
 
     foreign_fields: ClassVar[dict[str, str]] = _SIZE
 
     height: PositiveInt
-    """height of the part, in pixels"""
+    """Height of the crop, in pixels."""
     width: PositiveInt
-    """width of the part, in pixels"""
+    """Width of the crop, in pixels."""
 
     def result(self, shape: ImageShape) -> ImageShape:
         return ImageShape(shape.channels, self.height, self.width)
 
     def within(self, shape: ImageShape, around: int = 0) -> Iterator[Problem]:
-        """A problem for each side of the part that is longer than that of the images, `around` them included."""
+        """Yield a problem for each side of the crop that exceeds that of the images, padded by `around` pixels."""
         for name, size in (("height", shape.height), ("width", shape.width)):
             if size is not None and getattr(self, name) > size + 2 * around:
                 yield self.problem(
                     name,
-                    f"a part of this {name} is larger than the images",
+                    f"the crop's {name} is larger than that of the images",
                     expected=f"at most {size + 2 * around}" + f", {around} on both sides included" * bool(around),
                     got=str(getattr(self, name)),
                     hint="the transform Resizing makes images larger",
@@ -50,9 +50,9 @@ class _Crop(ImageTransform):
 
 @TRANSFORMS.register
 class CenterCrop(_Crop):
-    """The middle of each image, as in Keras. Of images that differ in size, smaller ones are resized.
+    """Crop the center of each image, as in Keras. If images differ in size, smaller ones are resized.
 
-    Those are cropped to the proportions of `[height, width]` before.
+    Those are first cropped to the aspect ratio of `[height, width]`.
     """
 
     type: Literal["CenterCrop"] = "CenterCrop"
@@ -60,13 +60,13 @@ class CenterCrop(_Crop):
     samples: ClassVar = ({"height": 28, "width": 28}, {"height": 10, "width": 13})
 
     @property
-    def moves(self) -> bool:
+    def only_moves_values(self) -> bool:
         return True
 
-    def crops(self, field: FieldType) -> tuple[int, int, int] | None:
+    def crop_size(self, field: FieldType) -> tuple[int, int, int] | None:
         return self.height, self.width, 0
 
-    def places(self, field: FieldType, keys: SampleKeys) -> Array:
+    def crop_positions(self, field: FieldType, keys: SampleKeys) -> Array:
         import numpy as np
 
         _, rows, columns = field.shape
@@ -89,19 +89,19 @@ class CenterCrop(_Crop):
 
 @TRANSFORMS.register
 class RandomCrop(_Crop):
-    """A part of each image at a random place, which all have the same chance.
+    """Crop each image at a random position, all positions being equally likely.
 
-    With `padding` that many pixels are put around the image before, as in torchvision. Of images that differ in size,
-    ones that are still too small are cropped to the proportions of `[height, width]` and resized, as in Keras.
+    With `padding`, that many pixels are first added on each side, as in torchvision. If images differ in size, those
+    that are still too small are cropped to the aspect ratio of `[height, width]` and resized, as in Keras.
     """
 
     type: Literal["RandomCrop"] = "RandomCrop"
     padding: NonNegativeInt = 0
-    """width of the border added to each image first, in pixels"""
+    """Width of the border that is first added to each image, in pixels."""
     fill_mode: FillMode = "constant"
-    """the border: `fill_value`, the `nearest` pixel, the image mirrored (`reflect`) or repeated (`wrap`)"""
+    """The border: `fill_value`, the `nearest` pixel, the image mirrored (`reflect`) or repeated (`wrap`)."""
     fill_value: float = 0.0
-    """the value of the border with `constant`"""
+    """The value of the border with `fill_mode: constant`."""
 
     samples: ClassVar = (
         {"height": 28, "width": 28, "padding": 2},
@@ -111,20 +111,20 @@ class RandomCrop(_Crop):
     )
 
     @property
-    def moves(self) -> bool:
+    def only_moves_values(self) -> bool:
         return not self.padding or self.fill_mode != "constant"
 
     @property
     def draws(self) -> int:
         return 2
 
-    def crops(self, field: FieldType) -> tuple[int, int, int] | None:
+    def crop_size(self, field: FieldType) -> tuple[int, int, int] | None:
         if not self.padding:
             return self.height, self.width, 0
         byte = self.fill_mode == "constant" and self.fill_value in range(256)
         return (self.height, self.width, int(self.fill_value)) if byte else None
 
-    def places(self, field: FieldType, keys: SampleKeys) -> Array:
+    def crop_positions(self, field: FieldType, keys: SampleKeys) -> Array:
         import numpy as np
 
         _, rows, columns = field.shape
@@ -154,28 +154,28 @@ _ATTEMPTS = 10
 
 @TRANSFORMS.register
 class RandomResizedCrop(ImageTransform):
-    """A random part of random size and proportions, resized to `[height, width]`, as in torchvision.
+    """Crop each image with random area and aspect ratio, and resize it to `[height, width]`, as in torchvision.
 
-    Ten times an area and the logarithm of a ratio are drawn; the first part that fits into the image is taken at a
-    random place; where none does, the largest one in the middle whose proportions are allowed.
+    Draws an area and the logarithm of an aspect ratio up to ten times; the first crop that fits into the image is
+    placed at random. If none fits, the largest centered crop with an allowed aspect ratio is used.
     """
 
-    takes_pictures: ClassVar[bool] = True
+    accepts_pictures: ClassVar[bool] = True
     foreign_fields: ClassVar[dict[str, str]] = _SIZE
 
     type: Literal["RandomResizedCrop"] = "RandomResizedCrop"
     height: PositiveInt
-    """height of the result, in pixels"""
+    """Height of the result, in pixels."""
     width: PositiveInt
-    """width of the result, in pixels"""
+    """Width of the result, in pixels."""
     scale: Shares = (0.08, 1.0)
-    """the smallest and the largest part, as a share of the image's area"""
+    """Smallest and largest area of the crop, as a share of the image's area."""
     ratio: Ratios = (3 / 4, 4 / 3)
-    """the smallest and the largest proportion of the part, width by height"""
+    """Smallest and largest aspect ratio of the crop, width by height."""
     interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos", "box"] = "bilinear"
-    """the interpolation between pixels"""
+    """The interpolation between pixels."""
     antialias: bool = True
-    """make each pixel a mean of all that it stands for where a part becomes smaller"""
+    """Whether a pixel is the mean of all pixels that it represents when a crop is reduced."""
 
     samples: ClassVar = (
         {"height": 28, "width": 28},
@@ -190,7 +190,7 @@ class RandomResizedCrop(ImageTransform):
         return ImageShape(shape.channels, self.height, self.width)
 
     def part(self, rows: int, columns: int, draw: Draw) -> tuple[int, int, int, int]:
-        """Top, left, height and width of the part of an image."""
+        """Return top, left, height and width of the crop of an image."""
         ratios = log(self.ratio[0]), log(self.ratio[1])
         for place in range(_ATTEMPTS):
             area = rows * columns * draw.between(2 * place, self.scale)

@@ -1,4 +1,4 @@
-"""`{type: CategoryEncoding}`: class numbers as vectors of zeros and a one."""
+"""`{type: CategoryEncoding}`: class numbers as one-hot vectors."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @TRANSFORMS.register
 class CategoryEncoding(Transform):
-    """A class number k becomes `[num_tokens]` of float32: one at place k, counted from 0, and zero elsewhere.
+    """Encode a class number k as `[num_tokens]` of float32: 1 at index k, 0 elsewhere.
 
-    As Keras's with `output_mode: one_hot`. A number that is not a class makes a sample damaged.
+    As Keras's CategoryEncoding with `output_mode: one_hot`. A sample whose value is not a class number is damaged.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -29,32 +29,32 @@ class CategoryEncoding(Transform):
 
     type: Literal["CategoryEncoding"] = "CategoryEncoding"
     apply_to: str | None = "label"
-    """the field of class numbers"""
+    """The field of class numbers."""
     num_tokens: int | None = Field(default=None, ge=2)
-    """how many classes there are; default: as many as the source names"""
+    """Number of classes; by default that of the source."""
     output_mode: Literal["one_hot"] = "one_hot"
-    """what the numbers become"""
+    """The encoding."""
 
     samples: ClassVar = ({"num_tokens": 10},)
 
     @property
     def needs_classes(self) -> bool:
-        """Whether it is for the source to say how many classes there are."""
+        """Whether the number of classes must come from the source."""
         return self.num_tokens is None
 
-    def of_classes(self, classes: Mapping[str, Sequence[str]]) -> Self:
-        """With as many places as the source names classes."""
+    def with_classes(self, classes: Mapping[str, Sequence[str]]) -> Self:
+        """Return the transform with as many classes as the source names."""
         found = classes.get(self.apply_to or "label") if self.needs_classes else None
         return self if found is None else self.model_copy(update={"num_tokens": len(found)})
 
     def infer(self, field: FieldType) -> FieldType:
-        """() of whole numbers → (num_tokens,) of float32."""
+        """() of integers → (num_tokens,) of float32."""
         if field.shape or field.dtype.startswith("float"):
-            raise InputError("only class numbers can be encoded", expected="[] of whole numbers", got=str(field))
+            raise InputError("only class numbers can be encoded", expected="[] of integers", got=str(field))
         if self.num_tokens is None:
             raise InputError(
                 "the number of classes is missing",
-                expected=f"`num_tokens`, since the source of {field} names none",
+                expected=f"`num_tokens`, since the source of {field} has no class names",
             )
         return FieldType((self.num_tokens,), "float32")
 
@@ -62,7 +62,7 @@ class CategoryEncoding(Transform):
         """labels: (N,) → (N, num_tokens)."""
         import numpy as np
 
-        assert self.num_tokens is not None  # `infer` found it
+        assert self.num_tokens is not None  # set by `infer`
         labels = np.asarray(batch)
         damaged = out_of_range(self.apply_to or "label", labels, self.num_tokens)
         if damaged:
@@ -71,7 +71,7 @@ class CategoryEncoding(Transform):
 
 
 def out_of_range(name: str, labels: Array, classes: int) -> dict[int, list[Problem]]:
-    """Find the labels, of (N,), that are not below `classes`: the problem by row."""
+    """Return the problems of the labels, of (N,), that are not below `classes`, by row."""
     import numpy as np
 
     bad = np.flatnonzero((labels < 0) | (labels >= classes))
@@ -83,7 +83,7 @@ def out_of_range(name: str, labels: Array, classes: int) -> dict[int, list[Probl
 
 
 def encoded(labels: Array, classes: int) -> Array:
-    """Zeros and a one for each label: (N,) → (N, classes) of float32."""
+    """Return one-hot vectors: (N,) → (N, classes) of float32."""
     import numpy as np
 
     found: Array = np.zeros((len(labels), classes), np.float32)

@@ -1,4 +1,4 @@
-"""`{type: RandomErasing}`: a part of each image is lost."""
+"""`{type: RandomErasing}`: replaces a part of each image."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 @TRANSFORMS.register
 class RandomErasing(ColourTransform):
-    """A random rectangle of each image replaced by noise or a value (Zhong et al., 2017), as in Keras.
+    """Replace a random rectangle of each image by noise or a value (Zhong et al., 2017), as in Keras.
 
-    Noise is that of a normal distribution around 0, the highest value of the range its deviation, cut off at the range.
+    The noise is normally distributed around 0, with the maximum of the range as its standard deviation, and clipped to
+    the range.
     """
 
     type: Literal["RandomErasing"] = "RandomErasing"
     factor: Fraction = (0.0, 1.0)
-    """the chance that an image is changed, drawn for each: `p` means from 0 to p, `[p, p]` exactly p"""
+    """Probability that an image is changed, drawn for each: `p` means from 0 to p, `[p, p]` exactly p."""
     scale: Fraction = (0.02, 0.33)
-    """the sides of the rectangle are the roots of two numbers out of this range, as shares of width and height"""
+    """The sides of the rectangle are the square roots of two numbers from this range, as shares of width and height."""
     fill_value: float | list[float] | None = None
-    """the replacement: a number, or one for each channel; default: noise"""
+    """The replacement: a number, or one for each channel; by default noise."""
 
     samples: ClassVar = (
         {"factor": [1, 1]},
@@ -45,10 +46,10 @@ class RandomErasing(ColourTransform):
         fill = self.fill_value
         if isinstance(fill, list) and len(fill) not in (1, shape.channels):
             expected, got = f"one number, or {shape.channels} for images of {shape}", f"a list of {len(fill)}"
-            yield self.problem("fill_value", "`fill_value` does not fit the images", expected=expected, got=got)
+            yield self.problem("fill_value", "`fill_value` does not match the images", expected=expected, got=got)
 
     def part(self, rows: int, columns: int, draw: Draw) -> tuple[int, int, int, int]:
-        """First row, first column, and those behind the last: of the pixels whose places are within the rectangle."""
+        """Return first row, first column, and those after the last, of the pixels within the rectangle."""
         width, height = (sqrt(draw.between(place, self.scale)) * size for place, size in ((2, columns), (3, rows)))
         left, top = draw.numbers[4] * (columns - width), draw.numbers[5] * (rows - height)
         return ceil(top), ceil(left), ceil(top + height), ceil(left + width)

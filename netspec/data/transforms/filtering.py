@@ -1,4 +1,4 @@
-"""`RandomGaussianBlur`, `RandomSharpness`, `GaussianNoise`: less or more of what neighbouring pixels share."""
+"""`RandomGaussianBlur`, `RandomSharpness`, `GaussianNoise`: smoothing, sharpening and noise."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 @TRANSFORMS.register
 class RandomGaussianBlur(ColourTransform):
-    """Some images blurred: weighted means of neighbouring pixels, the image mirrored at its edges as in torchvision.
+    """Blur some images with Gaussian weights, the image being mirrored at its edges as in torchvision.
 
-    Keras puts zeros around it, which darkens the edges; elsewhere the result is Keras's.
+    Keras pads with zeros, which darkens the edges; elsewhere the result equals Keras's.
     """
 
     type: Literal["RandomGaussianBlur"] = "RandomGaussianBlur"
     factor: Fraction = (0.0, 1.0)
-    """the chance that an image is changed, drawn for each: `p` means from 0 to p, `[p, p]` exactly p"""
+    """Probability that an image is changed, drawn for each: `p` means from 0 to p, `[p, p]` exactly p."""
     kernel_size: Odd = 3
-    """how many pixels the means are over, down and across"""
+    """Size of the window in pixels, vertically and horizontally."""
     sigma: Width = (0.0, 1.0)
-    """standard deviation of the weights in pixels, down and across drawn apart: `s` means 0 to s, or
-    `[lowest, highest]`"""
+    """Standard deviation of the weights in pixels, drawn separately for both axes: `s` means 0 to s, or `[lowest,
+    highest]`."""
 
     samples: ClassVar = (
         {"factor": [1, 1], "kernel_size": 5, "sigma": [0.5, 2]},
@@ -50,14 +50,15 @@ class RandomGaussianBlur(ColourTransform):
 
 @TRANSFORMS.register
 class RandomSharpness(ColourTransform):
-    """y = x + (1 − 2 s) · (smooth − x) with a random s for each image, as in Keras; pixels at the edges stay.
+    """Change the sharpness: y = x + (1 − 2 s) · (smooth − x) with a random s per image, as in Keras.
 
-    `smooth` are means of 3 × 3 pixels, the middle one counting five times. 0 smooths, 0.5 changes nothing, 1 sharpens.
+    `smooth` is the mean of 3 × 3 pixels with a weight of 5 for the center. Pixels at the edges do not change. 0
+    smooths, 0.5 changes nothing, 1 sharpens.
     """
 
     type: Literal["RandomSharpness"] = "RandomSharpness"
     factor: Fraction
-    """s: `f` means 0 to f, or `[lowest, highest]`"""
+    """The range of s: `f` means 0 to f, or `[lowest, highest]`."""
 
     samples: ClassVar = ({"factor": [0, 1]}, {"factor": 0.3})
 
@@ -73,16 +74,16 @@ class RandomSharpness(ColourTransform):
 
 @TRANSFORMS.register
 class GaussianNoise(ColourTransform):
-    """y = x + noise of a normal distribution, another number for each value, cut off at the range, as in torchvision.
+    """Add normally distributed noise to each value, and clip to the range, as in torchvision.
 
-    The unit of `mean` and `sigma` is the width of the range: for images of 0 … 1 they are what torchvision has.
+    The unit of `mean` and `sigma` is the width of the range: for images of 0 … 1 they are those of torchvision.
     """
 
     type: Literal["GaussianNoise"] = "GaussianNoise"
     mean: float = 0.0
-    """mean of the noise, as a share of the range"""
+    """Mean of the noise, as a share of the range."""
     sigma: Annotated[float, Field(ge=0)] = 0.1
-    """standard deviation of the noise, as a share of the range"""
+    """Standard deviation of the noise, as a share of the range."""
 
     samples: ClassVar = ({"sigma": 0.05}, {"mean": 0.2, "sigma": 0.3})
 

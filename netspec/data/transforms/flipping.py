@@ -1,4 +1,4 @@
-"""`{type: RandomFlip}`: images mirrored."""
+"""`{type: RandomFlip}`: mirrors images."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ if TYPE_CHECKING:
 
 @TRANSFORMS.register
 class RandomFlip(ImageTransform):
-    """Each image mirrored with a chance of a half.
+    """Mirror each image with a probability of one half.
 
-    With `horizontal_and_vertical` the two are drawn apart (Keras 3 draws once for both, and turns images by 180°).
+    With `horizontal_and_vertical` the directions are drawn separately (Keras 3 draws once for both, and rotates images
+    by 180°).
     """
 
     type: Literal["RandomFlip"] = "RandomFlip"
     mode: Literal["horizontal", "vertical", "horizontal_and_vertical"] = "horizontal_and_vertical"
-    """`horizontal`: left and right change places; `vertical`: top and bottom; or both"""
+    """`horizontal` swaps left and right, `vertical` swaps top and bottom."""
 
     samples: ClassVar = ({"mode": "horizontal"}, {"mode": "vertical"}, {})
 
     @property
-    def moves(self) -> bool:
+    def only_moves_values(self) -> bool:
         return True
 
     @property
     def draws(self) -> int:
         return 2
 
-    def crops(self, field: FieldType) -> tuple[int, int, int] | None:
+    def crop_size(self, field: FieldType) -> tuple[int, int, int] | None:
         _, rows, columns = field.shape
         return None if rows is None or columns is None else (rows, columns, 0)
 
-    def places(self, field: FieldType, keys: SampleKeys) -> Array:
+    def crop_positions(self, field: FieldType, keys: SampleKeys) -> Array:
         import numpy as np
 
         across, down = (keys.uniform(self.draws) < 0.5).T

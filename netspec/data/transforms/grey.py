@@ -1,4 +1,4 @@
-"""`Grayscale`, `RandomGrayscale`, `RandomColorDegeneration`: less colour."""
+"""`Grayscale`, `RandomGrayscale`, `RandomColorDegeneration`: remove color."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _greyed(image: Array) -> Array:
-    """The image in grey, (H, W, 1), in its own type."""
+    """Return the image in grey, (H, W, 1), in its own type."""
     from netspec.data.imaging.color import grey, like
 
     span = BYTES if image.dtype == "uint8" else (float("-inf"), float("inf"))
@@ -26,11 +26,11 @@ def _greyed(image: Array) -> Array:
 
 @TRANSFORMS.register
 class Grayscale(ImageTransform):
-    """Images in grey, as in torchvision: 0.2989 red + 0.587 green + 0.114 blue."""
+    """Convert images to grey, as in torchvision: 0.2989 red + 0.587 green + 0.114 blue."""
 
     type: Literal["Grayscale"] = "Grayscale"
     num_output_channels: Literal[1, 3] = 1
-    """how many channels the result has; 3 are all the same"""
+    """Number of channels of the result; with 3, all are equal."""
 
     samples: ClassVar = ({"num_output_channels": 1}, {"num_output_channels": 3})
 
@@ -47,13 +47,13 @@ class Grayscale(ImageTransform):
 
 @TRANSFORMS.register
 class RandomGrayscale(ImageTransform):
-    """Some images in grey, as in Keras: 0.2989 red + 0.587 green + 0.114 blue in all three channels."""
+    """Convert some images to grey, as in Keras: 0.2989 red + 0.587 green + 0.114 blue in all three channels."""
 
     foreign_fields: ClassVar[dict[str, str]] = {"p": "here it is `factor`"}
 
     type: Literal["RandomGrayscale"] = "RandomGrayscale"
     factor: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """the chance that an image is changed"""
+    """Probability that an image is changed."""
 
     samples: ClassVar = ({"factor": 0.5}, {"factor": 1.0})
 
@@ -70,11 +70,11 @@ class RandomGrayscale(ImageTransform):
 
 @TRANSFORMS.register
 class RandomColorDegeneration(ColourTransform):
-    """y = x + d · (grey − x) with a random d for each image, as in Keras: 0 changes nothing, 1 makes it grey."""
+    """Reduce colors: y = x + d · (grey − x) with a random d per image, as in Keras. 1 gives grey images."""
 
     type: Literal["RandomColorDegeneration"] = "RandomColorDegeneration"
     factor: Fraction
-    """d: `f` means 0 to f, or `[lowest, highest]`"""
+    """The range of d: `f` means 0 to f, or `[lowest, highest]`."""
 
     samples: ClassVar = ({"factor": 0.7},)
 

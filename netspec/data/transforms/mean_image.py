@@ -1,4 +1,4 @@
-"""`{type: MeanImage}`: y = x − the mean of all images, place by place."""
+"""`{type: MeanImage}`: subtracts the mean of all images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import PrivateAttr, model_validator
 
-from netspec.data.base import FieldType, SampleKeys, Transform, blamed_on
+from netspec.data.base import FieldType, SampleKeys, Transform, located_at
 from netspec.errors import InputError
 from netspec.schema.specs.data import TRANSFORMS
 from netspec.schema.specs.paths import FilePath, resolve_path
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 @TRANSFORMS.register
 class MeanImage(Transform):
-    """y = x − mean, with a mean of its own for each place and channel, as in Caffe. The result is float32.
+    """Subtract the mean: y = x − mean, with a mean for each position and channel, as in Caffe. The result is float32.
 
-    `adapt: true` takes the mean over the training split; `file` names an .npy file, an .npz file with one array, or
-    Caffe's .binaryproto, of the shape of a sample. Either way the mean is kept with the weights, and all splits use
-    that of the training split.
+    `adapt: true` computes the mean over the training split; `file` names an .npy file, an .npz file with one array, or
+    Caffe's .binaryproto, with the shape of a sample. In both cases the mean is stored with the weights, and all splits
+    use that of the training split.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "mean_file": "here it is `file`",
-        "mean_value": "the transform Normalization takes one value for each channel",
+        "mean_value": "the transform Normalization subtracts one value for each channel",
     }
 
     type: Literal["MeanImage"] = "MeanImage"
     adapt: bool = False
-    """take the mean of the training split"""
+    """Whether to compute the mean of the training split."""
     file: FilePath | None = None
-    """an .npy, .npz or .binaryproto file that holds the mean, relative to this file"""
+    """An .npy, .npz or .binaryproto file with the mean, relative to this file."""
     mean: list[Any] | None = None
-    """the mean itself, as nested lists of the shape of a sample: what `adapt` and `file` find"""
+    """The mean itself, as nested lists with the shape of a sample. Set by `adapt` or `file`."""
 
     samples: ClassVar = ({"adapt": True}, {"file": "mean.npy"}, {"file": "mean.binaryproto"})
 
@@ -57,11 +57,11 @@ class MeanImage(Transform):
 
     @property
     def needs_data(self) -> bool:
-        """True as long as the mean is to be found."""
+        """True until the mean is known."""
         return self.mean is None
 
     def learn(self, field: FieldType, chunks: Iterable[Samples]) -> dict[str, Any]:
-        """The mean over all samples, as float32 numbers; or what the file holds."""
+        """Return the mean over all samples, as float32 values; or the content of the file."""
         import numpy as np
 
         if self.file is not None:
@@ -70,15 +70,15 @@ class MeanImage(Transform):
         total: Any = 0.0
         count = 0
         for chunk in chunks:
-            assert not isinstance(chunk, list)  # the samples have one size
+            assert not isinstance(chunk, list)  # all samples have the same size
             total = total + chunk.sum(axis=0, dtype="float64")
             count += len(chunk)
         return {"mean": np.asarray(total / count, np.float32).tolist()}
 
     def infer(self, field: FieldType) -> FieldType:
-        """Any shape and type → the same shape of float32. Raises InputError where the mean has another shape."""
+        """Any shape and type → the same shape of float32. Raises `InputError` if the mean has another shape."""
         self._check_size(field)
-        if self.mean is None:  # not learned, as something else is wrong
+        if self.mean is None:  # not learned, since something else is wrong
             return FieldType(field.shape, "float32")
         shape = self._array().shape
         if shape != field.shape:
@@ -132,5 +132,5 @@ class MeanImage(Transform):
         """The array in the file."""
         from netspec.data.imaging.mean_file import read_mean
 
-        with blamed_on(self, "file"):
+        with located_at(self, "file"):
             return read_mean(resolve_path(self, "file"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from netspec.data.base import DamagedSamples, FieldType, SampleKeys, Transform, one_by_one
+from netspec.data.base import DamagedSamples, FieldType, SampleKeys, Transform, per_sample
 from netspec.errors import InputError, Problem
 from netspec.schema.specs.data import TRANSFORMS
 from netspec.schema.specs.spec import problem
@@ -19,13 +19,13 @@ Positive = Annotated[float, Field(gt=0)]
 
 @TRANSFORMS.register
 class MelSpectrogram(Transform):
-    """The power of a sound in bands of the mel scale, in frames along the time: (…, samples) → (…, bins, frames).
+    """Compute mel spectrograms of sounds: (…, samples) → (…, bins, frames) of float32.
 
     As Keras's layer: frames of `sequence_length` samples around every `sequence_stride`-th one (the sound is mirrored
-    at its ends, so that there are 1 + samples // stride), each times a window of Hann or Hamming and filled up with
-    zeros to `fft_length`; |FFT| to the power `mag_exp`; triangles of height 1, evenly spaced on the mel scale of HTK,
-    mel = 2595 log10(1 + f / 700); then decibels, 10 log10(max(x, min_power) / ref_power), none more than `top_db` below
-    the loudest of the sample (Keras: of the batch). It gives float32.
+    at its ends, so there are 1 + samples // stride frames), each multiplied by a Hann or Hamming window and padded with
+    zeros to `fft_length`; |FFT| to the power `mag_exp`; triangular filters of height 1, evenly spaced on the mel scale
+    of HTK, mel = 2595 log10(1 + f / 700); then decibels, 10 log10(max(x, min_power) / ref_power), at least the maximum
+    of the sample (in Keras: of the batch) minus `top_db`.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -42,34 +42,34 @@ class MelSpectrogram(Transform):
 
     type: Literal["MelSpectrogram"] = "MelSpectrogram"
     fft_length: Annotated[int, Field(ge=2, le=2**20)] = 2048
-    """length of the FFT in samples"""
+    """Length of the FFT in samples."""
     sequence_stride: PositiveInt = 512
-    """distance between frames in samples"""
+    """Distance between frames in samples."""
     sequence_length: PositiveInt | None = None
-    """length of the window in samples; default: `fft_length`"""
+    """Length of the window in samples; by default `fft_length`."""
     window: Literal["hann", "hamming"] | None = "hann"
-    """the window of each frame; null: none"""
+    """The window of each frame; null for none."""
     sampling_rate: PositiveInt = 16000
-    """sampling rate of the sound, in hertz"""
+    """Sampling rate of the sound, in hertz."""
     num_mel_bins: PositiveInt = 128
-    """bands"""
+    """Number of bands."""
     min_freq: Annotated[float, Field(ge=0)] = 20.0
-    """lower end of the lowest band, in hertz"""
+    """Lower end of the lowest band, in hertz."""
     max_freq: Positive | None = None
-    """upper end of the highest band, in hertz; default: half of `sampling_rate`"""
+    """Upper end of the highest band, in hertz; by default half of `sampling_rate`."""
     power_to_db: bool = True
-    """convert the power to decibels"""
+    """Whether to convert the power to decibels."""
     top_db: Positive = 80.0
-    """lower bound of the decibels, relative to the loudest value of the sample"""
+    """Lower bound of the decibels, relative to the loudest value of the sample."""
     mag_exp: Positive = 2.0
-    """1: magnitude, 2: power"""
+    """1: magnitude; 2: power."""
     min_power: Positive = 1e-10
-    """lower bound of the power before it is converted to decibels"""
+    """Lower bound of the power before it is converted to decibels."""
     ref_power: Positive = 1.0
-    """power that corresponds to 0 decibels"""
+    """Power that corresponds to 0 decibels."""
 
     samples: ClassVar = ({"num_mel_bins": 64, "sequence_stride": 256},)
-    shown_in: ClassVar = {
+    example_split: ClassVar = {
         "source": "synthetic", "samples": 1000, "fields": {"audio": {"shape": [1, 16000]}}, "batch_size": 64,
     }  # fmt: skip
 
@@ -93,7 +93,7 @@ class MelSpectrogram(Transform):
         return self
 
     def infer(self, field: FieldType) -> FieldType:
-        """(…, samples) of any type → (…, bins, frames) of float32. Raises InputError for sounds too short to mirror."""
+        """(…, samples) of any type → (…, bins, frames) of float32. Raises `InputError` for too short sounds."""
         if not field.shape:
             raise InputError("a single number is not a sound", expected="samples [length] or [channels, length]")
         size = field.shape[-1]
@@ -107,7 +107,7 @@ class MelSpectrogram(Transform):
             "a sound is too short to be mirrored at its ends",
             expected=f"more than half of `fft_length` ({self.fft_length}) samples",
             got=str(size),
-            hint="`{type: Padding, length: …}` before it fills sounds up, or take a smaller `fft_length`",
+            hint="pad sounds with `{type: Padding, length: …}` first, or use a smaller `fft_length`",
         )
 
     def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
@@ -118,4 +118,4 @@ class MelSpectrogram(Transform):
         short = {row: [self._too_short(size)] for row, size in enumerate(sizes) if size <= self.fft_length // 2}
         if short:
             raise DamagedSamples(short)
-        return one_by_one(batch, lambda sounds: mel_spectrogram(self, sounds))
+        return per_sample(batch, lambda sounds: mel_spectrogram(self, sounds))

@@ -1,4 +1,4 @@
-"""`{type: MixUp}` and `{type: CutMix}`: each sample of a batch mixed with another one of it, and so the labels."""
+"""`{type: MixUp}` and `{type: CutMix}`: mix each sample of a batch, and its label, with another sample of it."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class Mixing(Transform):
-    """What both share: the partners, the weights, and the labels.
+    """Base of transforms that mix samples: partners, weights and labels.
 
-    Sample i of a batch is mixed with sample p(i), where p is a random permutation of the batch, by a weight λ of its
-    own: Beta(α, α). Labels become λ · label(i) + (1 − λ) · label(p(i)), probabilities of the classes.
+    Sample i of a batch is mixed with sample p(i), where p is a random permutation of the batch, with a weight λ
+     Beta(α, α) drawn for each sample. Labels become class probabilities, λ · label(i) + (1 − λ) · label(p(i)).
     """
 
     mixes: ClassVar[bool] = True
 
     num_classes: int | None = Field(default=None, ge=2)
-    """how many classes there are, where labels are whole numbers; default: as many as the source names. Labels that are
-    probabilities already (of CategoryEncoding, or of another mixing before) need none"""
+    """Number of classes if labels are integers; by default that of the source. Not needed for labels that are
+    probabilities already (of CategoryEncoding, or of another mixing before)."""
     label: str = "label"
-    """the field of the labels"""
+    """The field of the labels."""
 
     alpha: Positive
 
     @property
     def needs_classes(self) -> bool:
-        """Whether it is for the source to say how many classes there are."""
+        """Whether the number of classes must come from the source."""
         return self.num_classes is None
 
-    def of_classes(self, classes: Mapping[str, Sequence[str]]) -> Self:
-        """With as many classes as the source names for the label."""
+    def with_classes(self, classes: Mapping[str, Sequence[str]]) -> Self:
+        """Return the transform with as many classes as the source names for the label."""
         found = classes.get(self.label) if self.needs_classes else None
         return self if found is None else self.model_copy(update={"num_classes": len(found)})
 
     def infer_fields(self, fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
-        """The image (C, H, W), or anything else of one size; the label () of whole numbers, or (classes,) of floats."""
-        assert self.apply_to is not None  # the pipeline fills it in
+        """The image (C, H, W), or any other fixed shape; the label () of integers, or (classes,) of floats."""
+        assert self.apply_to is not None  # set by the pipeline
         mixed, found = fields[self.apply_to], fields.get(self.label)
         problems: list[Problem] = []
         if mixed.ragged:
-            hint = "put a transform that gives all samples one size, such as Resizing, in front"
+            hint = "put a transform that gives all samples one size, such as Resizing, before this one"
             problems.append(Problem("samples that differ in size cannot be mixed", got=str(mixed), hint=hint))
         if found is None:
             problems.append(
@@ -80,7 +80,7 @@ class Mixing(Transform):
         return self.num_classes is not None and found.shape[0] != self.num_classes
 
     def check_fields(self, batch: Mapping[str, Samples]) -> None:
-        """Raises DamagedSamples with labels out of range and values that are not finite: partners would get them."""
+        """Raise `DamagedSamples` for labels out of range and non-finite values, which partners would receive."""
         import numpy as np
 
         assert self.apply_to is not None
@@ -89,7 +89,7 @@ class Mixing(Transform):
         values = np.asarray(batch[self.apply_to])
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             for row in np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1)):
-                expected = "finite numbers, which its partner in the batch gets too"
+                expected = "finite values, since they are mixed into other samples"
                 problem = Problem(f"a value of `{self.apply_to}` is not finite", expected=expected, got="one")
                 damaged.setdefault(int(row), []).append(problem)
         if damaged:
@@ -111,22 +111,23 @@ class Mixing(Transform):
 
     @abstractmethod
     def mixed(self, values: Array, partner: Array, weight: Array, drawn: Array) -> tuple[Array, Array]:
-        """The mixed values, and the share (N,) that each sample's own label has; drawn: (N, 2) in [0, 1)."""
+        """Return the mixed values, and the weight (N,) of each sample's own label; drawn: (N, 2) in [0, 1)."""
 
 
 @TRANSFORMS.register
 class MixUp(Mixing):
-    """y = λ · x(i) + (1 − λ) · x(p(i)) for sample i and its partner p(i) in the batch, and labels likewise.
+    """Mix values and labels: y = λ · x(i) + (1 − λ) · x(p(i)) for sample i and its partner p(i) in the batch.
 
-    As in "mixup: Beyond Empirical Risk Minimization" (arXiv:1710.09412). λ ~ Beta(`alpha`, `alpha`) is drawn for every
-    sample, as in Keras; the paper and torchvision draw one for a batch, and torchvision's partner is the sample before.
-    The result is float32. The label becomes the probabilities of the classes, `[num_classes]` of float32: give the net
-    such an input and the loss CategoricalCrossentropy, and the test split a CategoryEncoding.
+    As in "mixup: Beyond Empirical Risk Minimization" (arXiv:1710.09412). λ
+     Beta(`alpha`, `alpha`) is drawn for every sample, as in Keras; the paper and torchvision draw one for a batch, and
+    torchvision's partner is the previous sample. The result is float32. The label becomes the probabilities of the
+    classes, `[num_classes]` of float32: give the net such an input and the loss CategoricalCrossentropy, and the test
+    split a CategoryEncoding.
     """
 
     type: Literal["MixUp"] = "MixUp"
     alpha: Positive = 0.2
-    """how much is mixed: little, most often, where it is small; anything from 0 to 1 alike where it is 1"""
+    """Parameter of the distribution of λ. Small values mostly mix little; 1 makes all weights equally likely."""
 
     samples: ClassVar = ({"num_classes": 10},)
 
@@ -135,7 +136,7 @@ class MixUp(Mixing):
         return FieldType(field.shape, "float32")
 
     def mixed(self, values: Array, partner: Array, weight: Array, drawn: Array) -> tuple[Array, Array]:
-        """The weighted means."""
+        """Return the weighted means."""
         import numpy as np
 
         values = values.astype(np.float32, copy=False)
@@ -149,30 +150,33 @@ class MixUp(Mixing):
 
 @TRANSFORMS.register
 class CutMix(Mixing):
-    """A rectangle of image i is replaced by that of image p(i), its partner in the batch; labels by their areas.
+    """Replace a rectangle of image i by that of its partner p(i) in the batch, and mix labels by area.
 
-    As in "CutMix: Regularization Strategy to Train Strong Classifiers" (arXiv:1905.04899) and torchvision: sides of
-    √(1 − λ) of the image's, the center anywhere, what lies outside cut off, and the label's λ the share of pixels that
-    are left. λ ~ Beta(`alpha`, `alpha`), the rectangle and the partner are drawn for every sample, as in Keras; the
-    paper and torchvision draw one rectangle for a batch. Keras's rectangles lie inside the image as a whole, and its
-    `factor` is the most that α is drawn from. Values keep their type. The label becomes the probabilities of the
-    classes, as with MixUp.
+    As in "CutMix: Regularization Strategy to Train Strong Classifiers" (arXiv:1905.04899) and torchvision: the sides
+    are √(1 − λ) times those of the image, the center is anywhere, parts outside are cut off, and the label's λ is the
+    share of remaining pixels. λ
+     Beta(`alpha`, `alpha`), the rectangle and the partner are drawn for every sample, as in Keras; the paper and
+    torchvision draw one rectangle for a batch. Keras's rectangles lie inside the image, and its `factor` is the maximum
+    from which α is drawn. Values keep their type. The label becomes the probabilities of the classes, as with MixUp.
     """
 
     type: Literal["CutMix"] = "CutMix"
     alpha: Positive = 1.0
-    """how large the rectangles are: nothing or all, most often, where it is small; all sizes alike where it is 1"""
+    """Parameter of the distribution of λ. Small values mostly give tiny or full rectangles; 1 makes all areas equally
+    likely."""
 
     samples: ClassVar = ({"num_classes": 10},)
 
     def infer(self, field: FieldType) -> FieldType:
-        """(C, H, W) of any type, unchanged. Raises InputError unless it is an image."""
+        """(C, H, W) of any type, unchanged. Raises `InputError` for other shapes."""
         if len(field.shape) != 3:
-            raise InputError("rectangles are cut from images", expected="[channels, height, width]", got=str(field))
+            raise InputError(
+                "rectangles are cut from images only", expected="[channels, height, width]", got=str(field)
+            )
         return field
 
     def mixed(self, values: Array, partner: Array, weight: Array, drawn: Array) -> tuple[Array, Array]:
-        """The images with the rectangles of others."""
+        """Return the images with rectangles of their partners."""
         import numpy as np
 
         size = np.array(values.shape[2:])
@@ -187,11 +191,11 @@ class CutMix(Mixing):
 
 
 def symmetric_beta(alpha: float, drawn: Array) -> Array:
-    """Beta(α, α), (N,) of float64, from four uniform numbers in [0, 1) each, (N, 4), for every α above 0.
+    """Draw from Beta(α, α), (N,) of float64, with four uniform numbers in [0, 1) each, (N, 4), for every α above 0.
 
-    Beta(α+1, α+1) by Ulrich's method ("Computer generation of distributions on the m-sphere", 1984): a point of the
-    unit disc, seen from the side. Then Gamma(α) = Gamma(α+1) · U^(1/α), for both of the gammas whose share a beta is,
-    in logarithms, since U^(1/α) underflows where α is small.
+    Beta(α+1, α+1) by Ulrich's method ("Computer generation of distributions on the m-sphere", 1984): the projection of
+    a point of the unit disc. Then Gamma(α) = Gamma(α+1) · U^(1/α) for both gammas whose ratio a beta is, in logarithms,
+    since U^(1/α) underflows for small α.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""`{type: Normalization}`: y = (x − mean) / √variance, with values given or learned from the training split."""
+"""`{type: Normalization}`: y = (x − mean) / √variance, with values set or learned from the training split."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from netspec.data.base import FieldType, SampleKeys, Transform, one_by_one
+from netspec.data.base import FieldType, SampleKeys, Transform, per_sample
 from netspec.errors import InputError, Problem
 from netspec.schema.specs.data import TRANSFORMS
 from netspec.schema.specs.spec import problem
@@ -17,21 +17,20 @@ if TYPE_CHECKING:
     from netspec.data.base import Array, Samples
 
 EPSILON = 1e-7
-"""The least standard deviation that is divided by, as in Keras: a constant channel becomes zeros."""
+"""Lower bound of the standard deviation in the division, as in Keras: a constant channel becomes zeros."""
 
 NEAR = 2**17
-"""Numbers that are worked on at a time."""
+"""Number of values that are processed at a time."""
 
 NonNegative = Annotated[float, Field(ge=0)]
 
 
 @TRANSFORMS.register
 class Normalization(Transform):
-    """y = (x − mean) / √variance, as in Keras: one value for all, or one for each channel (the first axis of a sample).
+    """Normalize: y = (x − mean) / √variance, as in Keras, with one value for all or one per channel (first axis).
 
-    Give `mean` and `variance`, or `adapt: true` to have them computed from the training split, per channel, in float64,
-    before the first step; the test split is then normalized with the values of the training split. The result is
-    float32.
+    Set `mean` and `variance`, or `adapt: true` to compute them from the training split, per channel, in float64, before
+    the first step; the test split is then normalized with the values of the training split. The result is float32.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -41,11 +40,11 @@ class Normalization(Transform):
 
     type: Literal["Normalization"] = "Normalization"
     mean: float | list[float] | None = None
-    """the value to subtract: a number, or one for each channel"""
+    """The value to subtract: a number, or one for each channel."""
     variance: NonNegative | list[NonNegative] | None = None
-    """the square of the divisor: a number, or one for each channel"""
+    """The square of the divisor: a number, or one for each channel."""
     adapt: bool = False
-    """compute `mean` and `variance` from the training split"""
+    """Whether to compute `mean` and `variance` from the training split."""
 
     pointwise: ClassVar[bool] = True
     samples: ClassVar = ({"mean": 33.3, "variance": 6172.6},)
@@ -55,7 +54,7 @@ class Normalization(Transform):
         given = [name for name in ("mean", "variance") if getattr(self, name) is not None]
         if self.adapt and given:
             raise problem(
-                f"`adapt` computes `{given[0]}`, which is given too",
+                f"`adapt` computes `{given[0]}`, which is also set",
                 field=given[0],
                 expected="either `adapt: true`, or both `mean` and `variance`",
                 got="both",
@@ -71,20 +70,20 @@ class Normalization(Transform):
 
     @property
     def needs_data(self) -> bool:
-        """True as long as mean and variance are to be computed."""
+        """True until mean and variance are known."""
         return self.adapt and self.mean is None
 
     def learn(self, field: FieldType, chunks: Iterable[Samples]) -> dict[str, Any]:
-        """Mean and variance of each channel, (C,), over all samples and positions; one of each for single numbers.
+        """Return mean and variance of each channel, (C,), over all samples and positions; one of each for scalars.
 
-        Chunks are merged by the formula of Chan, Golub and LeVeque ("Updating formulae …", 1979), which loses no digits
-        where the mean is large.
+        Chunks are merged by the formula of Chan, Golub and LeVeque ("Updating formulae …", 1979), which is accurate for
+        large means.
         """
         import numpy as np
 
         channels = _channels(field)
         count = 0
-        mean: Any = 0.0  # an array (C,) from the first chunk on, and so is the next
+        mean: Any = 0.0  # an array (C,) from the first chunk on, like the next variable
         squares: Any = 0.0
         for chunk in chain.from_iterable(_whole(chunk) for chunk in chunks):
             values = chunk.reshape(len(chunk), channels, -1).astype("float64")
@@ -99,11 +98,11 @@ class Normalization(Transform):
         return {"mean": np.asarray(mean).tolist(), "variance": np.asarray(squares / count).tolist()}
 
     def infer(self, field: FieldType) -> FieldType:
-        """(C, …) of any type → (C, …) of float32. Raises InputError where the number of values is not C (or 1)."""
+        """(C, …) of any type → (C, …) of float32. Raises `InputError` if the number of values is not C (or 1)."""
         channels = _channels(field)
         problems = [
             Problem(
-                f"`{name}` does not fit the data",
+                f"`{name}` does not match the data",
                 self.where(name),
                 path=name,
                 expected=f"one number, or {channels} for samples of {field}",
@@ -117,8 +116,8 @@ class Normalization(Transform):
         return FieldType(field.shape, "float32")
 
     def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
-        """x: (N, C, …) → (N, C, …) of float32; computed in float64 where float32 does not hold all values of x."""
-        return one_by_one(batch, self._normalized)
+        """x: (N, C, …) → (N, C, …) of float32. Computed in float64 if float32 cannot represent all values of x."""
+        return per_sample(batch, self._normalized)
 
     def _normalized(self, batch: Array) -> Array:
         import numpy as np
@@ -130,7 +129,7 @@ class Normalization(Transform):
         deviation = deviation.astype(exact).reshape(over_channels)
         normal: Array = np.empty(batch.shape, np.float32)
         several = max(1, NEAR * len(batch) // max(1, batch.size))
-        for start in range(0, len(batch), several):  # few enough to stay in the cache between the two
+        for start in range(0, len(batch), several):  # few enough to stay in the cache between the two operations
             rows = slice(start, start + several)
             if exact == np.float32:
                 np.subtract(batch[rows], mean, out=normal[rows], dtype=exact)
@@ -141,7 +140,7 @@ class Normalization(Transform):
 
 
 def _channels(field: FieldType) -> int:
-    """The size of a sample's first axis; 1 where it has none. Raises InputError where it differs by sample."""
+    """Return the size of a sample's first axis; 1 for scalars. Raises `InputError` if it differs between samples."""
     channels = field.shape[0] if field.shape else 1
     if channels is None:
         raise InputError("samples differ in their number of channels", expected="one first size", got=str(field))
@@ -149,5 +148,5 @@ def _channels(field: FieldType) -> int:
 
 
 def _whole(chunk: Samples) -> list[Array]:
-    """A chunk as arrays (N, …): one, or one for each sample where they differ in size."""
+    """Return a chunk as arrays (N, …): one, or one for each sample if they differ in size."""
     return [sample[None] for sample in chunk] if isinstance(chunk, list) else [chunk]

@@ -1,4 +1,4 @@
-"""`{type: Padding}`: sequences of one length."""
+"""`{type: Padding}`: gives sequences the same length."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @TRANSFORMS.register
 class Padding(Transform):
-    """Sequences of one length, as Keras's `pad_sequences`: short ones are filled up, of long ones a part is taken.
+    """Give sequences one length, as Keras's `pad_sequences`: pad short ones, truncate long ones.
 
     Texts become `[length]`, sounds `[channels, length]`, spectrograms `[channels, bins, length]`. Embedding's
-    `mask_zero` knows the 0 that texts are filled up with where the tokenizer keeps it free (`padding: true`), and
-    Masking knows any `mask_value`.
+    `mask_zero` masks padded tokens if the tokenizer reserves 0 for them (`padding: true`); Masking masks any
+    `mask_value`.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -33,29 +33,29 @@ class Padding(Transform):
 
     type: Literal["Padding"] = "Padding"
     length: PositiveInt
-    """the size of the axis afterwards"""
+    """Length of the axis afterwards."""
     value: float = 0.0
-    """the value that pads short sequences"""
+    """The value that pads short sequences."""
     padding: Literal["pre", "post"] = "post"
-    """where short sequences are padded: before the first value or after the last"""
+    """Where short sequences are padded: before the first value or after the last."""
     truncating: Literal["pre", "post", "random"] = "post"
-    """what long sequences lose: their beginning (`pre`), their end (`post`), or both so that a part at a random place
-    is left, another one in every epoch (`random`)"""
+    """The part of long sequences that is removed: the beginning (`pre`), the end (`post`), or both, so that a random
+    part remains, another one in every epoch (`random`)."""
     axis: int = -1
-    """the axis of a sample, counted from 0; -1 is the last one"""
+    """The axis of a sample, counted from 0; -1 is the last one."""
 
     samples: ClassVar = (
         {"length": 16000, "truncating": "random"},
         {"length": 30, "padding": "pre", "value": 1.0},
     )
-    shown_in: ClassVar = {"source": "audio", "path": "commands/train", "sampling_rate": 16000, "batch_size": 64}
+    example_split: ClassVar = {"source": "audio", "path": "commands/train", "sampling_rate": 16000, "batch_size": 64}
 
-    def takes(self, field: FieldType) -> bool:
-        """Samples that differ in size."""
+    def accepts(self, field: FieldType) -> bool:
+        """Accept fields whose samples differ in size."""
         return field.ragged
 
     def infer(self, field: FieldType) -> FieldType:
-        """(…, L, …) → (…, length, …), where L may differ. Raises InputError where there is no such axis."""
+        """(…, L, …) → (…, length, …), where L may differ. Raises `InputError` if there is no such axis."""
         if not -len(field.shape) <= self.axis < len(field.shape):
             raise InputError(
                 f"a sample has no axis {self.axis}",
@@ -66,16 +66,16 @@ class Padding(Transform):
             )
         if not field.dtype.startswith("float") and not self.value.is_integer():
             raise InputError(
-                f"samples of {field.dtype} cannot be filled up with {self.value}",
+                f"samples of {field.dtype} cannot be padded with {self.value}",
                 location=self.where("value"),
                 path="value",
-                expected="a whole number",
+                expected="an integer",
             )
         axis = self.axis % len(field.shape)
         return FieldType((*field.shape[:axis], self.length, *field.shape[axis + 1 :]), field.dtype)
 
     def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
-        """N sequences → (N, …, length, …); a list where they still differ in another axis."""
+        """N sequences → (N, …, length, …); a list if they still differ in another axis."""
         import numpy as np
 
         places = keys.uniform(1)[:, 0] if self.truncating == "random" else np.full(len(batch), self.truncating == "pre")

@@ -1,4 +1,4 @@
-"""`RandAugment` and `AugMix`: transforms drawn for each image."""
+"""`RandAugment` and `AugMix`: transforms drawn at random for each image."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class _Drawn(ColourTransform):
-    """What both choose from: Keras's transforms, all with the same factor."""
+    """Base of both: the transforms to choose from, Keras's, all with the same factor."""
 
     interpolation: Literal["nearest", "bilinear"] = "bilinear"
-    """the interpolation between pixels of transforms that move the image"""
+    """The interpolation between pixels of transforms that move the image."""
 
     _choices: tuple[ImageTransform, ...] = PrivateAttr(default=())
 
     def shapes(self, factor: tuple[float, float]) -> tuple[ImageTransform, ...]:
-        """Those that move pixels, or count them."""
+        """Return the transforms that move pixels or count them."""
         how: dict[str, Any] = {"interpolation": self.interpolation}
         values: dict[str, Any] = {"value_range": self.value_range}
         either = (-factor[1], factor[1])
@@ -45,7 +45,7 @@ class _Drawn(ColourTransform):
         )
 
     def colours(self, factor: tuple[float, float]) -> tuple[ImageTransform, ...]:
-        """Those that change colours."""
+        """Return the transforms that change colors."""
         strength = factor[1]
         values: dict[str, Any] = {"value_range": self.value_range}
         return (
@@ -57,7 +57,7 @@ class _Drawn(ColourTransform):
 
     @property
     def most(self) -> int:
-        """The most random numbers that any of them takes."""
+        """Maximum number of random numbers that one of them uses."""
         return max(choice.draws for choice in self._choices)
 
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
@@ -65,35 +65,35 @@ class _Drawn(ColourTransform):
         yield from colours_needed(self, shape, 1)
 
     def chosen(self, image: Array, draw: Draw, start: int, choices: Sequence[ImageTransform | None]) -> Array:
-        """The image changed by the one that the number at `start` chooses, with the numbers behind it."""
+        """Return the image after the transform that the number at `start` selects, with the numbers after it."""
         choice = choices[int(draw.numbers[start] * len(choices))]
         return image if choice is None else choice.change(image, draw.part(start + 1, choice.draws))
 
 
 @TRANSFORMS.register
 class RandAugment(_Drawn):
-    """A few transforms, drawn for each image out of eleven (Cubuk et al., "RandAugment", 2019), those of Keras.
+    """Apply a few transforms, drawn for each image from the eleven of Keras (Cubuk et al., "RandAugment", 2019).
 
     RandomShear, RandomTranslation, RandomRotation, RandomBrightness, RandomColorDegeneration, RandomContrast,
     RandomSharpness, RandomPosterization, Solarization, AutoContrast, Equalization.
 
-    The larger `factor`, the more is changed, in either direction, as in the paper: images turn by up to 60° · factor,
-    8 − 4 · factor bits are left, what is above 1 − factor of the range is inverted. (In Keras 3.15 they turn by 360° ·
-    factor, one way only, and a small factor takes most bits and inverts most.)
+    A larger `factor` means larger changes, in either direction, as in the paper: images rotate by up to 60° · factor, 8
+    − 4 · factor bits are kept, values above 1 − factor of the range are inverted. (In Keras 3.15 they rotate by 360° ·
+    factor, in one direction only, and a small factor removes most bits and inverts most values.)
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {"magnitude": "here it is `factor`, from 0 to 1"}
 
     type: Literal["RandAugment"] = "RandAugment"
     num_ops: PositiveInt = 2
-    """how many are applied, one after the other; the same one may come twice"""
+    """Number of transforms that are applied one after the other; one may occur twice."""
     factor: Fraction = (0.0, 0.5)
-    """`factor` of each: `f` means 0 to f, or `[lowest, highest]`, whose lowest counts where there is one direction"""
+    """The `factor` of each: `f` means 0 to f, or `[lowest, highest]`. One-directional ones use the lowest."""
 
     samples: ClassVar = ({"num_ops": 2, "factor": 0.3},)
 
     def model_post_init(self, context: Any) -> None:
-        """Make the transforms that it chooses from."""
+        """Build the transforms to choose from."""
         super().model_post_init(context)
         self._choices = (*self.shapes(self.factor), *self.colours(self.factor))
 
@@ -109,28 +109,28 @@ class RandAugment(_Drawn):
 
 @TRANSFORMS.register
 class AugMix(_Drawn):
-    """Several chains of drawn transforms, mixed with each other and with the image (Hendrycks et al., 2019), by Keras.
+    """Mix several chains of random transforms with each other and with the image (Hendrycks et al., 2019), as in Keras.
 
-    y = w · x + (1 − w) · Σ mᵢ · chainᵢ(x), with m of a Dirichlet and w of a beta distribution. Strengths are those of
-    RandAugment.
+    y = w · x + (1 − w) · Σ mᵢ · chainᵢ(x), with m from a Dirichlet and w from a beta distribution. Strengths are those
+    of RandAugment.
     """
 
     type: Literal["AugMix"] = "AugMix"
     num_chains: PositiveInt = 3
-    """how many chains are mixed"""
+    """Number of chains that are mixed."""
     chain_depth: PositiveInt = 3
-    """how many transforms a chain has at most: in place of each there may be none"""
+    """Maximum number of transforms in a chain; each of them may be absent."""
     factor: Fraction = (0.0, 0.3)
-    """as in RandAugment"""
+    """As in RandAugment."""
     alpha: Annotated[float, Field(gt=0)] = 1.0
-    """parameter of both distributions: a small one makes one share large, a large one makes all alike"""
+    """Parameter of both distributions. Small values make one weight large, large values make all weights similar."""
     all_ops: bool = True
-    """choose from all transforms that RandAugment has; else only from those that do not change colours"""
+    """Whether to choose from all transforms of RandAugment, or only from those that do not change colors."""
 
     samples: ClassVar = ({"factor": 0.3}, {"num_chains": 2, "chain_depth": 1, "all_ops": False})
 
     def model_post_init(self, context: Any) -> None:
-        """Make the transforms that it chooses from."""
+        """Build the transforms to choose from."""
         super().model_post_init(context)
         self._choices = (*self.shapes(self.factor), *(self.colours(self.factor) if self.all_ops else ()))
 

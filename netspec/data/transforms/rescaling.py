@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from netspec.data.base import FieldType, SampleKeys, Transform, one_by_one
+from netspec.data.base import FieldType, SampleKeys, Transform, per_sample
 from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @TRANSFORMS.register
 class Rescaling(Transform):
-    """y = x · scale + offset, as in Keras: `scale: 0.00392156862745098` makes 0 … 255 into 0 … 1. It gives float32."""
+    """Rescale: y = x · scale + offset, as in Keras: `scale: 0.00392156862745098` maps 0 … 255 to 0 … 1."""
 
     type: Literal["Rescaling"] = "Rescaling"
     scale: float
-    """the factor"""
+    """The factor."""
     offset: float = 0.0
-    """the value added after scaling"""
+    """The value added after scaling."""
 
     pointwise: ClassVar[bool] = True
     samples: ClassVar = ({"scale": "${1/255}"},)
@@ -30,7 +30,7 @@ class Rescaling(Transform):
 
     def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
         """x: (N, …) → (N, …) of float32."""
-        return one_by_one(batch, self._rescaled)
+        return per_sample(batch, self._rescaled)
 
     def _rescaled(self, batch: Array) -> Array:
         scaled = batch.astype("float32")

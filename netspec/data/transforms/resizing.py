@@ -1,4 +1,4 @@
-"""`{type: Resizing}`: images of one size."""
+"""`{type: Resizing}`: gives images one size."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 @TRANSFORMS.register
 class Resizing(ImageTransform):
-    """Images resized to `[height, width]`, stretched unless one of the two `…_to_aspect_ratio` is set, as in Keras."""
+    """Resize images to `[height, width]`, stretched unless one of the two `…_to_aspect_ratio` is set, as in Keras."""
 
-    takes_pictures: ClassVar[bool] = True
+    accepts_pictures: ClassVar[bool] = True
     foreign_fields: ClassVar[dict[str, str]] = {"size": "here they are `height` and `width`"}
 
     type: Literal["Resizing"] = "Resizing"
     height: PositiveInt
-    """height of the result, in pixels"""
+    """Height of the result, in pixels."""
     width: PositiveInt
-    """width of the result, in pixels"""
+    """Width of the result, in pixels."""
     interpolation: Literal["bilinear", "nearest", "bicubic", "lanczos", "box"] = "bilinear"
-    """the interpolation between pixels"""
+    """The interpolation between pixels."""
     crop_to_aspect_ratio: bool = False
-    """take the largest middle part of the image that has the proportions asked for"""
+    """Whether to crop the image to the largest centered part with the aspect ratio of the result."""
     pad_to_aspect_ratio: bool = False
-    """put `fill_value` around the image until it has the proportions asked for"""
+    """Whether to add a border of `fill_value` until the image has the aspect ratio of the result."""
     fill_value: float = 0.0
-    """the value of the border"""
+    """The value of the border."""
     antialias: bool = True
-    """make each pixel a mean of all that it stands for where an image becomes smaller, as Pillow and torchvision do;
-    in Keras this is off by default. `lanczos` and `box` always do"""
+    """Whether a pixel is the mean of all pixels that it represents when an image is reduced, as in Pillow and
+    torchvision; Keras's default is false. `lanczos` and `box` always do so."""
 
     samples: ClassVar = (
         {"height": 28, "width": 28},

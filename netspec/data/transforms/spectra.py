@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from netspec.data.transforms.mel_spectrogram import MelSpectrogram
 
 AT_A_TIME = 2**22
-"""Numbers of frames in memory at a time: a batch of them would be many times as large as its sounds."""
+"""Number of frames in memory at a time: those of a batch would be many times as large as its sounds."""
 _WEIGHTS = {"hann": 0.5, "hamming": 0.54}
 
 
 def mel_spectrogram(spec: MelSpectrogram, sounds: Array) -> Array:
-    """sounds: (N, …, samples) → (N, …, bins, frames) of float32, independent of the rest of the batch."""
+    """Compute spectra: sounds (N, …, samples) → (N, …, bins, frames) of float32, separately for each sample."""
     rows = sounds.reshape(-1, sounds.shape[-1])
     window, bands = _window(spec), _bands(spec)
     frames = 1 + rows.shape[-1] // spec.sequence_stride
@@ -37,7 +37,7 @@ def mel_spectrogram(spec: MelSpectrogram, sounds: Array) -> Array:
 
 
 def decibels(spec: MelSpectrogram, power: Array) -> Array:
-    """10 log10(max(power, least) / reference), raised to `top_db` below the loudest of each sample (N, …)."""
+    """10 log10(max(power, least) / reference), raised to `top_db` below the loudest value of each sample (N, …)."""
     loud: Array = np.log10(np.maximum(power, np.float32(spec.min_power)))
     loud -= np.float32(np.log10(max(spec.ref_power, spec.min_power)))
     loud *= 10
@@ -47,7 +47,7 @@ def decibels(spec: MelSpectrogram, power: Array) -> Array:
 
 
 def _window(spec: MelSpectrogram) -> Array:
-    """The window, with zeros at both sides to the length of the FFT; periodic, as for spectra it should be."""
+    """Return the periodic window, padded with zeros on both sides to the length of the FFT."""
     length = spec.sequence_length or spec.fft_length
     weight = _WEIGHTS[spec.window] if spec.window else 1.0
     window = weight - (1 - weight) * np.cos(2 * np.pi * np.arange(length) / length)
@@ -61,23 +61,23 @@ def _bands(spec: MelSpectrogram) -> MelBands:
 
 
 class MelBands(NamedTuple):
-    """Triangles over frequencies: each begins in the middle of the one before and ends in that of the next."""
+    """Triangular filters: each begins at the center of the previous one and ends at that of the next."""
 
     rising: Array
-    """How much of a frequency is in the band that rises there, (frequencies + 1,)."""
+    """Weight of each frequency in the band that rises there, (frequencies + 1,)."""
     falling: Array
-    """And in the one that falls there; what is behind the last frequency is 0."""
+    """Weight of each frequency in the band that falls there; the last element is 0."""
     starts: Array
-    """The first frequency of each piece between two middles or ends, (bins + 2,)."""
+    """First frequency of each interval between two centers or ends, (bins + 2,)."""
 
     def sums(self, power: Array) -> Array:
-        """power: (frames, frequencies) → (frames, bins).
+        """Apply the filters: power (frames, frequencies) → (frames, bins).
 
-        Piece by piece, as most of a product with a matrix would be zeros, and its threads wait for each other.
+        Interval by interval: most of a matrix product would be zeros, and its threads would wait for each other.
         """
         power = np.pad(power, ((0, 0), (0, 1)))
         up, down = (np.add.reduceat(power * weights, self.starts, axis=1) for weights in (self.rising, self.falling))
-        empty = self.starts[1:] == self.starts[:-1]  # where `reduceat` gives what stands there
+        empty = self.starts[1:] == self.starts[:-1]  # `reduceat` returns the element itself for empty intervals
         up[:, :-1][:, empty] = 0
         down[:, :-1][:, empty] = 0
         found: Array = up[:, :-2] + down[:, 1:-1]
@@ -86,9 +86,9 @@ class MelBands(NamedTuple):
 
 @lru_cache(maxsize=8)
 def mel_bands(fft_length: int, sampling_rate: int, bins: int, low: float, high: float) -> MelBands:
-    """How much of each frequency of the FFT is in each band: triangles of height 1, linear in mel, as HTK has them.
+    """Return the weight of each frequency of the FFT in each band: triangles of height 1, linear in mel, as in HTK.
 
-    Frequency 0 is in none.
+    Frequency 0 is in no band.
     """
     mels = _mel(np.linspace(0, sampling_rate / 2, fft_length // 2 + 1))
     edges = np.linspace(_mel(low), _mel(high), bins + 2)

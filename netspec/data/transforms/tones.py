@@ -1,4 +1,4 @@
-"""`RandomInvert`, `RandomPosterization`, `Solarization`, `AutoContrast`, `Equalization`: other values for values."""
+"""`RandomInvert`, `RandomPosterization`, `Solarization`, `AutoContrast`, `Equalization`: map pixel values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @TRANSFORMS.register
 class RandomInvert(ColourTransform):
-    """Some images as negatives, y = highest − x, as in Keras: meant for ranges that begin with 0."""
+    """Invert some images: y = maximum − x, as in Keras, for ranges that begin with 0."""
 
     type: Literal["RandomInvert"] = "RandomInvert"
     factor: Fraction = (0.0, 1.0)
-    """the chance that an image is changed, drawn for each: `p` means from 0 to p, `[p, p]` exactly p"""
+    """Probability that an image is changed, drawn for each: `p` means from 0 to p, `[p, p]` exactly p."""
 
     samples: ClassVar = ({"factor": 0.5}, {"factor": [1, 1]})
 
@@ -36,11 +36,11 @@ class RandomInvert(ColourTransform):
 
 @TRANSFORMS.register
 class RandomPosterization(ColourTransform):
-    """Only the upper bits of each value, of 8 that the range is divided into."""
+    """Keep only the upper bits of each value, of 8 bits that span the range."""
 
     type: Literal["RandomPosterization"] = "RandomPosterization"
     factor: Bits
-    """how many bits: a number, or `[fewest, most]`, of which each has the same chance"""
+    """Number of bits: a number, or `[fewest, most]`, all equally likely."""
 
     samples: ClassVar = ({"factor": [2, 4]}, {"factor": 3})
 
@@ -57,13 +57,13 @@ class RandomPosterization(ColourTransform):
 
 @TRANSFORMS.register
 class Solarization(ColourTransform):
-    """x + a, then inverted from a threshold on, with a random a and threshold for each image, as in Keras."""
+    """Add a and invert values above a threshold, with a random a and threshold per image, as in Keras."""
 
     type: Literal["Solarization"] = "Solarization"
     addition_factor: Fraction = (0.0, 0.0)
-    """a as a share of the range: `f` means 0 to f, or `[lowest, highest]`"""
+    """The range of a as a share of the value range: `f` means 0 to f, or `[lowest, highest]`."""
     threshold_factor: Fraction = (0.0, 0.0)
-    """the threshold as a share of the range: `f` means 0 to f, or `[lowest, highest]`; 0 inverts all"""
+    """The threshold as a share of the value range: `f` means 0 to f, or `[lowest, highest]`. 0 inverts all values."""
 
     samples: ClassVar = (
         {"threshold_factor": [0.4, 0.6]},
@@ -83,7 +83,7 @@ class Solarization(ColourTransform):
 
 @TRANSFORMS.register
 class AutoContrast(ColourTransform):
-    """Each channel of each image stretched so that its values fill the range, as in Keras."""
+    """Stretch each channel of each image so that its values fill the range, as in Keras."""
 
     type: Literal["AutoContrast"] = "AutoContrast"
 
@@ -97,11 +97,11 @@ class AutoContrast(ColourTransform):
 
 @TRANSFORMS.register
 class Equalization(ColourTransform):
-    """Each channel's histogram made flat, as in Keras: a value becomes the share of pixels that have no higher one."""
+    """Equalize each channel's histogram, as in Keras: a value becomes the share of pixels with at most this value."""
 
     type: Literal["Equalization"] = "Equalization"
     bins: Annotated[int, Field(ge=2, le=65536)] = 256
-    """how many parts of the range are counted"""
+    """Number of bins of the histogram."""
 
     samples: ClassVar = ({}, {"bins": 16})
 

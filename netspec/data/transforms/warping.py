@@ -1,4 +1,4 @@
-"""`RandomRotation`, `RandomTranslation`, `RandomZoom`, `RandomShear`, `RandomPerspective`: pixels moved."""
+"""`RandomRotation`, `RandomTranslation`, `RandomZoom`, `RandomShear`, `RandomPerspective`: move pixels."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 
 class _Warp(ImageTransform):
-    """Each pixel is taken from where a map says."""
+    """Base of transforms that take each pixel from a position that a map computes."""
 
     interpolation: Interpolation = "bilinear"
-    """the interpolation between pixels"""
+    """The interpolation between pixels."""
     fill_value: float = 0.0
-    """the value beyond the edges with `fill_mode: constant`"""
+    """The value beyond the edges with `fill_mode: constant`."""
 
     @property
     def beyond(self) -> str:
-        """How the image goes on beyond its edges."""
+        """The extension of the image beyond its edges."""
         return "constant"
 
     def map(self, height: int, width: int, draw: Draw) -> Map | None:
-        """Where the pixels of an image come from, as `geometry.mapped` takes it; None: it stays."""
+        """Return the map of pixel positions for `geometry.mapped`; None if the image does not change."""
         raise NotImplementedError(f"{type(self).__name__} has no map")
 
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
         if dtype == "uint8" and not 0 <= self.fill_value <= 255:
             expected, got = "0 to 255: the images are of uint8", f"{self.fill_value:g}"
-            yield self.problem("fill_value", "no value of the images", expected=expected, got=got)
+            yield self.problem("fill_value", "`fill_value` is not a value of the images", expected=expected, got=got)
 
     def change(self, image: Array, draw: Draw) -> Array:
         from netspec.data.imaging.geometry import mapped
@@ -48,11 +48,11 @@ class _Warp(ImageTransform):
 
 
 class _Affine(_Warp):
-    """Lines stay parallel."""
+    """Base of affine transforms, which keep lines parallel."""
 
     fill_mode: FillMode = "reflect"
-    """how an image goes on beyond its edges: mirrored (`reflect`), repeated (`wrap`), with its `nearest` pixel, or with
-    `fill_value` (`constant`)"""
+    """How an image continues beyond its edges: mirrored (`reflect`), repeated (`wrap`), with its `nearest` pixel, or
+    with `fill_value` (`constant`)."""
 
     @property
     def beyond(self) -> str:
@@ -61,7 +61,7 @@ class _Affine(_Warp):
 
 @TRANSFORMS.register
 class RandomRotation(_Affine):
-    """Each image turned around its middle by a random angle, as in Keras."""
+    """Rotate each image around its center by a random angle, as in Keras."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "degrees": "here it is `factor`, a share of the full circle: degrees / 360"
@@ -69,8 +69,8 @@ class RandomRotation(_Affine):
 
     type: Literal["RandomRotation"] = "RandomRotation"
     factor: Signed
-    """the angle as a share of the full circle: `f` means −f to f, or `[lowest, highest]`; positive is
-    counter-clockwise"""
+    """The angle as a share of the full circle: `f` means −f to f, or `[lowest, highest]`; positive is
+    counter-clockwise."""
 
     samples: ClassVar = (
         {"factor": 0.1},
@@ -92,13 +92,13 @@ class RandomRotation(_Affine):
 
 @TRANSFORMS.register
 class RandomTranslation(_Affine):
-    """Each image moved by random shares of its height and width, as in Keras."""
+    """Shift each image by random shares of its height and width, as in Keras."""
 
     type: Literal["RandomTranslation"] = "RandomTranslation"
     height_factor: Signed
-    """how far down, as a share of the height: `f` means −f to f, or `[lowest, highest]`; negative is up"""
+    """The shift down, as a share of the height: `f` means −f to f, or `[lowest, highest]`; negative is up."""
     width_factor: Signed
-    """how far to the right, as a share of the width: `f` means −f to f, or `[lowest, highest]`; negative is left"""
+    """The shift to the right, as a share of the width: `f` means −f to f, or `[lowest, highest]`; negative is left."""
 
     samples: ClassVar = (
         {"height_factor": 0.2, "width_factor": 0.2},
@@ -118,13 +118,14 @@ class RandomTranslation(_Affine):
 
 @TRANSFORMS.register
 class RandomZoom(_Affine):
-    """Each image made smaller or larger around its middle, its size kept, as in Keras."""
+    """Zoom each image around its center, keeping its size, as in Keras."""
 
     type: Literal["RandomZoom"] = "RandomZoom"
     height_factor: Zoom
-    """`f` means −f to f, or `[lowest, highest]`: 0.3 shows 30 % more of the height (smaller), −0.3 shows 30 % less"""
+    """The change of the visible height: `f` means −f to f, or `[lowest, highest]`. 0.3 shows 30 % more of the height
+    (objects get smaller), −0.3 shows 30 % less."""
     width_factor: Zoom | None = None
-    """the same for the width; default: that of the height, so that proportions are kept"""
+    """The same for the width; by default that of the height, which keeps the aspect ratio."""
 
     samples: ClassVar = (
         {"height_factor": 0.3},
@@ -143,14 +144,14 @@ class RandomZoom(_Affine):
 
 @TRANSFORMS.register
 class RandomShear(_Affine):
-    """Each image slanted along its width, its height or both, as in Keras: the upper left corner stays."""
+    """Shear each image along its width, its height or both, as in Keras. The upper left corner stays."""
 
     type: Literal["RandomShear"] = "RandomShear"
     x_factor: Fraction = (0.0, 0.0)
-    """how many pixels to the side a row moves against that above it: `f` means 0 to f, or `[lowest, highest]`; in
-    either direction"""
+    """Number of pixels by which a row moves against the row above it: `f` means 0 to f, or `[lowest, highest]`; in
+    either direction."""
     y_factor: Fraction = (0.0, 0.0)
-    """the same for columns"""
+    """The same for columns."""
 
     samples: ClassVar = ({"x_factor": 0.3}, {"x_factor": [0.2, 0.9], "y_factor": 0.5, "fill_mode": "constant"})
 
@@ -166,16 +167,16 @@ class RandomShear(_Affine):
 
 @TRANSFORMS.register
 class RandomPerspective(_Warp):
-    """Each image as if seen from the side: its corners are moved at random, as in Keras.
+    """Apply a random perspective: the corners of each image are moved, as in Keras.
 
-    A corner's place, in pixels from the upper left one, is multiplied by random factors.
+    The position of a corner, in pixels from the upper left one, is multiplied by random factors.
     """
 
     type: Literal["RandomPerspective"] = "RandomPerspective"
     factor: Fraction = (0.0, 1.0)
-    """the chance that an image is changed, drawn for each: `p` means from 0 to p, `[p, p]` exactly p"""
+    """Probability that an image is changed, drawn for each: `p` means from 0 to p, `[p, p]` exactly p."""
     scale: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """how far corners move: the factors are between 1 − scale / 2 and 1 + scale / 2"""
+    """Strength: the factors are between 1 − scale / 2 and 1 + scale / 2."""
 
     samples: ClassVar = ({"factor": [1, 1], "scale": 0.3}, {"fill_value": 99, "interpolation": "nearest"})
 
@@ -186,7 +187,9 @@ class RandomPerspective(_Warp):
     def map(self, height: int, width: int, draw: Draw) -> Map | None:
         from netspec.data.imaging.geometry import homography
 
-        if not draw.happens(0, self.factor) or min(height, width) < 2:  # a line has no other sides
+        if (
+            not draw.happens(0, self.factor) or min(height, width) < 2
+        ):  # an image of one row or column has no perspective
             return None
         corners = [(0.0, 0.0), (width - 1.0, 0.0), (0.0, height - 1.0), (width - 1.0, height - 1.0)]
         half = (-self.scale / 2, self.scale / 2)

@@ -252,14 +252,20 @@ def _unknown_field(found: Finding, frame: Frame) -> Problem:
 
 def _missing(found: Finding, frame: Frame) -> Problem:
     name = str(found.path[-1])
-    told = field_docs(found.cls).get(name, "").partition("\n")[0]
+    meaning = _first_sentence(field_docs(found.cls).get(name, ""))
     return Problem(
         f"{_owner(found, frame)} needs `{name}`, which is missing",
         frame.at(found.path[:-1]),
         frame.path(found.path),
-        expected=_written(name, fields_by_name(found.cls)[name].annotation) + (f" ({told})" if told else ""),
+        expected=_written(name, fields_by_name(found.cls)[name].annotation) + (f" ({meaning})" if meaning else ""),
         hint="write `netspec: 1` on the first line" if name == "netspec" else None,
     )
+
+
+def _first_sentence(text: str) -> str:
+    """Return the first sentence of a field's documentation as a phrase: without its capital letter and full stop."""
+    sentence = " ".join(text.split()).split(". ")[0].removesuffix(".")
+    return sentence[:1].lower() + sentence[1:] if sentence[1:2].islower() else sentence
 
 
 def _written(name: str, annotation: Any) -> str:

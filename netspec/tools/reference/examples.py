@@ -169,8 +169,8 @@ def _source(cls: type[Any]) -> str:
 def _transform(cls: type[Any]) -> str:
     transform = {"type": cls.model_fields["type"].default, **_first_fields(cls)}
     made = cls.model_validate(transform) if "${" not in str(transform) else None
-    split = cls.shown_in or SPLIT
-    if cls.shown_in is None and made is not None and not made.needs_data:
+    split = cls.example_split or SPLIT
+    if cls.example_split is None and made is not None and not made.needs_data:
         try:
             made.infer(DIGIT)
         except InputError:

@@ -1,4 +1,4 @@
-"""Callbacks: what happens between training steps. `base.py` documents the hooks, `Callback` is the class to extend."""
+"""Callbacks: actions between training steps. `base.py` documents the hooks, `Callback` is the class to extend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Callback`, the base of all that happens between training steps, and `CallbackSpec`, its form in a training file.
+"""`Callback`, the base class of actions between training steps, and `CallbackSpec`, a callback in a training file.
 
 The hooks of a training are called in this order:
 

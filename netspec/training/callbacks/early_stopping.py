@@ -34,13 +34,13 @@ class EarlyStopping(CallbackSpec):
 
     type: Literal["EarlyStopping"] = "EarlyStopping"
     monitor: Name = "loss"
-    """what must improve: `loss`, the loss on the test data, or the name of a metric"""
+    """Value that must improve: `loss`, the loss on the test data, or the name of a metric."""
     mode: Literal["min", "max"] | None = None
-    """whether lower or higher is better; `min` for `loss`, required for a metric"""
+    """Whether lower or higher is better. `min` for `loss`; required for a metric."""
     patience: PositiveInt = 3
-    """evaluations without improvement after which the training ends"""
+    """Number of evaluations without improvement after which the training ends."""
     min_delta: float = Field(default=0.0, ge=0)
-    """smallest change that counts as an improvement"""
+    """Smallest change that counts as an improvement."""
     samples: ClassVar = ({}, {"monitor": "accuracy", "mode": "max", "patience": 5, "min_delta": 0.001})
 
     @model_validator(mode="after")
@@ -78,14 +78,13 @@ class _EarlyStopping(Callback):
 
     def on_evaluation_end(self, training: TrainingLoop, evaluation: Evaluation) -> None:
         spec = self._spec
-        figures = {"loss": evaluation.loss, **evaluation.metrics}
-        figure = figures.get(spec.monitor)
-        if figure is None:
+        value = {"loss": evaluation.loss, **evaluation.metrics}.get(spec.monitor)
+        if value is None:
             raise InputError(f"`{spec.monitor}` is not a single number", location=spec.where("monitor"))
         sign = -1.0 if spec.mode == "max" else 1.0
         best = self.best
-        if not isnan(figure) and (best is None or sign * figure < sign * best - spec.min_delta):
-            self.best, self.waited = figure, 0
+        if not isnan(value) and (best is None or sign * value < sign * best - spec.min_delta):
+            self.best, self.waited = value, 0
             return
         self.waited += 1
         if self.waited >= spec.patience and not training.finished:

@@ -1,4 +1,4 @@
-"""The callbacks that report: training losses, and events for listeners."""
+"""Callbacks that log training losses and pass events to listeners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The callbacks that evaluate, and that write checkpoints and weights."""
+"""Callbacks that evaluate and that write checkpoints and weights."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Checkpoints(Callback):
         progress.callbacks = training.callback_states()
         with session.synchronized_view(training.compiler):
             gathered = session.gather_states(training.compiler)
-            if session.size == 1 or not progress.part.batches:  # no worker has all of a half-done step
+            if session.size == 1 or not progress.part.batches:  # no single worker has all of an unfinished step
                 self._saved = replace(progress, part=replace(progress.part), worker_losses=[])
                 path = training.folder.checkpoint(progress.step)
                 if training.is_root:
@@ -96,9 +96,9 @@ class Checkpoints(Callback):
         progress.worker_losses = []
 
     def save_after_failure(self, training: TrainingLoop) -> None:
-        """Write a checkpoint of the last complete step unless there is one. Collective, with all workers that are left.
+        """Write a checkpoint of the last complete step unless there is one. All remaining workers must call it.
 
-        Devices that sum gradients by themselves leave states half written: then no checkpoint is possible.
+        Devices with collectives of their own may leave states half written: then no checkpoint is possible.
         """
         session, compiler = training.session, training.compiler
         if self._gave_up or (session.joint_steps and compiler.device.has_collectives):
@@ -107,7 +107,7 @@ class Checkpoints(Callback):
         self._gave_up = True
         saved = -1 if self._saved is None else self._saved.step
         if session.can_save_after_failure(training.step, saved, unchanged=not training.stepper.changed):
-            training.loader.go_on_from(*training.position)
+            training.loader.seek(*training.position)
             if training.stepper.restarts:
                 training.stepper.rewind()
                 training.progress.part = PartialStep()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from netspec.data.bundled import zoo_root
-from netspec.data.pipeline import Pipeline
+from netspec.data.pipeline import TransformPipeline
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.kinds import REGISTRIES
 from netspec.schema.yaml.flow_style import flow
@@ -34,7 +34,7 @@ def reader_of(text: str) -> Any:
     known = split.known_fields()
     if known is None or any(step.needs_data for step in split.transforms):
         return LENET
-    fields = Pipeline(Announced(known), split, seed=0).fields
+    fields = TransformPipeline(Announced(known), split, seed=0).fields
     if "image" in fields and fields["image"].shape == (1, 28, 28) and not fields["label"].shape:
         return LENET
     name, (shape, dtype) = next(iter(fields.items()))
