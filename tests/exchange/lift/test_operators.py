@@ -171,6 +171,60 @@ CASES: dict[str, Any] = {
         x="f N 5",
         k=ints(2),
     ),
+    "a mean of images, channels last": case(
+        [
+            node("Relu", "x", "a"),
+            node("Transpose", "a", "b", perm=[0, 2, 3, 1]),
+            node("ReduceMean", "b", axes=[1, 2], keepdims=0),
+        ],
+        "{name: y, type: GlobalAveragePooling2D}",
+        opset=17,
+        x="f N 3 4 5",
+    ),
+    "a part of images, channels last": case(
+        [
+            node("Relu", "x", "a"),
+            node("Transpose", "a", "b", perm=[0, 2, 3, 1]),
+            node("Slice", "b s e a2", "c"),
+            node("ReduceSum", "c a3", keepdims=0),
+        ],
+        "{name: y, type: Reduction, axes: 1}",
+        x="f N 3 4 5",
+        s=ints(1),
+        e=ints(3),
+        a2=ints(1),
+        a3=ints(3),
+    ),
+    "a padded image, channels last": case(
+        [
+            node("Transpose", "x", "b", perm=[0, 2, 3, 1]),
+            node("Pad", "b p", "c"),
+            node("Transpose", "c", perm=[0, 3, 1, 2]),
+        ],
+        "{name: y, type: Pad, padding: [[0, 0], [1, 1], [0, 2]]}",
+        x="f N 3 4 5",
+        p=ints(0, 1, 0, 0, 0, 1, 2, 0),
+    ),
+    "a factor of images, channels last": case(
+        [
+            node("Transpose", "x", "b", perm=[0, 2, 3, 1]),
+            node("Max", "b c", "d"),
+            node("Transpose", "d", perm=[0, 3, 1, 2]),
+        ],
+        "{name: y, type: Maximum, from: [x, c]}",
+        x="f N 3 4 5",
+        c=np.linspace(-1, 1, 60, dtype="float32").reshape(1, 4, 5, 3),
+    ),
+    "absolute whole numbers": case(
+        node("Abs", "x"), '{name: y, type: Expression, expr: "max(x, -x)", keep_types: true}', result="i", x="i N 3"
+    ),
+    "a table of whole numbers": case(
+        node("Gather", "t x"),
+        "{name: y, type: Gather, from: [t, x]}",
+        result="i",
+        t=np.arange(40).reshape(20, 2),
+        x="i N 3",
+    ),
     "backwards": case(
         node("Slice", "x s e a t"), "{name: y, type: Flip}", x="f N 5 2", s=ints(-2), e=ints(-9), a=ints(1), t=ints(-2)
     ),

@@ -9,7 +9,7 @@ from typing import Any
 from netspec.exchange.formats.keras.importing.axes import TensorView
 from netspec.exchange.formats.keras.importing.config import CallOutput
 from netspec.exchange.formats.keras.importing.fields import plain
-from netspec.exchange.formats.keras.importing.operations import lifted
+from netspec.exchange.formats.keras.importing.operations import operation
 from netspec.exchange.formats.keras.importing.operator_nodes import KerasOperation
 from netspec.exchange.formats.keras.importing.shape_layers import aligned
 from netspec.exchange.lift.patterns.activations import ACTIVATION
@@ -73,13 +73,13 @@ _FLOATS = frozenset(
 """Operations that return floats, for integers too."""
 
 
-@lifted("identity", "stop_gradient", "copy", "convert_to_tensor", "real", "conjugate", "conj", "positive", "array")
+@operation("identity", "stop_gradient", "copy", "convert_to_tensor", "real", "conjugate", "conj", "positive", "array")
 def same(op: KerasOperation) -> str:
     """Operations that change nothing."""
     return op.node("Identity", op.tensor)
 
 
-@lifted("clip")
+@operation("clip")
 def clip(op: KerasOperation) -> str:
     """Limits."""
     kind = float if op.tensor.value.dtype.is_float else int
@@ -88,7 +88,7 @@ def clip(op: KerasOperation) -> str:
     return op.node("Clip", op.tensor, **limits)
 
 
-@lifted("cast")
+@operation("cast")
 def cast(op: KerasOperation) -> str:
     """Cast."""
     return cast_to(op, op.tensor, str(op.argument("dtype", 1)))
@@ -101,7 +101,7 @@ def cast_to(op: KerasOperation, operand: Any, dtype: str) -> str:
     return op.node("CastLike", operand, np.zeros((), "float32" if dtype == "bfloat16" else dtype))
 
 
-@lifted("view")
+@operation("view")
 def bits(op: KerasOperation) -> str:
     """View: the same bits as another type."""
     import numpy as np
@@ -110,7 +110,7 @@ def bits(op: KerasOperation) -> str:
     return op.node("BitCast", op.tensor, to=np_dtype_to_tensor_dtype(np.dtype(str(op.call.layer.config.get("dtype")))))
 
 
-@lifted("zeros_like", "ones_like", "full_like")
+@operation("zeros_like", "ones_like", "full_like")
 def repeated(op: KerasOperation) -> str:
     """A constant tensor."""
     value = op.argument("fill_value", 1) if op.name == "full_like" else int(op.name == "ones_like")
@@ -123,7 +123,7 @@ def repeated(op: KerasOperation) -> str:
     return op.node(FORMULA, cast_to(op, op.tensor, dtype), domain=DOMAIN, text=f"{number} if {{0}} < 0 else {number}")
 
 
-@lifted("exp", *UNARY, *BINARY, *FORMULAS, "rsqrt", "where", "select")
+@operation("exp", *UNARY, *BINARY, *FORMULAS, "rsqrt", "where", "select")
 def elementwise(op: KerasOperation) -> str:
     """An operator of ONNX with operands of one type, or a formula."""
     name, operands = op.name, _operands(op)

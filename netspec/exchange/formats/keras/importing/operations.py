@@ -1,4 +1,8 @@
-"""Operations that are not layers: `x + 1`, `keras.ops.mean(x)` of Keras 3, TFOpLambda of Keras 2."""
+"""Operations that are not layers: `x + 1`, `keras.ops.mean(x)` of Keras 3, TFOpLambda of Keras 2.
+
+An operation becomes operator nodes, which the rules of `lift` make layers; one that is a layer of Keras by another name
+(`reshape`, `relu`) becomes that layer.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from netspec.exchange.formats.keras.importing.axes import TensorView, axis_here
-from netspec.exchange.formats.keras.importing.config import CallOutput, LayerCall, is_operation
+from netspec.exchange.formats.keras.importing.config import LayerCall, is_operation
 from netspec.exchange.formats.keras.importing.fields import plain
 from netspec.exchange.formats.keras.importing.importer import KerasImporter
 from netspec.exchange.formats.keras.importing.operator_nodes import KerasOperation
@@ -85,31 +89,19 @@ _WITHOUT_EFFECT = ("args", "sorted", "fill_mode", "fill_value", "use_cudnn_on_gp
 _USUAL: tuple[Any, ...] = ("NHWC", "channels_last", [], "")
 """Values of arguments that equal the default behavior."""
 
-Operation: TypeAlias = "Callable[[KerasImporter, LayerCall, dict[str, Any]], None]"
+Operation: TypeAlias = "Callable[[KerasOperation], str | Sequence[str] | Sequence[TensorView] | None]"
 _OPERATIONS: dict[str, Operation] = {}
-LiftedOperation: TypeAlias = "Callable[[KerasOperation], str | Sequence[str]]"
 
 
 def operation(*names: str) -> Callable[[Operation], Operation]:
-    """Decorator: the function imports these operations."""
+    """Decorator: the function imports these operations.
+
+    It returns the results of operator nodes that it adds, or the tensors of layers that the operations are by another
+    name; None if it has put these itself.
+    """
 
     def register(function: Operation) -> Operation:
         _OPERATIONS.update(dict.fromkeys(names, function))
-        return function
-
-    return register
-
-
-def lifted(*names: str) -> Callable[[LiftedOperation], LiftedOperation]:
-    """Decorator: the function adds the operator nodes of these operations, and returns their results."""
-
-    def register(function: LiftedOperation) -> LiftedOperation:
-        def apply(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
-            op = KerasOperation(importer, call, name_of(call), given)
-            results = function(op)
-            op.finish([results] if isinstance(results, str) else results)
-
-        _OPERATIONS.update(dict.fromkeys(names, apply))
         return function
 
     return register
@@ -160,11 +152,13 @@ def operate(importer: KerasImporter, call: LayerCall) -> None:
         raise UnsupportedFeature("it is inside a model that is TimeDistributed")
     found = _OPERATIONS.get(name)
     if found is not None:
-        found(importer, call, given)
+        op = KerasOperation(importer, call, name, given)
+        results = found(op)
+        op.finish([results] if isinstance(results, str) else results or ())
         if overlooked := given.overlooked():
             raise UnsupportedFeature(f"the operation {name[:60]!r} has no `{overlooked[0][:40]}` here")
     elif name in ACTIVATIONS and builtin("activation", name):
-        _activation(importer, call, name, given)
+        importer.put(call, *_activation(KerasOperation(importer, call, name, given)))
     else:
         reason = REFUSED.get(name)
         raise UnsupportedFeature(f"there is no layer for the operation {name[:60]!r}{f': {reason}' if reason else ''}")
@@ -190,34 +184,12 @@ def name_of(call: LayerCall) -> str:
     return _OLD.get(name, name)
 
 
-def one(importer: KerasImporter, given: Mapping[str, Any]) -> TensorView:
-    """The tensor that the operation reads."""
-    first = given["args"][0] if given["args"] else None
-    if not isinstance(first, CallOutput):
-        raise UnsupportedFeature("its input is not the result of a layer")
-    return importer.get(first)
-
-
-def argument(given: Mapping[str, Any], name: str, index: int, usual: Any = None) -> Any:
-    """An argument by its name, or by its position."""
-    if name in given:
-        return plain(given[name])
-    args = given["args"]
-    return plain(args[index]) if index < len(args) else usual
-
-
-def _activation(importer: KerasImporter, call: LayerCall, name: str, given: Mapping[str, Any]) -> None:
-    held = one(importer, given)
-    declared = ACTIVATIONS[name].model_fields
-    named = {**given, **call.layer.config}  # by the function's own names
-    told = {key: each for key, each in named.items() if key in declared and key != "axis"}
-    found = {key: plain(each) for key, each in told.items() if each is not None}
-    fields: dict[str, Any] = {"activation": {"type": name, **found} if found else name}
+def _activation(op: KerasOperation) -> Sequence[TensorView]:
+    held, declared = op.tensor, ACTIVATIONS[op.name].model_fields
+    named = {**op.arguments, **op.call.layer.config}  # by the function's own names
+    given = {key: plain(value) for key, value in named.items() if key in declared and key != "axis"}
+    given = {key: value for key, value in given.items() if value is not None}
+    fields: dict[str, Any] = {"activation": {"type": op.name, **given} if given else op.name}
     if "axis" in declared:
-        fields["axis"] = axis_here(int(given.get("axis", -1)), held.order)
-    importer.put(call, *importer.add(call, "Activation", fields, [held], held.order))
-
-
-def keeping(importer: KerasImporter, call: LayerCall, held: TensorView, type_: str, fields: Mapping[str, Any]) -> None:
-    """Add an elementwise layer, which keeps the order of axes."""
-    importer.put(call, *importer.add(call, type_, fields, [held], held.order))
+        fields["axis"] = axis_here(int(op.arguments.get("axis", -1)), held.order)
+    return op.layer("Activation", fields, [held], held.order)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from netspec.exchange.formats.keras.importing.axes import TensorView
+from netspec.exchange.formats.keras.importing.axes import Order, TensorView
 from netspec.exchange.formats.keras.importing.config import CallOutput, LayerCall
 from netspec.exchange.formats.keras.importing.fields import plain
 from netspec.exchange.formats.keras.importing.importer import KerasImporter
@@ -33,8 +33,8 @@ class KerasOperation:
 
     def __init__(self, importer: KerasImporter, call: LayerCall, name: str, arguments: Mapping[str, Any]) -> None:
         self.importer, self.call, self.name, self.arguments = importer, call, name, arguments
-        self._name = importer.name_of(call)
-        self._ctx = LiftContext(ImportedGraph(self._name, "Keras", OPSET))
+        self.layer_name = importer.name_of(call)
+        self._ctx = LiftContext(ImportedGraph(self.layer_name, "Keras", OPSET))
         self._stored: dict[str, TensorView] = {}
         """The tensors of the net, by the names that `lift` uses."""
 
@@ -77,16 +77,29 @@ class KerasOperation:
     ) -> tuple[str, ...]:
         """Add a node, and return its first `count` results. Raises `UnsupportedFeature`."""
         operands = tuple(one if isinstance(one, str) else self.operand(one) for one in inputs)
-        results = tuple(self._ctx.tensors.fresh_name(self._name, reads=0) for _ in range(count))
+        results = tuple(self._ctx.tensors.fresh_name(self.layer_name, reads=0) for _ in range(count))
         attributes = {**({} if domain else defaults(op_type, OPSET)), **attributes}
         self._ctx.nodes.lift(OperatorNode(op_type, "", operands, results, attributes, OPSET, domain))
         for problem in (*self._ctx.report.mixed, *self._ctx.report.problems):
             raise UnsupportedFeature(problem.message)
         return results
 
-    def finish(self, results: Sequence[str]) -> None:
-        """Add the layers to the net, named after the operation; `results` are its results."""
-        importer, tensors, layers = self.importer, self._ctx.tensors, self._ctx.layers
+    def layer(
+        self, type_: str, fields: Mapping[str, Any], inputs: Sequence[TensorView], *orders: Order, name: str = ""
+    ) -> list[TensorView]:
+        """Add a layer that the operation is, or a part of it, and return its results."""
+        return self.importer.add(self.call, type_, fields, inputs, *orders, name=name)
+
+    def finish(self, results: Sequence[str] | Sequence[TensorView]) -> None:
+        """Put the results of the operation: tensors of layers, or of operator nodes, whose layers are added."""
+        made_here = [result for result in results if isinstance(result, TensorView)]
+        self.importer.put(
+            self.call, *made_here, *self._written([tensor for tensor in results if isinstance(tensor, str)])
+        )
+
+    def _written(self, results: Sequence[str]) -> list[TensorView]:
+        """Add the layers of the operator nodes to the net, named after the operation, and return the results."""
+        tensors, layers = self._ctx.tensors, self._ctx.layers
         views = [layers.permuted_view(tensor) for tensor in results]
         sources = [tensors.resolve(view.source) for view in views]
         written: set[str] = set()
@@ -96,21 +109,21 @@ class KerasOperation:
             if layer.arrays and "trainable" in LAYERS[layer.type].model_fields:
                 fields["trainable"] = False
             name = self._name_of_layer(layer.type, made, sources)
-            self._stored |= zip(made, importer.add(self.call, layer.type, fields, inputs, name=name), strict=False)
-            importer.draft.layers[-1].arrays.update(layer.arrays)
+            self._stored |= zip(made, self.layer(layer.type, fields, inputs, name=name), strict=False)
+            self.importer.draft.layers[-1].arrays.update(layer.arrays)
             written.update(made)
         found = []
         for view, source in zip(views, sources, strict=True):
             held = replace(self._stored[source], axes=view.axes)
-            found.append(held if source in written else importer.add(self.call, "Identity", {}, [held], held.order)[0])
-        importer.put(self.call, *found)
+            found.append(held if source in written else self.layer("Identity", {}, [held], held.order)[0])
+        return found
 
     def _name_of_layer(self, type_: str, made: Iterable[str], results: Sequence[str]) -> str:
         """The operation's name for the layer of its result; else with the index of the result, or the type."""
         indices = [results.index(tensor) for tensor in made if tensor in results]
         if len(indices) == len(results):
-            return self._name
-        return f"{self._name}/{indices[0] if indices else snake_case(type_)}"
+            return self.layer_name
+        return f"{self.layer_name}/{indices[0] if indices else snake_case(type_)}"
 
     def _tensor(self, held: TensorView) -> str:
         if held.rows is not None:
@@ -126,7 +139,7 @@ class KerasOperation:
     def _constant(self, value: Any) -> str:
         import numpy as np
 
-        name = self._ctx.tensors.fresh_name(self._name, reads=0)
+        name = self._ctx.tensors.fresh_name(self.layer_name, reads=0)
         self._ctx.tensors.constants[name] = np.asarray(value, getattr(value, "dtype", None))
         return name
 

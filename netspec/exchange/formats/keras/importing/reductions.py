@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.exchange.formats.keras.importing.axes import TensorView, axis_here
-from netspec.exchange.formats.keras.importing.config import LayerCall
 from netspec.exchange.formats.keras.importing.elementwise import cast_to, truth
-from netspec.exchange.formats.keras.importing.importer import KerasImporter
-from netspec.exchange.formats.keras.importing.operations import argument, keeping, lifted, one, operation
+from netspec.exchange.formats.keras.importing.operations import operation
 from netspec.exchange.formats.keras.importing.operator_nodes import KerasOperation
 from netspec.exchange.lift.patterns.finding import DOMAIN
 from netspec.exchange.lift.rules.functions import FORMULA
@@ -24,7 +22,7 @@ NOWHERE = 99
 """The position of an argument that is always given by name."""
 
 
-@lifted(*REDUCTIONS)
+@operation(*REDUCTIONS)
 def reduction(op: KerasOperation) -> str:
     """Reductions along axes of each sample."""
     if op.argument("weights", NOWHERE) is not None or op.argument("initial", NOWHERE) is not None:
@@ -47,7 +45,7 @@ def _reduced(op: KerasOperation, op_type: str, operand: Any, axes: Sequence[int]
     return op.node(op_type, operand, axes=axes, keepdims=int(bool(op.arguments.get("keepdims"))))
 
 
-@lifted("var", "std", "reduce_variance", "reduce_std")
+@operation("var", "std", "reduce_variance", "reduce_std")
 def spread(op: KerasOperation) -> str:
     """Variance and standard deviation."""
     axes = _axes(op)
@@ -57,7 +55,7 @@ def spread(op: KerasOperation) -> str:
     return op.node("Sqrt", variance) if op.name.endswith("std") else variance
 
 
-@lifted("ptp")
+@operation("ptp")
 def width(op: KerasOperation) -> str:
     """Maximum minus minimum."""
     axes = _axes(op)
@@ -70,7 +68,7 @@ _TRUTHS = {
 }  # fmt: skip
 
 
-@lifted(*_TRUTHS)
+@operation(*_TRUTHS)
 def truths(op: KerasOperation) -> str:
     """`all`, `any` and `count_nonzero`, on 0 and 1."""
     found = _reduced(op, _TRUTHS[op.name], cast_to(op, truth(op, op.tensor), "int32"), _axes(op))
@@ -78,13 +76,13 @@ def truths(op: KerasOperation) -> str:
 
 
 @operation("normalize", "l2_normalize")
-def normalize(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
+def normalize(op: KerasOperation) -> Sequence[TensorView]:
     """Normalize to length 1 along axes, as the layer."""
-    held, axis = one(importer, given), argument(given, "axis", 1, -1)
-    if given.get("order", 2) != 2:
-        raise UnsupportedFeature(f"it divides by the norm of order {given['order']}")
+    held, axis = op.tensor, op.argument("axis", 1, -1)
+    if op.arguments.get("order", 2) != 2:
+        raise UnsupportedFeature(f"it divides by the norm of order {op.arguments['order']}")
     axes = [axis_here(int(each), held.order) for each in (axis if isinstance(axis, list) else [axis])]
-    keeping(importer, call, held, "UnitNormalization", {"axis": sorted(axes)})
+    return op.layer("UnitNormalization", {"axis": sorted(axes)}, [held], held.order)
 
 
 def of_sample(axis: Any, held: TensorView) -> int:
@@ -95,27 +93,27 @@ def of_sample(axis: Any, held: TensorView) -> int:
     return axis % rank
 
 
-@lifted("argmax", "argmin")
+@operation("argmax", "argmin")
 def extreme(op: KerasOperation) -> str:
     """ArgMax and ArgMin."""
     axis, keepdims = of_sample(op.argument("axis", 1), op.tensor), int(bool(op.arguments.get("keepdims")))
     return op.node("ArgMax" if op.name == "argmax" else "ArgMin", op.plain_tensor, axis=axis, keepdims=keepdims)
 
 
-@lifted("cumsum", "cumprod")
+@operation("cumsum", "cumprod")
 def cumulative(op: KerasOperation) -> str:
     """Cumulative sums and products."""
     axis = of_sample(op.argument("axis", 1), op.tensor)
     return op.node("CumSum" if op.name == "cumsum" else "CumProd", op.plain_tensor, axis)
 
 
-@lifted("top_k")
+@operation("top_k")
 def top(op: KerasOperation) -> Sequence[str]:
     """The largest elements along the last axis, and their indices."""
     return op.node_with_results(2, "TopK", op.plain_tensor, [op.argument("k", 1)])
 
 
-@lifted("sort", "argsort")
+@operation("sort", "argsort")
 def sort(op: KerasOperation) -> str:
     """Sort, ascending."""
     axis = of_sample(op.argument("axis", 1, -1), op.tensor)
@@ -123,7 +121,7 @@ def sort(op: KerasOperation) -> str:
     return op.node_with_results(2, "TopK", op.plain_tensor, [size], axis=axis, largest=0)[int(op.name == "argsort")]
 
 
-@lifted("one_hot")
+@operation("one_hot")
 def one_hot(op: KerasOperation) -> str:
     """OneHot."""
     import numpy as np
@@ -134,13 +132,13 @@ def one_hot(op: KerasOperation) -> str:
     return op.node("OneHot", op.plain_tensor, depth, values, axis=axis)
 
 
-@lifted("tril", "triu")
+@operation("tril", "triu")
 def triangle(op: KerasOperation) -> str:
     """Of each matrix."""
     return op.node("Trilu", op.plain_tensor, op.argument("k", 1, 0), upper=int(op.name == "triu"))
 
 
-@lifted("det")
+@operation("det")
 def determinant(op: KerasOperation) -> str:
     """Of each matrix."""
     return op.node("Det", op.plain_tensor)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from netspec.exchange.formats.keras.importing.config import CallOutput, LayerCall, tensors_in
+from netspec.exchange.formats.keras.importing.axes import TensorView
+from netspec.exchange.formats.keras.importing.config import CallOutput, tensors_in
 from netspec.exchange.formats.keras.importing.fields import plain
-from netspec.exchange.formats.keras.importing.importer import KerasImporter
-from netspec.exchange.formats.keras.importing.operations import argument, lifted, name_of, one, operation
+from netspec.exchange.formats.keras.importing.operations import operation
 from netspec.exchange.formats.keras.importing.operator_nodes import KerasOperation, array_of
 from netspec.exchange.formats.keras.importing.reductions import NOWHERE, of_sample
 from netspec.exchange.formats.keras.importing.shape_layers import merged, permuted, reshaped
@@ -22,7 +22,7 @@ from netspec.exchange.lift.rules.functions import FORMULA
 from netspec.exchange.unsupported import UnsupportedFeature
 
 
-@lifted("pad")
+@operation("pad")
 def pad(op: KerasOperation) -> str:
     """Pad each sample by a constant, or by mirrored data."""
     sides, rank = op.argument("pad_width", 1), len(op.tensor.order)
@@ -37,9 +37,9 @@ def pad(op: KerasOperation) -> str:
 
 
 @operation("reshape")
-def reshape(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
+def reshape(op: KerasOperation) -> None:
     """The batch must stay as it is."""
-    held, shape = importer.plain(one(importer, given)), argument(given, "shape", 1)
+    held, shape = op.plain_tensor, op.argument("shape", 1)
     sizes = shape if isinstance(shape, list) else []
     if (
         not sizes
@@ -48,77 +48,77 @@ def reshape(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> 
         or any(type(size) is not int for size in sizes[1:])
     ):
         raise UnsupportedFeature(f"it makes the shape {str(shape)[:60]}, whose first size is not the batch alone")
-    reshaped(importer, call, held, sizes[1:])
+    reshaped(op.importer, op.call, held, sizes[1:])
 
 
 @operation("transpose")
-def transpose(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
+def transpose(op: KerasOperation) -> None:
     """All axes after the batch."""
-    held, axes = one(importer, given), argument(given, "axes", 1)
-    permuted(importer, call, held, axes if isinstance(axes, list) else list(range(len(held.order)))[::-1])
+    held, axes = op.tensor, op.argument("axes", 1)
+    permuted(op.importer, op.call, held, axes if isinstance(axes, list) else list(range(len(held.order)))[::-1])
 
 
 @operation("concatenate")
-def concatenate(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
+def concatenate(op: KerasOperation) -> None:
     """Concatenate tensors."""
-    first = given["args"][0] if given["args"] else None
-    merged(importer, call, "Concatenate", {"axis": int(argument(given, "axis", 1, -1))}, list(tensors_in(first)))
+    first = op.arguments["args"][0] if op.arguments["args"] else None
+    merged(op.importer, op.call, "Concatenate", {"axis": int(op.argument("axis", 1, -1))}, list(tensors_in(first)))
 
 
 @operation("add_n")
-def added(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
+def added(op: KerasOperation) -> None:
     """The sum of tensors."""
-    merged(importer, call, "Add", {}, list(tensors_in(given["args"])))
+    merged(op.importer, op.call, "Add", {}, list(tensors_in(op.arguments["args"])))
 
 
 @operation("stack")
-def stack(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
+def stack(op: KerasOperation) -> Sequence[TensorView]:
     """Stack: Concatenate of tensors with a new axis."""
-    tensors = list(tensors_in(given["args"][0] if given["args"] else None))
-    axis = int(argument(given, "axis", 1, 0))
+    tensors = list(tensors_in(op.arguments["args"][0] if op.arguments["args"] else None))
+    axis = int(op.argument("axis", 1, 0))
     made = []
     for tensor in tensors:
-        held = importer.plain(tensor)
+        held = op.importer.plain(tensor)
         axis = axis % (len(held.order) + 1)
-        made += importer.add(call, "ExpandDims", {"axis": axis}, [held], name=f"{importer.name_of(call)}/expand")
-    importer.put(call, *importer.add(call, "Concatenate", {"axis": axis}, made))
+        made += op.layer("ExpandDims", {"axis": axis}, [held], name=f"{op.layer_name}/expand")
+    return op.layer("Concatenate", {"axis": axis}, made)
 
 
 @operation("hstack", "append")
-def behind(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
+def behind(op: KerasOperation) -> None:
     """Concatenate tensors."""
-    axis = 1 if name_of(call) == "hstack" else argument(given, "axis", 2)
+    axis = 1 if op.name == "hstack" else op.argument("axis", 2)
     if axis is None:
         raise UnsupportedFeature("it joins samples")
-    merged(importer, call, "Concatenate", {"axis": int(axis)}, list(tensors_in(call.args)))
+    merged(op.importer, op.call, "Concatenate", {"axis": int(axis)}, list(tensors_in(op.call.args)))
 
 
 @operation("expand_dims", "squeeze")
-def axes_of_one(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
+def axes_of_one(op: KerasOperation) -> Sequence[TensorView]:
     """Add or remove an axis of size 1."""
-    held, axis = importer.plain(one(importer, given)), argument(given, "axis", 1, None)
-    name = "ExpandDims" if name_of(call) == "expand_dims" else "Squeeze"
+    held, axis = op.plain_tensor, op.argument("axis", 1, None)
+    name = "ExpandDims" if op.name == "expand_dims" else "Squeeze"
     fields = {} if axis is None else {"axis": axis[0] if isinstance(axis, list) and name == "ExpandDims" else axis}
-    importer.put(call, *importer.add(call, name, fields, [held]))
+    return op.layer(name, fields, [held])
 
 
 @operation("moveaxis", "swapaxes")
-def moved(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
+def moved(op: KerasOperation) -> None:
     """Move or swap axes."""
-    held = one(importer, given)
+    held = op.tensor
     rank = len(held.order)
-    names = ("source", "destination") if name_of(call) == "moveaxis" else ("axis1", "axis2")
-    both = [argument(given, name, index) for index, name in enumerate(names, 1)]
+    names = ("source", "destination") if op.name == "moveaxis" else ("axis1", "axis2")
+    both = [op.argument(name, index) for index, name in enumerate(names, 1)]
     sources, targets = ([axis % rank for axis in (each if isinstance(each, list) else [each])] for each in both)
-    if name_of(call) == "swapaxes":
+    if op.name == "swapaxes":
         sources, targets = [*sources, *targets], [*targets, *sources]
     rest = [axis for axis in range(rank) if axis not in sources]
     for target, source in sorted(set(zip(targets, sources, strict=True))):
         rest.insert(target, source)
-    permuted(importer, call, held, rest)
+    permuted(op.importer, op.call, held, rest)
 
 
-@lifted("split", "array_split", "hsplit")
+@operation("split", "array_split", "hsplit")
 def split(op: KerasOperation) -> Sequence[str]:
     """Split into parts of equal size, of which the first are larger if that is impossible, or at given indices."""
     sections, axis = op.argument("sections", 1), 1 if op.name == "hsplit" else op.argument("axis", 2, 0)
@@ -131,20 +131,16 @@ def split(op: KerasOperation) -> Sequence[str]:
 
 
 @operation("unstack")
-def unstack(importer: KerasImporter, call: LayerCall, given: dict[str, Any]) -> None:
+def unstack(op: KerasOperation) -> Sequence[TensorView]:
     """Unstack an axis."""
-    held, own = importer.plain(one(importer, given)), importer.name_of(call)
-    axis = of_sample(argument(given, "axis", 2, 0), held)
-    parts = importer.add(call, "Split", {"sections": held.value.shape[axis], "axis": axis}, [held], name=f"{own}/split")
+    held, own = op.plain_tensor, op.layer_name
+    axis = of_sample(op.argument("axis", 2, 0), held)
+    parts = op.layer("Split", {"sections": held.value.shape[axis], "axis": axis}, [held], name=f"{own}/split")
     names = [f"{own}/{index}" for index in range(len(parts))]
-    made = [
-        importer.add(call, "Squeeze", {"axis": axis}, [part], name=name)[0]
-        for part, name in zip(parts, names, strict=True)
-    ]
-    importer.put(call, *made)
+    return [op.layer("Squeeze", {"axis": axis}, [part], name=name)[0] for part, name in zip(parts, names, strict=True)]
 
 
-@lifted("get_item")
+@operation("get_item")
 def get_item(op: KerasOperation) -> str:
     """Slices, single indices, and new axes."""
     args, shape = op.arguments["args"], op.tensor.shape
@@ -200,7 +196,7 @@ def _spread(key: Sequence[Any], rank: int) -> list[Any]:
     return [*key[:before], *[slice(None)] * more, *behind]
 
 
-@lifted("slice")
+@operation("slice")
 def cut(op: KerasOperation) -> str:
     """Slice by start indices and a shape."""
     shape, starts, rank = op.argument("shape", 2), op.argument("start_indices", 1), len(op.tensor.order)
@@ -215,7 +211,7 @@ _END = 2**31
 """An end of slices beyond that of every axis."""
 
 
-@lifted("diff")
+@operation("diff")
 def difference(op: KerasOperation) -> str:
     """Differences of adjacent elements."""
     made, axis = op.operand(op.tensor), of_sample(op.argument("axis", 2, -1), op.tensor)
@@ -228,7 +224,7 @@ _MIRRORED = {"fliplr": 1, "flip_left_right": -2, "flip_up_down": -3}
 """Operations that reverse one axis of images (channels-last)."""
 
 
-@lifted("flip", *_MIRRORED)
+@operation("flip", *_MIRRORED)
 def flip(op: KerasOperation) -> str:
     """Reverse along axes."""
     given = _MIRRORED.get(op.name, op.argument("axis", 1))
@@ -237,7 +233,7 @@ def flip(op: KerasOperation) -> str:
     return op.node("Slice", op.tensor, [-1] * count, [-_END] * count, axes, [-1] * count)
 
 
-@lifted("tile")
+@operation("tile")
 def tile(op: KerasOperation) -> str:
     """Tile."""
     times, rank = op.argument("repeats", 1), len(op.tensor.order)
@@ -247,7 +243,7 @@ def tile(op: KerasOperation) -> str:
     return op.node("Tile", op.tensor, [1] * (rank - len(times)) + times)
 
 
-@lifted("repeat", "roll")
+@operation("repeat", "roll")
 def by_rule(op: KerasOperation) -> str:
     """Repeat or roll along an axis, by gathering."""
     import numpy as np
@@ -260,7 +256,7 @@ def by_rule(op: KerasOperation) -> str:
     return made
 
 
-@lifted("take")
+@operation("take")
 def take(op: KerasOperation) -> str:
     """Take at constant indices of an axis, or rows of a constant table at computed ones."""
     source, index = op.arguments["args"][0], op.arguments.get("indices", op.arguments["args"][-1])
@@ -280,7 +276,7 @@ def take(op: KerasOperation) -> str:
     return op.node("Gather", op.tensor, plain(index), axis=of_sample(axis, op.tensor))
 
 
-@lifted("take_along_axis")
+@operation("take_along_axis")
 def take_along_axis(op: KerasOperation) -> str:
     """GatherElements."""
     import numpy as np
@@ -302,7 +298,7 @@ def take_along_axis(op: KerasOperation) -> str:
     return op.node("GatherElements", source, op.node("Tile", index, repeats) if max(repeats) > 1 else index, axis=axis)
 
 
-@lifted("diagonal", "trace")
+@operation("diagonal", "trace")
 def diagonal(op: KerasOperation) -> str:
     """The diagonal of each matrix, or its sum."""
     rank, offset = len(op.tensor.order), op.argument("offset", 1, 0)
