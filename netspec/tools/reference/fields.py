@@ -176,11 +176,15 @@ def _either(words: Sequence[str]) -> str:
 
 def _list(schema: Mapping[str, Any], link: Link, *, many: bool) -> str:
     name = "lists" if many else "list"
-    if "prefixItems" in schema:
-        return f"{name} of {' and '.join(_with_article(in_words(item, link)) for item in schema['prefixItems'])}"
+    if members := schema.get("prefixItems"):
+        if all(member == members[0] for member in members):
+            return f"{name} of {len(members)} {in_words(members[0], link, many=True)}"
+        return f"{name} of {' and '.join(_with_article(in_words(member, link)) for member in members)}"
     least, most = schema.get("minItems"), schema.get("maxItems")
-    count = f" {least}" if least is not None and least == most else f" {least} or more" if least else ""
-    return f"{name} of{count} {in_words(schema.get('items', {}), link, many=True)}"
+    items = in_words(schema.get("items", {}), link, many=True)
+    if least == most:
+        return f"{name} of {items}" if least is None else f"{name} of {least} {items}"
+    return f"non-empty {name} of {items}" if least == 1 else f"{name} of {least or 0} or more {items}"
 
 
 def _with_article(noun: str) -> str:

@@ -126,5 +126,5 @@ def test_descriptions_are_sentences(text: str, expected: str):
 def test_only_required_fields_are_marked_as_required() -> None:
     lines = "\n".join(pages()["net.md"].splitlines())
     assert "| `params` | mapping | none |" in lines
-    assert "| `layers` | list of 1 or more [layers](layers/README.md) | required |" in lines
+    assert "| `layers` | non-empty list of [layers](layers/README.md) | required |" in lines
     assert "list of [losses](losses.md)" in lines
