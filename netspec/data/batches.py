@@ -44,7 +44,7 @@ class SkippedSample:
 
     def __str__(self) -> str:
         """Description of the problem: "image a.jpg cannot be read: image file is truncated"."""
-        return "; ".join(one.brief for one in self.problems)
+        return "; ".join(problem.brief for problem in self.problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _BatchArrays:
     """The arrays of a whole batch, which its parts write to."""
 
     arrays: dict[str, Array]
@@ -104,7 +104,7 @@ class BatchPart:
     """Samples to prepare, by their positions in the order of an epoch: a batch, or a part of it."""
 
     epoch: int
-    places: Array
+    positions: Array
     indices: Array
     stop: int
     """Position after its last sample, damaged or not."""
@@ -114,7 +114,7 @@ class BatchPart:
     """The samples, if they have been read already."""
     skipped: dict[int, SkippedSample] = field(default_factory=dict)
     """The samples left out so far, by their position."""
-    block: _Block | None = None
+    block: _BatchArrays | None = None
     offset: int = 0
     """First row of its samples in the block."""
     whole: BatchPart | None = None
@@ -123,30 +123,31 @@ class BatchPart:
     def rows(self, start: int, stop: int) -> BatchPart:
         """Return the part with these rows."""
         raw = None if self.raw is None else {name: values[start:stop] for name, values in self.raw.items()}
-        ends = stop == len(self.places)
+        ends = stop == len(self.positions)
         skipped = self.skipped if start == 0 else {}
         return replace(
-            self, places=self.places[start:stop], indices=self.indices[start:stop],
-            stop=self.stop if ends else int(self.places[stop]), last=self.last and ends, raw=raw,
+            self, positions=self.positions[start:stop], indices=self.indices[start:stop],
+            stop=self.stop if ends else int(self.positions[stop]), last=self.last and ends, raw=raw,
             skipped=skipped, offset=start, whole=self,
         )  # fmt: skip
 
     def between(self, start: int, stop: int) -> BatchPart:
         """Return a separate part: the samples at the positions from `start` to `stop`."""
-        first, end = (int(one) for one in np.searchsorted(self.places, [start, stop]))
-        skipped = {place: one for place, one in self.skipped.items() if start <= place < stop}
+        first, end = (int(position) for position in np.searchsorted(self.positions, [start, stop]))
+        skipped = {position: sample for position, sample in self.skipped.items() if start <= position < stop}
         return replace(self.rows(first, end), stop=stop, skipped=skipped, offset=0, whole=None)
 
     def without(self, rows: Mapping[int, Sequence[Problem]]) -> BatchPart:
         """Return the part without the damaged samples, which are recorded. It no longer writes to a block."""
-        gone = {
-            int(self.places[row]): SkippedSample(int(self.indices[row]), tuple(found)) for row, found in rows.items()
+        left_out = {
+            int(self.positions[row]): SkippedSample(int(self.indices[row]), tuple(problems))
+            for row, problems in rows.items()
         }
-        kept = np.delete(np.arange(len(self.places)), list(rows))
-        raw = None if self.raw is None else {name: _picked(values, kept) for name, values in self.raw.items()}
+        usable = np.delete(np.arange(len(self.positions)), list(rows))
+        raw = None if self.raw is None else {name: _picked(values, usable) for name, values in self.raw.items()}
         return replace(
-            self, places=self.places[kept], indices=self.indices[kept], raw=raw, skipped={**self.skipped, **gone},
-            block=None,
+            self, positions=self.positions[usable], indices=self.indices[usable], raw=raw,
+            skipped={**self.skipped, **left_out}, block=None,
         )  # fmt: skip
 
 
@@ -158,7 +159,7 @@ class PreparedPart:
     fields: Mapping[str, Samples]
 
     def __len__(self) -> int:
-        return len(self.job.places)
+        return len(self.job.positions)
 
     def rows(self, start: int, stop: int) -> PreparedPart:
         job = replace(self.job.rows(start, stop), offset=self.job.offset + start, whole=None, skipped={})
@@ -192,13 +193,13 @@ class BatchBuilder:
             epoch, supply = cursor.epoch, _ReadySamples(parts)
             while cursor.epoch == epoch:
                 supply.fill(size)
-                taken = supply.take(size)
-                if not taken:
+                parts_taken = supply.take(size)
+                if not parts_taken:
                     raise self._nothing_usable(supply)
-                inputs, places, indices = self._finished(taken, epoch)
+                inputs, positions, indices = self._join_parts(parts_taken, epoch)
                 if self._skip:
                     supply.fill(1)  # only damaged samples may follow: then this batch is the last
-                end = samples if supply.ended else int(places[-1]) + 1
+                end = samples if supply.ended else int(positions[-1]) + 1
                 skipped = supply.skipped_before(end)
                 batch = Batch(inputs, indices, epoch, cursor.position, cursor.step, end, skipped)
                 yield batch
@@ -209,54 +210,58 @@ class BatchBuilder:
         epoch, first, samples, size = start.epoch, start.position, self._pipeline.samples, self._split.batch_size
         while endless or epoch == 0:
             chosen = order(epoch)
-            for place in range(first, samples, size):
-                stop = min(place + size, samples)
-                yield BatchPart(epoch, np.arange(place, stop), chosen.take(place, stop), stop, stop == samples)
+            for position in range(first, samples, size):
+                stop = min(position + size, samples)
+                yield BatchPart(epoch, np.arange(position, stop), chosen.take(position, stop), stop, stop == samples)
             epoch, first = epoch + 1, 0
 
-    def _parts(self, jobs: Iterator[BatchPart], workers: ThreadPool | None) -> Iterator[PreparedPart]:
+    def _parts(self, batches_to_prepare: Iterator[BatchPart], workers: ThreadPool | None) -> Iterator[PreparedPart]:
         """Yield prepared samples in their order: whole batches, or once that is slow, parts prepared by all workers."""
         pace = SlowStreak()
-        for job in jobs:
+        for job in batches_to_prepare:
             began = perf_counter()
-            part = self._made(job)
+            part = self._prepare_part(job)
             slow = pace.is_slow(perf_counter() - began)
             yield part
             if slow and workers is not None:
                 parts = -(-self._split.batch_size // self._rows_of_part)
-                yield from workers.map_ordered(self._made, self._cut(jobs), parts + workers.count)
+                yield from workers.map_ordered(
+                    self._prepare_part, self._split_batches(batches_to_prepare), parts + workers.count
+                )
             elif slow:
-                yield from map(self._made, self._cut(jobs))  # parts fit in the cache, whole batches do not
+                yield from map(
+                    self._prepare_part, self._split_batches(batches_to_prepare)
+                )  # parts fit in the cache, whole batches do not
 
-    def _cut(self, jobs: Iterator[BatchPart]) -> Iterator[BatchPart]:
-        for job in jobs:
-            whole = self._read(job) if self._stream else job  # a stream is read here, in its order
-            rows = len(whole.places)
+    def _split_batches(self, batches_to_prepare: Iterator[BatchPart]) -> Iterator[BatchPart]:
+        for job in batches_to_prepare:
+            batch = self._read(job) if self._stream else job  # a stream is read here, in its order
+            rows = len(batch.positions)
             if not self._pipeline.mixes:
                 shapes = {binding.name: (rows, *binding.shape) for binding in self._bindings}
                 dtypes = {binding.name: binding.dtype for binding in self._bindings}
-                whole = replace(
-                    whole, block=_Block({name: np.empty(shapes[name], dtypes[name]) for name in shapes}, rows)
+                batch = replace(
+                    batch, block=_BatchArrays({name: np.empty(shapes[name], dtypes[name]) for name in shapes}, rows)
                 )
             for start in range(0, max(rows, 1), self._rows_of_part):
-                yield whole.rows(start, min(start + self._rows_of_part, rows))
+                yield batch.rows(start, min(start + self._rows_of_part, rows))
 
-    def _made(self, job: BatchPart) -> PreparedPart:
+    def _prepare_part(self, job: BatchPart) -> PreparedPart:
         """Prepare samples. Damaged ones are left out if the split skips them."""
         try:
-            while len((job := self._read(job)).places):
+            while len((job := self._read(job)).positions):
                 try:
                     return PreparedPart(job, self._prepared(job))
                 except DamagedSamples as error:
                     job = self._without(job, error)
         except DamagedSamples:
             if job.whole is not None:
-                self._made(replace(job.whole, block=None))  # raises with all damaged samples of the batch
+                self._prepare_part(replace(job.whole, block=None))  # raises with all damaged samples of the batch
             raise
         return PreparedPart(job, {})
 
     def _read(self, job: BatchPart) -> BatchPart:
-        while job.raw is None and len(job.places):
+        while job.raw is None and len(job.positions):
             try:
                 return replace(job, raw=self._pipeline.read_raw(job.indices))
             except DamagedSamples as error:
@@ -275,11 +280,11 @@ class BatchBuilder:
         if self._pipeline.mixes:
             self._pipeline.check_mixed(changed, job.indices)
             return changed
-        rows = slice(job.offset, job.offset + len(job.places))
+        rows = slice(job.offset, job.offset + len(job.positions))
         into = {} if job.block is None else {name: array[rows] for name, array in job.block.arrays.items()}
-        return self._fed(changed, job.indices, into)
+        return self._bind(changed, job.indices, into)
 
-    def _fed(self, fields: Mapping[str, Samples], indices: Array, into: Mapping[str, Array]) -> dict[str, Array]:
+    def _bind(self, fields: Mapping[str, Samples], indices: Array, into: Mapping[str, Array]) -> dict[str, Array]:
         describe = self._pipeline.describe
         with located_at(self._split, "source"):
             return {
@@ -289,25 +294,25 @@ class BatchBuilder:
                 for binding in self._bindings
             }
 
-    def _finished(self, parts: Sequence[PreparedPart], epoch: int) -> tuple[dict[str, Array], Array, Array]:
+    def _join_parts(self, parts: Sequence[PreparedPart], epoch: int) -> tuple[dict[str, Array], Array, Array]:
         """Return inputs, positions and indices of a batch."""
-        places = np.concatenate([part.job.places for part in parts])
+        positions = np.concatenate([part.job.positions for part in parts])
         indices = np.concatenate([part.job.indices for part in parts])
         fields = _joined(parts)
         if not self._pipeline.mixes:
-            return {name: np.asarray(values) for name, values in fields.items()}, places, indices
-        return self._fed(self._pipeline.transform_batch(fields, indices, epoch), indices, {}), places, indices
+            return {name: np.asarray(values) for name, values in fields.items()}, positions, indices
+        return self._bind(self._pipeline.transform_batch(fields, indices, epoch), indices, {}), positions, indices
 
     def _nothing_usable(self, supply: _ReadySamples) -> InputError:
         skipped = supply.skipped_before(self._pipeline.samples)
-        found = [problem for one in skipped for problem in one.problems]
+        problems = [problem for sample in skipped for problem in sample.problems]
         return InputError(
             [
                 Problem(
                     f"none of {counted(len(skipped), 'sample')} can be used", self._split.where("on_error"), "on_error",
                     expected="one sample or more that is not damaged",
                 ),
-                *found[:5],
+                *problems[:5],
             ]
         )  # fmt: skip
 
@@ -339,21 +344,21 @@ class _ReadySamples:
 
     def take(self, count: int) -> list[PreparedPart]:
         """Return the next `count` samples, or what is left of the epoch."""
-        taken: list[PreparedPart] = []
+        parts: list[PreparedPart] = []
         while count and self._ready:
             part = self._ready.popleft()
             if len(part) > count:
                 self._ready.appendleft(part.rows(count, len(part)))
                 part = part.rows(0, count)
-            taken.append(part)
+            parts.append(part)
             count -= len(part)
             self._count -= len(part)
-        return taken
+        return parts
 
-    def skipped_before(self, place: int) -> tuple[SkippedSample, ...]:
+    def skipped_before(self, position: int) -> tuple[SkippedSample, ...]:
         """Return the damaged samples before a position that were not returned yet."""
-        places = sorted(one for one in self._skipped if one < place)
-        return tuple(self._skipped.pop(one) for one in places)
+        positions = sorted(skipped_at for skipped_at in self._skipped if skipped_at < position)
+        return tuple(self._skipped.pop(skipped_at) for skipped_at in positions)
 
 
 def _joined(parts: Sequence[PreparedPart]) -> Mapping[str, Samples]:
@@ -368,8 +373,8 @@ def _joined(parts: Sequence[PreparedPart]) -> Mapping[str, Samples]:
 
 
 def _concatenated(values: Sequence[Samples]) -> Samples:
-    if any(isinstance(one, list) for one in values):
-        return [sample for one in values for sample in one]
+    if any(isinstance(array, list) for array in values):
+        return [sample for array in values for sample in array]
     return np.concatenate(values)
 
 

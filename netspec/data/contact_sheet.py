@@ -44,14 +44,14 @@ def picture(image: Array, span: tuple[float, float]) -> Array:
     low, high = span
     shown = image[:3] if len(image) >= 3 else image.mean(axis=0, keepdims=True)
     values = (np.nan_to_num(shown.astype(np.float64)) - low) * (255 / (high - low))
-    made: Array = np.rint(values).clip(0, 255).astype(np.uint8).transpose(1, 2, 0)
-    return made if made.shape[2] == 3 else made.repeat(3, axis=2)
+    pixels: Array = np.rint(values).clip(0, 255).astype(np.uint8).transpose(1, 2, 0)
+    return pixels if pixels.shape[2] == 3 else pixels.repeat(3, axis=2)
 
 
 def contact_sheet(strips: Sequence[Strip], title: str) -> Image.Image:
     """Draw all strips below the title, as many in a row as fit. The first image of each has a frame."""
     font = ImageFont.load_default(TEXT)
-    tiles = [[_tile(one) for one in strip.pictures] for strip in strips]
+    tiles = [[_tile(image) for image in strip.pictures] for strip in strips]
     wide = max(tile.width for row in tiles for tile in row)
     tall = max(tile.height for row in tiles for tile in row)
     strip_width = max(len(row) for row in tiles) * (wide + GAP) + 2 * GAP
@@ -64,26 +64,26 @@ def contact_sheet(strips: Sequence[Strip], title: str) -> Image.Image:
     draw.text((GAP, GAP), _fitting(draw, title, sheet.width - 2 * GAP, font), INK, font)
     for number, (strip, row) in enumerate(zip(strips, tiles, strict=True)):
         left, upper = number % across * strip_width + GAP, top + number // across * strip_height
-        for place, tile in enumerate(row):
-            x = left + place * (wide + GAP)
+        for column, tile in enumerate(row):
+            x = left + column * (wide + GAP)
             sheet.paste(tile, (x, upper))
-            if place == 0 and len(row) > 1:
+            if column == 0 and len(row) > 1:
                 draw.rectangle((x - 2, upper - 2, x + tile.width + 1, upper + tile.height + 1), outline=RAW, width=2)
         space = strip_width - GAP if len(strip.texts) == 1 else wide
-        for place, text in enumerate(strip.texts):
-            below = (left + place * (wide + GAP), upper + tall + 2)
+        for column, text in enumerate(strip.texts):
+            below = (left + column * (wide + GAP), upper + tall + 2)
             draw.text(below, _fitting(draw, text, space, font), INK, font)
     return sheet
 
 
 def _tile(pixels: Array) -> Image.Image:
-    made = Image.fromarray(np.ascontiguousarray(pixels))
-    longest = max(made.size)
+    tile = Image.fromarray(np.ascontiguousarray(pixels))
+    longest = max(tile.size)
     if longest > MOST_SIDE:
         share = MOST_SIDE / longest
-        return made.resize((max(1, round(made.width * share)), max(1, round(made.height * share))))
+        return tile.resize((max(1, round(tile.width * share)), max(1, round(tile.height * share))))
     times = max(1, SIDE // longest)
-    return made.resize((made.width * times, made.height * times), Image.Resampling.NEAREST)
+    return tile.resize((tile.width * times, tile.height * times), Image.Resampling.NEAREST)
 
 
 def _fitting(

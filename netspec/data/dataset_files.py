@@ -57,7 +57,7 @@ def _first(known: KnownSet, folder: Path, part: PublishedFile) -> Path | None:
 
 def _places(known: KnownSet, folder: Path, part: PublishedFile) -> Iterable[Path]:
     for download in known.downloads:
-        for member in (name for name, one in download.members.items() if one == part):
+        for member in (name for name, file in download.members.items() if file == part):
             if download.is_tar:
                 yield from (folder / part.name, folder / member)
             else:
@@ -66,14 +66,14 @@ def _places(known: KnownSet, folder: Path, part: PublishedFile) -> Iterable[Path
 
 
 def _hint(known: KnownSet) -> str:
-    other = "cifar_binary" if known.name.startswith("cifar") else "mnist"
-    return f"remove it to download it again; to read your own files, use `source: {other}` with `path`"
+    source = "cifar_binary" if known.name.startswith("cifar") else "mnist"
+    return f"remove it to download it again; to read your own files, use `source: {source}` with `path`"
 
 
 def verified_files(known: KnownSet, folder: Path, names: Iterable[str]) -> list[Path]:
     """Return the paths of these files. Raises `InputError` if one is missing or is not the published one."""
     memory = _remembered()
-    found: list[Path] = []
+    paths: list[Path] = []
     news: dict[str, Any] = {}
     for name in names:
         part = known.parts[name]
@@ -84,17 +84,17 @@ def verified_files(known: KnownSet, folder: Path, names: Iterable[str]) -> list[
         facts = [mark.st_size, mark.st_mtime_ns, part.sha256]
         key = str(path.resolve())
         if memory.get(key) != facts:
-            told = content_digest(path, part)
-            if told != part.sha256:
+            digest = content_digest(path, part)
+            if digest != part.sha256:
                 raise InputError(
-                    f"{path} is not the published file", expected=f"content with SHA-256 {part.sha256}", got=told,
+                    f"{path} is not the published file", expected=f"content with SHA-256 {part.sha256}", got=digest,
                     hint=_hint(known),
                 )  # fmt: skip
             news[key] = facts
-        found.append(path)
+        paths.append(path)
     if news:
-        _remember({**{key: one for key, one in memory.items() if key not in news}, **news})
-    return found
+        _remember({**{key: entry for key, entry in memory.items() if key not in news}, **news})
+    return paths
 
 
 def damaged_files(known: KnownSet, folder: Path) -> list[PublishedFile]:
@@ -118,10 +118,10 @@ def content_digest(path: Path, part: PublishedFile) -> str:
         raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
 
 
-def _digest(file: IO[bytes] | gzip.GzipFile, left: int) -> str:
+def _digest(file: IO[bytes] | gzip.GzipFile, limit: int) -> str:
     digest = hashlib.sha256()
-    while left and (piece := file.read(min(_PIECE, left))):
-        left -= len(piece)
+    while limit and (piece := file.read(min(_PIECE, limit))):
+        limit -= len(piece)
         digest.update(piece)
     return digest.hexdigest()
 
@@ -130,20 +130,20 @@ def _remembered() -> Mapping[str, Any]:
     """Return the cached checksums; an empty mapping if they cannot be read."""
     try:
         with (home() / REMEMBERED).open("rb") as file:
-            told = json.loads(file.read(MOST_BYTES))
+            entries = json.loads(file.read(MOST_BYTES))
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return entries if isinstance(entries, dict) else {}
 
 
 def _remember(facts: Mapping[str, Any]) -> None:
     """Write the newest entries to the cache of checksums. If it cannot be written, files are read again next time."""
-    kept = dict(list(facts.items())[-MOST:])
+    newest = dict(list(facts.items())[-MOST:])
     path = home() / REMEMBERED
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{path.name}.{hashlib.sha256(repr(kept).encode()).hexdigest()[:8]}.new")
-        beside.write_text(json.dumps(kept))
+        beside = path.with_name(f"{path.name}.{hashlib.sha256(repr(newest).encode()).hexdigest()[:8]}.new")
+        beside.write_text(json.dumps(newest))
         beside.replace(path)
     except OSError as error:
         _log.debug("%s cannot be written: %s", path, error)

@@ -55,7 +55,9 @@ def ensure(known: KnownSet, folder: Path | None = None, *, offline: bool = False
     """
     folder = folder or home() / known.name
     missing = [
-        one for one in known.downloads if any(find_file(known, folder, part) is None for part in one.members.values())
+        download
+        for download in known.downloads
+        if any(find_file(known, folder, part) is None for part in download.members.values())
     ]
     if not missing:
         return folder
@@ -64,8 +66,8 @@ def ensure(known: KnownSet, folder: Path | None = None, *, offline: bool = False
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder, known), _told():
-            for one in missing:
-                _bring(known, one, folder, offline=offline)
+            for download in missing:
+                _bring(known, download, folder, offline=offline)
     except OSError as error:
         raise RunError(
             f"cannot write the files of {known.name} into {folder}",
@@ -80,12 +82,12 @@ def _bring(known: KnownSet, download: Download, folder: Path, *, offline: bool) 
     archive = folder / download.name
     by_hand = archive.is_file()
     if by_hand:
-        found = _digest(archive)
-        if found != download.sha256:
+        digest = _digest(archive)
+        if digest != download.sha256:
             raise InputError(
                 f"{archive} is not the published file",
                 expected=f"SHA-256 {download.sha256}",
-                got=f"SHA-256 {found}, {archive.stat().st_size:,} bytes",
+                got=f"SHA-256 {digest}, {archive.stat().st_size:,} bytes",
                 hint="remove it to download it again",
             )
     elif offline:
@@ -118,13 +120,13 @@ def _fetch(known: KnownSet, download: Download, archive: Path) -> None:
         f"cannot download {known.name}",
         expected=f"{download.name} from one of its mirrors",
         hint=_by_hand(known, archive.parent, download),
-        notes=tuple(f"tried {one}" for one in tried),
+        notes=tuple(f"tried {attempt}" for attempt in tried),
     )
 
 
 def _addresses(known: KnownSet, download: Download) -> list[str]:
-    own = os.environ.get(MIRROR_VARIABLE)
-    folders = [f"{own.rstrip('/')}/{known.name}/"] if own else []
+    mirror = os.environ.get(MIRROR_VARIABLE)
+    folders = [f"{mirror.rstrip('/')}/{known.name}/"] if mirror else []
     return [folder + download.name for folder in (*folders, *download.folders)]
 
 
@@ -137,49 +139,49 @@ def _by_hand(known: KnownSet, folder: Path, download: Download) -> str:
 
 def _fetch_from(address: str, download: Download, part: Path) -> None:
     """Download to `part` from an address, continuing an interrupted attempt. Raises `_Failed`."""
-    begun = part.stat().st_size if part.is_file() else 0
-    if begun >= download.size:
-        begun = 0
+    offset = part.stat().st_size if part.is_file() else 0
+    if offset >= download.size:
+        offset = 0
     _log.info("fetching %s (%.1f MB) from %s", download.name, download.size / 1e6, address)
     try:
-        with _opened(address, begun) as response:
-            begun = begun if response.status == 206 else 0
-            _receive(response, download, part, begun)
+        with _opened(address, offset) as response:
+            offset = offset if response.status == 206 else 0
+            _receive(response, download, part, offset)
     except (OSError, HTTPException, ValueError) as error:
         raise _Failed(_why(error)) from None
-    found = _digest(part)
-    if found != download.sha256:
+    digest = _digest(part)
+    if digest != download.sha256:
         part.unlink()
-        if begun:  # the bytes of another mirror may be what is wrong
+        if offset:  # the bytes of another mirror may be what is wrong
             _fetch_from(address, download, part)
             return
-        raise _Failed(f"another file: SHA-256 {found}, expected {download.sha256}")
+        raise _Failed(f"another file: SHA-256 {digest}, expected {download.sha256}")
 
 
-def _receive(response: HTTPResponse, download: Download, part: Path, begun: int) -> None:
+def _receive(response: HTTPResponse, download: Download, part: Path, offset: int) -> None:
     """Write the response after the first `begun` bytes of `part`; never more than the size of the file."""
-    done, since, told = begun, (monotonic(), begun), monotonic()
+    received, since, reported = offset, (monotonic(), offset), monotonic()
     try:
-        file = part.open("r+b" if begun else "wb")
+        file = part.open("r+b" if offset else "wb")
     except OSError as error:
         raise RunError(f"cannot write {part}", got=error.strerror or str(error)) from None
     with file:
-        file.seek(begun)
+        file.seek(offset)
         while piece := response.read(_PIECE):
-            done += len(piece)
-            if done > download.size:
+            received += len(piece)
+            if received > download.size:
                 raise _Failed(f"more than the {download.size:,} bytes that the file has")
             _write(file, piece, part)
             now = monotonic()
             if now - since[0] > PATIENCE:
-                if done - since[1] < LEAST:
-                    raise _Failed(f"too slow: {done - since[1]:,} bytes in {PATIENCE:.0f} s")
-                since = now, done
-            if now - told > TOLD_EVERY:
-                told = now
-                _log.info("%s: %d %% of %.1f MB", download.name, 100 * done // download.size, download.size / 1e6)
-    if done < download.size:
-        raise _Failed(f"interrupted after {done:,} of {download.size:,} bytes")
+                if received - since[1] < LEAST:
+                    raise _Failed(f"too slow: {received - since[1]:,} bytes in {PATIENCE:.0f} s")
+                since = now, received
+            if now - reported > TOLD_EVERY:
+                reported = now
+                _log.info("%s: %d %% of %.1f MB", download.name, 100 * received // download.size, download.size / 1e6)
+    if received < download.size:
+        raise _Failed(f"interrupted after {received:,} of {download.size:,} bytes")
 
 
 def _write(file: IO[bytes], piece: bytes, path: Path) -> None:
@@ -190,13 +192,13 @@ def _write(file: IO[bytes], piece: bytes, path: Path) -> None:
 
 
 @contextmanager
-def _opened(address: str, begun: int) -> Iterator[HTTPResponse]:
+def _opened(address: str, offset: int) -> Iterator[HTTPResponse]:
     """Open an address, from byte `begun` on if the server supports it."""
     from urllib.request import Request
 
     headers = {"User-Agent": "netspec", "Accept-Encoding": "identity"}
-    if begun:
-        headers["Range"] = f"bytes={begun}-"
+    if offset:
+        headers["Range"] = f"bytes={offset}-"
     with _opener().open(Request(address, headers=headers), timeout=TIMEOUT) as response:  # noqa: S310  of HTTP alone
         yield response
 
@@ -245,32 +247,32 @@ def _unpack(download: Download, archive: Path, folder: Path) -> None:
 
 
 def _unpack_tar(packed: gzip.GzipFile, members: Mapping[str, PublishedFile], folder: Path) -> None:
-    wanted = dict(members)
+    remaining = dict(members)
     with tarfile.open(fileobj=packed, mode="r|") as archive:
         for member in archive:
-            part = wanted.pop(member.name, None)
+            part = remaining.pop(member.name, None)
             if part is not None and member.isreg():
                 content = archive.extractfile(member)
                 assert content is not None  # it is a regular file
                 _keep(content, part, folder)
-            if not wanted:
+            if not remaining:
                 return
-    raise RunError(f"the archive lacks {listing(list(wanted))}")
+    raise RunError(f"the archive lacks {listing(list(remaining))}")
 
 
 def _keep(content: IO[bytes] | gzip.GzipFile, part: PublishedFile, folder: Path) -> None:
     """Write a part to a temporary file, and rename it once its checksum is right."""
     path = folder / part.name
     beside = path.with_name(f"{path.name}.new")
-    digest, left = hashlib.sha256(), part.size + 1
+    digest, limit = hashlib.sha256(), part.size + 1
     with beside.open("wb") as file:
-        while left and (piece := content.read(min(_PIECE, left))):
-            left -= len(piece)
+        while limit and (piece := content.read(min(_PIECE, limit))):
+            limit -= len(piece)
             digest.update(piece)
             file.write(piece)
         file.flush()
         os.fsync(file.fileno())
-    if left != 1 or digest.hexdigest() != part.sha256:
+    if limit != 1 or digest.hexdigest() != part.sha256:
         beside.unlink()
         raise RunError(f"{part.name} in the archive is not the published file", expected=f"SHA-256 {part.sha256}")
     beside.replace(path)

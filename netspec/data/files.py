@@ -27,28 +27,28 @@ class Watched:
     def problem(self, path: Path) -> Problem | None:
         """Return a problem if a file is no longer the one that was opened."""
         try:
-            now = _mark(path.stat())
+            mark = _mark(path.stat())
         except OSError as error:
             return Problem(
                 f"{path} was removed while it was read", expected="the file found at opening", got=error.strerror
             )
-        if now == self._found[path]:
+        if mark == self._found[path]:
             return None
-        size, changed = self._found[path][0], "its modification time" if now[0] == self._found[path][0] else "its size"
+        size, changed = self._found[path][0], "its modification time" if mark[0] == self._found[path][0] else "its size"
         return Problem(
             f"{path} changed while it was read", expected=f"the file found at opening, of {size:,} bytes",
-            got=f"{now[0]:,} bytes; {changed} changed", hint="start again once nothing writes to it",
+            got=f"{mark[0]:,} bytes; {changed} changed", hint="start again once nothing writes to it",
         )  # fmt: skip
 
     def check(self, *paths: Path) -> None:
         """Raise `InputError` if any of the files, by default all, has changed."""
-        found = [problem for path in paths or self._found if (problem := self.problem(path)) is not None]
-        if found:
-            raise InputError(found)
+        problems = [problem for path in paths or self._found if (problem := self.problem(path)) is not None]
+        if problems:
+            raise InputError(problems)
 
 
-def _mark(found: stat_result) -> tuple[int, int]:
-    return found.st_size, found.st_mtime_ns
+def _mark(status: stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
 
 
 def existing(path: Path, *, folder: bool = False) -> Path:

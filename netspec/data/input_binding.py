@@ -37,8 +37,8 @@ class ValueRange(NamedTuple):
     def contains(self, values: Array) -> Array:
         """Return which of the values are allowed."""
         within = (values >= self.low) & (values <= self.high)
-        for one in self.also:
-            within |= values == one
+        for value in self.also:
+            within |= values == value
         return within
 
 
@@ -92,14 +92,14 @@ class InputBinding:
         bad = ~good.reshape(len(good), -1)
         rows = np.flatnonzero(bad.any(axis=1))
         flat, shown = values.reshape(len(values), -1), rows[:MOST_ALIKE]
-        found: dict[int, list[Problem]] = {int(row): [] for row in rows}
+        problems: dict[int, list[Problem]] = {int(row): [] for row in rows}
         for row in shown:
-            found[int(row)].append(problem(flat[row, bad[row].argmax()].item(), describe(int(indices[row]))))
+            problems[int(row)].append(problem(flat[row, bad[row].argmax()].item(), describe(int(indices[row]))))
         if len(rows) > len(shown):
             more = counted(len(rows) - len(shown), "more sample")
             text = f"`{self.name}`: the same problem in {more} of this batch of {len(bad):,}"
-            found[int(rows[-1])].append(Problem(text))
-        raise DamagedSamples(found)
+            problems[int(rows[-1])].append(Problem(text))
+        raise DamagedSamples(problems)
 
     def _inexact(self, value: object, sample: str) -> Problem:
         return Problem(f"a value for `{self.name}` does not fit in {self.dtype}", got=f"{value} in {sample}")
@@ -164,7 +164,8 @@ def bind_inputs(
             odd = non_integer_labels[field] if np.dtype(target.dtype).kind in "iu" else ()
         if odd and split.on_error != "skip":
             problems += [
-                with_location(one, split, ("inputs", name) if name in split.inputs else ("source",)) for one in odd
+                with_location(row_problem, split, ("inputs", name) if name in split.inputs else ("source",))
+                for row_problem in odd
             ]
         elif problem is not None and not odd:
             problems.append(problem)
@@ -197,47 +198,47 @@ def _mismatch(
             where,
             dotted,
             expected=f"one of {listing(list(fields))}" if renamed else f"a field `{name}`: {target}",
-            got=None if renamed else ", ".join(f"`{other}`: {kind}" for other, kind in fields.items()),
+            got=None if renamed else ", ".join(f"`{name_there}`: {kind}" for name_there, kind in fields.items()),
             hint=hint,
         )
-    found = fields[field]
-    if found.ragged:
+    source_type = fields[field]
+    if source_type.ragged:
         return Problem(
             f"the samples of `{field}` differ in size",
             where,
             dotted,
             expected=f"{target}, as the net's input `{name}` declares",
-            got=f"{found} from the source",
+            got=f"{source_type} from the source",
             hint="add a transform that gives all of them one size: Resizing, RandomResizedCrop, CenterCrop or Padding",
             notes=() if sizes is None else (sizes,),
         )
-    if found.shape != target.shape:
+    if source_type.shape != target.shape:
         # A first size of 1 is more likely the channel of a grey image.
         first = target.shape[0] if target.shape else None
-        batched = found.shape == target.shape[1:] and first is not None and (first > 1 or len(target.shape) > 3)
-        shape = f"`{name}: {{shape: {list(found.shape)}}}`"
+        batched = source_type.shape == target.shape[1:] and first is not None and (first > 1 or len(target.shape) > 3)
+        shape = f"`{name}: {{shape: {list(source_type.shape)}}}`"
         return Problem(
             f"`{field}` has another shape than the net's input `{name}`",
             where,
             dotted,
             expected=f"{target}, as the net declares",
-            got=f"{found} from the source",
+            got=f"{source_type} from the source",
             hint=f"the batch axis is left out in the net: declare {shape}"
             if batched
             else f"declare {shape} in the net, or change the data",
         )
-    source_kind, target_kind = np.dtype(found.dtype).kind, np.dtype(target.dtype).kind
+    source_kind, target_kind = np.dtype(source_type.dtype).kind, np.dtype(target.dtype).kind
     if (target_kind in "iu" and source_kind == "f") or (target_kind == "b" and source_kind != "b"):
         return Problem(
             f"`{field}` cannot feed the net's input `{name}` without loss",
             where,
             dotted,
             expected=f"{target}, as the net declares",
-            got=f"{found} from the source",
+            got=f"{source_type} from the source",
             hint=f"if these are class numbers, write them as integers (2, not 2.5) in every row of the data; "
             f"if not, declare `{name}: {{dtype: float32}}` and use a loss for real numbers such as MeanSquaredError"
             if source_kind == "f" and not target.shape
-            else f"declare `{name}` with `dtype: {'float32' if source_kind == 'f' else found.dtype}` in the net",
+            else f"declare `{name}` with `dtype: {'float32' if source_kind == 'f' else source_type.dtype}` in the net",
         )
     return None
 

@@ -66,9 +66,9 @@ class KnownSet:
 
 def home() -> Path:
     """Return the folder of all known sets."""
-    given = os.environ.get(HOME_VARIABLE)
-    if given:
-        return Path(given).expanduser().absolute()
+    folder = os.environ.get(HOME_VARIABLE)
+    if folder:
+        return Path(folder).expanduser().absolute()
     cache = os.environ.get("XDG_CACHE_HOME")
     base = cache or os.path.expanduser("~/.cache")  # noqa: PTH111  may fail to expand
     return Path(base) / "netspec" / "data"
@@ -210,4 +210,4 @@ FASHION_MNIST = KnownSet(
     {"train": 60_000, "test": 10_000},
 )
 
-KNOWN_SETS = {one.name: one for one in (CIFAR10, CIFAR100, FASHION_MNIST)}
+KNOWN_SETS = {known.name: known for known in (CIFAR10, CIFAR100, FASHION_MNIST)}

@@ -99,9 +99,9 @@ class Loader:
         """Return fields as uint8 if exactly one input reads them and only the conversion to float32 is left."""
         bindings = list[InputBinding]()
         for binding in self._bindings:
-            alone = sum(one.field == binding.field for one in self._bindings) == 1
-            asked = alone and binding.range is None and binding.dtype == "float32"
-            late = self._pipeline.defer_decode(binding.field) if asked else None
+            alone = sum(other_binding.field == binding.field for other_binding in self._bindings) == 1
+            can_defer = alone and binding.range is None and binding.dtype == "float32"
+            late = self._pipeline.defer_decode(binding.field) if can_defer else None
             if late is not None:
                 self.deferred[binding.name] = late
                 binding = replace(binding, dtype="uint8", exact=True, shape=late.shape)
@@ -205,8 +205,8 @@ class Loader:
 
     def seek_batch(self, batches: int) -> None:
         """Continue as if `batches` batches had been returned."""
-        epoch, done = divmod(batches, self.steps_per_epoch)
-        self.seek(epoch, done * self.batch_size, batches)
+        epoch, batches_done = divmod(batches, self.steps_per_epoch)
+        self.seek(epoch, batches_done * self.batch_size, batches)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from the position that `state` returned.
@@ -219,11 +219,11 @@ class Loader:
                 "the checkpoint's position in the data is damaged", expected="integers from 0", got=str(numbers)
             )
         cursor = Cursor(*(int(number) for number in numbers if number is not None))
-        found = state.get("data")
-        if found != self._data_digest:
+        digest = state.get("data")
+        if digest != self._data_digest:
             raise InputError(
                 "the training data changed since the checkpoint",
-                expected=f"data with the fingerprint {str(found)[:12]}",
+                expected=f"data with the fingerprint {str(digest)[:12]}",
                 got=self._data_digest[:12],
                 hint="restore the data, or start a new training from the weights",
             )
@@ -265,17 +265,17 @@ class Loader:
 
 def _window_of(dataset: Dataset, split: SplitFields) -> int | None:
     """Return the size of the shuffle window; None for all samples. Raises `InputError` if a stream cannot hold it."""
-    asked = split.shuffle.window if isinstance(split.shuffle, ShuffleWindow) else None
-    if dataset.window is None or asked is None:
-        return asked or dataset.window
-    if asked > dataset.window:
+    requested = split.shuffle.window if isinstance(split.shuffle, ShuffleWindow) else None
+    if dataset.window is None or requested is None:
+        return requested or dataset.window
+    if requested > dataset.window:
         raise InputError(
             Problem(
                 "the stream cannot hold that many samples for shuffling", split.where("shuffle", "window"),
-                "shuffle.window", expected=f"at most {dataset.window:,}", got=f"{asked:,}",
+                "shuffle.window", expected=f"at most {dataset.window:,}", got=f"{requested:,}",
             )
         )  # fmt: skip
-    return asked
+    return requested
 
 
 def open_loader(

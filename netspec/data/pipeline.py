@@ -37,8 +37,8 @@ class Learned:
 
     def as_json(self) -> dict[str, Any]:
         """Return the values as plain JSON data."""
-        classes = {name: list(found) for name, found in self.classes.items()}
-        values = {key: dict(found) for key, found in self.values.items()}
+        classes = {name: list(names) for name, names in self.classes.items()}
+        values = {key: dict(fields) for key, fields in self.values.items()}
         return {"classes": classes, "values": values, "source": dict(self.source)}
 
     @classmethod
@@ -124,7 +124,7 @@ class TransformPipeline:
     def _classes(self, learned: Learned | None) -> dict[str, Sequence[str]]:
         """Return the class names of each field that still holds class numbers."""
         known = {**self._dataset.classes, **({} if learned is None else learned.classes)}
-        return {name: found for name, found in known.items() if name in self.fields and not self.fields[name].shape}
+        return {name: names for name, names in known.items() if name in self.fields and not self.fields[name].shape}
 
     def _field_of(self, transform: Transform) -> str:
         name = transform.apply_to
@@ -159,13 +159,13 @@ class TransformPipeline:
         return learned.values[key]
 
     def _chunks(self, name: str) -> Iterator[Samples]:
-        size, found = self._chunk_size(name), 0
+        size, samples = self._chunk_size(name), 0
         for start in range(0, self.samples, size):
             indices = np.arange(start, min(start + size, self.samples))
             for chunk in self._usable(indices):
-                found += len(chunk[name])
+                samples += len(chunk[name])
                 yield chunk[name]
-        if not found:
+        if not samples:
             raise InputError("the data has no usable sample")
 
     def _chunk_size(self, name: str) -> int:
@@ -186,7 +186,7 @@ class TransformPipeline:
     @property
     def transforms(self) -> list[tuple[str, Transform]]:
         """The transforms in order, with learned values, each with the name of the field that it changes."""
-        parts = [one.step for one in self._parts]
+        parts = [crop.step for crop in self._parts]
         steps = sorted((*self._steps, *self._postponed, *parts, *self._mixed), key=lambda step: step.stage)
         return [(step.name, step.transform) for step in steps]
 
@@ -200,43 +200,43 @@ class TransformPipeline:
 
         The crops just before the conversion are left to it as well. Returns None if nothing can be deferred.
         """
-        own = [step for step in self._steps if step.name == name]
+        steps = [step for step in self._steps if step.name == name]
         others = [
-            at for at, step in enumerate(own) if not (step.transform.pointwise or step.transform.only_moves_values)
+            at for at, step in enumerate(steps) if not (step.transform.pointwise or step.transform.only_moves_values)
         ]
         first = max(others, default=-1) + 1
-        late = [step for step in own[first:] if step.transform.pointwise]
-        before = self._inferred(name, own[:first])
+        late = [step for step in steps[first:] if step.transform.pointwise]
+        before = self._inferred(name, steps[:first])
         if self._mixed or not late or before.ragged or before.dtype != "uint8" or self.fields[name].dtype != "float32":
             return None
         table = lookup_table(before, [step.transform for step in late])
         if table is None:
             return None
-        own = [step for step in own if step not in late]
-        parts = self._parts_of(name, own)
-        own = own[: len(own) - len(parts)]
+        steps = [step for step in steps if step not in late]
+        parts = self._parts_of(name, steps)
+        steps = steps[: len(steps) - len(parts)]
         self._postponed += late
         self._parts += parts
-        self._steps = [step for step in self._steps if step.name != name or step in own]
-        self.fields[name] = self._inferred(name, own)
-        for one in parts:
-            self.fields[one.places] = FieldType((4,), "int32")
-        sizes = tuple(found for one in parts if (found := one.step.transform.crop_size(one.before)) is not None)
+        self._steps = [step for step in self._steps if step.name != name or step in steps]
+        self.fields[name] = self._inferred(name, steps)
+        for crop in parts:
+            self.fields[crop.places] = FieldType((4,), "int32")
+        sizes = tuple(size for crop in parts if (size := crop.step.transform.crop_size(crop.before)) is not None)
         shape = tuple(size for size in self.fields[name].shape if size is not None)
-        return DeferredDecode(table, shape, sizes, tuple(one.places for one in parts))
+        return DeferredDecode(table, shape, sizes, tuple(crop.places for crop in parts))
 
-    def _parts_of(self, name: str, own: Sequence[_Step]) -> list[_DeferredCrop]:
+    def _parts_of(self, name: str, steps: Sequence[_Step]) -> list[_DeferredCrop]:
         """Return the last steps of a field as crops to defer; none if the crops are much smaller than the images."""
-        found: list[_DeferredCrop] = []
-        most = MAX_CROP_RATIO * prod(size or 1 for size in self._inferred(name, own).shape)
-        for number in reversed(range(len(own))):
-            before = self._inferred(name, own[:number])
+        crops: list[_DeferredCrop] = []
+        most = MAX_CROP_RATIO * prod(size or 1 for size in self._inferred(name, steps).shape)
+        for number in reversed(range(len(steps))):
+            before = self._inferred(name, steps[:number])
             if before.ragged or before.dtype != "uint8" or prod(size or 1 for size in before.shape) > most:
                 break
-            if own[number].transform.crop_size(before) is None:
+            if steps[number].transform.crop_size(before) is None:
                 break
-            found.insert(0, _DeferredCrop(own[number], before, f"{name}/part{number}"))
-        return found
+            crops.insert(0, _DeferredCrop(steps[number], before, f"{name}/part{number}"))
+        return crops
 
     def _inferred(self, name: str, steps: Sequence[_Step]) -> FieldType:
         """Return the type of a field after its first steps."""
@@ -268,16 +268,16 @@ class TransformPipeline:
 
     def transform_samples(self, batch: Mapping[str, Raw], indices: Array, epoch: int) -> Mapping[str, Samples]:
         """Apply the transforms that treat each sample separately: all but those of `transform_batch`."""
-        made: dict[str, Any] = dict(batch)  # Pillow images only for transforms that accept them
+        fields: dict[str, Any] = dict(batch)  # Pillow images only for transforms that accept them
         for step in self._steps:
             keys = SampleKeys(self._seed, epoch, indices, step.stage)
             with self._located_at(step, indices):
-                made[step.name] = step.transform.apply(made[step.name], keys)
-        for one in self._parts:
-            made[one.places] = one.step.transform.crop_positions(
-                one.before, SampleKeys(self._seed, epoch, indices, one.step.stage)
+                fields[step.name] = step.transform.apply(fields[step.name], keys)
+        for crop in self._parts:
+            fields[crop.places] = crop.step.transform.crop_positions(
+                crop.before, SampleKeys(self._seed, epoch, indices, crop.step.stage)
             )
-        return made
+        return fields
 
     @contextmanager
     def _located_at(self, step: _Step, indices: Array) -> Iterator[None]:
@@ -287,12 +287,12 @@ class TransformPipeline:
                 yield
             except DamagedSamples as error:
                 raise DamagedSamples(
-                    {row: self._named(found, indices[row]) for row, found in error.rows.items()}
+                    {row: self._named(problems, indices[row]) for row, problems in error.rows.items()}
                 ) from None
 
-    def _named(self, found: Sequence[Problem], index: int) -> list[Problem]:
+    def _named(self, problems: Sequence[Problem], index: int) -> list[Problem]:
         where = f"in {self.describe(int(index))}"
-        return [replace(one, got=f"{one.got} {where}" if one.got else where) for one in found]
+        return [replace(problem, got=f"{problem.got} {where}" if problem.got else where) for problem in problems]
 
     def check_mixed(self, batch: Mapping[str, Samples], indices: Array) -> None:
         """Raise `DamagedSamples` with the samples that would spoil those that they are mixed with."""

@@ -79,9 +79,9 @@ class WindowedOrder:
     def _of(self, number: int) -> Array:
         """Return the order of one window. The last one is cached, since the next slice is usually of the same one."""
         if self._last[0] != number:
-            places = np.arange(number * self._window, min((number + 1) * self._window, self._samples))
-            block = np.searchsorted(self._starts, places, side="right") - 1
-            samples = self._blocks[block] * self._size + places - self._starts[block]
+            positions = np.arange(number * self._window, min((number + 1) * self._window, self._samples))
+            block = np.searchsorted(self._starts, positions, side="right") - 1
+            samples = self._blocks[block] * self._size + positions - self._starts[block]
             mixed = _permutation(len(samples), [self._seed, _WINDOW], [0, self._epoch, number, 0])
             self._last = number, samples[mixed]
         return self._last[1]

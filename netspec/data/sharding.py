@@ -72,9 +72,9 @@ class ShardedBatchBuilder(BatchBuilder):
         while endless or cursor.epoch == 0:
             position, stop = cursor.position, min(cursor.position + size, samples)
             first, end = self._range(cursor.step - start.step, position, stop, endless=endless)
-            found = list(_until(parts, end)) if first < end else []
-            inputs, indices = self._made_of([part for part in found if len(part)], cursor.epoch)
-            skipped = tuple(one for part in found for one in part.job.skipped.values())
+            parts_read = list(_until(parts, end)) if first < end else []
+            inputs, indices = self._inputs_of([part for part in parts_read if len(part)], cursor.epoch)
+            skipped = tuple(sample for part in parts_read for sample in part.job.skipped.values())
             batch = Batch(inputs, indices, cursor.epoch, position, cursor.step, stop, skipped, first - position)
             if endless or first < end:
                 yield batch
@@ -86,19 +86,19 @@ class ShardedBatchBuilder(BatchBuilder):
             return self._share.of(start, stop)
         return (start, stop) if self._share.has(number) else (start, start)
 
-    def _own(self, jobs: Iterator[BatchPart], *, endless: bool) -> Iterator[BatchPart]:
+    def _own(self, batches_to_prepare: Iterator[BatchPart], *, endless: bool) -> Iterator[BatchPart]:
         """Yield the worker's part of each batch. A stream is read in full, in its order."""
-        for number, job in enumerate(jobs):
-            start, stop = job.stop - len(job.places), job.stop
-            whole = self._read(job) if self._stream else job
+        for number, job in enumerate(batches_to_prepare):
+            start, stop = job.stop - len(job.positions), job.stop
+            batch = self._read(job) if self._stream else job
             first, end = self._range(number, start, stop, endless=endless)
             if first < end:
-                yield whole.between(first, end)
+                yield batch.between(first, end)
 
-    def _made_of(self, parts: Sequence[PreparedPart], epoch: int) -> tuple[dict[str, Array], Array]:
+    def _inputs_of(self, parts: Sequence[PreparedPart], epoch: int) -> tuple[dict[str, Array], Array]:
         """Return inputs and indices. Without samples, the inputs have one unused sample."""
         if parts:
-            inputs, _, indices = self._finished(parts, epoch)
+            inputs, _, indices = self._join_parts(parts, epoch)
             self._spare = {name: values[:1] for name, values in inputs.items()}
             return inputs, indices
         none: np.ndarray[Any, Any] = np.zeros(0, np.int64)

@@ -65,8 +65,8 @@ class FieldStatistics:
     @property
     def deviation(self) -> Array:
         """The standard deviation of each channel, (channels,)."""
-        made: Array = np.sqrt(np.asarray(self._squares) / np.maximum(self._number, 1))
-        return made
+        deviation: Array = np.sqrt(np.asarray(self._squares) / np.maximum(self._number, 1))
+        return deviation
 
     def add(self, samples: Samples) -> None:
         """Add samples to the statistics."""
@@ -74,7 +74,9 @@ class FieldStatistics:
         for part in parts:
             shape = part.shape if isinstance(samples, list) else part.shape[1:]
             self.sizes = self.sizes or [(size, size) for size in shape]
-            self.sizes = [(min(low, one), max(high, one)) for (low, high), one in zip(self.sizes, shape, strict=True)]
+            self.sizes = [
+                (min(low, size), max(high, size)) for (low, high), size in zip(self.sizes, shape, strict=True)
+            ]
             self._add(part.reshape(1 if isinstance(samples, list) else len(part), self.channels, -1))
         self.samples += len(samples)
         if self.counts is not None:
@@ -117,18 +119,18 @@ class FieldStatistics:
 
     def as_json(self) -> dict[str, Any]:
         """Return the statistics as plain JSON data."""
-        made: dict[str, Any] = {"shape": list(self.kind.shape), "dtype": self.kind.dtype, "missing": self.missing}
+        data: dict[str, Any] = {"shape": list(self.kind.shape), "dtype": self.kind.dtype, "missing": self.missing}
         if self.kind.ragged:
-            made["sizes"] = [list(one) for one in self.sizes]
+            data["sizes"] = [list(span) for span in self.sizes]
         if self.low is not None:
-            made |= {"low": _plain(self.low), "high": _plain(self.high)}
-            made |= {"mean": _plain(self.mean), "deviation": _plain(self.deviation)}
-        return made if self.counts is None else {**made, "classes": self.classes()}
+            data |= {"low": _plain(self.low), "high": _plain(self.high)}
+            data |= {"mean": _plain(self.mean), "deviation": _plain(self.deviation)}
+        return data if self.counts is None else {**data, "classes": self.classes()}
 
 
 def _plain(values: Array) -> list[float | None]:
     """Return values for JSON: None for an element that was never finite."""
-    return [one if np.isfinite(one) else None for one in np.asarray(values).tolist()]
+    return [number if np.isfinite(number) else None for number in np.asarray(values).tolist()]
 
 
 @dataclass
@@ -148,8 +150,8 @@ def scan(dataset: Dataset, pipeline: TransformPipeline, split: SplitFields, most
 
     Raises `DamagedSamples` if samples are damaged and the split does not skip them.
     """
-    names = {name: tuple(found) for name, found in dataset.classes.items()}
-    found = ScanResult(
+    names = {name: tuple(classes) for name, classes in dataset.classes.items()}
+    result = ScanResult(
         {name: FieldStatistics(kind, names.get(name, ())) for name, kind in dataset.fields.items()},
         {name: FieldStatistics(kind, names.get(name, ())) for name, kind in pipeline.fields.items()},
     )
@@ -162,15 +164,15 @@ def scan(dataset: Dataset, pipeline: TransformPipeline, split: SplitFields, most
             except DamagedSamples as error:
                 if split.on_error != "skip":
                     raise
-                found.damaged += [one.message for problems in error.rows.values() for one in problems[:1]]
+                result.damaged += [problem.message for problems in error.rows.values() for problem in problems[:1]]
                 indices = np.delete(indices, list(error.rows))
         else:
             continue
-        found.read += len(indices)
-        for figures, batch in ((found.raw, raw), (found.prepared, prepared)):
-            for name, one in figures.items():
-                one.add(batch[name])
-    return found
+        result.read += len(indices)
+        for figures, batch in ((result.raw, raw), (result.prepared, prepared)):
+            for name, statistics in figures.items():
+                statistics.add(batch[name])
+    return result
 
 
 def read_both(

@@ -43,7 +43,7 @@ class ThreadPool:
             self._threads = [Thread(target=_work, args=(self._shared,), name=name, daemon=True) for name in names]
             for thread in self._threads:
                 thread.start()
-        begun: deque[_Call[Item, Result]] = deque()
+        pending: deque[_Call[Item, Result]] = deque()
         failed: Exception | None = None
         while failed is None:
             try:
@@ -53,11 +53,11 @@ class ThreadPool:
             except Exception as error:  # raised below, in its turn
                 failed = error
                 break
-            begun.append(self._shared.begin(function, item))
-            if len(begun) >= most:
-                yield self._shared.result(begun.popleft())
-        while begun:
-            yield self._shared.result(begun.popleft())
+            pending.append(self._shared.begin(function, item))
+            if len(pending) >= most:
+                yield self._shared.result(pending.popleft())
+        while pending:
+            yield self._shared.result(pending.popleft())
         if failed is not None:
             raise failed
 

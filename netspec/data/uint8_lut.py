@@ -46,11 +46,13 @@ def lookup_table(field: FieldType, transforms: Sequence[Transform]) -> Array | N
         return None
     every = np.arange(BYTES)
     axes = (1,) * max(0, len(field.shape) - 1)
-    found = np.ascontiguousarray(np.broadcast_to(every.reshape(BYTES, 1, *axes), (BYTES, channels, *axes)), np.uint8)
-    values = found if field.shape else found.reshape(BYTES)
+    all_bytes = np.ascontiguousarray(
+        np.broadcast_to(every.reshape(BYTES, 1, *axes), (BYTES, channels, *axes)), np.uint8
+    )
+    values = all_bytes if field.shape else all_bytes.reshape(BYTES)
     with np.errstate(all="ignore"):
-        for stage, one in enumerate(transforms):
-            changed = one.apply(values, SampleKeys(0, 0, every, stage))
+        for stage, transform in enumerate(transforms):
+            changed = transform.apply(values, SampleKeys(0, 0, every, stage))
             assert not isinstance(changed, list)
             values = changed
     table: Array = np.ascontiguousarray(values.reshape(BYTES, channels).T)

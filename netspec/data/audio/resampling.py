@@ -21,18 +21,18 @@ LONGER, WIDEST = 256, 2**18
 header must not ask for gigabytes."""
 
 
-def steps(rate: int, wanted: int) -> tuple[int, int]:
+def steps(rate: int, new_rate: int) -> tuple[int, int]:
     """The ratio of the rates in lowest terms: up, down."""
-    common = gcd(rate, wanted)
-    return wanted // common, rate // common
+    common = gcd(rate, new_rate)
+    return new_rate // common, rate // common
 
 
-def resampled(sound: Array, rate: int, wanted: int) -> Array:
+def resampled(sound: Array, rate: int, new_rate: int) -> Array:
     """sound: (channels, frames) at `rate` → (channels, ⌈frames · wanted / rate⌉) at `wanted`, of float32.
 
     y[m] = Σₖ x[k] h[m · down − k · up], with up and down the rates divided by what they have in common.
     """
-    up, down = steps(rate, wanted)
+    up, down = steps(rate, new_rate)
     if up == down:
         return sound
     phases = filter_phases(up, down)  # (up, taps), the latest sample first
@@ -41,20 +41,20 @@ def resampled(sound: Array, rate: int, wanted: int) -> Array:
     at = np.arange(frames) * down + half
     newest = at // up  # the last sample that reaches y[m], and how far behind it y[m] is
     padded = np.pad(sound, ((0, 0), (taps - 1, taps)))
-    found = np.empty((len(sound), frames), np.float32)
+    result = np.empty((len(sound), frames), np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(padded, taps, axis=1)
     for first in range(min(up, frames)):  # outputs `up` apart have the same phase
-        own = slice(first, None, up)
-        found[:, own] = windows[:, newest[own]] @ phases[at[first] % up, ::-1]
-    return found
+        phase = slice(first, None, up)
+        result[:, phase] = windows[:, newest[phase]] @ phases[at[first] % up, ::-1]
+    return result
 
 
 @lru_cache(maxsize=8)
 def filter_phases(up: int, down: int) -> Array:
     """h[phase + up · tap], (up, taps) of float32, scaled so that the level stays."""
     half = ZEROS * max(up, down)
-    places = np.arange(-half, half + 1)
-    sinc = np.sinc(places / max(up, down)) * np.kaiser(2 * half + 1, BETA)
+    positions = np.arange(-half, half + 1)
+    sinc = np.sinc(positions / max(up, down)) * np.kaiser(2 * half + 1, BETA)
     weights = sinc * (up / sinc.sum())
     taps = -(-len(weights) // up)
     phases = np.pad(weights, (0, taps * up - len(weights))).reshape(taps, up).T.astype(np.float32)

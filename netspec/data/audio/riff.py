@@ -67,22 +67,22 @@ def _header(path: Path, file: BinaryIO) -> Sound:
         got = "RF64, for more than 4 GB" if head[:4] in (b"RF64", b"BW64") else kind_of_file(head)
         raise InputError(f"{path} is not a WAV file", expected="`RIFF`, a size, and `WAVE`", got=got)
     form: tuple[int, int, int, int] | None = None
-    place = 12
+    offset = 12
     for _ in range(_MOST_CHUNKS):
-        file.seek(place)
+        file.seek(offset)
         head = file.read(8)
         if len(head) < 8:
-            what = "samples (no chunk `data`)" if form else "header (no chunk `fmt `)"
-            raise InputError(f"{path} has no {what}", got=f"{size:,} bytes without it")
+            missing = "samples (no chunk `data`)" if form else "header (no chunk `fmt `)"
+            raise InputError(f"{path} has no {missing}", got=f"{size:,} bytes without it")
         name, length = head[:4], int.from_bytes(head[4:], "little")
-        place += 8
+        offset += 8
         if name == b"fmt " and form is None:
             form = _format(path, file.read(min(length, 40)))
         elif name == b"data":
             if form is None:
                 raise InputError(f"{path} has samples before their header", expected="a chunk `fmt ` before `data`")
-            return _sound(path, form, place, length, size)
-        place += length + length % 2
+            return _sound(path, form, offset, length, size)
+        offset += length + length % 2
     raise InputError(f"{path} is damaged", expected=f"samples among the first {_MOST_CHUNKS:,} chunks")
 
 

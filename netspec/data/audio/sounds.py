@@ -22,9 +22,9 @@ class SoundFiles(ListedFiles["Array"]):
     """The sounds of a listing: `audio` (channels, None) of float32, and `label`, if there are labels."""
 
     def __init__(
-        self, found: Listing, *, sampling_rate: int, resample: bool, channels: str, skip: bool = False
+        self, listing: Listing, *, sampling_rate: int, resample: bool, channels: str, skip: bool = False
     ) -> None:
-        super().__init__(found, "audio", (_MADE[channels], None), "float32", skip=skip)
+        super().__init__(listing, "audio", (_MADE[channels], None), "float32", skip=skip)
         self._rate, self._resample, self._channels = sampling_rate, resample, channels
 
     def read_one(self, file: Path, name: str) -> Array:

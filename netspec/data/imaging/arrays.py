@@ -69,14 +69,14 @@ def batched(images: Sequence[Array], *, ragged: bool) -> Samples:
         for row, image in enumerate(images):
             planes[row] = image.transpose(2, 0, 1)
         return planes
-    made = np.empty((len(images), *first.shape), first.dtype)
+    batch = np.empty((len(images), *first.shape), first.dtype)
     for row, image in enumerate(images):
         if image.strides[1] < 0:  # mirrored: plane by plane, since three values at a time are slow to turn round
             for channel in range(channels):
-                made[row, :, :, channel] = image[:, :, channel]
+                batch[row, :, :, channel] = image[:, :, channel]
         else:
-            made[row] = image
-    return made.transpose(0, 3, 1, 2)
+            batch[row] = image
+    return batch.transpose(0, 3, 1, 2)
 
 
 def through_pillow(image: Array | Picture, change: Callable[[Image.Image], Image.Image]) -> Array:
@@ -91,8 +91,10 @@ def through_pillow(image: Array | Picture, change: Callable[[Image.Image], Image
     planes = []
     for channel in range(image.shape[2]):
         plane = image[:, :, channel]
-        made = change(Image.fromarray(np.ascontiguousarray(plane if plane.dtype == np.uint8 else plane.astype("f4"))))
-        planes.append(np.asarray(made))
+        changed = change(
+            Image.fromarray(np.ascontiguousarray(plane if plane.dtype == np.uint8 else plane.astype("f4")))
+        )
+        planes.append(np.asarray(changed))
     return np.stack(planes, axis=2).astype(image.dtype, copy=False)
 
 

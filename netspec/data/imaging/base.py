@@ -28,13 +28,13 @@ class Draw:
     keys: SampleKeys
     row: int
 
-    def between(self, place: int, span: tuple[float, float]) -> float:
+    def between(self, index: int, span: tuple[float, float]) -> float:
         """The number at `place`, stretched to the range."""
-        return span[0] + (span[1] - span[0]) * self.numbers[place]
+        return span[0] + (span[1] - span[0]) * self.numbers[index]
 
-    def happens(self, place: int, span: tuple[float, float]) -> bool:
+    def happens(self, index: int, span: tuple[float, float]) -> bool:
         """As Keras decides whether to act: a chance drawn from the range (number at `place`), then whether it comes."""
-        return self.numbers[place + 1] < self.between(place, span)
+        return self.numbers[index + 1] < self.between(index, span)
 
     def part(self, start: int, count: int) -> Draw:
         """`count` of the numbers, for a transform within another."""
@@ -82,8 +82,8 @@ class ImageTransform(Transform):
     def infer(self, field: FieldType) -> FieldType:
         """(C, H, W) of uint8 or floats → the same type. Raises InputError for unsupported fields."""
         shape = self._image(field)
-        if found := list(self.problems(shape, field.dtype)):
-            raise InputError(found)
+        if problems := list(self.problems(shape, field.dtype)):
+            raise InputError(problems)
         return FieldType(tuple(self.result(shape)), field.dtype)
 
     def apply(self, batch: Raw, keys: SampleKeys) -> Samples:

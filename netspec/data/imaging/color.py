@@ -76,10 +76,10 @@ def grey(image: Array) -> Array:
     if image.shape[2] == 1:
         return image.astype(weights.dtype)
     red, green, blue = (image[:, :, channel : channel + 1] for channel in range(3))
-    made: Array = red * weights[0]
-    made += green * weights[1]
-    made += blue * weights[2]
-    return made
+    grey: Array = red * weights[0]
+    grey += green * weights[1]
+    grey += blue * weights[2]
+    return grey
 
 
 def saturated(image: Array, factor: float, span: tuple[float, float]) -> Array:
@@ -127,8 +127,8 @@ def hue_turned(image: Array, turn: float, span: tuple[float, float]) -> Array:
 def inverted(image: Array, span: tuple[float, float]) -> Array:
     """highest − x."""
     highest = 255 if image.dtype == np.uint8 else image.dtype.type(span[1])
-    made: Array = highest - image
-    return made
+    inverted: Array = highest - image
+    return inverted
 
 
 def posterized(image: Array, bits: int, span: tuple[float, float]) -> Array:
@@ -161,10 +161,10 @@ def to_bytes(image: Array, span: tuple[float, float]) -> Array:
 
 def from_bytes(values: Array, image: Array, span: tuple[float, float]) -> Array:
     """The inverse of `to_bytes`, in the type of `image`."""
-    made: Array = values.astype(_exact(image))
-    made *= made.dtype.type((span[1] - span[0]) / 255)
-    made += made.dtype.type(span[0])
-    return made.astype(image.dtype, copy=False)
+    result: Array = values.astype(_exact(image))
+    result *= result.dtype.type((span[1] - span[0]) / 255)
+    result += result.dtype.type(span[0])
+    return result.astype(image.dtype, copy=False)
 
 
 def stretched(image: Array, span: tuple[float, float]) -> Array:
@@ -184,20 +184,20 @@ def stretched(image: Array, span: tuple[float, float]) -> Array:
 
 def equalized(image: Array, bins: int, span: tuple[float, float]) -> Array:
     """Each channel's values by the share of its pixels that are as low: its histogram becomes flat."""
-    made = np.empty(image.shape, image.dtype)
+    equalized = np.empty(image.shape, image.dtype)
     for channel in range(image.shape[2]):
         plane = to_bytes(image[:, :, channel], span)
-        places = (plane * ((bins - 1) / 255)).astype(np.int32).clip(0, bins - 1)
-        counts = np.bincount(places.ravel(), minlength=bins)
+        bin_indices = (plane * ((bins - 1) / 255)).astype(np.int32).clip(0, bins - 1)
+        counts = np.bincount(bin_indices.ravel(), minlength=bins)
         if np.count_nonzero(counts) < 2:
-            made[:, :, channel] = image[:, :, channel]
+            equalized[:, :, channel] = image[:, :, channel]
             continue
         upto = counts.cumsum()
         first = upto[np.flatnonzero(counts)[0]]
         levels = np.rint((upto - first) * (255 / (upto[-1] - first))).clip(0, 255).astype(plane.dtype)
         if image.dtype != np.uint8:
             levels = levels * plane.dtype.type((span[1] - span[0]) / 255) + plane.dtype.type(span[0])
-        made[:, :, channel] = (
-            levels[places] if image.dtype == np.uint8 else np.where(np.isnan(plane), plane, levels[places])
+        equalized[:, :, channel] = (
+            levels[bin_indices] if image.dtype == np.uint8 else np.where(np.isnan(plane), plane, levels[bin_indices])
         )
-    return made
+    return equalized

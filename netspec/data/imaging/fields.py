@@ -27,17 +27,17 @@ def _span(low: float, high: float, least: Callable[[float], float], *, ordered: 
     """Reads `f`, which means from `least(f)` to |f|, or `[f, g]`; all within `low` … `high`."""
 
     def read(value: Any) -> Span:
-        given = [value] if _number(value) else list(value) if isinstance(value, (list, tuple)) else []
+        numbers = [value] if _number(value) else list(value) if isinstance(value, (list, tuple)) else []
         expected = f"a number or [lowest, highest], from {low:g} to {high:g}"
-        if not all(map(_number, given)) or len(given) != (1 if _number(value) else 2):
+        if not all(map(_number, numbers)) or len(numbers) != (1 if _number(value) else 2):
             raise problem("not a range", expected=expected, got=_shown(value))
-        if not all(low <= one <= high for one in given):
+        if not all(low <= number <= high for number in numbers):
             raise problem(f"not within {low:g} … {high:g}", expected=expected, got=f"{value}")
-        if len(given) == 1:
-            return least(float(given[0])), abs(float(given[0]))
-        if ordered and given[0] > given[1]:
-            raise problem("the lowest comes first", expected=f"[{given[1]:g}, {given[0]:g}]", got=f"{value}")
-        return float(given[0]), float(given[1])
+        if len(numbers) == 1:
+            return least(float(numbers[0])), abs(float(numbers[0]))
+        if ordered and numbers[0] > numbers[1]:
+            raise problem("the lowest comes first", expected=f"[{numbers[1]:g}, {numbers[0]:g}]", got=f"{value}")
+        return float(numbers[0]), float(numbers[1])
 
     return read
 
@@ -50,7 +50,7 @@ _Written: TypeAlias = float | Annotated[list[float], Field(min_length=2, max_len
 
 Fraction = Annotated[Span, BeforeValidator(_span(0, 1, _zero), json_schema_input_type=_Written)]
 """`f` means 0 to f; within 0 … 1."""
-Signed = Annotated[Span, BeforeValidator(_span(-1, 1, lambda one: -abs(one)), json_schema_input_type=_Written)]
+Signed = Annotated[Span, BeforeValidator(_span(-1, 1, lambda high: -abs(high)), json_schema_input_type=_Written)]
 """`f` means −f to f; within −1 … 1."""
 Around = Annotated[Span, BeforeValidator(_span(0, 1, abs, ordered=False), json_schema_input_type=_Written)]
 """`f` means [f, f]: how far below and above; within 0 … 1."""
@@ -59,7 +59,7 @@ Width = Annotated[Span, BeforeValidator(_span(0, 1000, _zero), json_schema_input
 
 
 def _zoom(value: Any) -> Span:
-    read = _span(-1, 1, lambda one: -abs(one))(value)
+    read = _span(-1, 1, lambda high: -abs(high))(value)
     if read[0] <= -1:
         raise problem("not above -1", expected="more than -1: sizes are multiplied by 1 + factor", got=f"{value}")
     return read
@@ -71,8 +71,8 @@ Zoom = Annotated[Span, BeforeValidator(_zoom, json_schema_input_type=_Written)]
 
 def _bits(value: Any) -> tuple[int, int]:
     pair = [value, value] if isinstance(value, int) else list(value) if isinstance(value, (list, tuple)) else []
-    whole = len(pair) == 2 and all(isinstance(one, int) and not isinstance(one, bool) for one in pair)
-    if not whole or not 1 <= pair[0] <= pair[1] <= 8:
+    integers = len(pair) == 2 and all(isinstance(number, int) and not isinstance(number, bool) for number in pair)
+    if not integers or not 1 <= pair[0] <= pair[1] <= 8:
         raise problem("not a number of bits", expected="1 to 8, or [fewest, most]", got=_shown(value))
     return pair[0], pair[1]
 

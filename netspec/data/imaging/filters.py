@@ -16,19 +16,19 @@ def gaussian_weights(size: int, sigma: float) -> Array:
     """exp(−½ (i / sigma)²) around the middle, of sum 1, (size,)."""
     away = (np.arange(size) - (size - 1) / 2) / sigma
     weights = np.exp(-0.5 * away**2)
-    made: Array = weights / weights.sum()
-    return made
+    normalized: Array = weights / weights.sum()
+    return normalized
 
 
 def blurred(image: Array, size: int, sigma: tuple[float, float], span: tuple[float, float]) -> Array:
     """Weighted means of `size` × `size` pixels, `sigma` (down, across); at the edges the image is mirrored."""
     half = size // 2
     values = np.pad(floats(image), ((half, half), (half, half), (0, 0)), mode="reflect")
-    for axis, (length, one) in enumerate(zip(image.shape[:2], sigma, strict=True)):
-        weights = gaussian_weights(size, one).astype(values.dtype)
+    for axis, (length, deviation) in enumerate(zip(image.shape[:2], sigma, strict=True)):
+        weights = gaussian_weights(size, deviation).astype(values.dtype)
         total = np.zeros((*values.shape[:axis], length, *values.shape[axis + 1 :]), values.dtype)
-        for place, weight in enumerate(weights):
-            part = values[place : place + length] if axis == 0 else values[:, place : place + length]
+        for offset, weight in enumerate(weights):
+            part = values[offset : offset + length] if axis == 0 else values[:, offset : offset + length]
             total += weight * part
         values = total
     return like(image, values, span)

@@ -40,13 +40,13 @@ _REACH = {"nearest": 0, "bilinear": 1, "bicubic": 2}
 @lru_cache(maxsize=4096)
 def _sources(start: int, count: int, size: int, fill_mode: str) -> Array:
     """Which of `size` pixels stand at `start`, … in a line that goes on beyond them in this way."""
-    places = np.arange(start, start + count)
+    positions = np.arange(start, start + count)
     if fill_mode == "wrap":
-        return places % size
+        return positions % size
     if fill_mode == "nearest":
-        return places.clip(0, size - 1)
-    places = places % (2 * size)  # reflect: d c b a | a b c d | d c b a
-    return np.where(places < size, places, 2 * size - 1 - places)
+        return positions.clip(0, size - 1)
+    positions = positions % (2 * size)  # reflect: d c b a | a b c d | d c b a
+    return np.where(positions < size, positions, 2 * size - 1 - positions)
 
 
 def cut(image: Array | Picture, top: int, left: int, height: int, width: int) -> Array | Picture:
@@ -73,16 +73,16 @@ def window(
         return pixels(cut(image, top, left, height, width))
     image = pixels(image)
     if fill_mode == "constant":
-        made = np.empty((height, width, image.shape[2]), image.dtype)
-        made.fill(fill_value)
+        result = np.empty((height, width, image.shape[2]), image.dtype)
+        result.fill(fill_value)
         if end_row > max(0, top) and end_column > max(0, left):
             inside = image[max(0, top) : end_row, max(0, left) : end_column]
-            made[above : above + inside.shape[0], before : before + inside.shape[1]] = inside
-        return made
-    taken = image.take(_sources(top, height, rows, fill_mode), axis=0)
+            result[above : above + inside.shape[0], before : before + inside.shape[1]] = inside
+        return result
+    rows_taken = image.take(_sources(top, height, rows, fill_mode), axis=0)
     across = _sources(left, width, columns, fill_mode)
     after = max(before, end_column - left)
-    parts = (taken[:, across[:before]], taken[:, max(0, left) : end_column], taken[:, across[after:]])
+    parts = (rows_taken[:, across[:before]], rows_taken[:, max(0, left) : end_column], rows_taken[:, across[after:]])
     return np.concatenate([part for part in parts if part.shape[1]], axis=1)
 
 
@@ -116,14 +116,14 @@ def resized(image: Array | Picture, height: int, width: int, interpolation: str,
     resample = _FILTERS[interpolation]
     if antialias or interpolation not in _REACH:
         if isinstance(image, Picture) and image.shape[0] * image.shape[1] > MANY and interpolation in _QUICK:
-            found = image.resized(height, width, interpolation)
-            if found is not None:
-                return found
-        return through_pillow(image, lambda one: one.resize((width, height), resample))
+            resized = image.resized(height, width, interpolation)
+            if resized is not None:
+                return resized
+        return through_pillow(image, lambda picture: picture.resize((width, height), resample))
     rows, columns = image.shape[:2]
     scale = (columns / width, 0.0, 0.0, 0.0, rows / height, 0.0)
     return through_pillow(
-        image, lambda one: one.transform((width, height), Image.Transform.AFFINE, scale, resample=resample)
+        image, lambda picture: picture.transform((width, height), Image.Transform.AFFINE, scale, resample=resample)
     )
 
 
@@ -145,11 +145,18 @@ def mapped(image: Array, by: Map, interpolation: str, fill_mode: str, fill_value
     d, e, f = d + g / 2, e + h / 2, f - (d + e) / 2 + k / 2
     method, coefficients = Image.Transform.AFFINE, [a, b, c, d, e, f]
     if g or h:
-        method, coefficients = Image.Transform.PERSPECTIVE, [one / k for one in (a, b, c, d, e, f, g, h)]
+        method, coefficients = (
+            Image.Transform.PERSPECTIVE,
+            [coefficient / k for coefficient in (a, b, c, d, e, f, g, h)],
+        )
     return through_pillow(
         image,
-        lambda one: one.transform(
-            (width, height), method, coefficients, resample=_FILTERS[interpolation], fillcolor=_colour(one, fill_value)
+        lambda picture: picture.transform(
+            (width, height),
+            method,
+            coefficients,
+            resample=_FILTERS[interpolation],
+            fillcolor=_colour(picture, fill_value),
         ),
     )
 
@@ -177,17 +184,17 @@ def _reached(by: Map, height: int, width: int, reach: int) -> tuple[int, int, in
     )
 
 
-def homography(sources: Sequence[tuple[float, float]], places: Sequence[tuple[float, float]]) -> Map | None:
+def homography(sources: Sequence[tuple[float, float]], targets: Sequence[tuple[float, float]]) -> Map | None:
     """The map whose result has at four `places` (x, y) what the image has at four `sources`.
 
     None where there is none, since three places are on one line.
     """
-    rows, wanted = [], []
-    for (u, v), (x, y) in zip(sources, places, strict=True):
+    rows, right_side = [], []
+    for (u, v), (x, y) in zip(sources, targets, strict=True):
         rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
-        wanted += [u, v]
+        right_side += [u, v]
     try:
-        a, b, c, d, e, f, g, h = np.linalg.solve(np.array(rows, np.float64), np.array(wanted, np.float64)).tolist()
+        a, b, c, d, e, f, g, h = np.linalg.solve(np.array(rows, np.float64), np.array(right_side, np.float64)).tolist()
     except np.linalg.LinAlgError:
         return None
     return a, b, c, d, e, f, g, h

@@ -25,15 +25,15 @@ def read_mean(path: Path) -> Array:
 
 def _read_numpy(path: Path) -> Array:
     with existing(path).open("rb") as file:
-        found = np.load(file, allow_pickle=False)
-        if not isinstance(found, np.ndarray):
-            names = list(found.files)
+        mean = np.load(file, allow_pickle=False)
+        if not isinstance(mean, np.ndarray):
+            names = list(mean.files)
             if len(names) != 1:
                 raise InputError(f"{path} is not a mean image", expected="one array", got=f"{len(names)} arrays")
-            found = found[names[0]]
-    if not isinstance(found, np.ndarray):
+            mean = mean[names[0]]
+    if not isinstance(mean, np.ndarray):
         raise InputError(f"{path} is not a mean image", expected="an array in a member that ends in .npy")
-    return found
+    return mean
 
 
 def _checked(path: Path, found: Array) -> Array:
@@ -68,20 +68,20 @@ def _parse_blob(message: memoryview) -> Array:
         elif number in data:
             data[number].append(value)
         elif number == 7:
-            shape = [size for one, dims in fields_of(value) if one == 1 for size in _sizes(dims)]
-    made = np.frombuffer(b"".join(data[8] or data[5]), "<f8" if data[8] else "<f4")
+            shape = [size for number, dims in fields_of(value) if number == 1 for size in _sizes(dims)]
+    values = np.frombuffer(b"".join(data[8] or data[5]), "<f8" if data[8] else "<f4")
     shape = list(old.values()) if shape is None else shape
-    if prod(shape) != made.size or not made.size:
-        raise NoMessage(f"{made.size:,} numbers for {' × '.join(map(str, shape)) or 'no shape'}")
-    return made.reshape(shape)
+    if prod(shape) != values.size or not values.size:
+        raise NoMessage(f"{values.size:,} numbers for {' × '.join(map(str, shape)) or 'no shape'}")
+    return values.reshape(shape)
 
 
 def _sizes(dims: int | memoryview) -> list[int]:
     """One size, or several that are packed."""
     if isinstance(dims, int):
         return [dims]
-    found, place = [], 0
-    while place < len(dims):
-        size, place = varint_at(dims, place)
-        found.append(size)
-    return found
+    sizes, offset = [], 0
+    while offset < len(dims):
+        size, offset = varint_at(dims, offset)
+        sizes.append(size)
+    return sizes

@@ -26,8 +26,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _compiled(function: Function) -> Function:
-    made: Any = njit(nogil=True, cache=True, error_model="numpy")(function)
-    return cast("Function", made)
+    compiled: Any = njit(nogil=True, cache=True, error_model="numpy")(function)
+    return cast("Function", compiled)
 
 
 class _ArrowArray(ctypes.Structure):
@@ -65,65 +65,68 @@ def resized_photo(
     memory: Any = (ctypes.c_uint8 * (4 * rows * columns)).from_address(pixels.buffers[1])
     whole = np.frombuffer(memory, np.uint8).reshape(rows, 4 * columns)
     left, top, right, bottom = box
-    made = np.empty((height, width, 3), np.uint8)
-    _resize(whole, top, left, bottom - top, right - left, REACH[interpolation], made)
-    return made
+    result = np.empty((height, width, 3), np.uint8)
+    _resize(whole, top, left, bottom - top, right - left, REACH[interpolation], result)
+    return result
 
 
 @_compiled
-def _resize(whole: Array, top: int, left: int, rows: int, columns: int, reach: float, made: Array) -> None:
+def _resize(pixels: Array, top: int, left: int, rows: int, columns: int, reach: float, result: Array) -> None:
     """Along one axis, then along the other, in the order that Pillow takes: between the two it rounds to bytes."""
-    height, width = made.shape[:2]
+    height, width = result.shape[:2]
     of_rows, of_columns = _weights(rows, height, reach), _weights(columns, width, reach)
     if rows > height and 2 * (columns - width) < rows - height:
         lower = np.empty((height, 4 * columns), np.uint8)
-        _down(whole, top, 4 * left, of_rows, lower)
-        _across(lower.view(np.uint32), 0, 0, of_columns, made)
+        _down(pixels, top, 4 * left, of_rows, lower)
+        _across(lower.view(np.uint32), 0, 0, of_columns, result)
     else:
         narrower = np.empty((rows, width, 3), np.uint8)
-        _across(whole.view(np.uint32), top, left, of_columns, narrower)
-        _down(narrower.reshape(rows, 3 * width), 0, 0, of_rows, made.reshape(height, 3 * width))
+        _across(pixels.view(np.uint32), top, left, of_columns, narrower)
+        _down(narrower.reshape(rows, 3 * width), 0, 0, of_rows, result.reshape(height, 3 * width))
 
 
 @_compiled
-def _weights(size: int, wanted: int, reach: float) -> tuple[Array, Array, Array]:
+def _weights(size: int, new_size: int, reach: float) -> tuple[Array, Array, Array]:
     """The first pixel that each of the result is made of, of how many it is, and their weights times 2²²."""
-    scale = size / wanted
+    scale = size / new_size
     wide = max(scale, 1.0)
     most = int(np.ceil(reach * wide)) * 2 + 1
-    first, counts = np.empty(wanted, np.uint64), np.empty(wanted, np.uint64)  # unsigned: no place from the end is meant
-    weights = np.empty((wanted, most), np.uint64)
-    found = np.empty(most)
-    for place in range(wanted):
-        centre = (place + 0.5) * scale
+    first, counts = (
+        np.empty(new_size, np.uint64),
+        np.empty(new_size, np.uint64),
+    )  # unsigned: no place from the end is meant
+    weights = np.empty((new_size, most), np.uint64)
+    window = np.empty(most)
+    for index in range(new_size):
+        centre = (index + 0.5) * scale
         start = max(int(centre - reach * wide + 0.5), 0)
         count = min(int(centre + reach * wide + 0.5), size) - start
         total = 0.0
         for step in range(count):
             at = (step + start - centre + 0.5) * (1.0 / wide)
             if reach == 1.0:
-                found[step] = max(1.0 - abs(at), 0.0)
+                window[step] = max(1.0 - abs(at), 0.0)
             else:
-                found[step] = 1.0 if -0.5 < at <= 0.5 else 0.0
-            total += found[step]
-        first[place], counts[place] = start, count
+                window[step] = 1.0 if -0.5 < at <= 0.5 else 0.0
+            total += window[step]
+        first[index], counts[index] = start, count
         for step in range(count):
-            weights[place, step] = int(found[step] / total * (1 << 22) + 0.5)
+            weights[index, step] = int(window[step] / total * (1 << 22) + 0.5)
     return first, counts, weights
 
 
 @_compiled
-def _across(pixels: Array, top: int, left: int, by: tuple[Array, Array, Array], made: Array) -> None:
+def _across(pixels: Array, top: int, left: int, by: tuple[Array, Array, Array], result: Array) -> None:
     """Rows of pixels in four bytes each, (…, …) of uint32, from (top, left) on → (rows, width, 3)."""
     first, counts, weights = by
     width = first[-1] + counts[-1]
     both, middle = np.empty(width, np.uint64), np.empty(width, np.uint64)
-    for row in range(made.shape[0]):
+    for row in range(result.shape[0]):
         for place in range(width):
             pixel = np.uint64(pixels[top + row, left + place])
             both[place] = (pixel & np.uint64(0xFF)) | ((pixel & np.uint64(0xFF0000)) << np.uint64(16))
             middle[place] = (pixel >> np.uint64(8)) & np.uint64(0xFF)
-        for column in range(made.shape[1]):
+        for column in range(result.shape[1]):
             start = first[column]
             red_blue = np.uint64(0x0020000000200000)  # a half of 2²², for both
             green = np.uint64(0x200000)
@@ -131,22 +134,22 @@ def _across(pixels: Array, top: int, left: int, by: tuple[Array, Array, Array], 
                 weight = np.uint64(weights[column, step])
                 red_blue += both[start + step] * weight
                 green += middle[start + step] * weight
-            made[row, column, 0] = np.uint8((red_blue >> np.uint64(22)) & np.uint64(0xFF))
-            made[row, column, 1] = np.uint8((green >> np.uint64(22)) & np.uint64(0xFF))
-            made[row, column, 2] = np.uint8((red_blue >> np.uint64(54)) & np.uint64(0xFF))
+            result[row, column, 0] = np.uint8((red_blue >> np.uint64(22)) & np.uint64(0xFF))
+            result[row, column, 1] = np.uint8((green >> np.uint64(22)) & np.uint64(0xFF))
+            result[row, column, 2] = np.uint8((red_blue >> np.uint64(54)) & np.uint64(0xFF))
 
 
 @_compiled
-def _down(lines: Array, top: int, left: int, by: tuple[Array, Array, Array], made: Array) -> None:
+def _down(lines: Array, top: int, left: int, by: tuple[Array, Array, Array], result: Array) -> None:
     """Lines of bytes from (top, left) on → fewer or more lines of as many bytes as `made` has."""
     first, counts, weights = by
-    width = made.shape[1]
+    width = result.shape[1]
     sums = np.empty(width, np.int32)
-    for row in range(made.shape[0]):
+    for row in range(result.shape[0]):
         sums[:] = 1 << 21
         for step in range(counts[row]):
             weight, line = np.int32(weights[row, step]), lines[top + first[row] + step]
-            for place in range(width):
-                sums[place] += np.int32(line[left + place]) * weight
-        for place in range(width):
-            made[row, place] = np.uint8(sums[place] >> 22)
+            for column in range(width):
+                sums[column] += np.int32(line[left + column]) * weight
+        for column in range(width):
+            result[row, column] = np.uint8(sums[column] >> 22)

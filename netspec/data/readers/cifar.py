@@ -56,8 +56,8 @@ class CifarFile(Dataset):
         records = self._records.read(indices)
         samples: dict[str, Samples] = {"image": records[:, len(self.classes) :].reshape(-1, *IMAGE)}
         damaged: dict[int, list[Problem]] = {}
-        for place, (name, classes) in enumerate(self.classes.items()):
-            labels = records[:, place].astype(np.int32)
+        for column, (name, classes) in enumerate(self.classes.items()):
+            labels = records[:, column].astype(np.int32)
             samples[name] = labels
             for row in np.flatnonzero(labels >= len(classes)).tolist():
                 damaged.setdefault(row, []).append(
@@ -91,10 +91,10 @@ def _foreign(path: Path, size: int, record: int) -> Problem:
     except OSError as error:
         return Problem(f"cannot read {path}", got=error.strerror or str(error))
     rest = counted(size % record, "byte") + " left over"
-    other = not head or head.startswith(_HEADS)
+    is_other_format = not head or head.startswith(_HEADS)
     return Problem(
         f"{path} is not a file of CIFAR's binary version, or it is cut short",
         expected=f"whole records of {record:,} bytes",
-        got=kind_of_file(head) if other else f"{size // record:,} records and {rest}",
-        hint="take the archive of the “binary version”, unpacked" if other and head else None,
+        got=kind_of_file(head) if is_other_format else f"{size // record:,} records and {rest}",
+        hint="take the archive of the “binary version”, unpacked" if is_other_format and head else None,
     )

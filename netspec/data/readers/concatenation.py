@@ -50,8 +50,8 @@ def open_each(paths: Sequence[Path], open_one: Callable[[Path], Dataset]) -> Dat
     return joined(parts, [str(path) for path in paths])
 
 
-def _listed(found: Mapping[str, object]) -> str:
-    return ", ".join(f"`{name}`: {kind}" for name, kind in found.items()) or "none"
+def _listed(kinds: Mapping[str, object]) -> str:
+    return ", ".join(f"`{name}`: {kind}" for name, kind in kinds.items()) or "none"
 
 
 class _Joined(Dataset):
@@ -70,19 +70,19 @@ class _Joined(Dataset):
         """The samples at `indices`, whichever parts they are in."""
         where = np.searchsorted(self._ends, indices, side="right")
         damaged: dict[int, Sequence[Problem]] = {}
-        found: list[tuple[Array, dict[str, Samples]]] = []
+        pieces: list[tuple[Array, dict[str, Samples]]] = []
         for number in np.unique(where):
             rows = np.flatnonzero(where == number)
             part = self._parts[number]
             try:
-                found.append((rows, part.read(indices[rows] - (self._ends[number] - len(part)))))
+                pieces.append((rows, part.read(indices[rows] - (self._ends[number] - len(part)))))
             except DamagedSamples as error:
                 damaged |= {int(rows[row]): problems for row, problems in error.rows.items()}
         if damaged:
             raise DamagedSamples(damaged)
-        if len(found) == 1:
-            return found[0][1]
-        return {name: _together(len(indices), [(rows, part[name]) for rows, part in found]) for name in self.fields}
+        if len(pieces) == 1:
+            return pieces[0][1]
+        return {name: _together(len(indices), [(rows, part[name]) for rows, part in pieces]) for name in self.fields}
 
     def describe(self, index: int) -> str:
         """Where sample `index` comes from."""
@@ -92,14 +92,14 @@ class _Joined(Dataset):
 
 def _together(count: int, parts: Sequence[tuple[Array, Samples]]) -> Samples:
     """The samples of the parts at their rows among `count`."""
-    one = parts[0][1]
-    if isinstance(one, list):
+    first = parts[0][1]
+    if isinstance(first, list):
         several: list[Array] = [np.empty(0)] * count
         for rows, samples in parts:
             for row, sample in zip(rows, samples, strict=True):
                 several[row] = sample
         return several
-    whole = np.empty((count, *one.shape[1:]), one.dtype)
+    joined_array = np.empty((count, *first.shape[1:]), first.dtype)
     for rows, samples in parts:
-        whole[rows] = samples
-    return whole
+        joined_array[rows] = samples
+    return joined_array

@@ -43,28 +43,28 @@ class Datum:
 
 def parse_datum(message: bytes | memoryview) -> Datum:
     """The Datum in the bytes. Fields that Caffe does not know are passed over. Raises NoMessage."""
-    found, view, place = Datum(), memoryview(message), 0
+    datum, view, offset = Datum(), memoryview(message), 0
     pieces: list[Array] = []
-    while place < len(view):
-        tag, after = varint_at(view, place)
+    while offset < len(view):
+        tag, after = varint_at(view, offset)
         number, kind = tag >> 3, tag & 7
         if tag == _FLOAT_TAG:
-            floats, place = _unpacked_floats(view, place)
+            floats, offset = _unpacked_floats(view, offset)
             pieces.append(floats)
             continue
-        value, place = value_at(view, after, kind)
+        value, offset = value_at(view, after, kind)
         if isinstance(value, int):
             if number in _NUMBERS:
-                setattr(found, _NUMBERS[number], _signed(value))
+                setattr(datum, _NUMBERS[number], _signed(value))
         elif number == 4:
-            found.data = value
+            datum.data = value
         elif number == 6:
             if len(value) % 4:
                 raise NoMessage(f"{len(value)} bytes of floats")
             pieces.append(np.frombuffer(value, "<f4"))
     if pieces:
-        found.floats = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-    return found
+        datum.floats = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    return datum
 
 
 def _signed(value: int) -> int:
@@ -73,11 +73,11 @@ def _signed(value: int) -> int:
     return value - 2**32 if value >= 2**31 else value
 
 
-def _unpacked_floats(view: memoryview, place: int) -> tuple[Array, int]:
+def _unpacked_floats(view: memoryview, offset: int) -> tuple[Array, int]:
     """Floats that each have a tag, from `place` on, and where they end: five bytes each, read all at once."""
-    rows = np.frombuffer(view[place : place + (len(view) - place) // 5 * 5], np.uint8).reshape(-1, 5)
+    rows = np.frombuffer(view[offset : offset + (len(view) - offset) // 5 * 5], np.uint8).reshape(-1, 5)
     others = np.flatnonzero(rows[:, 0] != _FLOAT_TAG)
     count = int(others[0]) if len(others) else len(rows)
     if not count:
         raise NoMessage("it ends within a number")
-    return np.ascontiguousarray(rows[:count, 1:]).view("<f4").reshape(-1), place + 5 * count
+    return np.ascontiguousarray(rows[:count, 1:]).view("<f4").reshape(-1), offset + 5 * count

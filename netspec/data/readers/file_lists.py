@@ -33,38 +33,38 @@ def listed_files(
     """
     lines = list(_lines(existing(path), kind))
     labels = list_labels(path, lines, classes, learned)
-    found = Listing(kind, [], None if labels.numbers is None else [], labels.classes)
+    listing = Listing(kind, [], None if labels.numbers is None else [], labels.classes)
     problems: list[Problem] = []
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         file = root / line.path
         where = f"{path.name}, line {line.number}"
-        wrong = labels.wrong.get(place)
+        wrong = labels.wrong.get(index)
         if not file.is_file():
             if skip:
-                found.left_out.append(f"there is no file {file} ({where})")
+                listing.left_out.append(f"there is no file {file} ({where})")
             else:
                 problems.append(Problem(f"there is no file {file}", expected=f"the {kind.name} named in {where}"))
         elif wrong is not None and skip:
-            found.left_out.append(wrong.brief)
+            listing.left_out.append(wrong.brief)
         if wrong is not None and not skip:
             problems.append(wrong)
         if wrong is not None or not file.is_file():
             continue
-        found.files.append(file)
-        found.places.append(where)
-        if found.labels is not None and labels.numbers is not None:
-            found.labels.append(labels.numbers[place])
+        listing.files.append(file)
+        listing.places.append(where)
+        if listing.labels is not None and labels.numbers is not None:
+            listing.labels.append(labels.numbers[index])
     if problems:
         raise InputError(problems)
-    if found.left_out and not found.files:
+    if listing.left_out and not listing.files:
         raise InputError(
             f"none of the {kind.name}s that {path} names can be used",
             expected=f"one or more below {root}, with labels that fit",
-            got=f"{counted(len(found.left_out), 'line')}, the first: {found.left_out[0]}",
+            got=f"{counted(len(listing.left_out), 'line')}, the first: {listing.left_out[0]}",
         )
-    if not found.files:
+    if not listing.files:
         raise InputError(f"{path} names no {kind.name}", expected="a path and a label in each line")
-    return found
+    return listing
 
 
 def _lines(path: Path, kind: FileKind) -> Iterator[Line]:

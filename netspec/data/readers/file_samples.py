@@ -55,25 +55,25 @@ class ListedFiles(Dataset, Generic[Item]):
     """
 
     def __init__(
-        self, found: Listing, field: str, shape: tuple[int | None, ...], dtype: str, *, skip: bool = False
+        self, listing: Listing, field: str, shape: tuple[int | None, ...], dtype: str, *, skip: bool = False
     ) -> None:
-        self._found, self.field = found, field
-        self._labels = None if found.labels is None else np.array(found.labels, np.int32)
-        self._marks = _marks(found, skip=skip)
-        self.classes = {"label": found.classes} if found.classes else {}
+        self._found, self.field = listing, field
+        self._labels = None if listing.labels is None else np.array(listing.labels, np.int32)
+        self._marks = _marks(listing, skip=skip)
+        self.classes = {"label": listing.classes} if listing.classes else {}
         self.fields = {field: FieldType(shape, dtype)}
-        if found.labels is not None:
+        if listing.labels is not None:
             self.fields["label"] = FieldType((), "int32")
-        self.skipped, self.damaged = len(found.left_out), found.left_out
-        self.learned = {} if found.labels is None else {CLASSES: list(found.classes)}
+        self.skipped, self.damaged = len(listing.left_out), listing.left_out
+        self.learned = {} if listing.labels is None else {CLASSES: list(listing.classes)}
         # Names, sizes and labels, not contents: reading every file would take longer than many a training step.
-        root = Path(os.path.commonpath([file.parent for file in found.files]))
+        root = Path(os.path.commonpath([file.parent for file in listing.files]))
         listed = [
             f"{file.relative_to(root).as_posix()}:{mark}"
-            for file, mark in zip(found.files, self._marks[:, 0], strict=True)
+            for file, mark in zip(listing.files, self._marks[:, 0], strict=True)
         ]
         numbers = b"" if self._labels is None else self._labels.astype("<i4").tobytes()
-        self.digest = fingerprint(*found.classes, numbers, *listed)
+        self.digest = fingerprint(*listing.classes, numbers, *listed)
 
     def __len__(self) -> int:
         return len(self._found.files)
@@ -121,15 +121,15 @@ class ListedFiles(Dataset, Generic[Item]):
         return self._found.name(index)
 
 
-def _marks(found: Listing, *, skip: bool) -> Array:
+def _marks(listing: Listing, *, skip: bool) -> Array:
     """Size and time of change of each file, (files, 2); -1 where it is not there. Raises InputError without `skip`."""
-    marks, problems = np.full((len(found.files), 2), -1, np.int64), []
-    for index, file in enumerate(found.files):
+    marks, problems = np.full((len(listing.files), 2), -1, np.int64), []
+    for index, file in enumerate(listing.files):
         try:
             mark = file.stat()
         except OSError as error:
             problems.append(
-                Problem(f"cannot read {found.kind.name} {found.name(index)}", got=error.strerror or str(error))
+                Problem(f"cannot read {listing.kind.name} {listing.name(index)}", got=error.strerror or str(error))
             )
         else:
             marks[index] = mark.st_size, mark.st_mtime_ns
@@ -163,26 +163,26 @@ def unlabelled(path: Path, kind: FileKind) -> Listing:
 
 def _class_names(root: Path, declared: Sequence[str] | None, kind: FileKind) -> list[str]:
     try:
-        found = sorted(item.name for item in root.iterdir() if item.is_dir() and not item.name.startswith("."))
+        names = sorted(item.name for item in root.iterdir() if item.is_dir() and not item.name.startswith("."))
     except OSError as error:
         raise InputError(f"cannot read folder {root}", got=error.strerror or str(error)) from None
     if declared is None:
-        if not found:
+        if not names:
             raise InputError(f"{root} holds no class folders", expected=f"one folder of {kind.name}s for each class")
-        odd = [name for name in found if not name.isascii() and name.encode("utf-8", "replace") != os.fsencode(name)]
+        odd = [name for name in names if not name.isascii() and name.encode("utf-8", "replace") != os.fsencode(name)]
         if odd:
             raise InputError(
                 f"the name of a class folder in {root} is not text", expected="UTF-8", got=repr(os.fsencode(odd[0])),
                 hint="rename it: the names of the classes are saved with the weights",
             )  # fmt: skip
-        return found
+        return names
     unknown = [
         Problem(
             f"folder `{name}` of {root} is not among the declared classes",
             expected=f"one of {listing(declared)}",
             hint=did_you_mean(name, declared),
         )
-        for name in found
+        for name in names
         if name not in declared
     ]
     if unknown:

@@ -37,33 +37,33 @@ def open_hdf5(paths: Sequence[Path], arrays: Sequence[str] | None) -> Dataset:
     return open_each(paths, lambda path: _open(path, arrays))
 
 
-def _open(path: Path, wanted: Sequence[str] | None) -> Dataset:
+def _open(path: Path, arrays: Sequence[str] | None) -> Dataset:
     if not has_signature(existing(path)):
         with path.open("rb") as file:
             got = kind_of_file(file.read(64))
         hint = "read an .npz file by `source: npz`" if got == "a zip" else None
         raise InputError(f"{path} is not an HDF5 file", expected="arrays in HDF5", got=got, hint=hint)
-    columns, others = _columns(Hdf5File(str(path), path, "an intact HDF5 file"), path, wanted)
+    columns, others = _columns(Hdf5File(str(path), path, "an intact HDF5 file"), path, arrays)
     problems = unequal(str(path), {name: len(column) for name, column in columns.items()})
     if problems:
         raise InputError(problems)
     digest = fingerprint(file_fingerprint(path), *map(file_fingerprint, others), *columns)
     dataset = ColumnDataset(columns, digest=digest, describe=lambda index: f"{path.name}, sample {index}")
-    dataset.block = max((one.rows for one in columns.values() if isinstance(one, _Chunked)), default=1)
+    dataset.block = max((column.rows for column in columns.values() if isinstance(column, _Chunked)), default=1)
     return dataset
 
 
 def _columns(file: Hdf5File, path: Path, wanted: Sequence[str] | None) -> tuple[dict[str, Column], list[Path]]:
     """The arrays by name, and the other files that virtual datasets refer to."""
     watched = Watched([path])
-    found = {entry.path: entry for entry in file.walk()}
-    for name in [*(name for name, entry in found.items() if entry.kind == "link"), *(wanted or ())]:
+    entries = {entry.path: entry for entry in file.walk()}
+    for name in [*(name for name, entry in entries.items() if entry.kind == "link"), *(wanted or ())]:
         behind = file.find(name)  # in a group, or behind a link within the file
-        found |= {} if behind is None else {name: behind}
-    arrays = {name: entry for name, entry in found.items() if entry.kind == "dataset"}
+        entries |= {} if behind is None else {name: behind}
+    arrays = {name: entry for name, entry in entries.items() if entry.kind == "dataset"}
     top = [name for name in arrays if "/" not in name]
     if wanted is None and not top:
-        groups = [name for name, entry in found.items() if entry.kind == "group"]
+        groups = [name for name, entry in entries.items() if entry.kind == "group"]
         hint = f"name those to take, as `arrays: [{groups[0]}/…]`" if groups else None
         raise InputError(f"{path} holds no arrays at its top", hint=hint)
     columns: dict[str, Column] = {}
@@ -74,13 +74,15 @@ def _columns(file: Hdf5File, path: Path, wanted: Sequence[str] | None) -> tuple[
             array = _usable(name, path, arrays[name])
         except InputError as error:
             hint = "name those to take in `arrays`" if wanted is None else None
-            problems += [replace(one, hint=hint or one.hint) for one in error.problems]
+            problems += [replace(problem, hint=hint or problem.hint) for problem in error.problems]
             continue
         others = [_beside(path, other) for other in array.sources if other != "." and "%b" not in other]
         sources.update(others)
         if lost := [other for other in others if not has_signature(other)]:
             message = f"array `{name}` of {path} is stored in other files, some of which are missing"
-            problems.append(Problem(message, expected="HDF5 files", got=f"no {listing([str(one) for one in lost], 3)}"))
+            problems.append(
+                Problem(message, expected="HDF5 files", got=f"no {listing([str(path_lost) for path_lost in lost], 3)}")
+            )
         elif array.offset is not None:
             shape = array.shape or ()
             columns[name] = Records(
@@ -116,14 +118,14 @@ def _usable(name: str, path: Path, entry: Entry) -> StoredArray:
 
 def _inflated(name: str, path: Path, array: StoredArray) -> Problem | None:
     """Report an array, or a sample of a compressed array, that claims more bytes than the stored ones can expand to."""
-    whole = array.layout == "contiguous"
-    size = array.nbytes if whole else array.nbytes // max(1, (array.shape or (1,))[0])
-    most = array.stored if whole else array.stored * MOST_DEFLATED + MAX_UNSTORED
-    if array.layout == "virtual" or array.external or (whole and not array.stored) or size <= most:
+    contiguous = array.layout == "contiguous"
+    size = array.nbytes if contiguous else array.nbytes // max(1, (array.shape or (1,))[0])
+    most = array.stored if contiguous else array.stored * MOST_DEFLATED + MAX_UNSTORED
+    if array.layout == "virtual" or array.external or (contiguous and not array.stored) or size <= most:
         return None
     return Problem(
         f"array `{name}` of {path} claims more bytes than are stored",
-        expected=f"at most {most:,} bytes{'' if whole else ' in a sample'}",
+        expected=f"at most {most:,} bytes{'' if contiguous else ' in a sample'}",
         got=f"{array.type} of shape {list(array.shape or ())}: {size:,} bytes",
         hint="the file is damaged, or was crafted to exhaust the memory",
     )
@@ -152,12 +154,12 @@ class _Chunked:
         damaged: dict[int, Sequence[Problem]] = {}
         self._watched.check()
         for chunk in np.unique(chunks):
-            places = np.flatnonzero(chunks == chunk)
+            positions = np.flatnonzero(chunks == chunk)
             try:
-                out[places] = self._file.values(self._array, rows[places].tolist())
+                out[positions] = self._file.values(self._array, rows[positions].tolist())
             except InputError as error:
                 self._watched.check()
-                for row in places.tolist():
+                for row in positions.tolist():
                     where = f"sample {rows[row]} of array `{self._array.path}` of {self._path}"
                     got = error.problems[0].got
                     damaged[row] = [Problem(f"{where} cannot be read", expected="intact chunks", got=got)]
@@ -183,5 +185,5 @@ def listed_files(path: Path) -> list[Path]:
 
 def _beside(path: Path, name: str) -> Path:
     """The file of that name in the folder that `path` is in; or, where there is none, from the current folder."""
-    here = path.parent / name
-    return here if here.is_file() or not Path(name).is_file() else Path(name).absolute()
+    sibling = path.parent / name
+    return sibling if sibling.is_file() or not Path(name).is_file() else Path(name).absolute()

@@ -82,13 +82,13 @@ def _parse(path: Path, content: bytes) -> Array:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _check_size(path: Path, shape: Sequence[int], size: int, found: int) -> None:
-    if found != size:
-        short = found < size
+def _check_size(path: Path, shape: Sequence[int], size: int, actual: int) -> None:
+    if actual != size:
+        short = actual < size
         raise InputError(
             f"{path} is cut short" if short else f"{path} is longer than its header says",
             expected=f"{size:,} bytes for {' × '.join(map(str, shape))} elements",
-            got=f"{found:,} bytes{'' if short else ' or more'}",
+            got=f"{actual:,} bytes{'' if short else ' or more'}",
             hint="download the file again",
         )
 
@@ -118,15 +118,15 @@ def labelled_images(
     Images of two axes become those of one channel. All that is wrong with the two files is reported at once.
     """
     problems: list[Problem] = []
-    found: list[tuple[Column, str]] = []
+    opened: list[tuple[Column, str]] = []
     for path in (images_path, labels_path):
         try:
-            found.append(open_idx(path))
+            opened.append(open_idx(path))
         except InputError as error:
             problems += error.problems
     if problems:
         raise InputError(problems)
-    (images, images_digest), (labels, labels_digest) = found
+    (images, images_digest), (labels, labels_digest) = opened
     if labels.shape or labels.dtype.kind not in "ui":
         axes = (len(labels), *labels.shape)
         raise InputError(

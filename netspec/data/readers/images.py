@@ -28,14 +28,14 @@ class ImageFiles(ListedFiles[Picture]):
     """
 
     def __init__(
-        self, found: Listing, *, size: tuple[int, int] | None, channels: int, interpolation: str, skip: bool = False
+        self, listing: Listing, *, size: tuple[int, int] | None, channels: int, interpolation: str, skip: bool = False
     ) -> None:
-        firsts = {size: 0} if size else _sizes(found, skip=skip)
+        firsts = {size: 0} if size else _sizes(listing, skip=skip)
         self._size = next(iter(firsts)) if len(firsts) == 1 else None
-        super().__init__(found, "image", (channels, *(self._size or (None, None))), "uint8", skip=skip)
+        super().__init__(listing, "image", (channels, *(self._size or (None, None))), "uint8", skip=skip)
         if self._size is None:
-            told = [f"{found.name(index)} is {high} × {wide}" for (high, wide), index in firsts.items()]
-            self.ragged_examples = {"image": f"{told[0]}, {told[-1]}"}
+            examples = [f"{listing.name(index)} is {high} × {wide}" for (high, wide), index in firsts.items()]
+            self.ragged_examples = {"image": f"{examples[0]}, {examples[-1]}"}
         self._channels = channels
         self._decoder = Decoder(channels, size, interpolation)
 
@@ -61,14 +61,14 @@ class ImageFiles(ListedFiles[Picture]):
         return batch.transpose(0, 3, 1, 2)
 
 
-def _sizes(found: Listing, *, skip: bool) -> dict[tuple[int, int], int]:
+def _sizes(listing: Listing, *, skip: bool) -> dict[tuple[int, int], int]:
     """The heights and widths of the files, from their headers, the most frequent ones first; the first file of each."""
     sizes: Counter[tuple[int, int]] = Counter()
     firsts: dict[tuple[int, int], int] = {}
     problems: list[Problem] = []
-    for index, file in enumerate(found.files):
+    for index, file in enumerate(listing.files):
         try:
-            size = upright_size(file, found.name(index))
+            size = upright_size(file, listing.name(index))
         except InputError as error:
             problems += error.problems
         else:

@@ -63,8 +63,8 @@ def list_labels(
 
 def _trained(learned: Mapping[str, Any] | None) -> tuple[str, ...] | None:
     """The classes of the training split; empty where its labels are numbers, None where it is not known."""
-    found = None if learned is None else learned.get(CLASSES)
-    return tuple(map(str, found)) if isinstance(found, list) else None
+    classes = None if learned is None else learned.get(CLASSES)
+    return tuple(map(str, classes)) if isinstance(classes, list) else None
 
 
 class _Labels:
@@ -73,21 +73,21 @@ class _Labels:
     def __init__(self, path: Path, lines: Sequence[Line], texts: Sequence[str]) -> None:
         self._path, self._lines, self._texts = path, lines, texts
         self.wrong: dict[int, Problem] = {
-            place: Problem(f"{self._where(place)} has no label", expected="a label in each line")
-            for place, text in enumerate(texts)
+            index: Problem(f"{self._where(index)} has no label", expected="a label in each line")
+            for index, text in enumerate(texts)
             if not text
         }
 
-    def _where(self, place: int) -> str:
-        return f"{self._path.name}, line {self._lines[place].number}"
+    def _where(self, index: int) -> str:
+        return f"{self._path.name}, line {self._lines[index].number}"
 
     def are_numbers(self, classes: Sequence[str] | None) -> bool:
         """Whether most labels are numbers, those that are names of classes aside."""
-        there = [text for text in self._texts if text]
-        if all(map(_whole, there)):
+        present = [text for text in self._texts if text]
+        if all(map(_whole, present)):
             return True
         names = frozenset(classes or ())
-        return 2 * sum(_number(text) and text not in names for text in there) >= len(there)
+        return 2 * sum(_number(text) and text not in names for text in present) >= len(present)
 
     def numbers(self, classes: Sequence[str] | None, *, given: bool) -> list[int]:
         """The labels as whole numbers."""
@@ -95,34 +95,34 @@ class _Labels:
         whose = "" if classes is None else f", since there are {most} `classes`"
         if classes is not None and not given:
             whose = f", since the training split has {most} classes"
-        made = []
-        for place, text in enumerate(self._texts):
+        numbers = []
+        for index, text in enumerate(self._texts):
             number = int(text) if _whole(text) and len(text) < len(str(_MOST)) + 1 else None
-            made.append(number if number is not None and number < most else 0)
-            if place in self.wrong:
+            numbers.append(number if number is not None and number < most else 0)
+            if index in self.wrong:
                 continue
-            where = self._where(place)
+            where = self._where(index)
             if not _whole(text):
-                self.wrong[place] = Problem(
+                self.wrong[index] = Problem(
                     f"{where}: the label `{text}` is not an integer ≥ 0", expected="a number, as in other lines",
                     hint="if the labels are names, declare them in `classes`",
                 )  # fmt: skip
             elif number is None or number >= most:
-                self.wrong[place] = Problem(
+                self.wrong[index] = Problem(
                     f"{where}: label {text} is out of range", expected=f"0 to {most - 1}{whose}"
                 )
-        return made
+        return numbers
 
     def names_beside(self, numbers: Sequence[int], trained: Sequence[str]) -> tuple[str, ...]:
         """Names given with the numbers: the training split's, or if every number from 0 on has one."""
         names: dict[int, str] = dict(enumerate(trained))
-        for place, (line, number) in enumerate(zip(self._lines, numbers, strict=True)):
+        for index, (line, number) in enumerate(zip(self._lines, numbers, strict=True)):
             if line.name is None:
                 return tuple(trained)
-            if place not in self.wrong and names.setdefault(number, line.name) != line.name:
+            if index not in self.wrong and names.setdefault(number, line.name) != line.name:
                 whose = "of the training split" if number < len(trained) else "as in the lines before"
-                self.wrong[place] = Problem(
-                    f"{self._where(place)}: label {number} has two names", expected=f"`{names[number]}`, {whose}",
+                self.wrong[index] = Problem(
+                    f"{self._where(index)}: label {number} has two names", expected=f"`{names[number]}`, {whose}",
                     got=f"`{line.name}`",
                 )  # fmt: skip
         complete = sorted(names) == list(range(len(names)))
@@ -130,13 +130,13 @@ class _Labels:
 
     def names(self) -> tuple[str, ...]:
         """All names, sorted; a number among them is most likely a mistake."""
-        for place, text in enumerate(self._texts):
+        for index, text in enumerate(self._texts):
             if text and _number(text):
-                self.wrong[place] = Problem(
-                    f"{self._where(place)}: the label `{text}` is a number", expected="a name, as in other lines",
+                self.wrong[index] = Problem(
+                    f"{self._where(index)}: the label `{text}` is a number", expected="a name, as in other lines",
                     hint=f"if `{text}` is the name of a class, declare all of them in `classes`",
                 )  # fmt: skip
-        return tuple(sorted({text for place, text in enumerate(self._texts) if place not in self.wrong}))
+        return tuple(sorted({text for index, text in enumerate(self._texts) if index not in self.wrong}))
 
     def places(self, names: Sequence[str]) -> list[int]:
         """The place of each label among the names."""

@@ -88,8 +88,8 @@ class DatumDataset(Dataset):
         images: list[Array] = []
         labels = np.zeros(len(indices), np.int32)
         damaged: dict[int, Sequence[Problem]] = {}
-        wanted = indices.tolist()
-        for row, (index, value) in enumerate(zip(wanted, self._values.values(wanted), strict=True)):
+        requested = indices.tolist()
+        for row, (index, value) in enumerate(zip(requested, self._values.values(requested), strict=True)):
             try:
                 datum = self._datum(index, value)
                 images.append(self._pixels(datum, index))
@@ -119,7 +119,7 @@ class DatumDataset(Dataset):
             pixels = pixels[::-1] if self._reversed else pixels
         else:
             pixels = self._raw(datum, index)
-        fits = all(asked in {None, size} for asked, size in zip(self._shape, pixels.shape, strict=True))
+        fits = all(expected_size in {None, size} for expected_size, size in zip(self._shape, pixels.shape, strict=True))
         if not fits or pixels.dtype.name != self._dtype:
             hint = "`size: varied` takes images of any sizes" if pixels.dtype.name == self._dtype else None
             raise InputError(

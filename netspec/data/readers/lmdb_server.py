@@ -1,8 +1,8 @@
-"""Reads an LMDB for another process: the library maps the file, and to touch what was cut off ends the process.
+"""Reads an LMDB for another process: the library maps the file, and accessing a truncated part ends the process.
 
-Run as a script with the path; it imports nothing of netspec, so that it starts in some 50 ms. It writes what it found
-when it opened the file, then answers requests: a count and that many key indices; for each key the size of its value
-(-1 if it is gone) and the value. Integers have 8 bytes, little-endian. The process ends when its input does.
+Run as a script with the path; it imports nothing of netspec, so that it starts in about 50 ms. It writes the result of
+opening the file, then answers requests: a count and that many key indices; for each key the size of its value (-1 if it
+is gone) and the value. Integers have 8 bytes, little-endian. The process ends when its input does.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from typing import IO, Any
 OPENED, FAILED = 0, 1
 GONE = -1
 SECONDS = 10.0
-"""Seconds of processor time for opening the LMDB or answering; a large file or many values get more."""
+"""Seconds of processor time for opening the LMDB or answering; large files and many values get more."""
 BYTES_A_SECOND = 2**24
 
 
 def _words(*numbers: int) -> bytes:
-    made = array("q", numbers)
+    packed = array("q", numbers)
     if sys.byteorder == "big":
-        made.byteswap()
-    return made.tobytes()
+        packed.byteswap()
+    return packed.tobytes()
 
 
 def _numbers(data: bytes) -> array[int]:
-    found = array("q", data)
+    numbers = array("q", data)
     if sys.byteorder == "big":
-        found.byteswap()
-    return found
+        numbers.byteswap()
+    return numbers
 
 
 def _fail(output: IO[bytes], kind: str, text: str) -> None:
@@ -42,7 +42,7 @@ def _fail(output: IO[bytes], kind: str, text: str) -> None:
 
 
 def _open(folder: Path, output: IO[bytes]) -> tuple[Any, list[bytes]] | None:
-    """The environment and its keys; None where that failed, which has been told."""
+    """Open the environment and read its keys; None if that failed, which was reported."""
     import lmdb
 
     data = folder / "data.mdb" if folder.is_dir() else folder
@@ -78,19 +78,19 @@ def _value(transaction: Any, key: bytes) -> bytes | None:
 
     try:
         value: bytes | None = transaction.get(key)
-    except lmdb.Error:  # damage on the way to it
+    except lmdb.Error:  # damage on the path to the value
         return None
     return value
 
 
 def _limit(seconds: float) -> None:
-    """Have the system kill the process after `seconds` more of processor time; 0 removes the limit."""
+    """Let the system kill the process after `seconds` more of processor time; 0 removes the limit."""
     if hasattr(signal, "setitimer"):  # not on Windows
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def main(folder: Path, requests: IO[bytes], output: IO[bytes]) -> None:
-    """Open the LMDB and answer until there are no more requests."""
+    """Open the LMDB and answer requests until there are no more."""
     data = folder / "data.mdb" if folder.is_dir() else folder
     _limit(SECONDS + (data.stat().st_size if data.is_file() else 0) / BYTES_A_SECOND)
     opened = _open(folder, output)
@@ -100,10 +100,10 @@ def main(folder: Path, requests: IO[bytes], output: IO[bytes]) -> None:
     environment, keys = opened
     while head := requests.read(8):
         (count,) = _numbers(head)
-        wanted = _numbers(requests.read(8 * count))
+        positions = _numbers(requests.read(8 * count))
         _limit(SECONDS + count)
         with environment.begin() as transaction:
-            values = [_value(transaction, keys[index]) for index in wanted]
+            values = [_value(transaction, keys[index]) for index in positions]
         _limit(0)
         output.write(_words(*(GONE if value is None else len(value) for value in values)))
         for value in values:
@@ -112,5 +112,5 @@ def main(folder: Path, requests: IO[bytes], output: IO[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks, which ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the requesting process, which ends this one
     main(Path(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)

@@ -1,4 +1,4 @@
-"""The values of an LMDB by the number of their key, read by a process of their own (`lmdb_server`)."""
+"""Values of an LMDB by the index of their key, read by a separate process (`lmdb_server`)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from netspec.errors import InputError
 
 WORD = np.dtype("<i8")
 SECONDS = 10
-"""A process whose input ended is given this long to end by itself."""
+"""Seconds in which a process whose input ended must end by itself."""
 
 
 class LmdbValues:
-    """Keys and values. Several threads may read; one at a time is answered."""
+    """Keys and values. Several threads may read; they are served one after another."""
 
     def __init__(self, path: Path) -> None:
         if find_spec("lmdb") is None:
@@ -51,11 +51,11 @@ class LmdbValues:
         return len(self._ends) - 1
 
     def key(self, index: int) -> bytes:
-        """The key with this number."""
+        """Return the key at an index."""
         return self._keys[self._ends[index] : self._ends[index + 1]]
 
     def values(self, indices: Sequence[int]) -> list[bytes | None]:
-        """What the keys with these numbers have; None for one that is gone. Raises InputError where that ended it."""
+        """Return the values of the keys at these indices; None for missing ones. Raises `InputError` if it ended."""
         self.watched.check()
         with self._lock:
             requests = self._process.stdin
@@ -80,13 +80,13 @@ class LmdbValues:
         return data
 
     def _ended(self) -> InputError:
-        """Why the process is gone: the file changed under it, or has damage that the library does not survive."""
+        """Explain the end of the process: the file changed, or has damage that the library does not survive."""
         self.watched.check()
         status = self._process.wait(SECONDS)
-        what = signal.Signals(-status).name if status < 0 else f"status {status}"
+        reason = signal.Signals(-status).name if status < 0 else f"status {status}"
         return InputError(
             f"{self.data} is damaged, or changed while it was read", expected="an intact LMDB that nothing writes to",
-            got=f"the process that reads it ended ({what})",
+            got=f"the process that reads it ended ({reason})",
         )  # fmt: skip
 
     def _refused(self, kind: str, text: str) -> InputError:

@@ -1,4 +1,4 @@
-"""`.npy` files: one array each, whose rows are read by their place (NEP 1 describes the format)."""
+"""`.npy` files: one array each, whose rows are read by offset (NEP 1 describes the format)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 
 def open_npy(files: Mapping[str, Sequence[Path]]) -> Dataset:
-    """The arrays of the files as fields; the files of one field are read one behind the other.
+    """Open the arrays of the files as fields; the files of one field are read one after the other.
 
-    The first axis counts the samples. The files of all fields must match: as many, and with as many samples each.
-    Raises InputError with all that is wrong.
+    The first axis is the sample axis. The files of all fields must match: the same number of files, with the same
+    numbers of samples. Raises `InputError` with all problems.
     """
     problems: list[Problem] = []
     columns: dict[Path, Column] = {}
@@ -48,11 +48,11 @@ def open_npy(files: Mapping[str, Sequence[Path]]) -> Dataset:
     parts: list[Dataset] = []
     names: list[str] = []
     for together in zip(*files.values(), strict=True):
-        found = {name: columns[path] for name, path in zip(files, together, strict=True)}
+        fields = {name: columns[path] for name, path in zip(files, together, strict=True)}
         told = " and ".join(dict.fromkeys(path.name for path in together))
-        problems += unequal(told, {name: len(column) for name, column in found.items()})
+        problems += unequal(told, {name: len(column) for name, column in fields.items()})
         digest = fingerprint(*(file_fingerprint(path) for path in together))
-        parts.append(ColumnDataset(found, digest=digest, describe=_Place(told)))
+        parts.append(ColumnDataset(fields, digest=digest, describe=_Place(told)))
         names.append(told)
     if problems:
         raise InputError(problems)
@@ -60,7 +60,7 @@ def open_npy(files: Mapping[str, Sequence[Path]]) -> Dataset:
 
 
 class _Place:
-    """Says where a sample is."""
+    """Return the origin of a sample for messages."""
 
     def __init__(self, files: str) -> None:
         self._files = files
@@ -82,14 +82,14 @@ def _column(name: str, path: Path) -> Column:
             expected=f"{expected:,} bytes for {dtype} of shape {list(shape)}",
             got=f"{size:,} bytes",
         )
-    if fortran and len(shape) > 1:  # a sample's numbers lie all over the file
+    if fortran and len(shape) > 1:  # the elements of a sample are scattered over the file
         raw = read_bytes(path)
         return InMemory(np.frombuffer(raw, dtype, offset=offset).reshape(shape, order="F"))
     return Records(path, offset=offset, dtype=dtype, shape=shape[1:], count=shape[0])
 
 
 def _header(path: Path, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[np.generic], int]:
-    """Shape, whether it is in Fortran's order, element type, and where the elements begin."""
+    """Return the shape, whether it is in Fortran order, the element type, and the offset of the elements."""
     head = file.read(64)
     if not head.startswith(_MAGIC):
         raise InputError(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from netspec.data.base import Array
 
 MOST_DEFLATED = 1100
-"""More than deflate can ever shrink data by (1032)."""
+"""Upper bound of deflate's compression ratio (1032)."""
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
@@ -33,15 +33,15 @@ _REMEDIES = {"a zip": "copy the file again, whole", "an HDF5 file": "read an HDF
 _PICKLED = ("/data.pkl", "/constants.pkl")
 
 
-def open_npz_files(paths: Sequence[Path], wanted: Sequence[str] | None = None) -> Dataset:
-    """The arrays of all files, one file behind the other. Raises InputError with all that is wrong with any."""
-    return open_each(paths, lambda path: open_npz(path, wanted))
+def open_npz_files(paths: Sequence[Path], names: Sequence[str] | None = None) -> Dataset:
+    """Open the arrays of all files, one file after the other. Raises `InputError` with the problems of all files."""
+    return open_each(paths, lambda path: open_npz(path, names))
 
 
-def open_npz(path: Path, wanted: Sequence[str] | None = None) -> ArrayDataset:
-    """The arrays of the file, or those `wanted`; their first axis counts the samples.
+def open_npz(path: Path, names: Sequence[str] | None = None) -> ArrayDataset:
+    """Open the arrays of the file, or those named; their first axis is the sample axis.
 
-    Raises InputError with all that is wrong.
+    Raises `InputError` with all problems.
     """
     existing(path)
     if not zipfile.is_zipfile(path):
@@ -53,7 +53,7 @@ def open_npz(path: Path, wanted: Sequence[str] | None = None) -> ArrayDataset:
             got=f"{kind} whose end is missing" if kind == "a zip" else kind,
             hint=_REMEDIES.get(kind, WRITE),
         )
-    arrays, problems = _arrays(path, wanted)
+    arrays, problems = _arrays(path, names)
     if not arrays and not problems:
         problems.append(Problem(f"{path} holds no arrays", hint=WRITE))
     problems += unequal(str(path), {name: len(array) for name, array in arrays.items()})
@@ -64,7 +64,7 @@ def open_npz(path: Path, wanted: Sequence[str] | None = None) -> ArrayDataset:
     )
 
 
-def _arrays(path: Path, wanted: Sequence[str] | None) -> tuple[dict[str, Array], list[Problem]]:
+def _arrays(path: Path, names: Sequence[str] | None) -> tuple[dict[str, Array], list[Problem]]:
     arrays: dict[str, Array] = {}
     problems: list[Problem] = []
     with (
@@ -78,7 +78,7 @@ def _arrays(path: Path, wanted: Sequence[str] | None) -> tuple[dict[str, Array],
                 expected="a zip of NumPy arrays",
                 hint="write the tensors with `numpy.savez(path, image=images.numpy(), label=labels.numpy())`",
             )
-        for name in chosen(str(path), archive.files, wanted):
+        for name in chosen(str(path), archive.files, names):
             try:
                 arrays[name] = _array(path, name, archive)
             except InputError as error:
@@ -87,7 +87,7 @@ def _arrays(path: Path, wanted: Sequence[str] | None) -> tuple[dict[str, Array],
 
 
 def _array(path: Path, name: str, archive: Any) -> Array:
-    """An array of an open file, in native byte order. Raises InputError."""
+    """Return an array of an open file, in native byte order. Raises `InputError`."""
     with refuse_damage(f"array `{name}` of {path}", "an intact NumPy array"):
         problem = _unreadable(path, name, archive.zip)
         if problem is None:
@@ -99,7 +99,7 @@ def _array(path: Path, name: str, archive: Any) -> Array:
 
 
 def _unreadable(path: Path, name: str, archive: zipfile.ZipFile) -> Problem | None:
-    """Report an array that holds Python objects, or claims more bytes than the stored ones can expand to."""
+    """Return a problem if an array holds Python objects, or claims more bytes than the stored ones can expand to."""
     known = archive.NameToInfo
     info = known.get(f"{name}.npy") or known[name]
     stored = min(info.compress_size * MOST_DEFLATED + 1024, info.file_size)
@@ -107,7 +107,7 @@ def _unreadable(path: Path, name: str, archive: zipfile.ZipFile) -> Problem | No
         return None
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
-        if version not in _HEADERS:  # of no array of numbers: `numpy.load` says what it is
+        if version not in _HEADERS:  # not a numeric array: `numpy.load` explains
             return None
         shape, _, dtype = _HEADERS[version](member)
         claimed = member.tell() + prod(shape) * dtype.itemsize

@@ -13,42 +13,42 @@ _SIZES = {EIGHT: 8, FOUR: 4}
 
 
 class NoMessage(ValueError):
-    """The bytes are not a message of the expected type; the text says why."""
+    """The bytes are not a message of the expected type; the message says why."""
 
 
 def fields_of(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """The number and the value of each field, in order: numbers as they are coded, all others as bytes."""
-    place = 0
-    while place < len(message):
-        tag, place = varint_at(message, place)
-        value, place = value_at(message, place, tag & 7)
+    """Yield number and value of each field, in order: varints as integers, all others as bytes."""
+    offset = 0
+    while offset < len(message):
+        tag, offset = varint_at(message, offset)
+        value, offset = value_at(message, offset, tag & 7)
         yield tag >> 3, value
 
 
-def value_at(view: memoryview, place: int, kind: int) -> tuple[int | memoryview, int]:
-    """The value of a field whose tag ends at `place`, and where it ends."""
+def value_at(view: memoryview, offset: int, kind: int) -> tuple[int | memoryview, int]:
+    """Return the value of a field whose tag ends at `offset`, and the offset of its end."""
     if kind == VARINT:
-        return varint_at(view, place)
+        return varint_at(view, offset)
     if kind == BYTES:
-        size, place = varint_at(view, place)
+        size, offset = varint_at(view, offset)
     elif kind in _SIZES:
         size = _SIZES[kind]
     else:
-        raise NoMessage(f"a field of the unknown kind {kind} at byte {place}")
-    if size > len(view) - place:
-        raise NoMessage(f"a field of {size:,} bytes where {len(view) - place:,} are left")
-    return view[place : place + size], place + size
+        raise NoMessage(f"a field of the unknown kind {kind} at byte {offset}")
+    if size > len(view) - offset:
+        raise NoMessage(f"a field of {size:,} bytes where {len(view) - offset:,} are left")
+    return view[offset : offset + size], offset + size
 
 
-def varint_at(view: memoryview, place: int) -> tuple[int, int]:
-    """A number of up to ten bytes, seven bits in each, the lowest first."""
+def varint_at(view: memoryview, offset: int) -> tuple[int, int]:
+    """Return a varint of up to ten bytes, seven bits in each, the lowest first, and the offset of its end."""
     value = 0
     for shift in range(0, 70, 7):
-        if place >= len(view):
+        if offset >= len(view):
             raise NoMessage("it ends within a number")
-        byte = view[place]
-        place += 1
+        byte = view[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & (2**64 - 1), place
+            return value & (2**64 - 1), offset
     raise NoMessage("a number of more than ten bytes")

@@ -1,4 +1,4 @@
-"""Samples that a Python program gives: arrays, something with a length, or streams."""
+"""Samples from a Python program: arrays, sequences or streams."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from netspec.data.base import Array
 
 LOOKED_AT = 16
-"""Number of samples that the fingerprint of a sized object covers."""
+"""Number of samples that the fingerprint of a sequence covers."""
 MOST_PROBLEMS = 5
-"""Number of mismatched samples that are shown; the others are counted."""
+"""Number of mismatched samples that are listed; the others are counted."""
 
 MOST_RAISED = 1000
 """Number of times in a row that an iterator may raise before reading stops."""
@@ -33,22 +33,24 @@ EXPECTED = "a mapping of arrays, a list of samples, or a function that makes an 
 
 @runtime_checkable
 class Indexed(Protocol):
-    """What has a length and gives its samples by their index."""
+    """An object with a length that returns its samples by index."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-def open_samples(given: object, names: Sequence[str] | None, *, window: int, limit: int | None, skip: bool) -> Dataset:
-    """Wrap the samples as a dataset. Raises InputError unless they are samples; `skip` leaves out mismatched ones."""
-    if isinstance(given, Mapping):
-        return _arrays(given)
-    if isinstance(given, Indexed) and not isinstance(given, str | bytes):
-        return IndexedDataset(given, names, skip=skip)
-    if not callable(given) and not hasattr(given, "__iter__"):
-        raise InputError("the object does not hold samples", expected=EXPECTED, got=type(given).__name__)
-    return StreamDataset(given, names, window=window, limit=limit, skip=skip)
+def open_samples(
+    samples: object, names: Sequence[str] | None, *, window: int, limit: int | None, skip: bool
+) -> Dataset:
+    """Wrap the samples as a dataset. Raises `InputError` for other objects; `skip` leaves out mismatched samples."""
+    if isinstance(samples, Mapping):
+        return _arrays(samples)
+    if isinstance(samples, Indexed) and not isinstance(samples, str | bytes):
+        return IndexedDataset(samples, names, skip=skip)
+    if not callable(samples) and not hasattr(samples, "__iter__"):
+        raise InputError("the object does not hold samples", expected=EXPECTED, got=type(samples).__name__)
+    return StreamDataset(samples, names, window=window, limit=limit, skip=skip)
 
 
 def _arrays(given: Mapping[Any, Any]) -> ArrayDataset:
@@ -83,15 +85,16 @@ def _described(index: int) -> str:
 
 
 class _Kind:
-    """What a sample consists of, as the first one shows; the others are compared with it.
+    """The fields of a sample, taken from the first one; the others are compared with it.
 
-    With `skip`, the first one is that which the program gives without raising.
+    With `skip`, the first sample is the first that does not raise.
     """
 
     def __init__(self, samples: Iterable[object], names: Sequence[str] | None, *, skip: bool) -> None:
         self._names = names
         number, first = next(
-            ((number, one) for number, one in enumerate(samples) if not (skip and isinstance(one, Problem))), (0, _NONE)
+            ((number, sample) for number, sample in enumerate(samples) if not (skip and isinstance(sample, Problem))),
+            (0, _NONE),
         )
         if first is _NONE:
             raise InputError("there are no samples", expected="one or more")
@@ -109,21 +112,21 @@ class _Kind:
             self.fields[name] = FieldType(array.shape, array.dtype.name)
 
     def checked(self, sample: object) -> dict[str, Array] | Problem:
-        """The arrays of a sample, or what is wrong with it."""
+        """Return the arrays of a sample, or its problem."""
         parts = self._parts(sample)
         if isinstance(parts, Problem):
             return parts
         if parts.keys() != self.fields.keys():
             expected, got = listing(list(self.fields)), listing([str(name) for name in parts])
             return Problem("a sample has other fields than the first one", expected=expected, got=got)
-        found: dict[str, Array] = {}
+        fields: dict[str, Array] = {}
         for name, kind in self.fields.items():
             array = _array(parts[name])
             if array is None or array.shape != kind.shape or not np.can_cast(array.dtype, kind.dtype, "same_kind"):
                 got = type(parts[name]).__name__ if array is None else f"{list(array.shape)} of {array.dtype}"
                 return Problem(f"`{name}` is not as in the first sample", expected=str(kind), got=got)
-            found[name] = array
-        return found
+            fields[name] = array
+        return fields
 
     def _parts(self, sample: object) -> Mapping[str, Any] | Problem:
         if isinstance(sample, Problem):
@@ -142,17 +145,17 @@ class _Kind:
         return dict(zip(self._names, sample, strict=True))
 
     def stacked(self, samples: Sequence[object]) -> dict[str, Array]:
-        """The samples as arrays (N, …). Raises DamagedSamples with those that are not as the first one was."""
+        """Return the samples as arrays (N, …). Raises `DamagedSamples` with those unlike the first one."""
         checked = [self.checked(sample) for sample in samples]
-        damaged = {row: [one] for row, one in enumerate(checked) if isinstance(one, Problem)}
+        damaged = {row: [problem] for row, problem in enumerate(checked) if isinstance(problem, Problem)}
         if damaged:
             raise DamagedSamples(damaged)
-        found = {name: np.empty((len(samples), *_sizes(kind)), kind.dtype) for name, kind in self.fields.items()}
+        fields = {name: np.empty((len(samples), *_sizes(kind)), kind.dtype) for name, kind in self.fields.items()}
         for row, one in enumerate(checked):
             assert not isinstance(one, Problem)
             for name, value in one.items():
-                found[name][row] = value
-        return found
+                fields[name][row] = value
+        return fields
 
 
 def _sizes(kind: FieldType) -> tuple[int, ...]:
@@ -168,51 +171,51 @@ def _array(value: object) -> Array | None:
 
 
 class IndexedDataset(Dataset):
-    """Something with a length: sample i is `given[i]`. The fingerprint is of the length and of some samples."""
+    """A sequence: sample i is `samples[i]`. The fingerprint covers the length and some samples."""
 
-    def __init__(self, given: Indexed, names: Sequence[str] | None, *, skip: bool) -> None:
-        self._given = given
-        self._length = len(given)
+    def __init__(self, samples: Indexed, names: Sequence[str] | None, *, skip: bool) -> None:
+        self._given = samples
+        self._length = len(samples)
         self._kind = _Kind(map(self._sample, range(self._length)), names, skip=skip)
         self.fields = self._kind.fields
         some = np.unique(np.linspace(0, self._length - 1, LOOKED_AT).astype(np.int64))
         checked = [self._kind.checked(self._sample(int(index))) for index in some]
-        parts = [str(one) if isinstance(one, Problem) else _digest(one) for one in checked]
+        parts = [str(sample) if isinstance(sample, Problem) else _digest(sample) for sample in checked]
         self.digest = fingerprint(str(self._length), *parts)
 
     def __len__(self) -> int:
         return self._length
 
     def _sample(self, index: int) -> object:
-        """A sample, or what the program raised in its place."""
+        """Return a sample, or the problem if the program raises an exception."""
         try:
             return self._given[index]
         except Exception as error:
             return _raised(error)
 
     def read(self, indices: Array) -> dict[str, Array]:
-        """The samples at `indices`, asked for one by one."""
+        """Return the samples at `indices`, read one by one."""
         try:
             return self._kind.stacked([self._sample(int(index)) for index in indices])
         except DamagedSamples as error:
             raise _named(error, indices) from None
 
     def describe(self, index: int) -> str:
-        """By its number."""
+        """Return the origin of a sample for messages."""
         return _described(index)
 
 
 class StreamDataset(Dataset):
     """Samples that come one after the other, the same in every pass.
 
-    A first pass counts them. Later ones hold the samples of the window that is being read, and of one other where a
-    batch spans two; going back begins a new pass.
+    A first pass counts them. Later passes hold the samples of the current window, and of another one if a batch spans
+    two; going back begins a new pass.
     """
 
     def __init__(
-        self, given: object, names: Sequence[str] | None, *, window: int, limit: int | None, skip: bool
+        self, samples: object, names: Sequence[str] | None, *, window: int, limit: int | None, skip: bool
     ) -> None:
-        self._given, self._limit = given, limit
+        self._given, self._limit = samples, limit
         self.window = window
         self._held: dict[int, object] = {}
         self._next = 0
@@ -225,39 +228,39 @@ class StreamDataset(Dataset):
         return self._length
 
     def _samples(self) -> Iterator[object]:
-        """A new pass, in which a problem stands for a sample that the program raised something for."""
+        """Begin a pass, in which a problem replaces a sample for which the program raises an exception."""
         try:
-            made: Any = self._given() if callable(self._given) else self._given
+            iterable: Any = self._given() if callable(self._given) else self._given
         except Exception as error:
             raise InputError(_raised(error)) from None
         try:
-            samples = iter(made)
+            samples = iter(iterable)
         except TypeError:
             raise InputError(
                 "the function must return an iterator",
                 expected="a generator, or anything else to iterate",
-                got=repr(made)[:60],
+                got=repr(iterable)[:60],
             ) from None
         if samples is self._given:
             raise InputError(
-                "a generator can be iterated only once, but samples are counted first", got=repr(made)[:60],
+                "a generator can be iterated only once, but samples are counted first", got=repr(iterable)[:60],
                 expected="a function that makes a new one for each pass", hint="give `lambda: …`, or a list of samples",
             )  # fmt: skip
         return islice(_guarded(samples), self._limit)
 
     def _counted(self, *, skip: bool) -> tuple[int, str]:
-        """The number of samples and a fingerprint. Raises InputError with those that do not fit, unless `skip`."""
+        """Return the number of samples and a fingerprint. Raises `InputError` for mismatched samples, unless `skip`."""
         digest, count, wrong = sha256(), 0, 0
         problems: list[Problem] = []
         for sample in self._samples():
-            found = self._kind.checked(sample)
-            if isinstance(found, Problem):
+            fields = self._kind.checked(sample)
+            if isinstance(fields, Problem):
                 wrong += 1
                 if len(problems) < MOST_PROBLEMS:
-                    problems.append(_at(found, count))
+                    problems.append(_at(fields, count))
             else:
                 for name, kind in self.fields.items():
-                    digest.update(found[name].astype(kind.dtype).tobytes())
+                    digest.update(fields[name].astype(kind.dtype).tobytes())
             count += 1
         if wrong > len(problems):
             problems.append(Problem(f"{counted(wrong - len(problems), 'more sample')} do not fit"))
@@ -266,24 +269,24 @@ class StreamDataset(Dataset):
         return count, fingerprint(str(count), digest.digest())
 
     def read(self, indices: Array) -> dict[str, Array]:
-        """The samples at `indices`. Raises InputError where a pass has fewer or more of them than the first one."""
-        wanted = [int(index) for index in indices]
+        """Return the samples at `indices`. Raises `InputError` if a pass has another number of samples than before."""
+        rows = [int(index) for index in indices]
         assert self.window is not None
-        lowest = min(wanted, default=0) // self.window * self.window
-        if any(index < self._next and index not in self._held for index in wanted):
+        lowest = min(rows, default=0) // self.window * self.window
+        if any(index < self._next and index not in self._held for index in rows):
             self._coming, self._next = self._samples(), 0
             self._held.clear()
         for index in [index for index in self._held if index < lowest]:
             del self._held[index]
-        while self._next <= max(wanted, default=-1):
+        while self._next <= max(rows, default=-1):
             self._pull(lowest)
         try:
-            return self._kind.stacked([self._held[index] for index in wanted])
+            return self._kind.stacked([self._held[index] for index in rows])
         except DamagedSamples as error:
             raise _named(error, indices) from None
 
     def _pull(self, lowest: int) -> None:
-        """Take the next sample of the pass, and keep it if it may be asked for."""
+        """Read the next sample of the pass, and keep it if it may be requested."""
         sample = next(self._coming, _NONE)
         if sample is _NONE:
             raise self._other(f"{self._next:,}")
@@ -300,14 +303,14 @@ class StreamDataset(Dataset):
         )  # fmt: skip
 
     def describe(self, index: int) -> str:
-        """By its number."""
+        """Return the origin of a sample for messages."""
         return _described(index)
 
 
 def _guarded(samples: Iterator[object]) -> Iterator[object]:
-    """The samples; a problem for each that the iterator raises something for, if it goes on after that.
+    """Yield samples, or a problem if the iterator raises an exception and continues afterwards.
 
-    Raises InputError where it ends with that, as a generator does: what would have followed is not to be missed unseen.
+    Raises `InputError` if it ends with the exception, as a generator does: further samples must not be lost silently.
     """
     raised: list[Problem] = []
     number = 0
@@ -329,19 +332,26 @@ def _guarded(samples: Iterator[object]) -> Iterator[object]:
 
 
 def _raised(error: Exception) -> Problem:
-    """What the program raised in place of a sample, and where."""
+    """Return the problem of a sample for which the program raised an exception."""
     frames = extract_tb(error.__traceback__)
     where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-    told = " ".join(f"{type(error).__name__}: {error}".split())
-    return Problem("the program raised an exception for a sample", expected="a sample", got=f"{told[:200]}{where}")
+    description = " ".join(f"{type(error).__name__}: {error}".split())
+    return Problem(
+        "the program raised an exception for a sample", expected="a sample", got=f"{description[:200]}{where}"
+    )
 
 
-def _at(found: Problem, index: int) -> Problem:
+def _at(problem: Problem, index: int) -> Problem:
     where = f"in {_described(index)}"
     return Problem(
-        found.message, expected=found.expected, got=f"{found.got} {where}" if found.got else where, hint=found.hint
+        problem.message,
+        expected=problem.expected,
+        got=f"{problem.got} {where}" if problem.got else where,
+        hint=problem.hint,
     )
 
 
 def _named(error: DamagedSamples, indices: Array) -> DamagedSamples:
-    return DamagedSamples({row: [_at(one, int(indices[row])) for one in found] for row, found in error.rows.items()})
+    return DamagedSamples(
+        {row: [_at(problem, int(indices[row])) for problem in problems] for row, problems in error.rows.items()}
+    )

@@ -1,7 +1,7 @@
-"""Files of records of one size, read by place: what does not fit in memory need not.
+"""Files of records of one size, read by offset, so that they need not fit in memory.
 
-Files are not mapped into memory: where one is cut short under way, touching a mapped page ends the whole process, while
-a read that comes back short is an error with a name and a row.
+Files are not mapped into memory: if a file is truncated while it is used, accessing a mapped page ends the whole
+process, while a short read is an error with a name and a row.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from netspec.data.base import Array
 
 WHOLE = 2**28
-"""Bytes up to which a file's fingerprint is that of its whole content: about 0.2 s."""
+"""Maximum size of a file whose fingerprint covers its whole content: about 0.2 s."""
 
 BLOCK, BLOCKS = 2**16, 1024
-"""Of larger files, this many pieces of this size, spread evenly, the first and the last among them, and the size."""
+"""For larger files, the number and size of evenly spread pieces, including the first and the last, that it covers."""
 
 
 class Records:
-    """`count` arrays of one type and shape, one behind the other in a file from byte `offset` on.
+    """`count` arrays of one type and shape, one after the other in a file from byte `offset` on.
 
     `dtype` is the type in the file; arrays are returned in native byte order.
     """
@@ -50,7 +50,7 @@ class Records:
         return self._count
 
     def read(self, rows: Array) -> Array:
-        """The records at `rows` (N,), (N, *shape). Raises InputError where the file is no longer what it was."""
+        """Return the records at `rows` (N,), (N, *shape). Raises `InputError` if the file has changed."""
         records = np.empty((len(rows), *self.shape), self._stored)
         if records.nbytes:
             into = records.reshape(-1).view(np.uint8).data
@@ -76,14 +76,14 @@ class Records:
 
 
 def _runs(rows: Array) -> Iterator[tuple[int, int]]:
-    """Where rows that follow each other begin and end: they are read in one go."""
+    """Return start and end of runs of consecutive rows, each of which is read at once."""
     breaks = np.flatnonzero(np.diff(rows) != 1) + 1
     edges = [0, *breaks.tolist(), len(rows)]
     yield from pairwise(edges)
 
 
 def file_fingerprint(path: Path) -> str:
-    """A fingerprint of a file's content. Of a file of more than `WHOLE` bytes it is that of its size and of samples."""
+    """Return a fingerprint of a file's content; for a file of more than `WHOLE` bytes, of its size and samples."""
     existing(path)
     try:
         with path.open("rb", buffering=0) as file:

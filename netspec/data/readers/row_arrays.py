@@ -1,4 +1,4 @@
-"""Data sets whose fields are columns: arrays that are read by row, each from wherever it lies."""
+"""Datasets whose fields are columns: arrays that are read by row."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 
 class Column(Protocol):
-    """One array a sample, all of one shape and type."""
+    """One array per sample, all of one shape and type."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of a sample's array."""
+        """Shape of a sample's array."""
         ...
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        """The element type, in native byte order."""
+        """Element type, in native byte order."""
         ...
 
     def __len__(self) -> int: ...
 
     def read(self, rows: Array) -> Array:
-        """The arrays at `rows` (N,), (N, *shape). Raises DamagedSamples with those that cannot be read."""
+        """Return the arrays at `rows` (N,), (N, *shape). Raises `DamagedSamples` with those that cannot be read."""
         ...
 
 
@@ -46,7 +46,7 @@ class InMemory:
         return len(self._array)
 
     def read(self, rows: Array) -> Array:
-        """The arrays at `rows`."""
+        """Return the arrays at `rows`."""
         return np.take(self._array, rows, axis=0)
 
 
@@ -71,7 +71,7 @@ class ColumnDataset(Dataset):
         return len(next(iter(self._columns.values())))
 
     def read(self, indices: Array) -> dict[str, Samples]:
-        """The samples at `indices`. Raises DamagedSamples with those of which any field cannot be read."""
+        """Return the samples at `indices`. Raises `DamagedSamples` with those that have an unreadable field."""
         samples: dict[str, Samples] = {}
         damaged: dict[int, list[Problem]] = {}
         for name, column in self._columns.items():
@@ -85,12 +85,12 @@ class ColumnDataset(Dataset):
         return samples
 
     def describe(self, index: int) -> str:
-        """Where sample `index` comes from."""
+        """Return the origin of a sample for messages."""
         return self._describe(index)
 
 
 def unusable(name: str, where: str, dtype: np.dtype[np.generic], shape: Sequence[int]) -> Problem | None:
-    """A problem where an array of that type and shape, the samples' axis included, can be no field of samples."""
+    """Return a problem if an array of this type and shape, including the sample axis, cannot be a field."""
     if dtype.hasobject:
         return Problem(
             f"array `{name}` of {where} holds Python objects, which are never loaded",
@@ -110,7 +110,7 @@ def unusable(name: str, where: str, dtype: np.dtype[np.generic], shape: Sequence
 
 
 def unequal(where: str, lengths: Mapping[str, int]) -> list[Problem]:
-    """A problem where the arrays of one place differ in their number of samples."""
+    """Return a problem if the arrays differ in their number of samples."""
     if len(set(lengths.values())) < 2:
         return []
     got = ", ".join(f"`{name}` has {length:,}" for name, length in lengths.items())
@@ -121,18 +121,18 @@ def unequal(where: str, lengths: Mapping[str, int]) -> list[Problem]:
     ]
 
 
-def chosen(where: str, found: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
-    """The arrays to take of those found; all, where none are asked for. Raises InputError with those not there."""
+def chosen(where: str, names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
+    """Return the names of the arrays to read, by default all. Raises `InputError` with those that do not exist."""
     if wanted is None:
-        return list(found)
+        return list(names)
     missing = [
         Problem(
             f"{where} has no array `{name}`",
-            expected=f"one of {listing(list(found))}" if found else "arrays",
-            hint=did_you_mean(name, found),
+            expected=f"one of {listing(list(names))}" if names else "arrays",
+            hint=did_you_mean(name, names),
         )
         for name in wanted
-        if name not in found
+        if name not in names
     ]
     if missing:
         raise InputError(missing)
@@ -140,7 +140,7 @@ def chosen(where: str, found: Sequence[str], wanted: Sequence[str] | None) -> li
 
 
 class Recast(Dataset):
-    """The samples of another data set with fields in other types and shapes, as the spec asks for."""
+    """The samples of another dataset with other types and shapes of fields."""
 
     def __init__(self, dataset: Dataset, dtypes: Mapping[str, str], shapes: Mapping[str, Sequence[int]]) -> None:
         self._dataset = dataset
@@ -148,15 +148,15 @@ class Recast(Dataset):
         self._shapes = {name: tuple(shape) for name, shape in shapes.items()}
         problems: list[Problem] = []
         fields = dict(dataset.fields)
-        for what, asked in (("dtypes", self._dtypes), ("shapes", self._shapes)):
+        for option, settings in (("dtypes", self._dtypes), ("shapes", self._shapes)):
             problems += [
                 Problem(
                     f"the source has no field `{name}`",
-                    path=f"{what}.{name}",
+                    path=f"{option}.{name}",
                     expected=f"one of {listing(list(fields))}",
                     hint=did_you_mean(name, fields),
                 )
-                for name in asked
+                for name in settings
                 if name not in fields
             ]
         for name, shape in self._shapes.items():
@@ -180,7 +180,7 @@ class Recast(Dataset):
         return len(self._dataset)
 
     def read(self, indices: Array) -> dict[str, Samples]:
-        """The samples at `indices`. Raises DamagedSamples with those that hold what the other type cannot."""
+        """Return the samples at `indices`. Raises `DamagedSamples` with values that the other type cannot represent."""
         samples = dict(self._dataset.read(indices))
         damaged: dict[int, list[Problem]] = {}
         for name, dtype in self._dtypes.items():
@@ -203,7 +203,7 @@ class Recast(Dataset):
         return samples
 
     def describe(self, index: int) -> str:
-        """Where sample `index` comes from."""
+        """Return the origin of a sample for messages."""
         return self._dataset.describe(index)
 
 

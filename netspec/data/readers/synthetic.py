@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _SAMPLE, _PATTERN, _MAP = 2**32, 2**33, 2**34  # stages that no transform has
 _CELLS = (64, 8, 8, 4)
-"""How many values a pattern has along each axis, by the number of axes: patterns of images are coarse."""
+"""Number of values of a pattern along each axis, by the number of axes: patterns of images are coarse."""
 _MOST_WEIGHTS = 2**26
 _TURNS = 1.0
 
@@ -29,10 +29,10 @@ class MadeUp(Dataset):
 
     def __init__(self, spec: Synthetic, seed: int) -> None:
         self._spec, self._seed = spec, seed
-        self._label = next((name for name, one in spec.fields.items() if one.is_label), "")
+        self._label = next((name for name, field in spec.fields.items() if field.is_label), "")
         self.fields = spec.known_fields()
-        told = spec.model_dump(include={"fields", "task", "noise", "first", "number"})
-        self.digest = fingerprint(json.dumps(told, sort_keys=True), str(seed))
+        facts = spec.model_dump(include={"fields", "task", "noise", "first", "number"})
+        self.digest = fingerprint(json.dumps(facts, sort_keys=True), str(seed))
         self._patterns = self._class_patterns() if spec.task == "classification" else {}
         self._weights = self._linear_map() if spec.task == "regression" else np.zeros(0, np.float32)
 
@@ -40,10 +40,10 @@ class MadeUp(Dataset):
         return self._spec.number
 
     def read(self, indices: Array) -> dict[str, Samples]:
-        """The samples, made now."""
+        """Generate the samples."""
         fields, number = self._spec.fields, len(indices)
         normal = {
-            name: np.empty((number, *one.shape), np.float32) for name, one in fields.items() if name != self._label
+            name: np.empty((number, *field.shape), np.float32) for name, field in fields.items() if name != self._label
         }
         rows = {name: values.reshape(number, -1) for name, values in normal.items()}
         labels, uniform = np.zeros(number, np.int64), np.zeros(number)
@@ -59,49 +59,49 @@ class MadeUp(Dataset):
         }
         if self._label:
             found[self._label] = labels
-        return {name: found[name].astype(one.type_name, copy=False) for name, one in fields.items()}
+        return {name: found[name].astype(field.type_name, copy=False) for name, field in fields.items()}
 
     def describe(self, index: int) -> str:
-        """Its number."""
+        """Return the origin of a sample for messages."""
         return f"synthetic sample {index + self._spec.first}"
 
     def _learnable(self, normal: dict[str, Array], labels: Array, uniform: Array) -> dict[str, Array]:
-        """What is made of standard normal numbers (N, …) of each field, so that there is something to learn."""
+        """Turn standard normal values (N, …) of each field into samples with a relation to learn."""
         noise = np.float32(self._spec.noise)
         match self._spec.task:
             case "classification":
                 scale = np.sqrt(1 + noise**2)
-                patterns = {name: self._patterns[name][labels][_spread(one.shape)] for name, one in normal.items()}
-                return {name: (patterns[name] + noise * one) / scale for name, one in normal.items()}
+                patterns = {name: self._patterns[name][labels][_spread(array.shape)] for name, array in normal.items()}
+                return {name: (patterns[name] + noise * array) / scale for name, array in normal.items()}
             case "spirals":
-                return {name: self._arms(labels, uniform) + noise * one for name, one in normal.items()}
+                return {name: self._arms(labels, uniform) + noise * array for name, array in normal.items()}
             case "regression":
-                *inner, (name, one) = normal.items()
-                given = np.concatenate([values.reshape(len(one), -1) for _, values in inner], axis=1)
+                *inner, (name, output) = normal.items()
+                inputs = np.concatenate([values.reshape(len(output), -1) for _, values in inner], axis=1)
                 # Row by row: rounding in a product of the full batch would depend on the batch size.
-                exact = np.stack([row @ self._weights for row in given]).reshape(one.shape)
-                return {**normal, name: exact + noise * one}
+                exact = np.stack([row @ self._weights for row in inputs]).reshape(output.shape)
+                return {**normal, name: exact + noise * output}
         return normal
 
     def _arms(self, labels: Array, uniform: Array) -> Array:
-        """Places on the arms of the classes, evenly over the disc."""
+        """Return positions on the arms of the classes, evenly spread over the disc."""
         radius = np.sqrt(uniform)
         angle = 2 * np.pi * (labels / (self._spec.fields[self._label].classes or 1) + _TURNS * radius)
         return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
 
     def _class_patterns(self) -> dict[str, Array]:
-        """The values of each class in coarse cells, (classes, *cells), by field."""
+        """Return the values of each class in coarse cells, (classes, *cells), by field."""
         classes = self._spec.fields[self._label].classes or 1
-        found = {}
-        for number, (name, one) in enumerate(self._spec.fields.items()):
-            cells = tuple(map(min, one.shape, (_cells(one.shape),) * len(one.shape)))
+        patterns = {}
+        for number, (name, field) in enumerate(self._spec.fields.items()):
+            cells = tuple(map(min, field.shape, (_cells(field.shape),) * len(field.shape)))
             drawn = [sample_generator(self._seed, 0, label, _PATTERN + number) for label in range(classes)]
-            found[name] = np.stack([generator.standard_normal(cells, np.float32) for generator in drawn])
-        return found
+            patterns[name] = np.stack([generator.standard_normal(cells, np.float32) for generator in drawn])
+        return patterns
 
     def _linear_map(self) -> Array:
-        """Weights (inputs, outputs), so scaled that outputs have a variance of about 1."""
-        *inputs, output = (prod(one.shape) for one in self._spec.fields.values())
+        """Return weights (inputs, outputs), scaled so that outputs have a variance of about 1."""
+        *inputs, output = (prod(field.shape) for field in self._spec.fields.values())
         if sum(inputs) * output > _MOST_WEIGHTS:
             raise InputError(
                 "the linear map is too large",
@@ -119,23 +119,23 @@ def _cells(shape: tuple[int, ...]) -> int:
 
 
 def _spread(shape: tuple[int, ...]) -> tuple[Array, ...]:
-    """The cell of a pattern that each place of a field (N, …) is in, as indices of patterns (N, *cells)."""
+    """Return the cell of a pattern for each element of a field (N, …), as indices into patterns (N, *cells)."""
     most = _cells(shape[1:])
     return np.ix_(np.arange(shape[0]), *(np.arange(size) * min(size, most) // size for size in shape[1:]))
 
 
 def scaled(field: MadeField, normal: Array) -> Array:
-    """Numbers of a standard normal distribution (about one, where there is something to learn) as those of a field."""
+    """Convert (approximately) standard normal values to the distribution of a field."""
     if field.bounds is None:
         values = (field.mean or 0.0) + (1.0 if field.stddev is None else field.stddev) * normal
     else:
         low, high = field.bounds
-        # The logistic function is the normal distribution's up to 0.01, and what it makes even is what it is given.
+        # The logistic function approximates the normal distribution to 0.01, and makes it uniform.
         values = low + (high - low) / (1 + np.exp(-1.702 * normal))
     if field.type_name.startswith("float"):
         return np.asarray(values)
     least, most = (np.iinfo(field.type_name).min, np.iinfo(field.type_name).max)
     if field.bounds is not None:
         most = min(most, int(np.ceil(field.bounds[1])) - 1)
-    whole: Array = np.clip(np.floor(values) if field.bounds else np.round(values), least, most)
-    return whole
+    integers: Array = np.clip(np.floor(values) if field.bounds else np.round(values), least, most)
+    return integers

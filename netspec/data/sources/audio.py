@@ -50,11 +50,13 @@ class Audio(Source):
         root, skip = resolve_path(self, "path"), self.on_error == "skip"
         if self.list is not None:
             with located_at(self, "list"):
-                found = listed_files(resolve_path(self, "list"), root, self.classes, SOUNDS, skip=skip, learned=learned)
+                listing = listed_files(
+                    resolve_path(self, "list"), root, self.classes, SOUNDS, skip=skip, learned=learned
+                )
         else:
             with located_at(self, "path"):
-                found = class_folders(root, self.classes, SOUNDS)
+                listing = class_folders(root, self.classes, SOUNDS)
         with located_at(self, "path"):
             return SoundFiles(
-                found, sampling_rate=self.sampling_rate, channels=self.channels, resample=self.resample, skip=skip
+                listing, sampling_rate=self.sampling_rate, channels=self.channels, resample=self.resample, skip=skip
             )

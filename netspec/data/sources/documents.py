@@ -54,8 +54,8 @@ class Documents(Source):
                     raise InputError(
                         "`documents: files` reads one folder", expected="the folder that contains the class folders"
                     )
-                found = class_folders(resolve_path(self, "path"), self.classes, TEXTS)
-                return TextFiles(found, self.tokenizer, learned, skip=skip)
+                listing = class_folders(resolve_path(self, "path"), self.classes, TEXTS)
+                return TextFiles(listing, self.tokenizer, learned, skip=skip)
             files = list(text_files(self, self.path))
             if self.classes is not None and len(self.classes) != len(files):
                 raise InputError(

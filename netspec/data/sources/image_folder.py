@@ -77,10 +77,10 @@ class ImageFolder(Source):
         from netspec.data.readers.images import ImageFiles
 
         skip = self.on_error == "skip"
-        found = self._listing(learned, skip=skip)
+        listing = self._listing(learned, skip=skip)
         with located_at(self, "path"):
             return ImageFiles(
-                found, size=self.size, channels=self.channels, interpolation=self.interpolation, skip=skip
+                listing, size=self.size, channels=self.channels, interpolation=self.interpolation, skip=skip
             )
 
     def with_file(self, path: Path, fields: Collection[str]) -> ImageFolder | None:
@@ -90,9 +90,9 @@ class ImageFolder(Source):
         if not (path.is_dir() or path.suffix.lower() in IMAGES.suffixes):
             return None
         fresh = {"path": FilePath(path.absolute()), "split": None, "list": None, "limit": None, "shuffle": False}
-        made = self.model_copy(update={**fresh, "on_error": "error"})
-        made._unlabelled = True
-        return made
+        source = self.model_copy(update={**fresh, "on_error": "error"})
+        source._unlabelled = True
+        return source
 
     def _listing(self, learned: Mapping[str, Any] | None, *, skip: bool) -> Listing:
         from netspec.data.readers.file_lists import listed_files

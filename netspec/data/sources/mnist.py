@@ -76,9 +76,9 @@ class FashionMnist(KnownSource):
         return {"image": FieldType((1, 28, 28), "uint8"), "label": FieldType((), "int32")}
 
 
-def _find(folder: Path, prefix: str, what: str, axes: int) -> Path:
+def _find(folder: Path, prefix: str, content: str, axes: int) -> Path:
     """Return the file under any of its usual names: gzipped or not, `-idx3` or `.idx3`."""
-    names = [f"{prefix}-{what}{dot}idx{axes}-ubyte{gz}" for gz in (".gz", "") for dot in "-."]
+    names = [f"{prefix}-{content}{dot}idx{axes}-ubyte{gz}" for gz in (".gz", "") for dot in "-."]
     for name in names:
         if (folder / name).is_file():
             return folder / name

@@ -43,9 +43,9 @@ class Python(Source):
 
     def given(self, samples: object) -> Self:
         """Return this split with its samples."""
-        made = self.model_copy()
-        made._given = samples
-        return made
+        split = self.model_copy()
+        split._given = samples
+        return split
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Open the samples. Those of a stream are counted. Raises `InputError` for anything else."""
@@ -56,7 +56,7 @@ class Python(Source):
                 "the samples of this split are missing", location=self.where("source"), path="source",
                 expected="a Python program that passes them: `netspec.train(spec, samples={'train': …})`",
             )  # fmt: skip
-        asked = self.shuffle
-        window = asked.window if isinstance(asked, ShuffleWindow) else WINDOW if asked else 1
+        shuffle = self.shuffle
+        window = shuffle.window if isinstance(shuffle, ShuffleWindow) else WINDOW if shuffle else 1
         with located_at(self, "source"):
             return open_samples(self._given, self.fields, window=window, limit=self.limit, skip=self.on_error == "skip")

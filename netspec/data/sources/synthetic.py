@@ -39,9 +39,9 @@ class MadeField(Spec):
     @model_validator(mode="after")
     def _one_distribution(self) -> Self:
         kinds = {"classes": ("classes",), "low and high": ("low", "high"), "mean and stddev": ("mean", "stddev")}
-        given = [kind for kind, names in kinds.items() if any(getattr(self, name) is not None for name in names)]
-        if len(given) > 1:
-            raise problem("two distributions", expected=f"one of {', '.join(kinds)}", got=" and ".join(given))
+        kinds_set = [kind for kind, names in kinds.items() if any(getattr(self, name) is not None for name in names)]
+        if len(kinds_set) > 1:
+            raise problem("two distributions", expected=f"one of {', '.join(kinds)}", got=" and ".join(kinds_set))
         if (self.low is None) != (self.high is None) or (self.high is not None and self.low >= self.high):  # type: ignore[operator]  # both are there
             raise problem(
                 "`low` and `high` are not valid bounds",
@@ -53,7 +53,7 @@ class MadeField(Spec):
             )
         if self.classes is not None and self.type_name.startswith("float"):
             raise problem("class labels are integers", field="dtype", expected="int32", got=self.type_name)
-        if self.type_name in {"int32", "int64"} and not given:
+        if self.type_name in {"int32", "int64"} and not kinds_set:
             raise problem("the distribution is missing", expected="`classes`, or `low` and `high`")
         return self
 
@@ -113,7 +113,7 @@ class Synthetic(Source):
 
     @model_validator(mode="after")
     def _fields_of_the_task(self) -> Self:
-        labels = [name for name, one in self.fields.items() if one.is_label]
+        labels = [name for name, field in self.fields.items() if field.is_label]
         others = [name for name in self.fields if name not in labels]
         expected = None
         if self.task == "classification" and (len(labels) != 1 or not others):
@@ -129,8 +129,10 @@ class Synthetic(Source):
         ):
             expected = "two fields or more without `classes`, the last one of floats"
         if expected is not None:
-            told = ((name, "a label" if one.is_label else list(one.shape)) for name, one in self.fields.items())
-            got = ", ".join(f"`{name}` {what}" for name, what in told)
+            described = (
+                (name, "a label" if field.is_label else list(field.shape)) for name, field in self.fields.items()
+            )
+            got = ", ".join(f"`{name}` {description}" for name, description in described)
             raise problem(f"the fields do not fit the task `{self.task}`", field="fields", expected=expected, got=got)
         return self
 

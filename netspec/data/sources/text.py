@@ -84,9 +84,9 @@ def text_files(source: Source, written: FilePath | list[FilePath]) -> Iterator[P
     from netspec.data.text.files import text_files_below
 
     several = isinstance(written, list)
-    places = [resolve_path(source, "path", at) for at in range(len(written))] if several else []
-    for place in places or [resolve_path(source, "path")]:
-        if place.is_dir():
-            yield from text_files_below(place)
+    paths = [resolve_path(source, "path", at) for at in range(len(written))] if several else []
+    for path in paths or [resolve_path(source, "path")]:
+        if path.is_dir():
+            yield from text_files_below(path)
         else:
-            yield place
+            yield path

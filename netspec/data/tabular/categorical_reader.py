@@ -1,4 +1,4 @@
-"""Columns of names, of the type `categorical`; and the label of which nothing was said."""
+"""Reader of columns of type `categorical`, and of labels without a declaration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ABSENT, _BAD = -1, -2
 
 
 class CategoricalColumn(Column):
-    """Values are int32: the place among the names met so far, in their order; −1 is a missing one."""
+    """Reads names as int32: indices into the names seen so far, in their order; −1 for a missing one."""
 
     def __init__(self, spec: Categorical, setting: ColumnSetting) -> None:
         super().__init__(setting)
@@ -29,10 +29,10 @@ class CategoricalColumn(Column):
         self._mode = spec.output_mode or ("int" if setting.is_label else "one_hot")
         self.vector = self._mode == "one_hot"
         self._places: dict[str, int] = {}
-        """The names met so far."""
+        """The names seen so far."""
         self._counts = np.zeros(0, np.int64)
         self._other = int(spec.unknown == "index")
-        """How many places unknown names have: the first, or none."""
+        """Number of indices for unknown names: the first, or none."""
         self._vocabulary: tuple[str, ...] = tuple(spec.vocabulary or ())
         self._fill: str | None = None
         fixed = spec.vocabulary is not None
@@ -42,12 +42,12 @@ class CategoricalColumn(Column):
             self._vocabulary = self._vocabulary if fixed else tuple(known["vocabulary"])
             self._fill = known.get("fill")
         self._settled = fixed or setting.learned is not None
-        self._index = {name: self._other + place for place, name in enumerate(self._vocabulary)}
+        self._index = {name: self._other + index for index, name in enumerate(self._vocabulary)}
         self._final = np.zeros(0, np.int32)
-        """The place in the vocabulary of each name met."""
+        """Index in the vocabulary of each name seen."""
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
-        texts, which = cells.distinct()
+        texts, text_indices = cells.distinct()
         names = [self._spec.replace.get(text, text) for text in texts] if self._spec.replace else texts
         values = np.array([self._value(name) for name in names], np.int32)
         lost = np.flatnonzero(values == _ABSENT)
@@ -58,10 +58,10 @@ class CategoricalColumn(Column):
                 else "`missing` says what becomes of the row: `unknown`, `most_frequent`, `drop`"
             )
             expected = "a label in every row" if self.setting.is_label else "a category"
-            self.add_absent(faults, np.flatnonzero(np.isin(which, lost)), cells, expected=expected, hint=hint)
-        for one in np.flatnonzero(values == _BAD).tolist():
-            self._tell_unknown(names[one], np.flatnonzero(which == one), faults)
-        return values[which]
+            self.add_absent(faults, np.flatnonzero(np.isin(text_indices, lost)), cells, expected=expected, hint=hint)
+        for row in np.flatnonzero(values == _BAD).tolist():
+            self._tell_unknown(names[row], np.flatnonzero(text_indices == row), faults)
+        return values[text_indices]
 
     def _value(self, name: str) -> int:
         if (not name or name.lower() in self.setting.absent) and name not in self._index:
@@ -71,8 +71,8 @@ class CategoricalColumn(Column):
         return self._places.setdefault(name, len(self._places))
 
     def _tell_unknown(self, name: str, rows: Array, faults: BlockFaults) -> None:
-        one = "class" if self.setting.is_label else "category"
-        whose = f"a declared {one}" if self._spec.vocabulary is not None else f"a {one} of the training split"
+        kind = "class" if self.setting.is_label else "category"
+        whose = f"a declared {kind}" if self._spec.vocabulary is not None else f"a {kind} of the training split"
         hint = did_you_mean(name, self._vocabulary)
         if not hint and not self.setting.is_label:
             hint = "`unknown: index` gives unknown categories a place of their own"
@@ -93,32 +93,32 @@ class CategoricalColumn(Column):
         if self.setting.learned is None:
             self._learn()
         self._settled = True
-        self._index = {name: self._other + place for place, name in enumerate(self._vocabulary)}
+        self._index = {name: self._other + index for index, name in enumerate(self._vocabulary)}
         self._remap()
 
     def _learn(self) -> None:
         counted = [
             (name, int(count)) for name, count in zip(self._places, self._counts.tolist(), strict=False) if count
         ]
-        counted.sort(key=lambda one: (-one[1], one[0]))
+        counted.sort(key=lambda entry: (-entry[1], entry[0]))
         if self._spec.missing == "most_frequent":
             if not counted:
                 raise InputError(f"{self.what} has no value at all, so none is the most frequent one")
             self._fill = counted[0][0]
         if self._spec.vocabulary is None:
             most = None if self._spec.max_tokens is None else self._spec.max_tokens - 1
-            kept = [name for name, count in counted[:most] if count >= (self._spec.min_count or 1)]
-            self._vocabulary = tuple(sorted(kept))
+            frequent = [name for name, count in counted[:most] if count >= (self._spec.min_count or 1)]
+            self._vocabulary = tuple(sorted(frequent))
 
     def _remap(self) -> None:
-        """Places of names met since are those of unknown ones."""
+        """Names seen later are unknown."""
         known = [self._index.get(name, 0) for name in self._places]
         self._final = np.array([*known, 0 if self._fill is None else self._index.get(self._fill, 0)], np.int32)
 
     @property
     def learned(self) -> dict[str, Any]:
-        found: dict[str, Any] = {} if self._spec.vocabulary is not None else {"vocabulary": list(self._vocabulary)}
-        return found if self._fill is None else {**found, "fill": self._fill}
+        learned: dict[str, Any] = {} if self._spec.vocabulary is not None else {"vocabulary": list(self._vocabulary)}
+        return learned if self._fill is None else {**learned, "fill": self._fill}
 
     @property
     def width(self) -> int:
@@ -133,18 +133,18 @@ class CategoricalColumn(Column):
         return None if self._other else self._vocabulary
 
     def encode(self, values: Array) -> Array:
-        if len(self._final) <= len(self._places):  # names met since the table was settled
+        if len(self._final) <= len(self._places):  # names seen after the table was settled
             self._remap()
-        places = self._final[values]  # the last one is that of −1
+        positions = self._final[values]  # the last element is that of −1
         if self._mode == "int":
-            return places[:, None]
-        made = np.zeros((len(values), self.width), np.float32)
-        made[np.arange(len(values)), places] = 1.0
-        return made
+            return positions[:, None]
+        one_hot = np.zeros((len(values), self.width), np.float32)
+        one_hot[np.arange(len(values)), positions] = 1.0
+        return one_hot
 
 
 class PlainLabelColumn(Column):
-    """A label of which only the column is known: numbers where one of the first block's is one, else names."""
+    """An undeclared label: numeric if a value of the first block is a number, else names."""
 
     def __init__(self, setting: ColumnSetting) -> None:
         super().__init__(setting)
@@ -156,14 +156,14 @@ class PlainLabelColumn(Column):
         from netspec.data.tabular.columns.categorical import Categorical
         from netspec.data.tabular.columns.numeric import Numeric
 
-        made = (Numeric() if numeric else Categorical()).reader(self.setting)
-        made.place = self.place
-        return made
+        reader = (Numeric() if numeric else Categorical()).reader(self.setting)
+        reader.place = self.place
+        return reader
 
     @property
     def inner(self) -> Column:
-        """What it turned out to be."""
-        if self._inner is None:  # a table without rows, which is an error of its own
+        """The reader that was chosen."""
+        if self._inner is None:  # a table without rows, which is reported elsewhere
             self._inner = self._of(numeric=True)
         return self._inner
 

@@ -1,4 +1,4 @@
-"""The cells of one column in a block of rows, whatever the file holds them as."""
+"""The cells of one column in a block of rows, for any file format."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from netspec.data.base import Array
 
 MISSING = ("", "?", "NA", "N/A", "NaN", "null")
-"""How tables write that a value is not known, where the source says nothing else; case does not count."""
+"""Texts that mean a missing value by default, in any case."""
 
 Made = TypeVar("Made")
 
 
 class Cells(Protocol):
-    """What a column's reader asks of its cells."""
+    """The cells of a column, as its reader accesses them."""
 
     def __len__(self) -> int: ...
 
     def text(self, row: int) -> str:
-        """The cell in a row, without the blanks around it; empty where there is no value."""
+        """Return the cell in a row without surrounding blanks; empty if there is no value."""
         ...
 
     def numbers(self) -> Array:
@@ -30,16 +30,16 @@ class Cells(Protocol):
         ...
 
     def moments(self) -> Array | None:
-        """Dates as (N,) of datetime64[us], NaT where there is none; None where the file holds them as text."""
+        """Return dates, (N,) of datetime64[us], NaT for missing ones; None if the file stores them as text."""
         ...
 
     def distinct(self) -> tuple[list[str], Array]:
-        """The different cells, and which of them each row has, (N,)."""
+        """Return the distinct cells, and the index of each row's cell among them, (N,)."""
         ...
 
 
 class TextCells:
-    """Cells of a text."""
+    """Cells of a text file."""
 
     def __init__(self, cells: Sequence[str]) -> None:
         self._cells = cells
@@ -51,27 +51,27 @@ class TextCells:
         return self._cells[row].strip()
 
     def numbers(self) -> Array:
-        """Convert in C; if a cell is not a number, or is like `1_000`, each distinct cell by itself."""
+        """Parse in C; if a cell is not a number, or is like `1_000`, parse each distinct cell separately."""
         if "_" not in "".join(self._cells):
             try:
                 return np.fromiter(map(float, self._cells), np.float64, len(self._cells))
             except ValueError:
                 pass
-        texts, which = self.distinct()
-        return np.array([_number(text) for text in texts], np.float64)[which]
+        texts, text_indices = self.distinct()
+        return np.array([_number(text) for text in texts], np.float64)[text_indices]
 
     def moments(self) -> Array | None:
         return None
 
     def distinct(self) -> tuple[list[str], Array]:
         written = dict.fromkeys(self._cells)
-        texts, places = merged(written)
-        index = dict(zip(written, places.tolist(), strict=True))
+        texts, positions = merged(written)
+        index = dict(zip(written, positions.tolist(), strict=True))
         return texts, np.fromiter(map(index.__getitem__, self._cells), np.intp, len(self._cells))
 
 
 def _number(text: str) -> float:
-    """The value of a cell; Python takes `1_000` for a number, and tables do not mean that."""
+    """Return the value of a cell. Python accepts `1_000` as a number, which tables do not mean."""
     try:
         return float("nan") if "_" in text else float(text)
     except ValueError:
@@ -79,13 +79,13 @@ def _number(text: str) -> float:
 
 
 def merged(cells: Iterable[str]) -> tuple[list[str], Array]:
-    """The different texts that cells are without the blanks around them, and which of these each cell is."""
-    places: dict[str, int] = {}
-    found = [places.setdefault(cell.strip(), len(places)) for cell in cells]
-    return list(places), np.array(found, np.intp)
+    """Return the distinct texts of cells without surrounding blanks, and the index of each cell among them."""
+    positions: dict[str, int] = {}
+    indices = [positions.setdefault(cell.strip(), len(positions)) for cell in cells]
+    return list(positions), np.array(indices, np.intp)
 
 
 def each_distinct(cells: Cells, make: Callable[[str], Made]) -> tuple[list[Made], Array]:
-    """`make` of each different cell, and which of the results each row has."""
-    texts, which = cells.distinct()
-    return [make(text) for text in texts], which
+    """Apply `make` to each distinct cell; return the results and the index of each row's result."""
+    texts, text_indices = cells.distinct()
+    return [make(text) for text in texts], text_indices

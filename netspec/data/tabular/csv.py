@@ -1,4 +1,4 @@
-"""Tables as text (CSV, TSV): rows split by the `csv` module, in blocks, with an index to read some of them again."""
+"""Text tables (CSV, TSV): rows split by the `csv` module, in blocks, with an index to read parts again."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from netspec.data.base import Array
 
 BLOCK = 4096
-"""Rows that are parsed at a time: enough that NumPy counts, and few enough to stay in the cache."""
+"""Number of rows that are parsed at a time: enough for NumPy to pay off, few enough for the cache."""
 BLOCK_BYTES = 2**24
-"""A block ends early where its rows are long."""
+"""A block ends early if its rows are long."""
 LONGEST = 2**20
-"""Letters in a cell: a document, and not what a quotation mark that is never closed takes in."""
+"""Maximum number of characters in a cell: enough for a document, too few for an unclosed quotation mark."""
 STEP, SINGLE = 1024, 32
-"""Rows between two entries of the index, where rows are asked for that are neighbours; where any may come next."""
+"""Rows between two entries of the index, if neighbouring rows are read together, and if any row may come next."""
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """How a text is split; see the source `csv` for the meaning."""
+    """The format of a text table; see the source `csv`."""
 
     header: bool | tuple[str, ...]
     delimiter: str = ","
@@ -43,34 +43,34 @@ class TextOptions:
     skip_lines: int = 0
     encoding: str = "utf-8"
     step: int = STEP
-    """Number of rows between two entries of the index: they are read again together."""
+    """Number of rows between two entries of the index; these are read again together."""
 
 
 class _Row(NamedTuple):
     cells: list[str]
     offset: int
-    """Bytes before it."""
+    """Number of bytes before it."""
     line: int
-    """The line that it begins in, from 1."""
+    """The line in which it begins, from 1."""
     undecoded: tuple[int, int, int] | None
     """Line, column and value of its first byte that cannot be decoded."""
 
 
 class _Rows:
-    """The rows of an open file from its position on, and where each begins."""
+    """The rows of an open file from its position on, and the start of each."""
 
     def __init__(self, file: IO[bytes], options: TextOptions, offset: int = 0, line: int = 1) -> None:
         self._file, self._options = file, options
         self._offset, self._line = offset, line
         self._comment = options.comment.encode(options.encoding) if options.comment else None
         self._between = True
-        """Whether the next line begins a row: within quotes none does."""
+        """Whether the next line begins a row, which it does not within quotes."""
         self._undecoded: tuple[int, int, int] | None = None
 
     def __iter__(self) -> Iterator[_Row]:
         """Read all rows that are not blank. Raises `csv.Error` if they cannot be separated."""
         options = self._options
-        csv.field_size_limit(max(LONGEST, csv.field_size_limit()))  # there is one for all readers of a process
+        csv.field_size_limit(max(LONGEST, csv.field_size_limit()))  # the limit is shared by all readers of a process
         reader = csv.reader(
             self._lines(),
             delimiter=options.delimiter,
@@ -107,7 +107,7 @@ class _Rows:
 
 
 class _Hashed(io.RawIOBase):
-    """A file of which every byte that is read goes into a digest."""
+    """A file that feeds every byte read to a digest."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb", buffering=0)
@@ -127,7 +127,7 @@ class _Hashed(io.RawIOBase):
 
 
 def _refuse_packed(path: Path, head: bytes) -> None:
-    """Raise InputError for what begins like no text that is read here."""
+    """Raise `InputError` if the file begins like another known format."""
     hints = {"gzipped data": "unpack it first, as by `gunzip`", "text in UTF-16": "write it in UTF-8"}
     kind = kind_of_file(head)
     if kind in hints:
@@ -135,7 +135,7 @@ def _refuse_packed(path: Path, head: bytes) -> None:
 
 
 class TextFile:
-    """A text table. Raises InputError where the file cannot be opened or has no first row."""
+    """A text table. Raises `InputError` if the file cannot be opened or has no first row."""
 
     def __init__(self, path: Path, options: TextOptions) -> None:
         self.path = existing(path)
@@ -144,10 +144,10 @@ class TextFile:
         self.digest = ""
         self.named = options.header is not False
         self._offsets = array("q")
-        """Where every `step`-th row begins, and its line."""
+        """The start of every `step`-th row, and its line."""
         self._lines = array("q")
         self._breaks: tuple[array[int], array[int]] = array("q"), array("q")
-        """Rows that do not begin in the line after the one before, the first row included, and their lines."""
+        """Rows that do not begin in the line after the previous one, including the first row, and their lines."""
         self._count = 0
         with self._opened() as file:
             _refuse_packed(path, file.read(4))
@@ -193,13 +193,13 @@ class TextFile:
             except csv.Error as error:
                 raise InputError(self._unreadable(source.line, error)) from None
             finally:
-                while file.read(1 << 20):  # what a limit leaves counts for the digest too
+                while file.read(1 << 20):  # bytes beyond a limit count for the digest too
                     pass
                 self.digest = raw.digest.hexdigest()
         self._watched.check()
 
     def _indexed(self, rows: Iterator[_Row], columns: Sequence[int]) -> Iterator[Block]:
-        found: list[_Row] = []
+        rows_read: list[_Row] = []
         expected, step = -1, self._options.step
         for row in rows:
             if row.line != expected:
@@ -210,12 +210,12 @@ class TextFile:
                 self._offsets.append(row.offset)
                 self._lines.append(row.line)
             self._count += 1
-            found.append(row)
-            if len(found) == BLOCK or row.offset - found[0].offset >= BLOCK_BYTES:
-                yield self._block(found, self._count - len(found), columns)
-                found = []
-        if found:
-            yield self._block(found, self._count - len(found), columns)
+            rows_read.append(row)
+            if len(rows_read) == BLOCK or row.offset - rows_read[0].offset >= BLOCK_BYTES:
+                yield self._block(rows_read, self._count - len(rows_read), columns)
+                rows_read = []
+        if rows_read:
+            yield self._block(rows_read, self._count - len(rows_read), columns)
 
     def pages(self) -> Array:
         return np.append(np.arange(0, self._count, self._options.step), self._count)
@@ -226,10 +226,10 @@ class TextFile:
         with self._opened() as file:
             file.seek(self._offsets[entry])
             rows = iter(_Rows(file, self._options, self._offsets[entry], self._lines[entry]))
-            found = [row for row, _ in zip(rows, range(stop - start), strict=False)]
-        if len(found) < stop - start:
+            rows_read = [row for row, _ in zip(rows, range(stop - start), strict=False)]
+        if len(rows_read) < stop - start:
             raise InputError(f"{self.path} changed while it was read", expected="the file found at opening")
-        return self._block(found, start, columns)
+        return self._block(rows_read, start, columns)
 
     def _block(self, rows: list[_Row], start: int, columns: Sequence[int]) -> Block:
         width = len(self.names)
@@ -289,7 +289,7 @@ class TextFile:
         )
 
     def _place(self, row: _Row, column: int | None) -> Location:
-        """A row of the table, or a cell of it where no quotes are in the way."""
+        """Return a row of the table, or a cell of it if no quotes are involved."""
         if row.undecoded and column is None:
             line, place = row.undecoded[:2]
             return Location(str(self.path), line, place, self._text_of(line))
@@ -302,7 +302,7 @@ class TextFile:
         return Location(str(self.path), row.line, place, text)
 
     def _text_of(self, line: int, offset: int | None = None) -> str:
-        """The text of a line, for a message."""
+        """Return the text of a line, for a message."""
         with self._opened() as file:
             if offset is None:
                 for _ in range(line - 1):
@@ -313,15 +313,15 @@ class TextFile:
         return raw.removeprefix(b"\xef\xbb\xbf").decode(self._options.encoding, "replace").rstrip("\r\n")
 
     def describe(self, row: int) -> str:
-        begun, lines = self._breaks
-        place = bisect_right(begun, row) - 1
-        return f"{self.path.name}, line {lines[place] + row - begun[place]}"
+        starts, lines = self._breaks
+        index = bisect_right(starts, row) - 1
+        return f"{self.path.name}, line {lines[index] + row - starts[index]}"
 
     def heading(self, column: int) -> Location | None:
         return self._place(self._first_row, column) if self._repeated else None
 
     def other_delimiter(self, text: str) -> str | None:
-        for other, written in ((";", '";"'), ("\t", '"\\t"'), ("|", '"|"'), (",", '","'), (" ", '" "')):
-            if other != self._options.delimiter and other in text:
+        for delimiter, written in ((";", '";"'), ("\t", '"\\t"'), ("|", '"|"'), (",", '","'), (" ", '" "')):
+            if delimiter != self._options.delimiter and delimiter in text:
                 return f"the line is a single cell: for this file set `delimiter: {written}`"
         return None

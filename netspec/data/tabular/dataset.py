@@ -1,4 +1,4 @@
-"""A table as samples: one pass learns and checks; what fits in memory stays, of more, pages are read again."""
+"""A table as samples: one pass learns and checks it; rows that do not fit in memory are read again by pages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Fields = Mapping[str, Sequence["Column"]]
 
 
 WINDOWS_KEPT = 3
-"""Windows of shuffled samples whose pages stay in memory: two that a batch may span, and what pages reach beyond."""
+"""Number of shuffle windows whose pages stay in memory: two that a batch may span, and the overhang of pages."""
 
 
 def open_table(
@@ -42,11 +42,11 @@ def open_table(
     window: int = 0,
     learned: Mapping[str, Any] = MappingProxyType({}),
 ) -> Dataset:
-    """The rows of a file as samples; `cache` is how many bytes of them may be kept.
+    """The rows of a file as samples; `cache` is the number of bytes of rows to keep.
 
-    `learned` is what other splits must know in addition to what the columns learn.
-    More are kept where samples are shuffled in a `window` that needs more: its pages would be read for every batch.
-    Raises InputError with all that is wrong with its rows; with `skip`, such rows are left out.
+    `learned` holds values for other splits in addition to those of the columns. More rows are kept if a shuffle
+    `window` needs them, since pages would otherwise be read for every batch. Raises `InputError` with all problems of
+    its rows; with `skip`, such rows are left out.
     """
     columns = [column for several in fields.values() for column in several]
     scanned = _Scan(file, columns, Faults(file.path, skip), limit, cache)
@@ -62,15 +62,15 @@ def open_table(
     page = int(np.diff(file.pages()).max())
     if scanned.kept is not None and scanned.samples * sample_bytes <= cache:
         values = [np.concatenate(parts) for parts in scanned.kept]
-        made = ArrayDataset(table.encoded(values), digest=file.digest, describe=table.describe, **facts)
-        made.block = page  # as if it were paged: the order of a shuffle must not depend on the memory
-        return made
+        dataset = ArrayDataset(table.encoded(values), digest=file.digest, describe=table.describe, **facts)
+        dataset.block = page  # as if it were paged: the order of a shuffle must not depend on the memory
+        return dataset
     least = WINDOWS_KEPT * max(window, page) if window else 0
     return PagedDataset(table, page, max(cache, least * sample_bytes), **facts)
 
 
 class _Scan:
-    """The first pass: what the columns learn, which rows are used, and their values where they fit in memory."""
+    """The first pass: learned values, the rows that are used, and their values if they fit in memory."""
 
     def __init__(
         self, file: TableFile, columns: Sequence[Column], faults: Faults, limit: int | None, cache: int
@@ -79,7 +79,7 @@ class _Scan:
         self._columns = columns
         self._limit = limit
         self.kept: list[list[Array]] | None = [[] for _ in columns]
-        """The values of each column, block by block; None where they became too many."""
+        """The values of each column, block by block; None once they are too many."""
         self.samples = 0
         self.skipped = 0
         dropped: list[Array] = []
@@ -89,15 +89,17 @@ class _Scan:
                 used, values = self._read(block, faults)
                 dropped.append(np.flatnonzero(~used) + first)
                 first += len(block)
-                kept_bytes += sum(column.bytes_of(one) for column, one in zip(columns, values, strict=True))
+                kept_bytes += sum(column.bytes_of(cells) for column, cells in zip(columns, values, strict=True))
                 if kept_bytes > cache:
                     self.kept = None
-                for kept, one in zip(self.kept or [], values, strict=False):
-                    kept.append(one)
+                for kept, cells in zip(self.kept or [], values, strict=False):
+                    kept.append(cells)
                 if faults.full or self.samples == limit:
                     break
         faults.raise_found()
-        self.damaged = [f"{one.location}: {one.brief}" if one.location else one.brief for one in faults.problems]
+        self.damaged = [
+            f"{problem.location}: {problem.brief}" if problem.location else problem.brief for problem in faults.problems
+        ]
         if not first:
             expected = "one row or more below the header" if file.named else "rows"
             raise InputError(f"{file.path} has no rows", expected=expected)
@@ -111,25 +113,25 @@ class _Scan:
             column.settle(partial(self._again, at))
 
     def _again(self, at: int) -> Iterator[Array]:
-        """The values of a column in the rows that are used, from memory or from the file."""
+        """Yield the values of a column in the used rows, from memory or from the file."""
         if self.kept is not None:
             yield from self.kept[at]
             return
         column, pages = self._columns[at], self._file.pages()
         for start, stop in pairwise(pages.tolist()):
             block = self._file.read(start, stop, [column.place])
-            found = BlockFaults(Faults(self._file.path, skip=True), len(block), block.place)  # told at the first time
+            faults = BlockFaults(Faults(self._file.path, skip=True), len(block), block.place)  # told at the first time
             used = ~np.isin(np.arange(start, stop), self.dropped)
-            yield column.parse(block.cells[0], found)[used]
+            yield column.parse(block.cells[0], faults)[used]
 
     def _read(self, block: Block, faults: Faults) -> tuple[Array, list[Array]]:
-        """Which rows of the block are used, and their values."""
-        found = BlockFaults(faults, len(block), block.place)
+        """Return which rows of the block are used, and their values."""
+        block_faults = BlockFaults(faults, len(block), block.place)
         for fault in block.faults:
-            found.add([fault.row], None, fault.message, expected=fault.expected, got=fault.got, hint=fault.hint)
-        values = [column.parse(cells, found) for column, cells in zip(self._columns, block.cells, strict=True)]
-        used = ~found.bad
-        self.skipped += int(found.bad.sum())
+            block_faults.add([fault.row], None, fault.message, expected=fault.expected, got=fault.got, hint=fault.hint)
+        values = [column.parse(cells, block_faults) for column, cells in zip(self._columns, block.cells, strict=True)]
+        used = ~block_faults.bad
+        self.skipped += int(block_faults.bad.sum())
         for column, one in zip(self._columns, values, strict=True):
             out = column.drops(one)
             if out is not None:
@@ -137,14 +139,14 @@ class _Scan:
         if self._limit is not None:
             used[np.flatnonzero(used)[self._limit - self.samples :]] = False
         self.samples += int(used.sum())
-        values = [one[used] for one in values]
+        values = [cells[used] for cells in values]
         for column, one in zip(self._columns, values, strict=True):
             column.tally(one)
         return used, values
 
 
 class _Table:
-    """The fields of a table's rows, once all is learned."""
+    """The fields of a table's rows, once all values are learned."""
 
     def __init__(
         self, file: TableFile, columns: Sequence[Column], fields: Fields, dropped: Array, samples: int
@@ -155,21 +157,21 @@ class _Table:
         self._fields = fields
         self._dropped = dropped
         self._before = dropped - np.arange(len(dropped))
-        """How many samples come before each row that is left out."""
+        """Number of samples before each row that is left out."""
 
     def rows(self, samples: Array) -> Array:
-        """The rows that samples are."""
+        """Return the rows of samples."""
         return samples + np.searchsorted(self._before, samples, side="right")
 
     def describe(self, index: int) -> str:
         return self.file.describe(int(self.rows(np.array([index]))[0]))
 
     def type_of(self, name: str) -> FieldType:
-        """The type of a field."""
+        """Return the type of a field."""
         return FieldType(self.shape_of(name), self._fields[name][0].dtype)
 
     def shape_of(self, name: str) -> tuple[int, ...]:
-        """The shape of a field: a vector if it is `features`, has several columns, or one that makes vectors."""
+        """Return the shape of a field: a vector for `features`, several columns, or a column of vectors."""
         several = self._fields[name]
         width = sum(column.width for column in several)
         vector = name == FEATURES or len(several) > 1 or several[0].vector or width > 1
@@ -181,18 +183,18 @@ class _Table:
         return {name: self.type_of(name) for name in self._fields}
 
     def encoded(self, values: Sequence[Array]) -> dict[str, Array]:
-        """The fields of rows, of the values (N,) of each column."""
+        """Return the fields of rows, from the values (N,) of each column."""
         of = dict(zip(map(id, self.columns), values, strict=True))
-        made = {}
+        fields = {}
         for name, several in self._fields.items():
             parts = [column.encode(of[id(column)]) for column in several]
-            whole = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
-            made[name] = whole.reshape(len(whole), *self.shape_of(name))
-        return made
+            joined = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+            fields[name] = joined.reshape(len(joined), *self.shape_of(name))
+        return fields
 
 
 class PagedDataset(Dataset):
-    """A table of which only some pages are in memory: those read last, as many as `cache` bytes hold."""
+    """A table of which only the pages read last are in memory, up to `cache` bytes."""
 
     def __init__(
         self,
@@ -222,21 +224,21 @@ class PagedDataset(Dataset):
         return self._table.samples
 
     def describe(self, index: int) -> str:
-        """Where sample `index` comes from."""
+        """Return the origin of a sample for messages."""
         return self._table.describe(index)
 
     def read(self, indices: Array) -> dict[str, Samples]:
-        """The samples at `indices`, page by page: each page is read once at most."""
+        """Return the samples at `indices`, reading each page at most once."""
         rows = self._table.rows(indices)
         pages = np.searchsorted(self._starts, rows, side="right") - 1
         shapes = {name: (len(rows), *self._table.shape_of(name)) for name in self.fields}
-        made = {name: np.empty(shape, self.fields[name].dtype) for name, shape in shapes.items()}
-        with self._lock:  # columns note the names that they meet
+        fields = {name: np.empty(shape, self.fields[name].dtype) for name, shape in shapes.items()}
+        with self._lock:  # columns record the names that they see
             for page in np.unique(pages).tolist():
                 wanted = np.flatnonzero(pages == page)
                 for name, array in self._page(page).items():
-                    made[name][wanted] = array[rows[wanted] - self._starts[page]]
-        return dict(made)
+                    fields[name][wanted] = array[rows[wanted] - self._starts[page]]
+        return dict(fields)
 
     def _page(self, page: int) -> dict[str, Array]:
         if page in self._pages:
@@ -245,14 +247,14 @@ class PagedDataset(Dataset):
         file, columns = self._table.file, self._table.columns
         start, stop = self._starts[page : page + 2].tolist()
         block = file.read(start, stop, [column.place for column in columns])
-        found = BlockFaults(Faults(file.path, skip=True), len(block), block.place)  # told, or left out, at opening
-        values = [column.parse(cells, found) for column, cells in zip(columns, block.cells, strict=True)]
-        made = self._table.encoded(values)
-        self._pages[page] = made
-        self._bytes += _size(made)
+        faults = BlockFaults(Faults(file.path, skip=True), len(block), block.place)  # told, or left out, at opening
+        values = [column.parse(cells, faults) for column, cells in zip(columns, block.cells, strict=True)]
+        fields = self._table.encoded(values)
+        self._pages[page] = fields
+        self._bytes += _size(fields)
         while self._bytes > self._cache and len(self._pages) > 1:
             self._bytes -= _size(self._pages.popitem(last=False)[1])
-        return made
+        return fields
 
 
 def _size(arrays: Mapping[str, Array]) -> int:

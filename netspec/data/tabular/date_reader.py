@@ -1,4 +1,4 @@
-"""Columns of days and moments, of the type `date`."""
+"""Reader of columns of type `date`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NONE = np.datetime64("NaT", "us")
 
 
 class DateColumn(Column):
-    """Values are datetime64[us] in UTC; NaT is a missing one."""
+    """Reads dates as datetime64[us] in UTC; NaT for missing ones."""
 
     vector = True
 
@@ -37,8 +37,8 @@ class DateColumn(Column):
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
         values = cells.moments()
         if values is None:
-            found, which = each_distinct(cells, self._moment)
-            values = np.array(found, "datetime64[us]")[which]
+            moments, text_indices = each_distinct(cells, self._moment)
+            values = np.array(moments, "datetime64[us]")[text_indices]
         lost = np.flatnonzero(np.isnat(values))
         if len(lost):
             absent, bad = self.absent(cells, lost)
@@ -55,10 +55,10 @@ class DateColumn(Column):
 
     def _moment(self, text: str) -> np.datetime64:
         try:
-            made = datetime.strptime(text, self._spec.format) if self._spec.format else datetime.fromisoformat(text)
+            moment = datetime.strptime(text, self._spec.format) if self._spec.format else datetime.fromisoformat(text)
         except ValueError:
             return _NONE
-        return np.datetime64(made if made.tzinfo is None else made.astimezone(UTC).replace(tzinfo=None), "us")
+        return np.datetime64(moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None), "us")
 
     @property
     def _hint(self) -> str | None:
@@ -94,7 +94,7 @@ class DateColumn(Column):
         return normalized(self._numbers(values), self._normalization)
 
     def _numbers(self, values: Array) -> Array:
-        """The parts of moments, (N, parts) of float64; whatever for NaT."""
+        """Return the parts of times, (N, parts) of float64; undefined for NaT."""
         days, months, years = (values.astype(f"datetime64[{unit}]") for unit in "DMY")
         seconds = (values - days).astype(np.int64) // 1_000_000
         parts: dict[str, Array] = {

@@ -1,4 +1,4 @@
-"""From what a source says of its columns to their readers, each with its place in the file."""
+"""Builds the readers of the columns that a source declares."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 NAMES = " columns"
-"""What is learned of a table that is used whole: its columns, in their order. No column is called so: names have no
-blanks around them."""
+"""Key of the learned column names of a table without declared columns. No column has this name, since names have no
+surrounding blanks."""
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """Settings of a table's columns in its source, which documents them."""
+    """Settings of a table's columns; see the source for their meaning."""
 
     columns: Sequence[int | str] | Mapping[str, ColumnSpec] | None
     label: int | str | None
@@ -34,11 +34,11 @@ class Declaration:
     missing_values: Sequence[str]
     learned: Mapping[str, Any] | None
     unlabelled: bool = False
-    """Whether the label is not read, and need not be there."""
+    """Whether the label is not read and may be absent."""
 
-    def setting(self, file: TableFile, place: int, *, is_label: bool) -> ColumnSetting:
-        """Settings of a column that come from the source, in addition to its own declaration."""
-        name = file.names[place]
+    def setting(self, file: TableFile, index: int, *, is_label: bool) -> ColumnSetting:
+        """Return the settings of a column that come from the source, in addition to its own declaration."""
+        name = file.names[index]
         learned = None if self.learned is None else self.learned.get(name, {})
         absent = frozenset(map(str.lower, self.missing_values))
         alone = file.other_delimiter if len(file.names) == 1 else None
@@ -46,69 +46,71 @@ class Declaration:
 
 
 def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]:
-    """Make the readers of each field's columns. Raises InputError with every column that the file lacks."""
+    """Build the readers of each field's columns. Raises `InputError` with every column that the file lacks."""
     search = _Search(file, [])
     _refuse_twins(file, declared)
-    asked: list[tuple[int, ColumnSpec | None, bool]] = []
+    requested: list[tuple[int, ColumnSpec | None, bool]] = []
     columns = declared.columns
     label = None
     if declared.label is not None and not (declared.unlabelled and not search.has(declared.label)):
         label = search.place(declared.label, "label")
     if columns is None:
-        others = [place for place in range(len(file.names)) if place != label]
-        asked += [(place, Numeric(), False) for place in _as_trained(file, others, declared.learned, search.problems)]
+        others = [index for index in range(len(file.names)) if index != label]
+        requested += [
+            (index, Numeric(), False) for index in _as_trained(file, others, declared.learned, search.problems)
+        ]
     elif isinstance(columns, Mapping):
         for name, spec in columns.items():
-            place = search.place(name, f"columns.{name}")
-            if place != label:
-                asked.append((place, spec, False))
+            index = search.place(name, f"columns.{name}")
+            if index != label:
+                requested.append((index, spec, False))
     else:
         for number, one in enumerate(columns):
-            place = search.place(one, f"columns.{number}")
-            if place == label and search.has(one):
+            index = search.place(one, f"columns.{number}")
+            if index == label and search.has(one):
                 problem = Problem(
                     f"column {one!r} is the label, and would be an input too", path=f"columns.{number}",
                     expected="columns other than the label", got=f"`label: {declared.label}`",
                 )  # fmt: skip
                 search.problems.append(problem)
-            asked.append((place, Numeric(), False))
+            requested.append((index, Numeric(), False))
     if label is not None and not declared.unlabelled:
         own = columns.get(str(declared.label)) if isinstance(columns, Mapping) else None
         if own is None and declared.classes is not None:
             own = Categorical(vocabulary=list(declared.classes))
-        asked.append((label, own, True))
+        requested.append((label, own, True))
     if search.problems:
         raise InputError(search.problems)
     fields: dict[str, list[Column]] = {}
-    for place, said, is_label in asked:
-        setting = declared.setting(file, place, is_label=is_label)
+    for index, said, is_label in requested:
+        setting = declared.setting(file, index, is_label=is_label)
         column = PlainLabelColumn(setting) if said is None else said.reader(setting)
-        column.place = place
+        column.place = index
         field = LABEL if said is None else said.field_of(setting.name, is_label=is_label)
         fields.setdefault(field, []).append(column)
     return fields
 
 
 def learned_names(file: TableFile, declared: Declaration, fields: Mapping[str, Sequence[Column]]) -> dict[str, Any]:
-    """The columns that other splits must have, where all are used as they are named."""
+    """Return the column names that other splits must have, if all columns are used by name."""
     if declared.columns is not None or not file.named:
         return {}
     return {NAMES: [column.name for column in fields.get(FEATURES, ())]}
 
 
 def _as_trained(
-    file: TableFile, places: Sequence[int], learned: Mapping[str, Any] | None, problems: list[Problem]
+    file: TableFile, columns: Sequence[int], learned: Mapping[str, Any] | None, problems: list[Problem]
 ) -> Sequence[int]:
-    """The places of a table that is used whole, in the order of the training split's columns: found by their names."""
+    """Return the columns of an undeclared table, by name, in the order of the training split's columns."""
     names = None if learned is None else learned.get(NAMES)
     if not file.named or not isinstance(names, list):
-        return places
-    left: dict[str, list[int]] = {}
-    for place in places:
-        left.setdefault(file.names[place], []).append(place)
-    found = [left[name].pop(0) for name in names if left.get(name)]
-    missing = list((Counter(names) - Counter(file.names[place] for place in found)).elements())
-    unknown = [file.names[place] for several in left.values() for place in several]
+        return columns
+    by_name: dict[str, list[int]] = {}
+    for column in columns:
+        by_name.setdefault(file.names[column], []).append(column)
+    matched = [by_name[name].pop(0) for name in names if by_name.get(name)]
+    missing = list((Counter(names) - Counter(file.names[column] for column in matched)).elements())
+    unknown = [file.names[column] for several in by_name.values() for column in several]
     if missing or unknown:
         facts = [f"lacks {listing(missing, 5)}"] * bool(missing) + [f"also has {listing(unknown, 5)}"] * bool(unknown)
         problems.append(
@@ -118,22 +120,22 @@ def _as_trained(
                 hint="`columns` in both splits says which ones are used",
             )
         )  # fmt: skip
-    return found
+    return matched
 
 
 @dataclass
 class _Search:
-    """Finds columns in a table; what is not there is noted."""
+    """Finds columns in a table and records the missing ones."""
 
     file: TableFile
     problems: list[Problem]
 
     def has(self, column: int | str) -> bool:
-        """Whether the table has a column of this name or number."""
+        """Return whether the table has a column of this name or number."""
         return column <= len(self.file.names) if isinstance(column, int) else column in self.file.names
 
     def place(self, column: int | str, path: str) -> int:
-        """The place of a column, from 0: by name, or by number from 1. 0 for one that is not there."""
+        """Return the index of a column, given by name or by number from 1; 0 for a missing one, which is recorded."""
         names = self.file.names
         if isinstance(column, str) and column in names:
             return names.index(column)
@@ -159,12 +161,12 @@ class _Search:
 
 
 def _refuse_twins(file: TableFile, declared: Declaration) -> None:
-    """Raise InputError if two columns have the same name; blank names, as of a table's index, do not count.
+    """Raise `InputError` if two columns have the same name; blank names, as of a table's index, are ignored.
 
-    If the spec says by number which columns it means, their names make no difference.
+    Names do not matter if the spec refers to columns by number.
     """
-    asked = [*(declared.columns or ["all"]), *([] if declared.label is None else [declared.label])]
-    if not file.named or all(isinstance(column, int) for column in asked):
+    requested = [*(declared.columns or ["all"]), *([] if declared.label is None else [declared.label])]
+    if not file.named or all(isinstance(column, int) for column in requested):
         return
     twins = [name for name, number in Counter(file.names).items() if number > 1 and name]
     problems = []

@@ -1,4 +1,4 @@
-"""Columns of numbers, of the type `numeric`."""
+"""Reader of columns of type `numeric`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXACT = 2 ** (np.finfo(np.float32).nmant + 1)
 
 
 class NumericColumn(Column):
-    """Values are float64; nan is a missing one."""
+    """Reads numbers as float64; nan for missing ones."""
 
     def __init__(self, spec: Numeric, setting: ColumnSetting) -> None:
         super().__init__(setting)
@@ -38,7 +38,7 @@ class NumericColumn(Column):
         self._known = self._fractions = self._great = 0
         """Number of labels, of labels that are not integers, and of labels too large for 32 bits."""
         self._exact = True
-        """Whether float32 holds all those that are."""
+        """Whether float32 represents all labels exactly."""
         self._unwhole: list[Problem] = []
         self._holds_text = False
         self._seen = self._settled = False
@@ -69,28 +69,28 @@ class NumericColumn(Column):
         return values
 
     def _note_unwhole(self, values: Array, cells: Cells, faults: BlockFaults) -> None:
-        """Count the labels that are not 32-bit integers, and keep the first ones."""
+        """Count the labels that are not 32-bit integers, and record the first ones."""
         known = ~np.isnan(values)
-        whole = known & (values == np.trunc(values))
-        within = whole & (values >= _INT32.min) & (values <= _INT32.max)
+        is_integer = known & (values == np.trunc(values))
+        within = is_integer & (values >= _INT32.min) & (values <= _INT32.max)
         self._known += int(known.sum())
-        self._fractions += int((known & ~whole).sum())
-        self._great += int((whole & ~within).sum())
+        self._fractions += int((known & ~is_integer).sum())
+        self._great += int((is_integer & ~within).sum())
         self._exact &= bool((np.abs(values[within]) <= _EXACT).all())
         for row in np.flatnonzero(known & ~within)[: MOST_ALIKE - len(self._unwhole)].tolist():
-            great = bool(whole[row])
-            found = faults.problem(
+            great = bool(is_integer[row])
+            problem = faults.problem(
                 row, self.place, f"{self.what} is {'out of range' if great else 'not an integer'} here",
                 expected=f"a whole number from {_INT32.min:,} to {_INT32.max:,}, as the net takes it",
                 got=repr(cells.text(row)),
                 hint="number the classes from 0 on" if great else "labels that are not classes need an input with "
                 "`dtype: float32` and a loss for real numbers such as MeanSquaredError",
             )  # fmt: skip
-            self._unwhole.append(found)
+            self._unwhole.append(problem)
 
     @property
     def _whole(self) -> bool:
-        """Whether all values so far are whole numbers, which makes labels such."""
+        """Whether all values so far are integers, in which case labels are too."""
         return self._may_be_whole and not self._fractions and not self._great
 
     @property
@@ -112,7 +112,7 @@ class NumericColumn(Column):
         return "`missing: 0` puts 0, or any number you choose, in place of missing values; `median` that of the column"
 
     def _tell_text(self, cells: Cells, faults: BlockFaults) -> None:
-        """That a column begins with text is one mistake, not one a row."""
+        """Report a column that begins with text once, not for every row."""
         self._holds_text = True
         text, alone = cells.text(0), self.setting.alone
         ways = f"leave columns of text out, or declare what they hold: `columns: {{{self.name}: categorical, …}}`"
@@ -153,11 +153,11 @@ class NumericColumn(Column):
     def settle(self, again: Callable[[], Iterator[Array]]) -> None:
         self._settled = True
         fills = self._missing in ("mean", "median")
-        wanted = ["fill"] * fills + ["offset", "scale"] * (self._spec.normalization != "none")
-        known = self.known(*wanted)
+        keys = ["fill"] * fills + ["offset", "scale"] * (self._spec.normalization != "none")
+        known = self.known(*keys)
         if known is not None:
             self._fill = float(known["fill"]) if fills else self._fill
-            self._normalization = {name: list(known[name]) for name in wanted if name != "fill"}
+            self._normalization = {name: list(known[name]) for name in keys if name != "fill"}
             return
         self._normalization = self._figures.normalization(self._spec.normalization)
         if fills:
@@ -190,8 +190,10 @@ class NumericColumn(Column):
         lost = np.isnan(values)
         filled = values if self._fill is None else np.where(lost, self._fill, values)
         if self._whole:
-            return np.where(lost, 0, filled)[:, None].astype(np.int32)  # rows left out may have none
-        made = normalized(filled[:, None], self._normalization)
+            return np.where(lost, 0, filled)[:, None].astype(np.int32)  # rows that are left out may have no value
+        numbers = normalized(filled[:, None], self._normalization)
         return (
-            np.concatenate([made, lost[:, None].astype(np.float32)], axis=1) if self._spec.missing_indicator else made
+            np.concatenate([numbers, lost[:, None].astype(np.float32)], axis=1)
+            if self._spec.missing_indicator
+            else numbers
         )

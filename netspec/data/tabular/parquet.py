@@ -1,4 +1,4 @@
-"""Tables as Parquet files, read by the library pyarrow, one row group at a time."""
+"""Parquet files, read with pyarrow, one row group at a time."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def _library() -> ModuleType:
         raise InputError(
             "the library pyarrow, which reads Parquet files, is not installed", hint="pip install 'netspec[parquet]'"
         ) from None
-    found: ModuleType = pa
-    return found
+    module: ModuleType = pa
+    return module
 
 
 class ParquetTable:
-    """A Parquet file. Raises InputError if it cannot be opened, or is another kind of file."""
+    """A Parquet file. Raises `InputError` if it cannot be opened, or is another kind of file."""
 
     named = True
 
@@ -55,7 +55,7 @@ class ParquetTable:
         return self._doing(lambda: self._pa.parquet.ParquetFile(self.path))
 
     def _doing(self, act: Callable[[], Done]) -> Done:
-        """What `act` gives. Raises InputError where pyarrow cannot read the file."""
+        """Return the result of `act`. Raises `InputError` if pyarrow cannot read the file."""
         try:
             return act()
         except (self._pa.ArrowException, OSError) as error:
@@ -88,7 +88,7 @@ class ParquetTable:
         self._watched.check()
 
     def _check_types(self, columns: Sequence[int]) -> None:
-        """Raises InputError for columns whose cells are not single values."""
+        """Raise `InputError` for columns whose cells are not single values."""
         types = self._pa.types
         tests = ("null", "boolean", "integer", "floating", "decimal", "string", "large_string", "string_view",
             "date", "timestamp")  # fmt: skip
@@ -132,7 +132,7 @@ class ParquetTable:
 
 
 class ArrowCells:
-    """Cells of a column of Arrow's."""
+    """Cells of an Arrow column."""
 
     def __init__(self, pa: ModuleType, column: Any) -> None:
         self._pa = pa
@@ -155,8 +155,8 @@ class ArrowCells:
         if not self._is_number:
             texts = self._column.cast(self._pa.string()).to_pylist()
             return TextCells(["" if text is None else text for text in texts]).numbers()
-        whole = self._column.cast(self._pa.int8()) if self._pa.types.is_boolean(self._column.type) else self._column
-        return np.array(whole.cast(self._pa.float64(), safe=False).to_numpy(), np.float64)  # a null is nan
+        converted = self._column.cast(self._pa.int8()) if self._pa.types.is_boolean(self._column.type) else self._column
+        return np.array(converted.cast(self._pa.float64(), safe=False).to_numpy(), np.float64)  # nulls become nan
 
     def moments(self) -> Array | None:
         if not self._is_moment:
@@ -166,5 +166,5 @@ class ArrowCells:
     def distinct(self) -> tuple[list[str], Array]:
         coded = self._column.combine_chunks().dictionary_encode(null_encoding="encode")
         cells = coded.dictionary.cast(self._pa.string()).to_pylist()
-        texts, places = merged("" if cell is None else cell for cell in cells)
-        return texts, places[coded.indices.to_numpy()]
+        texts, positions = merged("" if cell is None else cell for cell in cells)
+        return texts, positions[coded.indices.to_numpy()]

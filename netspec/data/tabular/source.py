@@ -1,4 +1,4 @@
-"""`TableSource`: what every source of tables has in YAML, whatever the format of its file."""
+"""`TableSource`: base of the sources of tables, for any file format."""
 
 from __future__ import annotations
 
@@ -37,31 +37,32 @@ Column = Annotated[int | str, BeforeValidator(_as_column)]
 
 
 class TableSource(Source):
-    """Base of sources of tables: one sample a row."""
+    """Base of sources of tables: one sample per row."""
 
     path: FilePath
-    """path of the file, relative to this file"""
+    """Path of the file, relative to this file."""
     columns: dict[str, AnyColumn] | list[Column] | None = Field(default=None, min_length=1)
-    """the columns that are used, by name or by number counted from 1: with the type of each, as in
-    `{age: numeric, colour: {type: categorical, output_mode: int}}`; or, if all are numbers, a list of them. Default:
-    all but the label, as numbers; in other splits those of the training split, by their names"""
+    """The columns to use, by name or by number counted from 1, with the type of each, as in `{age: numeric, color:
+    {type: categorical, output_mode: int}}`; or, if all are numeric, a list of them. By default all but the label, as
+    numbers; in other splits those of the training split, by name."""
     label: Column | None = None
-    """the column of the label, by name or by number; default: there is no label"""
+    """The column of the label, by name or by number; by default there is no label."""
     classes: ClassNames | None = None
-    """the class names in the order of their indices, where `columns` does not describe the label; default: those that
-    the training split has, sorted, if the labels are not numbers"""
+    """The class names in the order of their indices, if `columns` does not describe the label. By default those of the
+    training split, sorted, if the labels are not numbers."""
     missing: MissingNumber = "error"
-    """how missing numbers are handled in columns that do not say: an error, the `mean` or `median` of the training
-    split, or this number; or its row is left out (`drop`)"""
+    """Handling of missing numbers in columns that do not define it: an error, the `mean` or `median` of the training
+    split, or this number; or the row is left out (`drop`)."""
     missing_values: list[str] = Field(default_factory=lambda: ["?", "NA", "N/A", "NaN", "null"])
-    """cells that mean that there is no value, in addition to empty ones; case does not count"""
+    """Cells that mean a missing value, in addition to empty ones; case is ignored."""
     cache: Annotated[int, Field(ge=0)] = 512
-    """megabytes of rows kept in memory: of a table that needs more, parts are read again as they are asked for
+    """Megabytes of rows to keep in memory. Parts of a larger table are read again when needed.
 
-    A `window` of `shuffle` that needs more than this is kept all the same."""
+    A larger `window` of `shuffle` is kept nevertheless.
+    """
 
     _unlabelled: bool = PrivateAttr(default=False)
-    """Whether the label is not read, and need not be there."""
+    """Whether the label is not read and may be absent."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -89,11 +90,11 @@ class TableSource(Source):
         return self
 
     def file(self, path: Path) -> TableFile:
-        """The file at `path`, as the fields of this source say to read it."""
+        """Return the file at `path` with the settings of this source."""
         raise NotImplementedError(f"{type(self).__name__} does not say how its file is opened")
 
     def with_file(self, path: Path, fields: Collection[str]) -> Self | None:
-        """The rows of another file; of its columns, only those of the fields need be there."""
+        """Return a source for the rows of another file. Only the columns of `fields` must exist."""
         columns = self.columns
         if isinstance(columns, dict):
             columns = {
@@ -102,12 +103,12 @@ class TableSource(Source):
                 if spec.field_of(name, is_label=name == str(self.label)) in fields
             }
         changed = {"path": FilePath(path.absolute()), "columns": columns, "limit": None, "shuffle": False}
-        made = self.model_copy(update={**changed, "on_error": "error"})
-        made._unlabelled = LABEL not in fields
-        return made
+        source = self.model_copy(update={**changed, "on_error": "error"})
+        source._unlabelled = LABEL not in fields
+        return source
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """The rows, all of them looked at once."""
+        """Open the table, reading all rows once."""
         from netspec.data.tabular.dataset import open_table
         from netspec.data.tabular.declaration import Declaration, fields_of, learned_names
 

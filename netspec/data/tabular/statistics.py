@@ -1,4 +1,4 @@
-"""ColumnStatistics of columns of numbers, gathered block by block: mean, variance, extremes, median."""
+"""Statistics of numeric columns, gathered block by block: mean, variance, extremes, median."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from netspec.data.tabular.columns.numeric import Normalized
 
 MOST_KEPT = 2**20
-"""Number of values kept for a median; of more, every second, fourth, … one."""
+"""Number of values kept for a median; of more values, every second, fourth, … one is used."""
 EPSILON = 1e-7
-"""The least standard deviation, or range, that is divided by: what never changes becomes zeros."""
+"""Lower bound of the standard deviation or range in a division: constant columns become zeros."""
 
 
 class ColumnStatistics:
-    """Mean, squares, least and greatest of (N, C) values, for each of the C; nan is passed over.
+    """Mean, sum of squares, minimum and maximum of (N, C) values, for each column; nan is ignored.
 
-    Blocks are merged by the formula of Chan, Golub and LeVeque ("Updating formulae …", 1979), which loses no digits
-    where the mean is large.
+    Blocks are merged by the formula of Chan, Golub and LeVeque ("Updating formulae …", 1979), which is accurate for
+    large means.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class ColumnStatistics:
         self.greatest: Any = -np.inf
 
     def add(self, values: Array) -> None:
-        """More values, (N, C) of float64."""
+        """Add values, (N, C) of float64."""
         known = ~np.isnan(values)
         size = known.sum(axis=0)
         filled = np.where(known, values, 0.0)
@@ -47,7 +47,7 @@ class ColumnStatistics:
         self.greatest = np.maximum(self.greatest, np.where(known, values, -np.inf).max(axis=0, initial=-np.inf))
 
     def normalization(self, kind: Normalized) -> dict[str, list[float]]:
-        """`{"offset": …, "scale": …}`, one of each for each of the C: x becomes (x − offset) / scale."""
+        """Return `{"offset": …, "scale": …}` with a value for each column: x becomes (x − offset) / scale."""
         if kind == "none" or not np.all(self.count):
             return {}
         if kind == "standard":
@@ -59,7 +59,7 @@ class ColumnStatistics:
 
 
 class Median:
-    """The median of values that come block by block; nan is passed over."""
+    """The median of values that are added block by block; nan is ignored."""
 
     def __init__(self) -> None:
         self._kept: list[Array] = []
@@ -68,25 +68,25 @@ class Median:
         self._stride = 1
 
     def add(self, values: Array) -> None:
-        """More values, (N,) of float64."""
+        """Add values, (N,) of float64."""
         known = values[~np.isnan(values)]
-        taken = known[-self._seen % self._stride :: self._stride].copy()
+        sampled = known[-self._seen % self._stride :: self._stride].copy()
         self._seen += len(known)
-        self._kept.append(taken)
-        self._count += len(taken)
+        self._kept.append(sampled)
+        self._count += len(sampled)
         while self._count > MOST_KEPT:
             self._kept = [np.concatenate(self._kept)[::2].copy()]
             self._count = len(self._kept[0])
             self._stride *= 2
 
     def value(self) -> float | None:
-        """The median; None where there were no values."""
+        """Return the median; None if there were no values."""
         return float(np.median(np.concatenate(self._kept))) if self._count else None
 
 
 def normalized(values: Array, learned: dict[str, list[float]]) -> Array:
-    """The values (N, C) as float32, normalized in float64 with what `ColumnStatistics.normalization` gave."""
+    """Normalize values (N, C) in float64 with the result of `ColumnStatistics.normalization`; return float32."""
     if not learned:
         return values.astype(np.float32)
-    made: Array = ((values - np.array(learned["offset"])) / np.array(learned["scale"])).astype(np.float32)
-    return made
+    result: Array = ((values - np.array(learned["offset"])) / np.array(learned["scale"])).astype(np.float32)
+    return result

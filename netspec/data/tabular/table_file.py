@@ -1,4 +1,4 @@
-"""`TableFile`: what the dataset asks of a file of rows, whatever its format."""
+"""`TableFile`: the interface of a file of rows, for any format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Fault:
     """A problem of a complete row."""
 
     row: int
-    """Which of the block."""
+    """Index of the row in the block."""
     message: str
     expected: str
     got: str | None = None
@@ -29,11 +29,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows that follow each other."""
+    """Consecutive rows."""
 
     rows: int
     cells: Sequence[Cells]
-    """Of the columns asked for, in that order."""
+    """The cells of the requested columns, in their order."""
     place: Place
     faults: Sequence[Fault] = ()
 
@@ -53,25 +53,25 @@ class TableFile(Protocol):
     """Fingerprint of the complete content, once the iterator of `blocks` has ended or was closed."""
 
     def blocks(self, columns: Sequence[int]) -> Generator[Block]:
-        """All rows, to be gone through once before anything is read again. Raises InputError where that ends early."""
+        """Yield all rows, once, before any row is read again. Raises `InputError` if reading ends early."""
         ...
 
     def pages(self) -> Array:
-        """The first row of each part that is read at a time, and behind the last how many rows there are."""
+        """Return the first row of each page, and at the end the number of rows."""
         ...
 
     def read(self, start: int, stop: int, columns: Sequence[int]) -> Block:
-        """Rows from `start` to before `stop`, which are bounds of pages. Raises InputError if the file changed."""
+        """Yield rows from `start` to before `stop`, bounds of pages. Raises `InputError` if the file changed."""
         ...
 
     def describe(self, row: int) -> str:
-        """Where a row is: `train.csv, line 13`."""
+        """Return the location of a row: `train.csv, line 13`."""
         ...
 
     def heading(self, column: int) -> Location | None:
-        """Where the name of a column stands; None where no text has it."""
+        """Return the location of a column's name; None if it is not in a text."""
         ...
 
     def other_delimiter(self, text: str) -> str | None:
-        """A hint, if the text is a line that was to be several cells."""
+        """Return a hint if the text is a line that was meant to be several cells."""
         ...

@@ -1,4 +1,4 @@
-"""Columns of sentences, of the type `text`."""
+"""Reader of columns of type `text`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TextColumn(Column):
-    """Values are texts, as Python objects; a missing one is empty."""
+    """Reads texts as Python objects; empty for missing ones."""
 
     vector = True
 
@@ -37,27 +37,27 @@ class TextColumn(Column):
             self._tokenizer = opened_tokenizer(spec.tokenizer, self._told)
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
-        texts, which = cells.distinct()
-        lost = [place for place, text in enumerate(texts) if not text or text.lower() in self.setting.absent]
+        texts, text_indices = cells.distinct()
+        lost = [index for index, text in enumerate(texts) if not text or text.lower() in self.setting.absent]
         if lost and self._spec.missing == "error":
-            rows = np.flatnonzero(np.isin(which, lost))
+            rows = np.flatnonzero(np.isin(text_indices, lost))
             self.add_absent(faults, rows, cells, expected="a text", hint="`missing: empty` takes it for an empty text")
-        kept = ["" if place in set(lost) else text for place, text in enumerate(texts)] if lost else texts
+        usable = ["" if index in set(lost) else text for index, text in enumerate(texts)] if lost else texts
         if self._tokenizer is not None and self._tokenizer.unknown is None:
-            self._tell_unknown(self._tokenizer, kept, which, faults)
-        return np.array(kept, object)[which]
+            self._tell_unknown(self._tokenizer, usable, text_indices, faults)
+        return np.array(usable, object)[text_indices]
 
-    def _tell_unknown(self, tokenizer: Tokenizer, texts: list[str], which: Array, faults: BlockFaults) -> None:
+    def _tell_unknown(self, tokenizer: Tokenizer, texts: list[str], text_indices: Array, faults: BlockFaults) -> None:
         try:
             tokenizer.encode_all(texts)
         except UnknownText:
-            for place, text in enumerate(texts):
+            for index, text in enumerate(texts):
                 try:
                     tokenizer.encode(text)
                 except UnknownText as error:
-                    told = error.problem()
-                    rows = np.flatnonzero(which == place)
-                    faults.add(rows, self.place, told.message, expected=told.expected, hint=told.hint)
+                    problem = error.problem()
+                    rows = np.flatnonzero(text_indices == index)
+                    faults.add(rows, self.place, problem.message, expected=problem.expected, hint=problem.hint)
 
     def drops(self, values: Array) -> Array | None:
         return values == "" if self._spec.missing == "drop" else None
@@ -89,7 +89,7 @@ class TextColumn(Column):
 
     def encode(self, values: Array) -> Array:
         assert self._tokenizer is not None
-        made = np.full((len(values), self.width), self._tokenizer.padding, np.int32)
+        padded = np.full((len(values), self.width), self._tokenizer.padding, np.int32)
         for row, tokens in enumerate(self._tokenizer.encode_all(values.tolist())):
-            made[row, : len(tokens)] = tokens[: self.width]
-        return made
+            padded[row, : len(tokens)] = tokens[: self.width]
+        return padded

@@ -32,12 +32,12 @@ class TextFiles(ListedFiles["Array"]):
     """The files of a listing: `text` (None,) of int32, and `label`, if there are labels."""
 
     def __init__(
-        self, found: Listing, spec: TokenizerSpec, learned: Mapping[str, Any] | None, *, skip: bool = False
+        self, listing: Listing, spec: TokenizerSpec, learned: Mapping[str, Any] | None, *, skip: bool = False
     ) -> None:
-        super().__init__(found, "text", *_TYPE)
-        self._tokenizer, told = tokenizer_of(spec, lambda: _usable(map(_text, found.files), skip=skip), learned)
-        self.learned = {TOKENIZER: told}
-        self.digest = fingerprint(self.digest, json.dumps(told, sort_keys=True))
+        super().__init__(listing, "text", *_TYPE)
+        self._tokenizer, saved = tokenizer_of(spec, lambda: _usable(map(_text, listing.files), skip=skip), learned)
+        self.learned = {TOKENIZER: saved}
+        self.digest = fingerprint(self.digest, json.dumps(saved, sort_keys=True))
 
     def read_one(self, file: Path, name: str) -> Array:
         """The tokens of a file."""
@@ -61,16 +61,16 @@ class TextLines(Dataset):
     ) -> None:
         self._files = files
         self._watched = Watched(files)
-        found = [_lines(file) for file in files]
-        self._firsts = np.concatenate([[0], np.cumsum([len(starts) for starts, _, _ in found])])
-        self._starts = np.concatenate([starts for starts, _, _ in found])
-        self._sizes = np.concatenate([sizes for _, sizes, _ in found])
+        lines = [_lines(file) for file in files]
+        self._firsts = np.concatenate([[0], np.cumsum([len(starts) for starts, _, _ in lines])])
+        self._starts = np.concatenate([starts for starts, _, _ in lines])
+        self._sizes = np.concatenate([sizes for _, sizes, _ in lines])
         self._labelled = bool(classes)
         self.classes = {"label": classes} if classes else {}
         self.fields = {"text": _TYPE, **({"label": FieldType((), "int32")} if classes else {})}
-        self._tokenizer, told = tokenizer_of(spec, lambda: _usable(self._texts(), skip=skip), learned)
-        self.learned = {TOKENIZER: told}
-        self.digest = fingerprint(*(digest for _, _, digest in found), *classes, json.dumps(told, sort_keys=True))
+        self._tokenizer, saved = tokenizer_of(spec, lambda: _usable(self._texts(), skip=skip), learned)
+        self.learned = {TOKENIZER: saved}
+        self.digest = fingerprint(*(digest for _, _, digest in lines), *classes, json.dumps(saved, sort_keys=True))
         self._watched.check()
 
     def __len__(self) -> int:

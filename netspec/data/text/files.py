@@ -55,8 +55,8 @@ def opened(path: Path) -> BinaryIO:
 def _character(file: BinaryIO, byte: int) -> int:
     """The first byte at or behind `byte` that does not go on with a character."""
     file.seek(byte)
-    found = file.read(4)
-    return byte + next((at for at, one in enumerate(found) if one & 0xC0 != 0x80), len(found))
+    content = file.read(4)
+    return byte + next((at for at, byte_value in enumerate(content) if byte_value & 0xC0 != 0x80), len(content))
 
 
 def blocks(part: Part) -> Iterator[Block]:
@@ -81,9 +81,9 @@ def blocks(part: Part) -> Iterator[Block]:
 def _end_of(raw: bytes) -> int:
     """Where to cut: behind the last line, else the last blank, else the last whole character."""
     for blank in (b"\n", b" "):
-        found = raw.rfind(blank) + 1
-        if found:
-            return found
+        position = raw.rfind(blank) + 1
+        if position:
+            return position
     for end in range(len(raw) - 1, max(len(raw) - 4, 0), -1):
         if raw[end] & 0xC0 == 0xC0:  # a lead byte: its leading ones are the length of the character
             return end if len(raw) - end < 2 + (raw[end] >= 0xE0) + (raw[end] >= 0xF0) else len(raw)
@@ -113,12 +113,12 @@ def place(path: Path, byte: int, line: int = 0, column: int | None = None) -> Lo
     """The place of a byte, or of the `column` (from 0) of the `line`-th line behind that byte's; reads up to there."""
     before = 0
     with opened(path) as file:
-        left, begin = byte, 0
-        while left and (raw := file.read(min(BLOCK, left))):
+        remaining, begin = byte, 0
+        while remaining and (raw := file.read(min(BLOCK, remaining))):
             before += raw.count(b"\n")
             if b"\n" in raw:
-                begin = byte - left + raw.rindex(b"\n") + 1
-            left -= len(raw)
+                begin = byte - remaining + raw.rindex(b"\n") + 1
+            remaining -= len(raw)
         file.seek(begin)
         for _ in range(line):
             begin += len(file.readline())
@@ -134,18 +134,18 @@ def place(path: Path, byte: int, line: int = 0, column: int | None = None) -> Lo
 
 def digest_of(part: Part) -> str:
     """A fingerprint of the bytes of a part."""
-    found, left = sha256(), part.end - part.start
+    digest, remaining = sha256(), part.end - part.start
     with opened(part.path) as file:
         file.seek(part.start)
-        while left and (raw := file.read(min(BLOCK, left))):
-            found.update(raw)
-            left -= len(raw)
-    return found.hexdigest()
+        while remaining and (raw := file.read(min(BLOCK, remaining))):
+            digest.update(raw)
+            remaining -= len(raw)
+    return digest.hexdigest()
 
 
 def text_files_below(folder: Path) -> list[Path]:
     """All `.txt` files below a folder, sorted by path. Raises InputError where there is none."""
-    found = sorted(file for file in folder.rglob("*.txt") if file.is_file() and not file.name.startswith("."))
-    if not found:
+    files = sorted(file for file in folder.rglob("*.txt") if file.is_file() and not file.name.startswith("."))
+    if not files:
         raise InputError(f"{folder} holds no text", expected="files whose names end in .txt")
-    return found
+    return files

@@ -53,8 +53,8 @@ class SubwordTokenizer(Tokenizer):
     def encode_all(self, texts: Sequence[str]) -> list[Array]:
         """The numbers of each text; several are encoded at a time."""
         texts = [prepared(self._spec, text) for text in texts]
-        found = self._own.encode_batch_fast(texts, add_special_tokens=self._special)
-        return [np.array(one.ids, np.int32) for one in found]
+        encodings = self._own.encode_batch_fast(texts, add_special_tokens=self._special)
+        return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
     def encode_long(self, text: str) -> Array:
         """The numbers of the parts of a text, one after another."""
@@ -78,9 +78,9 @@ def _parts(text: str) -> Iterator[str]:
 def learn_byte_pairs(spec: BytePairs, texts: Iterable[str]) -> Any:
     """Byte pairs trained on the texts, as a `tokenizer.json` holds them."""
     library = _library(spec)
-    own = library.Tokenizer(library.models.BPE())
-    own.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    own.decoder = library.decoders.ByteLevel()
+    tokenizer = library.Tokenizer(library.models.BPE())
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
     trainer = library.trainers.BpeTrainer(
         vocab_size=spec.size,
         min_frequency=spec.min_count,
@@ -88,8 +88,8 @@ def learn_byte_pairs(spec: BytePairs, texts: Iterable[str]) -> Any:
         initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    own.train_from_iterator((prepared(spec, text) for text in texts), trainer)
-    return json.loads(own.to_str())
+    tokenizer.train_from_iterator((prepared(spec, text) for text in texts), trainer)
+    return json.loads(tokenizer.to_str())
 
 
 def read_tokenizer_json(path: Path) -> Any:

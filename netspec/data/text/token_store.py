@@ -46,23 +46,23 @@ def token_store(texts: Sequence[Iterator[Array]], size: int, key: str) -> TokenS
     """
     dtype = np.dtype(np.uint8 if size <= 2**8 else np.uint16 if size <= 2**16 else np.int32)
     name = f"{key}-{dtype.name}-{len(texts)}"
-    found = _mapped(cache_folder(_FOLDER) / name, dtype, len(texts))
-    if found is not None:
-        return found
+    stored = _mapped(cache_folder(_FOLDER) / name, dtype, len(texts))
+    if stored is not None:
+        return stored
     with contextlib.ExitStack() as stack:
         parts: list[Array] = []
-        bounds, held, written = [0], 0, 0
+        bounds, held_bytes, written = [0], 0, 0
         file: _File | None = None
         for text in texts:
             for part in text:
                 small = part.astype(dtype)
                 parts.append(small)
-                held += small.nbytes
+                held_bytes += small.nbytes
                 written += len(small)
-                if held > IN_MEMORY:
+                if held_bytes > IN_MEMORY:
                     file = file or _begun(stack)
                     _put(file, parts)
-                    parts, held = [], 0
+                    parts, held_bytes = [], 0
             bounds.append(written)
         if file is None:
             return TokenStore(np.concatenate([np.zeros(0, dtype), *parts]), np.array(bounds))
@@ -93,9 +93,9 @@ def _kept(file: _File, name: str, dtype: np.dtype[np.generic], texts: int) -> To
     """The finished file under its name, mapped."""
     os.fsync(file.stream.fileno())
     target = file.path.replace(file.path.with_name(name))
-    found = _mapped(target, dtype, texts)
-    assert found is not None
-    return found
+    stored = _mapped(target, dtype, texts)
+    assert stored is not None
+    return stored
 
 
 def _mapped(path: Path, dtype: np.dtype[np.generic], texts: int) -> TokenStore | None:

@@ -142,9 +142,9 @@ class WordTokenizer(_Listed):
         known = self._numbers
         numbers = np.fromiter((known.get(word, unknown) for word in words), np.int32, len(words))
         if unknown < 0 and numbers.size and numbers.min() < 0:
-            place = int(np.argmin(numbers >= 0))
-            offset = next(found.start() for at, found in enumerate(self._find.finditer(text)) if at == place)
-            raise UnknownText("word", words[place], text, offset)
+            first_unknown = int(np.argmin(numbers >= 0))
+            offset = next(match.start() for at, match in enumerate(self._find.finditer(text)) if at == first_unknown)
+            raise UnknownText("word", words[first_unknown], text, offset)
         return numbers
 
     def decode(self, numbers: Iterable[int]) -> str:
@@ -158,10 +158,10 @@ def learn_characters(spec: Characters, texts: Iterable[str]) -> str:
     for text in texts:
         codes = _codes(prepared(spec, text))
         counts[: int(codes.max(initial=0)) + 1] += np.bincount(codes)
-    found = np.flatnonzero(counts)
-    room = _room(spec, [chr(code) for code in found[np.argsort(counts[found], kind="stable")]], "characters")
-    kept = found[np.argsort(-counts[found], kind="stable")[:room]]
-    return "".join(map(chr, np.sort(kept)))
+    used = np.flatnonzero(counts)
+    room = _room(spec, [chr(code) for code in used[np.argsort(counts[used], kind="stable")]], "characters")
+    frequent = used[np.argsort(-counts[used], kind="stable")[:room]]
+    return "".join(map(chr, np.sort(frequent)))
 
 
 def learn_words(spec: Words, texts: Iterable[str]) -> list[str]:
@@ -170,8 +170,8 @@ def learn_words(spec: Words, texts: Iterable[str]) -> list[str]:
     find = _PATTERNS[spec.punctuation]
     for text in texts:
         counts.update(find.findall(prepared(spec, text)))
-    found = sorted((word for word, count in counts.items() if count >= spec.min_count), key=lambda w: (-counts[w], w))
-    return found[: _room(spec, found[::-1], "words")]
+    words = sorted((word for word, count in counts.items() if count >= spec.min_count), key=lambda w: (-counts[w], w))
+    return words[: _room(spec, words[::-1], "words")]
 
 
 def _room(spec: VocabularySpec, rarest_first: Sequence[str], things: str) -> int | None:

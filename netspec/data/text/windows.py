@@ -30,9 +30,9 @@ class TextWindows(Dataset):
         self, parts: Sequence[Part], spec: TokenizerSpec, *, length: int, stride: int, learned: Mapping[str, Any] | None
     ) -> None:
         watched = Watched([part.path for part in parts])
-        tokenizer, told = tokenizer_of(spec, lambda: _texts(parts), learned)
-        self.learned = {TOKENIZER: told}
-        made_by = json.dumps(told, sort_keys=True)
+        tokenizer, saved = tokenizer_of(spec, lambda: _texts(parts), learned)
+        self.learned = {TOKENIZER: saved}
+        made_by = json.dumps(saved, sort_keys=True)
         self.digest = fingerprint(*(digest_of(part) for part in parts), made_by)
         self._parts = parts
         store = token_store([_encoded(part, tokenizer) for part in parts], tokenizer.size, self.digest)
@@ -60,8 +60,8 @@ class TextWindows(Dataset):
     def read(self, indices: Array) -> dict[str, Any]:
         """The windows, and what follows each of their tokens."""
         starts = self._starts(indices)[1]
-        found = self._tokens[starts[:, None] + np.arange(self._length + 1)].astype(np.int32)
-        return {"text": found[:, :-1], "target": found[:, 1:]}
+        windows = self._tokens[starts[:, None] + np.arange(self._length + 1)].astype(np.int32)
+        return {"text": windows[:, :-1], "target": windows[:, 1:]}
 
     def describe(self, index: int) -> str:
         """The file and the tokens in it, counted from 0."""

@@ -140,14 +140,14 @@ class RandomColorJitter(ColourTransform):
     def model_post_init(self, context: Any) -> None:
         """Build the transforms that this one applies."""
         super().model_post_init(context)
-        given = (
+        transforms = (
             (RandomBrightness, self.brightness_factor),
             (RandomContrast, self.contrast_factor),
             (RandomSaturation, self.saturation_factor),
             (RandomHue, self.hue_factor),
         )
         self._parts = tuple(
-            cls(factor=factor, value_range=self.value_range) for cls, factor in given if factor is not None
+            cls(factor=factor, value_range=self.value_range) for cls, factor in transforms if factor is not None
         )
 
     @property

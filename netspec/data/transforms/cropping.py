@@ -72,8 +72,8 @@ class CenterCrop(_Crop):
         _, rows, columns = field.shape
         assert rows is not None
         assert columns is not None
-        place = (rows - self.height) // 2, (columns - self.width) // 2, 0, 0
-        return np.tile(np.array(place, np.int32), (len(keys.indices), 1))
+        position = (rows - self.height) // 2, (columns - self.width) // 2, 0, 0
+        return np.tile(np.array(position, np.int32), (len(keys.indices), 1))
 
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
         yield from self.within(shape)
@@ -130,10 +130,10 @@ class RandomCrop(_Crop):
         _, rows, columns = field.shape
         assert rows is not None
         assert columns is not None
-        many = rows + 2 * self.padding - self.height + 1, columns + 2 * self.padding - self.width + 1
-        made = np.zeros((len(keys.indices), 4), np.int32)
-        made[:, :2] = (keys.uniform(self.draws) * many).astype(np.int32) - self.padding
-        return made
+        choices = rows + 2 * self.padding - self.height + 1, columns + 2 * self.padding - self.width + 1
+        positions = np.zeros((len(keys.indices), 4), np.int32)
+        positions[:, :2] = (keys.uniform(self.draws) * choices).astype(np.int32) - self.padding
+        return positions
 
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
         yield from self.within(shape, self.padding)
@@ -145,7 +145,9 @@ class RandomCrop(_Crop):
         columns = image.shape[1] + 2 * self.padding - self.width + 1
         if rows < 1 or columns < 1:
             return resized(cropped_to(image, self.height, self.width), self.height, self.width, "bilinear")
-        top, left = (int(one * many) - self.padding for one, many in zip(draw.numbers, (rows, columns), strict=True))
+        top, left = (
+            int(number * choices) - self.padding for number, choices in zip(draw.numbers, (rows, columns), strict=True)
+        )
         return window(image, top, left, self.height, self.width, self.fill_mode, self.fill_value)
 
 
@@ -192,9 +194,9 @@ class RandomResizedCrop(ImageTransform):
     def part(self, rows: int, columns: int, draw: Draw) -> tuple[int, int, int, int]:
         """Return top, left, height and width of the crop of an image."""
         ratios = log(self.ratio[0]), log(self.ratio[1])
-        for place in range(_ATTEMPTS):
-            area = rows * columns * draw.between(2 * place, self.scale)
-            ratio = exp(draw.between(2 * place + 1, ratios))
+        for attempt in range(_ATTEMPTS):
+            area = rows * columns * draw.between(2 * attempt, self.scale)
+            ratio = exp(draw.between(2 * attempt + 1, ratios))
             height, width = round(sqrt(area / ratio)), round(sqrt(area * ratio))
             if 0 < height <= rows and 0 < width <= columns:
                 down, across = draw.numbers[-2:]

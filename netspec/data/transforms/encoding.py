@@ -44,8 +44,8 @@ class CategoryEncoding(Transform):
 
     def with_classes(self, classes: Mapping[str, Sequence[str]]) -> Self:
         """Return the transform with as many classes as the source names."""
-        found = classes.get(self.apply_to or "label") if self.needs_classes else None
-        return self if found is None else self.model_copy(update={"num_tokens": len(found)})
+        names = classes.get(self.apply_to or "label") if self.needs_classes else None
+        return self if names is None else self.model_copy(update={"num_tokens": len(names)})
 
     def infer(self, field: FieldType) -> FieldType:
         """() of integers → (num_tokens,) of float32."""
@@ -86,6 +86,6 @@ def encoded(labels: Array, classes: int) -> Array:
     """Return one-hot vectors: (N,) → (N, classes) of float32."""
     import numpy as np
 
-    found: Array = np.zeros((len(labels), classes), np.float32)
-    found[np.arange(len(labels)), labels] = 1
-    return found
+    one_hot: Array = np.zeros((len(labels), classes), np.float32)
+    one_hot[np.arange(len(labels)), labels] = 1
+    return one_hot

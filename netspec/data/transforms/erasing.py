@@ -50,7 +50,7 @@ class RandomErasing(ColourTransform):
 
     def part(self, rows: int, columns: int, draw: Draw) -> tuple[int, int, int, int]:
         """Return first row, first column, and those after the last, of the pixels within the rectangle."""
-        width, height = (sqrt(draw.between(place, self.scale)) * size for place, size in ((2, columns), (3, rows)))
+        width, height = (sqrt(draw.between(index, self.scale)) * size for index, size in ((2, columns), (3, rows)))
         left, top = draw.numbers[4] * (columns - width), draw.numbers[5] * (rows - height)
         return ceil(top), ceil(left), ceil(top + height), ceil(left + width)
 
@@ -67,6 +67,6 @@ class RandomErasing(ColourTransform):
             fill = draw.generator().standard_normal(shape, dtype=np.float32) * self.values[1]
         else:
             fill = self.fill_value
-        made = image.copy()
-        made[top:bottom, left:right] = np.clip(fill, *self.values)
-        return made
+        erased = image.copy()
+        erased[top:bottom, left:right] = np.clip(fill, *self.values)
+        return erased

@@ -41,9 +41,9 @@ class RandomFlip(ImageTransform):
         import numpy as np
 
         across, down = (keys.uniform(self.draws) < 0.5).T
-        made = np.zeros((len(keys.indices), 4), np.int32)
-        made[:, 2], made[:, 3] = down & (self.mode != "horizontal"), across & (self.mode != "vertical")
-        return made
+        positions = np.zeros((len(keys.indices), 4), np.int32)
+        positions[:, 2], positions[:, 3] = down & (self.mode != "horizontal"), across & (self.mode != "vertical")
+        return positions
 
     def change(self, image: Array, draw: Draw) -> Array:
         across, down = (number < 0.5 for number in draw.numbers)

@@ -41,8 +41,8 @@ class Grayscale(ImageTransform):
         return shape._replace(channels=self.num_output_channels)
 
     def change(self, image: Array, draw: Draw) -> Array:
-        made = image if image.shape[2] == 1 else _greyed(image)
-        return made if self.num_output_channels == 1 else made.repeat(3, axis=2)
+        grey = image if image.shape[2] == 1 else _greyed(image)
+        return grey if self.num_output_channels == 1 else grey.repeat(3, axis=2)
 
 
 @TRANSFORMS.register

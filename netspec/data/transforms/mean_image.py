@@ -45,13 +45,13 @@ class MeanImage(Transform):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        given = [name for name in ("adapt", "file", "mean") if getattr(self, name) not in (None, False)]
-        if len(given) != 1 and given not in (["adapt", "mean"], ["file", "mean"]):
+        sources = [name for name in ("adapt", "file", "mean") if getattr(self, name) not in (None, False)]
+        if len(sources) != 1 and sources not in (["adapt", "mean"], ["file", "mean"]):
             raise problem(
-                "the source of the mean is missing" if not given else "the mean has two sources",
-                field=given[-1] if given else None,
+                "the source of the mean is missing" if not sources else "the mean has two sources",
+                field=sources[-1] if sources else None,
                 expected="`adapt: true`, or `file`",
-                got=" and ".join(f"`{name}`" for name in given) or "neither",
+                got=" and ".join(f"`{name}`" for name in sources) or "neither",
             )
         return self
 
@@ -114,8 +114,8 @@ class MeanImage(Transform):
                     expected="nested lists of numbers, of the shape of a sample",
                     got="lists of different lengths, or other values",
                 ) from None
-        made: Array = self._values
-        return made
+        mean: Array = self._values
+        return mean
 
     def _check_size(self, field: FieldType) -> None:
         if field.ragged:

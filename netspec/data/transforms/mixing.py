@@ -43,18 +43,18 @@ class Mixing(Transform):
 
     def with_classes(self, classes: Mapping[str, Sequence[str]]) -> Self:
         """Return the transform with as many classes as the source names for the label."""
-        found = classes.get(self.label) if self.needs_classes else None
-        return self if found is None else self.model_copy(update={"num_classes": len(found)})
+        names = classes.get(self.label) if self.needs_classes else None
+        return self if names is None else self.model_copy(update={"num_classes": len(names)})
 
     def infer_fields(self, fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
         """The image (C, H, W), or any other fixed shape; the label () of integers, or (classes,) of floats."""
         assert self.apply_to is not None  # set by the pipeline
-        mixed, found = fields[self.apply_to], fields.get(self.label)
+        mixed, label = fields[self.apply_to], fields.get(self.label)
         problems: list[Problem] = []
         if mixed.ragged:
             hint = "put a transform that gives all samples one size, such as Resizing, before this one"
             problems.append(Problem("samples that differ in size cannot be mixed", got=str(mixed), hint=hint))
-        if found is None:
+        if label is None:
             problems.append(
                 Problem(
                     f"the source has no field `{self.label}`", self.where("label"), "label",
@@ -62,22 +62,22 @@ class Mixing(Transform):
                 )
             )  # fmt: skip
             raise InputError(problems)
-        whole = not found.shape and not found.dtype.startswith("float")
+        whole = not label.shape and not label.dtype.startswith("float")
         if whole and self.num_classes is None:
             problems.append(
-                Problem("the number of classes is missing", expected=f"`num_classes`, since `{self.label}` is {found}")
+                Problem("the number of classes is missing", expected=f"`num_classes`, since `{self.label}` is {label}")
             )
-        elif not whole and (len(found.shape) != 1 or not found.dtype.startswith("float") or self._other(found)):
+        elif not whole and (len(label.shape) != 1 or not label.dtype.startswith("float") or self._other(label)):
             classes = "" if self.num_classes is None else f" of {self.num_classes}"
             expected = f"a class number, or the probabilities{classes}"
-            problems.append(Problem(f"`{self.label}` cannot be mixed as a label", expected=expected, got=str(found)))
+            problems.append(Problem(f"`{self.label}` cannot be mixed as a label", expected=expected, got=str(label)))
         if problems:
             raise InputError(problems)
-        kind = FieldType(found.shape or (self.num_classes,), "float32")
+        kind = FieldType(label.shape or (self.num_classes,), "float32")
         return {**fields, self.apply_to: self.infer(mixed), self.label: kind}
 
-    def _other(self, found: FieldType) -> bool:
-        return self.num_classes is not None and found.shape[0] != self.num_classes
+    def _other(self, label: FieldType) -> bool:
+        return self.num_classes is not None and label.shape[0] != self.num_classes
 
     def check_fields(self, batch: Mapping[str, Samples]) -> None:
         """Raise `DamagedSamples` for labels out of range and non-finite values, which partners would receive."""
@@ -199,8 +199,8 @@ def symmetric_beta(alpha: float, drawn: Array) -> Array:
     """
     import numpy as np
 
-    one, two, three, four = 1 - drawn.T  # none is 0
-    side = np.sqrt(1 - one ** (2 / (2 * alpha + 1))) * np.cos(2 * np.pi * two)
+    first, two, three, four = 1 - drawn.T  # none is 0
+    side = np.sqrt(1 - first ** (2 / (2 * alpha + 1))) * np.cos(2 * np.pi * two)
     odds = np.log1p(side) - np.log1p(-side) + (np.log(three) - np.log(four)) / alpha
     share: Array = 1 / (1 + np.exp(-np.clip(odds, -700, 700)))
     return share

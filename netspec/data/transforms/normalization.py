@@ -51,20 +51,20 @@ class Normalization(Transform):
 
     @model_validator(mode="after")
     def _values_or_adapt(self) -> Self:
-        given = [name for name in ("mean", "variance") if getattr(self, name) is not None]
-        if self.adapt and given:
+        fields = [name for name in ("mean", "variance") if getattr(self, name) is not None]
+        if self.adapt and fields:
             raise problem(
-                f"`adapt` computes `{given[0]}`, which is also set",
-                field=given[0],
+                f"`adapt` computes `{fields[0]}`, which is also set",
+                field=fields[0],
                 expected="either `adapt: true`, or both `mean` and `variance`",
                 got="both",
             )
-        if not self.adapt and len(given) < 2:
+        if not self.adapt and len(fields) < 2:
             raise problem(
                 "mean or variance is missing",
-                field=given[0] if given else None,
+                field=fields[0] if fields else None,
                 expected="both `mean` and `variance`, or `adapt: true`",
-                got=f"only `{given[0]}`" if given else "neither",
+                got=f"only `{fields[0]}`" if fields else "neither",
             )
         return self
 

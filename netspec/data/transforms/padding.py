@@ -78,15 +78,17 @@ class Padding(Transform):
         """N sequences → (N, …, length, …); a list if they still differ in another axis."""
         import numpy as np
 
-        places = keys.uniform(1)[:, 0] if self.truncating == "random" else np.full(len(batch), self.truncating == "pre")
-        found = []
-        for sample, place in zip(batch, places, strict=True):
+        positions = (
+            keys.uniform(1)[:, 0] if self.truncating == "random" else np.full(len(batch), self.truncating == "pre")
+        )
+        padded = []
+        for sample, position in zip(batch, positions, strict=True):
             axis = self.axis % sample.ndim
             size = sample.shape[axis]
-            first = int(place * (size - self.length + (self.truncating == "random"))) if size > self.length else 0
-            kept = sample[(slice(None),) * axis + (slice(first, first + self.length),)]
-            free = self.length - kept.shape[axis]
+            first = int(position * (size - self.length + (self.truncating == "random"))) if size > self.length else 0
+            truncated = sample[(slice(None),) * axis + (slice(first, first + self.length),)]
+            free = self.length - truncated.shape[axis]
             around = [(0, 0)] * sample.ndim
             around[axis] = (free, 0) if self.padding == "pre" else (0, free)
-            found.append(np.pad(kept, around, constant_values=self.value) if free else kept)
-        return np.stack(found) if len({one.shape for one in found}) == 1 else found
+            padded.append(np.pad(truncated, around, constant_values=self.value) if free else truncated)
+        return np.stack(padded) if len({sequence.shape for sequence in padded}) == 1 else padded

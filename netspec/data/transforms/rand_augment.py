@@ -143,13 +143,13 @@ class AugMix(_Drawn):
 
         generator = draw.generator()
         shares = generator.dirichlet([self.alpha] * self.num_chains)
-        own = generator.beta(self.alpha, self.alpha)
-        mixed = floats(image) * own
+        weight = generator.beta(self.alpha, self.alpha)
+        mixed = floats(image) * weight
         choices = (*self._choices, None)
         for chain, share in enumerate(shares.tolist()):
             changed = image
             for depth in range(self.chain_depth):
                 start = (chain * self.chain_depth + depth) * (1 + self.most)
                 changed = self.chosen(changed, draw, start, choices)
-            mixed += mixed.dtype.type((1 - own) * share) * changed
+            mixed += mixed.dtype.type((1 - weight) * share) * changed
         return like(image, mixed, self.values)

@@ -21,9 +21,9 @@ def mel_spectrogram(spec: MelSpectrogram, sounds: Array) -> Array:
     rows = sounds.reshape(-1, sounds.shape[-1])
     window, bands = _window(spec), _bands(spec)
     frames = 1 + rows.shape[-1] // spec.sequence_stride
-    found = np.empty((len(rows), spec.num_mel_bins, frames), np.float32)
+    spectra = np.empty((len(rows), spec.num_mel_bins, frames), np.float32)
     step = max(1, AT_A_TIME // spec.fft_length)
-    for row, sound in zip(found, rows, strict=True):
+    for row, sound in zip(spectra, rows, strict=True):
         mirrored = np.pad(sound.astype(np.float32), spec.fft_length // 2, mode="reflect")
         cut = np.lib.stride_tricks.sliding_window_view(mirrored, spec.fft_length)[:: spec.sequence_stride]
         for first in range(0, frames, step):
@@ -32,8 +32,8 @@ def mel_spectrogram(spec: MelSpectrogram, sounds: Array) -> Array:
             if spec.mag_exp != 2:
                 power **= spec.mag_exp / 2
             row[:, first : first + step] = bands.sums(power).T
-    whole = found.reshape(*sounds.shape[:-1], spec.num_mel_bins, frames)
-    return decibels(spec, whole) if spec.power_to_db else whole
+    result = spectra.reshape(*sounds.shape[:-1], spec.num_mel_bins, frames)
+    return decibels(spec, result) if spec.power_to_db else result
 
 
 def decibels(spec: MelSpectrogram, power: Array) -> Array:
@@ -80,8 +80,8 @@ class MelBands(NamedTuple):
         empty = self.starts[1:] == self.starts[:-1]  # `reduceat` returns the element itself for empty intervals
         up[:, :-1][:, empty] = 0
         down[:, :-1][:, empty] = 0
-        found: Array = up[:, :-2] + down[:, 1:-1]
-        return found
+        bands: Array = up[:, :-2] + down[:, 1:-1]
+        return bands
 
 
 @lru_cache(maxsize=8)

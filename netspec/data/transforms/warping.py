@@ -43,8 +43,8 @@ class _Warp(ImageTransform):
     def change(self, image: Array, draw: Draw) -> Array:
         from netspec.data.imaging.geometry import mapped
 
-        found = self.map(image.shape[0], image.shape[1], draw)
-        return image if found is None else mapped(image, found, self.interpolation, self.beyond, self.fill_value)
+        mapping = self.map(image.shape[0], image.shape[1], draw)
+        return image if mapping is None else mapped(image, mapping, self.interpolation, self.beyond, self.fill_value)
 
 
 class _Affine(_Warp):
@@ -194,7 +194,7 @@ class RandomPerspective(_Warp):
         corners = [(0.0, 0.0), (width - 1.0, 0.0), (0.0, height - 1.0), (width - 1.0, height - 1.0)]
         half = (-self.scale / 2, self.scale / 2)
         moved = [
-            (x * (1 + draw.between(2 + 2 * place, half)), y * (1 + draw.between(3 + 2 * place, half)))
-            for place, (x, y) in enumerate(corners)
+            (x * (1 + draw.between(2 + 2 * index, half)), y * (1 + draw.between(3 + 2 * index, half)))
+            for index, (x, y) in enumerate(corners)
         ]
         return homography(corners, moved)

@@ -1,1 +1,1 @@
-"""The types of columns that YAML can declare for a table: one file each, found by scan."""
+"""The column types that YAML can declare for a table: one module each, found by scanning."""

@@ -1,4 +1,4 @@
-"""`ColumnSpec`: what every declared column of a table has in YAML, and how its reader is made."""
+"""`ColumnSpec`: base of the declared columns of a table in YAML."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from netspec.data.tabular.column import Column
 
 FEATURES, LABEL = "features", "label"
-"""The field of columns that are numbers, and that of the column that `label` names."""
+"""The field of numeric columns, and the field of the column that `label` names."""
 
 
 def _as_missing(value: Any) -> Any:
@@ -37,20 +37,20 @@ class ColumnSetting:
     """Settings of a column that come from the table, in addition to its own declaration."""
 
     name: str
-    """What it is called in messages, and in what is learned."""
+    """Name of the column in messages and in learned values."""
     is_label: bool
     missing: float | str
-    """What is done where a number is missing, if the column does not say."""
+    """Handling of missing numbers, if the column does not define it."""
     absent: frozenset[str]
-    """The cells that mean that there is no value, in lower case."""
+    """The cells that mean a missing value, in lower case."""
     learned: Mapping[str, Any] | None
-    """What the training split learned of the column; None where this is that split."""
+    """Values that the training split learned for the column; None in the training split itself."""
     alone: Callable[[str], str | None] | None = None
-    """Where it is the table's only column: a hint, if a cell of it looks like several."""
+    """If it is the only column of the table: a hint for cells that look like several."""
 
 
 class ColumnSpec(Spec):
-    """What every column has in YAML."""
+    """Base of the column types in YAML."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "dtype": "here it is `type`: numeric, categorical, date",
@@ -59,23 +59,23 @@ class ColumnSpec(Spec):
     }
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
-    """Fields as they may be written, for the reference and its tests."""
+    """Example fields for the reference and its tests."""
 
     field: str | None = Field(default=None, min_length=1)
-    """the field of the sample that it goes to; default: `label` for the label, the column's own name for a category as
-    a whole number, else `features`. Columns that share a field lie side by side in their order"""
+    """The field of the sample to which the column belongs. By default `label` for the label, the column's own name for
+    integer categories, else `features`. Columns of the same field are concatenated in their order."""
 
     def field_of(self, name: str, *, is_label: bool) -> str:
-        """The field that the column called `name` goes to."""
+        """Return the field of the column called `name`."""
         return self.field or (LABEL if is_label else FEATURES)
 
     @property
     def whole(self) -> bool:
-        """Whether what it gives, where it is not the label, are whole numbers."""
+        """Whether the values are integers, unless the column is the label."""
         return False
 
     def reader(self, setting: ColumnSetting) -> Column:
-        """What reads the column's cells; NumPy is imported from here on."""
+        """Return the reader of the column's cells. Only this imports NumPy."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it is read")
 
 

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 def _as_texts(value: Any) -> Any:
-    """Numbers as the text that stands for them in a table: categories are often numbered."""
+    """Convert numbers to the text that represents them in a table: categories are often numbered."""
     if not isinstance(value, list):
         return value
-    return [str(one) if isinstance(one, int) and not isinstance(one, bool) else one for one in value]
+    return [str(value) if isinstance(value, int) and not isinstance(value, bool) else value for value in value]
 
 
 @COLUMNS.register
 class Categorical(ColumnSpec):
-    """One of several names for each row: as a vector with a single one in it, or as a whole number.
+    """One of several names in each row, as a one-hot vector or as an integer.
 
-    `one_hot` gives a number for each category, 1 for that of the row and 0 for the others, float32 in `features`. `int`
-    gives the place in the vocabulary, int32 in a field called like the column, for an Embedding. With `unknown: index`
-    place 0 stands for what the vocabulary does not have, and its own begins at 1, as in Keras's StringLookup; without
-    it, at 0. A learned vocabulary holds the names of the training split in alphabetical order; it is saved with the
-    weights. Names are compared as text, without the blanks around them. As the label, it is `int` by default.
+    `one_hot` gives a value for each category, 1 for that of the row and 0 for the others, float32 in `features`. `int`
+    gives the index in the vocabulary, int32 in a field with the name of the column, for an Embedding. With `unknown:
+    index`, index 0 stands for names outside of the vocabulary, which begins at 1, as in Keras's StringLookup; otherwise
+    it begins at 0. A learned vocabulary contains the names of the training split in alphabetical order; it is saved
+    with the weights. Names are compared as text, without surrounding blanks. For the label, the default is `int`.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -48,20 +48,20 @@ class Categorical(ColumnSpec):
 
     type: Literal["categorical"] = "categorical"
     output_mode: Literal["one_hot", "int"] | None = None
-    """the form of the result; default: `int` for the label, else `one_hot`"""
+    """The form of the result; by default `int` for the label, else `one_hot`."""
     vocabulary: Annotated[ClassNames, BeforeValidator(_as_texts)] | None = None
-    """the categories in the order of their indices; default: learned from the training split"""
+    """The categories in the order of their indices; by default learned from the training split."""
     unknown: Literal["error", "index"] = "error"
-    """how names outside of the vocabulary are handled: an error, or the index 0"""
+    """Handling of names outside of the vocabulary: an error, or the index 0."""
     missing: Literal["error", "unknown", "most_frequent", "drop"] = "error"
-    """how missing names are handled: an error, an `unknown` name, the most frequent name of the training split; or the
-    row is left out (`drop`)"""
+    """Handling of missing names: an error, an `unknown` name, the most frequent name of the training split; or the row
+    is left out (`drop`)."""
     min_count: PositiveInt | None = None
-    """learn only names that occur at least this often in the training split; others are unknown"""
+    """Minimum number of occurrences in the training split for a name to be learned; rarer names are unknown."""
     max_tokens: int | None = Field(default=None, ge=2)
-    """the most indices to use, that of unknown names included, for the most frequent names, as in Keras"""
+    """Maximum number of indices, including that of unknown names, given to the most frequent names, as in Keras."""
     replace: dict[str, str] | None = None
-    """other names for what the file has: `{"<=50K.": "<=50K"}`"""
+    """Replacements for names in the file: `{"<=50K.": "<=50K"}`."""
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = (
         {"vocabulary": ["blue", "green"], "replace": {"teal": "green"}},
@@ -88,8 +88,8 @@ class Categorical(ColumnSpec):
         return self
 
     def field_of(self, name: str, *, is_label: bool) -> str:
-        own = LABEL if is_label else name if self.output_mode == "int" else FEATURES
-        return self.field or own
+        field = LABEL if is_label else name if self.output_mode == "int" else FEATURES
+        return self.field or field
 
     @property
     def whole(self) -> bool:

@@ -1,4 +1,4 @@
-"""`{type: date}`: a column of days or moments, as numbers."""
+"""`{type: date}`: a column of dates or times, as numbers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def _distinct(parts: list[Part]) -> list[Part]:
 
 @COLUMNS.register
 class Date(ColumnSpec):
-    """A day or a moment for each row, as one number for each of its `parts`, float32 in `features`.
+    """A date or time in each row, as one number for each of its `parts`, float32 in `features`.
 
     `month` and `day` count from 1, `weekday` from 0 (Monday), `day_of_year` from 1; `timestamp` is in seconds since
-    1970-01-01 00:00 UTC, which float32 holds to the minute or two unless it is normalized (that is done in float64). A
-    moment that names its offset is taken to UTC; one that does not is taken as it stands.
+    1970-01-01 00:00 UTC, which float32 represents to one or two minutes unless it is normalized (in float64). A time
+    with an offset is converted to UTC; one without is used as it is.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -42,16 +42,16 @@ class Date(ColumnSpec):
 
     type: Literal["date"] = "date"
     format: str | None = Field(default=None, min_length=1)
-    """how it is written, in the signs of Python's `strptime`: `%d.%m.%Y`; default: as ISO 8601 has it, `2026-11-20` or
-    `2026-11-20T16:25:00+01:00`"""
+    """The format, in the notation of Python's `strptime`: `%d.%m.%Y`. By default ISO 8601, `2026-11-20` or
+    `2026-11-20T16:25:00+01:00`."""
     parts: Annotated[list[Part], Field(min_length=1), AfterValidator(_distinct)] = Field(
         default=["year", "month", "day", "weekday"]
     )
-    """the numbers to compute from it, in this order"""
+    """The numbers to compute from it, in this order."""
     missing: Literal["error", "drop"] = "error"
-    """how missing dates are handled: an error, or the row is left out"""
+    """Handling of missing dates: an error, or the row is left out."""
     normalization: Normalized = "none"
-    """of each part, with figures learned from the training split: see the type `numeric`"""
+    """Normalization of each part with statistics of the training split, as for the type `numeric`."""
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = (
         {"format": "%d.%m.%Y", "parts": ["year", "month", "weekday"]},

@@ -18,11 +18,11 @@ Normalized = Literal["none", "standard", "min_max"]
 
 @COLUMNS.register
 class Numeric(ColumnSpec):
-    """A number for each row, float32 in `features`.
+    """A number in each row, float32 in `features`.
 
-    `mean`, `median` and the figures of `normalization` are those of the values that the training split has, computed in
-    float64 (a median over more than a million values, of every second, fourth … one); they are saved with the weights.
-    As the label, numbers are int32 where all of them are whole, and missing ones are errors unless it says otherwise.
+    `mean`, `median` and the statistics for `normalization` are those of the training split, computed in float64 (a
+    median over more than a million values uses every second, fourth … one); they are saved with the weights. As the
+    label, numbers are int32 if all are integers, and missing ones are errors unless configured otherwise.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -37,12 +37,12 @@ class Numeric(ColumnSpec):
 
     type: Literal["numeric"] = "numeric"
     missing: MissingNumber | None = None
-    """the replacement of a missing value: the `mean` or `median` of the training split, or this number; or it is
-    an `error`, or the row is left out (`drop`). Default: what the source's `missing` says"""
+    """The replacement of a missing value: the `mean` or `median` of the training split, or this number; or it is an
+    `error`, or the row is left out (`drop`). By default the source's `missing`."""
     missing_indicator: bool = False
-    """add a number that is 1 where the value is missing and 0 elsewhere"""
+    """Whether to add a value that is 1 if the number is missing, else 0."""
     normalization: Normalized = "none"
-    """`standard`: (x − mean) / standard deviation; `min_max`: (x − min) / (max − min)"""
+    """`standard`: (x − mean) / standard deviation; `min_max`: (x − min) / (max − min)."""
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = (
         {"missing": "median", "normalization": "standard"},

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @COLUMNS.register
 class Text(ColumnSpec):
-    """A text for each row: the numbers of its first `length` tokens, int32 `[length]` in a field of the column's name.
+    """A text in each row: its first `length` tokens, int32 `[length]` in a field with the name of the column.
 
-    Shorter texts are filled up behind with the number that the tokenizer keeps for padding, which an Embedding with
-    `mask_zero` passes over. The vocabulary is that of the training split; it is saved with the weights.
+    Shorter texts are padded at the end with the number that the tokenizer reserves for padding, which an Embedding with
+    `mask_zero` masks. The vocabulary is that of the training split; it is saved with the weights.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -32,11 +32,11 @@ class Text(ColumnSpec):
 
     type: Literal["text"] = "text"
     tokenizer: AnyTokenizer
-    """the tokenizer that turns the text into numbers"""
+    """The tokenizer that converts the text to token numbers."""
     length: PositiveInt
-    """number of tokens of a sample; longer texts are cut off"""
+    """Number of tokens of a sample; longer texts are truncated."""
     missing: Literal["error", "empty", "drop"] = "error"
-    """how missing texts are handled: an error, an `empty` text, or the row is left out"""
+    """Handling of missing texts: an error, an `empty` text, or the row is left out."""
 
     samples: ClassVar = (
         {"tokenizer": {"type": "words", "lowercase": True, "padding": True, "unknown": True}, "length": 100},

@@ -60,19 +60,19 @@ def learned_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> tuple[Tokeni
     return spec.open(vocabulary), {**spec.model_dump(exclude_none=True), "vocabulary": vocabulary}
 
 
-def saved_tokenizer(told: Mapping[str, Any]) -> Tokenizer:
+def saved_tokenizer(saved: Mapping[str, Any]) -> Tokenizer:
     """Make the tokenizer described in a dataset's `learned`, as weights hold it: `learned.source["tokenizer"]`."""
-    made = TOKENIZERS.parse({name: value for name, value in told.items() if name != "vocabulary"})
-    assert isinstance(made, TokenizerSpec)
-    return made.open(told["vocabulary"])
+    spec = TOKENIZERS.parse({name: value for name, value in saved.items() if name != "vocabulary"})
+    assert isinstance(spec, TokenizerSpec)
+    return spec.open(saved["vocabulary"])
 
 
 def opened_tokenizer(spec: TokenizerSpec, learned: Mapping[str, Any] | None) -> Tokenizer:
     """The tokenizer of another split, with the training split's vocabulary. Raises InputError if that is another's."""
-    told = spec.model_dump(exclude_none=True)
-    given = {name: value for name, value in (learned or {}).items() if name != "vocabulary"}
-    if learned is None or given != told:
-        differing = sorted(name for name in given.keys() | told.keys() if given.get(name) != told.get(name))
+    fields = spec.model_dump(exclude_none=True)
+    values = {name: value for name, value in (learned or {}).items() if name != "vocabulary"}
+    if learned is None or values != fields:
+        differing = sorted(name for name in values.keys() | fields.keys() if values.get(name) != fields.get(name))
         raise InputError(
             "the training split makes other numbers of text" if learned else "the training split has no tokenizer here",
             location=spec.where(),
