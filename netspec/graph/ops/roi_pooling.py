@@ -96,8 +96,8 @@ class AxisWeights:
         index = first + arange(MAX_NEARBY_SAMPLES, 4)
         positions = begin + index * spacing
         nearness = call_elementwise(Maximum(), 1.0 - Abs()(clip(positions, 0, size - 1) - element), 0.0)
-        exists = cast(call_elementwise(GreaterOrEqual(), count - 1.0, index), begin.dtype)
-        is_sampled = near_image(positions, size) * exists
+        is_near = near_image(positions, size)
+        is_sampled = is_near * cast(call_elementwise(GreaterOrEqual(), count - 1.0, index), begin.dtype)
         return cls(count, positions, is_sampled, nearness * is_sampled, (begin, begin + (count - 1.0) * spacing))
 
 
