@@ -106,9 +106,9 @@ def examples(*lines: str) -> str:
 
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from netspec import __version__
 
-        print(f"netspec {version('netspec')}")
+        print(f"netspec {__version__}")
         raise typer.Exit
 
 
