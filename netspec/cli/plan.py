@@ -210,9 +210,9 @@ def _print_gpu(gpu: GpuCosts, batch_size: int) -> None:
 
 
 def _batch(samples: int) -> str:
-    from netspec.compile.largest import MOST_SAMPLES
+    from netspec.compile.largest_batch import MAX_SAMPLES
 
-    return f"{count(samples)} or more" if samples >= MOST_SAMPLES else count(samples)
+    return f"{count(samples)} or more" if samples >= MAX_SAMPLES else count(samples)
 
 
 def _print_gpus(gpus: GpuWorkers) -> None:

@@ -24,7 +24,7 @@ LOSS = "loss"
 """Name of the total loss among the results of a program."""
 
 REGULARIZATION = "regularization"
-"""Name of the sum of all penalties among the losses; no loss of a net can be called so."""
+"""Name of the sum of all penalties among the losses; a loss of a net cannot have this name."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class NetGraph:
     values: dict[str, Value]
     """Every input and every layer's outputs, by the names by which layers read them."""
     masks: dict[str, Value] = field(default_factory=dict)
-    """Which elements of a value count, as bool, by the names of the values that have a mask."""
+    """Masks (bool, False for masked elements) by the names of the values that have one."""
     outputs: dict[str, Value] = field(default_factory=dict)
     losses: dict[str, Value] = field(default_factory=dict)
     """Each weighted loss, and `regularization` if layers have penalties: training minimizes their sum."""
@@ -57,7 +57,7 @@ def build(
     """Build the net as graph values. Raises `SpecError` with all shape errors, not only the first.
 
     Layers that read a wrong layer are skipped. Without `with_losses` the losses and metrics are omitted, and the inputs
-    that only they use. `evaluated_as` names the state that is read instead of a parameter, `uint8_inputs` the decoding
+    that only they use. `evaluated_as` maps parameters to the states that are read instead, `uint8_inputs` the decoding
     of inputs that arrive as bytes, and `accepts` returns whether a composite op has a kernel.
     """
     dtype = dtype.compute_dtype
@@ -74,7 +74,7 @@ def build(
 
 
 class _NetBuilder:
-    """Builds layers, losses and metrics in order, and collects what is wrong with them."""
+    """Builds layers, losses and metrics in order, and collects their problems."""
 
     def __init__(self, spec: NetSpec, builder: Builder) -> None:
         self._spec, self._builder, self._names = spec, builder, resolve_names(spec)
@@ -87,13 +87,13 @@ class _NetBuilder:
 
     def build_layers(self) -> None:
         """Build all layers."""
-        taken = {*self.values, *(layer.name for layer in self._names.layers)}
+        reserved = {*self.values, *(layer.name for layer in self._names.layers)}
         for layer in self._names.layers:
             output = self._call(layer, "layers")
             outputs = output if isinstance(output, tuple) else (output,) * len(layer.outputs)
             self.values[layer.name] = outputs[0]
             named = zip(layer.outputs, outputs, strict=True)
-            self.values |= {name: value for name, value in named if name not in taken}
+            self.values |= {name: value for name, value in named if name not in reserved}
             if output is not None:
                 self._problems += _multiplier_problems(layer, self._builder)
 
@@ -101,7 +101,7 @@ class _NetBuilder:
         """Build all losses, weighted."""
         for loss in self._names.losses:
             clashes = loss.name == REGULARIZATION
-            self._problems += _reserved(loss, clashes, "loss", "the sum of all penalties is called so")
+            self._problems += _reserved_name(loss, clashes, "loss", "this is the name of the sum of all penalties")
             value = self._call(loss, "losses")
             if value is not None:
                 self._losses[loss.name] = value
@@ -110,7 +110,7 @@ class _NetBuilder:
         """Build the totals of all metrics."""
         for metric in self._names.metrics:
             clashes = metric.name.partition("/")[0] == LOSS
-            self._problems += _reserved(metric, clashes, "metric", "the sum of all losses is called so")
+            self._problems += _reserved_name(metric, clashes, "metric", "this is the name of the sum of all losses")
             totals = self._call(metric, "metrics")
             if totals is not None:
                 assert isinstance(metric.fields, MetricSpec)
@@ -128,7 +128,7 @@ class _NetBuilder:
         return NetGraph(self._builder, values, masks, outputs, self._losses, self._metrics)
 
     def _call(self, link: LayerLink | LossLink | MetricLink, section: str) -> Any:
-        """Build one layer, loss or metric; None if it, or what it reads, is wrong."""
+        """Build one layer, loss or metric; None if it or one of its inputs is invalid."""
         sources = [self.values[source] for source in link.sources]
         inputs = [value for value in sources if value is not None]
         weight_name = None if isinstance(link, LayerLink) else link.fields.sample_weight
@@ -141,12 +141,12 @@ class _NetBuilder:
                 _check_arity(link.fields, inputs, scope)
                 return self._build(link, inputs)
             except ShapeMismatch as mismatch:
-                wrong = [mismatch_problem(inputs, mismatch)]
+                problems = [mismatch_problem(inputs, mismatch)]
             except SpecError as error:
-                wrong = list(error.problems)
-        hint = _another_input(self._spec, self._names, link)
+                problems = list(error.problems)
+        hint = _unused_input_hint(self._spec, self._names, link)
         path = f"{section}.{link.name}"
-        self._problems.extend(replace(problem, path=path, hint=problem.hint or hint) for problem in wrong)
+        self._problems.extend(replace(problem, path=path, hint=problem.hint or hint) for problem in problems)
         return None
 
     def _build(self, link: LayerLink | LossLink | MetricLink, inputs: Sequence[Value]) -> Any:
@@ -174,32 +174,33 @@ def _check_inputs(spec: NetSpec, batch_size: int, dtype: DType) -> None:
         raise SpecError(problems)
 
 
-def _input(builder: Builder, name: str, kind: TensorType, late: Any | None) -> Value:
-    """An input, or what the bytes stand for of parts of it, as the data room's `DeferredDecode` says."""
-    if late is None:
-        return builder.input(name, kind)
+def _input(builder: Builder, name: str, tensor_type: TensorType, decode: Any | None) -> Value:
+    """A net input; with `decode` (the data package's `DeferredDecode`), its value decoded from bytes."""
+    if decode is None:
+        return builder.input(name, tensor_type)
     import numpy as np
 
-    samples, table = kind.shape[0], late.table
-    place = builder.input(name, TensorType((samples, *late.shape), DType.UINT8))
-    for number, (height, width, fill) in enumerate(late.parts):
-        where = builder.input(f"{name}/part{number}", TensorType((samples, 4), DType.INT32))
-        with in_scope(place.node.scope):
-            place = CropAndFlip(height, width, fill)(place, where)
+    samples, table = tensor_type.shape[0], decode.table
+    image = builder.input(name, TensorType((samples, *decode.shape), DType.UINT8))
+    for index, (height, width, fill) in enumerate(decode.parts):
+        crop = builder.input(f"{name}/part{index}", TensorType((samples, 4), DType.INT32))
+        with in_scope(image.node.scope):
+            image = CropAndFlip(height, width, fill)(image, crop)
     channels = len(table)
-    with in_scope(place.node.scope):
+    with in_scope(image.node.scope):
         if channels > 1:
-            start = (np.arange(channels, dtype=np.int32) * 256).reshape(channels, *(1,) * (len(kind.shape) - 2))
+            start = (np.arange(channels, dtype=np.int32) * 256).reshape(channels, *(1,) * (len(tensor_type.shape) - 2))
             first = Constant(start.tobytes(), TensorType(start.shape, DType.INT32))()
-            place = Cast(DType.INT32)(place) + first
-        numbers = np.ascontiguousarray(table, str(kind.dtype)).reshape(-1)
-        return Gather()(Constant(numbers.tobytes(), TensorType(numbers.shape, kind.dtype))(), place)
+            image = Cast(DType.INT32)(image) + first
+        decoded = np.ascontiguousarray(table, str(tensor_type.dtype)).reshape(-1)
+        return Gather()(Constant(decoded.tobytes(), TensorType(decoded.shape, tensor_type.dtype))(), image)
 
 
-def _check_arity(thing: Any, inputs: list[Value], scope: Scope) -> None:
-    least, most = arity(type(thing))
-    if len(inputs) < least or (most is not None and len(inputs) > most):
-        span = str(least) if most == least else f"{least} or more" if most is None else f"{least} to {most}"
+def _check_arity(fields: Any, inputs: list[Value], scope: Scope) -> None:
+    minimum, maximum = arity(type(fields))
+    if len(inputs) < minimum or (maximum is not None and len(inputs) > maximum):
+        at_least = f"{minimum} or more" if maximum is None else f"{minimum} to {maximum}"
+        span = str(minimum) if maximum == minimum else at_least
         raise ShapeMismatch(
             f"{scope.kind} takes {span} input{'s' if span != '1' else ''}, not {len(inputs)}",
             expected=f"`from` with {span} name{'s' if span != '1' else ''}", got=f"{len(inputs)}",
@@ -207,46 +208,47 @@ def _check_arity(thing: Any, inputs: list[Value], scope: Scope) -> None:
 
 
 def _multiplier_problems(link: LayerLink, builder: Builder) -> Iterator[Problem]:
-    """Multipliers that would be without effect: of parameters that the layer does not have, or that it shares."""
-    own = f"{link.fields.share or link.name}/"
-    inside = [(made, layer) for made, layer in builder.inner_layers if made.startswith(own)]
-    for made, layer in ((own, link.fields), *inside):
-        part = made.removeprefix(own).replace("/", ".")
-        known = [name.removeprefix(made) for name in builder.states if name.startswith(made)]
+    """Problems of multipliers without effect: for parameters that the layer does not have, or that it shares."""
+    own_prefix = f"{link.fields.share or link.name}/"
+    inner = [(prefix, layer) for prefix, layer in builder.inner_layers if prefix.startswith(own_prefix)]
+    for prefix, layer in ((own_prefix, link.fields), *inner):
+        part = prefix.removeprefix(own_prefix).replace("/", ".")
+        known = [name.removeprefix(prefix) for name in builder.states if name.startswith(prefix)]
         for field_ in ("learning_rate_multiplier", "weight_decay_multiplier"):
-            given, path = getattr(layer, field_), f"layers.{link.name}.{part}{field_}"
-            if layer.share and given != 1.0:
-                message = f"layer `{link.name}` shares its parameters: its `{field_}` would be without effect"
-                yield Problem(message, layer.where(field_), path, hint=f"give it to `{layer.share}`")
-            elif isinstance(given, Mapping):
-                for name in given:
+            multiplier, path = getattr(layer, field_), f"layers.{link.name}.{part}{field_}"
+            if layer.share and multiplier != 1.0:
+                message = f"layer `{link.name}` shares its parameters: its `{field_}` would have no effect"
+                yield Problem(message, layer.where(field_), path, hint=f"set it in `{layer.share}`")
+            elif isinstance(multiplier, Mapping):
+                for name in multiplier:
                     if name not in known:
                         yield Problem(
                             f"layer `{link.name}` has no parameter `{name}`", layer.where(field_, name, key=True),
-                            f"{path}.{name}", expected=f"one of {listing(known)}" if known else "nothing: it has none",
+                            f"{path}.{name}", expected=f"one of {listing(known)}" if known else "none",
                             hint=did_you_mean(name, known),
                         )  # fmt: skip
 
 
-def _reserved(link: LossLink | MetricLink, clashes: bool, what: str, why: str) -> Iterator[Problem]:
+def _reserved_name(link: LossLink | MetricLink, clashes: bool, noun: str, reason: str) -> Iterator[Problem]:
     """A problem if the name of a loss or metric clashes with one of the program's own."""
     if clashes:
-        path = f"{'losses' if what == 'loss' else 'metrics'}.{link.name}.name"
-        message = f"a {what} can't be called `{link.name}`: {why}"
+        path = f"{'losses' if noun == 'loss' else 'metrics'}.{link.name}.name"
+        message = f"a {noun} can't have the name `{link.name}`: {reason}"
         yield Problem(message, link.fields.where("name"), path, expected="another name")
 
 
-def _another_input(spec: NetSpec, names: Links, link: LayerLink | LossLink | MetricLink) -> str | None:
-    """A hint for a first layer that is not told what it reads, and reads a label where another input has no reader."""
+def _unused_input_hint(spec: NetSpec, names: Links, link: LayerLink | LossLink | MetricLink) -> str | None:
+    """Hint for a first layer without `from` that reads a label although another input is unused."""
     if link is not names.layers[0] or link.fields.from_ is not None:
         return None
-    judges: tuple[LossLink | MetricLink, ...] = (*names.losses, *names.metrics)
-    judged = {source for one in judges for source in one.sources}
-    read = judged.union(*(one.sources for one in names.layers))
-    spare = [name for name in spec.inputs if name not in read]
-    if not spare or not judged.intersection(link.sources):
+    losses_and_metrics: tuple[LossLink | MetricLink, ...] = (*names.losses, *names.metrics)
+    targets = {source for link_ in losses_and_metrics for source in link_.sources}
+    read = targets.union(*(layer.sources for layer in names.layers))
+    unused = [name for name in spec.inputs if name not in read]
+    if not unused or not targets.intersection(link.sources):
         return None
-    return f"the first layer reads the first input, `{link.sources[0]}`: another is named by `from: {spare[0]}`"
+    first = link.sources[0]
+    return f"the first layer reads the first input, `{first}`; to read another one, set `from: {unused[0]}`"
 
 
 def input_type(spec: InputSpec, batch_size: int, dtype: DType) -> TensorType:

@@ -11,9 +11,9 @@ from netspec.backends.program import Program
 from netspec.backends.states import States
 from netspec.compile.build import NetGraph
 from netspec.compile.distributed_plan import DistributedPlan
-from netspec.compile.form import CompiledVariant
 from netspec.compile.purposes import STEPS, ProcessRole, ProgramKind
 from netspec.compile.training import Training
+from netspec.compile.variant import CompiledVariant
 from netspec.errors import InputError, Problem, listing
 from netspec.graph.execution_plan import ExecutionPlan
 from netspec.graph.graph import Graph
@@ -24,7 +24,7 @@ from netspec.schema.specs.train import LoopSpec
 from netspec.solvers.base import SolverSpec
 
 KEPT_VARIANTS = 8
-"""Number of pairs of purpose and batch size that stay compiled: a training and its evaluation need five."""
+"""Number of variants that stay compiled; a training and its evaluation need five."""
 
 
 class Compiler:
@@ -46,9 +46,9 @@ class Compiler:
         loop: LoopSpec | None = None,
         distribution: DistributedPlan | None = None,
     ) -> None:
-        """`loop` sets the memory budget with what is recomputed (nothing by default), and what a step consists of.
+        """`loop` sets the memory budget, recomputation (none by default) and gradient accumulation.
 
-        `distribution` spreads the training over several workers; by default this process trains alone.
+        `distribution` distributes the training over several workers; by default this process trains alone.
         """
         self.precision = Precision(dtype)
         self.spec, self.solver, self.seed, self.loop = spec, solver, seed, loop
@@ -56,33 +56,33 @@ class Compiler:
         self.distribution = distribution or DistributedPlan()
         self.device = open_device(device) if isinstance(device, str) else device
         self._check_precision()
-        self.deferred: dict[str, Any] = {}
+        self.uint8_inputs: dict[str, Any] = {}
         """Lookup tables of the inputs of training steps that arrive as bytes: (C, 256) or (1, 256)."""
         self.evaluated: dict[str, str] = {}
-        """Parameters, and the states that stand for them wherever the net is not trained: averages, for example."""
+        """State that replaces each parameter in evaluation, such as an average of the parameter."""
         self.gathered: dict[str, str] = {}
-        """Parameters of which this worker has a slice, and the states that hold the full tensors."""
+        """State that holds the full tensor of each parameter of which this worker has a shard."""
         role = self.distribution.role
-        whole = solver is not None and solver.whole
-        several = (
-            whole
+        full_batch = solver is not None and solver.full_batch
+        accumulates = (
+            full_batch
             or self.distribution.accumulates
             or role is not ProcessRole.ALL
             or (loop is not None and loop.accumulate > 1)
         )
-        self.updates = several and not whole and role is not ProcessRole.GRADIENTS
+        self.updates = accumulates and not full_batch and role is not ProcessRole.GRADIENTS
         """True if a separate program updates the parameters."""
-        self.batch_program = ProgramKind.ACCUMULATE if several else ProgramKind.TRAIN
+        self.batch_program = ProgramKind.ACCUMULATE if accumulates else ProgramKind.TRAIN
         """The program that a training runs for each batch: a full step, or a part of one."""
         self._variants: dict[tuple[ProgramKind, int, int | None, int], CompiledVariant] = {}
         if solver is not None:
-            self.distribution.prepare(self.single_worker_training(), self._whole_net)
+            self.distribution.prepare(self.single_worker_training(), self._full_net)
         net = self.net_graph(ProgramKind.TEST if solver is None else self.batch_program, 1)
         self.info: dict[str, StateInfo] = {} if role is ProcessRole.UPDATE else dict(net.builder.states)
         self.metrics = {name: metric for name, (metric, _) in net.metrics.items()}
         self.domains: dict[str, Domain] = net.builder.domains
         self.adapts = bool(net.builder.adapted)
-        """Whether layers want states adapted to the training data."""
+        """Whether layers have states to compute from the training data."""
         self._register_training_states()
         self.distribution.add_states(self)
         kinds = {name: info.value.type for name, info in self.info.items()}
@@ -91,16 +91,16 @@ class Compiler:
             self.reset()
 
     def single_worker_training(self) -> Training:
-        """Return what builds training steps of one worker alone."""
+        """Return the builder of training steps for a single worker."""
         assert self.solver is not None, "a compiler without a solver has no training step"
         scaling = self.loop.scaling if self.loop is not None else None
         return Training(self.spec, self.solver, self.dtype, scaling)
 
-    def _whole_net(self, samples: int) -> NetGraph:
-        return self._variant(self.batch_program, samples).whole_net
+    def _full_net(self, samples: int) -> NetGraph:
+        return self._variant(self.batch_program, samples).full_net
 
     def _register_training_states(self) -> None:
-        """Add the states of the programs of a training step that no layer makes."""
+        """Add the states of the programs of a training step that no layer creates."""
         if self.solver is None:
             return
         kinds = [] if self.distribution.role is ProcessRole.UPDATE else [self.batch_program]
@@ -113,22 +113,25 @@ class Compiler:
 
     def _check_precision(self) -> None:
         """Raise `InputError` if the device does not support the storage type of the chosen precision."""
-        wanted, has = self.precision.storage_dtype, (DType.FLOAT64, DType.FLOAT32, *self.device.low_precision_dtypes)
-        if wanted in has:
+        dtype, supported = (
+            self.precision.storage_dtype,
+            (DType.FLOAT64, DType.FLOAT32, *self.device.low_precision_dtypes),
+        )
+        if dtype in supported:
             return
-        loop, others = self.loop, [str(one) for one in Precision if one.storage_dtype in has]
+        loop, others = self.loop, [str(precision) for precision in Precision if precision.storage_dtype in supported]
         raise InputError(
             Problem(
-                f"the device `{self.device.name}` does not compute in {wanted}",
+                f"the device `{self.device.name}` does not compute in {dtype}",
                 None if loop is None else loop.where("precision"), "" if loop is None else "train.precision",
                 expected=f"one of {listing(others)}",
-                hint=f"set `train.precision`, or take a device that does: {self.device.device_hint(wanted)}",
+                hint=f"set `train.precision`, or choose a device that supports it: {self.device.device_hint(dtype)}",
             )
         )  # fmt: skip
 
     @property
     def remark(self) -> str | None:
-        """What the device makes of the precision, where that is not what one would expect."""
+        """A note on how the device treats the precision, if that is unexpected."""
         if self.precision != Precision.TF32 or self.device.has_tf32:
             return None
         return f"the device `{self.device.name}` has no kernels that round to tf32: it computes in float32"
@@ -138,38 +141,38 @@ class Compiler:
         """Number of workers over whose samples each step averages."""
         return self.distribution.workers
 
-    def decode_uint8(self, late: Mapping[str, Any]) -> None:
-        """Have training steps, and what adapts layers, read inputs as bytes, and do what is left with them."""
-        self.deferred = dict(late)
+    def decode_uint8(self, inputs: Mapping[str, Any]) -> None:
+        """Let training steps and adaptation read these inputs as bytes, and decode them in the graph."""
+        self.uint8_inputs = dict(inputs)
         self._variants.clear()
 
     def reset(self) -> None:
         """Initialize every state; a shard gets its part of the full tensor's initial value."""
         for name, info in self.info.items():
-            kind, shard = info.value.type, info.shard
-            shape = kind.shape if shard is None else shard.shape
-            whole = info.initial.sample(self.seed, info.gathers or name, shape, str(kind.dtype))
-            self.states.assign(name, whole if shard is None else shard.slice_of(whole))
-        self.follow()
+            tensor_type, shard = info.value.type, info.shard
+            shape = tensor_type.shape if shard is None else shard.shape
+            full = info.initial.sample(self.seed, info.gathers or name, shape, str(tensor_type.dtype))
+            self.states.assign(name, full if shard is None else shard.slice_of(full))
+        self.reset_copies()
         self.device.settle()
 
-    def follow(self, names: Container[str] | None = None) -> None:
-        """Reset slots that start as a copy of their parameter: needed after parameters got other initial values.
+    def reset_copies(self, names: Container[str] | None = None) -> None:
+        """Reset slots that start as a copy of their parameter, after parameters got new initial values.
 
         `names` restricts this to some slots; default: all.
         """
         for name, info in self.info.items():
             if info.initialized_from is not None and (names is None or name in names):
-                followed, shard = self.states[info.initialized_from], info.shard
-                apart = shard is not None and self.info[info.initialized_from].shard is None
-                self.states.assign(name, shard.slice_of(followed) if shard is not None and apart else followed)
+                source, shard = self.states[info.initialized_from], info.shard
+                is_full = shard is not None and self.info[info.initialized_from].shard is None
+                self.states.assign(name, shard.slice_of(source) if shard is not None and is_full else source)
 
-    def assign(self, name: str, whole: Any) -> None:
+    def assign(self, name: str, full: Any) -> None:
         """Assign the full value of a parameter or statistic to its state or shard, and to its gathered copy."""
         shard = self.info[name].shard
-        self.states.assign(name, whole if shard is None else shard.slice_of(whole))
+        self.states.assign(name, full if shard is None else shard.slice_of(full))
         if name in self.gathered:
-            self.states.assign(self.gathered[name], whole)
+            self.states.assign(self.gathered[name], full)
 
     def weights(self) -> dict[str, Any]:
         """Parameters and statistics as NumPy arrays by name, as the net is evaluated with them."""
@@ -181,10 +184,10 @@ class Compiler:
 
     def types(self, *roles: str) -> dict[str, TensorType]:
         """Return the types of the states with one of these roles, by name; for a shard, the type of the full tensor."""
-        found = {name: self.info[name] for name in self.names(*roles)}
+        infos = {name: self.info[name] for name in self.names(*roles)}
         return {
             name: info.value.type if info.shard is None else info.value.type.with_shape(*info.shard.shape)
-            for name, info in found.items()
+            for name, info in infos.items()
         }
 
     def net_graph(self, purpose: ProgramKind, batch_size: int, global_batch: int | None = None) -> NetGraph:
@@ -225,7 +228,7 @@ class Compiler:
         encoding_stage: int | None = None,
         global_batch: int | None = None,
     ) -> CompiledVariant:
-        """Return what is compiled for a purpose and batch size. The `KEPT_VARIANTS` used last are kept."""
+        """Return the variant for a purpose and batch size. The `KEPT_VARIANTS` used last are kept."""
         if purpose not in STEPS:
             global_batch = 0
         elif (usual := self.distribution.global_batch(batch_size)) == 0 or global_batch is None:

@@ -1,7 +1,7 @@
-"""`DistributedPlan`: what the compiler asks of a training that is spread over several workers.
+"""`DistributedPlan`: how the compiler changes training steps that are distributed over several workers.
 
-The base class is a training in one process: it changes nothing. `netspec.distributed.plans` has a subclass for each way
-to spread a training.
+The base class is training in one process and changes nothing. `netspec.distributed.plans` has a subclass for each
+strategy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DistributedPlan:
     shared_roles: Sequence[str] = ()
     """Roles of the states in memory that all workers of a host share."""
     owners: Mapping[str, int] = MappingProxyType({})
-    """Rank of the worker that alone updates a state, by its name."""
+    """Rank of the only worker that updates a state, by the state's name."""
 
     def prepare(self, training: Training, net_of: Callable[[int], NetGraph]) -> None:
         """Decide what depends on the net, before any graph of a training step is built.
@@ -46,7 +46,7 @@ class DistributedPlan:
         return 0
 
     def partition(self, net: NetGraph, batch_size: int, global_batch: int) -> NetGraph:
-        """Return what this worker computes of the net of a training step."""
+        """Return the part of the net that this worker computes in a training step."""
         return net
 
     def training(self, training: Training, encoding_stage: int | None) -> Training:
@@ -61,4 +61,4 @@ class DistributedPlan:
         return ()
 
     def add_states(self, compiler: Compiler) -> None:
-        """Add states that no program of a training step has to `compiler.info` and `compiler.evaluated`."""
+        """Add states that are not in any program of a training step to `compiler.info` and `compiler.evaluated`."""

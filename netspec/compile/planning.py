@@ -38,10 +38,10 @@ def plan_within(
     graph: Graph,
     device: Device,
     precision: DType | Precision,
-    kept: int,
+    state_bytes: int,
     passes: Sequence[Pass] = (),
 ) -> ExecutionPlan:
-    """Plan a training step within the memory budget of `loop`, of which states take `kept` bytes.
+    """Plan a training step within the memory budget of `loop`, of which states take `state_bytes`.
 
     Raises `SpecError` if it does not fit.
     """
@@ -49,14 +49,14 @@ def plan_within(
     if loop.recompute == "all":
         limit = 0
     elif loop.recompute == "auto":
-        room = budget or device.free_bytes()
-        limit = None if room is None else max(room - kept, 0)
+        available = budget or device.free_bytes()
+        limit = None if available is None else max(available - state_bytes, 0)
     plan = make_plan(graph, device, precision, limit=limit, passes=passes)
-    if budget is not None and kept + plan.memory.nbytes > budget:
-        less = "`recompute: auto` may make it fit" if loop.recompute == "none" else "a smaller `batch_size` needs less"
+    if budget is not None and state_bytes + plan.memory.nbytes > budget:
+        hint = "set `recompute: auto`" if loop.recompute == "none" else "reduce `batch_size`"
         raise SpecError(Problem(
             "the training step does not fit into its memory budget", loop.where("memory_budget"), "train.memory_budget",
-            expected=f"{kept + plan.memory.nbytes} bytes or more", got=f"{budget} bytes", hint=less,
+            expected=f"{state_bytes + plan.memory.nbytes} bytes or more", got=f"{budget} bytes", hint=hint,
         ))  # fmt: skip
     return plan
 
@@ -76,39 +76,44 @@ def make_plan(
     few as needed to fit, or, if nothing fits, those that minimize its memory.
     """
     with device.planning_context():
-        return _made(graph, device, Precision(precision), limit, passes)
+        return _make_plan(graph, device, Precision(precision), limit, passes)
 
 
-def _made(
+def _make_plan(
     graph: Graph, device: Device, precision: Precision, limit: int | None, passes: Sequence[Pass]
 ) -> ExecutionPlan:
-    stored = precision.storage_dtype
+    storage_dtype = precision.storage_dtype
     accepts = partial(device.accepts, precision=precision)
     fusing = FuseEpilogues(accepts), FusePrologues(accepts), FuseElementwise(accepts), GroupMultiTensor(accepts)
     graph = run_passes(graph, (OrderCommunication(), *PASSES, *passes, *fusing))
-    narrow = None if stored == stored.compute_dtype else NarrowedValues(narrowable_values(graph), stored)
+    narrow = (
+        None
+        if storage_dtype == storage_dtype.compute_dtype
+        else NarrowedValues(narrowable_values(graph), storage_dtype)
+    )
     assigned = assign_layouts(graph, device, narrow, precision)
-    plain = RecomputeVariant(assigned.graph, assigned.layouts, assigned.choices)
-    planned = cache(partial(_planned, slots=device.input_slots))
+    without_recompute = RecomputeVariant(assigned.graph, assigned.layouts, assigned.choices)
+    plan_of = cache(partial(_plan_memory, slots=device.input_slots))
 
-    chosen = plain if limit is None else recompute(plain, lambda one: planned(one).memory.nbytes, limit)
-    spared = planned(plain).memory.arena_bytes - planned(chosen).memory.arena_bytes
-    return replace(planned(chosen), recomputed=chosen.recomputed, recompute_saved_bytes=spared)
+    if limit is None:
+        return plan_of(without_recompute)
+    variant = recompute(without_recompute, lambda candidate: plan_of(candidate).memory.nbytes, limit)
+    saved = plan_of(without_recompute).memory.arena_bytes - plan_of(variant).memory.arena_bytes
+    return replace(plan_of(variant), recomputed=variant.recomputed, recompute_saved_bytes=saved)
 
 
-def _planned(variant: RecomputeVariant, slots: int) -> ExecutionPlan:
-    """Order and memory."""
+def _plan_memory(variant: RecomputeVariant, slots: int) -> ExecutionPlan:
+    """Decide the execution order and the storage of all values."""
     graph, layouts, kernels = variant.graph, variant.layouts, variant.choices
     scheduled = schedule(graph)
-    chosen = {node: kernels[node].kernel for node in scheduled.order if node in kernels}
-    workspace = {node: kernel.workspace(node, layout_signature(node, layouts)) for node, kernel in chosen.items()}
-    apart = frozenset(node for node, kernel in chosen.items() if not kernel.supports_inplace)
-    scheduled = lower_peak(graph, scheduled, workspace, layouts, apart)
-    order, invariant_count, before_guard_count = (
-        scheduled.order,
-        scheduled.invariant_count,
-        scheduled.before_guard_count,
-    )
+    chosen_kernels = {node: kernels[node].kernel for node in scheduled.order if node in kernels}
+    workspace = {
+        node: kernel.workspace(node, layout_signature(node, layouts)) for node, kernel in chosen_kernels.items()
+    }
+    not_inplace = frozenset(node for node, kernel in chosen_kernels.items() if not kernel.supports_inplace)
+    scheduled = lower_peak(graph, scheduled, workspace, layouts, not_inplace)
+    order, invariant_count = scheduled.order, scheduled.invariant_count
+    before_guard_count = scheduled.before_guard_count
     choices = {node: kernels[node] for node in order if node in kernels}
-    memory = plan_memory(graph, order, workspace, before_guard_count, layouts, invariant_count, slots, apart)
+    memory = plan_memory(graph, order, workspace, before_guard_count, layouts, invariant_count, slots, not_inplace)
     return ExecutionPlan(graph, order, invariant_count, before_guard_count, choices, layouts, memory)

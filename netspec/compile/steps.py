@@ -17,8 +17,8 @@ from netspec.solvers.schedules.base import ScheduleSpec
 LEARNING_RATE, MOMENTUM, STEP = "$learning_rate", "$momentum", "$step"
 """Inputs of a training program in addition to the data; the inputs of a net cannot have these names."""
 FIRST, SHARE = "$first", "$share"
-"""Further inputs if a step reads several batches, in addition to `WEIGHT`, the weight of a batch: whether the batch is
-the first of the step, and the factor of the sum of the gradients."""
+"""Inputs of a step of several batches, in addition to `WEIGHT`: whether the batch is the first one of the step, and
+the factor of the sum of the gradients."""
 TOTAL = "$total"
 """Output of a program that computes one of several batches on several workers: the total weight of the batch."""
 
@@ -30,7 +30,7 @@ def scheduled_inputs(solver: SolverSpec) -> dict[str, ScheduleSpec]:
     """
     rates, momenta = enumerate(solver.schedules()), enumerate(solver.momenta(), not solver.scheduled_momenta())
     kinds = ((LEARNING_RATE, rates), (MOMENTUM, momenta))
-    return {f"{kind}/{n}" if n else kind: one for kind, several in kinds for n, one in several}
+    return {f"{kind}/{n}" if n else kind: schedule for kind, numbered in kinds for n, schedule in numbered}
 
 
 def is_rate(name: str) -> bool:
@@ -41,35 +41,35 @@ def is_rate(name: str) -> bool:
 NEW = "new"
 """Last part of the name of an output that is the value of a state after a step."""
 FORWARD_PASSES = (SinkClamps(),)
-"""Before gradients are made: what changes their form."""
+"""Passes that run before differentiation, since they change the gradients."""
 
 
-def losses(built: NetGraph) -> dict[str, Value]:
+def losses(net: NetGraph) -> dict[str, Value]:
     """Return the total loss and its parts, by their names in a program's results; empty if there are no losses."""
-    if not built.losses:
+    if not net.losses:
         return {}
-    return {LOSS: total(built.losses.values())} | {f"{LOSS}/{name}": value for name, value in built.losses.items()}
+    return {LOSS: total(net.losses.values())} | {f"{LOSS}/{name}": value for name, value in net.losses.items()}
 
 
-def forward_graph(spec: NetSpec, built: NetGraph) -> Graph:
+def forward_graph(spec: NetSpec, net: NetGraph) -> Graph:
     """Return the losses and new moving averages that gradients start from. Raises `SpecError` without a loss."""
-    if not built.losses:
+    if not net.losses:
         example = "{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}"
         message, hint = "the net has no losses: there is nothing to train for", f"add e.g. `losses: [{example}]`"
         raise SpecError(Problem(message, spec.where(), "losses", hint=hint))
-    return run_passes(Graph(losses(built), built.builder.updates), FORWARD_PASSES)
+    return run_passes(Graph(losses(net), net.builder.updates), FORWARD_PASSES)
 
 
-def training_form(built: NetGraph) -> Graph:
-    """Outputs, losses and new states as layers make them in training: what a program elsewhere trains.
+def training_form(net: NetGraph) -> Graph:
+    """Outputs, losses and new states of the training form, for training in another framework.
 
-    The new value of a state is called `STATE/new`. Raises `InputError` where an output is called as the losses are.
+    The new value of a state is named `STATE/new`. Raises `InputError` if an output has the name of the total loss.
     """
-    found = losses(built)
-    if LOSS in found and LOSS in built.outputs:
-        raise InputError(f"an output is called `{LOSS}`, as the sum of the losses is", expected="another name")
-    new = {f"{name}/{NEW}": value for name, value in built.builder.updates.items()}
-    return Graph({**built.outputs, **found, **new}, named=built.values)
+    loss_values = losses(net)
+    if LOSS in loss_values and LOSS in net.outputs:
+        raise InputError(f"an output has the name `{LOSS}`, which is that of the total loss", expected="another name")
+    new = {f"{name}/{NEW}": value for name, value in net.builder.updates.items()}
+    return Graph({**net.outputs, **loss_values, **new}, named=net.values)
 
 
 def updated_start(forward: Graph, name: str, info: StateInfo) -> Value:
@@ -77,12 +77,14 @@ def updated_start(forward: Graph, name: str, info: StateInfo) -> Value:
     return forward.updates.get(name, info.value)
 
 
-def gradients_graph(spec: NetSpec, built: NetGraph) -> Graph:
-    """Losses, and the gradient of their sum by each trained parameter, as a training step starts from it."""
-    forward = forward_graph(spec, built)
-    made = forward.outputs
-    trained = {
-        name: updated_start(forward, name, info) for name, info in built.builder.states.items() if info.trainable
-    }
-    found = gradients(made[LOSS], list(trained.values()))
-    return Graph({**made, **{f"gradient/{name}": one for name, one in zip(trained, found, strict=True)}})
+def gradients_graph(spec: NetSpec, net: NetGraph) -> Graph:
+    """Losses, and the gradient of their sum by each trained parameter."""
+    forward = forward_graph(spec, net)
+    trained = {name: updated_start(forward, name, info) for name, info in net.builder.states.items() if info.trainable}
+    parameter_gradients = gradients(forward.outputs[LOSS], list(trained.values()))
+    return Graph(
+        {
+            **forward.outputs,
+            **{f"gradient/{name}": value for name, value in zip(trained, parameter_gradients, strict=True)},
+        }
+    )

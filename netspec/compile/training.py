@@ -1,7 +1,7 @@
-"""Training steps as graphs: of one batch, or of several whose gradients are summed up before the update.
+"""Training steps as graphs: of one batch, or of several batches whose gradients are accumulated before the update.
 
-The loss may be scaled before the gradients are made, so that small ones survive 16 bits; they are divided by the scale
-before anything looks at them. Micikevicius et al. 2018, "Mixed precision training", arXiv:1710.03740, section 3.2.
+The loss may be scaled before differentiation, so that small gradients do not underflow in 16 bits; gradients are
+divided by the scale before the update. Micikevicius et al. 2018, "Mixed precision training", arXiv:1710.03740.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from netspec.schema.specs.train import LossScale
 from netspec.solvers.base import CrossWorkerSums, Param, Slot, SolverSpec
 
 SCALE, GOOD_STEPS, SKIPPED = "loss_scale/scale", "loss_scale/good_steps", "loss_scale/skipped"
-"""States of a loss scale that adapts: its value, the steps since it changed, the steps that were skipped."""
+"""States of a dynamic loss scale: its value, the steps since it changed, the number of skipped steps."""
 CROSS_WORKER_SUM = "$cross_worker_sum"
 """Prefix of outputs that are sums over all workers that update shards of parameters."""
-MOST_SCALE = 2.0**127
-"""The scale grows no further: an infinite one would be infinite for ever, and every step be skipped."""
-LEAST_SCALE = 2.0**-14
+MAX_SCALE = 2.0**127
+"""Largest loss scale: an infinite one would never shrink, and every step would be skipped."""
+MIN_SCALE = 2.0**-14
 """Smallest loss scale: gradients that are not finite with it would not be finite without it."""
 
 
 def gradient_sum_label(name: str) -> str:
-    """The name of the state in which the gradients of a parameter are summed up."""
+    """Label of the state in which the gradients of a parameter are accumulated."""
     return f"gradient/{name}"
 
 
 @dataclass
 class StepGraph:
-    """A graph, and what of its states no layer made."""
+    """The graph of a training step or a part of it, and its states that no layer creates."""
 
     graph: Graph
     states: dict[str, StateInfo] = field(default_factory=dict)
     evaluated: dict[str, str] = field(default_factory=dict)
-    """Label of the state that replaces a parameter wherever the net is not trained, by the parameter's name."""
+    """Label of the state that replaces a parameter in evaluation, by the parameter's name."""
 
     def with_losses(self, outputs: Mapping[str, Value]) -> Self:
         """Return the step with losses among its outputs, of which the total is the guard."""
@@ -67,7 +67,7 @@ class ExtraStates(Protocol):
 
 @dataclass(frozen=True)
 class Training:
-    """Builds the training steps of one worker. Subclasses spread them over several."""
+    """Builds the training steps of a single worker. Subclasses distribute them over several."""
 
     spec: NetSpec
     solver: SolverSpec
@@ -76,7 +76,7 @@ class Training:
 
     @property
     def _adapts(self) -> bool:
-        """True if the scale of the loss changes, and steps can be skipped."""
+        """True if the loss scale is dynamic, so that steps can be skipped."""
         return self.scaling is not None and self.scaling.growth_steps is not None
 
     def step(self, net: NetGraph) -> StepGraph:
@@ -110,14 +110,14 @@ class Training:
                 before = Where()(first, scalar(0.0, value.dtype), info.value)
                 updates[label] = before + weigh(value)
             states[label] = info
-        if self.solver.whole:
+        if self.solver.full_batch:
             check_repeatable_loss(net, Graph(forward.outputs, forward.updates))
-            states |= self._kept(net)
+            states |= self._history_states(net)
         graph = Graph(forward.outputs, updates, guard=forward.outputs[LOSS])
         return StepGraph(graph, {**states, **self._scale_states()})
 
     def update(self, net: NetGraph) -> StepGraph:
-        """Build the update by the mean of the gradients that were summed up."""
+        """Build the update by the mean of the accumulated gradients."""
         trained, gradient, sums = self.trained(net), {}, {}
         for name in trained:
             label, sums[label] = self.gradient_sum(net, name)
@@ -125,16 +125,16 @@ class Training:
             with in_scope(info.value.node.scope):
                 share = net.builder.input(SHARE, TensorType((), self.dtype))
                 gradient[name] = info.value * cast(share, info.value.dtype)
-        made = self.apply_solver(net, {name: info.value for name, info in trained.items()}, gradient, {})
-        made.states |= sums
-        return made
+        step = self.apply_solver(net, {name: info.value for name, info in trained.items()}, gradient, {})
+        step.states |= sums
+        return step
 
-    def _kept(self, net: NetGraph) -> dict[str, StateInfo]:
+    def _history_states(self, net: NetGraph) -> dict[str, StateInfo]:
         """Declare the states that a full-batch solver keeps from earlier steps."""
         size = sum(info.value.type.size for info in self.trained(net).values())
         with in_scope(Scope("", self.solver.type, None, "update")):
-            found = self.solver.kept(size, self.dtype).items()
-            return {label: StateInfo(State(label, kind)(), ConstantInitial(), "slot") for label, kind in found}
+            types = self.solver.history_types(size, self.dtype).items()
+            return {label: StateInfo(State(label, type_)(), ConstantInitial(), "slot") for label, type_ in types}
 
     def trained(self, net: NetGraph) -> dict[str, StateInfo]:
         """Return the parameters that are trained. Raises `SpecError` if there are none."""
@@ -148,7 +148,7 @@ class Training:
         return trained
 
     def gradient_sum(self, net: NetGraph, name: str) -> tuple[str, StateInfo]:
-        """The state in which the gradients of a parameter are summed up, by its name."""
+        """Label and state in which the gradients of a parameter are accumulated."""
         info, label = net.builder.states[name], gradient_sum_label(name)
         with in_scope(replace(info.value.node.scope, phase="update")):
             return label, StateInfo(State(label, info.value.type)(), ConstantInitial(), "gradient", shard=info.shard)
@@ -189,16 +189,16 @@ class Training:
             count = count - cast(self._state(SKIPPED), count.dtype)  # the solver does not count skipped steps
         shards, sums = self.shards(net), self.cross_worker_sums(net, starts, totals)
         solution = self.solver.build(self._params(net, starts, scaled), rates, count, sums)
-        kept = {slot.label: _slot(slot, shards.get(slot.param)) for slot in solution.slots}
+        new_states = {slot.label: _slot(slot, shards.get(slot.param)) for slot in solution.slots}
         updates = {**others, **solution.updates, **solution.slot_updates}
         if extra is not None:
-            kept |= extra.states
+            new_states |= extra.states
             updates |= extra.updates
         if self._adapts:
-            old = {**{name: info.value for name, info in {**states, **kept}.items()}, **(before or {})}
+            old = {**{name: info.value for name, info in {**states, **new_states}.items()}, **(before or {})}
             updates = self._unless_skipped(updates, old, list(scaled.values()), totals if sums else None)
-        outputs = {f"{CROSS_WORKER_SUM}/{number}": value for number, value in enumerate(totals)}
-        return StepGraph(Graph(outputs, updates), {**kept, **self._scale_states()}, solution.evaluated)
+        outputs = {f"{CROSS_WORKER_SUM}/{index}": value for index, value in enumerate(totals)}
+        return StepGraph(Graph(outputs, updates), {**new_states, **self._scale_states()}, solution.evaluated)
 
     def _params(self, net: NetGraph, starts: Mapping[str, Value], scaled: Mapping[str, Value]) -> list[Param]:
         scale, params = self.loss_scale(), []
@@ -237,8 +237,10 @@ class Training:
         """The states of the loss scale, if it adapts."""
         if self.scaling is None or not self._adapts:
             return {}
-        first = {SCALE: self.scaling.initial, GOOD_STEPS: 0.0, SKIPPED: 0.0}
-        return {label: StateInfo(self._state(label), ConstantInitial(value), "slot") for label, value in first.items()}
+        initial = {SCALE: self.scaling.initial, GOOD_STEPS: 0.0, SKIPPED: 0.0}
+        return {
+            label: StateInfo(self._state(label), ConstantInitial(value), "slot") for label, value in initial.items()
+        }
 
     def _unless_skipped(
         self,
@@ -255,31 +257,31 @@ class Training:
         assert self.scaling.growth_steps is not None
         with in_scope(Scope("", "LossScale", None, "update")):
             zero, one = scalar(0.0, self.dtype), scalar(1.0, self.dtype)
-            # What is not finite stays so times 0; a sum of the values themselves could overflow.
-            nothing = reduce(add, [zero, *(cast(ReduceSum()(value * 0.0), self.dtype) for value in scaled)])
-            nothing = nothing if totals is None else sum_over_workers(totals, nothing)
-            finite = Equal()(nothing, zero)
-            made = {name: Where()(finite, value, old[name]) for name, value in updates.items()}
+            # 0 times a non-finite value is NaN; a sum of the values themselves could overflow.
+            checksum = reduce(add, [zero, *(cast(ReduceSum()(value * 0.0), self.dtype) for value in scaled)])
+            checksum = checksum if totals is None else sum_over_workers(totals, checksum)
+            finite = Equal()(checksum, zero)
+            updated = {name: Where()(finite, value, old[name]) for name, value in updates.items()}
             scale, good, skipped = map(self._state, (SCALE, GOOD_STEPS, SKIPPED))
-            # Of workers that train by themselves it is a mean, which need be no whole number.
+            # Workers that train independently average this state, so it need not be an integer.
             grows = Greater()(good + one, scalar(self.scaling.growth_steps - 0.5, self.dtype))
-            grown = Where()(grows, Minimum()(scale * 2.0, scalar(MOST_SCALE, self.dtype)), scale)
-            made[SCALE] = Where()(finite, grown, Maximum()(scale * 0.5, scalar(LEAST_SCALE, self.dtype)))
-            made[GOOD_STEPS] = Where()(finite, Where()(grows, zero, good + one), zero)
-            made[SKIPPED] = Where()(finite, skipped, skipped + one)
-        return made
+            grown = Where()(grows, Minimum()(scale * 2.0, scalar(MAX_SCALE, self.dtype)), scale)
+            updated[SCALE] = Where()(finite, grown, Maximum()(scale * 0.5, scalar(MIN_SCALE, self.dtype)))
+            updated[GOOD_STEPS] = Where()(finite, Where()(grows, zero, good + one), zero)
+            updated[SKIPPED] = Where()(finite, skipped, skipped + one)
+        return updated
 
 
 def _slot(slot: Slot, shard: ShardSpec | None) -> StateInfo:
-    """What is known of a slot of a parameter that is a shard, or whole."""
-    if shard is not None and shard.local_shape != slot.value.shape:  # rows of a matrix, say: it has all of that
+    """The state of a solver slot of a parameter, which may be a shard."""
+    if shard is not None and shard.local_shape != slot.value.shape:  # such as row statistics, which are not sharded
         shard = None
-    follows = slot.param if slot.initial is None else None
-    return StateInfo(slot.value, ConstantInitial(slot.initial or 0.0), "slot", initialized_from=follows, shard=shard)
+    source = slot.param if slot.initial is None else None
+    return StateInfo(slot.value, ConstantInitial(slot.initial or 0.0), "slot", initialized_from=source, shard=shard)
 
 
 def sum_over_workers(totals: list[Value], value: Value) -> Value:
-    """The sum over all workers, which is noted: all compute it, one who makes no use of it too."""
+    """Sum a value over all workers, and add the sum to `totals`, since all workers must compute it."""
     totals.append(AllReduce()(value))
     return totals[-1]
 
@@ -287,22 +289,22 @@ def sum_over_workers(totals: list[Value], value: Value) -> Value:
 def check_repeatable_loss(net: NetGraph, forward: Graph) -> None:
     """Raise `SpecError`, with all reasons, if the loss of a batch differs each time it is computed."""
     problems: list[Problem] = []
-    why = "the solver computes one and the same loss several times"
+    hint = "the solver computes the same loss several times"
 
-    def tell(scope: Scope, what: str) -> None:
-        problem = Problem(f"layer `{scope.layer}` {what}", scope.location, f"layers.{scope.layer}", hint=why)
+    def report(scope: Scope, reason: str) -> None:
+        problem = Problem(f"layer `{scope.layer}` {reason}", scope.location, f"layers.{scope.layer}", hint=hint)
         if problem not in problems:
             problems.append(problem)
 
     for node in forward.nodes():
         if any(isinstance(value.op, Input) and value.op.label == RNG_INPUT for value in node.inputs):
-            tell(node.scope, "draws random numbers")
+            report(node.scope, "draws random numbers")
     for name, info in net.builder.states.items():
         if name in forward.updates:
-            tell(info.value.node.scope, "changes with every batch")
+            report(info.value.node.scope, "changes with every batch")
         if info.trainable and info.constraint is not None:
-            tell(info.value.node.scope, "constrains its parameters")
+            report(info.value.node.scope, "constrains its parameters")
         if info.trainable and info.learning_rate_multiplier != 1.0:
-            tell(info.value.node.scope, "has a rate of its own")
+            report(info.value.node.scope, "has a learning rate multiplier")
     if problems:
         raise SpecError(problems)

@@ -245,7 +245,7 @@ class WorkerSession:
             host, role = compiler.states[name], compiler.info[name].role
             self.workers.broadcast(np.ascontiguousarray(host).reshape(-1).view(np.uint8))
             compiler.states.assign(name, host if self.is_root or role != "gradient" else np.zeros_like(host))
-        compiler.follow(known.sharded)
+        compiler.reset_copies(known.sharded)
         gathered = {info.gathers: name for name, info in compiler.info.items() if info.gathers in known}
         first = {name: compiler.states[name] for name in known.copies}
         initial = {source: compiler.states[name] for source, name in gathered.items() if source}

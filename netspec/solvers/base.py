@@ -77,7 +77,7 @@ class CrossWorkerSums:
 class SolverSpec(Spec):
     """Base of solvers: clipping, then the solver's own `transforms`, then the sum with the parameter."""
 
-    whole: ClassVar[bool] = False
+    full_batch: ClassVar[bool] = False
     """Whether a step reads the whole training set any number of times, instead of being a chain of transforms."""
     samples: ClassVar[tuple[dict[str, Any], ...]] = ({},)
     """Small configurations for the registry-wide tests."""
@@ -174,7 +174,7 @@ class SolverSpec(Spec):
         if problems:
             raise SpecError(problems)
 
-    def kept(self, size: int, dtype: DType) -> dict[str, TensorType]:
+    def history_types(self, size: int, dtype: DType) -> dict[str, TensorType]:
         """Types of the states of a `whole` solver, by name, for parameters with `count` elements in total."""
         return {}
 

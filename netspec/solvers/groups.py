@@ -55,7 +55,7 @@ class GroupSpec(Spec):
                     expected=f"`{name}` inside of `solver`",
                     got="both",
                 )
-        if getattr(self.solver, "whole", False):
+        if getattr(self.solver, "full_batch", False):
             raise problem(
                 f"{getattr(self.solver, 'type', '')} moves all parameters together",
                 field="solver",

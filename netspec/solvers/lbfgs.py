@@ -60,7 +60,7 @@ class LBFGS(SolverSpec):
     """where no number of the gradient is larger, nothing moves any more"""
     tolerance_change: float = Field(default=1e-9, ge=0)
     """what can be won by a step, or the interval of a search, that is too small to go on"""
-    whole: ClassVar[bool] = True
+    full_batch: ClassVar[bool] = True
     samples: ClassVar = ({}, {"history_size": 3, "line_search": None, "learning_rate": 0.1})
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
@@ -79,7 +79,7 @@ class LBFGS(SolverSpec):
                 name, hint = "precision", f"float16 has one unless it is given, and {hint}"
             yield Problem("LBFGS has no `loss_scale`", loop.where(name, key=True), hint=hint)
 
-    def kept(self, size: int, dtype: DType) -> dict[str, TensorType]:
+    def history_types(self, size: int, dtype: DType) -> dict[str, TensorType]:
         """Types of the states for parameters with `count` elements in total."""
         vector, several = TensorType((size,), dtype), TensorType((self.history_size, size), dtype)
         numbers = TensorType((4,), DType.FLOAT64)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from netspec.backends.cuda.gpus import Gpu
-from netspec.compile.largest import largest_batch
+from netspec.compile.largest_batch import largest_batch
 from netspec.graph.execution_plan import ExecutionPlan, layout_signature
 from netspec.graph.fused import inner_traits
 from netspec.graph.kernel import bytes_moved, multiply_precision

@@ -71,7 +71,7 @@ def _losses(spec: TrainSpec, steps: int, device: str) -> list[float]:
     """Return the training losses of the first steps; infinite from the first non-finite one on."""
     compiler = training_compiler(spec, device)
     transfer = init_from(spec, compiler)
-    compiler.follow()
+    compiler.reset_copies()
     losses: list[float] = []
     assert isinstance(spec.solver, SolverSpec)
     schedules, part = scheduled_inputs(spec.solver), PartialStep()

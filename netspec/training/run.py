@@ -205,7 +205,7 @@ def _first_values(training: PreparedTraining, start: StartingPoint, weights: str
         start.warnings += _not_loaded(compiler, loaded, weights)
     known = {*loaded, *(start.transfer.coverage.arrays if start.transfer is not None else ())}
     start.adapted = adapt(compiler, training.loader, known)
-    compiler.follow()
+    compiler.reset_copies()
 
 
 def _align(

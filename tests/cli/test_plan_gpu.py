@@ -10,7 +10,7 @@ import pytest
 
 from netspec.backends.cuda.gpus import GPUS
 from netspec.backends.device_registry import open_device
-from netspec.compile.largest import largest_batch
+from netspec.compile.largest_batch import largest_batch
 from netspec.graph.cost_model import DEFAULT_CORE, machine_model
 from netspec.graph.types import DType, Precision
 from netspec.schema.specs.train import TrainSpec
@@ -135,7 +135,7 @@ def test_what_does_not_fit_is_told(netspec: Netspec, work: Path, monkeypatch: py
         (["plan", "train.yaml", "train.precision=float16"], "`--device rtx4090`, `--device t4`"),
         (
             ["plan", "train.yaml", "--device", "t4", "train.precision=bfloat16"],
-            "a device that does: `--device a100`, `--device b200`, ",
+            "a device that supports it: `--device a100`, `--device b200`, ",
         ),
     ],
 )

@@ -143,16 +143,16 @@ net.yaml:4:65: error: layer `a` has no parameter `kernal`
 net.yaml:5:59: error: layer `flat` has no parameter `kernel`
   5 |   - {name: flat, type: Flatten, weight_decay_multiplier: {kernel: 2}}
     |                                                           ^
-  expected: nothing: it has none
-net.yaml:6:74: error: layer `b` shares its parameters: its `learning_rate_multiplier` would be without effect
+  expected: none
+net.yaml:6:74: error: layer `b` shares its parameters: its `learning_rate_multiplier` would have no effect
   6 |   - {name: b, type: Dense, units: 3, share: a, learning_rate_multiplier: 2}
     |                                                                          ^
-  hint: give it to `a`
-net.yaml:7:41: error: a loss can't be called `regularization`: the sum of all penalties is called so
+  hint: set it in `a`
+net.yaml:7:41: error: a loss can't have the name `regularization`: this is the name of the sum of all penalties
   7 | losses: [{type: MeanSquaredError, name: regularization, from: [b, y]}]
     |                                         ^
   expected: another name
-net.yaml:8:43: error: a metric can't be called `loss`: the sum of all losses is called so
+net.yaml:8:43: error: a metric can't have the name `loss`: this is the name of the sum of all losses
   8 | metrics: [{type: MeanAbsoluteError, name: loss, from: [b, y]}]
     |                                           ^
   expected: another name

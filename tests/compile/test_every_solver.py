@@ -17,7 +17,7 @@ from netspec.schema.specs.kinds import SOLVERS
 from tests.compile.nets import CLASSIFIER, batch, net, solver
 from tests.solvers.problem import samples
 
-BY_STEPS = [name for name in SOLVERS.names() if not getattr(SOLVERS[name], "whole", False)]
+BY_STEPS = [name for name in SOLVERS.names() if not getattr(SOLVERS[name], "full_batch", False)]
 """Solvers whose step is one program and one batch; the others have tests of their own."""
 SAMPLES = [(name, fields) for name, fields in samples(SOLVERS) if name in BY_STEPS]
 AVERAGED = [("SGD", {"ema": {"decay": 0.5, "warmup": True, "start_step": 1, "overwrite_every": 2}})]

@@ -41,7 +41,7 @@ losses: [{type: MeanSquaredError, from: [logits, y]}]
 """
 WORKERS = 3
 HOW = [ShardingConfig(rank, [1.0] * WORKERS, 500, 2000) for rank in range(WORKERS)]
-CHAINS = [(name, sample) for name, sample in samples(SOLVERS) if not SOLVERS[name].whole]  # type: ignore[attr-defined]  # a registry of specs
+CHAINS = [(name, sample) for name, sample in samples(SOLVERS) if not SOLVERS[name].full_batch]  # type: ignore[attr-defined]  # a registry of specs
 FURTHER: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {"momentum": 0.9, "clipnorm": 0.1}),
     ("Adam", {"clipvalue": 0.1, "ema": {"decay": 0.5}}),

@@ -41,7 +41,7 @@ def compiled(folder: Any, rule: Any, dtype: DType, data: dict[str, np.ndarray], 
     compiler = Compiler(net(TEXT % weight, folder), solver=rule, dtype=dtype, device="reference", loop=made)
     for part in ("kernel", "bias"):
         compiler.states.assign(f"fc/{part}", data[part])
-    compiler.follow()
+    compiler.reset_copies()
     return compiler
 
 

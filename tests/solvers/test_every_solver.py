@@ -26,7 +26,7 @@ TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
 
 CLIPPING: list[dict[str, float]] = [{}, {"clipnorm": 0.7}, {"clipvalue": 0.4}, {"global_clipnorm": 1.5}]
 SAMPLES = samples(SOLVERS)
-CHAINS = [(type_, sample) for type_, sample in SAMPLES if not SOLVERS[type_].whole]  # type: ignore[attr-defined]  # a registry of specs
+CHAINS = [(type_, sample) for type_, sample in SAMPLES if not SOLVERS[type_].full_batch]  # type: ignore[attr-defined]  # a registry of specs
 """Those of solvers that are chains of transforms; the others are compared with their peers in whole trainings."""
 
 
@@ -127,7 +127,7 @@ def test_it_is_documented_sampled_and_checked(cls) -> None:
     assert cls.__dict__.get("__doc__"), "a docstring: what it does, the formula, its source"
     assert "samples" in cls.__dict__
     assert cls.samples
-    assert name in FORMULAS or cls.whole, "write the published formula down in formulas.py"
+    assert name in FORMULAS or cls.full_batch, "write the published formula down in formulas.py"
     assert fields_by_name(cls).keys() - field_docs(cls).keys() <= {"type"}
 
 

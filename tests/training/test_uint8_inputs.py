@@ -94,7 +94,7 @@ def test_programs_read_bytes_and_the_loader_still_tells_of_all_transforms(
     assert batch["image"].dtype == np.uint8
     assert compiler.program(ProgramKind.TRAIN, 16).inputs["image"].dtype == "uint8"
     assert compiler.program(ProgramKind.TEST, 16).inputs["image"].dtype == "float32"
-    assert compiler.deferred["image"].table.shape == (3, 256)
+    assert compiler.uint8_inputs["image"].table.shape == (3, 256)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_cannot_be_looked_up_is_made_before(
 ) -> None:
     compiler, batch, _ = compiled(training(tmp_path, transforms, dtype), monkeypatch)
     assert batch["image"].dtype == np.float32
-    assert not compiler.deferred
+    assert not compiler.uint8_inputs
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_parts_are_taken_where_bytes_become_numbers(
 ) -> None:
     compiler, batch, told = compiled(training(tmp_path, transforms, size=size), monkeypatch)
     assert told == [one["type"] for one in transforms]
-    assert list(compiler.deferred["image"].parts) == parts
+    assert list(compiler.uint8_inputs["image"].parts) == parts
     program = compiler.program(ProgramKind.TRAIN, 16)
     for number in range(len(parts)):
         assert batch[f"image/part{number}"].shape == program.inputs[f"image/part{number}"].shape == (16, 4)

@@ -78,7 +78,7 @@ class Pipeline(Strategy):
                 "what a pipeline keeps of its micro-batches is not computed again", loop.where("recompute"),
                 expected="`auto` or `none`", got="all", hint="`schedule: 1f1b` keeps the least",
             )  # fmt: skip
-        if training.solver.whole:
+        if training.solver.full_batch:
             yield Problem(
                 f"{training.solver.type} reads the whole training set in a step, not micro-batches",
                 training.solver.where(), expected="another solver", got=training.solver.type,

@@ -145,7 +145,7 @@ def _judged(cls: type[Any]) -> str:
 
 def _solver(cls: type[Any]) -> str:
     text = f"solver: {flow({'type': cls.model_fields['type'].default, **_first_fields(cls)})}\n"
-    return f"{text}train: {flow({'max_epochs': 10, 'accumulate': MNIST_BATCHES})}\n" if cls.whole else text
+    return f"{text}train: {flow({'max_epochs': 10, 'accumulate': MNIST_BATCHES})}\n" if cls.full_batch else text
 
 
 def _schedule(cls: type[Any]) -> str:

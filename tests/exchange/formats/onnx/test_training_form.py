@@ -155,7 +155,7 @@ def test_layers_without_a_training_form_are_reported() -> None:
 
 def test_an_output_that_is_called_as_the_losses_are() -> None:
     data = net_data({"name": "loss", "type": "ReLU"}, losses=[{"type": "MeanSquaredError", "from": ["loss", "image"]}])
-    with pytest.raises(InputError, match="an output is called `loss`"):
+    with pytest.raises(InputError, match="an output has the name `loss`"):
         training_form(build(load_net(data), 2, training=True))
 
 

@@ -1,4 +1,4 @@
-"""`Form`: a net for one purpose and batch size, from graph values to the bound program, each when it is asked for."""
+"""`CompiledVariant`: a net for one purpose and batch size, compiled on demand from spec to bound program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from netspec.backends.failures import OutOfMemory
 from netspec.backends.program import Program
 from netspec.compile.build import NetGraph, build
-from netspec.compile.largest import largest_batch
+from netspec.compile.largest_batch import largest_batch
 from netspec.compile.planning import make_plan, plan_within
 from netspec.compile.purposes import STEPS, ProgramKind
 from netspec.compile.steps import gradients_graph, losses, training_form
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CompiledVariant:
-    """A net for one purpose and batch size, compiled as far as anybody has asked."""
+    """A net for one purpose and batch size; each stage of its compilation runs when it is first used."""
 
     def __init__(
         self,
@@ -38,30 +38,28 @@ class CompiledVariant:
         self._encoding_stage, self._global_batch = encoding_stage, global_batch
 
     @cached_property
-    def whole_net(self) -> NetGraph:
+    def full_net(self) -> NetGraph:
         """The net's graph values, before it is partitioned."""
         purpose, compiler = self._purpose, self._compiler
-        training, judged = (
-            purpose in (*STEPS, ProgramKind.GRADIENTS, ProgramKind.FORWARD),
-            purpose not in (ProgramKind.PREDICT, ProgramKind.ADAPT),
-        )
-        evaluates, steps = purpose in (ProgramKind.TEST, ProgramKind.PREDICT), purpose in STEPS
-        standing = compiler.evaluated if evaluates else {} if steps else compiler.gathered
-        size, dtype, workers = self._batch_size, compiler.dtype, compiler.workers if steps else 1
-        deferred = compiler.deferred if steps or purpose is ProgramKind.ADAPT else {}
+        training = purpose in (*STEPS, ProgramKind.GRADIENTS, ProgramKind.FORWARD)
+        with_losses = purpose not in (ProgramKind.PREDICT, ProgramKind.ADAPT)
+        evaluates, is_step = purpose in (ProgramKind.TEST, ProgramKind.PREDICT), purpose in STEPS
+        state_aliases = compiler.evaluated if evaluates else {} if is_step else compiler.gathered
+        size, dtype, workers = self._batch_size, compiler.dtype, compiler.workers if is_step else 1
+        uint8_inputs = compiler.uint8_inputs if is_step or purpose is ProgramKind.ADAPT else {}
         accepts = partial(compiler.device.accepts, precision=compiler.precision)
         with compiler.device.planning_context():
             return build(
-                compiler.spec, size, training=training, dtype=dtype, with_losses=judged, evaluated_as=standing,
-                workers=workers, uint8_inputs=deferred, accepts=accepts,
+                compiler.spec, size, training=training, dtype=dtype, with_losses=with_losses,
+                evaluated_as=state_aliases, workers=workers, uint8_inputs=uint8_inputs, accepts=accepts,
             )  # fmt: skip
 
     @cached_property
     def net(self) -> NetGraph:
         """The part of the net that this worker computes."""
         if self._purpose not in STEPS:
-            return self.whole_net
-        return self._compiler.distribution.partition(self.whole_net, self._batch_size, self._global_batch)
+            return self.full_net
+        return self._compiler.distribution.partition(self.full_net, self._batch_size, self._global_batch)
 
     @cached_property
     def step(self) -> StepGraph:
@@ -81,26 +79,26 @@ class CompiledVariant:
         """The graph that the program computes."""
         if self._purpose in STEPS:
             return self.step.graph
-        built, spec = self.net, self._compiler.spec
+        net, spec = self.net, self._compiler.spec
         match self._purpose:
             case ProgramKind.GRADIENTS:
-                return gradients_graph(spec, built)
+                return gradients_graph(spec, net)
             case ProgramKind.FORWARD:
-                return training_form(built)
+                return training_form(net)
             case ProgramKind.TEST:
                 totals = {
                     f"{name}/{index}": value
-                    for name, (_, values) in built.metrics.items()
+                    for name, (_, values) in net.metrics.items()
                     for index, value in enumerate(values)
                 }
-                return Graph({**losses(built), **totals})
+                return Graph({**losses(net), **totals})
             case ProgramKind.ADAPT:
                 return Graph({
                     f"{name}/{index}": value
-                    for name, one in built.builder.adapted.items()
-                    for index, value in enumerate(one.results)
+                    for name, adapted in net.builder.adapted.items()
+                    for index, value in enumerate(adapted.results)
                 })  # fmt: skip
-        return Graph(built.outputs, named=built.values)
+        return Graph(net.outputs, named=net.values)
 
     @cached_property
     def plan(self) -> ExecutionPlan:
@@ -120,21 +118,21 @@ class CompiledVariant:
         try:
             return Program(plan, self._compiler.device, states)
         except OutOfMemory as error:
-            (found,) = error.problems
+            (problem,) = error.problems
         # The free memory is known only now that the failed allocations are released.
         planned = f"batches of {self._batch_size:,} need {plan.memory.nbytes / 1e9:,.1f} GB in the program"
         needs = f"in addition to {states.nbytes / 1e9:,.1f} GB of states"
-        notes = [f"{planned} `{self._purpose}`, {needs}", *self._smaller()]
-        raise RunError(replace(found, notes=(*found.notes, *notes)))
+        notes = [f"{planned} `{self._purpose}`, {needs}", *self._largest_batch_note()]
+        raise RunError(replace(problem, notes=(*problem.notes, *notes)))
 
-    def _smaller(self) -> list[str]:
+    def _largest_batch_note(self) -> list[str]:
         """Report the largest batch that fits into the free memory, if planning can determine it."""
         compiler = self._compiler
         free = compiler.device.free_bytes()
         if free is None or compiler.distribution.splits_net or self._purpose is ProgramKind.UPDATE:
             return []  # a smaller batch does not help these programs
-        found = largest_batch(lambda samples: compiler.plan(self._purpose, samples).memory.nbytes, free,
+        largest = largest_batch(lambda samples: compiler.plan(self._purpose, samples).memory.nbytes, free,
                               self._batch_size)  # fmt: skip
-        if found is None:
-            return ["not even one sample fits into what is free"]
-        return [f"the largest batch that fits is one of {found:,}"] if found < self._batch_size else []
+        if largest is None:
+            return ["not even one sample fits into the free memory"]
+        return [f"the largest batch that fits has {largest:,} samples"] if largest < self._batch_size else []

@@ -1,0 +1,38 @@
+"""Find the largest batch that fits into memory by planning a few sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+MAX_SAMPLES = 1 << 20
+"""Upper limit of the search."""
+ATTEMPTS = 6
+"""Largest number of batch sizes that are planned to find the largest one that fits."""
+
+
+def largest_batch(bytes_of: Callable[[int], int], memory: int, start: int) -> int | None:
+    """Return the largest number of samples that fits into `memory` bytes; None if one sample does not fit.
+
+    Memory grows about linearly with the batch size, so few sizes have to be planned.
+    """
+    fits, exceeds, samples = 0, MAX_SAMPLES + 1, start
+    planned: dict[int, int] = {}
+    for _ in range(ATTEMPTS):
+        planned[samples] = bytes_of(samples)
+        fits, exceeds = (max(fits, samples), exceeds) if planned[samples] <= memory else (fits, min(exceeds, samples))
+        if fits + 1 >= exceeds or fits >= MAX_SAMPLES:
+            break
+        samples = min(max(_guess(planned, memory), fits + 1), exceeds - 1)
+    if not fits and exceeds > 1:
+        fits = 1 if bytes_of(1) <= memory else 0
+    return fits or None
+
+
+def _guess(known: Mapping[int, int], memory: int) -> int:
+    """Interpolate linearly between the two sizes nearest to the memory."""
+    nearest = sorted(known, key=lambda samples: abs(known[samples] - memory))[:2]
+    if len(nearest) < 2:
+        return 2 * nearest[0]
+    low, high = sorted(nearest)
+    slope = (known[high] - known[low]) / (high - low)
+    return int(low + (memory - known[low]) / slope) if slope > 0 else MAX_SAMPLES
