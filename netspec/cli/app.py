@@ -44,7 +44,7 @@ Exit status: 0 done, 1 failed while running, 2 wrong input.
 """
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
-"""What the option parser raises. Its class is public in click, and in the click inside of typer only by this way."""
+"""The error class of the option parser. Click's public class is not that of the click inside typer."""
 
 
 class Commands(TyperGroup):
@@ -73,21 +73,21 @@ class Plain(TyperCommand):
     """A command whose help shows arguments as they are typed, without types and brackets around them."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """What comes after the command's name in the usage line."""
+        """Return the words of the usage line after the command's name."""
         return [*(name for name, _ in self._arguments()), "[OPTIONS]"]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, then options, each with its help."""
         arguments = self._arguments()
-        options = [one.get_help_record(ctx) for one in self.get_params(ctx) if one.param_type_name == "option"]
+        options = [option.get_help_record(ctx) for option in self.get_params(ctx) if option.param_type_name == "option"]
         for title, rows in (("Arguments", arguments), ("Options", [row for row in options if row])):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
     def _arguments(self) -> list[tuple[str, str]]:
-        given: list[Any] = [one for one in self.params if one.param_type_name == "argument"]
-        return [(one.metavar or one.name.upper(), one.help or "") for one in given]
+        arguments: list[Any] = [param for param in self.params if param.param_type_name == "argument"]
+        return [(argument.metavar or argument.name.upper(), argument.help or "") for argument in arguments]
 
 
 def command_app(help_text: str = "") -> typer.Typer:
@@ -104,8 +104,8 @@ def examples(*lines: str) -> str:
     return f"\b\n{title}\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         from netspec import __version__
 
         print(f"netspec {__version__}")

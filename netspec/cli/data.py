@@ -17,9 +17,9 @@ app = command_app("Inspect training data; list and fetch datasets.")
 app.info.epilog = examples("netspec data show train.yaml", "netspec data ls", "netspec data get cifar10")
 
 
-def _not_negative(option: str, given: float) -> None:
-    if not given >= 0:
-        raise InputError(f"{option} must be 0 or more", got=str(given))
+def _not_negative(option: str, value: float) -> None:
+    if not value >= 0:
+        raise InputError(f"{option} must be 0 or more", got=str(value))
 
 
 @app.command(

@@ -20,20 +20,20 @@ BAR = 30
 
 def print_report(report: DataReport, rows: Sequence[dict[str, Any]]) -> None:
     """Print statistics of the data, classes, what the training data determines, and rows of samples."""
-    found, total = report.scanned, report.pipeline.samples
-    over = "" if found.read == total else f"; figures over {count(found.read)} of them"
+    statistics, total = report.scanned, report.pipeline.samples
+    over = "" if statistics.read == total else f"; figures over {count(statistics.read)} of them"
     print(f"{report.part}: {counted(total, 'sample')} of `{getattr(report.split, 'source', '')}`{over}")
     if report.dataset.skipped:
         print(f"{counted(report.dataset.skipped, 'damaged sample')} left out when the data was opened:")
         for line in report.dataset.damaged[:MOST_DAMAGED]:
             print(f"  {line}")
-    if found.damaged:
-        print(f"{counted(len(found.damaged), 'damaged sample')} left out:")
-        for line in found.damaged[:MOST_DAMAGED]:
+    if statistics.damaged:
+        print(f"{counted(len(statistics.damaged), 'damaged sample')} left out:")
+        for line in statistics.damaged[:MOST_DAMAGED]:
             print(f"  {line}")
     print()
-    _print_figures(found)
-    for name, figures in found.raw.items():
+    _print_figures(statistics)
+    for name, figures in statistics.raw.items():
         if figures.counts is not None and (figures.names or len(figures.counts) <= MOST_CLASSES):
             _print_classes(name, figures)
     _print_learned(report.pipeline.learned)
@@ -42,20 +42,20 @@ def print_report(report: DataReport, rows: Sequence[dict[str, Any]]) -> None:
         table(list(rows[0]), [[short_text(value) for value in row.values()] for row in rows])
 
 
-def _print_figures(found: ScanResult) -> None:
+def _print_figures(statistics: ScanResult) -> None:
     """Print a row for each field and channel, raw and prepared."""
     lines = []
-    for name in dict.fromkeys([*found.raw, *found.prepared]):
-        for stage, all_figures in (("raw", found.raw), ("prepared", found.prepared)):
-            if name not in all_figures or (stage == "prepared" and _unchanged(found, name)):
+    for name in dict.fromkeys([*statistics.raw, *statistics.prepared]):
+        for stage, all_figures in (("raw", statistics.raw), ("prepared", statistics.prepared)):
+            if name not in all_figures or (stage == "prepared" and _unchanged(statistics, name)):
                 continue
             lines += _lines(name, stage, all_figures[name])
     columns = ["field", "", "type", "channel", "lowest", "highest", "mean", "std", "missing"]
     table(columns, lines, right=range(3, len(columns)))
 
 
-def _unchanged(found: ScanResult, name: str) -> bool:
-    return name in found.raw and found.raw[name].as_json() == found.prepared[name].as_json()
+def _unchanged(statistics: ScanResult, name: str) -> bool:
+    return name in statistics.raw and statistics.raw[name].as_json() == statistics.prepared[name].as_json()
 
 
 def _lines(name: str, stage: str, figures: FieldStatistics) -> list[list[str]]:
@@ -67,10 +67,10 @@ def _lines(name: str, stage: str, figures: FieldStatistics) -> list[list[str]]:
         return [[name, stage, kind, "", "", "", "", "", missing]]
     numbers = zip(figures.low, figures.high, figures.mean, figures.deviation, strict=True)
     lines = [
-        [name, stage, kind, str(place) if figures.channels > 1 else "", *map(short_number, row), missing]
-        if place == 0
-        else ["", "", "", str(place), *map(short_number, row), ""]
-        for place, row in enumerate(numbers)
+        [name, stage, kind, str(channel) if figures.channels > 1 else "", *map(short_number, row), missing]
+        if channel == 0
+        else ["", "", "", str(channel), *map(short_number, row), ""]
+        for channel, row in enumerate(numbers)
     ]
     more = len(lines) - MOST_CHANNELS
     return [*lines[:MOST_CHANNELS], ["", "", "", f"{more} more", *[""] * 5]] if more > 0 else lines

@@ -71,7 +71,7 @@ def _print_mpi(mpi: MpiInfo, nccl: str | None) -> None:
     rows.append(["NCCL", nccl])
     if mpi.job is not None:
         hosts = mpi.job["hosts"]
-        ranks = {host: [str(rank) for rank, other in enumerate(hosts) if other == host] for host in hosts}
+        ranks = {host: [str(rank) for rank, host_of_rank in enumerate(hosts) if host_of_rank == host] for host in hosts}
         placed = "; ".join(f"{', '.join(numbers)} on {host}" for host, numbers in ranks.items())
         rows.append(["this job", f"{mpi.job['workers']} workers: ranks {placed}"])
     table(["MPI", "for several workers"], [[name, text] for name, text in rows if name and text])

@@ -49,80 +49,80 @@ def diff(
     weights and the same inputs, compares their outputs on random samples. A weights file without a net takes the net of
     the other side.
     """
-    given, constants = shapes_of(shapes), values_of(values)
+    sizes, constants = shapes_of(shapes), values_of(values)
     from netspec.tools.diff import diff as compare
 
-    found = compare(before, after, seed=seed, shapes=given, values=constants)
+    difference = compare(before, after, seed=seed, shapes=sizes, values=constants)
     if as_json:
-        print_json(found.as_json())
+        print_json(difference.as_json())
     else:
-        _print(found)
-    return FAILED if exit_code and not found.same else DONE
+        _print(difference)
+    return FAILED if exit_code and not difference.same else DONE
 
 
-def _print(found: Difference) -> None:
-    for title, lines in _sections(found):
+def _print(difference: Difference) -> None:
+    for title, lines in _sections(difference):
         print(f"{title}:")
         for line in lines[:SHOWN]:
             print(f"  {line}")
         if len(lines) > SHOWN:
             print(f"  … ({len(lines) - SHOWN} more; --json has them all)")
-    for line in _summary(found):
+    for line in _summary(difference):
         print(line)
 
 
-def _sections(found: Difference) -> Iterator[tuple[str, list[str]]]:
+def _sections(difference: Difference) -> Iterator[tuple[str, list[str]]]:
     """Titles with the lines below each."""
     layers = [
         f"- {pair.before} ({pair.type})" if pair.after is None
         else f"+ {pair.after} ({pair.type})" if pair.before is None
         else f"~ {_both(pair.before, pair.after)} ({pair.type}): {'; '.join(map(str, pair.changes))}"
-        for pair in found.spec.layers
+        for pair in difference.spec.layers
     ]  # fmt: skip
-    renamed = [f"{one} → {two}" for one, two in found.spec.names.items() if one != two]
+    renamed = [f"{before} → {after}" for before, after in difference.spec.names.items() if before != after]
     apart = sorted(
-        ((one.gap, one) for one in found.weights if one.gap and one.gap.max_abs),
+        ((weight.gap, weight) for weight in difference.weights if weight.gap and weight.gap.max_abs),
         key=lambda pair: (pair[0].max_abs, pair[0].finite_abs), reverse=True,
     )  # fmt: skip
     unlike = [
-        f"{_both(one.before, one.after)}: {_shape(one.shapes[0])} → {_shape(one.shapes[1])}"
-        for one in found.weights if not one.loadable
+        f"{_both(weight.before, weight.after)}: {_shape(weight.shapes[0])} → {_shape(weight.shapes[1])}"
+        for weight in difference.weights if not weight.loadable
     ]  # fmt: skip
     wild = [
-        f"{_both(one.before, one.after)}: in {' and '.join(compress('AB', one.not_finite))}"
-        for one in found.weights if any(one.not_finite)
+        f"{_both(weight.before, weight.after)}: in {' and '.join(compress('AB', weight.not_finite))}"
+        for weight in difference.weights if any(weight.not_finite)
     ]  # fmt: skip
     parts = (
         ("layers", layers),
         ("the same under another name", renamed),
-        ("settings", list(map(str, found.spec.others))),
+        ("settings", list(map(str, difference.spec.others))),
         ("weights that do not fit", unlike),
-        ("weights that differ", [f"{_both(one.before, one.after)}: {gap}" for gap, one in apart]),
+        ("weights that differ", [f"{_both(weight.before, weight.after)}: {gap}" for gap, weight in apart]),
         ("weights that are not finite", wild),
     )
     yield from ((title, lines) for title, lines in parts if lines)
 
 
-def _summary(found: Difference) -> Iterator[str]:
+def _summary(difference: Difference) -> Iterator[str]:
     """Counts, differences of outputs, and whether anything differs."""
     from netspec.tools.diff import SAMPLES
 
-    fitting = sum(one.loadable for one in found.weights)
-    if found.weights:
-        yield f"{count(fitting)} of {count(len(found.weights))} weights can be loaded from one into the other"
-    if found.outputs is not None:
-        for name, gap in found.outputs.gaps.items():
+    fitting = sum(weight.loadable for weight in difference.weights)
+    if difference.weights:
+        yield f"{count(fitting)} of {count(len(difference.weights))} weights can be loaded from one into the other"
+    if difference.outputs is not None:
+        for name, gap in difference.outputs.gaps.items():
             yield f"output {name}: {gap}, on {SAMPLES} random samples"
-    elif found.why_not:
-        yield f"outputs were not compared: {found.why_not}"
-    if found.same:
-        yield "no difference" if all(found.weighed) else "no difference between the nets"
-    elif found.alike:
-        yield f"no difference between the nets; {'A' if found.weighed[0] else 'B'} alone has weights"
+    elif difference.why_not:
+        yield f"outputs were not compared: {difference.why_not}"
+    if difference.same:
+        yield "no difference" if all(difference.weighed) else "no difference between the nets"
+    elif difference.alike:
+        yield f"no difference between the nets; {'A' if difference.weighed[0] else 'B'} alone has weights"
 
 
-def _both(one: str | None, two: str | None) -> str:
-    return f"{one} → {two}" if one and two and one != two else str(one or two)
+def _both(before: str | None, after: str | None) -> str:
+    return f"{before} → {after}" if before and after and before != after else str(before or after)
 
 
 def _shape(shape: tuple[int, ...] | None) -> str:

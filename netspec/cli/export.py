@@ -131,7 +131,7 @@ def _print_files(result: ExportResult) -> None:
 
 
 def _agreement(subject: str, gap: Gap) -> str:
-    """Whether the compared results agree; if nothing is finite, that is all that can be said."""
+    """Report whether results agree; without finite elements nothing else can be reported."""
     return f"{subject} the same: {gap}" if gap.finite or not gap.size else f"{subject} no finite number: {gap}"
 
 
@@ -158,7 +158,7 @@ def _onnx_facts(report: ExportReport) -> dict[str, Any]:
 def _print_onnx(report: ExportReport, counts: str) -> None:
     def shapes(named: Any) -> str:
         return ", ".join(
-            f"{name} [{', '.join('?' if one is None else str(one) for one in dims)}]" for name, dims in named
+            f"{name} [{', '.join('?' if dim is None else str(dim) for dim in dims)}]" for name, dims in named
         )
 
     print(f"{report.path}: ONNX opset {report.opset} (--opset writes another), {size(report.nbytes)}")

@@ -16,18 +16,18 @@ from netspec.schema.plain_json import json_text
 
 def report(error: Exception, words: Sequence[str], *, debug: bool) -> int:
     """Tell what went wrong on stderr, and as JSON on stdout where `words` ask for it; the exit status."""
-    told = as_netspec_error(error)
+    reported = as_netspec_error(error)
     trace = "".join(traceback.format_exception(error)) if debug else ""
     command = next((word for word in words if word in COMMANDS), "")
-    text, output = trace + told.render(), _output(told.problems, command) if "--json" in words else ""
-    end_job(told.exit_status, error=text, output=output)
+    text, output = trace + reported.render(), _output(reported.problems, command) if "--json" in words else ""
+    end_job(reported.exit_status, error=text, output=output)
     if told_by_another(command):
-        return told.exit_status
+        return reported.exit_status
     if output:
         with suppress(OSError):  # nobody takes it: `main` sees that too
             print(output, flush=True)
     tell(text)
-    return told.exit_status
+    return reported.exit_status
 
 
 def _output(problems: Sequence[Problem], command: str) -> str:
@@ -36,17 +36,17 @@ def _output(problems: Sequence[Problem], command: str) -> str:
 
 def as_json(command: str, problems: Sequence[Problem]) -> Any:
     """The problems in the form in which a command's `--json` gives its results."""
-    found = [problem.as_json() for problem in problems]
+    data = [problem.as_json() for problem in problems]
     match command:
         case "check":
-            return found
+            return data
         case "train":
-            return {"event": "error", "problems": found}
-    return {"problems": found}
+            return {"event": "error", "problems": data}
+    return {"problems": data}
 
 
 def as_netspec_error(error: Exception) -> NetspecError:
-    """The error as one that is meant for the user."""
+    """Convert any exception to an error for the user."""
     if isinstance(error, NetspecError):
         return error
     if isinstance(error, USAGE_ERROR):
@@ -58,22 +58,22 @@ def as_netspec_error(error: Exception) -> NetspecError:
     if isinstance(error, OSError) and error.strerror:
         where = f": {error.filename}" if error.filename else ""
         return RunError(f"{error.strerror[:1].lower()}{error.strerror[1:]}{where}")
-    what = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     return RunError(
-        f"internal error: {type(error).__name__}" + (f": {what}" if what else ""),
+        f"internal error: {type(error).__name__}" + (f": {message}" if message else ""),
         hint="this is a defect of netspec: please report it; --debug shows where it is",
     )
 
 
 def _usage_problem(error: Any) -> Problem:
-    """What the option parser found, with the nearest option's name."""
+    """Describe an error of the option parser, with the nearest option's name."""
     message = error.format_message().split(" (Possible options")[0].rstrip(".")
     context, hint = error.ctx, None
     if context is not None:
         named = getattr(error, "option_name", None)
         if named is not None:
-            hint = did_you_mean(named, [option for one in context.command.params for option in one.opts])
-        if hint is None and named is not None and any(one.name == "overrides" for one in context.command.params):
+            hint = did_you_mean(named, [option for param in context.command.params for option in param.opts])
+        if hint is None and named is not None and any(param.name == "overrides" for param in context.command.params):
             hint = f"a spec's settings are given as in `train.max_epochs=3`; see `{context.command_path} --help`"
         hint = hint or f"`{context.command_path} --help` shows what there is"
     message, _, expected = message.partition(": Input should be ")

@@ -140,16 +140,16 @@ def _print(result: ImportResult) -> None:
         print(f"  {command('train', result.train, *resumed)}")
 
 
-def _names(given: list[str]) -> dict[str, str | None]:
+def _names(renames: list[str]) -> dict[str, str | None]:
     """The new names given as `old=new`; an empty one leaves an array out. Raises `InputError` as `shapes_of`."""
-    found: dict[str, str | None] = {}
+    names: dict[str, str | None] = {}
     problems: list[Problem] = []
-    for text in given:
+    for text in renames:
         old, sign, new = text.partition("=")
         if not old or not sign or new.count("*") > old.count("*"):
             problems.append(Problem(f"`{text}` is not a renaming", expected="--map OLD=NEW, with no more * in NEW"))
         else:
-            found[old] = new or None
+            names[old] = new or None
     if problems:
         raise InputError(problems)
-    return found
+    return names

@@ -78,12 +78,12 @@ Threads: TypeAlias = Annotated[
 ]
 
 
-def _level(given: str | None) -> str | None:
+def _level(level: str | None) -> str | None:
     levels = ("off", "quick", "full")  # those of the schema, which takes long to load
-    if given is not None and given not in levels:
-        expected, hint = f"one of {listing(levels)}", did_you_mean(given, levels)
-        raise InputError("--autotune: there is no such level", expected=expected, got=given, hint=hint)
-    return given
+    if level is not None and level not in levels:
+        expected, hint = f"one of {listing(levels)}", did_you_mean(level, levels)
+        raise InputError("--autotune: there is no such level", expected=expected, got=level, hint=hint)
+    return level
 
 
 Autotune: TypeAlias = Annotated[
@@ -106,7 +106,7 @@ WorkersPerHost: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-"""1 where it is not said, in every command: what is sent then leaves a host."""
+"""Default 1 in every command: messages then leave a host."""
 
 BatchOrOpen: TypeAlias = Annotated[
     str,
@@ -144,7 +144,7 @@ def writable(path: Path, option: str, suffix: str | None = None) -> Path:
     if path.is_dir():
         raise InputError(f"{option}: {path} is a folder", expected="the path of a file", hint=f"such as {path / 'out'}")
     if not folder.is_dir():
-        near = [one.name for one in folder.parent.iterdir() if one.is_dir()] if folder.parent.is_dir() else []
+        near = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()] if folder.parent.is_dir() else []
         raise InputError(f"{option}: there is no folder {folder}", hint=did_you_mean(folder.name, near))
     there = kind_of_path(path)
     if there is not None:
@@ -161,16 +161,16 @@ def check_batch(size: int | None, option: str = "--batch-size") -> None:
         raise InputError(f"{option} must be 1 or more", got=str(size))
 
 
-def batch_or_open(given: str) -> int | None:
+def batch_or_open(text: str) -> int | None:
     """The batch size of an exported model: None for `symbolic`. Raises `InputError` for what is neither."""
-    if given == "symbolic":
+    if text == "symbolic":
         return None
-    if not (given.isascii() and given.isdigit()):
+    if not (text.isascii() and text.isdigit()):
         raise InputError(
-            "--batch-size is neither a number nor `symbolic`", expected="1, 2, … or `symbolic`", got=repr(given)
+            "--batch-size is neither a number nor `symbolic`", expected="1, 2, … or `symbolic`", got=repr(text)
         )
-    check_batch(int(given))
-    return int(given)
+    check_batch(int(text))
+    return int(text)
 
 
 Shapes: TypeAlias = Annotated[
@@ -192,31 +192,32 @@ Values: TypeAlias = Annotated[
 ]
 
 
-def shapes_of(given: list[str] | None) -> dict[str, tuple[int, ...]]:
+def shapes_of(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
     """Parse shapes written as `name=1,28,28`. Raises `InputError` that lists all invalid ones."""
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     problems: list[Problem] = []
-    for text in given or ():
+    for text in texts or ():
         name, sign, sizes = text.rpartition("=")
         numbers = sizes.split(",")
-        if not name or not sign or not all(one.isascii() and one.isdigit() and int(one) for one in numbers):
+        if not name or not sign or not all(number.isascii() and number.isdigit() and int(number) for number in numbers):
             problems.append(Problem(f"`{text}` is not an input's shape", expected="--shape INPUT=1,28,28"))
         else:
-            found[name] = tuple(map(int, numbers))
+            shapes[name] = tuple(map(int, numbers))
     if problems:
         raise InputError(problems)
-    return found
+    return shapes
 
 
-def values_of(given: list[str] | None) -> dict[str, tuple[float, ...]]:
+def values_of(texts: list[str] | None) -> dict[str, tuple[float, ...]]:
     """Parse values written as `name=16000` or `name=1,2,3`. Raises `InputError` that lists all invalid ones."""
-    found: dict[str, tuple[float, ...]] = {}
+    values: dict[str, tuple[float, ...]] = {}
     problems: list[Problem] = []
-    for text in given or ():
+    for text in texts or ():
         name, _, numbers = text.rpartition("=")
         try:
-            found[name] = tuple(
-                int(one) if one.strip().lstrip("+-").isdecimal() else float(one) for one in numbers.split(",")
+            values[name] = tuple(
+                int(number) if number.strip().lstrip("+-").isdecimal() else float(number)
+                for number in numbers.split(",")
             )
         except ValueError:
             name = ""
@@ -224,12 +225,12 @@ def values_of(given: list[str] | None) -> dict[str, tuple[float, ...]]:
             problems.append(Problem(f"`{text}` is not an input's value", expected="--value INPUT=16000"))
     if problems:
         raise InputError(problems)
-    return found
+    return values
 
 
 def find_weights(spec: str, weights: str | None) -> tuple[str, str]:
     """The spec and the weights to use; those of a run directory are noted on stderr. Raises `InputError`."""
     from netspec.tools.model_inputs import spec_and_weights
 
-    found = spec_and_weights(spec, weights, lambda note: print(f"note: {note}", file=sys.stderr))
-    return str(found[0]), str(found[1])
+    paths = spec_and_weights(spec, weights, lambda note: print(f"note: {note}", file=sys.stderr))
+    return str(paths[0]), str(paths[1])

@@ -1,4 +1,4 @@
-"""What commands print: numbers to read, tables, JSON."""
+"""Print numbers, tables and JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATES = {
     "gradient": "sums of gradients", "residual": "kept for later steps", "center": "centers",
     "gathered": "wholes of what is divided",
 }  # fmt: skip
-"""What the states of a role are called."""
+"""Names of states, by role."""
 
 
 def print_json(data: Any) -> None:
@@ -23,7 +23,7 @@ def print_json(data: Any) -> None:
 
 
 def print_json_line(data: Any) -> None:
-    """One JSON value as a line of its own, written out at once for whoever follows it."""
+    """Print one JSON value on a line of its own, flushed for readers that follow it."""
     print(json_text(data), flush=True)
 
 
@@ -58,17 +58,17 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Itera
 
     terminal = sys.stdout.isatty()
     console = Console(file=sys.stdout, highlight=False) if terminal else Console(file=sys.stdout, width=100_000)
-    made = Table(box=SIMPLE_HEAD if terminal else None, pad_edge=False, show_header=any(columns))
+    grid = Table(box=SIMPLE_HEAD if terminal else None, pad_edge=False, show_header=any(columns))
     numbers = set(right)
     for position, column in enumerate(columns):
-        made.add_column(Text(column, "bold"), justify="right" if position in numbers else "left", overflow="fold")
+        grid.add_column(Text(column, "bold"), justify="right" if position in numbers else "left", overflow="fold")
     for row in rows:
-        made.add_row(*map(Text, row))  # not markup: `[64, 1, 28, 28]` is what it looks like
+        grid.add_row(*map(Text, row))  # not markup: `[64, 1, 28, 28]` is what it looks like
     if terminal:
-        console.print(made)
+        console.print(grid)
         return
     with console.capture() as captured:
-        console.print(made)
+        console.print(grid)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 

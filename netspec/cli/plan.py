@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from netspec.tools.gpu_plan import GpuCosts
     from netspec.tools.gpu_worker_plan import GpuWorkers
     from netspec.tools.plan import Costs, KernelUse, WorkerPlan
-    from netspec.tools.worker_plan import OneWorker, StageCost, WorkerTraffic
+    from netspec.tools.worker_plan import StageCost, WorkerMemory, WorkerTraffic
 
 app = command_app()
 
@@ -74,14 +74,14 @@ def plan(
     """
     from netspec.tools.plan import plan as plan_spec
 
-    found = plan_spec(
+    planned = plan_spec(
         spec, overrides=overrides or (), batch_size=batch_size, workers=workers, workers_per_host=workers_per_host,
         device=device, autotune=autotune,
     )  # fmt: skip
     if as_json:
-        print_json(found.as_json(kernels=kernels))
+        print_json(planned.as_json(kernels=kernels))
         return
-    costs = found.costs
+    costs = planned.costs
     _print_layers(costs)
     _print_groups(costs)
     _print_programs(costs)
@@ -89,8 +89,8 @@ def plan(
         _print_gpu(costs.gpu, costs.batch_size)
     if costs.remark is not None:
         print(f"\n{costs.remark}")
-    if found.workers is not None:
-        _print_workers(found.workers)
+    if planned.workers is not None:
+        _print_workers(planned.workers)
     if kernels:
         for purpose, uses in costs.kernels.items():
             _print_kernels(purpose, uses)
@@ -98,57 +98,61 @@ def plan(
                 print(note)
 
 
-def _print_layers(found: Costs) -> None:
-    print(f"{found.name}: a batch of {count(found.batch_size)}, {found.precision}\n")
+def _print_layers(costs: Costs) -> None:
+    print(f"{costs.name}: a batch of {count(costs.batch_size)}, {costs.precision}\n")
     rows = []
-    for one in found.layers:
-        figures = [count(one.parameters), scaled(one.flops, "FLOP"), size(one.memory_bytes)]
-        rows.append([one.name, one.type, str(list(one.output_shape)), *figures])
-        if len(one.outputs) > 1:
-            rows += [[f"  {name}", "", str(list(shape)), "", "", ""] for name, shape in one.outputs.items()]
-    total = ["total", "", "", count(found.parameters), scaled(found.flops, "FLOP"), size(found.memory_bytes)]
+    for layer in costs.layers:
+        figures = [count(layer.parameters), scaled(layer.flops, "FLOP"), size(layer.memory_bytes)]
+        rows.append([layer.name, layer.type, str(list(layer.output_shape)), *figures])
+        if len(layer.outputs) > 1:
+            rows += [[f"  {name}", "", str(list(shape)), "", "", ""] for name, shape in layer.outputs.items()]
+    total = ["total", "", "", count(costs.parameters), scaled(costs.flops, "FLOP"), size(costs.memory_bytes)]
     table(["layer", "type", "output", "parameters", "forward", "memory"], [*rows, total], right=(3, 4, 5))
-    frozen = found.parameters - found.trainable_parameters
+    frozen = costs.parameters - costs.trainable_parameters
     if frozen:
-        print(f"\n{count(found.trainable_parameters)} parameters are trained, {count(frozen)} are not")
+        print(f"\n{count(costs.trainable_parameters)} parameters are trained, {count(frozen)} are not")
 
 
-def _print_groups(found: Costs) -> None:
-    if not found.groups:
+def _print_groups(costs: Costs) -> None:
+    if not costs.groups:
         return
     print("\ngroups of the solver")
-    rows = [[count(number), one.says, count(len(one.parameters)), listing(one.parameters, 6)]
-            for number, one in enumerate(found.groups, 1)]  # fmt: skip
+    rows = [[count(number), group.says, count(len(group.parameters)), listing(group.parameters, 6)]
+            for number, group in enumerate(costs.groups, 1)]  # fmt: skip
     table(["", "what they have", "parameters", "which"], rows, right=(0, 2))
 
 
-def _print_programs(found: Costs) -> None:
-    kept = sum(found.states_bytes.values())
-    staged = any(one.staged_bytes for one in found.programs.values())
+def _print_programs(costs: Costs) -> None:
+    states_bytes = sum(costs.states_bytes.values())
+    staged = any(program.staged_bytes for program in costs.programs.values())
     rows = [
         [
             purpose,
-            count(one.nodes),
-            scaled(one.flops, "FLOP"),
-            size(one.arena_bytes),
-            size(one.constant_bytes),
-            size(one.steady_bytes),
-            *[size(one.staged_bytes)] * staged,
-            size(kept),
-            size(one.nbytes + kept),
+            count(program.nodes),
+            scaled(program.flops, "FLOP"),
+            size(program.arena_bytes),
+            size(program.constant_bytes),
+            size(program.steady_bytes),
+            *[size(program.staged_bytes)] * staged,
+            size(states_bytes),
+            size(program.nbytes + states_bytes),
         ]
-        for purpose, one in found.programs.items()
+        for purpose, program in costs.programs.items()
     ]
     print()
     inputs = ["inputs"] * staged
     columns = ["program", "operations", "arithmetic", "arena", "constants", "steady", *inputs, "states", "total"]
     table(columns, rows, right=range(1, len(columns)))
-    parts = [f"{STATES[role]} {size(nbytes)}" for role, nbytes in found.states_bytes.items() if nbytes]
-    steady = [f"{count(one.steady_nodes)} of {purpose}" for purpose, one in found.programs.items() if one.steady_nodes]
+    parts = [f"{STATES[role]} {size(nbytes)}" for role, nbytes in costs.states_bytes.items() if nbytes]
+    steady = [
+        f"{count(program.steady_nodes)} of {purpose}"
+        for purpose, program in costs.programs.items()
+        if program.steady_nodes
+    ]
     if steady:
         print(f"\noperations that run only when states have changed: {', '.join(steady)}")
     print(f"\nstates, which all programs share: {', '.join(parts) or 'none'}")
-    for purpose, one in found.programs.items():
+    for purpose, one in costs.programs.items():
         if one.recomputed_nodes:
             share = 100 * one.recomputed_flops / (one.flops - one.recomputed_flops)
             print(
@@ -167,28 +171,28 @@ def _print_kernels(purpose: str, uses: tuple[KernelUse, ...]) -> None:
     rows = [
         [
             count(number),
-            one.op,
-            one.layer,
-            f"{one.phase}, steady" if one.steady else one.phase,
-            ", ".join(_lying(kind, layout) for kind, layout in zip(one.types, one.layouts, strict=True)),
-            one.kernel,
-            "; ".join(f"{name}: {reason}" for name, reason in one.declined),
+            use.op,
+            use.layer,
+            f"{use.phase}, steady" if use.steady else use.phase,
+            ", ".join(_lying(kind, layout) for kind, layout in zip(use.types, use.layouts, strict=True)),
+            use.kernel,
+            "; ".join(f"{name}: {reason}" for name, reason in use.declined),
         ]
-        for number, one in enumerate(uses, 1)
+        for number, use in enumerate(uses, 1)
     ]
     table(["", "operation", "layer", "phase", "result", "kernel", "faster ones that decline"], rows, right=(0,))
 
 
-def _print_workers(found: WorkerPlan) -> None:
+def _print_workers(plan: WorkerPlan) -> None:
     print()
-    if found.stages:
-        _print_stages(found.stages)
+    if plan.stages:
+        _print_stages(plan.stages)
         print()
-    _print_sent(found.sent)
-    if found.gpus is None:
-        _print_worker(found.worker)
+    _print_sent(plan.sent)
+    if plan.gpus is None:
+        _print_worker(plan.worker)
     else:
-        _print_gpus(found.gpus)
+        _print_gpus(plan.gpus)
 
 
 def _print_gpu(gpu: GpuCosts, batch_size: int) -> None:
@@ -198,14 +202,14 @@ def _print_gpu(gpu: GpuCosts, batch_size: int) -> None:
         print("not even one sample fits")
     else:
         print(f"the largest batch that fits, with nothing computed twice: {_batch(gpu.largest_batch)}")
-    for name, one in gpu.least.items():
-        rate = batch_size / one.seconds if one.seconds else 0.0
+    for name, minimum in gpu.least.items():
+        rate = batch_size / minimum.seconds if minimum.seconds else 0.0
         print(
-            f"{name} takes about {_time(one.seconds)} at best ({count(round(rate))} samples/s): arithmetic "
-            f"{_time(one.arithmetic)}, memory {_time(one.memory)}, launches {_time(one.launches)}"
+            f"{name} takes about {_time(minimum.seconds)} at best ({count(round(rate))} samples/s): arithmetic "
+            f"{_time(minimum.arithmetic)}, memory {_time(minimum.memory)}, launches {_time(minimum.launches)}"
         )
-        if one.reference:
-            print(f"  {count(one.reference)} of its operations run reference code, which takes longer than that")
+        if minimum.reference:
+            print(f"  {count(minimum.reference)} of its operations run reference code, which takes longer than that")
     print("estimated by the maker's figures of arithmetic and memory, and 2 µs a launch: nothing was measured")
 
 
@@ -252,15 +256,15 @@ def _print_messages(sent: WorkerTraffic) -> None:
     titles = [f"a {role} sends" for role in sent.roles]
     rows = [
         [
-            one.name, _listed(one.contents), *([_often(one)] if _repeats(sent) else []), size(round(one.nbytes)),
-            *(size(round(nbytes)) for nbytes in sent.each(one).values()), size(round(one.left() / one.every)),
-            _begin(one),
+            message.name, _listed(message.contents), *([_often(message)] if _repeats(sent) else []),
+            size(round(message.nbytes)), *(size(round(nbytes)) for nbytes in sent.each(message).values()),
+            size(round(message.left() / message.every)), _begin(message),
         ]
-        for one in sent.messages
+        for message in sent.messages
     ]  # fmt: skip
     times = ["times"] * _repeats(sent)
-    whole = sum(one.times * one.nbytes / one.every for one in sent.messages)
-    last = ["total", "", *([""] * len(times)), size(round(whole))]
+    total = sum(message.times * message.nbytes / message.every for message in sent.messages)
+    last = ["total", "", *([""] * len(times)), size(round(total))]
     last += [*(size(round(nbytes)) for nbytes in sent.each().values()), size(round(sent.between_hosts)), ""]
     columns = ["message", "of", *times, "bytes", *titles, "between hosts", "starts"]
     table(columns, [*rows, last], right=range(2, len(columns) - 1))
@@ -268,27 +272,27 @@ def _print_messages(sent: WorkerTraffic) -> None:
 
 
 def _repeats(sent: WorkerTraffic) -> bool:
-    return any((one.times, one.every) != (1, 1) for one in sent.messages)
+    return any((message.times, message.every) != (1, 1) for message in sent.messages)
 
 
 def _listed(names: Sequence[str]) -> str:
     return listing(names, 3) if names else ""
 
 
-def _often(one: Message) -> str:
-    """How often in a step: `3`, `1/8`."""
-    return count(one.times) + (f"/{count(one.every)}" if one.every > 1 else "")
+def _often(message: Message) -> str:
+    """Number of times per step: `3`, `1/8`."""
+    return count(message.times) + (f"/{count(message.every)}" if message.every > 1 else "")
 
 
-def _begin(one: Message) -> str:
+def _begin(message: Message) -> str:
     """When it is sent."""
-    if one.starts is None:
+    if message.starts is None:
         return "between steps"
-    share = round(100 * one.starts)
+    share = round(100 * message.starts)
     return "before backward" if share == 0 else "after backward" if share == 100 else f"{share} % of backward done"
 
 
-def _print_worker(worker: OneWorker) -> None:
+def _print_worker(worker: WorkerMemory) -> None:
     parts = [f"{STATES.get(role, role)} {size(nbytes)}" for role, nbytes in worker.states_bytes.items() if nbytes]
     print(
         f"a worker has {count(worker.samples)} samples of a batch, and allocates {size(worker.nbytes)} for a training "
@@ -296,13 +300,13 @@ def _print_worker(worker: OneWorker) -> None:
     )
 
 
-def _print_stages(found: Sequence[StageCost]) -> None:
+def _print_stages(stages: Sequence[StageCost]) -> None:
     rows = [
         [
-            f"stage {one.stage}", one.layers[0], one.layers[-1], count(one.parameters), scaled(one.flops, "FLOP"),
-            size(one.memory_bytes),
+            f"stage {stage.stage}", stage.layers[0], stage.layers[-1], count(stage.parameters),
+            scaled(stage.flops, "FLOP"), size(stage.memory_bytes),
         ]
-        for one in found
+        for stage in stages
     ]  # fmt: skip
     table(["", "from", "to", "parameters", "a step", "memory without states"], rows, right=(3, 4, 5))
 

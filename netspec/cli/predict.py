@@ -87,8 +87,8 @@ def predict(
         print(f"note: {result.remark}", file=sys.stderr)
     note_transforms(result.unapplied_transforms)
     for name, indices in result.non_finite().items():
-        which = f"{count(len(indices))} of {count(result.samples)} samples, the first at index {indices[0]}"
-        print(f"warning: `{name}` is not finite (nan or inf) in {which}", file=sys.stderr)
+        samples = f"{count(len(indices))} of {count(result.samples)} samples, the first at index {indices[0]}"
+        print(f"warning: `{name}` is not finite (nan or inf) in {samples}", file=sys.stderr)
     shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in result.outputs.items())
     kind = "" if target.suffix == ".npz" else " (in NumPy's .npz format)"
     print(f"{counted(result.samples, 'sample')}: {shapes} in {target}{kind}")

@@ -1,4 +1,4 @@
-"""What a training shows while it runs: a bar on a terminal, lines in a file or a pipe, JSON for a program.
+"""Show a training while it runs: a bar on a terminal, lines in a file or a pipe, JSON for a program.
 
 Each is a listener of the training's events.
 """

@@ -174,8 +174,8 @@ def _percent(text: str, option: str) -> float:
 
 def _print(report: ScalingReport) -> None:
     job, cluster = report.job, report.cluster
-    each = " for each worker" if job.per_worker else " in total"
-    print(f"{report.name}: a batch of {count(job.samples)}{each}, {size(job.compute.known[0].nbytes)} of gradients")
+    per = " for each worker" if job.per_worker else " in total"
+    print(f"{report.name}: a batch of {count(job.samples)}{per}, {size(job.compute.known[0].nbytes)} of gradients")
     print(f"one worker  {report.origin}")
     hosts = f", {count(cluster.per_host)} workers a host" if cluster.per_host > 1 else ""
     print(f"network     {cluster.between.told()}{hosts}")
@@ -183,16 +183,16 @@ def _print(report: ScalingReport) -> None:
         print(f"            within hosts {cluster.within.told()}")
     counts = [count(number) for number in report.workers]
     cells: list[tuple[str, Callable[[StepPrediction], str]]] = [
-        ("step, ms", lambda one: _ms(one.times.step)),
-        ("not hidden, ms", lambda one: _ms(one.times.exposed)),
-        ("speedup", lambda one: f"{one.speedup:,.1f}"),
-        ("efficiency, %", lambda one: f"{100 * one.efficiency:.1f}"),
-        ("sent by each worker in a step", lambda one: size(round(one.traffic.by_role["worker"]))),
+        ("step, ms", lambda prediction: _ms(prediction.times.step)),
+        ("not hidden, ms", lambda prediction: _ms(prediction.times.exposed)),
+        ("speedup", lambda prediction: f"{prediction.speedup:,.1f}"),
+        ("efficiency, %", lambda prediction: f"{100 * prediction.efficiency:.1f}"),
+        ("sent by each worker in a step", lambda prediction: size(round(prediction.traffic.by_role["worker"]))),
     ]
     for title, cell in cells:
         print(f"\n{title}")
         rows = [
-            [name, *("-" if isinstance(one, str) else cell(one) for one in row)]
+            [name, *("-" if isinstance(prediction, str) else cell(prediction) for prediction in row)]
             for name, row in report.predictions.items()
         ]
         table(["workers", *counts], rows, right=range(1, len(counts) + 1))

@@ -22,13 +22,13 @@ class Output:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """As of the stream itself."""
+        """Write to the stream; record in `lost` why that fails."""
         assert self._stream is not None
         with self._watched():
             return self._stream.write(text)
 
     def flush(self) -> None:
-        """As of the stream itself."""
+        """Flush the stream; record in `lost` why that fails."""
         assert self._stream is not None
         with self._watched():
             self._stream.flush()

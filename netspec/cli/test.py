@@ -40,22 +40,25 @@ def evaluate(
     spec, weights = find_weights(spec, weights)
     from netspec.training.evaluation import test
 
-    found = test(spec, weights, overrides or (), device=device)
-    if found.remark is not None:
-        print(f"note: {found.remark}", file=sys.stderr)
-    if found.non_finite:
-        print(f"warning: not finite (nan or infinite) on the test data: {', '.join(found.non_finite)}", file=sys.stderr)
+    evaluation = test(spec, weights, overrides or (), device=device)
+    if evaluation.remark is not None:
+        print(f"note: {evaluation.remark}", file=sys.stderr)
+    if evaluation.non_finite:
+        print(
+            f"warning: not finite (nan or infinite) on the test data: {', '.join(evaluation.non_finite)}",
+            file=sys.stderr,
+        )
     if as_json:
-        print_json(found.as_json())
+        print_json(evaluation.as_json())
         return
-    loss = [] if found.loss is None else [["loss", f"{found.loss:.6f}"]]
-    metrics = [[name, f"{value:.6f}"] for name, value in found.metrics.items()]
-    left_out = [["left out", count(found.skipped)]] if found.skipped else []
-    rows = [["samples", count(found.samples)], *left_out, *loss, *metrics]
+    loss = [] if evaluation.loss is None else [["loss", f"{evaluation.loss:.6f}"]]
+    metrics = [[name, f"{value:.6f}"] for name, value in evaluation.metrics.items()]
+    left_out = [["left out", count(evaluation.skipped)]] if evaluation.skipped else []
+    rows = [["samples", count(evaluation.samples)], *left_out, *loss, *metrics]
     table(["", ""], rows, right=(1,))
-    for one in found.damaged:
-        print(f"left out: {one}")
-    for name, figure in found.tables.items():
+    for sample in evaluation.damaged:
+        print(f"left out: {sample}")
+    for name, figure in evaluation.tables.items():
         print()
         _print_figure(name, figure)
 
@@ -66,7 +69,9 @@ def _print_figure(name: str, figure: TableRow | Mapping[str, TableRow]) -> None:
     for row, value in figure.items():
         rows[row] = dict(value) if isinstance(value, Mapping) else {"": value}
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
-    lines = [[row, *(_number(cells[one]) if one in cells else "" for one in columns)] for row, cells in rows.items()]
+    lines = [
+        [row, *(_number(cells[column]) if column in cells else "" for column in columns)] for row, cells in rows.items()
+    ]
     table([name, *columns], lines, right=range(1, len(columns) + 1))
 
 

@@ -103,55 +103,55 @@ def _show(timing: Timing, *, nodes: bool) -> None:
         _print_nodes(timing)
 
 
-def _print_summary(found: Timing) -> None:
-    what = f"training step with {found.solver}" if found.solver else "prediction"
-    read = f"{found.batches} batches" if found.batches > 1 else "a batch"
-    several = found.workers > 1
-    who = f" on {count(found.workers)} workers" if several else ""
-    share = f" ({count(found.batch_size)} for the first worker, whose layers these are)" if several else ""
-    samples = f"{count(found.all_samples)}{share}"
-    print(f"{found.name}: {what}{who}, {read} of {samples}, {found.precision}, on {found.device}\n")
-    if found.remark is not None:
-        print(f"note: {found.remark}\n")
-    per_second = found.samples_per_second
-    rate = scaled(found.flops / found.step_seconds, "FLOP/s")
-    everyone, each = (" of all workers", " of the first") if several else ("", "")
+def _print_summary(timing: Timing) -> None:
+    step = f"training step with {timing.solver}" if timing.solver else "prediction"
+    read = f"{timing.batches} batches" if timing.batches > 1 else "a batch"
+    several = timing.workers > 1
+    who = f" on {count(timing.workers)} workers" if several else ""
+    share = f" ({count(timing.batch_size)} for the first worker, whose layers these are)" if several else ""
+    samples = f"{count(timing.all_samples)}{share}"
+    print(f"{timing.name}: {step}{who}, {read} of {samples}, {timing.precision}, on {timing.device}\n")
+    if timing.remark is not None:
+        print(f"note: {timing.remark}\n")
+    per_second = timing.samples_per_second
+    rate = scaled(timing.flops / timing.step_seconds, "FLOP/s")
+    everyone, of_first = (" of all workers", " of the first") if several else ("", "")
     print(
-        f"step      {_ms(found.step_seconds)} ms (median of {count(found.steps)}, fastest "
-        f"{_ms(found.fastest_step_seconds)} ms): {count(round(per_second))} samples/s{everyone}, {rate}{each}"
+        f"step      {_ms(timing.step_seconds)} ms (median of {count(timing.steps)}, fastest "
+        f"{_ms(timing.fastest_step_seconds)} ms): {count(round(per_second))} samples/s{everyone}, {rate}{of_first}"
     )
-    print(f"compiled  in {found.compile_seconds:.2f} s")
-    peak, copy = found.roofline.flops_per_second, found.roofline.bytes_per_second
+    print(f"compiled  in {timing.compile_seconds:.2f} s")
+    peak, copy = timing.roofline.flops_per_second, timing.roofline.bytes_per_second
     print(f"machine   {scaled(peak, 'FLOP/s')} (matrix product), {scaled(copy, 'B/s')} (copy), measured now\n")
 
 
-def _print_layers(found: Timing) -> None:
-    trains = found.solver is not None
+def _print_layers(timing: Timing) -> None:
+    trains = timing.solver is not None
     phases = ["forward", "backward", "update"] if trains else ["forward"]
-    phases += ["communication"] * any(one.phases["communication"] for one in found.layers)
+    phases += ["communication"] * any(layer.phases["communication"] for layer in timing.layers)
     columns = ["layer", "type", *(f"{phase} ms" for phase in phases), "share", "arithmetic", "traffic", "% of roofline"]
     rows = [
-        [one.name or "-", one.type, *(_ms(one.phases[phase]) for phase in phases), *_rates(found, one)]
-        for one in found.layers
+        [layer.name or "-", layer.type, *(_ms(layer.phases[phase]) for phase in phases), *_rates(timing, layer)]
+        for layer in timing.layers
     ]
-    spent = [_ms(sum(one.phases[phase] for one in found.layers)) for phase in phases]
+    spent = [_ms(sum(layer.phases[phase] for layer in timing.layers)) for phase in phases]
     total = ["total", "", *spent, "100.0 %", "", "", ""]
     table(columns, [*rows, total], right=range(2, len(columns)))
-    rest = max(0.0, found.step_seconds - found.nodes_seconds)
+    rest = max(0.0, timing.step_seconds - timing.nodes_seconds)
     print(f"\noverhead outside operations: {_ms(rest)} ms a step, for copying inputs and for calls")
-    if found.steady:
-        taken = f"{_ms(found.steady_seconds)} ms for {count(len(found.steady))} operations"
+    if timing.steady:
+        taken = f"{_ms(timing.steady_seconds)} ms for {count(len(timing.steady))} operations"
         print(f"only when weights have changed: {taken}, not counted above")
 
 
-def _print_nodes(found: Timing) -> None:
-    _print_costs(found, found.nodes)
-    if found.steady:
+def _print_nodes(timing: Timing) -> None:
+    _print_costs(timing, timing.nodes)
+    if timing.steady:
         print("\nonly when weights have changed; shares are of a step")
-        _print_costs(found, found.steady)
+        _print_costs(timing, timing.steady)
 
 
-def _print_costs(found: Timing, nodes: Sequence[NodeTime]) -> None:
+def _print_costs(timing: Timing, nodes: Sequence[NodeTime]) -> None:
     columns = [
         "",
         "operation",
@@ -174,7 +174,7 @@ def _print_costs(found: Timing, nodes: Sequence[NodeTime]) -> None:
             ", ".join(one.types),
             one.kernel,
             _ms(one.seconds),
-            *_rates(found, one),
+            *_rates(timing, one),
         ]
         for number, one in enumerate(nodes, start=1)
     ]
@@ -182,9 +182,9 @@ def _print_costs(found: Timing, nodes: Sequence[NodeTime]) -> None:
     table(columns, rows, right=(0, *range(6, len(columns))))
 
 
-def _rates(found: Timing, one: Cost) -> list[str]:
+def _rates(timing: Timing, cost: Cost) -> list[str]:
     """Share of the nodes' time, FLOP/s, bytes/s, and the share of what the machine can do."""
-    rates = one.rates(found.nodes_seconds)
+    rates = cost.rates(timing.nodes_seconds)
     return [
         f"{100 * rates['share']:.1f} %",
         scaled(rates["flops_per_second"], "FLOP/s"),
@@ -197,28 +197,28 @@ def _ms(seconds: float) -> str:
     return f"{1000 * seconds:,.3f}"
 
 
-def _print_overlap(found: Overlap) -> None:
-    print(f"\n{found.strategy} on {count(found.workers)} workers\n")
+def _print_overlap(overlap: Overlap) -> None:
+    print(f"\n{overlap.strategy} on {count(overlap.workers)} workers\n")
     rows = [
-        [one.name, ", ".join(one.contents[:3]) + ", …" * (len(one.contents) > 3), size(round(one.bytes)),
-         _ms(one.started_seconds), _ms(one.exposed_seconds)]
-        for one in found.messages
+        [message.name, ", ".join(message.contents[:3]) + ", …" * (len(message.contents) > 3),
+         size(round(message.bytes)), _ms(message.started_seconds), _ms(message.exposed_seconds)]
+        for message in overlap.messages
     ]  # fmt: skip
-    if found.between_seconds:
-        rows.append(["between steps", "", "", "", _ms(found.between_seconds)])
+    if overlap.between_seconds:
+        rows.append(["between steps", "", "", "", _ms(overlap.between_seconds)])
     table(["message", "of", "bytes", "started at ms", "waited ms"], rows, right=(2, 3, 4))
     print(
         "started at: since the first worker's program began; waited: what it spends in a step on sending this, and "
-        f"waiting for it\n\nwithout what is sent a step takes {_ms(found.silent_seconds)} ms instead of "
-        f"{_ms(found.step_seconds)} ms\nexposed: {_ms(found.exposed_seconds)} ms a step, "
-        f"{100 * found.exposed_share:.1f} % of it, in which a worker does nothing but send, wait or add up "
-        f"(mean of all)\n{_hidden(found)}"
+        f"waiting for it\n\nwithout what is sent a step takes {_ms(overlap.silent_seconds)} ms instead of "
+        f"{_ms(overlap.step_seconds)} ms\nexposed: {_ms(overlap.exposed_seconds)} ms a step, "
+        f"{100 * overlap.exposed_share:.1f} % of it, in which a worker does nothing but send, wait or add up "
+        f"(mean of all)\n{_hidden(overlap)}"
     )
 
 
-def _hidden(found: Overlap) -> str:
-    alone = f"the {_ms(found.alone_seconds)} ms that messages take alone"
-    more = found.exposed_seconds - found.alone_seconds
+def _hidden(overlap: Overlap) -> str:
+    alone = f"the {_ms(overlap.alone_seconds)} ms that messages take alone"
+    more = overlap.exposed_seconds - overlap.alone_seconds
     if more > 0:
         return f"hidden: nothing; exposed is {_ms(more)} ms more than {alone}: workers waited for each other"
-    return f"hidden: {100 * found.hidden_share:.0f} % of {alone}"
+    return f"hidden: {100 * overlap.hidden_share:.0f} % of {alone}"

@@ -1,4 +1,4 @@
-"""`netspec train`: train as a file says."""
+"""`netspec train`: train as a training file says."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ def _described(run: DryRun) -> str:
 
 def _checkpoint_among(arguments: list[str]) -> tuple[str | None, list[str]]:
     """The checkpoint to go on from, if one is among the arguments behind `--resume`; and the overrides."""
-    files = [one for one in arguments if "=" not in one and not one.startswith("~")]
-    return (files[0] if files else None), [one for one in arguments if one not in files[:1]]
+    files = [argument for argument in arguments if "=" not in argument and not argument.startswith("~")]
+    return (files[0] if files else None), [argument for argument in arguments if argument not in files[:1]]
 
 
 def _told(stopped: Interrupted) -> str:
@@ -162,7 +162,7 @@ def _told(stopped: Interrupted) -> str:
 
 
 def _print_end(run: Run) -> None:
-    """Where things are, and the commands that come next."""
+    """Print the paths of the results, and the commands that come next."""
     from netspec.training.events import format_event
 
     found = run.test.as_json() if run.test else None

@@ -34,7 +34,7 @@ def to_start(workers: int) -> bool:
 
 
 def start(workers: int, words: Sequence[str]) -> int:
-    """Run netspec with `words`, a command and what follows it, as several workers; its exit status.
+    """Run netspec with `words`, a command and its arguments, on several workers; return the exit status.
 
     Raises `InputError` for what is missing here before anything is started, and `RunError` where a worker dies.
     """
@@ -53,7 +53,7 @@ def start(workers: int, words: Sequence[str]) -> int:
 
 
 def _program() -> list[str]:
-    """How this command line is called again, by the same Python with the same modules."""
+    """Return the words that call this command line again, with the same Python and modules."""
     called, debug = Path(sys.argv[0]), ["--debug"] * ("--debug" in sys.argv)
     words = [str(called)] if called.stem == "netspec" and called.is_file() else ["-m", "netspec"]
     return [sys.executable, *words, *debug]
@@ -62,7 +62,7 @@ def _program() -> list[str]:
 TOGETHER = ("train", "time", "verify-parallel")
 """Commands that all workers of a job run together; the others each runs by itself."""
 TOLD_WITHIN = 1.0
-"""Seconds that the process has that tells: with the first one that ends a launcher may kill all."""
+"""Seconds that the reporting process has: when the first process ends, a launcher may kill all."""
 
 
 def enter() -> None:

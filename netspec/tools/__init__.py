@@ -1,1 +1,1 @@
-"""What the commands do, as functions with typed results: check, plan, time, compare, predict, export and import."""
+"""The commands as functions with typed results. `netspec` exports them."""

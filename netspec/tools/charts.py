@@ -19,7 +19,7 @@ ROWS = 12
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Told apart by the colour-blind too: Okabe and Ito 2008, "Color Universal Design"."""
 DASHES = ("none", "6 3", "2 2")
-"""Of curves beyond the colours."""
+"""Dash patterns of curves beyond the number of colours."""
 WIDTH, HEIGHT = 720, 320
 LEFT, RIGHT, TOP, BOTTOM = 72, 16, 32, 44
 """Margins around the plotted area of a chart in an SVG."""
@@ -37,17 +37,17 @@ class Curve:
     xs: Sequence[float]
     ys: Sequence[float]
     note: str = ""
-    """What is to be known of it besides."""
+    """Remark next to the name."""
 
     def points(self, scale: Scale, across: Scale | None = None) -> list[tuple[float, float]]:
-        """What can be drawn on a scale: the places of x and y; `across` is the scale of x, where it has one."""
+        """Positions of the points that a scale can show; `across` is the scale of x."""
         across = across or Scale()
         return [(across.place(x), scale.place(y)) for x, y in zip(self.xs, self.ys, strict=True) if scale.shows(y)]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What a value is drawn as: itself, or its logarithm."""
+    """A linear or logarithmic axis."""
 
     logarithmic: bool = False
 
@@ -56,12 +56,12 @@ class Scale:
         return isfinite(y) and (y > 0 or not self.logarithmic)
 
     def place(self, y: float) -> float:
-        """Where a value is."""
+        """Return the position of a value."""
         return log10(y) if self.logarithmic else y
 
-    def value(self, place: float) -> float:
-        """Which value is there."""
-        return 10.0**place if self.logarithmic else place
+    def value(self, position: float) -> float:
+        """Return the value at a position."""
+        return 10.0**position if self.logarithmic else position
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,18 @@ class Chart:
     curves: Sequence[Curve]
     scale: Scale = Scale()
     across: Scale = Scale()
-    """Of x."""
+    """Scale of x."""
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The chart as plain data."""
         curves = [
-            {"name": one.name, "x": list(one.xs), "y": list(one.ys), **({"note": one.note} if one.note else {})}
-            for one in self.curves
+            {
+                "name": curve.name,
+                "x": list(curve.xs),
+                "y": list(curve.ys),
+                **({"note": curve.note} if curve.note else {}),
+            }
+            for curve in self.curves
         ]
         return {"title": self.title, "x": self.x, "curves": curves}
 
@@ -127,9 +132,10 @@ def as_text(chart: Chart, width: int) -> Iterator[str]:
         columns = max(10, width - margin - 3)
         for row, line in enumerate(_dotted(curve.points(chart.scale, chart.across), columns, bounds)):
             yield f"{labels.get(row, ''):>{margin}} {'┤' if row in labels else '│'}{line}".rstrip()
-        left, right = (number(chart.across.value(place)) for place in (first, last))
+        low_label, high_label = (number(chart.across.value(position)) for position in (first, last))
         yield f"{'':>{margin}} └{'─' * columns}"
-        yield f"{'':>{margin}}  {left}{chart.x:^{max(1, columns - len(left) - len(right))}}{right}".rstrip()
+        room = max(1, columns - len(low_label) - len(high_label))
+        yield f"{'':>{margin}}  {low_label}{chart.x:^{room}}{high_label}".rstrip()
 
 
 def _dotted(
@@ -205,13 +211,13 @@ def _drawn(chart: Chart) -> Iterable[str]:
     def across(x: float) -> str:
         return f"{LEFT + wide * (x - first) / span:.1f}"
 
-    def down(place: float) -> str:
-        return f"{TOP + tall * (high - place) / (high - low):.1f}"
+    def down(position: float) -> str:
+        return f"{TOP + tall * (high - position) / (high - low):.1f}"
 
-    for place in ticks(low, high):
-        y = down(place)
+    for position in ticks(low, high):
+        y = down(position)
         yield f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - right}" y2="{y}" stroke="#ddd"/>'
-        label = number(chart.scale.value(place))
+        label = number(chart.scale.value(position))
         yield f'<text x="{LEFT - 6}" y="{y}" text-anchor="end" dominant-baseline="middle">{label}</text>'
     base = TOP + tall
     for x in _marks(chart, first, last):
@@ -222,7 +228,7 @@ def _drawn(chart: Chart) -> Iterable[str]:
     yield f'<text x="{LEFT + wide / 2:.1f}" y="{base + 36}" text-anchor="middle">{escape(chart.x)}</text>'
     for index, curve in enumerate(chart.curves):
         color = COLORS[index % len(COLORS)]
-        points = [(across(x), down(place)) for x, place in curve.points(chart.scale, chart.across)]
+        points = [(across(x), down(position)) for x, position in curve.points(chart.scale, chart.across)]
         if len(points) == 1:
             yield f'<circle cx="{points[0][0]}" cy="{points[0][1]}" r="2" fill="{color}"/>'
         line = " ".join(f"{x},{y}" for x, y in points)
@@ -236,10 +242,10 @@ def _drawn(chart: Chart) -> Iterable[str]:
 
 
 def _marks(chart: Chart, first: float, last: float) -> list[float]:
-    """Where x is labelled: at round numbers, or on a logarithmic axis at the curves' own, as far as there is room."""
+    """Labels of x: round numbers, or on a logarithmic axis the curves' own values, at most 12."""
     if last <= first:
         return [first]
     if not chart.across.logarithmic:
         return ticks(first, last, 8)
-    own = sorted({x for curve in chart.curves for x, _ in curve.points(chart.scale, chart.across)})
-    return own[:: -(-len(own) // 12)]
+    values = sorted({x for curve in chart.curves for x, _ in curve.points(chart.scale, chart.across)})
+    return values[:: -(-len(values) // 12)]

@@ -34,7 +34,7 @@ class CheckReport:
     parameters: int
     """Number of elements of all parameters, trained or not; moving statistics do not count."""
     notes: tuple[str, ...] = ()
-    """What an export to the format asked for would leave out."""
+    """Parts that an export to the requested format would leave out."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ def _check_export(spec: NetSpec | TrainSpec, export: _Export, note: Callable[[st
         built = build(net, size, training=False, dtype=dtype, with_losses=False)
         return Graph(built.outputs, named=built.values)
 
-    made = Exportable(net, {}, graph_for, spec if isinstance(spec, TrainSpec) else None)
-    lost = format_to_check(export.format, options).checks(made, options)
+    exportable = Exportable(net, {}, graph_for, spec if isinstance(spec, TrainSpec) else None)
+    lost = format_to_check(export.format, options).checks(exportable, options)
     for told in lost.notes:
         note(told)
     if lost.problems:
@@ -173,8 +173,10 @@ def _problems(expect: NetExpectation, built: NetGraph) -> Iterator[Problem]:
                           expected=f"one of {listing(known)}", hint=did_you_mean(name, known))  # fmt: skip
         elif built.values[name].shape[1:] != shape:
             got = str(list(built.values[name].shape[1:]))
-            place = expect.where("outputs", name)
-            yield Problem(f"the output of `{name}` has another shape", place, path, expected=str(list(shape)), got=got)
+            location = expect.where("outputs", name)
+            yield Problem(
+                f"the output of `{name}` has another shape", location, path, expected=str(list(shape)), got=got
+            )
     states = [info.value.type.size for info in built.builder.states.values() if info.role == "parameter"]
     if expect.parameters is not None and sum(states) != expect.parameters:
         yield Problem("the net has another number of parameters", expect.where("parameters"), "expect.parameters",

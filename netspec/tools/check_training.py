@@ -1,4 +1,4 @@
-"""What can be known of a training without its data: that the update can be made, and which inputs are fed."""
+"""Check a training without its data: that the update can be built, and that all inputs are fed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _check_feeds(compiler: Compiler, path: str, split: SplitFields) -> None:
 
 
 def _unknown_inputs(net: NetSpec, path: str, split: SplitFields) -> Iterator[Problem]:
-    """The inputs that a split says it feeds must be inputs of the net."""
+    """Yield a problem for each input that a split feeds and the net does not have."""
     for name in split.inputs:
         if name not in net.inputs:
             yield Problem(
@@ -78,7 +78,7 @@ def _unknown_inputs(net: NetSpec, path: str, split: SplitFields) -> Iterator[Pro
             )
 
 
-class Announced(Dataset):
+class DeclaredDataset(Dataset):
     """A dataset of one sample whose fields are known; it is never read."""
 
     digest = ""
@@ -97,8 +97,11 @@ def check_feeds(compiler: Compiler, split: SplitFields, purpose: ProgramKind) ->
     """
     assert isinstance(split, Source)
     fields = split.known_fields()
-    waiting = [isinstance(one, Transform) and (one.needs_data or one.needs_classes) for one in split.transforms]
+    waiting = [
+        isinstance(transform, Transform) and (transform.needs_data or transform.needs_classes)
+        for transform in split.transforms
+    ]
     if fields is None or any(waiting):
         return
-    pipeline = TransformPipeline(Announced(fields), split, seed=0)
+    pipeline = TransformPipeline(DeclaredDataset(fields), split, seed=0)
     bind_inputs(pipeline.fields, wanted_inputs(compiler, [purpose]), split, known=compiler.spec.inputs)

@@ -68,7 +68,7 @@ def schedule_charts(spec: TrainSpec, scale: Scale) -> list[Chart]:
     stride = max(1, -(-total // MOST_POINTS))
     steps = sorted({*range(0, total, stride), total - 1})
     charts = {"learning rate": _schedules(spec.solver), "momentum": _momenta(spec.solver)}
-    curves = {title: [_planned(*one, steps, total) for one in several] for title, several in charts.items()}
+    curves = {title: [_planned(*planned, steps, total) for planned in several] for title, several in charts.items()}
     return [Chart(title, "step", several, scale) for title, several in curves.items() if several]
 
 
@@ -76,7 +76,7 @@ def _planned(name: str, schedule: ScheduleSpec, steps: Sequence[int], total: int
     """The values of a schedule at some steps, with notes on what may differ in the run."""
     values = [schedule.value(step, total) for step in steps]
     notes = [f"before any reduction: it watches `{schedule.watches}`"] if schedule.watches else []
-    notes += [f"never reached: {what}" for what in schedule.beyond(total)]
+    notes += [f"never reached: {event}" for event in schedule.beyond(total)]
     return Curve(name, [step + 1 for step in steps], values, "; ".join(notes))
 
 
@@ -93,13 +93,13 @@ def _schedules(solver: SolverSpec) -> Iterator[tuple[str, ScheduleSpec]]:
     """The solver's schedule, and those of groups that have their own, each with what to call it."""
     yield "learning_rate", solver.learning_rate
     for group in solver.groups:
-        own = group.solver if isinstance(group.solver, SolverSpec) else group
-        if own.learning_rate is not None:
-            yield ", ".join(group.match), own.learning_rate
+        overriding = group.solver if isinstance(group.solver, SolverSpec) else group
+        if overriding.learning_rate is not None:
+            yield ", ".join(group.match), overriding.learning_rate
 
 
 def steps_of(spec: TrainSpec) -> int:
-    """How many steps a training has; with `max_epochs` its data is opened, and counted.
+    """Number of steps of a training; with `max_epochs` its data is opened to count the samples.
 
     Raises `InputError` where that can't be read.
     """
@@ -110,10 +110,12 @@ def steps_of(spec: TrainSpec) -> int:
     try:
         samples = min(len(split.open(seed=loop.seed)), split.limit or 2**63)
     except InputError as error:
-        place, path = loop.where("max_epochs"), "train.max_epochs"
+        location, path = loop.where("max_epochs"), "train.max_epochs"
         hint = "or say the length in steps: `~train.max_epochs train.max_steps=1000`"
-        told = Problem("`max_epochs` can't be counted in steps", place, path, expected="the training data", hint=hint)
-        raise InputError([*error.problems, told]) from None
+        problem = Problem(
+            "`max_epochs` can't be counted in steps", location, path, expected="the training data", hint=hint
+        )
+        raise InputError([*error.problems, problem]) from None
     return (loop.max_epochs or 0) * -(-samples // (split.batch_size * loop.accumulate))
 
 
@@ -136,20 +138,20 @@ def scheduled_charts(folder: Path, scale: Scale) -> list[Chart]:
 
 
 def _curve(name: str, figures: dict[int, dict[str, Any]], key: str) -> Curve:
-    known = {step: one[key] for step, one in sorted(figures.items()) if isinstance(one.get(key), (int, float))}
+    known = {step: event[key] for step, event in sorted(figures.items()) if isinstance(event.get(key), (int, float))}
     return Curve(name, list(known), list(known.values()))
 
 
 def _logged(folder: Path) -> dict[str, dict[int, dict[str, Any]]]:
     """The events `log` and `test` of a run by their steps; the last of a step that a resumed run did again."""
-    path, found = folder / LOG, {"log": dict[int, dict[str, Any]](), "test": dict[int, dict[str, Any]]()}
+    path, events = folder / LOG, {"log": dict[int, dict[str, Any]](), "test": dict[int, dict[str, Any]]()}
     if not path.is_file():
         raise InputError(f"{folder} is not the folder of a run", expected=f"a folder with a file {LOG}")
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError):  # a line that a killed process left half written
             event = json.loads(line)
-            if isinstance(event, dict) and event.get("event") in found and isinstance(event.get("step"), int):
-                found[event["event"]][event["step"]] = event
-    if not any(found.values()):
+            if isinstance(event, dict) and event.get("event") in events and isinstance(event.get("step"), int):
+                events[event["event"]][event["step"]] = event
+    if not any(events.values()):
         raise InputError(f"the log of {folder} has no figures yet", expected="a training that came to its first step")
-    return found
+    return events

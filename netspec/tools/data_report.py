@@ -82,8 +82,8 @@ class DataReport:
         indices = sample_indices(self.dataset, self.pipeline.samples, most)
         while True:
             try:
-                found = [read_both(self.pipeline, indices, epoch) for epoch in range(epochs)]
-                return indices.tolist(), [dict(found[0][0]), *(dict(prepared) for _, prepared in found)]
+                batches = [read_both(self.pipeline, indices, epoch) for epoch in range(epochs)]
+                return indices.tolist(), [dict(batches[0][0]), *(dict(prepared) for _, prepared in batches)]
             except DamagedSamples as error:
                 if self.split.on_error != "skip" or len(error.rows) == len(indices):
                     raise
@@ -96,15 +96,15 @@ class DataReport:
         indices, (_, prepared) = self.prepared(min(samples, MAX_ROWS), 1)
         described = [{"sample": self.dataset.describe(index)} for index in indices]
         return [
-            {**one, **{name: self._value(name, batch[row]) for name, batch in prepared.items()}}
-            for row, one in enumerate(described)
+            {**description, **{name: self._value(name, batch[row]) for name, batch in prepared.items()}}
+            for row, description in enumerate(described)
         ]
 
     def _value(self, name: str, value: Any) -> Any:
         array = np.asarray(value)
         if array.ndim == 0:
             return self._label(name, array)
-        flat = [short_number(one) for one in array.ravel()[: MAX_VALUES + 1].tolist()]
+        flat = [short_number(number) for number in array.ravel()[: MAX_VALUES + 1].tolist()]
         shown = ", ".join(flat[:MAX_VALUES]) + ", …" * (len(flat) > MAX_VALUES)
         return f"[{shown}]" if array.ndim == 1 else f"{list(array.shape)}: {shown}"
 
@@ -117,17 +117,17 @@ class DataReport:
 
     def label(self, prepared: dict[str, Any], row: int) -> str:
         """Label a picture with the sample's scalar fields, and with the shares of classes that transforms mixed."""
-        said = []
+        labels = []
         for name, batch in prepared.items():
             value = np.asarray(batch[row])
             figures = self.scanned.raw.get(name)
             if value.ndim == 0:
-                said.append(f"{short_text(self._label(name, value))}")
+                labels.append(f"{short_text(self._label(name, value))}")
             elif value.ndim == 1 and figures is not None and figures.counts is not None:
                 most = np.argsort(-value, kind="stable")[:2]
-                shares = [(value[one], figures.class_name(int(one))) for one in most if value[one] >= MIN_SHARE]
-                said.append(" + ".join(f"{100 * share:.0f} % {title}" for share, title in shares))
-        return ", ".join(said)
+                shares = [(value[index], figures.class_name(int(index))) for index in most if value[index] >= MIN_SHARE]
+                labels.append(" + ".join(f"{100 * share:.0f} % {title}" for share, title in shares))
+        return ", ".join(labels)
 
     def write_pictures(self, path: str | Path, samples: int) -> bool:
         """Write a PNG of N samples, each as read and as prepared in three epochs. False if no field is an image."""
@@ -136,19 +136,19 @@ class DataReport:
         name = self.image
         if name is None:
             return False
-        indices, found = self.prepared(samples, EPOCHS)
-        raw, *epochs = found
-        if all(_same(one[name], epochs[0][name]) for one in epochs):  # nothing is drawn
+        indices, batches = self.prepared(samples, EPOCHS)
+        raw, *epochs = batches
+        if all(_same(epoch[name], epochs[0][name]) for epoch in epochs):  # nothing is drawn
             epochs = epochs[:1]
         was_image = name in self.dataset.fields and _is_image(self.dataset.fields[name])
         columns = [list(raw[name])] if was_image else []
         spans = [span_of(column) for column in columns]
-        spans += [span_of([image for one in epochs for image in one[name]])] * len(epochs)
-        columns += [list(one[name]) for one in epochs]
+        spans += [span_of([image for epoch in epochs for image in epoch[name]])] * len(epochs)
+        columns += [list(epoch[name]) for epoch in epochs]
         strips = []
         for row in range(len(indices)):
             pictures = [picture(column[row], span) for column, span in zip(columns, spans, strict=True)]
-            texts = [self.label(one, row) for one in ([raw] if was_image else []) + epochs]
+            texts = [self.label(batch, row) for batch in ([raw] if was_image else []) + epochs]
             strips.append(Strip(pictures, texts[:1] if len(set(texts)) == 1 else texts))
         after = "prepared" if len(epochs) == 1 else f"prepared, in {len(epochs)} epochs"
         title = f"{self.part}: {name}, " + (f"as it is read (framed), then {after}" if was_image else after)
@@ -158,16 +158,16 @@ class DataReport:
 
     def as_json(self) -> dict[str, Any]:
         """The statistics as plain data."""
-        found = self.scanned
+        statistics = self.scanned
         return {
             "split": self.part,
             "source": getattr(self.split, "source", ""),
             "samples": self.pipeline.samples,
-            "read": found.read,
+            "read": statistics.read,
             "skipped_at_opening": self.dataset.skipped,
-            "damaged": found.damaged,
-            "fields": {name: one.as_json() for name, one in found.raw.items()},
-            "prepared": {name: one.as_json() for name, one in found.prepared.items()},
+            "damaged": statistics.damaged,
+            "fields": {name: figures.as_json() for name, figures in statistics.raw.items()},
+            "prepared": {name: figures.as_json() for name, figures in statistics.prepared.items()},
             "learned": self.pipeline.learned.as_json(),
         }
 
@@ -221,7 +221,7 @@ def short_text(value: Any) -> str:
         return short_number(value)
     text = str(value)
     if isinstance(value, (list, tuple)):
-        shown = ", ".join(short_text(one) for one in value[:MAX_VALUES])
+        shown = ", ".join(short_text(item) for item in value[:MAX_VALUES])
         text = f"[{shown}{', …' if len(value) > MAX_VALUES else ''}]"
     return text if len(text) <= 80 else f"{text[:79]}…"
 

@@ -20,9 +20,9 @@ class DeviceInfo:
     kernels: tuple[str, ...]
     """Kernel libraries of the device, the preferred one first; empty if the device is absent."""
     libraries: dict[str, str]
-    """By kernel library: the software that runs it, with versions."""
+    """By kernel library: software that runs it, with versions."""
     missing: dict[str, str]
-    """By kernel library: the reason why it cannot be used here."""
+    """By kernel library: reason why it cannot be used."""
     absent_reason: str | None
     """Why the device is not on this machine; None if it is."""
     is_default: bool
@@ -55,7 +55,7 @@ class MpiInfo:
     """Workers and hosts of the job that this process belongs to, if it has several."""
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """MPI's facts as plain data."""
         return asdict(self)
 
 
@@ -87,7 +87,7 @@ def devices() -> DeviceReport:
         default, remark = opened.name, opened.remark
     except InputError as error:  # there is a GPU, and something about it is broken
         remark = error.summary
-    found = []
+    infos = []
     for name, cls in DEVICES.items():
         facts: dict[str, Any] = {"kernels": (), "about": {}, "missing": {}}
         reason = None
@@ -96,12 +96,12 @@ def devices() -> DeviceReport:
         except InputError as error:
             reason = error.summary
         kernels = tuple(facts["kernels"])
-        found.append(DeviceInfo(name, kernels, facts["about"], facts["missing"], reason, name == default, cls.runs))
+        infos.append(DeviceInfo(name, kernels, facts["about"], facts["missing"], reason, name == default, cls.runs))
     mpi = describe_mpi()
     mpiexec = None if mpi["mpiexec"] is None else Mpiexec(**mpi["mpiexec"])
     job = world().describe() if world().size > 1 else None
     return DeviceReport(
-        tuple(found),
+        tuple(infos),
         remark,
         MpiInfo(mpi["mpi4py"], mpi["library"], mpiexec, mpi["missing"], job),
         nccl.installed_version(),

@@ -27,7 +27,7 @@ class WeightDifference:
     after: str | None
     shapes: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
     gap: Gap | None = None
-    """How far their numbers are apart; None where the shapes differ, or a side has no weights of its own."""
+    """Difference of the elements; None if shapes differ or a side has no weights."""
 
     not_finite: tuple[bool, bool] = (False, False)
     """Whether either side holds NaN or an infinity."""
@@ -44,7 +44,7 @@ class Difference:
 
     spec: SpecDifference
     weights: tuple[WeightDifference, ...]
-    """Of every array, also where it is the same."""
+    """All arrays, also those without a difference."""
     outputs: OutputComparison | None
     """Differences of outputs, by their names in the first net; None where they were not compared."""
     why_not: str = ""
@@ -60,7 +60,7 @@ class Difference:
     @property
     def alike(self) -> bool:
         """Whether nothing differs of what could be compared."""
-        weights = all(one.loadable and not (one.gap and one.gap.max_abs) for one in self.weights)
+        weights = all(weight.loadable and not (weight.gap and weight.gap.max_abs) for weight in self.weights)
         return not self.spec and weights and not (self.outputs and self.outputs.whole.max_abs)
 
     def as_json(self) -> dict[str, Any]:
@@ -68,11 +68,11 @@ class Difference:
         return {
             "same": self.same,
             "layers": [asdict(pair) for pair in self.spec.layers],
-            "renamed": {one: two for one, two in self.spec.names.items() if one != two},
+            "renamed": {before: other for before, other in self.spec.names.items() if before != other},
             "settings": [asdict(change) for change in self.spec.others],
             "weights": [
-                {**asdict(one), "max_abs": one.gap and one.gap.max_abs, "loadable": one.loadable}
-                for one in self.weights
+                {**asdict(weight), "max_abs": weight.gap and weight.gap.max_abs, "loadable": weight.loadable}
+                for weight in self.weights
             ],
             "outputs": self.outputs.max_abs if self.outputs else None,
             "outputs_gaps": {name: asdict(gap) for name, gap in self.outputs.gaps.items()} if self.outputs else None,
@@ -99,16 +99,16 @@ def diff(
         >>> netspec.diff("runs/lenet-1", "runs/lenet-2").same
     """
     options = import_options(shapes=shapes, values=values)
-    one, two = _open_both(Path(before), Path(after), options)
-    spec = compare_specs(one.spec, two.spec, (_settled(one), _settled(two)))
-    outputs, why_not = _outputs(one, two, spec.names, seed)
-    weights = tuple(_weights(one, two, spec.names))
-    weighed = one.has_weights or not weights, two.has_weights or not weights
+    first, other = _open_both(Path(before), Path(after), options)
+    spec = compare_specs(first.spec, other.spec, (_settled(first), _settled(other)))
+    outputs, why_not = _outputs(first, other, spec.names, seed)
+    weights = tuple(_weights(first, other, spec.names))
+    weighed = first.has_weights or not weights, other.has_weights or not weights
     return Difference(spec, weights, outputs, why_not, weighed)
 
 
 def _settled(side: LoadedModel) -> dict[str, dict[str, Any]]:
-    """What fields of layers come to by the shapes that the layers read."""
+    """Values of layer fields that follow from the shapes of the layers' inputs."""
     known = side.model.compiler.graph(ProgramKind.PREDICT, 1).named
     return {
         link.name: link.fields.resolved_fields(*(known[source] for source in link.sources))
@@ -134,48 +134,48 @@ def _open_both(before: Path, after: Path, options: ImportOptions | None) -> tupl
     if problems:
         raise InputError(problems)
     (known, *_) = sides.values()
-    one, two = (sides[path] if path in sides else known.with_weights(path) for path in (before, after))
-    return one, two
+    first, other = (sides[path] if path in sides else known.with_weights(path) for path in (before, after))
+    return first, other
 
 
-def _weights(one: LoadedModel, two: LoadedModel, names: dict[str, str]) -> Iterator[WeightDifference]:
+def _weights(model: LoadedModel, other: LoadedModel, names: dict[str, str]) -> Iterator[WeightDifference]:
     import numpy as np
 
-    kinds = [side.model.compiler.types("parameter", "statistic") for side in (one, two)]
-    known = one.has_weights and two.has_weights
-    wild = [not_finite(side.model.parameters) for side in (one, two)]
-    found: set[str] = set()
+    kinds = [side.model.compiler.types("parameter", "statistic") for side in (model, other)]
+    known = model.has_weights and other.has_weights
+    wild = [not_finite(side.model.parameters) for side in (model, other)]
+    seen: set[str] = set()
     for name, kind in kinds[0].items():
-        other = _renamed(name, names)
-        if other not in kinds[1]:
+        other_name = _renamed(name, names)
+        if other_name not in kinds[1]:
             yield WeightDifference(name, None, (kind.shape, None), not_finite=(name in wild[0], False))
             continue
-        found.add(other)
-        shapes = kind.shape, kinds[1][other].shape
+        seen.add(other_name)
+        shapes = kind.shape, kinds[1][other_name].shape
         gap = None
         if known and shapes[0] == shapes[1]:
-            gap = gap_of(np.asarray(one.model.parameters[name]), np.asarray(two.model.parameters[other]))
-        yield WeightDifference(name, other, shapes, gap, (name in wild[0], other in wild[1]))
+            gap = gap_of(np.asarray(model.model.parameters[name]), np.asarray(other.model.parameters[other_name]))
+        yield WeightDifference(name, other_name, shapes, gap, (name in wild[0], other_name in wild[1]))
     yield from (
         WeightDifference(None, name, (None, kind.shape), not_finite=(False, name in wild[1]))
-        for name, kind in kinds[1].items() if name not in found
+        for name, kind in kinds[1].items() if name not in seen
     )  # fmt: skip
 
 
 def _renamed(name: str, names: dict[str, str]) -> str:
-    """What a state is called in the other net: the longest beginning of its name that is a layer's counts."""
-    layer = max((one for one in names if name.startswith(f"{one}/")), key=len, default="")
+    """Name of a state in the other net, by the longest prefix that is a layer's name."""
+    layer = max((candidate for candidate in names if name.startswith(f"{candidate}/")), key=len, default="")
     return f"{names[layer]}{name[len(layer) :]}" if layer else name
 
 
 def _outputs(
-    one: LoadedModel, two: LoadedModel, names: dict[str, str], seed: int
+    model: LoadedModel, other: LoadedModel, names: dict[str, str], seed: int
 ) -> tuple[OutputComparison | None, str]:
-    """How far outputs are apart on the same random samples, or why that can't be said."""
-    if not (one.has_weights and two.has_weights):
-        missing = listing([what for what, side in (("A", one), ("B", two)) if not side.has_weights])
+    """Compare outputs on the same random samples; or the reason why they cannot be compared."""
+    if not (model.has_weights and other.has_weights):
+        missing = listing([side_name for side_name, side in (("A", model), ("B", other)) if not side.has_weights])
         return None, f"{missing} {'have' if len(missing) > 1 else 'has'} no weights"
-    return compare_models(one.model, two.model, names, seed)
+    return compare_models(model.model, other.model, names, seed)
 
 
 SAMPLES = 2
@@ -183,25 +183,25 @@ SAMPLES = 2
 
 
 def compare_models(
-    one: Model, two: Model, names: Mapping[str, str] | None = None, seed: int = 0
+    model: Model, other: Model, names: Mapping[str, str] | None = None, seed: int = 0
 ) -> tuple[OutputComparison | None, str]:
-    """How far outputs are apart, by their names in the first model, or why that can't be said.
+    """Compare outputs, by their names in the first model; or the reason why they cannot be compared.
 
     Inputs and outputs go by name where both have the same names (`names` says what layers of the first are called in
     the second), else by order.
     """
     names = names or {}
-    graphs = [side.compiler.graph(ProgramKind.PREDICT, SAMPLES) for side in (one, two)]
-    given, wanted = ({name: value.type for name, value in graph.inputs().items()} for graph in graphs)
-    if given != wanted and list(given.values()) != list(wanted.values()):
+    graphs = [side.compiler.graph(ProgramKind.PREDICT, SAMPLES) for side in (model, other)]
+    first_types, second_types = ({name: value.type for name, value in graph.inputs().items()} for graph in graphs)
+    if first_types != second_types and list(first_types.values()) != list(second_types.values()):
         return None, "their inputs differ"
     ours, theirs = (list(graph.outputs) for graph in graphs)
     if len(ours) != len(theirs):
         return None, "they have different numbers of outputs"
-    inputs = random_inputs(given, one.compiler.domains, seed)
-    others = inputs if given == wanted else dict(zip(wanted, inputs.values(), strict=True))
-    first, second = one.predict(inputs), two.predict(others)
+    inputs = random_inputs(first_types, model.compiler.domains, seed)
+    others = inputs if first_types == second_types else dict(zip(second_types, inputs.values(), strict=True))
+    first, second = model.predict(inputs), other.predict(others)
     pairs = {name: names.get(name, name) for name in ours}
     if set(pairs.values()) != set(theirs):
         pairs = dict(zip(ours, theirs, strict=True))
-    return compare(first, {name: second[other] for name, other in pairs.items()}), ""
+    return compare(first, {name: second[other_name] for name, other_name in pairs.items()}), ""

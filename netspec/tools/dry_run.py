@@ -16,7 +16,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.tools.check import check as check_spec
 from netspec.tools.curves import steps_of
 from netspec.tools.specs import load_train
-from netspec.tools.worker_plan import one_worker
+from netspec.tools.worker_plan import worker_memory
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class DryRun:
     servers: int
     """Ranks in addition to the workers that update the parameters."""
     batch_size: int
-    """Of all workers together."""
+    """Samples of a batch of all workers."""
     largest_share: int
     """Samples of a batch that one worker gets at most; others may get one fewer."""
     samples: dict[str, int]
-    """Of the training data, and of the test data where there is some."""
+    """Number of samples of the training data, and of the test data if there is some."""
     steps: int
     worker_bytes: int
-    """What a worker allocates for training steps: activations, weights, the solver's states; of stages the most."""
+    """Bytes that a worker allocates for training steps: activations, weights, solver states."""
 
     def as_json(self) -> dict[str, Any]:
         """The result as an event."""
@@ -72,7 +72,7 @@ def dry_run(
     if problems:
         raise InputError(problems)
     batch = spec.data.train.batch_size
-    worker = one_worker(spec, workers, batch)  # which tells what a strategy can't do with the net
+    worker = worker_memory(spec, workers, batch)  # which tells what a strategy can't do with the net
     servers = spec.parallel.servers_among(workers) if isinstance(spec.parallel, Strategy) else 0
     name = spec.name or spec.net.name
     return DryRun(
@@ -87,5 +87,5 @@ def _find(weights: str | Path | None) -> None:
 
 def _samples(spec: TrainSpec, split: object) -> int:
     assert isinstance(split, DataSource)
-    found = len(split.open(seed=spec.train.seed))
-    return min(found, split.limit) if split.limit is not None else found
+    samples = len(split.open(seed=spec.train.seed))
+    return min(samples, split.limit) if split.limit is not None else samples

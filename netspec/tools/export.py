@@ -65,7 +65,7 @@ class ExportResult:
     statistics: int
     """Number of elements of all moving statistics."""
     notes: tuple[str, ...] = ()
-    """What the file cannot hold, and other remarks."""
+    """Parts that the file cannot hold, and other remarks."""
     report: ExportReport | None = None
     """Details of an ONNX model."""
     difference: Gap | None = None
@@ -239,7 +239,7 @@ def _exportable(
 
 
 def _training_in(checkpoint: CheckpointFile | None) -> TrainSpec | None:
-    """The training that a checkpoint is of; None where it says none that can be read here."""
+    """The training that a checkpoint belongs to; None if it has none that can be read."""
     if checkpoint is None:
         return None
     try:
@@ -249,7 +249,7 @@ def _training_in(checkpoint: CheckpointFile | None) -> TrainSpec | None:
 
 
 def _read_back(model: Model, chosen: Format, path: Path, tolerance: float) -> tuple[Gap | None, str]:
-    """How far the net is from what the file says, or why that can't be known."""
+    """Difference between the net and the written file, or the reason why it is unknown."""
     if not chosen.read:
         return None, f"{chosen.name} files do not say the net"
     source, weights = chosen.parts_of(path)
@@ -294,9 +294,9 @@ def export_model(
         return compiler.graph(purpose, samples).deterministic_form()
 
     if given is not None:
-        wanted = undrawn(1).inputs()
-        arrays, _ = check_inputs(compiler, given, list(wanted))
-        given = {name: array.astype(str(wanted[name].dtype)) for name, array in arrays.items()}
+        types = undrawn(1).inputs()
+        arrays, _ = check_inputs(compiler, given, list(types))
+        given = {name: array.astype(str(types[name].dtype)) for name, array in arrays.items()}
 
     def computed(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         return Program(make_plan(graph, compiler.device), compiler.device, compiler.states)(inputs)
@@ -335,7 +335,7 @@ def export_model(
 
 
 def _of_training(compiler: Compiler) -> dict[str, str]:
-    """What a training elsewhere wants to know: what gradients move, and which output is the next value of a state."""
+    """Metadata for a training elsewhere: parameters of gradients, and outputs that are next values of states."""
     graph = compiler.graph(ProgramKind.FORWARD, 1)
     read, ends = graph.states(), {f"{name}/{NEW}": name for name in compiler.info}
     return {

@@ -1,4 +1,4 @@
-"""What a net costs on a GPU that need not be there: whether it fits, the largest batch, the time of a step at best."""
+"""Costs of a net on a GPU, present or not: whether it fits, the largest batch, the minimum time of a step."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from netspec.graph.value import Node
 
 @dataclass(frozen=True)
 class LeastTime:
-    """What a program takes if every kernel is as fast as the GPU's arithmetic or memory, and caches hold nothing."""
+    """Minimum time of a program: every kernel runs at the GPU's peak arithmetic or memory rate, without caches."""
 
     seconds: float
     arithmetic: float
-    """Of these, seconds of operations whose arithmetic takes longest."""
+    """Seconds of operations bound by arithmetic."""
     memory: float
-    """Of operations whose memory does."""
+    """Seconds of operations bound by memory."""
     launches: float
-    """Of operations that are done before the next one can start."""
+    """Seconds of operations bound by their launch."""
     reference: int
-    """How many operations run reference code, which moves more than is counted here."""
+    """Number of operations that run reference code, which moves more bytes than are counted."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class GpuCosts:
     title: str
     memory_bytes: int
     needed_bytes: int
-    """Of the program that needs most, states included."""
+    """Bytes of the program that needs most, states included."""
     largest_batch: int | None
-    """How many samples fit, if nothing is computed twice; None where not even one does."""
+    """Largest number of samples that fits without recomputation; None if not even one does."""
     least: dict[str, LeastTime]
-    """By program."""
+    """Minimum times, by program."""
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The costs as plain data."""
         return asdict(self)
 
 
@@ -67,21 +67,21 @@ def least_time(plan: ExecutionPlan, gpu: Gpu) -> LeastTime:
         if node in steady:
             continue
         reference += choice.kernel.rank <= 0
-        what, seconds = bounded(node, plan, gpu)
-        spent[what] += seconds
+        bound, seconds = bounded(node, plan, gpu)
+        spent[bound] += seconds
     return LeastTime(sum(spent.values()), **spent, reference=reference)
 
 
 def bounded(node: Node, plan: ExecutionPlan, gpu: Gpu) -> tuple[str, float]:
-    """What bounds an operation, and the seconds that it takes at best."""
+    """Return the bound of an operation, and its minimum time in seconds."""
     takes = {
         "arithmetic": _flops(node)
         / gpu.rates.contraction_rate(_computed_in(node, plan, tf32=plan.choices[node].kernel.tf32)),
         "memory": bytes_moved(node, layout_signature(node, plan.layouts)) / gpu.rates.bytes_per_second,
         "launches": gpu.rates.call_seconds,
     }
-    what = max(takes, key=takes.__getitem__)
-    return what, takes[what]
+    bound = max(takes, key=takes.__getitem__)
+    return bound, takes[bound]
 
 
 def _flops(node: Node) -> int:

@@ -25,10 +25,10 @@ from netspec.graph.value import Node
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.gpu_plan import bounded
-from netspec.tools.worker_plan import Compiled, each_kind
+from netspec.tools.worker_plan import CompiledWorker, compile_distinct_workers
 
 OF_A_HOST = 8
-"""GPUs of a host, where nobody says how many."""
+"""Default number of GPUs per host."""
 
 
 @dataclass(frozen=True)
@@ -41,25 +41,25 @@ class GpuWorkers:
     batch: int
     """Samples of a step, of all workers."""
     samples: int
-    """Of a batch, that a worker has at most."""
+    """Largest number of samples of a worker in a batch."""
     memory_bytes: int
     needed_bytes: int
-    """Of the worker that needs most."""
+    """Bytes of the worker that needs most."""
     step: float
     """Seconds."""
     compute: float
-    """Of these, what the slowest worker computes; of a pipeline the waiting for other stages too."""
+    """Seconds that the slowest worker computes; in a pipeline including the wait for other stages."""
     exchange: float
     """Seconds that something is sent, hidden or not."""
     exposed: float
-    """Of these, what is waited for."""
+    """Seconds that the step waits for communication."""
     hosted: int
     """Operations of a step that go through the processor."""
     within: str
     between: str
-    """What connects them, with its figures."""
+    """The network between hosts, with its figures."""
     notes: tuple[str, ...]
-    """What the device says of how the step runs."""
+    """Remarks of the device about the step."""
 
     @property
     def title(self) -> str:
@@ -67,20 +67,20 @@ class GpuWorkers:
         return GPUS[self.name].title
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The plan as plain data."""
         return asdict(self)
 
 
 def gpu_workers(spec: NetSpec | TrainSpec, name: str, workers: int, per_host: int, batch_size: int) -> GpuWorkers:
-    """Compile the training as workers on such GPUs do. Raises as `each_kind`."""
-    gpu, found = GPUS[name], each_kind(spec, workers, batch_size, name, per_host)
-    clocks = [_clock(one, gpu, workers, per_host) for one in found]
-    clock = max(clocks, key=lambda one: one.now)
+    """Compile the training as workers on such GPUs do. Raises as `compile_distinct_workers`."""
+    gpu, compiled = GPUS[name], compile_distinct_workers(spec, workers, batch_size, name, per_host)
+    clocks = [_clock(worker, gpu, workers, per_host) for worker in compiled]
+    clock = max(clocks, key=lambda candidate: candidate.now)
     compute = clock.now - clock.exposed
-    if isinstance(strategy := found[0].session.strategy, Pipeline) and workers > 1:
+    if isinstance(strategy := compiled[0].session.strategy, Pipeline) and workers > 1:
         compute *= (strategy.micro_batches + workers - 1) / strategy.micro_batches  # until the last stage has work
     batches = spec.train.accumulate if isinstance(spec, TrainSpec) else 1
-    worker, memory = found[clocks.index(clock)], max(one.memory().nbytes for one in found)
+    worker, memory = compiled[clocks.index(clock)], max(compiled_worker.memory().nbytes for compiled_worker in compiled)
     hosted = sum(
         choice.kernel.runs_on_host * times for plan, times in worker.programs for choice in plan.choices.values()
     )
@@ -96,17 +96,17 @@ def _told(network: str) -> str:
 
 
 class _Clock:
-    """How far a worker is, and what it sends."""
+    """Simulated time of a worker, and of its messages."""
 
     def __init__(self, gpu: Gpu, workers: int, per_host: int) -> None:
         between = NETWORKS[gpu.links.between]
         self.gpu = gpu
         self.cluster = Cluster(workers, between, NETWORKS[gpu.links.within], per_host)
         self.hosts = Cluster(workers, between, NETWORKS["shared-memory"], per_host)
-        """By the processors."""
+        """Hosts for messages through host memory."""
         self.copies: Network = NETWORKS[gpu.links.host]
         self.now = self.sent = self.busy = self.exposed = 0.0
-        """Seconds from the begin: until which is computed, and sent; that something was sent, and waited for."""
+        """Seconds since the start: of computation and of messages; seconds of sending, and of waiting."""
 
     def run(self, plan: ExecutionPlan) -> None:
         """Follow a program."""
@@ -121,23 +121,23 @@ class _Clock:
             else:
                 self.now += bounded(node, plan, self.gpu)[1]
 
-    def wait(self, taken: float) -> None:
+    def wait(self, duration: float) -> None:
         """For a message that nothing hides."""
-        self._wait_until(max(self.now, self.sent) + taken)
-        self.sent, self.busy = self.now, self.busy + taken
+        self._wait_until(max(self.now, self.sent) + duration)
+        self.sent, self.busy = self.now, self.busy + duration
 
     def _sends(self, node: Node, under_way: dict[Node, float]) -> None:
-        """By NCCL: an operation that sends, or joins what was sent."""
+        """Whether an operation sends by NCCL, or joins a message that was sent."""
         message = node_message(node, self.cluster)
         if message is None:
             self._wait_until(max((under_way.get(value.node, 0.0) for value in node.inputs), default=0.0))
             return
-        taken = seconds(message.exchanges, self.cluster)
+        duration = seconds(message.exchanges, self.cluster)
         if node.op.traits.async_start:
-            self.sent, self.busy = max(self.now, self.sent) + taken, self.busy + taken
+            self.sent, self.busy = max(self.now, self.sent) + duration, self.busy + duration
             under_way[node] = self.sent
         else:
-            self.wait(taken)
+            self.wait(duration)
 
     def _through_host(self, node: Node) -> None:
         message = node_message(node, self.hosts) if isinstance(node.op, CommunicationOp) else None
@@ -153,25 +153,25 @@ class _Clock:
         """Seconds to the processor and back."""
         return 2 * self.copies.seconds(nbytes)
 
-    def _wait_until(self, then: float) -> None:
-        self.exposed += max(0.0, then - self.now)
-        self.now = max(self.now, then)
+    def _wait_until(self, until: float) -> None:
+        self.exposed += max(0.0, until - self.now)
+        self.now = max(self.now, until)
 
 
-def _clock(one: Compiled, gpu: Gpu, workers: int, per_host: int) -> _Clock:
+def _clock(worker: CompiledWorker, gpu: Gpu, workers: int, per_host: int) -> _Clock:
     """A worker's, after a step."""
     clock = _Clock(gpu, workers, per_host)
-    for plan, times in one.programs:
+    for plan, times in worker.programs:
         for _ in range(times):
             clock.run(plan)
-    session, compiler = one.session, one.compiler
-    told = [*strategy_messages(compiler, session.strategy, clock.hosts, batches=1)] if workers > 1 else []
+    session, compiler = worker.session, worker.compiler
+    messages = [*strategy_messages(compiler, session.strategy, clock.hosts, batches=1)] if workers > 1 else []
     if session.shards is not None:
-        batches = one.programs[0][1] // -(-session.shards // session.size)
-        read = [(one.samples, one.samples * session.size)] * batches
-        told = fixed_order_messages(compiler, session.shards, clock.hosts, read)
-    for message in told:
+        batches = worker.programs[0][1] // -(-session.shards // session.size)
+        read = [(worker.samples, worker.samples * session.size)] * batches
+        messages = fixed_order_messages(compiler, session.shards, clock.hosts, read)
+    for message in messages:
         if message.starts != 0.0:  # the stop vote is sent while the step is computed
-            taken = clock.copied(message.nbytes) + seconds(message.exchanges, clock.hosts)
-            clock.wait(message.times / message.every * taken)
+            duration = clock.copied(message.nbytes) + seconds(message.exchanges, clock.hosts)
+            clock.wait(message.times / message.every * duration)
     return clock

@@ -40,7 +40,7 @@ class ImportResult:
     parameters: int
     """Number of elements of all parameters."""
     notes: tuple[str, ...]
-    """What could not be taken over, and other remarks."""
+    """Parts that could not be imported, and other remarks."""
     weights: Path | None
     """The weights; None if no file has any."""
     train: Path | None
@@ -141,64 +141,64 @@ def _read_own(source: Path, weights: Path | None) -> Imported:
     return Imported(canonical_yaml(loaded.net), dict(arrays), meta=loaded.model.preprocessing.as_meta())
 
 
-def with_valid_training(found: Imported) -> Imported:
+def with_valid_training(imported: Imported) -> Imported:
     """Replace a training file that netspec refuses by a note; the net is kept."""
-    if not found.train:
-        return found
-    tree = parse_yaml(found.train, "train.yaml")
-    tree["net"] = parse_yaml(found.net, "net.yaml")
+    if not imported.train:
+        return imported
+    tree = parse_yaml(imported.train, "train.yaml")
+    tree["net"] = parse_yaml(imported.net, "net.yaml")
     try:
         load_train(tree)
     except InputError as error:
         reasons = listing([problem.brief for problem in error.problems], 3)
         note = f"no training file is written, since netspec does not support it: {reasons}"
-        return replace(found, notes=(*found.notes, note), train="", slots={}, step=0)
-    return found
+        return replace(imported, notes=(*imported.notes, note), train="", slots={}, step=0)
+    return imported
 
 
-def _write(folder: Path, found: Imported, name: str) -> Model:
+def _write(folder: Path, imported: Imported, name: str) -> Model:
     """Write the imported files, and read them as netspec itself does. Weights are not written if no file has any."""
-    (folder / "net.yaml").write_text(found.net, encoding="utf-8")
+    (folder / "net.yaml").write_text(imported.net, encoding="utf-8")
     model = load(folder / "net.yaml", device="cpu")
-    if found.arrays or not model.parameters:
-        write_weights(folder / "weights.h5", found.arrays, net=found.net, name=name, **found.meta)
+    if imported.arrays or not model.parameters:
+        write_weights(folder / "weights.h5", imported.arrays, net=imported.net, name=name, **imported.meta)
         model.load_weights(folder / "weights.h5")
-    if found.train:
-        (folder / "train.yaml").write_text(found.train, encoding="utf-8")
+    if imported.train:
+        (folder / "train.yaml").write_text(imported.train, encoding="utf-8")
         spec = load_spec(folder / "train.yaml")  # it must be what netspec itself reads
-        if found.slots:
-            _write_checkpoint(folder / "checkpoint.h5", found, model, canonical_yaml(spec))
+        if imported.slots:
+            _write_checkpoint(folder / "checkpoint.h5", imported, model, canonical_yaml(spec))
     return model
 
 
-def _write_checkpoint(path: Path, found: Imported, model: Model, spec: str) -> None:
+def _write_checkpoint(path: Path, imported: Imported, model: Model, spec: str) -> None:
     """All states, those of the solver too, for a training that goes on from there."""
-    roles = {name: model.compiler.info[name].role for name in found.arrays} | dict.fromkeys(found.slots, "slot")
-    write_checkpoint(path, {**found.arrays, **found.slots}, roles, {"step": found.step, **found.meta}, spec)
+    roles = {name: model.compiler.info[name].role for name in imported.arrays} | dict.fromkeys(imported.slots, "slot")
+    write_checkpoint(path, {**imported.arrays, **imported.slots}, roles, {"step": imported.step, **imported.meta}, spec)
 
 
-def _fold(found: Imported, source: Path) -> Imported:
+def _fold(imported: Imported, source: Path) -> Imported:
     """Fold BatchNormalization into the layers before, and compare the results. The training is left out.
 
     Raises `InputError` if the file has no net with weights that could be folded.
     """
-    if found.draft is None or not found.arrays:
+    if imported.draft is None or not imported.arrays:
         raise InputError(
             f"{source} gives no net with weights of another program",
             expected="a model of ONNX, Keras or Caffe for --fold-batch-norm",
-            got="weights that are laid onto a net, or a net without any" if found.draft is None else "no weights",
+            got="weights that are laid onto a net, or a net without any" if imported.draft is None else "no weights",
         )
-    before = _model(found, source)
+    before = _model(imported, source)
     graph = before.compiler.graph(ProgramKind.PREDICT, 1)
-    made = fold_batch_norm(found.draft, {name: value.shape for name, value in graph.named.items()})
-    told = [f"{counted(made.folded, 'BatchNormalization')} folded into the layer before"]
-    if made.kept:
-        told.append(f"kept, since the layer before cannot take it in: {listing(made.kept)}")
-    if found.train:
-        told.append("how the model was trained is left out: the folded net is another one to train")
+    result = fold_batch_norm(imported.draft, {name: value.shape for name, value in graph.named.items()})
+    notes = [f"{counted(result.folded, 'BatchNormalization')} folded into the layer before"]
+    if result.kept:
+        notes.append(f"kept, since the layer before cannot take it in: {listing(result.kept)}")
+    if imported.train:
+        notes.append("how the model was trained is left out: the folded net is another one to train")
     new = replace(
-        found, net=made.draft.text(), arrays=made.draft.arrays(), notes=(*found.notes, *told), train="", slots={},
-        step=0, draft=made.draft,
+        imported, net=result.draft.text(), arrays=result.draft.arrays(), notes=(*imported.notes, *notes), train="",
+        slots={}, step=0, draft=result.draft,
     )  # fmt: skip
     comparison, why_not = compare_models(before, _model(new, source))
     gap = comparison.whole if comparison is not None else None
@@ -210,9 +210,9 @@ def _fold(found: Imported, source: Path) -> Imported:
     return new
 
 
-def _model(found: Imported, source: Path) -> Model:
-    tree = parse_yaml(found.net, f"{source} (its net)")
+def _model(imported: Imported, source: Path) -> Model:
+    tree = parse_yaml(imported.net, f"{source} (its net)")
     assert isinstance(tree, Map)
     model = load(load_net(tree), device="cpu")
-    assign_arrays(model.compiler, found.arrays, source=str(source))
+    assign_arrays(model.compiler, imported.arrays, source=str(source))
     return model

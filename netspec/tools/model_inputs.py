@@ -51,7 +51,7 @@ class LoadedModel:
         return net_of(self.spec)
 
     def with_weights(self, weights: Path) -> LoadedModel:
-        """The same net with the weights of a file. Raises `InputError` if they do not fit."""
+        """Return the same net with the weights of a file. Raises `InputError` if they do not fit."""
         return _from_spec(self.spec, weights)
 
 

@@ -1,4 +1,4 @@
-"""How much of what several workers send each other in a step is hidden by what they compute."""
+"""Measure how much of the communication in a step is hidden by computation."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ MEETINGS = 10_000
 
 
 @dataclass(frozen=True)
-class Wait:
+class MessageWait:
     """A message of a step: when it was sent, and how long it was waited for."""
 
     name: str
     contents: tuple[str, ...]
     bytes: float
     started_seconds: float
-    """From the begin of its program."""
+    """Seconds since the start of its program."""
     exposed_seconds: float
-    """That a step spends on sending it and waiting for it."""
+    """Seconds per step for sending it and waiting for it."""
 
 
 @dataclass(frozen=True)
@@ -47,30 +47,30 @@ class Overlap:
     workers: int
     steps: int
     step_seconds: float
-    """With what is sent, between steps too; medians, as all of these."""
+    """Seconds of a step with communication, also between steps. A median, like all of these."""
     silent_seconds: float
-    """The same step, in which nobody sends anything."""
+    """Seconds of the same step without communication."""
     exposed_seconds: float
-    """Of a step, in which a worker does nothing but send, wait or add up; the mean of all workers."""
+    """Seconds per step in which a worker only sends, waits or adds up; the mean of all workers."""
     alone_seconds: float
-    """What all messages of a step take where nothing is computed meanwhile."""
+    """Seconds of all messages of a step without computation."""
     between_seconds: float
-    """Of `exposed_seconds` and `alone_seconds` what is between steps, in the mean of steps."""
-    messages: tuple[Wait, ...]
-    """As the first worker finds them."""
+    """Part of `exposed_seconds` and `alone_seconds` that is between steps; the mean over steps."""
+    messages: tuple[MessageWait, ...]
+    """Messages as rank 0 measures them."""
 
     @property
     def exposed_share(self) -> float:
-        """Of a step."""
+        """Exposed communication as a fraction of the step."""
         return self.exposed_seconds / self.step_seconds
 
     @property
     def hidden_share(self) -> float:
-        """Of what is sent."""
+        """Hidden communication as a fraction of all communication."""
         return max(0.0, 1 - self.exposed_seconds / self.alone_seconds) if self.alone_seconds else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The measurements as plain data."""
         messages = [{"name": message.name, "holds": message.contents, "bytes": message.bytes,
                      "started_seconds": message.started_seconds, "exposed_seconds": message.exposed_seconds}
                     for message in self.messages]  # fmt: skip
@@ -104,9 +104,9 @@ def time_workers(spec: NetSpec | TrainSpec, batch_size: int, device: str, steps:
     overlap: list[Overlap] = []
 
     def measure(parts: Sequence[Part], steps: int | None) -> tuple[list[float], list[Runs]]:
-        whole, by_node, found = measure_overlap(compiler, session, parts, steps)
-        overlap.append(found)
-        return whole, by_node
+        step_seconds, by_node, measured = measure_overlap(compiler, session, parts, steps)
+        overlap.append(measured)
+        return step_seconds, by_node
 
     timing = time_compiled(
         compiler, end - first, steps, began, measure=measure, workers=session.workers.size, all_samples=batch_size
@@ -117,9 +117,9 @@ def time_workers(spec: NetSpec | TrainSpec, batch_size: int, device: str, steps:
 def measure_overlap(
     compiler: Compiler, session: WorkerSession, parts: Sequence[Part], steps: int | None
 ) -> tuple[list[float], list[Runs], Overlap]:
-    """Time steps with what the workers send, without, and what they send alone, in turn. All workers come here.
+    """Time steps with communication, without it, and communication alone, in turn. All workers call this.
 
-    Also seconds of whole steps, and of steps node by node, as of one worker: a report has one time of a step.
+    Also returns seconds of complete steps, and of steps node by node, so that a report has one time of a step.
     """
     group = session.workers
     alone = [(program.only(communicates), times) for program, _, times in parts]
@@ -137,35 +137,35 @@ def measure_overlap(
         return perf_counter() - began
 
     steps = warm_up(parts, steps)
-    taken: dict[str, list[float]] = {"whole": [], "silent": [], "alone": [], "between": []}
+    seconds_by_kind: dict[str, list[float]] = {"whole": [], "silent": [], "alone": [], "between": []}
     by_node: list[Runs] = [[] for _ in parts]
     for _ in range(steps):
-        taken["whole"].append(together(lambda: run_step(parts)))
+        seconds_by_kind["whole"].append(together(lambda: run_step(parts)))
         with group.silence():
-            taken["silent"].append(together(lambda: run_step(parts)))
+            seconds_by_kind["silent"].append(together(lambda: run_step(parts)))
         group.barrier()
         for (program, write, _), runs in zip(parts, by_node, strict=True):
             write()
             runs.append(program.timed())
-        taken["alone"].append(together(messages))
+        seconds_by_kind["alone"].append(together(messages))
         if meeting is not None and not session.joint_steps:
-            taken["between"].append(together(lambda: session.after_step(meeting, compiler)) / meeting)
+            seconds_by_kind["between"].append(together(lambda: session.after_step(meeting, compiler)) / meeting)
     cluster = uniform_cluster(group.size, group.host_size)
-    found = [
+    waits = [
         wait
         for (program, _, times), runs in zip(parts, by_node, strict=True)
         for wait in _waits(
-            program, runs, times, [one.name for one in program_messages([(program.plan.order, 1)], cluster)]
+            program, runs, times, [message.name for message in program_messages([(program.plan.order, 1)], cluster)]
         )
     ]
-    between = median(taken["between"]) if taken["between"] else 0.0
-    waited = sum(one.exposed_seconds for one in found) + between
-    whole = [seconds + between for seconds in taken["whole"]]
+    between = median(seconds_by_kind["between"]) if seconds_by_kind["between"] else 0.0
+    waited = sum(message.exposed_seconds for message in waits) + between
+    step_seconds = [seconds + between for seconds in seconds_by_kind["whole"]]
     overlap = Overlap(
-        session.strategy.strategy, group.size, steps, median(whole), median(taken["silent"]),
-        fmean(group.all_gather_objects(waited)), median(taken["alone"]) + between, between, tuple(found),
+        session.strategy.strategy, group.size, steps, median(step_seconds), median(seconds_by_kind["silent"]),
+        fmean(group.all_gather_objects(waited)), median(seconds_by_kind["alone"]) + between, between, tuple(waits),
     )  # fmt: skip
-    return whole, by_node, overlap
+    return step_seconds, by_node, overlap
 
 
 def communicates(node: Node) -> bool:
@@ -173,33 +173,37 @@ def communicates(node: Node) -> bool:
     return isinstance(node.op, CommunicationOp)
 
 
-def exposed(taken: Mapping[Node, float]) -> float:
+def exposed(seconds_by_node: Mapping[Node, float]) -> float:
     """Seconds of a run, by its nodes, in which a worker does nothing but send, wait or add up."""
-    return sum(seconds for node, seconds in taken.items() if communicates(node))
+    return sum(seconds for node, seconds in seconds_by_node.items() if communicates(node))
 
 
 def medians(runs: Runs) -> dict[Node, float]:
     """Seconds of each node."""
-    found = {}
+    medians_by_node = {}
     for calls in zip(*runs, strict=True):
         if calls[0][0] is not None:
-            found[calls[0][0]] = median(seconds for _, seconds in calls)
-    return found
+            medians_by_node[calls[0][0]] = median(seconds for _, seconds in calls)
+    return medians_by_node
 
 
-def _waits(program: Program, runs: Runs, times: int, names: Sequence[str]) -> list[Wait]:
+def _waits(program: Program, runs: Runs, times: int, names: Sequence[str]) -> list[MessageWait]:
     """Return the cost of each message of a program in a step that runs the program `times` times."""
-    taken, found, at, began = medians(runs), list[Wait](), 0.0, dict[Node, float]()
-    for node, seconds in taken.items():
+    seconds_by_node, waits, at, began = medians(runs), list[MessageWait](), 0.0, dict[Node, float]()
+    for node, seconds in seconds_by_node.items():
         began[node] = at
         at += seconds
     senders = [node for node in program.plan.order if communicates(node) and _carried(node)]
     for node, name in zip(senders, names, strict=True):
-        ends = [one for one in taken if communicates(one) and any(value.node is node for value in one.inputs)]
-        mine = taken[node] + sum(taken[one] for one in ends if one not in senders)
+        ends = [
+            other_node
+            for other_node in seconds_by_node
+            if communicates(other_node) and any(value.node is node for value in other_node.inputs)
+        ]
+        mine = seconds_by_node[node] + sum(seconds_by_node[end] for end in ends if end not in senders)
         holds, nbytes = _op(node).contents, message_bytes(_op(node), _carried(node))
-        found.append(Wait(name, holds, nbytes, began[node], times * mine))
-    return found
+        waits.append(MessageWait(name, holds, nbytes, began[node], times * mine))
+    return waits
 
 
 def _op(node: Node) -> CommunicationOp:

@@ -1,4 +1,4 @@
-"""What a net costs: shape, parameters, arithmetic and memory, layer by layer and in all. Nothing is allocated."""
+"""Costs of a net: shapes, parameters, arithmetic and memory, by layer and in total. Nothing is allocated."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of
 
 if TYPE_CHECKING:
     from netspec.tools.gpu_worker_plan import GpuWorkers
-    from netspec.tools.worker_plan import OneWorker, StageCost, WorkerTraffic
+    from netspec.tools.worker_plan import StageCost, WorkerMemory, WorkerTraffic
 
 PLANNING = ("null", *GPUS)
-"""What can be planned for: the processor, or a GPU."""
+"""Devices to plan for: the processor, or a GPU."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class LayerCost:
     name: str
     type: str
     output_shape: tuple[int, ...]
-    """Of the first output, where it has several."""
+    """Shape of the first output."""
     output_dtype: str
     parameters: int
-    """Numbers in the layer's own parameters; 0 for one that shares those of another."""
+    """Number of elements of the layer's own parameters; 0 if it shares those of another layer."""
     flops: int
     """Floating-point operations; a multiplication and an addition are two."""
     memory_bytes: int
@@ -62,22 +62,22 @@ class ProgramCost:
     steady_nodes: int
     """Operations that run only when states have changed, such as putting weights into the form that a kernel wants."""
     flops: int
-    """Of each run."""
+    """Floating-point operations of each run."""
     arena_bytes: int
     """Bytes of all values of a step and of the kernels' scratch memory; this is what is allocated."""
     lower_bound_bytes: int
     """The most bytes alive at once: no plan can be smaller."""
     constant_bytes: int
     steady_bytes: int
-    """What steady operations leave to the others."""
+    """Bytes of the results of steady operations."""
     staged_bytes: int
-    """Of inputs on their way to a GPU."""
+    """Bytes of inputs that are staged for the copy to a GPU."""
     recomputed_nodes: int
     """Operations that run a second time, because their results are not kept for the gradients."""
     recomputed_flops: int
-    """Of these, in each run."""
+    """Floating-point operations of these, in each run."""
     spared_bytes: int
-    """By how much the arena would be larger without them."""
+    """Bytes that the arena is smaller by because of them."""
 
     @property
     def nbytes(self) -> int:
@@ -115,7 +115,7 @@ class GroupUse:
 
 @dataclass(frozen=True)
 class Costs:
-    """What `netspec plan` says."""
+    """Costs of a net, or of a training step."""
 
     name: str
     batch_size: int
@@ -126,37 +126,37 @@ class Costs:
     states_bytes: dict[str, int]
     """Bytes that outlive a step, by role: `parameter`, `statistic`, `slot`, `gradient`."""
     programs: dict[str, ProgramCost]
-    """By purpose: `train`, `test`, `predict`."""
+    """By program: `train`, `test`, `predict`."""
     kernels: dict[str, tuple[KernelUse, ...]]
     """For the purposes in `programs`, in the order of execution."""
     notes: dict[str, tuple[str, ...]]
-    """By purpose, what the device says of how a program runs; for most there is nothing to say."""
+    """Remarks of the device about a program, by program; empty for most."""
     gpu: GpuCosts | None = None
-    """What it is on the GPU that it was planned for."""
+    """Costs on the GPU that was planned for."""
     remark: str | None = None
-    """What the device makes of the precision, where that is not what one would expect."""
+    """Remark of the device about the precision."""
     groups: tuple[GroupUse, ...] = ()
-    """Who is in which group of the solver, in their order; those in none at the end. Empty without groups."""
+    """Parameters by group of the solver, in order; those in no group come last. Empty without groups."""
 
     def as_json(self, *, kernels: bool) -> dict[str, Any]:
-        """The same as plain data; the kernels only where asked for."""
-        made = asdict(self)
+        """The costs as plain data, with the kernels on request."""
+        data = asdict(self)
         for name in ("gpu", "remark"):
-            if made[name] is None:
-                del made[name]
-        made["totals"] = {"flops": self.flops, "memory_bytes": self.memory_bytes}
+            if data[name] is None:
+                del data[name]
+        data["totals"] = {"flops": self.flops, "memory_bytes": self.memory_bytes}
         if not kernels:
-            del made["kernels"], made["notes"]
-        return made
+            del data["kernels"], data["notes"]
+        return data
 
     @property
     def flops(self) -> int:
-        """Of the forward direction of all layers."""
+        """Floating-point operations of the forward pass of all layers."""
         return sum(layer.flops for layer in self.layers)
 
     @property
     def memory_bytes(self) -> int:
-        """Of the values of all layers."""
+        """Bytes of the values of all layers."""
         return sum(layer.memory_bytes for layer in self.layers)
 
 
@@ -166,7 +166,7 @@ class WorkerPlan:
 
     sent: WorkerTraffic
     """Messages of a step."""
-    worker: OneWorker
+    worker: WorkerMemory
     """Memory of the worker that needs most."""
     stages: tuple[StageCost, ...]
     """Stages of a pipeline; empty for other strategies."""
@@ -237,14 +237,14 @@ def _plan_workers(
 ) -> WorkerPlan:
     # A plan of one worker loads nothing of several.
     from netspec.tools.gpu_worker_plan import OF_A_HOST, gpu_workers
-    from netspec.tools.worker_plan import one_worker, stage_costs, worker_traffic
+    from netspec.tools.worker_plan import stage_costs, worker_memory, worker_traffic
 
     gpus = None
     if device in GPUS:
         per_host = per_host or min(workers, OF_A_HOST)
         gpus = gpu_workers(spec, device, workers, per_host, batch_size)
     sent = worker_traffic(spec, workers, per_host, batch_size, device)
-    worker = one_worker(spec, workers, batch_size, device)
+    worker = worker_memory(spec, workers, batch_size, device)
     return WorkerPlan(sent, worker, tuple(stage_costs(spec, workers, batch_size, device)), gpus)
 
 
@@ -282,28 +282,28 @@ def costs(
         raise RunError(f"there is no kernel for a part of this net: {error}") from None
     info = compiler.info.values()
     states = Counter(dict.fromkeys(("parameter", "statistic", "slot", "gradient"), 0))
-    for one in info:
-        states[one.role] += align_up(one.value.type.nbytes)
-    parameters = [one for one in info if one.role == "parameter"]
+    for state in info:
+        states[state.role] += align_up(state.value.type.nbytes)
+    parameters = [state for state in info if state.role == "parameter"]
     return Costs(
         name=net.name,
         batch_size=batch_size,
         precision=str(dtype),
         layers=tuple(layer_costs(compiler, compiler.net_graph(ProgramKind.PREDICT, batch_size))),
-        parameters=sum(one.value.type.size for one in parameters),
-        trainable_parameters=sum(one.value.type.size for one in parameters if one.trainable),
+        parameters=sum(parameter.value.type.size for parameter in parameters),
+        trainable_parameters=sum(parameter.value.type.size for parameter in parameters if parameter.trainable),
         states_bytes=dict(states),
         gpu=_on_gpu(opened, compiler, plans, batch_size) if isinstance(opened, PlannedGpu) else None,
         remark=compiler.remark,
         programs={name: _program(plan) for name, plan in plans.items()},
         kernels={name: tuple(_kernels(plan)) for name, plan in plans.items()},
-        notes={name: tuple(found) for name, plan in plans.items() if (found := opened.notes(plan))},
+        notes={name: tuple(remarks) for name, plan in plans.items() if (remarks := opened.notes(plan))},
         groups=tuple(_groups(solver, compiler)) if solver is not None and solver.groups else (),
     )
 
 
 def _planning(device: str, autotune: str, rounding: str, *, deterministic: bool) -> Device:
-    """The device, which must be one that only plans."""
+    """Open the device, which must be one that only plans."""
     opened = open_device(device, autotune, rounding, deterministic=deterministic) if device in PLANNING else None
     if opened is None:
         raise InputError(
@@ -314,25 +314,27 @@ def _planning(device: str, autotune: str, rounding: str, *, deterministic: bool)
 
 
 def _on_gpu(device: PlannedGpu, compiler: Compiler, plans: Mapping[str, ExecutionPlan], batch_size: int) -> GpuCosts:
-    """What the programs need and take there; larger batches are planned with nothing computed twice."""
+    """Costs of the programs on a GPU; larger batches are planned without recomputation."""
     loop = compiler.loop.model_copy(update={"recompute": "none", "memory_budget": None}) if compiler.loop else None
-    other = Compiler(compiler.spec, dtype=compiler.precision, solver=compiler.solver, device=device, loop=loop)
-    purpose = other.batch_program if other.solver is not None else ProgramKind.PREDICT
-    nbytes = sum(align_up(one.value.type.nbytes) for one in other.info.values())
+    without_recomputation = Compiler(
+        compiler.spec, dtype=compiler.precision, solver=compiler.solver, device=device, loop=loop
+    )
+    purpose = without_recomputation.batch_program if without_recomputation.solver is not None else ProgramKind.PREDICT
+    nbytes = sum(align_up(state.value.type.nbytes) for state in without_recomputation.info.values())
     return gpu_costs(
         device.name, device.gpu, plans, nbytes, batch_size,
-        lambda samples: other.plan(purpose, samples).memory.nbytes,
+        lambda samples: without_recomputation.plan(purpose, samples).memory.nbytes,
     )  # fmt: skip
 
 
 def _groups(solver: SolverSpec, compiler: Compiler) -> Iterable[GroupUse]:
     trained = [name for name, info in compiler.info.items() if info.trainable]
     for index, group in enumerate(solver.groups):
-        own = tuple(name for name in trained if group_of(solver.groups, name) == index)
-        yield GroupUse(group.says(), own)
-    left = tuple(name for name in trained if group_of(solver.groups, name) is None)
-    if left:
-        yield GroupUse("the solver's own", left)
+        members = tuple(name for name in trained if group_of(solver.groups, name) == index)
+        yield GroupUse(group.says(), members)
+    ungrouped = tuple(name for name in trained if group_of(solver.groups, name) is None)
+    if ungrouped:
+        yield GroupUse("the solver's own", ungrouped)
 
 
 def layer_costs(compiler: Compiler, built: NetGraph) -> Iterable[LayerCost]:
@@ -343,10 +345,10 @@ def layer_costs(compiler: Compiler, built: NetGraph) -> Iterable[LayerCost]:
         if not node.op.traits.source and not node.op.traits.view:
             flops[node.scope.layer] += _flops(node)
             memory[node.scope.layer] += sum(value.type.nbytes for value in node.outputs)
-    own: Counter[str] = Counter()
+    own_parameters: Counter[str] = Counter()
     for state in compiler.info.values():
         if state.role == "parameter":
-            own[state.value.node.scope.layer] += state.value.type.size
+            own_parameters[state.value.node.scope.layer] += state.value.type.size
     for link in resolve_names(compiler.spec).layers:
         value = built.values[link.name]
         kind = str(getattr(link.fields, "type", ""))
@@ -355,7 +357,7 @@ def layer_costs(compiler: Compiler, built: NetGraph) -> Iterable[LayerCost]:
             type=kind,
             output_shape=value.shape,
             output_dtype=str(value.dtype),
-            parameters=own[link.name],
+            parameters=own_parameters[link.name],
             flops=flops[link.name],
             memory_bytes=memory[link.name],
             outputs={name: built.values[name].shape for name in link.outputs},

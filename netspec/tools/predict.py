@@ -42,11 +42,11 @@ class Prediction:
 
     def non_finite(self) -> dict[str, list[int]]:
         """Indices of the samples that have NaN or infinite elements, by output."""
-        found = {
+        indices_by_output = {
             name: np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1)).tolist()
             for name, array in self.outputs.items()
         }
-        return {name: indices for name, indices in found.items() if indices}
+        return {name: indices for name, indices in indices_by_output.items() if indices}
 
 
 def predict(

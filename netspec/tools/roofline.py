@@ -1,4 +1,4 @@
-"""What this machine can do at best, measured: the rate of a large matrix product, and that of a copy."""
+"""Measure the peak rates of this machine: a large matrix product, and a copy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Roofline:
     """The two rates that bound every node (Williams et al. 2009, "Roofline")."""
 
     flops_per_second: float
-    """Of a large matrix product, by the device's own kernel; a multiplication and an addition are two."""
+    """FLOP/s of a large matrix product by the device's own kernel; a multiplication and an addition are two."""
     bytes_per_second: float
     """Read and written together, of arrays larger than the caches. What fits a cache can be faster than this."""
 
@@ -80,10 +80,10 @@ def _copy(device: Device, dtype: DType, nbytes: int) -> Callable[[], None]:
 
 
 def _program(device: Device, graph: Graph, dtype: DType | Precision) -> Callable[[], None]:
-    """A run of the graph on the numbers that its inputs hold: normal ones at first, what a run leaves there then."""
+    """Run the graph on random inputs, and then on what the run before left there."""
     program = Program(make_plan(graph, device, dtype), device, States({}, device))
     random = np.random.default_rng(0)
-    program.write({name: random.standard_normal(one.shape) for name, one in program.inputs.items()})
+    program.write({name: random.standard_normal(value.shape) for name, value in program.inputs.items()})
     return _awaited(device, program.run)
 
 

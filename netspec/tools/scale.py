@@ -89,44 +89,44 @@ class ScalingReport:
             "one_worker": {
                 "from": self.origin,
                 "samples_per_second": job.alone,
-                "steps": [{"samples": one.batch, "seconds": one.seconds} for one in job.compute.known],
+                "steps": [{"samples": step.batch, "seconds": step.seconds} for step in job.compute.known],
                 "adding_seconds_per_byte": job.adding,
             },
             "network": _network(self.cluster.between),
             "within": _network(self.cluster.within),
             "workers_per_host": self.cluster.per_host,
             "predictions": [
-                self._prediction(name, number, one)
+                self._prediction(name, number, prediction)
                 for name, row in self.predictions.items()
-                for number, one in zip(self.workers, row, strict=True)
+                for number, prediction in zip(self.workers, row, strict=True)
             ],
         }
 
-    def _prediction(self, strategy: str, workers: int, found: StepPrediction | str) -> dict[str, Any]:
-        made: dict[str, Any] = {"strategy": strategy, "workers": workers, "hosts": self.cluster.of(workers).hosts}
-        if isinstance(found, str):
-            return {**made, "impossible": found}
+    def _prediction(self, strategy: str, workers: int, prediction: StepPrediction | str) -> dict[str, Any]:
+        data: dict[str, Any] = {"strategy": strategy, "workers": workers, "hosts": self.cluster.of(workers).hosts}
+        if isinstance(prediction, str):
+            return {**data, "impossible": prediction}
         return {
-            **made,
-            "samples": found.batch,
-            "step_seconds": found.times.step,
-            "compute_seconds": found.times.compute,
-            "communication_seconds": found.times.communication,
-            "exposed_seconds": found.times.exposed,
-            "waiting_seconds": found.times.waiting,
-            "samples_per_second": found.samples_per_second,
-            "speedup": found.speedup,
-            "efficiency": found.efficiency,
-            "sent_bytes": found.traffic.by_role,
-            "total_bytes": found.traffic.total,
-            "between_hosts_bytes": found.traffic.between_hosts,
+            **data,
+            "samples": prediction.batch,
+            "step_seconds": prediction.times.step,
+            "compute_seconds": prediction.times.compute,
+            "communication_seconds": prediction.times.communication,
+            "exposed_seconds": prediction.times.exposed,
+            "waiting_seconds": prediction.times.waiting,
+            "samples_per_second": prediction.samples_per_second,
+            "speedup": prediction.speedup,
+            "efficiency": prediction.efficiency,
+            "sent_bytes": prediction.traffic.by_role,
+            "total_bytes": prediction.traffic.total,
+            "between_hosts_bytes": prediction.traffic.between_hosts,
         }
 
     def charts(self) -> list[Chart]:
         """Speedup and efficiency over the number of workers."""
         figures: list[tuple[str, Callable[[StepPrediction], float]]] = [
-            ("speedup", lambda one: one.speedup),
-            ("efficiency", lambda one: one.efficiency),
+            ("speedup", lambda prediction: prediction.speedup),
+            ("efficiency", lambda prediction: prediction.efficiency),
         ]
         doubled = Scale(logarithmic=True)
         return [
@@ -139,12 +139,12 @@ class ScalingReport:
         ]  # fmt: skip
 
     def _curve(self, name: str, figure: Callable[[StepPrediction], float]) -> Curve:
-        found = [
-            (number, figure(one))
-            for number, one in zip(self.workers, self.predictions[name], strict=True)
-            if not isinstance(one, str)
+        points = [
+            (number, figure(prediction))
+            for number, prediction in zip(self.workers, self.predictions[name], strict=True)
+            if not isinstance(prediction, str)
         ]
-        return Curve(name, [number for number, _ in found], [value for _, value in found])
+        return Curve(name, [number for number, _ in points], [value for _, value in points])
 
     def write_svg(self, path: Path) -> None:
         """Write the charts to an SVG file."""
@@ -153,13 +153,17 @@ class ScalingReport:
     def missing(self) -> Iterator[str]:
         """Reasons why strategies have no prediction for some numbers of workers, one line per strategy."""
         for name, row in self.predictions.items():
-            reasons = [(number, one) for number, one in zip(self.workers, row, strict=True) if isinstance(one, str)]
+            reasons = [
+                (number, prediction)
+                for number, prediction in zip(self.workers, row, strict=True)
+                if isinstance(prediction, str)
+            ]
             if reasons:
                 numbers, reason = [number for number, _ in reasons], reasons[0][1]
                 onwards = len(numbers) > 1 and numbers == list(self.workers[-len(numbers) :])
                 lacking = numbers[:1] if onwards else numbers
-                which = ", ".join(f"{one:,}" for one in lacking) + " workers" + ", nor more" * onwards
-                yield f"{name} has none for {which}: {reason}"
+                numbers_text = ", ".join(f"{number:,}" for number in lacking) + " workers" + ", nor more" * onwards
+                yield f"{name} has none for {numbers_text}: {reason}"
 
 
 def scale(
@@ -333,25 +337,30 @@ def from_step_time(spec: NetSpec | TrainSpec, seconds: float, batch: int) -> Ste
 
 
 def as_trained(job: TrainingJob, spec: NetSpec | TrainSpec, every: int | None = None) -> TrainingJob:
-    """The job with what the training file says of how gradients and averages travel; `every` goes before that."""
-    found = spec.parallel if isinstance(spec, TrainSpec) else None
-    reduced = found if isinstance(found, SynchronousStrategy) else AllReduce()
-    averaged = found if isinstance(found, (LocalSGD, ElasticAveraging)) else LocalSGD()
+    """Apply the communication settings of the training file to a job; `every` overrides the file's."""
+    strategy = spec.parallel if isinstance(spec, TrainSpec) else None
+    reduced = strategy if isinstance(strategy, SynchronousStrategy) else AllReduce()
+    averaged = strategy if isinstance(strategy, (LocalSGD, ElasticAveraging)) else LocalSGD()
     steps = averaged.every if every is None else every
-    info = [one for one in _compiler(spec).info.values() if one.value.dtype.is_float]
-    kept = sum(one.value.type.nbytes for one in info if one.role in AVERAGED)
-    centered = sum(one.value.type.nbytes for one in info if one.trainable or one.role == "statistic")
+    info = [state for state in _compiler(spec).info.values() if state.value.dtype.is_float]
+    averaged_bytes = sum(state.value.type.nbytes for state in info if state.role in AVERAGED)
+    centered = sum(state.value.type.nbytes for state in info if state.trainable or state.role == "statistic")
     job = replace(
-        job, first_bucket=reduced.first_bucket, bucket=reduced.bucket, every=steps, averaged=kept, centered=centered
+        job,
+        first_bucket=reduced.first_bucket,
+        bucket=reduced.bucket,
+        every=steps,
+        averaged=averaged_bytes,
+        centered=centered,
     )
-    if isinstance(found, Pipeline):
-        job = replace(job, micro_batches=found.micro_batches)
-    if isinstance(found, (OneBit, TopK)):
-        job = replace(job, smallest=found.smallest)
-    if isinstance(found, TensorParallel):
-        job = replace(job, ways=found.layers)
-    if isinstance(found, ParameterServer):
-        job = replace(job, servers=found.servers)
+    if isinstance(strategy, Pipeline):
+        job = replace(job, micro_batches=strategy.micro_batches)
+    if isinstance(strategy, (OneBit, TopK)):
+        job = replace(job, smallest=strategy.smallest)
+    if isinstance(strategy, TensorParallel):
+        job = replace(job, ways=strategy.layers)
+    if isinstance(strategy, ParameterServer):
+        job = replace(job, servers=strategy.servers)
     return job
 
 
@@ -376,13 +385,18 @@ def layers_of(spec: NetSpec | TrainSpec) -> list[tuple[Layer, LayerCost]]:
     carried = _carried(net_of(spec), costs)
     dense = _dense(net_of(spec), compiler.net_graph(compiler.batch_program, 1))
     return [
-        (Layer(one.name, tuple(trained[one.name]), 0.0, 0.0, output=carried[one.name], dense=dense.get(one.name)), one)
-        for one in costs
+        (
+            Layer(
+                cost.name, tuple(trained[cost.name]), 0.0, 0.0, output=carried[cost.name], dense=dense.get(cost.name)
+            ),
+            cost,
+        )
+        for cost in costs
     ]
 
 
 def _compiler(spec: NetSpec | TrainSpec) -> Compiler:
-    """That of one worker alone."""
+    """Return the compiler of a single worker."""
     loop = spec.train if isinstance(spec, TrainSpec) else None
     return Compiler(
         net_of(spec), solver=training_of(spec), dtype=precision_of(spec), device=open_device("null"), loop=loop
@@ -391,52 +405,52 @@ def _compiler(spec: NetSpec | TrainSpec) -> Compiler:
 
 def _dense(net: NetSpec, built: NetGraph) -> dict[str, DenseShape]:
     """The layers whose weights are a matrix that samples are multiplied by, by their names."""
-    found, before = dict[str, DenseShape](), None
-    for one in splittable_layers(net, built):
-        follows = before is not None and one.preceding_kernel == before
-        found[one.layer], before = DenseShape(one.inputs, one.units, one.positions, follows), one.kernel
-    return found
+    shapes, before = dict[str, DenseShape](), None
+    for layer in splittable_layers(net, built):
+        follows = before is not None and layer.preceding_kernel == before
+        shapes[layer.layer], before = DenseShape(layer.inputs, layer.units, layer.positions, follows), layer.kernel
+    return shapes
 
 
 def _carried(net: NetSpec, costs: Sequence[LayerCost]) -> dict[str, int]:
     """Bytes a sample of what is still read after each layer, by its name."""
     links = resolve_names(net)
     last = dict[str, int]()
-    for place, link in enumerate(links.layers):
-        last |= dict.fromkeys(link.sources, place)
+    for position, link in enumerate(links.layers):
+        last |= dict.fromkeys(link.sources, position)
     last |= dict.fromkeys([name for loss in links.losses for name in loss.sources], len(links.layers))
-    made = [(place, name, 4 * int(np.prod(shape)))
-            for place, cost in enumerate(costs) for name, shape in cost.outputs.items()]  # fmt: skip
+    produced = [(position, name, 4 * int(np.prod(shape)))
+            for position, cost in enumerate(costs) for name, shape in cost.outputs.items()]  # fmt: skip
     return {
-        cost.name: sum(nbytes for begin, name, nbytes in made if begin <= place < last.get(name, begin))
-        for place, cost in enumerate(costs)
+        cost.name: sum(nbytes for begin, name, nbytes in produced if begin <= position < last.get(name, begin))
+        for position, cost in enumerate(costs)
     }
 
 
-def _timed(found: Timing, facts: Sequence[tuple[Layer, LayerCost]]) -> StepCost:
+def _timed(timing: Timing, facts: Sequence[tuple[Layer, LayerCost]]) -> StepCost:
     """The layers with their times; those of nodes are medians of their own, which may add up to more than a step."""
-    by_name = {one.name: one for one in found.layers}
-    share = min(1.0, found.step_seconds / found.nodes_seconds)
+    by_name = {layer.name: layer for layer in timing.layers}
+    share = min(1.0, timing.step_seconds / timing.nodes_seconds)
     layers = list[Layer]()
     losses = [Layer(name, (), 0.0, 0.0) for name in by_name if name and name not in {one.name for one, _ in facts}]
     for layer in [*(one for one, _ in facts), *losses]:
         phases = by_name[layer.name].phases if layer.name in by_name else {}
         forward, backward, update = (share * phases.get(name, 0.0) for name in ("forward", "backward", "update"))
         layers.append(replace(layer, forward=forward, backward=backward, update=update))
-    timed = sum(one.forward + one.backward + one.update for one in layers)
-    return StepCost(found.batch_size, tuple(layers), max(0.0, found.step_seconds - timed), found.batches)
+    timed = sum(layer.forward + layer.backward + layer.update for layer in layers)
+    return StepCost(timing.batch_size, tuple(layers), max(0.0, timing.step_seconds - timed), timing.batches)
 
 
 def _adding() -> float:
     """Seconds a byte that adding up a float32 array takes: the fastest of a few times."""
-    total, other = np.zeros(ADDED // 4, np.float32), np.ones(ADDED // 4, np.float32)
+    total, addend = np.zeros(ADDED // 4, np.float32), np.ones(ADDED // 4, np.float32)
     best = float("inf")
     for _ in range(5):
         start = perf_counter()
-        np.add(total, other, out=total)
+        np.add(total, addend, out=total)
         best = min(best, perf_counter() - start)
     return best / ADDED
 
 
-def _network(found: Network) -> dict[str, Any]:
-    return {"name": found.name, "alpha": found.alpha, "beta": found.beta, "source": found.source}
+def _network(network: Network) -> dict[str, Any]:
+    return {"name": network.name, "alpha": network.alpha, "beta": network.beta, "source": network.source}

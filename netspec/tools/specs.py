@@ -31,22 +31,22 @@ def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
 
 
 def autotune_of(spec: NetSpec | TrainSpec) -> str:
-    """Whether kernels race: as a training file says; a net's do not."""
+    """Autotune level of a training file; `off` for a net."""
     return spec.compile.autotune if isinstance(spec, TrainSpec) else "off"
 
 
 def rounding_of(spec: NetSpec | TrainSpec) -> str:
-    """Whether kernels may round more than direct sums: as a training file says; a net's may."""
+    """Rounding level of a training file; `fast` for a net."""
     return spec.compile.rounding if isinstance(spec, TrainSpec) else "fast"
 
 
 def deterministic_of(spec: NetSpec | TrainSpec) -> bool:
-    """Whether kernels must find the same numbers each time: as a training file says; a net's must."""
+    """Whether a training file requires deterministic kernels; true for a net."""
     return spec.compile.deterministic if isinstance(spec, TrainSpec) else True
 
 
 def precision_of(spec: NetSpec | TrainSpec) -> Precision:
-    """What the net is computed in: float32 where the spec does not say."""
+    """Precision of a training file; float32 for a net."""
     return Precision(spec.train.precision) if isinstance(spec, TrainSpec) else Precision.FLOAT32
 
 

@@ -42,15 +42,15 @@ PHASES = ("forward", "backward", "update", "communication")
 
 @dataclass(frozen=True)
 class Cost:
-    """What a part of the step takes."""
+    """Time and work of a part of the step."""
 
     seconds: float
     """Medians, summed up where there are several nodes."""
     flops: int
     bytes: int
-    """Of all operands and results, read and written."""
+    """Bytes of all operands and results, read and written."""
     least_seconds: float
-    """What the same takes at the machine's measured rates, node by node."""
+    """Seconds of the same work at the machine's measured rates, node by node."""
 
     def rates(self, total_seconds: float) -> dict[str, float]:
         """FLOP/s, bytes/s, the share of `total_seconds`, and how near the time is to what the machine could do."""
@@ -95,20 +95,20 @@ class Timing:
     """`train`, or `predict`."""
     batch_size: int
     batches: int
-    """How many batches a step reads."""
+    """Number of batches per step."""
     workers: int
-    """How many make the step together; figures of layers and nodes are the first one's."""
+    """Number of workers of the step; layers and nodes are those of rank 0."""
     all_samples: int
-    """Of a batch of all workers; `batch_size` is the first one's share."""
+    """Samples in a batch of all workers; `batch_size` is the share of rank 0."""
     precision: str
     device: str
     remark: str | None
-    """What there is to say of why it is this one."""
+    """Why the device is this one, if that needs an explanation."""
     solver: str | None
     compile_seconds: float
-    """From the checked spec to a program that can run."""
+    """Seconds from the checked spec to a program that can run."""
     steps: int
-    """How many steps were measured whole, and as many again node by node."""
+    """Number of complete steps measured; as many were measured node by node."""
     step_seconds: float
     """Median of complete steps, including the copy of inputs but not data loading."""
     fastest_step_seconds: float
@@ -117,32 +117,32 @@ class Timing:
     types: dict[str, str]
     """Type of each layer, loss and the solver, by name."""
     nodes: tuple[NodeTime, ...]
-    """Those of each step, in the order of execution."""
+    """Nodes of each step, in the order of execution."""
     steady: tuple[NodeTime, ...]
-    """Those that run only when states have changed."""
+    """Nodes that run only when states have changed."""
     communication: Overlap | None = None
     """Messages of several workers; None for one."""
 
     @property
     def samples_per_second(self) -> float:
-        """Of whole steps, of all workers together."""
+        """Samples per second of complete steps, of all workers."""
         return self.batches * self.all_samples / self.step_seconds
 
     @property
     def nodes_seconds(self) -> float:
-        """Of all nodes of a step; the rest of a step is copying inputs in and calling the nodes."""
+        """Seconds of all nodes of a step; the rest of a step copies inputs and calls the nodes."""
         return sum(node.seconds for node in self.nodes)
 
     @property
     def steady_seconds(self) -> float:
-        """Of all steady nodes."""
+        """Seconds of all steady nodes."""
         return sum(node.seconds for node in self.steady)
 
     @property
     def layers(self) -> list[LayerTime]:
         """The nodes summed up, in the order of the net; what belongs to no layer is last."""
-        found = {name: [node for node in self.nodes if node.layer == name] for name in [*self.types, ""]}
-        return [self._layer(name, nodes) for name, nodes in found.items() if nodes]
+        nodes_by_layer = {name: [node for node in self.nodes if node.layer == name] for name in [*self.types, ""]}
+        return [self._layer(name, nodes) for name, nodes in nodes_by_layer.items() if nodes]
 
     def _layer(self, name: str, nodes: Sequence[NodeTime]) -> LayerTime:
         return LayerTime(
@@ -156,17 +156,17 @@ class Timing:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain data, with rates, layers and shares."""
-        made = asdict(self)
-        del made["types"], made["communication"]
-        made["samples_per_second"] = self.samples_per_second
-        made["flops_per_second"] = self.flops / self.step_seconds
-        made["layers"] = [{**asdict(one), **one.rates(self.nodes_seconds)} for one in self.layers]
-        made["nodes"] = [{**asdict(one), **one.rates(self.nodes_seconds)} for one in self.nodes]
-        made["steady_seconds"] = self.steady_seconds
+        """The timing as plain data, with rates, layers and shares."""
+        data = asdict(self)
+        del data["types"], data["communication"]
+        data["samples_per_second"] = self.samples_per_second
+        data["flops_per_second"] = self.flops / self.step_seconds
+        data["layers"] = [{**asdict(layer), **layer.rates(self.nodes_seconds)} for layer in self.layers]
+        data["nodes"] = [{**asdict(node), **node.rates(self.nodes_seconds)} for node in self.nodes]
+        data["steady_seconds"] = self.steady_seconds
         if self.communication is not None:
-            made["communication"] = self.communication.as_json()
-        return made
+            data["communication"] = self.communication.as_json()
+        return data
 
 
 def time(
@@ -254,9 +254,9 @@ def time_net(
 
 
 Runs: TypeAlias = list[list[tuple[Node | None, float]]]
-"""Of some runs of a program: each node with its seconds."""
+"""Runs of a program: the nodes of each, with their seconds."""
 Part: TypeAlias = tuple[Program, Callable[[], None], int]
-"""Of a step: a program, what writes its inputs, and how many times a step runs it."""
+"""Part of a step: a program, a function that writes its inputs, and how many times a step runs it."""
 Measure: TypeAlias = Callable[[Sequence[Part], int | None], tuple[list[float], list[Runs]]]
 """Measures parts for N steps: seconds of complete steps, and of each part's nodes."""
 
@@ -265,12 +265,12 @@ def time_compiled(
     compiler: Compiler, batch_size: int, steps: int | None, began: float, *,
     measure: Measure | None = None, workers: int = 1, all_samples: int | None = None,
 ) -> Timing:  # fmt: skip
-    """The same of what was compiled, beginning then, for one worker or for each of several, who all come here."""
+    """Time a compiled step, on one worker, or on several that all call this; `began` is when compilation began."""
     net, solver, dtype = compiler.spec, compiler.solver, compiler.precision
     parts = parts_of_step(compiler, batch_size)
     opened, batches = compiler.device, parts[0][1]
     took = perf_counter() - began
-    whole, by_node = (measure or _measure)(
+    step_seconds, by_node = (measure or _measure)(
         [(program, writer(compiler, program), times) for program, times in parts], steps
     )
     names = resolve_names(net)
@@ -292,12 +292,12 @@ def time_compiled(
         remark=opened.remark,
         solver=str(solver.type) if solver else None,
         compile_seconds=took,
-        steps=len(whole),
-        step_seconds=median(whole),
-        fastest_step_seconds=min(whole),
+        steps=len(step_seconds),
+        step_seconds=median(step_seconds),
+        fastest_step_seconds=min(step_seconds),
         flops=sum(node.flops for node in nodes),
         roofline=roofline,
-        types={one.name: str(getattr(one.fields, "type", "")) for one in links},
+        types={link.name: str(getattr(link.fields, "type", "")) for link in links},
         nodes=tuple(nodes),
         steady=tuple(steady),
     )
@@ -340,7 +340,7 @@ def run_step(parts: Sequence[Part]) -> float:
 
 
 def warm_up(parts: Sequence[Part], steps: int | None) -> int:
-    """Run two steps that are not counted; how many to measure, where nobody says it: the same for all workers."""
+    """Run two warm-up steps; return how many to measure, the same on all workers."""
     try:
         run_step(parts)
         first = run_step(parts)
@@ -350,14 +350,14 @@ def warm_up(parts: Sequence[Part], steps: int | None) -> int:
 
 
 def _measure(parts: Sequence[Part], steps: int | None) -> tuple[list[float], list[Runs]]:
-    """As `Measure`, of one worker: whole steps, and those node by node, in turn."""
-    whole, by_node = [], [Runs() for _ in parts]
+    """Time complete steps and steps node by node, in turn, on one worker. A `Measure`."""
+    step_seconds, by_node = [], [Runs() for _ in parts]
     for _ in range(warm_up(parts, steps)):
-        whole.append(run_step(parts))
+        step_seconds.append(run_step(parts))
         for (program, write, _), runs in zip(parts, by_node, strict=True):
             write()
             runs.append(program.timed())
-    return whole, by_node
+    return step_seconds, by_node
 
 
 def _nodes(
@@ -370,13 +370,13 @@ def _nodes(
     stored, choices, layouts = program.plan.memory.storage, program.plan.choices, program.plan.layouts
     copied = [0.0] * len(runs)
     for calls in zip(*runs, strict=True):
-        node, seconds = calls[0][0], [taken for _, taken in calls]
+        node, seconds = calls[0][0], [duration for _, duration in calls]
         if node is None:
-            copied = [before + taken for before, taken in zip(copied, seconds, strict=True)]
+            copied = [before + duration for before, duration in zip(copied, seconds, strict=True)]
             continue
         values = [*dict.fromkeys(node.inputs), *(value for value in node.outputs if value in stored)]
         flops = times * node.op.flops(*(value.type for value in node.inputs))
-        nbytes = times * sum(layouts[one].nbytes(one.type) for one in values)
+        nbytes = times * sum(layouts[value].nbytes(value.type) for value in values)
         yield NodeTime(
             seconds=times * median(seconds),
             flops=flops,
@@ -386,7 +386,9 @@ def _nodes(
             layer=node.scope.layer,
             phase=node.scope.phase,
             kernel=choices[node].label,
-            types=tuple(str(one.type.with_dtype(layouts[one].stored_dtype(one.type))) for one in node.outputs),
+            types=tuple(
+                str(output.type.with_dtype(layouts[output].stored_dtype(output.type))) for output in node.outputs
+            ),
         )
     if program.plan.memory.copies and any(node is None for node, _ in runs[0]):
         nbytes = times * sum(2 * value.type.nbytes for value, _ in program.plan.memory.copies)
@@ -396,5 +398,5 @@ def _nodes(
         )
 
 
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def _ratio(part: float, total: float) -> float:
+    return part / total if total else 0.0

@@ -102,13 +102,15 @@ def verify_parallel(
 
 def verified_strategy(spec: TrainSpec, workers: int) -> AllReduce:
     """The deterministic all-reduce that is verified, with the training file's settings where they allow that."""
-    given = spec.parallel if isinstance(spec.parallel, Strategy) else AllReduce()
-    own = given if isinstance(given, AllReduce) else AllReduce(heartbeat=given.heartbeat, stall=given.stall)
-    shards = own.shards if "shards" in own.model_fields_set else max(own.shards, workers)
+    strategy = spec.parallel if isinstance(spec.parallel, Strategy) else AllReduce()
+    reduction = (
+        strategy if isinstance(strategy, AllReduce) else AllReduce(heartbeat=strategy.heartbeat, stall=strategy.stall)
+    )
+    shards = reduction.shards if "shards" in reduction.model_fields_set else max(reduction.shards, workers)
     shards = min(shards, spec.data.train.batch_size)
     # Sums in the order of a tree are neither rounded to 16 bits nor made by host.
     exact = {"deterministic": True, "shards": shards, "reduce_in": "float32", "hierarchical": "auto"}
-    return own.model_copy(update=exact)
+    return reduction.model_copy(update=exact)
 
 
 def unverified_settings(spec: TrainSpec, verified: AllReduce) -> str | None:
@@ -117,8 +119,8 @@ def unverified_settings(spec: TrainSpec, verified: AllReduce) -> str | None:
         return None
     if not isinstance(spec.parallel, AllReduce):
         return f"the file trains with {spec.parallel.strategy}, which finds other weights and was not verified"
-    given, used = spec.parallel.model_dump(mode="json"), verified.model_dump(mode="json")
-    replaced = [f"{name}: {json.dumps(given[name])}" for name in given if given[name] != used[name]]
+    fields, used = spec.parallel.model_dump(mode="json"), verified.model_dump(mode="json")
+    replaced = [f"{name}: {json.dumps(fields[name])}" for name in fields if fields[name] != used[name]]
     return f"the file has {', '.join(replaced)} instead, which was not verified" if replaced else None
 
 
@@ -137,9 +139,9 @@ def _train(
     began = time.perf_counter()
     words = ["train", str(spec), *changes, "--run-dir", str(folder), "--workers", str(workers), "--threads", "1"]
     words += ["--device", "cpu"]  # whose sums are the same on any number of workers
-    done = subprocess.run([sys.executable, "-m", "netspec", *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RunError(f"the training on {workers} workers failed", got=done.stderr.strip())
+    process = subprocess.run([sys.executable, "-m", "netspec", *words], capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise RunError(f"the training on {workers} workers failed", got=process.stderr.strip())
     path = find_latest_checkpoint(folder / "checkpoints").path
     assert path is not None, "a training that ends well has written one"
     return round(time.perf_counter() - began, 3), read_checkpoint(path).states

@@ -1,4 +1,4 @@
-"""What workers send each other in a step of a training, before there are any."""
+"""Messages and memory of several workers in a training step, planned before there are any."""
 
 from __future__ import annotations
 
@@ -27,54 +27,57 @@ from netspec.tools.scale import training_of
 from netspec.training.compiler import training_compiler
 
 
-class Imagined(Communicator):
-    """One of workers that there are not."""
+class SimulatedCommunicator(Communicator):
+    """A communicator for planning: it has ranks and hosts, but sends nothing."""
 
     def __init__(self, size: int, per_host: int, rank: int = 0) -> None:
         super().__init__()
         self.size, self.rank, self._per_host = size, rank, per_host
 
     def hosts(self) -> list[int]:
-        """Filled one after the other."""
+        """Return the number of workers of each host; hosts are filled in order."""
         return [min(self._per_host, self.size - first) for first in range(0, self.size, self._per_host)]
 
     def split(self, color: int) -> Communicator:
-        """A part of them, of which none says anything either."""
+        """Return a communicator that sends nothing either."""
         return self
 
 
 @dataclass(frozen=True)
 class WorkerTraffic:
-    """What a strategy sends in a step."""
+    """Messages of a strategy in a step."""
 
     strategy: str
     cluster: Cluster
     roles: dict[str, int]
-    """How many of the workers are what."""
+    """Number of workers, by role."""
     messages: Sequence[Message]
-    """In the order in which they are sent."""
+    """Messages in the order in which they are sent."""
     shared: int = 0
     """Bytes of the states in memory that all workers share, read and write."""
     remark: str | None = None
-    """What else is to be known of such a training."""
+    """Remark of the strategy."""
 
-    def each(self, one: Message | None = None) -> dict[str, float]:
-        """Bytes that each worker of a role sends in a step, by role: the mean, where they differ."""
-        wanted = self.messages if one is None else [one]
-        return {role: sum(one.sent(role) / one.every for one in wanted) / ranks for role, ranks in self.roles.items()}
+    def each(self, message: Message | None = None) -> dict[str, float]:
+        """Bytes that a worker sends in a step, by role; the mean if workers differ."""
+        messages = self.messages if message is None else [message]
+        return {
+            role: sum(sent_message.sent(role) / sent_message.every for sent_message in messages) / ranks
+            for role, ranks in self.roles.items()
+        }
 
     @property
     def total(self) -> float:
-        """Bytes of all workers together."""
-        return sum(one.sent(role) / one.every for one in self.messages for role in self.roles)
+        """Bytes that all workers send in a step."""
+        return sum(message.sent(role) / message.every for message in self.messages for role in self.roles)
 
     @property
     def between_hosts(self) -> float:
         """Bytes of these that leave a host."""
-        return sum(one.left() / one.every for one in self.messages)
+        return sum(message.left() / message.every for message in self.messages)
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The traffic as plain data."""
         return {
             "strategy": self.strategy,
             "workers": self.cluster.ranks,
@@ -87,11 +90,11 @@ class WorkerTraffic:
             "remark": self.remark,
             "messages": [
                 {
-                    "name": one.name, "holds": list(one.contents), "bytes": one.nbytes, "times": one.times,
-                    "every": one.every, "starts": one.starts, "sent_bytes": self.each(one),
-                    "between_hosts_bytes": one.left() / one.every,
+                    "name": message.name, "holds": list(message.contents), "bytes": message.nbytes,
+                    "times": message.times, "every": message.every, "starts": message.starts,
+                    "sent_bytes": self.each(message), "between_hosts_bytes": message.left() / message.every,
                 }
-                for one in self.messages
+                for message in self.messages
             ],
         }  # fmt: skip
 
@@ -107,7 +110,7 @@ def worker_traffic(
     check_spread(spec, workers, batch_size, one_host=per_host is None or per_host >= workers)
     if per_host is None:
         per_host = workers if session_of(spec, Communicator()).strategy.one_host else 1
-    session, cluster = session_of(spec, Imagined(workers, per_host)), uniform_cluster(workers, per_host)
+    session, cluster = session_of(spec, SimulatedCommunicator(workers, per_host)), uniform_cluster(workers, per_host)
     name, remark = session.strategy.strategy, session.strategy.remark(session.hosts)
     if workers == 1:
         return WorkerTraffic(name, cluster, {"worker": 1}, ())
@@ -115,11 +118,11 @@ def worker_traffic(
     rows = -(-batch_size // (session.size if session.strategy.splits_batches else 1))
     compiler, read = compiler_of(spec, device, session), [(rows, batch_size)] * batches
     if session.shards is None:
-        found = step_messages(compiler, session.strategy, cluster, read)
+        messages = step_messages(compiler, session.strategy, cluster, read)
     else:
-        found = fixed_order_messages(compiler, session.shards, cluster, read)
+        messages = fixed_order_messages(compiler, session.shards, cluster, read)
     shared = sum(kind.nbytes for kind in compiler.types(*session.strategy.shared_roles).values())
-    return WorkerTraffic(name, cluster, session.strategy.roles(workers), found, shared, remark)
+    return WorkerTraffic(name, cluster, session.strategy.roles(workers), messages, shared, remark)
 
 
 def check_spread(spec: NetSpec | TrainSpec, workers: int, batch_size: int, *, one_host: bool = True) -> None:
@@ -132,19 +135,19 @@ def check_spread(spec: NetSpec | TrainSpec, workers: int, batch_size: int, *, on
 
 
 def parts_of_batch(spec: NetSpec | TrainSpec, workers: int) -> int:
-    """How many workers share a batch."""
+    """Number of workers that share a batch."""
     return workers if session_of(spec, Communicator()).strategy.splits_batches else 1
 
 
 def session_of(spec: NetSpec | TrainSpec, workers: Communicator) -> WorkerSession:
-    """Those who train as the file says; by all-reduce where it says nothing."""
+    """Return the session of the training file's strategy; of all-reduce if it has none."""
     strategy = spec.parallel if isinstance(spec, TrainSpec) else None
     assert strategy is None or isinstance(strategy, Strategy)
     return WorkerSession(workers, strategy)
 
 
 def compiler_of(spec: NetSpec | TrainSpec, device: str, session: WorkerSession) -> Compiler:
-    """That of one of several workers; a net is trained by SGD with momentum."""
+    """Return the compiler of one of several workers; a net is trained by SGD with momentum."""
     if isinstance(spec, TrainSpec):
         return training_compiler(spec, device, session)
     plan = DataParallelPlan(session.size) if session.size > 1 else None
@@ -152,53 +155,56 @@ def compiler_of(spec: NetSpec | TrainSpec, device: str, session: WorkerSession) 
 
 
 @dataclass(frozen=True)
-class OneWorker:
-    """The memory of the first worker: of the one that needs most, where they compute different stages."""
+class WorkerMemory:
+    """Memory of a worker; of the stage that needs most in a pipeline."""
 
     samples: int
-    """Of a batch, at most."""
+    """Largest number of samples of a worker in a batch."""
     programs_bytes: int
     """Bytes of the programs of training steps, in addition to the states."""
     states_bytes: dict[str, int]
-    """By role, as `netspec plan` names them."""
+    """Bytes of states, by role as in `netspec plan`."""
 
     @property
     def nbytes(self) -> int:
-        """In all."""
+        """Total bytes."""
         return self.programs_bytes + sum(self.states_bytes.values())
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The memory as plain data."""
         return {**asdict(self), "bytes": self.nbytes}
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledWorker:
     """The programs of one of several workers."""
 
     session: WorkerSession
     compiler: Compiler
     samples: int
-    """Of a batch, at most."""
+    """Largest number of samples of a worker in a batch."""
     programs: list[tuple[ExecutionPlan, int]]
-    """Those of a step, each with how often it runs."""
+    """Programs of a step, each with the number of times that it runs."""
 
-    def memory(self) -> OneWorker:
-        """What it allocates."""
+    def memory(self) -> WorkerMemory:
+        """Memory that the worker allocates."""
         states = Counter[str]()
-        for one in self.compiler.info.values():
-            states[one.role] += align_up(one.value.type.nbytes)
-        return OneWorker(self.samples, sum(plan.memory.nbytes for plan, _ in self.programs), dict(states))
+        for state in self.compiler.info.values():
+            states[state.role] += align_up(state.value.type.nbytes)
+        return WorkerMemory(self.samples, sum(plan.memory.nbytes for plan, _ in self.programs), dict(states))
 
 
-def one_worker(spec: NetSpec | TrainSpec, workers: int, batch_size: int, device: str = "null") -> OneWorker:
-    """What `each_kind` finds of the one that needs most memory."""
-    return max((one.memory() for one in each_kind(spec, workers, batch_size, device)), key=lambda one: one.nbytes)
+def worker_memory(spec: NetSpec | TrainSpec, workers: int, batch_size: int, device: str = "null") -> WorkerMemory:
+    """Return the memory of the worker that needs most."""
+    return max(
+        (worker.memory() for worker in compile_distinct_workers(spec, workers, batch_size, device)),
+        key=lambda memory: memory.nbytes,
+    )
 
 
-def each_kind(
+def compile_distinct_workers(
     spec: NetSpec | TrainSpec, workers: int, batch_size: int, device: str = "null", per_host: int | None = None
-) -> list[Compiled]:
+) -> list[CompiledWorker]:
     """Compile the training for its strategy as each worker does that differs, all on one host by default.
 
     Nothing is allocated. `workers` includes the servers. Raises `InputError` if the training can't be spread over
@@ -206,10 +212,13 @@ def each_kind(
     """
     staged = isinstance(spec, TrainSpec) and isinstance(spec.parallel, Pipeline)
     ranks = range(workers) if staged else (0,)  # else they are alike, but for a few numbers of what is divided
-    return [_of_rank(spec, Imagined(workers, per_host or workers, rank), batch_size, device) for rank in ranks]
+    groups = [SimulatedCommunicator(workers, per_host or workers, rank) for rank in ranks]
+    return [_compile_worker(spec, group, batch_size, device) for group in groups]
 
 
-def _of_rank(spec: NetSpec | TrainSpec, workers: Imagined, batch_size: int, device: str) -> Compiled:
+def _compile_worker(
+    spec: NetSpec | TrainSpec, workers: SimulatedCommunicator, batch_size: int, device: str
+) -> CompiledWorker:
     session = session_of(spec, workers)
     compiler = compiler_of(spec, device, session)
     samples = -(-batch_size // session.size) if session.strategy.splits_batches else batch_size
@@ -221,19 +230,19 @@ def _of_rank(spec: NetSpec | TrainSpec, workers: Imagined, batch_size: int, devi
         plans += [(compiler.plan(ProgramKind.UPDATE, 1), 1)] if compiler.updates else []
     except NoKernelError as error:
         raise RunError(f"there is no kernel for a part of this net: {error}") from None
-    return Compiled(session, compiler, samples, plans)
+    return CompiledWorker(session, compiler, samples, plans)
 
 
 @dataclass(frozen=True)
 class StageCost:
-    """What one worker computes of a step, and needs for it."""
+    """Costs of a pipeline stage in a step."""
 
     stage: int
     layers: tuple[str, ...]
     parameters: int
-    """Numbers that it moves."""
+    """Number of parameter elements that the stage trains."""
     flops: int
-    """Of its part of a step, the update included."""
+    """Floating-point operations of its part of a step, update included."""
     memory_bytes: int
     """Bytes of its program, in addition to the states."""
 
@@ -246,11 +255,11 @@ def stage_costs(spec: NetSpec | TrainSpec, workers: int, batch_size: int, device
 
 
 def _cost(spec: TrainSpec, strategy: Pipeline, workers: int, stage: int, batch_size: int, device: str) -> StageCost:
-    compiler = training_compiler(spec, device, WorkerSession(Imagined(workers, workers, stage), strategy))
+    compiler = training_compiler(spec, device, WorkerSession(SimulatedCommunicator(workers, workers, stage), strategy))
     plan, pipeline = compiler.plan(ProgramKind.TRAIN, batch_size), compiler.distribution
     assert isinstance(pipeline, PipelinePlan)
-    own = [name for name in compiler.names("parameter") if pipeline.owners[name] == stage]
+    owned = [name for name in compiler.names("parameter") if pipeline.owners[name] == stage]
     return StageCost(
-        stage, tuple(pipeline.stages_of(1).layers[stage]), sum(compiler.info[name].value.type.size for name in own),
-        sum(node.op.flops(*(one.type for one in node.inputs)) for node in plan.order), plan.memory.nbytes,
+        stage, tuple(pipeline.stages_of(1).layers[stage]), sum(compiler.info[name].value.type.size for name in owned),
+        sum(node.op.flops(*(value.type for value in node.inputs)) for node in plan.order), plan.memory.nbytes,
     )  # fmt: skip

@@ -86,7 +86,7 @@ def zoo() -> list[ZooModel]:
     >>> [model.name for model in netspec.zoo()]
     """
     folders = sorted(path for path in zoo_root().iterdir() if path.is_dir())
-    return [found for path in folders if (found := ZooModel(path.name, path)).specs]
+    return [model for path in folders if (model := ZooModel(path.name, path)).specs]
 
 
 def zoo_model(name: str) -> ZooModel:

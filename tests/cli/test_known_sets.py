@@ -35,7 +35,7 @@ def tiny(tmp_path, monkeypatch):
 
 def test_the_list_says_where_sets_are(netspec, tiny):
     found = netspec("data", "sets", "--json").json
-    assert [(one["name"], one["there"]) for one in found] == [
+    assert [(dataset["name"], dataset["there"]) for dataset in found] == [
         ("cifar10", True),
         ("cifar100", False),
         ("fashion_mnist", False),

@@ -201,7 +201,7 @@ def test_what_workers_send(netspec, work):
         ("{strategy: all_reduce, reduce_in: float16}", 1.5 * (first["bytes"] + 4 + 4 * alike * 2 + VOTES)),
     ):
         assert sent(f"parallel={way}")["sent_bytes"]["worker"] == pytest.approx(nbytes), way
-    assert [one["times"] for one in sent("train.accumulate=3")["messages"]] == [3, 3, 1, 3]
+    assert [message["times"] for message in sent("train.accumulate=3")["messages"]] == [3, 3, 1, 3]
     _, averaged = sent("parallel={strategy: local_sgd, every: 4}")["messages"]
     assert (set(parameters) < set(averaged["holds"]), len(averaged["holds"])) == (True, 8)  # and the momentum
     assert (averaged["bytes"], averaged["times"], averaged["every"]) == (kept * 104, 1, 4)

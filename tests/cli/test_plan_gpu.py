@@ -29,7 +29,7 @@ def test_kernels_are_those_of_the_gpu_and_no_library_is_asked_for(
     found = netspec("plan", "train.yaml", "--device", "h200", "--json", "--kernels")
     assert found.status == 0, found.err
     told = loads(found.out)
-    used = {one["kernel"].partition(":")[0] for uses in told["kernels"].values() for one in uses}
+    used = {use["kernel"].partition(":")[0] for uses in told["kernels"].values() for use in uses}
     assert "cuda" in used
     assert used <= set(open_device("h200").backends)
     gpu = told["gpu"]
@@ -69,7 +69,7 @@ def test_exchange_of_several_gpus_is_what_the_model_says(netspec: Netspec, work:
         told = loads(netspec(*words, *more, "--json").out)
         gpus, sent = told["gpus"], told["sent"]["messages"]
         assert sent.pop()["name"] == "stop vote"  # under way during the step, by the processors
-        assert gpus["exchange"] == pytest.approx(sum(6 * (alpha + one["bytes"] / 4 * beta) for one in sent))
+        assert gpus["exchange"] == pytest.approx(sum(6 * (alpha + message["bytes"] / 4 * beta) for message in sent))
         assert gpus["step"] == pytest.approx(gpus["compute"] + gpus["exposed"])
         assert 0 < gpus["exposed"] <= gpus["exchange"]
         assert (gpus["samples"], gpus["hosted"]) == (told["batch_size"] // 4, 0)

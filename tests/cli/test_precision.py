@@ -33,7 +33,7 @@ def test_a_training_in_float16_skips_steps_that_overflow_and_goes_on_to_the_bit(
     words = ("train", "train.yaml", "train.precision=float16", "--device", "reference", high, "train.log_every=1")
     assert netspec(*words, "--run-dir", "whole").status == 0
     lines = [loads(line) for line in (work / "whole" / "log.jsonl").read_text().splitlines()]
-    logged = [one for one in lines if one["event"] == "log"]
+    logged = [line for line in lines if line["event"] == "log"]
     skipped = logged[-1]["skipped_steps"]
     assert 0 < skipped < len(logged)
     assert min(one["loss_scale"] for one in logged) < 3e6

@@ -14,7 +14,9 @@ GIVEN = "--step-time", "80ms", "--network", "ethernet-10g"
 
 
 def by_name(found: Any, strategy: str) -> dict[int, Any]:
-    return {one["workers"]: one for one in found["predictions"] if one["strategy"] == strategy}
+    return {
+        prediction["workers"]: prediction for prediction in found["predictions"] if prediction["strategy"] == strategy
+    }
 
 
 def test_each_strategy_and_number_has_a_prediction_or_a_reason(netspec, work):
@@ -22,30 +24,32 @@ def test_each_strategy_and_number_has_a_prediction_or_a_reason(netspec, work):
     found = netspec("scale", "train.yaml", *GIVEN, "--workers", "1..6", "--json").json
     assert (found["samples"], found["per_worker"]) == (8, False)
     assert found["gradient_bytes"] == 4 * (3 * 4 + 4 + 4 * 2 + 2)
-    assert [(one["strategy"], one["workers"]) for one in found["predictions"]] == [
+    assert [(prediction["strategy"], prediction["workers"]) for prediction in found["predictions"]] == [
         (name, workers) for name in STRATEGIES for workers in (1, 2, 4, 6)
     ]
-    for one in found["predictions"]:
-        if "impossible" not in one:
-            assert one["step_seconds"] == pytest.approx(
-                one["compute_seconds"] + one["exposed_seconds"] + one["waiting_seconds"]
+    for prediction in found["predictions"]:
+        if "impossible" not in prediction:
+            assert prediction["step_seconds"] == pytest.approx(
+                prediction["compute_seconds"] + prediction["exposed_seconds"] + prediction["waiting_seconds"]
             )
-            assert one["efficiency"] == pytest.approx(one["speedup"] / one["workers"])
-            assert one["samples_per_second"] == pytest.approx(one["samples"] / one["step_seconds"])
+            assert prediction["efficiency"] == pytest.approx(prediction["speedup"] / prediction["workers"])
+            assert prediction["samples_per_second"] == pytest.approx(prediction["samples"] / prediction["step_seconds"])
     alone = by_name(found, "all_reduce")[1]
     assert (alone["step_seconds"], alone["speedup"]) == (pytest.approx(0.08), pytest.approx(1))
     assert by_name(found, "all_reduce")[2]["compute_seconds"] == pytest.approx(0.04)
     assert by_name(found, "all_reduce")[2]["sent_bytes"] == {"worker": found["gradient_bytes"]}
     assert "hierarchical" not in [
-        one["strategy"] for one in found["predictions"] if "speedup" in one and one["workers"] > 1
+        prediction["strategy"]
+        for prediction in found["predictions"]
+        if "speedup" in prediction and prediction["workers"] > 1
     ]
 
 
 def test_a_batch_for_each_worker_keeps_its_time(netspec, work):
     words = "scale", "train.yaml", *GIVEN, "--workers", "4,64", "--batch-size", "16/worker", "--strategy", "all_reduce"
     found = by_name(netspec(*words, "--json").json, "all_reduce")
-    assert [one["samples"] for one in found.values()] == [64, 1024]
-    assert [one["compute_seconds"] for one in found.values()] == [pytest.approx(0.08)] * 2
+    assert [prediction["samples"] for prediction in found.values()] == [64, 1024]
+    assert [prediction["compute_seconds"] for prediction in found.values()] == [pytest.approx(0.08)] * 2
     faster = netspec(*words, "--compute-scale", "4", "--json").json
     assert by_name(faster, "all_reduce")[4]["compute_seconds"] == pytest.approx(0.02)
     waiting = by_name(netspec(*words, "--jitter", "5%", "--json").json, "all_reduce")
@@ -76,8 +80,8 @@ def test_a_step_is_measured_where_none_is_given(netspec, work, monkeypatch):
     monkeypatch.setattr(scale, "ADDED", 2**12)
     found = netspec("scale", "train.yaml", "--workers", "1..8", "--strategy", "all_reduce", "--json").json
     steps = found["one_worker"]["steps"]
-    assert [one["samples"] for one in steps] == [1, 2, 8]
-    assert all(one["seconds"] > 0 for one in steps)
+    assert [step["samples"] for step in steps] == [1, 2, 8]
+    assert all(step["seconds"] > 0 for step in steps)
     assert found["one_worker"]["adding_seconds_per_byte"] > 0
     alone = by_name(found, "all_reduce")[1]
     assert alone["compute_seconds"] == pytest.approx(steps[-1]["seconds"])

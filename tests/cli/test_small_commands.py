@@ -22,8 +22,8 @@ def test_schema_is_json_with_docs(netspec, words):
 
 def test_devices(netspec):
     found = netspec("devices", "--json").json["devices"]
-    assert [one["name"] for one in found] == list(DEVICES)
-    assert [one["name"] for one in found if one["auto"]] == ["cpu"]
+    assert [device["name"] for device in found] == list(DEVICES)
+    assert [device["name"] for device in found if device["auto"]] == ["cpu"]
     lines = netspec("devices").out.splitlines()
     assert lines[0].split() == ["device", "kernels"]
     assert lines[1 + len(DEVICES)] == ""

@@ -29,16 +29,16 @@ def test_json_adds_up(netspec, work):
     assert 0 < found["fastest_step_seconds"] <= found["step_seconds"]
     assert found["samples_per_second"] == pytest.approx(8 / found["step_seconds"])
     nodes, layers = found["nodes"], found["layers"]
-    assert [one["name"] for one in layers[:3]] == ["hidden", "logits", "sparse_categorical_crossentropy"]
-    assert [one["type"] for one in layers[:2]] == ["Dense", "Dense"]
-    assert {one["phase"] for one in nodes} == {"forward", "backward", "update"}
+    assert [layer["name"] for layer in layers[:3]] == ["hidden", "logits", "sparse_categorical_crossentropy"]
+    assert [layer["type"] for layer in layers[:2]] == ["Dense", "Dense"]
+    assert {node["phase"] for node in nodes} == {"forward", "backward", "update"}
     for part in ("seconds", "flops", "bytes", "share", "least_seconds"):
-        assert sum(one[part] for one in layers) == pytest.approx(sum(one[part] for one in nodes))
-    assert sum(one["share"] for one in layers) == pytest.approx(1)
-    assert found["flops"] == sum(one["flops"] for one in nodes)
-    for one in layers:
-        assert one["seconds"] == pytest.approx(sum(one["phases"].values()))
-        assert one["of_roofline"] == pytest.approx(one["least_seconds"] / one["seconds"])
+        assert sum(layer[part] for layer in layers) == pytest.approx(sum(node[part] for node in nodes))
+    assert sum(layer["share"] for layer in layers) == pytest.approx(1)
+    assert found["flops"] == sum(node["flops"] for node in nodes)
+    for layer in layers:
+        assert layer["seconds"] == pytest.approx(sum(layer["phases"].values()))
+        assert layer["of_roofline"] == pytest.approx(layer["least_seconds"] / layer["seconds"])
 
 
 def test_flops_and_nodes_are_those_of_the_plan(netspec, work):

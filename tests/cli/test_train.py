@@ -79,7 +79,7 @@ def test_resume_goes_on(netspec, work):
     assert netspec("train", "train.yaml", "train.max_steps=6", "--run-dir", "run").status == 0
     found = netspec("train", "train.yaml", "--resume", "--run-dir", "run", "--json")
     assert found.status == 0
-    assert next(one for one in found.lines if one["event"] == "start")["step"] == 6
+    assert next(line for line in found.lines if line["event"] == "start")["step"] == 6
     assert netspec("train", "train.yaml", "--run-dir", "whole").status == 0
     resumed, whole = load("net.yaml", "run/weights.h5").parameters, load("net.yaml", "whole/weights.h5").parameters
     assert all(np.array_equal(resumed[name], whole[name]) for name in whole)

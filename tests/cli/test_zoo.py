@@ -13,8 +13,8 @@ from netspec.tools.zoo import ZooModel, zoo
 
 def test_list(netspec):
     found = netspec("zoo", "list", "--json").json
-    assert "lenet_mnist" in [one["name"] for one in found]
-    assert all(one["files"] and one["description"] for one in found)
+    assert "lenet_mnist" in [model["name"] for model in found]
+    assert all(model["files"] and model["description"] for model in found)
     assert "lenet_mnist" in netspec("zoo", "list").out
 
 

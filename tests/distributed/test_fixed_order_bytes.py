@@ -13,7 +13,7 @@ from netspec.distributed.fixed_order_step import partial_sums_of
 from netspec.distributed.session import WorkerSession
 from netspec.distributed.strategies.base import Strategy
 from netspec.schema.load import load_train
-from netspec.tools.worker_plan import Imagined
+from netspec.tools.worker_plan import SimulatedCommunicator
 from netspec.training.compiler import training_compiler
 from netspec.training.stepper import moving_averages
 from tests.training.conftest import points, spec
@@ -28,7 +28,7 @@ def test_a_step_in_parts_knows_its_bytes(
     assert [len(partial_sums_of(rank, 8, workers, 8)) for rank in range(workers)] == branches
     given = load_train(spec() | {"parallel": {"strategy": "all_reduce", "deterministic": True}})
     assert isinstance(given.parallel, Strategy)
-    session = WorkerSession(Imagined(workers, workers), given.parallel)
+    session = WorkerSession(SimulatedCommunicator(workers, workers), given.parallel)
     compiler = training_compiler(given, "reference", session)
     session.expect(compiler, EpochBatches([(16, 32)], [(16, 32)], 1), range(10))
     sums = [*compiler.names("gradient"), *moving_averages(compiler)]

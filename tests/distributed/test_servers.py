@@ -29,7 +29,7 @@ from netspec.schema.load import load_train
 from netspec.tools.dry_run import dry_run
 from netspec.tools.overlap import time_workers
 from netspec.tools.scale import as_trained, layers_of
-from netspec.tools.worker_plan import Imagined, worker_traffic
+from netspec.tools.worker_plan import SimulatedCommunicator, worker_traffic
 from tests.training.conftest import points, spec
 
 __all__ = ["points", "spec"]
@@ -125,7 +125,7 @@ def test_a_training_that_servers_would_share_is_rehearsed(tmp_path: Path, spec) 
     found = dry_run(tmp_path / "train.yaml", workers=6)
     assert (found.workers, found.servers, found.largest_share) == (4, 2, -(-found.batch_size // 4))
     assert "4 workers and 2 servers" in _described(found)
-    with acting_as(Imagined(6, 6)), pytest.raises(InputError, match="nothing of it is hidden"):
+    with acting_as(SimulatedCommunicator(6, 6)), pytest.raises(InputError, match="nothing of it is hidden"):
         time_workers(load_train(given), 8, "reference", 1)
     sent = worker_traffic(load_train(given), 6, 3, found.batch_size)
     sent = replace(sent, messages=[one for one in sent.messages if one.contents])  # beside them there are small letters

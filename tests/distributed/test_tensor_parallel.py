@@ -18,7 +18,7 @@ from netspec.distributed.strategies.base import Strategy
 from netspec.errors import SpecError
 from netspec.schema.load import load_train
 from netspec.tools.scale import as_trained, layers_of
-from netspec.tools.worker_plan import Imagined, worker_traffic
+from netspec.tools.worker_plan import SimulatedCommunicator, worker_traffic
 from netspec.training.compiler import training_compiler
 
 LAYERS: list[dict[str, Any]] = [
@@ -51,7 +51,7 @@ def given(layers: dict[str, str], samples: int = 16, **more: Any) -> dict[str, A
 def compiled(spec: dict[str, Any], workers: int = 4) -> Compiler:
     read = load_train(spec)
     assert isinstance(read.parallel, Strategy)
-    return training_compiler(read, "null", WorkerSession(Imagined(workers, workers), read.parallel))
+    return training_compiler(read, "null", WorkerSession(SimulatedCommunicator(workers, workers), read.parallel))
 
 
 @pytest.mark.parametrize(

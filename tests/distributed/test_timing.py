@@ -11,7 +11,7 @@ import pytest
 
 from netspec.cli import main
 from netspec.cli.time import _print_overlap
-from netspec.tools.overlap import Overlap, Wait
+from netspec.tools.overlap import MessageWait, Overlap
 from tests.distributed.test_training_jobs import spec
 
 pytestmark = pytest.mark.slow
@@ -66,7 +66,7 @@ def test_what_is_sent_between_steps_is_timed_too(jobs, spec: Path) -> None:
     ],
 )
 def test_what_is_hidden_is_told(capsys, alone: float, told: str) -> None:
-    wait = Wait("bucket 1", ("fc/kernel",), 64.0, 0.001, 0.002)
+    wait = MessageWait("bucket 1", ("fc/kernel",), 64.0, 0.001, 0.002)
     _print_overlap(Overlap("all_reduce", 2, 3, 0.010, 0.006, 0.002, alone, 0.0, (wait,)))
     out = capsys.readouterr().out
     assert told in out

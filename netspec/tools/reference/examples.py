@@ -63,7 +63,7 @@ class Case:
 
     def _operand(self, index: int) -> str:
         parameters = list(inspect.signature(self.cls.build).parameters.values())[2:]
-        names = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+        names = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
         return names[index] if index < len(names) else f"x{index}"
 
     @cached_property
@@ -91,8 +91,8 @@ class Case:
     def results(self) -> dict[str, Value]:
         """The outputs of the layer, the loss, or the totals of the metric."""
         if issubclass(self.cls, LayerSpec):
-            found = {name: value for name, value in self.built.values.items() if name not in self.inputs}
-            return {name.removeprefix(f"{LAYER}."): value for name, value in found.items() if name != LAYER} or found
+            values = {name: value for name, value in self.built.values.items() if name not in self.inputs}
+            return {name.removeprefix(f"{LAYER}."): value for name, value in values.items() if name != LAYER} or values
         if self._is_loss:
             return dict(self.built.losses)
         ((_, totals),) = self.built.metrics.values()
@@ -101,8 +101,8 @@ class Case:
     @property
     def states(self) -> dict[str, TensorType]:
         """The types of the layer's parameters and statistics by their names."""
-        found = self.built.builder.states.items()
-        return {name.removeprefix(f"{LAYER}/"): info.value.type for name, info in found}
+        states = self.built.builder.states.items()
+        return {name.removeprefix(f"{LAYER}/"): info.value.type for name, info in states}
 
 
 def cases_of(cls: Judged) -> list[Case]:
@@ -127,10 +127,10 @@ def onnx_operators(cls: Judged) -> tuple[list[str], list[str]]:
 def _net_text(net: Mapping[str, Any]) -> str:
     """Text of a net file."""
     lines = ["netspec: 1", "inputs:"]
-    lines += [f"  {plain(name)}: {flow(one)}" for name, one in net["inputs"].items()]
+    lines += [f"  {plain(name)}: {flow(declared)}" for name, declared in net["inputs"].items()]
     for section in ("layers", "losses", "metrics"):
         if section in net:
-            lines += [f"{section}:", *(line for one in net[section] for line in item(one, 2, WIDTH))]
+            lines += [f"{section}:", *(line for entry in net[section] for line in item(entry, 2, WIDTH))]
     return "\n".join(lines) + "\n"
 
 
@@ -213,7 +213,7 @@ def example(kind: str, cls: type[Any]) -> str:
     value = {"type": name, **fields} if fields else name
     for shape, layer in _CARRIERS:
         known = LAYERS[layer["type"]].model_fields
-        field = next((one for one in (kind, f"kernel_{kind}") if one in known), None)
+        field = next((candidate for candidate in (kind, f"kernel_{kind}") if candidate in known), None)
         if field is None:
             continue
         net = {"netspec": 1, "inputs": {"x": {"shape": shape}}, "layers": [{**layer, field: value}]}

@@ -48,7 +48,11 @@ def inner_tables(cls: type[Spec], link: Link, without: Collection[str] = ()) -> 
                     continue
                 documented.add(name)
                 inner, path = definitions[name], f"{prefix}{field}"
-                defaults = {key: one["default"] for key, one in inner["properties"].items() if "default" in one}
+                defaults = {
+                    key: schema_of_key["default"]
+                    for key, schema_of_key in inner["properties"].items()
+                    if "default" in schema_of_key
+                }
                 yield f"## {'Each of ' if several else ''}`{path}`\n"
                 yield sentence(cleandoc(inner.get("description", ""))) + "\n"
                 yield from _table(inner, defaults, link)
@@ -58,14 +62,14 @@ def inner_tables(cls: type[Spec], link: Link, without: Collection[str] = ()) -> 
 def _references(schema: Any, *, several: bool = False) -> Iterator[tuple[str, bool]]:
     """Yield the classes that a schema refers to, and whether there may be several of each."""
     if isinstance(schema, list):
-        for one in schema:
-            yield from _references(one, several=several)
+        for item in schema:
+            yield from _references(item, several=several)
     elif isinstance(schema, dict):
         if "$ref" in schema:
             yield schema["$ref"].removeprefix("#/$defs/"), several
-        for key, one in schema.items():
+        for key, item in schema.items():
             yield from _references(
-                one, several=several or key in ("items", "additionalProperties", "patternProperties")
+                item, several=several or key in ("items", "additionalProperties", "patternProperties")
             )
 
 
@@ -103,11 +107,11 @@ def row(*cells: str) -> str:
 
 def inherited(cls: type[Spec], base: type[Spec]) -> set[str]:
     """The fields that are the same in `base`: type, default and description."""
-    own, theirs = fields_by_name(cls), fields_by_name(base)
+    own_fields, theirs = fields_by_name(cls), fields_by_name(base)
     return {
         name
         for name, field in theirs.items()
-        if (own[name].annotation, own[name].default) == (field.annotation, field.default)
+        if (own_fields[name].annotation, own_fields[name].default) == (field.annotation, field.default)
         and field_docs(cls).get(name) == field_docs(base).get(name)
     }
 
@@ -118,13 +122,15 @@ def as_written(value: Any) -> Any:
         return list(map(as_written, value)) if isinstance(value, (list, tuple)) else value
     fields = fields_by_name(type(value))
     tags = {registry.tag for registry in REGISTRIES.values()} & fields.keys()
-    given = {(field.alias or name): getattr(value, name) for name, field in type(value).model_fields.items()}
-    kept = {
-        name: as_written(one)
-        for name, one in given.items()
-        if name in tags or fields[name].is_required() or one != fields[name].get_default(call_default_factory=True)
+    values = {(field.alias or name): getattr(value, name) for name, field in type(value).model_fields.items()}
+    non_defaults = {
+        name: as_written(field_value)
+        for name, field_value in values.items()
+        if name in tags
+        or fields[name].is_required()
+        or field_value != fields[name].get_default(call_default_factory=True)
     }
-    return next(iter(kept.values())) if kept.keys() and kept.keys() <= tags else kept
+    return next(iter(non_defaults.values())) if non_defaults.keys() and non_defaults.keys() <= tags else non_defaults
 
 
 def in_words(schema: Mapping[str, Any], link: Link, *, many: bool = False) -> str:

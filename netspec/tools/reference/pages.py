@@ -111,7 +111,7 @@ def _summary(cls: type[Any]) -> str:
 
 def _file_page(name: str, cls: type[Spec]) -> str:
     """Page of net files or of train files."""
-    others = {other.__name__ for other in FILES.values()}
+    others = {registered.__name__ for registered in FILES.values()}
     lines = [f"# `{name}.yaml`\n", f"{_text(cls)}\n", *table(cls, _link("")), *inner_tables(cls, _link(""), others)]
     return "\n".join(lines)
 
@@ -151,7 +151,7 @@ def family_of(cls: type[Spec]) -> str:
 
 
 def _common(registry: Registry[Any], up: str) -> list[str]:
-    """The table of the fields that all members of a kind share."""
+    """Table of the fields that all members of a kind share."""
     base = BASES.get(registry.kind)
     lines = [*table(base, _link(up), {registry.tag}), *inner_tables(base, _link(up))] if base else []
     return [f"## Fields of every {registry.kind}\n", *lines] if lines else []

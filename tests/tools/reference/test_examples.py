@@ -14,7 +14,7 @@ from netspec.schema.specs.kinds import REGISTRIES
 from netspec.schema.yaml.flow_style import flow
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.tools.check import check
-from netspec.tools.check_training import Announced
+from netspec.tools.check_training import DeclaredDataset
 from netspec.tools.reference.examples import example
 
 CLASSES = [(kind, name) for kind, registry in REGISTRIES.items() for name in registry.names()]
@@ -34,7 +34,7 @@ def reader_of(text: str) -> Any:
     known = split.known_fields()
     if known is None or any(step.needs_data for step in split.transforms):
         return LENET
-    fields = TransformPipeline(Announced(known), split, seed=0).fields
+    fields = TransformPipeline(DeclaredDataset(known), split, seed=0).fields
     if "image" in fields and fields["image"].shape == (1, 28, 28) and not fields["label"].shape:
         return LENET
     name, (shape, dtype) = next(iter(fields.items()))
