@@ -21,44 +21,44 @@ WORK = 4_000_000
 """Largest number of pairs of storages that are compared, over all orders."""
 
 
-def assign_offsets(pieces: Sequence[Storage]) -> int:
+def assign_offsets(storages: Sequence[Storage]) -> int:
     """Assign offsets such that storages alive at the same time do not overlap; return the size of the arena."""
-    least = peak_live_bytes(pieces)
-    orders = [sorted(pieces, key=key) for key in (_size, _area, _life)]
-    rounds = min(ROUNDS, WORK // (1 + len(pieces) ** 2)) // len(orders)
-    best, total = _placed(orders[0])
+    lower_bound = peak_live_bytes(storages)
+    orders = [sorted(storages, key=key) for key in (_size, _area, _life)]
+    rounds = min(ROUNDS, WORK // (1 + len(storages) ** 2)) // len(orders)
+    best, total = _first_fit(orders[0])
     for order in orders:
         for _ in range(rounds):
-            if total <= GOOD * least:
+            if total <= GOOD * lower_bound:
                 break
-            offsets, size = _placed(order)
+            offsets, size = _first_fit(order)
             if size < total:
                 best, total = offsets, size
             # Storages that exceed the bound come first; `sorted` keeps the order of the rest.
-            order = sorted(order, key=lambda one: offsets[id(one)] + one.size <= least)
-    for piece in pieces:
-        piece.offset = best[id(piece)]
+            order = sorted(order, key=lambda storage: offsets[id(storage)] + storage.size <= lower_bound)
+    for storage in storages:
+        storage.offset = best[id(storage)]
     return total
 
 
-def _size(piece: Storage) -> tuple[int, int]:
-    return -piece.size, piece.first_use
+def _size(storage: Storage) -> tuple[int, int]:
+    return -storage.size, storage.first_use
 
 
-def _area(piece: Storage) -> tuple[int, int]:
-    return -piece.size * (1 + piece.last_use - piece.first_use), piece.first_use
+def _area(storage: Storage) -> tuple[int, int]:
+    return -storage.size * (1 + storage.last_use - storage.first_use), storage.first_use
 
 
-def _life(piece: Storage) -> tuple[int, int]:
-    return piece.first_use - piece.last_use, -piece.size
+def _life(storage: Storage) -> tuple[int, int]:
+    return storage.first_use - storage.last_use, -storage.size
 
 
-def peak_live_bytes(pieces: Sequence[Storage]) -> int:
+def peak_live_bytes(storages: Sequence[Storage]) -> int:
     """The most bytes that are alive at the same time: a lower bound of the arena's size."""
     change: dict[int, int] = {}
-    for piece in pieces:
-        change[piece.first_use] = change.get(piece.first_use, 0) + piece.size
-        change[piece.last_use + 1] = change.get(piece.last_use + 1, 0) - piece.size
+    for storage in storages:
+        change[storage.first_use] = change.get(storage.first_use, 0) + storage.size
+        change[storage.last_use + 1] = change.get(storage.last_use + 1, 0) - storage.size
     most = alive = 0
     for step in sorted(change):
         alive += change[step]
@@ -66,23 +66,23 @@ def peak_live_bytes(pieces: Sequence[Storage]) -> int:
     return most
 
 
-def _placed(order: Sequence[Storage]) -> tuple[dict[int, int], int]:
+def _first_fit(order: Sequence[Storage]) -> tuple[dict[int, int], int]:
     """The lowest free offset of each storage in turn, by its id, and the end of the last one."""
     total = 0
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first and last use, sorted by offset like `offsets`
     offsets: list[int] = []
-    found: dict[int, int] = {}
-    for piece in order:
-        first, last = piece.first_use, piece.last_use
+    offset_of: dict[int, int] = {}
+    for storage in order:
+        first, last = storage.first_use, storage.last_use
         offset = 0
         for begin, end, others_first, others_last in placed:
             if others_first <= last and first <= others_last:
-                if begin >= offset + piece.size:
+                if begin >= offset + storage.size:
                     break
                 offset = max(offset, end)
-        found[id(piece)] = offset
-        total = max(total, offset + piece.size)
-        at = bisect_right(offsets, offset)
-        offsets.insert(at, offset)
-        placed.insert(at, (offset, offset + piece.size, first, last))
-    return found, total
+        offset_of[id(storage)] = offset
+        total = max(total, offset + storage.size)
+        index = bisect_right(offsets, offset)
+        offsets.insert(index, offset)
+        placed.insert(index, (offset, offset + storage.size, first, last))
+    return offset_of, total

@@ -28,13 +28,13 @@ class Pass:
 
 def run_passes(graph: Graph, passes: Iterable[Pass], *, check: bool = False) -> Graph:
     """Run the passes in order; with `check`, verify the graph after each."""
-    done: set[str] = set()
-    for one in passes:
-        missing = one.requires - done
+    finished: set[str] = set()
+    for pass_ in passes:
+        missing = pass_.requires - finished
         if missing:
-            raise ValueError(f"pass {one.name} needs {', '.join(sorted(missing))} before it")
-        graph = one.run(graph)
+            raise ValueError(f"pass {pass_.name} needs {', '.join(sorted(missing))} before it")
+        graph = pass_.run(graph)
         if check:
             verify(graph)
-        done.add(one.name)
+        finished.add(pass_.name)
     return graph

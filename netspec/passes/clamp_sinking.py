@@ -25,23 +25,28 @@ class SinkClamps(Pass):
         """The graph in which no window maximum reads a clamp that has no other reader."""
         read, roots = users(graph.nodes()), set(graph.roots())
 
-        def own(value: Value) -> bool:
+        def has_one_reader(value: Value) -> bool:
             return value not in roots and len(read.get(value, ())) == 1
 
         def sink(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | None:
             clamps: list[Node] = []
             (x, *others), source = inputs or (None,), node.inputs[:1]
-            if x is None or others or not node.op.is_window_max(x.type) or any(one in read for one in node.outputs[1:]):
+            if (
+                x is None
+                or others
+                or not node.op.is_window_max(x.type)
+                or any(value in read for value in node.outputs[1:])
+            ):
                 return None
-            while x.op.traits.clamp and all(map(own, source)):
+            while x.op.traits.clamp and all(map(has_one_reader, source)):
                 clamps.append(x.node)
                 (x,), source = x.inputs, source[0].inputs
             if not clamps:
                 return None
             with in_scope(node.scope):
-                y, *places = apply(node.op, (x,))
+                y, *other_results = apply(node.op, (x,))
             for clamp in reversed(clamps):
                 (y,) = rebuild(clamp, (y,))
-            return y, *places
+            return y, *other_results
 
         return graph.rewrite(sink)

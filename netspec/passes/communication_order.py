@@ -28,28 +28,30 @@ class OrderCommunication(Pass):
     def run(self, graph: Graph) -> Graph:
         """The graph in which each blocking collective has the result of the preceding one as an operand."""
         last: list[Value] = []
-        late = [node for node in graph.nodes() if isinstance(node.op, OrderedCommunication) and not node.op.is_blocking]
-        late.sort(key=_built)
-        places = {node: place for place, node in enumerate(late)}
+        deferred = [
+            node for node in graph.nodes() if isinstance(node.op, OrderedCommunication) and not node.op.is_blocking
+        ]
+        deferred.sort(key=_construction_order)
+        position_of = {node: index for index, node in enumerate(deferred)}
 
-        def after_the_last(node: Node, inputs: tuple[Value, ...]) -> Sequence[Value] | None:
-            if node in places and isinstance(node.op, OrderedCommunication):
+        def chain_collectives(node: Node, inputs: tuple[Value, ...]) -> Sequence[Value] | None:
+            if node in position_of and isinstance(node.op, OrderedCommunication):
                 with in_scope(node.scope):
-                    return apply(replace(node.op, position=places[node]), inputs)
+                    return apply(replace(node.op, position=position_of[node]), inputs)
             if not isinstance(node.op, CommunicationOp) or not node.op.is_blocking:
                 return None
             with in_scope(node.scope):
-                made = apply(node.op, (inputs[0], *last))
-            last[:] = made
-            return made
+                results = apply(node.op, (inputs[0], *last))
+            last[:] = results
+            return results
 
-        return graph.rewrite(after_the_last)
+        return graph.rewrite(chain_collectives)
 
 
-def _built(node: Node) -> tuple[bool, int]:
+def _construction_order(node: Node) -> tuple[bool, int]:
     """Sort key: when the operands were built.
 
     For a `BucketAllGather`, whose operands differ by worker, the node itself.
     """
-    whole = isinstance(node.op, BucketAllGather)
-    return whole, node.serial if whole else max(value.node.serial for value in node.inputs)
+    is_all_gather = isinstance(node.op, BucketAllGather)
+    return is_all_gather, node.serial if is_all_gather else max(value.node.serial for value in node.inputs)

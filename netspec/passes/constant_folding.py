@@ -35,7 +35,7 @@ def _fold(node: Node, inputs: tuple[Value, ...]) -> Sequence[Value] | None:
     import numpy as np
 
     with np.errstate(all="ignore"):
-        made = op.forward(np, *(value.op.forward(np) for value in inputs))
-    arrays = made if isinstance(made, tuple) else (made,)
+        results = op.forward(np, *(value.op.forward(np) for value in inputs))
+    arrays = results if isinstance(results, tuple) else (results,)
     with in_scope(node.scope):
         return [constant(np.asarray(array, str(kind.dtype))) for array, kind in zip(arrays, node.types, strict=True)]

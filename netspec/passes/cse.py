@@ -23,7 +23,7 @@ class CommonSubexpressions(Pass):
         def merge(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | None:
             if not node.op.traits.pure:
                 return None
-            key = (exactly(node.op), inputs)
+            key = (exact_key(node.op), inputs)
             if key not in first:
                 first[key] = node.outputs if inputs == node.inputs else rebuild(node, inputs)
             return first[key]
@@ -31,13 +31,13 @@ class CommonSubexpressions(Pass):
         return graph.rewrite(merge)
 
 
-def exactly(attribute: object) -> Hashable:
+def exact_key(attribute: object) -> Hashable:
     """A key that is equal only for bit-identical attributes: 0.0 and -0.0 differ, NaN equals itself."""
     if isinstance(attribute, float):
         return attribute.hex()
     if isinstance(attribute, tuple):
-        return tuple(map(exactly, attribute))
+        return tuple(map(exact_key, attribute))
     if is_dataclass(attribute):
-        return (type(attribute), *(exactly(getattr(attribute, one.name)) for one in fields(attribute)))
+        return (type(attribute), *(exact_key(getattr(attribute, field.name)) for field in fields(attribute)))
     assert isinstance(attribute, Hashable), "attributes of ops are hashable"
     return attribute

@@ -47,15 +47,15 @@ class FuseElementwise(Pass):
     def run(self, graph: Graph) -> Graph:
         """The graph with groups of two or more elementwise nodes fused, if a fast kernel accepts them."""
         nodes = graph.nodes()
-        read, kept = users(nodes), set(graph.roots())
-        found = [
+        read, results = users(nodes), set(graph.roots())
+        candidates = [
             group
             for group in _fusion_groups(nodes, graph)
-            if sum(not _is_scalar_constant(one) for one in group.members) > 1
+            if sum(not _is_scalar_constant(node) for node in group.members) > 1
         ]
-        made = [(group, *_fused_op(group, read, kept)) for group in found]
-        taken = [one for one in made if self.accepts(one[1], [value.type for value in one[2]])]
-        return _rebuild_graph(graph, nodes, taken)
+        fused = [(group, *_fused_op(group, read, results)) for group in candidates]
+        accepted = [group for group in fused if self.accepts(group[1], [value.type for value in group[2]])]
+        return _rebuild_graph(graph, nodes, accepted)
 
 
 def _is_scalar_constant(node: Node) -> bool:
@@ -69,13 +69,13 @@ def _is_fusible(node: Node) -> bool:
 
 def _fusion_groups(nodes: Sequence[Node], graph: Graph) -> list[_Group]:
     position = {node: index for index, node in enumerate(nodes)}
-    above: dict[Node, int] = {}  # for each node its ancestors and itself, as a bit set of positions
+    ancestors: dict[Node, int] = {}  # for each node its ancestors and itself, as a bit set of positions
     group_of: dict[Node, _Group] = {}
     guarded = _before_guard(graph)
     for index, node in enumerate(nodes):
-        above[node] = 1 << index
+        ancestors[node] = 1 << index
         for value in node.inputs:
-            above[node] |= above[value.node]
+            ancestors[node] |= ancestors[value.node]
         if not _is_fusible(node):
             continue
         group = _Group([node], 1 << index, _external(node, ()))
@@ -85,24 +85,24 @@ def _fusion_groups(nodes: Sequence[Node], graph: Graph) -> list[_Group]:
                 continue
             if (node in guarded) != (other.members[0] in guarded):
                 continue  # nodes that the guard needs run before it, the others after
-            if _can_merge(group, other, above, position):
+            if _can_merge(group, other, ancestors, position):
                 group = _merge_groups(other, group)
         for member in group.members:
             group_of[member] = group
         if len(group.members) > 1:
-            _update_ancestors(nodes[: index + 1], group, above)
+            _update_ancestors(nodes[: index + 1], group, ancestors)
     return list({id(group): group for group in group_of.values()}.values())
 
 
-def _update_ancestors(nodes: Sequence[Node], group: _Group, above: dict[Node, int]) -> None:
+def _update_ancestors(nodes: Sequence[Node], group: _Group, ancestors: dict[Node, int]) -> None:
     """Add a group's ancestors to each node that depends on a member: a group is computed at once."""
-    whole = 0
+    group_ancestors = 0
     for member in group.members:
-        whole |= above[member]
+        group_ancestors |= ancestors[member]
     first = (group.bits & -group.bits).bit_length() - 1
     for node in nodes[first:]:
-        if above[node] & group.bits:
-            above[node] |= whole
+        if ancestors[node] & group.bits:
+            ancestors[node] |= group_ancestors
 
 
 def _before_guard(graph: Graph) -> set[Node]:
@@ -114,60 +114,64 @@ def _external(node: Node, members: Sequence[Node]) -> set[Value]:
     return {value for value in node.inputs if value.node not in inside and not _is_scalar_constant(value.node)}
 
 
-def _can_merge(one: _Group, other: _Group, above: dict[Node, int], position: dict[Node, int]) -> bool:
+def _can_merge(first: _Group, second: _Group, ancestors: dict[Node, int], position: dict[Node, int]) -> bool:
     """Whether two groups can be merged: no path leads from one to the other through other nodes."""
-    if len(one.members) + len(other.members) > MAX_STEPS:
+    if len(first.members) + len(second.members) > MAX_STEPS:
         return False
-    operands = one.inputs | other.inputs
-    if sum(value.node not in one.members and value.node not in other.members for value in operands) > MAX_OPERANDS:
+    operands = first.inputs | second.inputs
+    if sum(value.node not in first.members and value.node not in second.members for value in operands) > MAX_OPERANDS:
         return False
-    inside = one.bits | other.bits
-    for group in (one, other):
+    members = first.bits | second.bits
+    for group in (first, second):
         for value in group.inputs:
-            if not inside >> position[value.node] & 1 and above[value.node] & inside:
+            if not members >> position[value.node] & 1 and ancestors[value.node] & members:
                 return False
     return True
 
 
-def _merge_groups(one: _Group, other: _Group) -> _Group:
-    members = one.members + [node for node in other.members if node not in one.members]
+def _merge_groups(first: _Group, second: _Group) -> _Group:
+    members = first.members + [node for node in second.members if node not in first.members]
     inside = set(members)
-    inputs = {value for value in one.inputs | other.inputs if value.node not in inside}
-    return _Group(members, one.bits | other.bits, inputs)
+    inputs = {value for value in first.inputs | second.inputs if value.node not in inside}
+    return _Group(members, first.bits | second.bits, inputs)
 
 
 def _rebuild_graph(graph: Graph, nodes: Sequence[Node], groups: Sequence[FusedGroup]) -> Graph:
     """Rebuild the graph with each group placed where all of its operands exist."""
-    group_of = {node: made for made in groups for node in made[0].members}
+    group_of = {node: fused for fused in groups for node in fused[0].members}
     new: dict[Value, Value] = {}
     pending = list(nodes)
     while pending:
-        rest: list[Node] = []
+        waiting: list[Node] = []
         for node in pending:
-            made = group_of.get(node)
-            if made is not None and node.outputs[0] in new:
+            fused = group_of.get(node)
+            if fused is not None and node.outputs[0] in new:
                 continue
-            operands = made[2] if made is not None else node.inputs
+            operands = fused[2] if fused is not None else node.inputs
             if any(value not in new for value in operands):
-                rest.append(node)
-            elif made is not None:
-                group, op, _, results = made
-                with in_scope(max(group.members, key=lambda one: one.serial).scope):
-                    images = dict(zip(results, apply(op, [new[value] for value in operands]), strict=True))
-                # Members that no other node reads are marked as done too.
-                first = next(iter(images.values()))
-                new.update({one.outputs[0]: images.get(one.outputs[0], first) for one in group.members})
+                waiting.append(node)
+            elif fused is not None:
+                group, op, _, results = fused
+                with in_scope(max(group.members, key=lambda member: member.serial).scope):
+                    new_results = dict(zip(results, apply(op, [new[value] for value in operands]), strict=True))
+                # Members that no other node reads are marked as computed too.
+                any_result = next(iter(new_results.values()))
+                new.update(
+                    {member.outputs[0]: new_results.get(member.outputs[0], any_result) for member in group.members}
+                )
             else:
                 inputs = tuple(new[value] for value in node.inputs)
                 same = inputs == node.inputs
                 new.update(zip(node.outputs, node.outputs if same else rebuild(node, inputs), strict=True))
-        if len(rest) == len(pending):
+        if len(waiting) == len(pending):
             raise RuntimeError("fusion created a cycle")
-        pending = rest
+        pending = waiting
     return graph.remap(new)
 
 
-def _fused_op(group: _Group, read: dict[Value, list[Node]], kept: set[Value]) -> tuple[Fused, list[Value], list[Value]]:
+def _fused_op(
+    group: _Group, read: dict[Value, list[Node]], graph_results: set[Value]
+) -> tuple[Fused, list[Value], list[Value]]:
     """The op of a group, its operands, and the results that other nodes read."""
     inside = set(group.members)
     members = sorted(group.members, key=lambda node: node.serial)
@@ -176,7 +180,7 @@ def _fused_op(group: _Group, read: dict[Value, list[Node]], kept: set[Value]) ->
         operands += [
             v for v in node.inputs if v.node not in inside and not _is_scalar_constant(v.node) and v not in operands
         ]
-    index = {value: place for place, value in enumerate(operands)}
+    index = {value: position for position, value in enumerate(operands)}
     body: list[FusedStep] = []
     for node in members:
         for value in node.inputs:
@@ -188,6 +192,6 @@ def _fused_op(group: _Group, read: dict[Value, list[Node]], kept: set[Value]) ->
     results = [
         node.outputs[0]
         for node in members
-        if node.outputs[0] in kept or any(user not in inside for user in read.get(node.outputs[0], ()))
+        if node.outputs[0] in graph_results or any(user not in inside for user in read.get(node.outputs[0], ()))
     ]
     return Fused(len(operands), tuple(body), tuple(index[value] for value in results)), operands, results

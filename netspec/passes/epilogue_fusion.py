@@ -32,59 +32,59 @@ class FuseEpilogues(Pass):
         new: dict[Value, Value] = {}
         pending = [node for node in graph.nodes() if node not in inside]
         while pending:
-            rest = []
+            waiting = []
             for node in pending:
                 chain = chains.get(node, [node])
                 op, operands = _epilogue_fused(chain) if len(chain) > 1 else (node.op, list(node.inputs))
                 if any(
                     value not in new for value in operands
                 ):  # it reads another result of an anchor that does not exist yet
-                    rest.append(node)
+                    waiting.append(node)
                     continue
                 inputs = tuple(new[value] for value in operands)
                 if inputs == node.inputs:
-                    made = node.outputs
+                    results = node.outputs
                 else:
                     with in_scope(node.scope):
-                        made = apply(op, inputs)
-                new.update(zip((node.outputs[0], *chain[0].outputs[1:]), made, strict=True))
-            if len(rest) == len(pending):
+                        results = apply(op, inputs)
+                new.update(zip((node.outputs[0], *chain[0].outputs[1:]), results, strict=True))
+            if len(waiting) == len(pending):
                 raise RuntimeError("an epilogue created a cycle")
-            pending = rest
+            pending = waiting
         return graph.remap(new)
 
     def _chains(self, graph: Graph) -> dict[Node, list[Node]]:
         """The nodes of each chain, from the anchor to the end of its epilogue, by the last node."""
         nodes = graph.nodes()
-        read, kept = users(nodes), set(graph.roots())
+        read, results = users(nodes), set(graph.roots())
         guarded = set(topological_order([graph.guard])) if graph.guard is not None else set()
         position = {node: index for index, node in enumerate(nodes)}
-        behind = _dependent_on_other_results(nodes)
-        found: dict[Node, list[Node]] = {}
-        swallowed: set[Node] = set()
+        dependent = _dependent_on_other_results(nodes)
+        chains: dict[Node, list[Node]] = {}
+        fused: set[Node] = set()
         for anchor in nodes:
             if not anchor.op.traits.anchor:
                 continue
             chain = [anchor]
-            while (following := self._next_fusable(chain, read, kept)) is not None:
-                if (following in guarded) != (anchor in guarded) or following in swallowed:
+            while (following := self._next_fusable(chain, read, results)) is not None:
+                if (following in guarded) != (anchor in guarded) or following in fused:
                     break
                 extras = [value for value in following.inputs if value is not chain[-1].outputs[0]]
                 if any(position[value.node] >= position[following] for value in extras):
                     break
-                if len(anchor.outputs) > 1 and any(value.node in behind or value.index > 0 for value in extras):
+                if len(anchor.outputs) > 1 and any(value.node in dependent or value.index > 0 for value in extras):
                     break  # ops that need other results of the anchor cannot be part of its epilogue
                 chain.append(following)
             if len(chain) > 1:
-                found[chain[-1]] = chain
-                swallowed.update(chain)
-        return found
+                chains[chain[-1]] = chain
+                fused.update(chain)
+        return chains
 
-    def _next_fusable(self, chain: list[Node], read: dict[Value, list[Node]], kept: set[Value]) -> Node | None:
+    def _next_fusable(self, chain: list[Node], read: dict[Value, list[Node]], results: set[Value]) -> Node | None:
         """The node that can be added to the epilogue, or None."""
         value = chain[-1].outputs[0]
         readers = read.get(value, [])
-        if value in kept or len(set(readers)) != 1:
+        if value in results or len(set(readers)) != 1:
             return None
         (node, *_) = readers
         if not node.op.traits.elementwise or node.types[0] != value.type or len(node.outputs) != 1:
@@ -92,16 +92,16 @@ class FuseEpilogues(Pass):
         if node.scope.phase != chain[0].scope.phase:
             return None  # a weight update is faster as one elementwise node than split between an epilogue and a node
         op, operands = _epilogue_fused([*chain, node])
-        return node if self.accepts(op, [one.type for one in operands]) else None
+        return node if self.accepts(op, [value.type for value in operands]) else None
 
 
 def _dependent_on_other_results(nodes: Sequence[Node]) -> set[Node]:
     """The nodes that depend on a result of an anchor other than the first one."""
-    found: set[Node] = set()
+    dependent: set[Node] = set()
     for node in nodes:
-        if any(value.node in found or (value.op.traits.anchor and value.index > 0) for value in node.inputs):
-            found.add(node)
-    return found
+        if any(value.node in dependent or (value.op.traits.anchor and value.index > 0) for value in node.inputs):
+            dependent.add(node)
+    return dependent
 
 
 def _epilogue_fused(chain: Sequence[Node]) -> tuple[EpilogueFused, list[Value]]:

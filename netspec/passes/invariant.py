@@ -22,8 +22,10 @@ class InvariantAnalysis:
     def __call__(self, node: Node) -> bool:
         """Whether a node is loop-invariant. Nodes must be queried in execution order."""
         if node not in self._known:
-            kept = isinstance(node.op, State) and node.op.label not in self._written
-            self._known[node] = kept or (node.op.traits.pure and all(self(value.node) for value in node.inputs))
+            is_constant_state = isinstance(node.op, State) and node.op.label not in self._written
+            self._known[node] = is_constant_state or (
+                node.op.traits.pure and all(self(value.node) for value in node.inputs)
+            )
         return self._known[node]
 
 

@@ -39,13 +39,13 @@ def plan_memory(
     """
     planner = _Planner(graph, order, before_guard_count, layouts or {}, invariant_count, out_of_place)
     planner.assign()
-    storages = {id(one): one for one in map(_outer_storage, planner.storage.values())}.values()
+    storages = {id(storage): storage for storage in map(_outer_storage, planner.storage.values())}.values()
     scratch = {
         node: Storage(align_up(size), index, index, "arena")
         for index, node in enumerate(order)
         if (size := workspace.get(node, 0))
     }
-    arena = [one for one in storages if one.kind == "arena"] + list(scratch.values())
+    arena = [storage for storage in storages if storage.kind == "arena"] + list(scratch.values())
     live, arena_bytes = _live_bytes(arena, len(order)), assign_offsets(arena)
     for part in planner.storage.values():
         if part.parent is not None:
@@ -56,10 +56,10 @@ def plan_memory(
         copies=tuple(planner.copies),
         arena_bytes=arena_bytes,
         lower_bound=max(live, default=0),
-        constant_bytes=_assign_consecutive(one for one in storages if one.kind == "constant"),
-        invariant_bytes=_assign_consecutive(one for one in storages if one.kind == "invariant"),
+        constant_bytes=_assign_consecutive(storage for storage in storages if storage.kind == "constant"),
+        invariant_bytes=_assign_consecutive(storage for storage in storages if storage.kind == "invariant"),
         staged_bytes=input_slots
-        * sum(one.size for value, one in planner.storage.items() if isinstance(value.op, Input)),
+        * sum(storage.size for value, storage in planner.storage.items() if isinstance(value.op, Input)),
         live_bytes=live[: len(order)],
     )
 
@@ -135,25 +135,25 @@ class _Planner:
         """The invariant results that later nodes or the caller read, and the values that these are views of."""
         read = [value for node in self.order[invariant_count:] for value in node.inputs]
         first = set(self.order[:invariant_count])
-        kept = {value for value in (*read, *self.graph.roots()) if value.node in first}
+        results = {value for value in (*read, *self.graph.roots()) if value.node in first}
         for node in reversed(self.order[:invariant_count]):
-            if node.op.traits.view and node.outputs[0] in kept:
-                kept.add(node.inputs[0])
-        return kept
+            if node.op.traits.view and node.outputs[0] in results:
+                results.add(node.inputs[0])
+        return results
 
     def _contiguous_groups(self) -> dict[Value, tuple[Storage, int]]:
         """For each value of a contiguous group, the parent storage and the offset in it.
 
-        Operands that cannot be placed there are copied by the kernel that asked for them.
+        Operands that cannot be stored there are copied by the kernel.
         """
-        found: dict[Value, tuple[Storage, int]] = {}
+        group_of: dict[Value, tuple[Storage, int]] = {}
         for index, node in enumerate(self.order):
             row = Storage(0, index, index, "arena")
-            for value in (one.base for one in node.op.contiguous_operands(node.inputs)):
-                if not (value in found or value in self.kept or value in self.targets or value.op.traits.source):
-                    found[value] = row, row.size
+            for value in (operand.base for operand in node.op.contiguous_operands(node.inputs)):
+                if not (value in group_of or value in self.kept or value in self.targets or value.op.traits.source):
+                    group_of[value] = row, row.size
                     row.size += self._size(value)
-        return found
+        return group_of
 
     def _size(self, value: Value) -> int:
         return align_up(self.layouts.get(value, PLAIN).nbytes(value.type))

@@ -17,7 +17,7 @@ from netspec.graph.graph import Graph, rebuild, topological_order, users
 from netspec.graph.op import AcceptsOp
 from netspec.graph.value import Node, Value, in_scope
 from netspec.passes.base import Pass
-from netspec.passes.cse import exactly
+from netspec.passes.cse import exact_key
 
 MAX_BYTES = 1 << 20
 """Largest result in bytes: a larger update takes so long that its call does not matter, and would keep its gradient
@@ -37,16 +37,16 @@ class GroupMultiTensor(Pass):
 
     def run(self, graph: Graph) -> Graph:
         """The graph with similar nodes grouped, if a fast kernel accepts the group."""
-        made = {group[-1]: group for group in self._groups(graph)}
-        grouped = {node for group in made.values() for node in group}
+        groups = {group[-1]: group for group in self._groups(graph)}
+        grouped = {node for group in groups.values() for node in group}
         new: dict[Value, Value] = {}
-        for node in _schedule_groups(graph.nodes(), made):
-            group = made.get(node)
+        for node in _schedule_groups(graph.nodes(), groups):
+            group = groups.get(node)
             if group is not None:
-                operands = [new[value] for one in group for value in one.inputs]
+                operands = [new[value] for member in group for value in member.inputs]
                 with in_scope(replace(node.scope, layer="")):
-                    images = MultiTensor(node.op, len(group)).call_multi(*operands)
-                new.update(zip((value for one in group for value in one.outputs), images, strict=True))
+                    results = MultiTensor(node.op, len(group)).call_multi(*operands)
+                new.update(zip((value for member in group for value in member.outputs), results, strict=True))
             elif node not in grouped:
                 inputs = tuple(new[value] for value in node.inputs)
                 same = inputs == node.inputs
@@ -64,12 +64,12 @@ class GroupMultiTensor(Pass):
                 continue
             last = not any(value in read for value in node.outputs)
             if last or all(value.op.traits.source for value in node.inputs):
-                kinds = tuple(value.dtype for value in node.inputs)
+                dtypes = tuple(value.dtype for value in node.inputs)
                 scalars = tuple(value.shape == () for value in node.inputs)
-                key = exactly(node.op), kinds, scalars, node.scope.phase, node in guarded, last
+                key = exact_key(node.op), dtypes, scalars, node.scope.phase, node in guarded, last
                 alike[key].append(node)
-        for found in alike.values():
-            for group in _split_groups(found):
+        for similar in alike.values():
+            for group in _split_groups(similar):
                 op = MultiTensor(group[0].op, len(group))
                 if len(group) > 1 and self.accepts(op, [value.type for node in group for value in node.inputs]):
                     yield group
@@ -108,13 +108,13 @@ def _split_groups(nodes: Iterable[Node]) -> Iterator[list[Node]]:
     yield group
 
 
-def _schedule_groups(nodes: Sequence[Node], made: dict[Node, list[Node]]) -> list[Node]:
+def _schedule_groups(nodes: Sequence[Node], groups: dict[Node, list[Node]]) -> list[Node]:
     """All nodes, each after its operands, with a group at the position of its last node.
 
     A group whose results are read comes first: it depends only on sources.
     """
-    early = [node for node in made if all(value.op.traits.source for value in node.inputs)]
-    first = topological_order([value for node in early for one in made[node] for value in one.inputs])
+    early = [node for node in groups if all(value.op.traits.source for value in node.inputs)]
+    first = topological_order([value for node in early for member in groups[node] for value in member.inputs])
     front = [*first, *early]
     known = set(front)
     return [*front, *(node for node in nodes if node not in known)]

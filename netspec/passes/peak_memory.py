@@ -82,35 +82,35 @@ class _StepMemory:
         for node in order:
             operands = dict.fromkeys(self.memory[value] for value in node.inputs)
             task = _Task(tuple(operands), scratch=align_up(workspace.get(node, 0)))
-            for place in operands:
-                self.readers[place] += 1
+            for memory in operands:
+                self.readers[memory] += 1
             for value in node.outputs:
                 if node.op.traits.view:
                     self.memory[value] = self.memory[node.inputs[0]]
                     continue
                 needs_room = value in read and value not in elsewhere
-                made = self._new(value, align_up(layouts.get(value, PLAIN).nbytes(value.type)) if needs_room else 0)
+                memory = self._new(value, align_up(layouts.get(value, PLAIN).nbytes(value.type)) if needs_room else 0)
                 if isinstance(node.op, Input):
-                    self.inputs.append(made)
+                    self.inputs.append(memory)
                 elif needs_room:
                     over = [
-                        self.memory[one]
-                        for one in node.op.inplace_operands(value.index, node.inputs)
+                        self.memory[operand]
+                        for operand in node.op.inplace_operands(value.index, node.inputs)
                         if node not in out_of_place
-                        and one.type == value.type
-                        and layouts.get(one) == layouts.get(value)
+                        and operand.type == value.type
+                        and layouts.get(operand) == layouts.get(value)
                     ]
-                    room = tuple(one for one in over if self.sizes[one] and one not in self.inputs)
-                    task.results.append((made, self.sizes[made], room))
+                    reusable = tuple(index for index in over if self.sizes[index] and index not in self.inputs)
+                    task.results.append((memory, self.sizes[memory], reusable))
             self.tasks.append(task)
-        for place in {self.memory[value] for value in graph.roots()}:
-            self.readers[place] += 1
+        for memory in {self.memory[value] for value in graph.roots()}:
+            self.readers[memory] += 1
         self.before = [sorted({self.position[value.node] for value in node.inputs}) for node in order]
         self._keep_readers_before_updates(graph, order)
         self.after: list[list[int]] = [[] for _ in order]
         for index, needed in enumerate(self.before):
-            for one in needed:
-                self.after[one].append(index)
+            for operand in needed:
+                self.after[operand].append(index)
 
     def _outside_arena(self, graph: Graph, order: Sequence[Node]) -> set[Value]:
         """Values that are not in the arena: states, constants, new values of states, and invariant values."""
@@ -199,12 +199,12 @@ class _LiveMemory:
 
     def _reused(self, task: _Task) -> int:
         """Bytes of results that overwrite operands which no other node reads."""
-        taken: list[int] = []
+        reused: list[int] = []
         total = 0
         for _, size, over in task.results:
-            room = next((one for one in over if self.unread[one] == 1 and one not in taken), None)
-            if room is not None:
-                taken.append(room)
+            memory = next((index for index in over if self.unread[index] == 1 and index not in reused), None)
+            if memory is not None:
+                reused.append(memory)
                 total += size
         return total
 

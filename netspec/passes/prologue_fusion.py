@@ -59,13 +59,13 @@ class FusePrologues(Pass):
 
 
 class _PrologueBody:
-    """The elementwise nodes that compute a value, and what they read."""
+    """The elementwise nodes that compute a value, and the values that they read."""
 
-    def __init__(self, result: Value, own: list[Value]) -> None:
-        """`own` are the values that the heavy op reads in addition to the result."""
-        self.result, self.own = result, own
+    def __init__(self, result: Value, stored: list[Value]) -> None:
+        """`stored` are the values that the heavy op reads in addition to the result."""
+        self.result, self.stored = result, stored
         self.inside: set[Node] = {result.node}
-        self.remade: dict[Value, Value] = {}
+        self.recomputed: dict[Value, Value] = {}
 
     def grow(self, old: Value, new: Value, movable: Callable[[Value, Sequence[Node]], bool]) -> None:
         """Add further nodes as long as few large operands are read.
@@ -73,74 +73,75 @@ class _PrologueBody:
         `new` is the image of `old`, which has the same ops in the graph that `movable` refers to.
         """
         members, images = [old.node], [new.node]
-        self._remake(new.node)
+        self._recompute_operands(new.node)
         for member, image in zip(members, images, strict=False):  # both grow in the loop
             for value, copy in zip(member.inputs, image.inputs, strict=True):
                 if copy.shape != self.result.shape or copy.node in self.inside or not movable(value, members):
                     continue
                 before = len(self._large())
                 self.inside.add(copy.node)
-                self._remake(copy.node)
+                self._recompute_operands(copy.node)
                 if len(self._large()) > max(MAX_LARGE_READS, before):
                     self.inside.discard(copy.node)
                 else:
                     members.append(value.node)
                     images.append(copy.node)
 
-    def _remake(self, node: Node) -> None:
+    def _recompute_operands(self, node: Node) -> None:
         """Record which operands of a node can be recomputed from what the heavy op reads."""
         for value in node.inputs:
-            if value.shape == self.result.shape and value.index == 0 and value not in self.remade:
-                made = value.op.recompute(value.inputs, value.node.outputs)
-                if made is not None and all(one in self.own for one in self._leaves(made)):
-                    self.remade[value] = made
+            if value.shape == self.result.shape and value.index == 0 and value not in self.recomputed:
+                copy = value.op.recompute(value.inputs, value.node.outputs)
+                if copy is not None and all(leaf in self.stored for leaf in self._leaves(copy)):
+                    self.recomputed[value] = copy
 
-    def _leaves(self, made: Value) -> list[Value]:
+    def _leaves(self, root: Value) -> list[Value]:
         """The large values from which elementwise nodes compute a value."""
-        if made.shape != self.result.shape:
+        if root.shape != self.result.shape:
             return []
-        if not made.op.traits.elementwise or made in self.own:
-            return [made]
-        return [leaf for value in made.inputs for leaf in self._leaves(value)]
+        if not root.op.traits.elementwise or root in self.stored:
+            return [root]
+        return [leaf for value in root.inputs for leaf in self._leaves(value)]
 
     def _large(self) -> set[Value]:
         """The large operands that only the body reads."""
         read = {value for node in self.inside for value in node.inputs if value.node not in self.inside}
-        free = {*self.own, *self.remade}
+        free = {*self.stored, *self.recomputed}
         return {value for value in read if value.shape == self.result.shape} - free
 
     def as_op(self, node: Node, operand: int) -> tuple[PrologueFused, list[Value]]:
         """The heavy op with this prologue, and its operands."""
         order: list[Value] = []  # literals and values of the body, each after its operands
         operands: list[Value] = []
-        anew = self._recomputed_values()
+        recomputed_values = self._recomputed_values()
 
         def visit(value: Value) -> None:
-            value = self.remade.get(value, value)
+            value = self.recomputed.get(value, value)
             if value in order or value in operands:
                 return
             literal = isinstance(value.op, Fill) and value.shape == ()
-            if literal or value.node in self.inside or value in anew:
-                for one in value.inputs:
-                    visit(one)
+            if literal or value.node in self.inside or value in recomputed_values:
+                for operand_ in value.inputs:
+                    visit(operand_)
                 order.append(value)
             else:
                 operands.append(value)
 
         visit(self.result)
-        place = {value: index for index, value in enumerate([*operands, *order])}
+        index_of = {value: index for index, value in enumerate([*operands, *order])}
         steps = [
-            FusedStep(one.op, tuple(place[self.remade.get(v, v)] for v in one.inputs), one.node.scope) for one in order
+            FusedStep(value.op, tuple(index_of[self.recomputed.get(v, v)] for v in value.inputs), value.node.scope)
+            for value in order
         ]
-        return PrologueFused(node.op, operand, len(node.inputs), tuple(steps)), [*self.own, *operands]
+        return PrologueFused(node.op, operand, len(node.inputs), tuple(steps)), [*self.stored, *operands]
 
     def _recomputed_values(self) -> set[Value]:
         """Results of the nodes that recompute operands."""
-        found: set[Value] = set()
-        stack = list(self.remade.values())
+        results: set[Value] = set()
+        stack = list(self.recomputed.values())
         while stack:
             value = stack.pop()
-            if value.shape == self.result.shape and value not in self.own:
-                found.add(value)
+            if value.shape == self.result.shape and value not in self.stored:
+                results.add(value)
                 stack.extend(value.inputs)
-        return found
+        return results

@@ -95,8 +95,8 @@ class _Halves:
         known = set(self.early)
         self.late = [node for node in graph.nodes() if node not in known]
         read = {value.base for node in self.late for value in node.inputs}
-        made = (node for node in self.early if not (node.op.traits.source or node.op.traits.view))
-        self.kept = dict.fromkeys(value for node in made for value in node.outputs if value in read)
+        computed = (node for node in self.early if not (node.op.traits.source or node.op.traits.view))
+        self.kept = dict.fromkeys(value for node in computed for value in node.outputs if value in read)
         """Results of the first half that the second half reads, in execution order."""
         self.invariant = invariant_nodes(graph)
         fetched = {value.base for value in graph.roots()}
@@ -111,28 +111,28 @@ class _Halves:
 
     def cheap(self) -> list[Value]:
         """Candidates that are cheap to recompute, those first that free the most memory for their cost."""
-        found = []
-        for place, value in enumerate(self.candidates):
+        ranked = []
+        for index, value in enumerate(self.candidates):
             chain = self._chain({value}) or set()
             traffic = {node: sum(map(self._bytes, (*node.inputs, *node.outputs))) for node in chain}
             if all(_flops(node) <= CHEAP * moved for node, moved in traffic.items()):
                 size = self._bytes(value)
-                found.append((sum(traffic.values()) / size, -size, place))
-        return [self.candidates[place] for *_, place in sorted(found)]
+                ranked.append((sum(traffic.values()) / size, -size, index))
+        return [self.candidates[index] for *_, index in sorted(ranked)]
 
     def independent(self, values: Sequence[Value]) -> list[Value]:
         """Those of the values that can be recomputed independently, because none depends on another dropped one.
 
         In a residual net, in which each sum reads the preceding one, this is every second sum.
         """
-        found: dict[Value, None] = {}
+        selected: dict[Value, None] = {}
         needed: set[Value] = set()
         for value in values:
-            operands = {one.base for node in self._chain({value}) or () for one in node.inputs}
-            if value not in needed and not any(one in found for one in operands):
-                found[value] = None
+            operands = {operand.base for node in self._chain({value}) or () for operand in node.inputs}
+            if value not in needed and not any(operand in selected for operand in operands):
+                selected[value] = None
                 needed |= operands
-        return list(found)
+        return list(selected)
 
     def between_checkpoints(self) -> Iterator[list[Value]]:
         """All candidates except the last one of each segment; segments have about equal bytes."""
@@ -157,36 +157,36 @@ class _Halves:
             return self.plain
         graph, layouts, choices = self.plain.graph, dict(self.layouts), dict(self.plain.choices)
         new: dict[Value, Value] = {}
-        again: list[Node] = []
+        recomputed: list[Node] = []
 
-        def image(node: Node, made: tuple[Value, ...]) -> None:
-            new.update(zip(node.outputs, made, strict=True))
-            layouts.update((one, layouts[old]) for one, old in zip(made, node.outputs, strict=True))
+        def replace_node(node: Node, results: tuple[Value, ...]) -> None:
+            new.update(zip(node.outputs, results, strict=True))
+            layouts.update((result, layouts[old]) for result, old in zip(results, node.outputs, strict=True))
             if node in choices:
-                choices[made[0].node] = choices[node]
+                choices[results[0].node] = choices[node]
 
         for node in self.early:
             inputs = tuple(new.get(value, value) for value in node.inputs)
             if node in chain or (node.op.traits.view and inputs != node.inputs):
                 with in_scope(replace(node.scope, phase="backward")):
-                    image(node, apply(node.op, inputs))
-                again += [new[node.outputs[0]].node] if node in chain else []
-        gone = set(dropped)
+                    replace_node(node, apply(node.op, inputs))
+                recomputed += [new[node.outputs[0]].node] if node in chain else []
+        dropped_set = set(dropped)
         new = {
-            value: made for value, made in new.items() if value.base in gone
+            value: copy for value, copy in new.items() if value.base in dropped_set
         }  # values that are kept are read directly
         ends: dict[Value, Value] = {value: value for value in graph.roots()}
         for node in self.late:
             inputs = tuple(new.get(value, value) for value in node.inputs)
             if inputs != node.inputs:
-                image(node, rebuild(node, inputs))
+                replace_node(node, rebuild(node, inputs))
                 ends.update((value, new[value]) for value in node.outputs)
-        return RecomputeVariant(graph.remap(ends), layouts, choices, tuple(again))
+        return RecomputeVariant(graph.remap(ends), layouts, choices, tuple(recomputed))
 
     def _chain(self, dropped: Collection[Value]) -> set[Node] | None:
         """The nodes that run again if these values are dropped; None if one of them must not."""
         chain: set[Node] = set()
-        gone = set(dropped)
+        dropped_set = set(dropped)
         waiting = [value.node for value in dropped]
         while waiting:
             node = waiting.pop()
@@ -196,10 +196,12 @@ class _Halves:
                 return None
             chain.add(node)
             for value in (value.base for value in node.inputs):
-                there = (
-                    value.op.traits.source or value.node in self.invariant or (value in self.kept and value not in gone)
+                is_available = (
+                    value.op.traits.source
+                    or value.node in self.invariant
+                    or (value in self.kept and value not in dropped_set)
                 )
-                waiting += [] if there else [value.node]
+                waiting += [] if is_available else [value.node]
         return chain
 
     def _bytes(self, value: Value) -> int:

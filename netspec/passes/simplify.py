@@ -26,5 +26,5 @@ def _simplified(node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...] | No
     if not node.op.traits.pure:
         return None
     with in_scope(node.scope):
-        found = node.op.simplify(*inputs)
-        return None if found is None else tuple(map(simplify_value, as_tuple(found)))
+        simpler = node.op.simplify(*inputs)
+        return None if simpler is None else tuple(map(simplify_value, as_tuple(simpler)))

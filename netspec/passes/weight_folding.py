@@ -30,14 +30,14 @@ class FoldIntoWeights(Pass):
             if len(node.outputs) != 1 or not node.op.traits.pure:
                 return None
             with in_scope(node.scope):
-                made = node.op.fold_into_weights(known, *inputs)
-            return None if made is None else (made,)
+                folded = node.op.fold_into_weights(known, *inputs)
+            return None if folded is None else (folded,)
 
         return graph.rewrite(change)
 
 
 class _ValueFacts:
-    """Implements the questions that ops ask about their operands."""
+    """Facts about values that `Op.fold_into_weights` asks for."""
 
     def __init__(self, graph: Graph) -> None:
         self._is_invariant = InvariantAnalysis(graph)

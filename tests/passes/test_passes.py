@@ -17,7 +17,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.verify import InvalidGraphError, verify
 from netspec.passes.base import Pass, run_passes
 from netspec.passes.constant_folding import MAX_BYTES, FoldConstants
-from netspec.passes.cse import CommonSubexpressions, exactly
+from netspec.passes.cse import CommonSubexpressions, exact_key
 from netspec.passes.state_aliasing import CopyAliasedStates
 from tests.interpret import run
 from tests.passes.graphs import feeds, graphs, same_bits, typed
@@ -119,10 +119,10 @@ def test_cse_keeps_the_order_of_operands_and_distinct_attributes() -> None:
 
 
 def test_cse_tells_zeros_and_types_apart() -> None:
-    keys = [exactly(Fill(value, typed(()))) for value in (0.0, -0.0, float("nan"))]
+    keys = [exact_key(Fill(value, typed(()))) for value in (0.0, -0.0, float("nan"))]
     assert len(set(keys)) == 3
-    assert exactly(Fill(float("nan"), typed(()))) == keys[2]
-    assert exactly(Fill(0.0, TensorType((), DType.FLOAT64))) != keys[0]
+    assert exact_key(Fill(float("nan"), typed(()))) == keys[2]
+    assert exact_key(Fill(0.0, TensorType((), DType.FLOAT64))) != keys[0]
     x = Input("x", typed(()))()
     graph = cse(Graph({"a": x / Fill(0.0, typed(()))(), "b": x / Fill(-0.0, typed(()))()}))
     assert names(graph) == ["Div", "Div"]
