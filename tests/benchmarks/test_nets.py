@@ -36,8 +36,8 @@ def test_files_are_the_published_nets(name):
     spec = load_spec(net.file, ["vars.dropout=0.25"] if net.dropout else [])
     assert isinstance(spec, NetSpec)
     built = build(spec, 2, training=True)
-    states = [one for one in built.builder.states.values() if one.role == "parameter"]
-    assert sum(one.value.type.size for one in states) == PARAMETERS[name]
+    states = [state for state in built.builder.states.values() if state.role == "parameter"]
+    assert sum(state.value.type.size for state in states) == PARAMETERS[name]
     assert built.outputs["logits"].shape == (2, *(net.shape if net.symbols else ()), net.classes)
     images, _ = spec.inputs.values()
     assert images.shape == net.shape

@@ -96,7 +96,7 @@ def test_a_subject_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     with Workers() as workers:
         workers.by_name |= {"netspec": ours, "eager": theirs}  # type: ignore[dict-item]  # stand-ins, no processes
         times = alternate.alternate(workers, rounds=3, seconds=0, least=1)
-        assert {name: one.seconds for name, one in times.items()} == {"netspec": [1.0, 2.0, 3.0]}
+        assert {name: time.seconds for name, time in times.items()} == {"netspec": [1.0, 2.0, 3.0]}
         assert workers.failed == {"eager": "eager ended with status 9"}
         assert theirs.closed
     assert ours.closed

@@ -265,15 +265,15 @@ def test_where_sets_are_kept(monkeypatch, tmp_path):
 
 
 def test_the_known_sets_are_whole():
-    for name, one in KNOWN_SETS.items():
-        assert one.name == name
-        assert {part for split in one.splits.values() for part in split} == set(one.parts)
-        assert all(len(classes) == len(set(classes)) for classes in one.classes.values())
-        for download in one.downloads:
+    for name, known_set in KNOWN_SETS.items():
+        assert known_set.name == name
+        assert {part for split in known_set.splits.values() for part in split} == set(known_set.parts)
+        assert all(len(classes) == len(set(classes)) for classes in known_set.classes.values())
+        for download in known_set.downloads:
             assert all(
                 folder.startswith(("https://", "http://")) and folder.endswith("/") for folder in download.folders
             )
-            assert all(len(sha) == 64 for sha in (download.sha256, *(part.sha256 for part in one.parts.values())))
+            assert all(len(sha) == 64 for sha in (download.sha256, *(part.sha256 for part in known_set.parts.values())))
 
 
 def test_files_count_once_their_content_is_right(tmp_path, monkeypatch):

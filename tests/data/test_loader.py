@@ -64,14 +64,14 @@ def test_every_epoch_has_every_sample_once(samples, batch, shuffle, limit):
     expected = min(samples, limit or samples)
     batches = list(islice(loader, 2 * loader.steps_per_epoch))
     for epoch in (0, 1):
-        mine = [one for one in batches if one.epoch == epoch]
+        mine = [batch for batch in batches if batch.epoch == epoch]
         assert len(mine) == loader.steps_per_epoch
         indices = [index for one in mine for index in one.indices.tolist()]
         assert sorted(indices) == list(range(expected))
         assert shuffle or indices == list(range(expected))
         assert [one.position for one in mine] == [number * batch for number in range(len(mine))]
         assert {len(one) for one in mine} == set(loader.batch_sizes)
-    assert [one.step for one in batches] == list(range(len(batches)))
+    assert [batch.step for batch in batches] == list(range(len(batches)))
     for one in batches:
         assert one.inputs["label"].dtype == np.int32
         assert one.inputs["label"].tolist() == one.indices.tolist()

@@ -140,7 +140,7 @@ def test_damaged_samples_spoil_no_partner():
 def test_labels_out_of_range(step):
     with pytest.raises(InputError) as error:
         found(step)
-    assert [(one.message, one.got) for one in error.value.problems] == [
+    assert [(problem.message, problem.got) for problem in error.value.problems] == [
         ("`label` is 2, out of range", "2 in sample 2"),
         ("`label` is 2, out of range", "2 in sample 5"),
     ]

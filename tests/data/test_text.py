@@ -132,7 +132,7 @@ def test_the_order_is_that_of_the_seed_and_every_window_comes_once_an_epoch(fold
         with open_loader(split, seed=seed, prefetch=0) as loader:
             assert isinstance(loader, Loader)
             batches = iter(loader)
-            return [int(one) for _ in range(loader.steps_per_epoch) for one in next(batches).indices]
+            return [int(batch) for _ in range(loader.steps_per_epoch) for batch in next(batches).indices]
 
     assert order(1) == order(1)
     assert sorted(order(1)) == sorted(order(2)) == list(range(6))

@@ -54,7 +54,7 @@ def draft_of(shape: tuple[int, ...], *layers: dict[str, Any], **more: Any) -> tu
     states = net_of(draft).states
     for layer in draft.layers:
         prefix = f"{layer.name}/"
-        layer.arrays = {name.removeprefix(prefix): one for name, one in states.items() if name.startswith(prefix)}
+        layer.arrays = {name.removeprefix(prefix): state for name, state in states.items() if name.startswith(prefix)}
     return draft, net_of(draft)
 
 
@@ -74,7 +74,9 @@ def test_the_layer_before_takes_it_in(name: str, output: bool) -> None:
     draft, net = draft_of(shape, *layers, outputs=["norm"] if output else [])
     made = folded(draft, net)
     assert (made.folded, made.kept) == (1, ())
-    assert [layer.type for layer in made.draft.layers] == [one["type"] for one in layers if one["type"] != NORM["type"]]
+    assert [layer.type for layer in made.draft.layers] == [
+        layer["type"] for layer in layers if layer["type"] != NORM["type"]
+    ]
     x = np.random.default_rng(0).normal(size=(3, *shape)).astype(np.float32)
     (expected,) = net.predict({"x": x}).values()
     ((called, got),) = net_of(made.draft).predict({"x": x}).items()

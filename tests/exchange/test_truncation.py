@@ -103,7 +103,7 @@ def test_outputs_equal_those_of_the_whole_net(whole: Model, files: Path, file: s
     check(found, expected(whole, *until))
     left = parse_yaml(found.net, "net.yaml")
     assert not any(name.startswith("out") for name in found.arrays)
-    assert {one["name"] for one in left["layers"]}.isdisjoint({"out"})
+    assert {layer["name"] for layer in left["layers"]}.isdisjoint({"out"})
     for name, array in import_model(files / file).arrays.items():
         if name in found.arrays:
             np.testing.assert_array_equal(found.arrays[name], array)

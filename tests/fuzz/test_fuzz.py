@@ -35,6 +35,6 @@ def test_damaged_files_are_accepted_or_refused(fuzzer: Fuzzer, reader: str) -> N
 def test_every_source_and_format_has_a_reader() -> None:
     sources = {OF_OTHER_FORMATS.get(name, name) for name in SOURCES.names()} - WITHOUT_FILES
     assert sources <= {getattr(reader.read, "keywords", {}).get("source") for reader in READERS.values()}
-    named = [suffix for one in FORMATS for suffix in one.suffixes[:1]]
+    named = [suffix for format in FORMATS for suffix in format.suffixes[:1]]
     assert [suffix for suffix in named if not any(suffix in name for name in READERS)] == [".solverstate"]
     assert "Caffe solver" in READERS

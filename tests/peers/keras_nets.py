@@ -320,5 +320,5 @@ NETS: dict[str, Callable[[Any], Any]] = {
     "operations": operations,
     "elements": elements,
     "movements": movements,
-    **{f"trained_{name}": partial(trained, optimizer=one) for name, one in OPTIMIZERS.items()},
+    **{f"trained_{name}": partial(trained, optimizer=optimizer) for name, optimizer in OPTIMIZERS.items()},
 }  # fmt: skip

@@ -239,22 +239,22 @@ def record(keras: Any) -> Arrays:
     for name, text in compared().items():
         keras.saving.deserialize_keras_object(json.loads(text))  # which raises what it does not know
         found[f"compared/{name}"] = np.array(text)
-    for one in trainings():
-        found[f"{one.name}/of"] = np.array(digest(one))
+    for training in trainings():
+        found[f"{training.name}/of"] = np.array(digest(training))
         with TemporaryDirectory() as folder:
             path = Path(folder) / "model.keras"
-            write_keras(path, one.exportable())
+            write_keras(path, training.exportable())
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # it only warns of variables that it does not take
                 model = keras.models.load_model(path)
-            x, *targets = one.batch.values()
+            x, *targets = training.batch.values()
             x = np.moveaxis(x, 1, -1) if x.ndim > 3 else x
             model.train_on_batch(x, targets if len(targets) > 1 else targets[0])
             after = path.with_name("after.weights.h5")
             model.save_weights(after)
             with h5py.File(after) as file:
                 file.visititems(
-                    lambda name, item, of=one.name: (
+                    lambda name, item, of=training.name: (
                         found.update({f"{of}/{name}": item[()]}) if isinstance(item, h5py.Dataset) else None
                     )
                 )

@@ -117,7 +117,7 @@ def _difference(found: Imported, answers: Mapping[str, np.ndarray], told: Mappin
 
 def _outputs(model: Model, found: Imported, answers: Mapping[str, np.ndarray]) -> str:
     turned = dict(re.findall(r"the (?:input|output) `(.+?)` is .*?; in Keras it was (\[.*?\])", "\n".join(found.notes)))
-    given = {key[3:]: one for key, one in answers.items() if key.startswith("in_")}
+    given = {key[3:]: answer for key, answer in answers.items() if key.startswith("in_")}
     given = {name: one for name, one in given.items() if name in model.spec.inputs}
     shapes = {name: tuple(model.spec.inputs[name].shape) for name in given}
     ways = [[one for one in _orders(array, name in turned) if one.shape[1:] == shapes[name]]
@@ -157,8 +157,8 @@ def _judged(found: Imported, types: list[str] | None, file: str) -> str:
     """Losses and metrics that differ from those that the model was compiled with, without a note."""
     assert found.draft is not None
     given = Counter(types or ())
-    for one in (*found.draft.losses, *found.draft.metrics):
-        name = "accuracy" if one["type"] in ACCURACIES and not given[one["type"]] else one["type"]
+    for metric in (*found.draft.losses, *found.draft.metrics):
+        name = "accuracy" if metric["type"] in ACCURACIES and not given[metric["type"]] else metric["type"]
         if not given[name] and not (file == "h5" and name in UNKNOWABLE):
             return f"{name} is none of {types}"
         given[name] -= 1

@@ -119,7 +119,7 @@ def _grow(made: Drawing) -> None:
     except (Absent, ValueError, TypeError, RuntimeError, NotImplementedError, IndexError, AttributeError, KeyError):
         return  # this Keras refuses it
     tensors = list(y) if isinstance(y, (list, tuple)) else [y]
-    sizes = [one.shape for one in tensors]
+    sizes = [tensor.shape for tensor in tensors]
     if all(None not in shape[1:] and 0 < np.prod(shape[1:]) <= LARGEST and len(shape) > 1 for shape in sizes):
         made.read.add(place)
         made.pool += tensors

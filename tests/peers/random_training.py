@@ -86,7 +86,7 @@ def _loss(made: Drawing) -> LossOrMetric:
             return _own_function(made.one(OWN)), ""
         case 4:
             return _own_class(kinds.MeanSquaredError, made.one(("Huber", "DiceLoss", "Poisson", "Trip"))), ""
-    name = made.one([one for one in LOSS_CLASSES if hasattr(kinds, one)])
+    name = made.one([loss_class for loss_class in LOSS_CLASSES if hasattr(kinds, loss_class)])
     fields = {"reduction": "sum"} if made.maybe(0.2) else {}
     return getattr(kinds, name)(**fields), name
 
@@ -103,7 +103,7 @@ def _metric(made: Drawing) -> LossOrMetric:
             return _own_function(made.one(OWN)), ""
         case 3:
             return _own_class(kinds.MeanSquaredError, made.one(("AUC", "Recall", "Precise"))), ""
-    name = made.one([one for one in METRIC_CLASSES if hasattr(kinds, one)])
+    name = made.one([metric_class for metric_class in METRIC_CLASSES if hasattr(kinds, metric_class)])
     return getattr(kinds, name)(**METRIC_CLASSES[name]), name
 
 
@@ -114,7 +114,7 @@ def optimizer(made: Drawing) -> Any:
     old = not made.is_new and made.maybe()
     kinds = made.keras.optimizers.legacy if old else made.keras.optimizers
     broken = not made.is_new and not old  # Keras 2.11 to 2.15 take Nadam's momentum once for each variable
-    name = made.one([one for one in _FIELDS if hasattr(kinds, one) and not (broken and one == "Nadam")])
+    name = made.one([field for field in _FIELDS if hasattr(kinds, field) and not (broken and field == "Nadam")])
     fields = _FIELDS[name](made)
     rate: Any = made.one((0.1, 0.01, 0.05))
     if not old and made.maybe(0.3):

@@ -61,9 +61,9 @@ def main() -> None:
     found: dict[str, np.ndarray] = {}
     count = 0
     with TemporaryDirectory() as folder:
-        for one in caffe_files():
-            answer = apart(one, Path(folder))
-            found[f"{one.digest}/{'unlike' if isinstance(answer, str) else 'end'}"] = np.asarray(answer)
+        for caffe_file in caffe_files():
+            answer = apart(caffe_file, Path(folder))
+            found[f"{caffe_file.digest}/{'unlike' if isinstance(answer, str) else 'end'}"] = np.asarray(answer)
             count += not isinstance(answer, str)
     print(f"{save_answers(output, 'caffe_files', found)}: {count} answers of OpenCV {cv2.__version__}")
 

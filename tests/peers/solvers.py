@@ -177,7 +177,7 @@ def gradients(weights: list[Any], dtype: str, part: slice) -> list[Any]:
 
 def recorded(weights: list[Any], averages: list[Any]) -> np.ndarray:
     """All in one row: the weights, one after the other, and their averages."""
-    return np.concatenate([one.detach().numpy().ravel() for one in [*weights, *averages]])
+    return np.concatenate([average.detach().numpy().ravel() for average in [*weights, *averages]])
 
 
 def followed(averages: list[Any], weights: list[Any], variant: dict[str, Any]) -> list[Any]:
@@ -185,7 +185,7 @@ def followed(averages: list[Any], weights: list[Any], variant: dict[str, Any]) -
     if "ema" not in variant:
         return []
     mean = import_module("torch").optim.swa_utils.get_ema_avg_fn(variant["ema"])
-    now = [one.detach().clone() for one in weights]
+    now = [weight.detach().clone() for weight in weights]
     return [mean(old, new, None) for old, new in zip(averages, now, strict=True)] if averages else now
 
 
@@ -209,12 +209,12 @@ def of_keras(keras: Any, case: SolverCase, variant: dict[str, Any], dtype: str) 
     averages: list[Any] = []
     for _ in range(STEPS):
         for part in parts(variant):
-            made.apply(gradients([one.value for one in weights], dtype, part), weights)
+            made.apply(gradients([weight.value for weight in weights], dtype, part), weights)
         if own:
             averages = [one.value for one in made._model_variables_moving_average]
         else:  # Keras's average follows the weights at every batch, those that leave them alone too
-            averages = followed(averages, [one.value for one in weights], variant)
-    return recorded([one.value for one in weights], averages)
+            averages = followed(averages, [weight.value for weight in weights], variant)
+    return recorded([weight.value for weight in weights], averages)
 
 
 def of_torch(keras: Any, case: SolverCase, variant: dict[str, Any], dtype: str) -> np.ndarray:
@@ -240,7 +240,7 @@ def of_torch(keras: Any, case: SolverCase, variant: dict[str, Any], dtype: str) 
     if case.type == "ASGD":
         averages = [made.state[weight]["ax"] for weight in weights]
     if case.peer == "schedulefree":
-        trained = [one.detach().clone() for one in weights]
+        trained = [weight.detach().clone() for weight in weights]
         made.eval()
         return recorded(trained, weights)
     return recorded(weights, averages)

@@ -34,4 +34,4 @@ def test_where_opencv_computes_nothing_it_says_why() -> None:
 
 def test_most_answers_are_those_to_what_is_written_now() -> None:
     digests = {key.partition("/")[0] for key in RECORDED}
-    assert len(digests & {one.digest for one in caffe_files()}) > 0.8 * len(digests)
+    assert len(digests & {caffe_file.digest for caffe_file in caffe_files()}) > 0.8 * len(digests)

@@ -38,7 +38,7 @@ def test_where_keras_can_run_nothing_it_says_why() -> None:
 def test_every_operation_of_keras_is_read_or_refused_by_name() -> None:
     names = [keras_snake(str(one)) for one in RECORDED[""]["operations"]]
     assert len(names) > 300
-    assert [one for one in names if not is_read(one) and one not in REFUSED] == []
+    assert [name for name in names if not is_read(name) and name not in REFUSED] == []
     assert [one for one in REFUSED if is_read(one) or one not in names] == []
 
 

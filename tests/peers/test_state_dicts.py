@@ -34,10 +34,10 @@ def test_what_is_written_is_pytorch_s_again(tmp_path: Path) -> None:
     sums = ("lstm.bias_{}_l0", "projected.bias_{}_l0", "rnn.bias_{}_l0")
     for name, array in theirs.items():
         assert written[name].shape == array.shape, name
-        if not any(name == one.format(kind) for one in sums for kind in ("ih", "hh")):  # netspec has their sum alone
+        if not any(name == sum.format(kind) for sum in sums for kind in ("ih", "hh")):  # netspec has their sum alone
             np.testing.assert_array_equal(written[name], array)
-    for one in sums:
-        ih, hh = one.format("ih"), one.format("hh")
+    for sum in sums:
+        ih, hh = sum.format("ih"), sum.format("hh")
         np.testing.assert_allclose(written[ih] + written[hh], theirs[ih] + theirs[hh], rtol=1e-6)
     write_safetensors(tmp_path / "again.safetensors", theirs, metadata)
     again, _ = read_safetensors(tmp_path / "again.safetensors")

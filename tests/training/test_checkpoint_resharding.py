@@ -56,7 +56,9 @@ def test_workers_without_centers_go_on_from_the_center(spec: Make, tmp_path: Pat
     random = np.random.default_rng(1)
     states = {name: random.normal(size=first.states[name].shape).astype(np.float32) for name in first.info}
     own = {
-        name: random.normal(size=one.shape).astype(np.float32) for name, one in states.items() if "center/" not in name
+        name: random.normal(size=state.shape).astype(np.float32)
+        for name, state in states.items()
+        if "center/" not in name
     }
     roles = {name: info.role for name, info in first.info.items()}
     told = "parallel: {strategy: elastic_averaging}"

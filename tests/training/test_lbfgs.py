@@ -77,7 +77,7 @@ train: {{max_epochs: 1, accumulate: ACCUMULATE}}
     (tmp_path / "train.yaml").write_text(text.replace("ACCUMULATE", f"{batches - 1}"))
     with pytest.raises(InputError, match="LBFGS reads the whole training set") as caught:
         load_train(tmp_path / "train.yaml")
-    problem = next(one for one in caught.value.problems if one.message.startswith("LBFGS"))
+    problem = next(problem for problem in caught.value.problems if problem.message.startswith("LBFGS"))
     assert str(problem.location).endswith("train.yaml:5:36")
     assert problem.expected == f"`train.accumulate: {batches}`, or larger batches"
     (tmp_path / "train.yaml").write_text(text.replace("ACCUMULATE", f"{batches}"))

@@ -204,7 +204,7 @@ def test_samples_that_do_not_fit_are_told(model: netspec.Model) -> None:
         model.evaluate({"source": "nzp"})
     with pytest.raises(InputError, match="`npz` needs `path`, which is missing") as caught:
         model.predict({"source": "npz", "limt": 3})
-    assert [one.path for one in caught.value.problems] == ["limt", "path"]
+    assert [problem.path for problem in caught.value.problems] == ["limt", "path"]
     with pytest.raises(InputError, match="a generator can be iterated only once"):
         model.predict(one for one in [{"x": x(1)[0]}])
     with pytest.raises(InputError, match="the object does not hold samples"):

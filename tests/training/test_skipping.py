@@ -40,7 +40,7 @@ def damaged(spec: Make, points: Path) -> Make:
 
 def events(folder: Path, *kinds: str) -> list[Event]:
     lines = (folder / "log.jsonl").read_text().splitlines()
-    return [one for one in map(json.loads, lines) if one["event"] in kinds]
+    return [line for line in map(json.loads, lines) if line["event"] in kinds]
 
 
 def test_damaged_samples_are_left_out_and_counted(damaged: Make, tmp_path: Path) -> None:

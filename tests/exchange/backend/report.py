@@ -74,23 +74,25 @@ def report(results: Sequence[Result]) -> str:
     by_operator: defaultdict[str, Counter[str]] = defaultdict(Counter)
     counts: Counter[str] = Counter()
     lines = []
-    for one in results:
-        excluded = why_excluded(one.case)
-        state = "passed" if not one.error else "failed" if excluded is None else "excluded"
+    for result in results:
+        excluded = why_excluded(result.case)
+        state = "passed" if not result.error else "failed" if excluded is None else "excluded"
         counts[state] += 1
         counts["outside"] += excluded is not None and excluded.outside
         counts[excluded.reason if excluded else ""] += 1
-        name = one.operators[0] if len(one.operators) == 1 else "functions, as several nodes"
+        name = result.operators[0] if len(result.operators) == 1 else "functions, as several nodes"
         by_operator[name][state] += 1
         if state == "failed":
-            lines.append(f"failed: {one.case}: {one.error}")
-        elif excluded is not None and not one.error:
-            lines.append(f"passed, though excluded: {one.case}")
+            lines.append(f"failed: {result.case}: {result.error}")
+        elif excluded is not None and not result.error:
+            lines.append(f"passed, though excluded: {result.case}")
     states = "passed", "excluded", "failed"
     table = [
         f"{name:30}" + "".join(f"{by_operator[name][state]:>10}" for state in states) for name in sorted(by_operator)
     ]
-    reasons = [f"{counts[one.reason]:>6}  {one.reason}" for one in exclusions() if counts[one.reason]]
+    reasons = [
+        f"{counts[exclusion.reason]:>6}  {exclusion.reason}" for exclusion in exclusions() if counts[exclusion.reason]
+    ]
     within = len(results) - counts["outside"]
     summary = (
         f"{len(results)} cases: {counts['passed']} passed, {counts['excluded']} excluded, {counts['failed']} failed; "
@@ -101,11 +103,11 @@ def report(results: Sequence[Result]) -> str:
 
 def pending(results: Sequence[Result]) -> str:
     """What fails and is not excluded for good, by reason."""
-    known = [one for one in exclusions() if one.origin == EXCLUDED]
+    known = [exclusion for exclusion in exclusions() if exclusion.origin == EXCLUDED]
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for one in results:
-        if one.error and not any(entry.covers(one.case) for entry in known):
-            found[one.error].append(one.case)
+    for result in results:
+        if result.error and not any(entry.covers(result.case) for entry in known):
+            found[result.error].append(result.case)
     entries = [{"reason": reason, "cases": sorted(found[reason])} for reason in sorted(found)]
     head = "# Written by `python -m tests.exchange.backend.report --write`: what netspec does not pass yet, and why."
     return f"{head}\n" + yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=118)
@@ -114,7 +116,7 @@ def pending(results: Sequence[Result]) -> str:
 def main(arguments: Sequence[str]) -> None:
     """Run the cases whose data is at hand, all or those with the text in their names."""
     warnings.simplefilter("ignore")
-    write, part = "--write" in arguments, next((one for one in arguments if one != "--write"), "")
+    write, part = "--write" in arguments, next((argument for argument in arguments if argument != "--write"), "")
     results = [run(case, suite) for suite, case in cases() if suite != "real" and part in case.name]
     if write:
         PENDING.write_text(pending(results), encoding="utf-8")

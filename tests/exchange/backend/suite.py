@@ -78,7 +78,7 @@ class Exclusion:
 
     def unused(self, names: Collection[str]) -> list[str]:
         """What stands for none of the cases called so."""
-        patterns = [one.pattern for one in self._patterns if not any(map(one.fullmatch, names))]
+        patterns = [pattern.pattern for pattern in self._patterns if not any(map(pattern.fullmatch, names))]
         return [*sorted(self._names.difference(names)), *patterns]
 
 
@@ -94,7 +94,7 @@ def exclusions() -> tuple[Exclusion, ...]:
 
 def why_excluded(case: str) -> Exclusion | None:
     """The exclusion that a case falls under."""
-    return next((one for one in exclusions() if one.covers(case)), None)
+    return next((exclusion for exclusion in exclusions() if exclusion.covers(case)), None)
 
 
 def cases() -> Iterator[tuple[str, TestCase]]:

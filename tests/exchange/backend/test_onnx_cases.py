@@ -13,9 +13,9 @@ globals().update(TESTS)
 
 def test_every_exclusion_is_of_cases_that_there_are() -> None:
     names = {case.name for _, case in cases()}
-    assert not [name for one in exclusions() for name in one.unused(names)]
+    assert not [name for exclusion in exclusions() for name in exclusion.unused(names)]
 
 
 def test_no_case_is_excluded_twice() -> None:
-    twice = [case.name for _, case in cases() if sum(one.covers(case.name) for one in exclusions()) > 1]
+    twice = [case.name for _, case in cases() if sum(exclusion.covers(case.name) for exclusion in exclusions()) > 1]
     assert not twice

@@ -88,7 +88,7 @@ def field(number: int, value: int | bytes | str) -> bytes:
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
-SUFFIXES = sorted({suffix for one in FORMATS for suffix in one.suffixes} | {"", ".bin", ".txt", ".pb", ".yaml"})
+SUFFIXES = sorted({suffix for format in FORMATS for suffix in format.suffixes} | {"", ".bin", ".txt", ".pb", ".yaml"})
 suffixes = sampled_from(SUFFIXES)
 
 
@@ -145,9 +145,9 @@ def samples(tmp_path_factory) -> list[tuple[str, bytes]]:
     layers = [{"name": "a", "type": "Dense", "units": 2}, {"name": "b", "type": "Softmax"}]
     model = load({"netspec": 1, "name": "net", "inputs": {"x": {"shape": [2]}}, "layers": layers}, device="reference")
     found = []
-    for one in FORMATS:
-        if one.write:
-            path = folder / one.name / f"model{max(one.suffixes, key=len)}"
+    for format in FORMATS:
+        if format.write:
+            path = folder / format.name / f"model{max(format.suffixes, key=len)}"
             path.parent.mkdir()
             written = write_model(model, model.spec, path, model.preprocessing).files
             found += [(format_of(file).name, file.read_bytes()) for file in written]
@@ -155,7 +155,7 @@ def samples(tmp_path_factory) -> list[tuple[str, bytes]]:
 
 
 def test_samples_of_every_format_are_there(samples) -> None:
-    written = {one.name for one in FORMATS if one.write} - {"keras_weights"}  # read as Keras's models are
+    written = {format.name for format in FORMATS if format.write} - {"keras_weights"}  # read as Keras's models are
     assert {name for name, _ in samples} == written
     assert [name for name, _ in samples].count("keras") == 2
 

@@ -113,7 +113,7 @@ def test_notes_on_an_output_that_is_an_input_and_a_name_of_two_lines(tmp_path: P
     (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
     notes = import_onnx(tmp_path / "m.onnx").notes
     assert "the output `x` is called `x_1` here, since an input has its name" in notes
-    assert not [one for one in notes if "\n" in one]
+    assert not [note for note in notes if "\n" in note]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ HUGE = 10**12
 
 def made(op_type: str, *operands: Any, opset: int = 17, outputs: tuple[str, ...] = ("y",), **attributes: Any) -> Any:
     names = tuple("" if one is None else name for name, one in zip("abcdef", operands, strict=False))
-    arrays = [None if one is None else np.asarray(one) for one in operands]
+    arrays = [None if operand is None else np.asarray(operand) for operand in operands]
     return compute(OperatorNode(op_type, "", names, outputs, attributes, opset), arrays)
 
 

@@ -176,13 +176,13 @@ def test_all_layers_that_caffe_lacks_are_reported_at_once(tmp_path: Path) -> Non
     )
     with pytest.raises(InputError) as error:
         write_caffe(tmp_path / "m.prototxt", exportable(net))
-    assert [one.message for one in error.value.problems] == [
+    assert [problem.message for problem in error.value.problems] == [
         "`turn` (Permute) cannot be written for Caffe: Caffe has no layer of type Permute",
         "`g` (Activation) cannot be written for Caffe: Caffe has no layer for the function gelu",
         "`c` (Conv2D) cannot be written for Caffe: Caffe pads both sides of an axis by the same amount, got 0 and 1",
         "`s` (UpSampling2D) cannot be written for Caffe: Caffe has no layer of type UpSampling2D",
     ]
-    assert [one.hint for one in error.value.problems] == [
+    assert [problem.hint for problem in error.value.problems] == [
         "export to ONNX instead: `--output NAME.onnx`",
         "export to ONNX instead: `--output NAME.onnx`",
         "give `padding` as a number, or choose sizes for which both sides are equal",

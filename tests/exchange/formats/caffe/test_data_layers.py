@@ -117,8 +117,8 @@ def test_transforms_compute_what_caffes_do(tmp_path):
     )
     assert found is not None
     field, batch = FieldType((3, 9, 8), "uint8"), cast("Any", images)
-    for one in found["transforms"]:
-        made = TRANSFORMS.parse(one)
+    for transform in found["transforms"]:
+        made = TRANSFORMS.parse(transform)
         assert isinstance(made, Transform)
         field, batch = made.infer(field), made.apply(batch, SampleKeys(1, 0, np.arange(5), 0))
     expected = (images[:, :, 2:6, 2:6] - np.array([10.0, 20, 30]).reshape(3, 1, 1)) * 0.5
@@ -127,7 +127,7 @@ def test_transforms_compute_what_caffes_do(tmp_path):
 
 def test_a_mean_given_twice_is_refused(tmp_path):
     _, remarks = read(data_layer(LMDB, 'mean_file: "m.binaryproto" mean_value: 1'), tmp_path)
-    assert [one.message for one in remarks.problems] == ["a mean is given twice"]
+    assert [problem.message for problem in remarks.problems] == ["a mean is given twice"]
 
 
 def test_images_by_a_list(tmp_path):
@@ -188,7 +188,7 @@ def test_a_data_layer_without_readers_is_not_a_split(tmp_path):
 
 def test_a_source_without_a_name_and_one_that_no_file_can_have(tmp_path):
     _, remarks = read(data_layer("batch_size: 2 backend: LMDB"), tmp_path)
-    assert [one.message for one in remarks.problems] == ["the path of the data is missing"]
+    assert [problem.message for problem in remarks.problems] == ["the path of the data is missing"]
     found, _ = read(data_layer(f'source: "{"x" * 5000}" batch_size: 2 backend: LMDB'), tmp_path)
     assert found is not None
     assert found["path"] == "x" * 5000
@@ -196,4 +196,4 @@ def test_a_source_without_a_name_and_one_that_no_file_can_have(tmp_path):
 
 def test_a_batch_of_nothing(tmp_path):
     _, remarks = read(data_layer('source: "db" backend: LMDB'), tmp_path)
-    assert [one.message for one in remarks.problems] == ["no samples in a batch"]
+    assert [problem.message for problem in remarks.problems] == ["no samples in a batch"]

@@ -108,9 +108,9 @@ def test_packed_floats_become_an_array_without_a_number_for_each():
 
 def test_floats_with_a_tag_each_and_in_pieces():
     numbers = np.arange(5000, dtype=np.float32)
-    tagged = b"".join(b"\x2d" + struct.pack("<f", one) for one in numbers)
+    tagged = b"".join(b"\x2d" + struct.pack("<f", number) for number in numbers)
     assert np.array_equal(decode(tagged, "BlobProto").array("data"), numbers)
-    doubles = b"".join(b"\x41" + struct.pack("<d", one) for one in numbers[:9])
+    doubles = b"".join(b"\x41" + struct.pack("<d", number) for number in numbers[:9])
     assert decode(doubles, "BlobProto").array("double_data").tolist() == list(range(9))
     pieces = b"\x2a\x08" + struct.pack("<2f", 1, 2) + b"\x08\x05" + b"\x2a\x04" + struct.pack("<f", 3)
     assert decode(pieces, "BlobProto").array("data").tolist() == [1, 2, 3]

@@ -265,7 +265,7 @@ def test_weights_onto_a_net(tmp_path, named):
         "unused": [image_of(rng, 1)],
     }
     layers = [
-        Message("LayerParameter", name=name, type="X", blobs=[array_blob(one) for one in arrays])
+        Message("LayerParameter", name=name, type="X", blobs=[array_blob(array) for array in arrays])
         for name, arrays in weights.items()
     ]
     for layer, kind, bottom, top in ((layers[1], "BatchNorm", "a", "b"), (layers[2], "Scale", "b", "b")):

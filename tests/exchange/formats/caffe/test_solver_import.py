@@ -74,7 +74,7 @@ def test_a_net_in_the_same_folder_with_its_tests(tmp_path):
         "train: {max_steps: 50, test_every: 10, checkpoint_every: 0}\n"
     )
     spec = loaded(tmp_path, found)
-    (layer,) = [one for one in spec.net.layers if one.name == "ip"]
+    (layer,) = [layer for layer in spec.net.layers if layer.name == "ip"]
     assert layer.learning_rate_multiplier == {"bias": 2}
     assert layer.weight_decay_multiplier == {"bias": 0}
     assert [metric.name for metric in spec.net.metrics] == ["accuracy"]

@@ -62,9 +62,9 @@ def text_of(fields: dict[str, Any]) -> str:
     several = {name: value if isinstance(value, tuple) else (value,) for name, value in fields.items()}
     plain = {name: name == "solver_type" for name in fields}
     return "\n".join(
-        f"{name}: {one if plain[name] or not isinstance(one, str) else repr(one)}"
+        f"{name}: {value if plain[name] or not isinstance(value, str) else repr(value)}"
         for name, values in several.items()
-        for one in values
+        for value in values
     )
 
 

@@ -82,8 +82,8 @@ def test_a_training_that_caffe_supports_comes_back(tmp_path):
     before, after = load_train(spec), load_train(tmp_path / "train.yaml")
     assert after.solver == before.solver
     assert after.train == before.train
-    assert [getattr(one, "type", "") for one in after.net.layers] == [one["type"] for one in LAYERS]
-    assert [getattr(one, "type", "") for one in after.net.losses] == [LOSS["type"]]
+    assert [getattr(layer, "type", "") for layer in after.net.layers] == [layer["type"] for layer in LAYERS]
+    assert [getattr(loss, "type", "") for loss in after.net.losses] == [LOSS["type"]]
     for name in ("train", "test"):
         split = getattr(after.data, name)
         assert (getattr(split, "source", ""), split.batch_size) == ("lmdb", 8)

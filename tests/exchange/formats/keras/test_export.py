@@ -69,8 +69,8 @@ def test_the_same_net_gives_the_same_bytes_that_depend_on_nothing_else(tmp_path:
     assert (tmp_path / "a.keras").read_bytes() == (tmp_path / "b.keras").read_bytes()
     with ZipFile(tmp_path / "a.keras") as archive:
         members = archive.infolist()
-        assert [one.filename for one in members] == ["metadata.json", "config.json", "model.weights.h5"]
-        assert {(one.date_time, one.compress_type) for one in members} == {((1980, 1, 1, 0, 0, 0), ZIP_STORED)}
+        assert [member.filename for member in members] == ["metadata.json", "config.json", "model.weights.h5"]
+        assert {(member.date_time, member.compress_type) for member in members} == {((1980, 1, 1, 0, 0, 0), ZIP_STORED)}
         assert archive.read("model.weights.h5") == (tmp_path / "a.weights.h5").read_bytes()
 
 
@@ -97,7 +97,7 @@ def test_layers_are_ordered_by_their_distance_from_the_outputs() -> None:
     for name, sources in ((name, told.split()) for name, told in edges.items()):
         layer = model.layers[name] = KerasLayer(name, "Identity", {})
         if sources:
-            layer.calls.append(([[tensors[one] for one in sources]], {}))
+            layer.calls.append(([[tensors[source] for source in sources]], {}))
         tensors[name] = KerasTensor(name, 0, 0, (2,), "float32", (0, 1))
     model.inputs, model.outputs = [tensors["x"]], [tensors["end"]]
     assert [layer.name for layer in model.ordered()] == ["x", "a", "b", "c", "short", "end"]

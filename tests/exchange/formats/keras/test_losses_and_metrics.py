@@ -42,7 +42,7 @@ def compiled_old(folder: Path, loss: Any, metrics: Sequence[Any] = (), version: 
 def judged(found: Imported) -> list[str]:
     """The types of the losses and metrics."""
     assert found.draft is not None
-    return [one["type"] for one in (*found.draft.losses, *found.draft.metrics)]
+    return [metric["type"] for metric in (*found.draft.losses, *found.draft.metrics)]
 
 
 def own(name: str) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def test_metrics_of_one_type_have_names_of_their_own(tmp_path: Path) -> None:
     several = [{"class_name": "Precision", "config": {"class_id": index}} for index in range(3)]
     found = compiled(tmp_path, "mse", several)
     assert found.draft is not None
-    assert [one["name"] for one in found.draft.metrics] == ["out_Precision", "out_Precision_1", "out_Precision_2"]
+    assert [metric["name"] for metric in found.draft.metrics] == ["out_Precision", "out_Precision_1", "out_Precision_2"]
     opened(found, tmp_path)
 
 

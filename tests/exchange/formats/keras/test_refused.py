@@ -159,8 +159,8 @@ def linked(kind: Any) -> bytes:
 
 
 def test_links_are_refused(tmp_path: Path) -> None:
-    for one in (h5py.SoftLink("/layers"), h5py.ExternalLink("/etc/passwd", "/")):
-        assert "is a link, not stored here" in refused(archive(tmp_path / "m.keras", DENSE, linked(one)))
+    for layer in (h5py.SoftLink("/layers"), h5py.ExternalLink("/etc/passwd", "/")):
+        assert "is a link, not stored here" in refused(archive(tmp_path / "m.keras", DENSE, linked(layer)))
 
 
 def test_links_in_a_keras_file_are_refused(tmp_path: Path) -> None:

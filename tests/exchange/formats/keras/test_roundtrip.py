@@ -21,7 +21,7 @@ from tests.registry.cases import cases
 def test_every_sample_is_written() -> None:
     """Each sample of each layer is written; here it comes back, and Keras loads it in the peers' tests."""
     names = {case.id for case in cases("layer") if not case.sample.masks}  # masks come from layers
-    written = {one.name for one in samples() if one.model.layers}
+    written = {sample.name for sample in samples() if sample.model.layers}
     assert written == names
     told = (Path(__file__).parents[4] / "docs" / "formats.md").read_text(encoding="utf-8")
     assert f"all {len(names)} are read again" in told

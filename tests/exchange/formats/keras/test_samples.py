@@ -42,7 +42,7 @@ def given(name: str, *shape: int) -> dict[str, Any]:
 
 
 def functional(path: Path, *layers: dict[str, Any]) -> Path:
-    inputs = [[one["name"], 0, 0] for one in layers if one["class_name"] == "InputLayer"]
+    inputs = [[layer["name"], 0, 0] for layer in layers if layer["class_name"] == "InputLayer"]
     config = {"name": "net", "trainable": True, "layers": list(layers), "input_layers": inputs,
               "output_layers": [[layers[-1]["name"], 0, 0]]}  # fmt: skip
     return archive(path, {"module": "keras.src.models.functional", "class_name": "Functional", "config": config})
@@ -61,7 +61,7 @@ def test_a_row_of_each_sample_is_put_in(tmp_path: Path) -> None:
     found = import_model(functional(tmp_path / "m.keras", *INPUTS, *NUMBERS, index, put))
     (tmp_path / "net.yaml").write_text(found.net)
     net = Net(load_net(tmp_path / "net.yaml"), found.arrays)
-    assert [getattr(one, "type", "") for one in net.spec.layers] == ["Cast", "ScatterND"]  # no number of any sample
+    assert [getattr(layer, "type", "") for layer in net.spec.layers] == ["Cast", "ScatterND"]  # no number of any sample
     data, new = np.ones((3, 5, 2), "float32"), np.arange(6, dtype="float32").reshape(3, 2)
     (made,) = net.predict({"data": data, "places": np.array([[4], [0], [4]], "float32"), "new": new}).values()
     for sample, place in enumerate((4, 0, 4)):

@@ -57,17 +57,17 @@ def test_the_next_step_is_that_of_keras(name: str, tmp_path: Path) -> None:
     assert ("for `conv2d/kernel`: they go on" in factored) == ("adafactor" in name)
     for name_of_layer, fields in LAYERS_OF_IT.items():
         own = [key.partition("/")[2] for key in found.arrays if key.startswith(f"{name_of_layer}/")]
-        for one in variables(LAYERS.parse(fields), own):
-            keys = [key for key in after if key.startswith("after_") and key.endswith(f"/{one.name}")]
+        for field in variables(LAYERS.parse(fields), own):
+            keys = [key for key in after if key.startswith("after_") and key.endswith(f"/{field.name}")]
             (expected,) = [after[key] for key in keys if name_of_layer in key]
-            got = to_keras(np.asarray(compiler.states[f"{name_of_layer}/{one.state}"]), one)
-            if name_of_layer == "classes" and one.state == "kernel":  # (C, H, W) rows here, (H, W, C) there
+            got = to_keras(np.asarray(compiler.states[f"{name_of_layer}/{field.state}"]), field)
+            if name_of_layer == "classes" and field.state == "kernel":  # (C, H, W) rows here, (H, W, C) there
                 got = got.reshape(3, 3, 2, 4).transpose(1, 2, 0, 3).reshape(18, 4)
             compared += 1
-            if f"`{name_of_layer}/{one.state}`" in factored:  # of which the rule differs, as the note says
+            if f"`{name_of_layer}/{field.state}`" in factored:  # of which the rule differs, as the note says
                 continue
             # A step moves weights by some 1e-2; of sums in float32 in another order 1e-6 of that is left.
-            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6, err_msg=f"{name_of_layer}/{one.state}")
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6, err_msg=f"{name_of_layer}/{field.state}")
     assert compared == len(found.arrays)
 
 
@@ -284,8 +284,12 @@ def test_an_optimizer_that_netspec_refuses_keeps_no_net_from_being_imported(
 def test_the_rate_at_the_end_of_training_is_imported(tmp_path: Path) -> None:
     """The configuration contains only `compile("adam")`, even if a callback has changed the learning rate."""
     arrays = {"layers/dense/vars/0": np.ones((4, 2), np.float32), "layers/dense/vars/1": np.ones(2, np.float32)}
-    slots = [np.array(5), np.array(2.5e-5, np.float32), *(np.zeros_like(one) for one in arrays.values() for _ in "mv")]
-    arrays |= {f"optimizer/vars/{index}": one for index, one in enumerate(slots)}
+    slots = [
+        np.array(5),
+        np.array(2.5e-5, np.float32),
+        *(np.zeros_like(array) for array in arrays.values() for _ in "mv"),
+    ]
+    arrays |= {f"optimizer/vars/{index}": slot for index, slot in enumerate(slots)}
     model = new_model(new("Dense", name="out", units=2)) | {"compile_config": {"loss": "mse", "optimizer": "adam"}}
     found = import_model(archive(tmp_path / "m.keras", model, tree(arrays)))
     assert "solver: {type: Adam, learning_rate: 2.5e-05}" in found.train

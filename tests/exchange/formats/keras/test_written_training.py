@@ -20,7 +20,9 @@ from tests.peers.keras_training import DONE, IMAGES, LEARNED, SEQUENCES, Trainin
 RATE = {"learning_rate"}
 
 
-@pytest.mark.parametrize("one", [one for one in trainings() if one.net is not LEARNED], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "one", [training for training in trainings() if training.net is not LEARNED], ids=lambda training: training.name
+)
 def test_solver_states_and_step_come_back(one: Training, tmp_path: Path) -> None:
     made = one.exportable()
     write_keras(tmp_path / "model.keras", made)
@@ -37,13 +39,13 @@ def test_solver_states_and_step_come_back(one: Training, tmp_path: Path) -> None
     for step in range(25):  # a schedule that takes the length of the training is written with it
         assert after.solver.learning_rate.value(step, 1000) == before.solver.learning_rate.value(step, 20)
     assert [loss.weight for loss in after.net.losses] == sorted(loss.weight for loss in before.net.losses)
-    assert sorted(one.type for one in after.net.metrics) == sorted(one.type for one in before.net.metrics)
+    assert sorted(metric.type for metric in after.net.metrics) == sorted(metric.type for metric in before.net.metrics)
 
 
 def test_states_of_learned_arrays_come_back_as_those_of_keras_layers(tmp_path: Path) -> None:
     """Bias is an Embedding of one row there, Scale an EinsumDense: names and shapes are other ones, numbers are not."""
-    (one,) = (one for one in trainings() if one.net is LEARNED)
-    made = one.exportable()
+    (training,) = (training for training in trainings() if training.net is LEARNED)
+    made = training.exportable()
     write_keras(tmp_path / "model.keras", made)
     found = import_model(tmp_path / "model.keras")
 
@@ -171,7 +173,7 @@ def test_losses_of_images_use_the_last_axis() -> None:
         "the metric `kl_divergence` is left out: Keras looks along the channels, which are last there"
     ]  # fmt: skip
     assert model.compiled["loss"]["config"]["axis"] == -1
-    assert [one["config"].get("axis") for one in model.compiled["metrics"]] == [None, 1]
+    assert [metric["config"].get("axis") for metric in model.compiled["metrics"]] == [None, 1]
 
 
 def test_multipliers_of_layers_are_noted_with_and_without_a_training() -> None:

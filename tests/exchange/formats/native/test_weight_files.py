@@ -257,7 +257,11 @@ ATTENTION = {"type": "MultiHeadAttention", "num_heads": 1, "key_dim": 2}
     ],
 )  # fmt: skip
 def test_layers_whose_arrays_would_have_one_name_are_refused(layers: Any, what: str, tmp_path: Path) -> None:
-    data = {"netspec": 1, "inputs": {"x": {"shape": [3, 2]}}, "layers": [{"name": name, **one} for name, one in layers]}
+    data = {
+        "netspec": 1,
+        "inputs": {"x": {"shape": [3, 2]}},
+        "layers": [{"name": name, **layer} for name, layer in layers],
+    }
     (tmp_path / "net.yaml").write_text(canonical_yaml(load_net(data)))
     made = exportable(Net.of(tmp_path / "net.yaml"))
     lost = preflight_safetensors(replace(made, arrays={}), ExportOptions()).problems
@@ -279,7 +283,7 @@ WRITERS: dict[str, Callable[[Path, str, dict[str, Any]], None]] = {
 
 
 @pytest.mark.parametrize(
-    ("suffix", "name"), [(".safetensors", "a\0b"), (".safetensors", ""), *((one, "a\x1b[2J") for one in WRITERS)]
+    ("suffix", "name"), [(".safetensors", "a\0b"), (".safetensors", ""), *((writer, "a\x1b[2J") for writer in WRITERS)]
 )
 def test_names_of_arrays_are_checked_when_a_file_is_read(suffix: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / f"x{suffix}"

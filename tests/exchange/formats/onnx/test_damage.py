@@ -94,7 +94,7 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
 
 
 WHOLE_ONES = [WHOLE[name][0] for name in ("an image", "a repeated batch")]
-SOUND = [one.SerializeToString() for one in (RESHAPED, *WHOLE_ONES, IN_BATCHES["heads as samples"][0])]
+SOUND = [sample.SerializeToString() for sample in (RESHAPED, *WHOLE_ONES, IN_BATCHES["heads as samples"][0])]
 
 
 @given(st.data())

@@ -92,7 +92,11 @@ def graph(nodes: list[onnx.NodeProto], inputs: list[Any], outputs: str, **weight
     """A graph within a node."""
     told = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs.split()]
     return helper.make_graph(
-        nodes, "inner", inputs, told, [numpy_helper.from_array(np.asarray(one), name) for name, one in weights.items()]
+        nodes,
+        "inner",
+        inputs,
+        told,
+        [numpy_helper.from_array(np.asarray(weight), name) for name, weight in weights.items()],
     )
 
 
