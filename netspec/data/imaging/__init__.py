@@ -1,1 +1,1 @@
-"""What transforms of images share: their fields and base class; images as arrays, through Pillow and NumPy."""
+"""Shared by transforms of images: fields and base class, images as arrays, resampling with Pillow and NumPy."""

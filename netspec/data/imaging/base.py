@@ -1,4 +1,4 @@
-"""`ImageTransform`: what all transforms of images have in common; no NumPy here."""
+"""`ImageTransform`: base of the transforms of images. This module does not import NumPy."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Draw:
     row: int
 
     def between(self, index: int, span: tuple[float, float]) -> float:
-        """The number at `place`, stretched to the range."""
+        """Return the number at `index`, scaled to the range."""
         return span[0] + (span[1] - span[0]) * self.numbers[index]
 
     def happens(self, index: int, span: tuple[float, float]) -> bool:
-        """As Keras decides whether to act: a chance drawn from the range (number at `place`), then whether it comes."""
+        """Decide as Keras whether to act: with a probability drawn from the range by the number at `index`."""
         return self.numbers[index + 1] < self.between(index, span)
 
     def part(self, start: int, count: int) -> Draw:
@@ -57,14 +57,14 @@ class ImageShape(NamedTuple):
 
 
 class ImageTransform(Transform):
-    """Changes images one by one: `change` gets an image as (H, W, C) and the numbers that it may depend on.
+    """Base of transforms of single images: `change` gets an image as (H, W, C) and its random numbers.
 
     Images are `[channels, H, W]` of uint8 or floats, and keep that type; sizes may differ from sample to sample.
     """
 
     @property
     def draws(self) -> int:
-        """How many random numbers a sample takes."""
+        """Number of random numbers per sample."""
         return 0
 
     def change(self, image: Array, draw: Draw) -> Array:
@@ -76,7 +76,7 @@ class ImageTransform(Transform):
         return shape
 
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
-        """Why images of this shape and type cannot be changed so."""
+        """Yield problems of images with this shape and type."""
         yield from ()
 
     def infer(self, field: FieldType) -> FieldType:
@@ -118,15 +118,15 @@ class ImageTransform(Transform):
     def problem(
         self, name: str, message: str, *, expected: str | None = None, got: str, hint: str | None = None
     ) -> Any:
-        """A problem with the value of the field `name`."""
+        """Return a problem with the value of the field `name`."""
         return Problem(message, self.where(name) or self.where("type"), name, expected=expected, got=got, hint=hint)
 
 
 class ColourTransform(ImageTransform):
-    """Changes the values of images, of which it must know the range."""
+    """Base of transforms of pixel values, which need to know their range."""
 
     value_range: Values | None = None
-    """lowest and highest value of an image; needed where images hold floats. Those of uint8 have `[0, 255]`"""
+    """Lowest and highest value of an image; required if images hold floats. Those of uint8 have `[0, 255]`."""
 
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
         """A range that is not known, or not that of the type."""
@@ -145,7 +145,7 @@ class ColourTransform(ImageTransform):
 
     @property
     def values(self) -> tuple[float, float]:
-        """The lowest and the highest value."""
+        """Return the lowest and the highest value."""
         return self.value_range or BYTES
 
 

@@ -17,7 +17,7 @@ from netspec.data.files import Watched, existing, fingerprint
 from netspec.data.readers.concatenation import open_each
 from netspec.data.readers.npz import MOST_DEFLATED
 from netspec.data.readers.records import Records, file_fingerprint
-from netspec.data.readers.row_arrays import Column, ColumnDataset, chosen, unequal, unusable
+from netspec.data.readers.row_arrays import ColumnDataset, RowArray, chosen, unequal, unusable
 from netspec.errors import InputError, Problem, kind_of_file, listing
 from netspec.files.damage import reason
 from netspec.files.hdf5 import Entry, Hdf5File, StoredArray, has_signature
@@ -53,7 +53,7 @@ def _open(path: Path, arrays: Sequence[str] | None) -> Dataset:
     return dataset
 
 
-def _columns(file: Hdf5File, path: Path, wanted: Sequence[str] | None) -> tuple[dict[str, Column], list[Path]]:
+def _columns(file: Hdf5File, path: Path, wanted: Sequence[str] | None) -> tuple[dict[str, RowArray], list[Path]]:
     """The arrays by name, and the other files that virtual datasets refer to."""
     watched = Watched([path])
     entries = {entry.path: entry for entry in file.walk()}
@@ -66,7 +66,7 @@ def _columns(file: Hdf5File, path: Path, wanted: Sequence[str] | None) -> tuple[
         groups = [name for name, entry in entries.items() if entry.kind == "group"]
         hint = f"name those to take, as `arrays: [{groups[0]}/…]`" if groups else None
         raise InputError(f"{path} holds no arrays at its top", hint=hint)
-    columns: dict[str, Column] = {}
+    columns: dict[str, RowArray] = {}
     problems: list[Problem] = []
     sources: set[Path] = set()
     for name in chosen(str(path), [*top, *(name for name in arrays if name not in top)], wanted):

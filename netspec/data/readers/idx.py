@@ -20,7 +20,7 @@ import numpy as np
 from netspec.data.base import Dataset
 from netspec.data.files import existing, fingerprint, read_bytes
 from netspec.data.readers.records import Records, file_fingerprint
-from netspec.data.readers.row_arrays import Column, ColumnDataset, InMemory, Recast
+from netspec.data.readers.row_arrays import ColumnDataset, InMemory, Recast, RowArray
 from netspec.errors import InputError, Problem, kind_of_file
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _check_size(path: Path, shape: Sequence[int], size: int, actual: int) -> Non
         )
 
 
-def open_idx(path: Path) -> tuple[Column, str]:
+def open_idx(path: Path) -> tuple[RowArray, str]:
     """The elements of an idx file by its first axis, and a fingerprint. Raises InputError for a damaged file."""
     try:
         with existing(path).open("rb") as file:
@@ -118,7 +118,7 @@ def labelled_images(
     Images of two axes become those of one channel. All that is wrong with the two files is reported at once.
     """
     problems: list[Problem] = []
-    opened: list[tuple[Column, str]] = []
+    opened: list[tuple[RowArray, str]] = []
     for path in (images_path, labels_path):
         try:
             opened.append(open_idx(path))

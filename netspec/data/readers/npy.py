@@ -13,7 +13,7 @@ from netspec.data.base import Dataset
 from netspec.data.files import existing, fingerprint, read_bytes
 from netspec.data.readers.concatenation import joined
 from netspec.data.readers.records import Records, file_fingerprint
-from netspec.data.readers.row_arrays import Column, ColumnDataset, InMemory, unequal, unusable
+from netspec.data.readers.row_arrays import ColumnDataset, InMemory, RowArray, unequal, unusable
 from netspec.errors import InputError, Problem, kind_of_file
 from netspec.files.damage import refuse_damage
 
@@ -31,7 +31,7 @@ def open_npy(files: Mapping[str, Sequence[Path]]) -> Dataset:
     numbers of samples. Raises `InputError` with all problems.
     """
     problems: list[Problem] = []
-    columns: dict[Path, Column] = {}
+    columns: dict[Path, RowArray] = {}
     for name, paths in files.items():
         for path in paths:
             try:
@@ -69,7 +69,7 @@ class _Place:
         return f"{self._files}, sample {index}"
 
 
-def _column(name: str, path: Path) -> Column:
+def _column(name: str, path: Path) -> RowArray:
     with existing(path).open("rb") as file:
         shape, fortran, dtype, offset = _header(path, file)
     problem = unusable(name, str(path), dtype, shape)

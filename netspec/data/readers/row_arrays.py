@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from netspec.data.base import Array, Samples
 
 
-class Column(Protocol):
+class RowArray(Protocol):
     """One array per sample, all of one shape and type."""
 
     @property
@@ -55,7 +55,7 @@ class ColumnDataset(Dataset):
 
     def __init__(
         self,
-        columns: Mapping[str, Column],
+        columns: Mapping[str, RowArray],
         *,
         digest: str,
         describe: Callable[[int], str],

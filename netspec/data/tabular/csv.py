@@ -16,7 +16,7 @@ import numpy as np
 
 from netspec.data.files import Watched, existing
 from netspec.data.tabular.cells import TextCells
-from netspec.data.tabular.table_file import Block, Fault
+from netspec.data.tabular.table_file import Fault, RowBlock
 from netspec.errors import InputError, Location, Problem, kind_of_file
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class TextFile:
         except csv.Error as error:
             raise InputError(self._unreadable(1, error)) from None
 
-    def blocks(self, columns: Sequence[int]) -> Generator[Block]:
+    def blocks(self, columns: Sequence[int]) -> Generator[RowBlock]:
         try:
             raw = _Hashed(self.path)
         except OSError as error:
@@ -198,7 +198,7 @@ class TextFile:
                 self.digest = raw.digest.hexdigest()
         self._watched.check()
 
-    def _indexed(self, rows: Iterator[_Row], columns: Sequence[int]) -> Iterator[Block]:
+    def _indexed(self, rows: Iterator[_Row], columns: Sequence[int]) -> Iterator[RowBlock]:
         rows_read: list[_Row] = []
         expected, step = -1, self._options.step
         for row in rows:
@@ -220,7 +220,7 @@ class TextFile:
     def pages(self) -> Array:
         return np.append(np.arange(0, self._count, self._options.step), self._count)
 
-    def read(self, start: int, stop: int, columns: Sequence[int]) -> Block:
+    def read(self, start: int, stop: int, columns: Sequence[int]) -> RowBlock:
         self._watched.check()
         entry = start // self._options.step
         with self._opened() as file:
@@ -231,7 +231,7 @@ class TextFile:
             raise InputError(f"{self.path} changed while it was read", expected="the file found at opening")
         return self._block(rows_read, start, columns)
 
-    def _block(self, rows: list[_Row], start: int, columns: Sequence[int]) -> Block:
+    def _block(self, rows: list[_Row], start: int, columns: Sequence[int]) -> RowBlock:
         width = len(self.names)
         split = [row.cells for row in rows]
         faults: list[Fault] = []
@@ -244,7 +244,7 @@ class TextFile:
             Fault(number, **self._undecoded_facts(row.undecoded)) for number, row in enumerate(rows) if row.undecoded
         ]
         table = list(zip(*split, strict=True))
-        return Block(
+        return RowBlock(
             len(rows),
             [TextCells(table[column]) for column in columns],
             lambda row, column: self._place(rows[row], column),

@@ -22,7 +22,7 @@ from netspec.errors import InputError, Problem
 if TYPE_CHECKING:
     from netspec.data.base import Array, Samples
     from netspec.data.tabular.column import Column
-    from netspec.data.tabular.table_file import Block, TableFile
+    from netspec.data.tabular.table_file import RowBlock, TableFile
 
 Fields = Mapping[str, Sequence["Column"]]
 """The columns of each field, in their order."""
@@ -124,7 +124,7 @@ class _Scan:
             used = ~np.isin(np.arange(start, stop), self.dropped)
             yield column.parse(block.cells[0], faults)[used]
 
-    def _read(self, block: Block, faults: Faults) -> tuple[Array, list[Array]]:
+    def _read(self, block: RowBlock, faults: Faults) -> tuple[Array, list[Array]]:
         """Return which rows of the block are used, and their values."""
         block_faults = BlockFaults(faults, len(block), block.place)
         for fault in block.faults:

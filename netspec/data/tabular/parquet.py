@@ -11,7 +11,7 @@ import numpy as np
 
 from netspec.data.files import Watched, existing
 from netspec.data.tabular.cells import TextCells, merged
-from netspec.data.tabular.table_file import Block
+from netspec.data.tabular.table_file import RowBlock
 from netspec.errors import InputError, Location, Problem, kind_of_file
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class ParquetTable:
         got, hint = str(error).splitlines()[0], "write or fetch it again"
         return Problem(f"{self.path} is damaged", expected="a whole Parquet file", got=got, hint=hint)
 
-    def blocks(self, columns: Sequence[int]) -> Generator[Block]:
+    def blocks(self, columns: Sequence[int]) -> Generator[RowBlock]:
         self._check_types(columns)
         try:
             for start, stop in zip(self._starts[:-1].tolist(), self._starts[1:].tolist(), strict=True):
@@ -105,7 +105,7 @@ class ParquetTable:
     def pages(self) -> Array:
         return self._starts
 
-    def read(self, start: int, stop: int, columns: Sequence[int]) -> Block:
+    def read(self, start: int, stop: int, columns: Sequence[int]) -> RowBlock:
         self._watched.check()
         group = int(np.searchsorted(self._starts, start, side="right")) - 1
         names = [self.names[column] for column in columns]
@@ -116,7 +116,7 @@ class ParquetTable:
 
         table = self._doing(act)
         cells = [ArrowCells(self._pa, table.column(name)) for name in names]
-        return Block(stop - start, cells, lambda row, _: self._place(start + row))
+        return RowBlock(stop - start, cells, lambda row, _: self._place(start + row))
 
     def _place(self, row: int) -> str:
         return f"{self.path}, row {row + 1}"

@@ -28,7 +28,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Block:
+class RowBlock:
     """Consecutive rows."""
 
     rows: int
@@ -52,7 +52,7 @@ class TableFile(Protocol):
     digest: str
     """Fingerprint of the complete content, once the iterator of `blocks` has ended or was closed."""
 
-    def blocks(self, columns: Sequence[int]) -> Generator[Block]:
+    def blocks(self, columns: Sequence[int]) -> Generator[RowBlock]:
         """Yield all rows, once, before any row is read again. Raises `InputError` if reading ends early."""
         ...
 
@@ -60,7 +60,7 @@ class TableFile(Protocol):
         """Return the first row of each page, and at the end the number of rows."""
         ...
 
-    def read(self, start: int, stop: int, columns: Sequence[int]) -> Block:
+    def read(self, start: int, stop: int, columns: Sequence[int]) -> RowBlock:
         """Yield rows from `start` to before `stop`, bounds of pages. Raises `InputError` if the file changed."""
         ...
 

@@ -1,4 +1,4 @@
-"""Documents as samples: a file of text each, or a line of one; encoded when they are asked for."""
+"""Documents as samples: text files, or lines of them, encoded when they are requested."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TEXTS = FileKind("text", frozenset({".txt"}))
 MOST_BYTES = 2**26
-"""A bound on one document."""
+"""Maximum size of a document."""
 _TYPE = FieldType((None,), "int32")
 
 
@@ -40,14 +40,14 @@ class TextFiles(ListedFiles["Array"]):
         self.digest = fingerprint(self.digest, json.dumps(saved, sort_keys=True))
 
     def read_one(self, file: Path, name: str) -> Array:
-        """The tokens of a file."""
+        """Return the tokens of a file."""
         return _encoded(self._tokenizer, file, 0, _text(file)())
 
 
 class TextLines(Dataset):
-    """The lines of files that hold more than blanks: `text` (None,) of int32, and `label`, the file's, if it has one.
+    """The lines of files that are not blank: `text` (None,) of int32, and `label`, that of the file, if it has one.
 
-    Where each line begins is kept in memory, 16 bytes a line, and nothing else.
+    Only the start of each line is kept in memory, 16 bytes per line.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class TextLines(Dataset):
         return len(self._starts)
 
     def read(self, indices: Array) -> dict[str, Samples]:
-        """The lines at `indices`. Raises DamagedSamples with every line that is not text, or has unknown words."""
+        """Return the lines at `indices`. Raises `DamagedSamples` with lines that are not text or have unknown words."""
         owners = np.searchsorted(self._firsts, indices, side="right") - 1
         texts: dict[int, Array] = {}
         damaged: dict[int, Sequence[Problem]] = {}
@@ -100,7 +100,7 @@ class TextLines(Dataset):
         return samples
 
     def describe(self, index: int) -> str:
-        """The file and the line."""
+        """Return the file and the line."""
         where = place(self._files[self._owner(index)], int(self._starts[index]))
         return f"{where.file}, line {where.line}"
 
@@ -119,7 +119,7 @@ class TextLines(Dataset):
 
 
 def _text(file: Path) -> Any:
-    """What reads a file."""
+    """Return a function that reads a file."""
 
     def read() -> str:
         size = file.stat().st_size
@@ -131,7 +131,7 @@ def _text(file: Path) -> Any:
 
 
 def _usable(texts: Iterator[Any], *, skip: bool) -> Iterator[str]:
-    """The texts that a vocabulary is learned from; those that are damaged left out where they are to be."""
+    """Yield the texts from which a vocabulary is learned, without damaged ones if these are skipped."""
     for read in texts:
         try:
             yield read()
@@ -148,7 +148,7 @@ def _encoded(tokenizer: Tokenizer, path: Path, start: int, text: str) -> Array:
 
 
 def _lines(path: Path) -> tuple[Array, Array, str]:
-    """Where the lines that hold more than blanks begin, how long they are without their ends, and a fingerprint."""
+    """Return start and length of the lines that are not blank, and a fingerprint."""
     starts, sizes, digest, start = array("q"), array("q"), sha256(), 0
     with opened(path) as file:
         while line := file.readline(MOST_BYTES + 1):

@@ -11,20 +11,20 @@ from netspec.data.files import existing
 from netspec.errors import InputError, Location, Problem
 
 BLOCK = 2**20
-"""Bytes that are read at a time."""
+"""Number of bytes that are read at a time."""
 _BOM = b"\xef\xbb\xbf"
 _MOST_QUOTED = 2**16
 
 
-class Block(NamedTuple):
-    """Some text of a file."""
+class TextBlock(NamedTuple):
+    """A piece of text of a file."""
 
     text: str
     start: int
     """Its first byte in the file."""
 
 
-class Part(NamedTuple):
+class FileRange(NamedTuple):
     """The bytes of a file from `start` up to `end`."""
 
     path: Path
@@ -32,20 +32,20 @@ class Part(NamedTuple):
     end: int
 
 
-def part_of(path: Path, first: float, last: float) -> Part:
-    """From the fraction `first` of a file up to the fraction `last`, at beginnings of characters.
+def part_of(path: Path, first: float, last: float) -> FileRange:
+    """Return the range from the fraction `first` of a file to the fraction `last`, at character boundaries.
 
-    Raises InputError where there is no file, or an empty one.
+    Raises `InputError` if the file is missing or empty.
     """
     size = existing(path).stat().st_size
     if not size:
         raise InputError(f"{path} is empty", expected="text in UTF-8")
     with opened(path) as file:
-        return Part(path, *(_character(file, int(size * fraction)) for fraction in (first, last)))
+        return FileRange(path, *(_character(file, int(size * fraction)) for fraction in (first, last)))
 
 
 def opened(path: Path) -> BinaryIO:
-    """The file, to read bytes from. Raises InputError where it cannot be read."""
+    """Open a file to read bytes. Raises `InputError` if it cannot be read."""
     try:
         return existing(path).open("rb")
     except OSError as error:
@@ -53,16 +53,16 @@ def opened(path: Path) -> BinaryIO:
 
 
 def _character(file: BinaryIO, byte: int) -> int:
-    """The first byte at or behind `byte` that does not go on with a character."""
+    """Return the first byte from `byte` on that does not continue a character."""
     file.seek(byte)
     content = file.read(4)
     return byte + next((at for at, byte_value in enumerate(content) if byte_value & 0xC0 != 0x80), len(content))
 
 
-def blocks(part: Part) -> Iterator[Block]:
-    """The text of a part, cut behind lines, or behind words where lines are long.
+def blocks(part: FileRange) -> Iterator[TextBlock]:
+    """Yield the text of a range, split after lines, or after words if lines are long.
 
-    Raises InputError for bytes that are not text.
+    Raises `InputError` for bytes that are not text.
     """
     with opened(part.path) as file:
         start = part.start
@@ -74,12 +74,12 @@ def blocks(part: Part) -> Iterator[Block]:
             if start + len(raw) < part.end:
                 raw = raw[: _end_of(raw)]
                 file.seek(start + len(raw))
-            yield Block(decoded(part.path, raw, start), start)
+            yield TextBlock(decoded(part.path, raw, start), start)
             start += len(raw)
 
 
 def _end_of(raw: bytes) -> int:
-    """Where to cut: behind the last line, else the last blank, else the last whole character."""
+    """Return where to split: after the last line, else the last blank, else the last complete character."""
     for blank in (b"\n", b" "):
         position = raw.rfind(blank) + 1
         if position:
@@ -91,7 +91,7 @@ def _end_of(raw: bytes) -> int:
 
 
 def decoded(path: Path, raw: bytes, start: int = 0) -> str:
-    """The text of bytes that stand at `start` in the file. Raises InputError where they are not UTF-8 or hold NUL."""
+    """Decode bytes that begin at `start` in the file. Raises `InputError` if they are not UTF-8 or contain NUL."""
     offset = len(_BOM) if start == 0 and raw.startswith(_BOM) else 0
     try:
         text = raw[offset:].decode()
@@ -132,8 +132,8 @@ def place(path: Path, byte: int, line: int = 0, column: int | None = None) -> Lo
     return Location(str(path), before + line + 1, column + 1, text.decode(errors="replace").rstrip("\r\n"))
 
 
-def digest_of(part: Part) -> str:
-    """A fingerprint of the bytes of a part."""
+def digest_of(part: FileRange) -> str:
+    """Return a fingerprint of the bytes of a range."""
     digest, remaining = sha256(), part.end - part.start
     with opened(part.path) as file:
         file.seek(part.start)
@@ -144,7 +144,7 @@ def digest_of(part: Part) -> str:
 
 
 def text_files_below(folder: Path) -> list[Path]:
-    """All `.txt` files below a folder, sorted by path. Raises InputError where there is none."""
+    """Return all `.txt` files below a folder, sorted by path. Raises `InputError` if there are none."""
     files = sorted(file for file in folder.rglob("*.txt") if file.is_file() and not file.name.startswith("."))
     if not files:
         raise InputError(f"{folder} holds no text", expected="files whose names end in .txt")

@@ -1,7 +1,7 @@
-"""Text as numbers: what a tokenizer is, and those of characters and of words.
+"""Tokenizers: their interface, and those of characters and of words.
 
 Text sources and columns of text share these. A tokenizer is a pure function of its vocabulary, which is plain JSON data
-that the training split leads to (`learn_…`).
+learned from the training split (`learn_…`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_NAMED = 5
 
 
 class UnknownText(ValueError):
-    """Text has no number: the `token` at `offset` in `text`, which is the one given, normalized."""
+    """Text without a number: the `token` at `offset` in `text`, which is normalized."""
 
     def __init__(self, kind: str, token: str, text: str, offset: int) -> None:
         super().__init__(f"the {kind} {token!r} is not in the vocabulary")
@@ -51,34 +51,34 @@ class UnknownText(ValueError):
 
 
 class Tokenizer(ABC):
-    """Text ⇄ numbers from 0 to `size` − 1."""
+    """Converts text to numbers from 0 to `size` − 1, and back."""
 
     size: int
-    """How many numbers there are: the `input_dim` of an Embedding."""
+    """Number of tokens: the `input_dim` of an Embedding."""
     padding: int | None = None
-    """The number that no text has, to fill up sequences with."""
+    """The number reserved for padding."""
     unknown: int | None = None
-    """The number of all text that is not in the vocabulary."""
+    """The number of all text outside of the vocabulary."""
 
     @abstractmethod
     def encode(self, text: str) -> Array:
-        """The numbers of a text, (n,) of int32. Raises `UnknownText`."""
+        """Return the tokens of a text, (n,) of int32. Raises `UnknownText`."""
 
     def encode_all(self, texts: Sequence[str]) -> list[Array]:
-        """The numbers of each text."""
+        """Return the tokens of each text."""
         return [self.encode(text) for text in texts]
 
     def encode_long(self, text: str) -> Array:
-        """The numbers of a text of many lines, which may be cut at line ends to encode its parts at the same time."""
+        """Return the tokens of a text of many lines, which may be split at line ends and encoded concurrently."""
         return self.encode(text)
 
     @abstractmethod
     def decode(self, numbers: Iterable[int]) -> str:
-        """The text of numbers, as far as it was kept; padding is left out, what was unknown is `�`."""
+        """Return the text of tokens as far as it is known; padding is left out, unknown text is `�`."""
 
 
 def prepared(spec: TokenizerSpec, text: str) -> str:
-    """The text as the tokenizer looks at it. Line ends stay where they are."""
+    """Return the normalized text. Line ends keep their positions."""
     if spec.lowercase:
         text = text.lower()
     return unicodedata.normalize(spec.normalize, text) if spec.normalize else text
@@ -112,7 +112,7 @@ class CharacterTokenizer(_Listed):
             self._table[self._table < 0] = self.unknown
 
     def encode(self, text: str) -> Array:
-        """The numbers of the characters."""
+        """Return the tokens of the characters."""
         text = prepared(self._spec, text)
         codes = _codes(text)
         numbers: Array = self._table[np.minimum(codes, len(self._table) - 1)]  # the last entry is of no character
@@ -122,7 +122,7 @@ class CharacterTokenizer(_Listed):
         return numbers
 
     def decode(self, numbers: Iterable[int]) -> str:
-        """The characters."""
+        """Return the characters."""
         return "".join(self._text_of(numbers))
 
 
@@ -135,7 +135,7 @@ class WordTokenizer(_Listed):
         self._numbers = {word: number for number, word in enumerate(vocabulary, self._first)}
 
     def encode(self, text: str) -> Array:
-        """The numbers of the words."""
+        """Return the tokens of the words."""
         text = prepared(self._spec, text)
         words = self._find.findall(text)
         unknown = -1 if self.unknown is None else self.unknown
@@ -148,12 +148,12 @@ class WordTokenizer(_Listed):
         return numbers
 
     def decode(self, numbers: Iterable[int]) -> str:
-        """The words with a blank between them."""
+        """Return the words, separated by blanks."""
         return " ".join(self._text_of(numbers))
 
 
 def learn_characters(spec: Characters, texts: Iterable[str]) -> str:
-    """The characters of the texts that fit into `size`, sorted by code point."""
+    """Return the characters of the texts that fit into `size`, sorted by code point."""
     counts = np.zeros(_CODES, np.int64)
     for text in texts:
         codes = _codes(prepared(spec, text))
@@ -165,7 +165,7 @@ def learn_characters(spec: Characters, texts: Iterable[str]) -> str:
 
 
 def learn_words(spec: Words, texts: Iterable[str]) -> list[str]:
-    """The words of the texts that fit into `size`, the most frequent first."""
+    """Return the words of the texts that fit into `size`, the most frequent first."""
     counts: Counter[str] = Counter()
     find = _PATTERNS[spec.punctuation]
     for text in texts:

@@ -1,4 +1,4 @@
-"""Windows of running text: what a language model reads, and the same one token later."""
+"""Windows of running text: the input of a language model, and the same shifted by one token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from netspec.data.base import Dataset, FieldType
 from netspec.data.files import Watched, fingerprint
-from netspec.data.text.files import Part, blocks, digest_of, place
+from netspec.data.text.files import FileRange, blocks, digest_of, place
 from netspec.data.text.token_store import token_store
 from netspec.data.text.tokenizers.base import TOKENIZER, TokenizerSpec, tokenizer_of
 from netspec.data.text.tokens import Tokenizer, UnknownText
@@ -21,13 +21,19 @@ if TYPE_CHECKING:
 
 
 class TextWindows(Dataset):
-    """Windows of `length` tokens, each beginning `stride` tokens behind the one before; no window spans two files.
+    """Windows of `length` tokens, each beginning `stride` tokens after the previous one; no window spans two files.
 
-    `learned` is what the training split's dataset learned; None: this is the training split.
+    `learned` is that of the training split's dataset; None for the training split itself.
     """
 
     def __init__(
-        self, parts: Sequence[Part], spec: TokenizerSpec, *, length: int, stride: int, learned: Mapping[str, Any] | None
+        self,
+        parts: Sequence[FileRange],
+        spec: TokenizerSpec,
+        *,
+        length: int,
+        stride: int,
+        learned: Mapping[str, Any] | None,
     ) -> None:
         watched = Watched([part.path for part in parts])
         tokenizer, saved = tokenizer_of(spec, lambda: _texts(parts), learned)
@@ -58,13 +64,13 @@ class TextWindows(Dataset):
         return int(self._firsts[-1])
 
     def read(self, indices: Array) -> dict[str, Any]:
-        """The windows, and what follows each of their tokens."""
+        """Return the windows, and the next token for each of their tokens."""
         starts = self._starts(indices)[1]
         windows = self._tokens[starts[:, None] + np.arange(self._length + 1)].astype(np.int32)
         return {"text": windows[:, :-1], "target": windows[:, 1:]}
 
     def describe(self, index: int) -> str:
-        """The file and the tokens in it, counted from 0."""
+        """Return the file and the range of tokens in it, counted from 0."""
         files, starts = self._starts(np.array([index]))
         first = int(starts[0] - self._begins[files[0]])
         return f"{self._parts[files[0]].path.name}, tokens {first:,} to {first + self._length:,}"
@@ -75,13 +81,13 @@ class TextWindows(Dataset):
         return files, self._begins[files] + (indices - self._firsts[files]) * self._stride
 
 
-def _texts(parts: Sequence[Part]) -> Iterator[str]:
+def _texts(parts: Sequence[FileRange]) -> Iterator[str]:
     for part in parts:
         for block in blocks(part):
             yield block.text
 
 
-def _encoded(part: Part, tokenizer: Tokenizer) -> Iterator[Array]:
+def _encoded(part: FileRange, tokenizer: Tokenizer) -> Iterator[Array]:
     for block in blocks(part):
         try:
             yield tokenizer.encode_long(block.text)

@@ -1,1 +1,1 @@
-"""Tokenizers that YAML can name: one file each, found by scan; `data/text/tokens.py` implements them."""
+"""Tokenizers that YAML can name: one module each, found by scanning. `data/text/tokens.py` implements them."""

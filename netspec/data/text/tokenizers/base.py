@@ -1,4 +1,4 @@
-"""`TokenizerSpec`: what every tokenizer has in YAML, and how its vocabulary is learned and put to use."""
+"""`TokenizerSpec`: base of the tokenizers in YAML, and functions that learn and restore their vocabulary."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Normalize = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 
 class TokenizerSpec(Spec):
-    """Turns text into numbers."""
+    """Base of tokenizers, which convert text to token numbers."""
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
-    """Fields as they may be written, for the reference and its tests."""
+    """Example fields for the reference and its tests."""
 
     normalize: Normalize | None = None
-    """the Unicode form that text is brought into first; NFC writes `é` as one character however it was written"""
+    """The Unicode form to which text is converted first; NFC writes `é` as one character however it was written."""
     lowercase: bool = False
-    """convert all letters to lower case first"""
+    """Whether to convert all letters to lower case first."""
 
     def learn(self, texts: Iterable[str]) -> Any:
-        """The vocabulary that the training split's texts lead to, as plain JSON data. Raises InputError."""
+        """Return the vocabulary of the training split's texts, as plain JSON data. Raises `InputError`."""
         raise NotImplementedError(f"{type(self).__name__} learns nothing")
 
     def open(self, vocabulary: Any) -> Tokenizer:
-        """The tokenizer with a vocabulary that `learn` gave."""
+        """Return the tokenizer with a vocabulary that `learn` returned."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it is opened")
 
 
@@ -45,9 +45,9 @@ TOKENIZER = "tokenizer"
 def tokenizer_of(
     spec: TokenizerSpec, texts: Callable[[], Iterable[str]], learned: Mapping[str, Any] | None
 ) -> tuple[Tokenizer, dict[str, Any]]:
-    """The tokenizer of a dataset, and what its `learned` says of it.
+    """Return the tokenizer of a dataset, and its description for the dataset's `learned`.
 
-    `learned` comes from the training split's dataset; the training split itself gets None and reads the texts.
+    `learned` comes from the training split's dataset; it is None for the training split itself, which reads the texts.
     """
     if learned is None:
         return learned_tokenizer(spec, texts())
@@ -55,20 +55,20 @@ def tokenizer_of(
 
 
 def learned_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> tuple[Tokenizer, dict[str, Any]]:
-    """The tokenizer of a training split, and what a dataset says of it in `learned`, for `opened_tokenizer`."""
+    """Return the tokenizer of a training split, and its description for `learned`."""
     vocabulary = spec.learn(texts)
     return spec.open(vocabulary), {**spec.model_dump(exclude_none=True), "vocabulary": vocabulary}
 
 
 def saved_tokenizer(saved: Mapping[str, Any]) -> Tokenizer:
-    """Make the tokenizer described in a dataset's `learned`, as weights hold it: `learned.source["tokenizer"]`."""
+    """Return the tokenizer described in a dataset's `learned`, as weights store it: `learned.source["tokenizer"]`."""
     spec = TOKENIZERS.parse({name: value for name, value in saved.items() if name != "vocabulary"})
     assert isinstance(spec, TokenizerSpec)
     return spec.open(saved["vocabulary"])
 
 
 def opened_tokenizer(spec: TokenizerSpec, learned: Mapping[str, Any] | None) -> Tokenizer:
-    """The tokenizer of another split, with the training split's vocabulary. Raises InputError if that is another's."""
+    """Return the tokenizer of another split, with the training split's vocabulary. Raises `InputError` on mismatch."""
     fields = spec.model_dump(exclude_none=True)
     values = {name: value for name, value in (learned or {}).items() if name != "vocabulary"}
     if learned is None or values != fields:

@@ -15,36 +15,36 @@ if TYPE_CHECKING:
     from netspec.data.text.tokens import Tokenizer
 
 BYTES = 256
-"""The first tokens of byte pairs: every text can be written in them."""
+"""The first tokens of byte pairs: they can represent every text."""
 
 
 @TOKENIZERS.register
 class BytePairs(TokenizerSpec):
-    """Pieces of words: bytes, and the pairs of pieces that were most frequent in training, joined one after another.
+    """Pieces of words: bytes, and the pairs of pieces that were most frequent in training, merged one after another.
 
     Byte-pair encoding on UTF-8 as in GPT-2 (Sennrich, Haddow and Birch, "Neural machine translation of rare words with
-    subword units", 2016), trained on the training split. No text is unknown, and decoding gives it back exactly.
-    It needs `pip install 'netspec[text]'`.
+    subword units", 2016), trained on the training split. No text is unknown, and decoding restores it exactly. Needs
+    `pip install 'netspec[text]'`.
     """
 
     type: Literal["byte_pairs"] = "byte_pairs"
     size: Annotated[int, Field(gt=BYTES, le=2**24)]
-    """size of the vocabulary; fewer if the text is too short"""
+    """Size of the vocabulary; smaller if the text is too short."""
     padding: bool = False
-    """reserve the number 0 for padding, as Embedding's `mask_zero` expects"""
+    """Whether to reserve the number 0 for padding, as Embedding's `mask_zero` expects."""
     min_count: PositiveInt = 2
-    """pairs that occur less often in the training split are not joined"""
+    """Minimum number of occurrences in the training split for a pair to be merged."""
 
     samples: ClassVar = ({"size": 5000},)
 
     def learn(self, texts: Iterable[str]) -> Any:
-        """The tokenizer as a `tokenizer.json` holds it."""
+        """Return the tokenizer in the format of `tokenizer.json`."""
         from netspec.data.text.subwords import learn_byte_pairs
 
         return learn_byte_pairs(self, texts)
 
     def open(self, vocabulary: Any) -> Tokenizer:
-        """The trained one."""
+        """Return the trained tokenizer."""
         from netspec.data.text.subwords import SubwordTokenizer
 
         return SubwordTokenizer(self, vocabulary, padding=0 if self.padding else None)
@@ -52,27 +52,27 @@ class BytePairs(TokenizerSpec):
 
 @TOKENIZERS.register
 class TokenizerJson(TokenizerSpec):
-    """A tokenizer that the library `tokenizers` of Hugging Face wrote, `tokenizer.json`, with all that it does itself.
+    """A tokenizer file of Hugging Face's library `tokenizers`, `tokenizer.json`, with all its steps.
 
-    It needs `pip install 'netspec[text]'`. The file is saved with the weights.
+    Needs `pip install 'netspec[text]'`. The file is saved with the weights.
     """
 
     type: Literal["tokenizer_json"] = "tokenizer_json"
     path: FilePath
-    """path of the file, relative to this file"""
+    """Path of the file, relative to this file."""
     add_special_tokens: bool = False
-    """add the special tokens that the file defines, such as `[CLS]`, to each text"""
+    """Whether to add the special tokens that the file defines, such as `[CLS]`, to each text."""
 
     samples: ClassVar = ({"path": "tokenizer.json"},)
 
     def learn(self, texts: Iterable[str]) -> Any:
-        """What is in the file; the texts are not looked at."""
+        """Return the content of the file; the texts are not read."""
         from netspec.data.text.subwords import read_tokenizer_json
 
         return read_tokenizer_json(resolve_path(self, "path"))
 
     def open(self, vocabulary: Any) -> Tokenizer:
-        """The file's tokenizer."""
+        """Return the tokenizer of the file."""
         from netspec.data.text.subwords import SubwordTokenizer
 
         return SubwordTokenizer(self, vocabulary, add_special_tokens=self.add_special_tokens)

@@ -1,4 +1,4 @@
-"""`{type: characters}` and `{type: words}`: tokens that are found by looking at the text."""
+"""`{type: characters}` and `{type: words}`: tokenizers with a vocabulary of characters or words."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class VocabularySpec(TokenizerSpec):
-    """A tokenizer whose vocabulary is a list of what was seen in training."""
+    """Base of tokenizers whose vocabulary is a list of tokens seen in training."""
 
     size: PositiveInt | None = None
-    """largest size of the vocabulary; the rarest tokens beyond that are unknown. Default: no bound"""
+    """Maximum size of the vocabulary; rarer tokens are unknown. By default unlimited."""
     padding: bool = False
-    """reserve the number 0 for padding, as Embedding's `mask_zero` expects"""
+    """Whether to reserve the number 0 for padding, as Embedding's `mask_zero` expects."""
     unknown: bool = False
-    """give tokens outside of the vocabulary a number (1 after padding, else 0); otherwise they are an error"""
+    """Whether tokens outside of the vocabulary have a number (1 with padding, else 0); otherwise they are an error."""
 
     @model_validator(mode="after")
     def _room(self) -> Self:
@@ -38,26 +38,26 @@ class VocabularySpec(TokenizerSpec):
 
     @property
     def reserved(self) -> int:
-        """How many numbers stand before the vocabulary."""
+        """Number of reserved numbers before the vocabulary."""
         return int(self.padding) + int(self.unknown)
 
 
 @TOKENIZERS.register
 class Characters(VocabularySpec):
-    """Each character (Unicode code point) has a number; the vocabulary is sorted by code point."""
+    """Each character (Unicode code point) is a token; the vocabulary is sorted by code point."""
 
     type: Literal["characters"] = "characters"
 
     samples: ClassVar = ({}, {"lowercase": True, "unknown": True})
 
     def learn(self, texts: Iterable[str]) -> Any:
-        """The characters that occur, as one string."""
+        """Return the characters that occur, as one string."""
         from netspec.data.text.tokens import learn_characters
 
         return learn_characters(self, texts)
 
     def open(self, vocabulary: Any) -> Tokenizer:
-        """A table lookup."""
+        """Return a tokenizer with a lookup table."""
         from netspec.data.text.tokens import CharacterTokenizer
 
         return CharacterTokenizer(self, vocabulary)
@@ -65,9 +65,9 @@ class Characters(VocabularySpec):
 
 @TOKENIZERS.register
 class Words(VocabularySpec):
-    """Each word has a number; the vocabulary begins with the most frequent ones (where equal, sorted).
+    """Each word is a token; the vocabulary begins with the most frequent ones (ties are sorted).
 
-    A word is a run of letters, digits and underscores, with apostrophes inside (`don't`). How text was spaced is lost.
+    A word is a run of letters, digits and underscores, with apostrophes inside (`don't`). Spacing is lost.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -77,10 +77,10 @@ class Words(VocabularySpec):
 
     type: Literal["words"] = "words"
     punctuation: Literal["apart", "drop", "keep"] = "apart"
-    """`apart`: every other character is a word of its own; `drop`: it is left out; `keep`: words are what stands
-    between blanks"""
+    """`apart`: every other character is a separate word; `drop`: it is left out; `keep`: words are separated by blanks
+    only."""
     min_count: PositiveInt = 1
-    """words that occur less often in the training split are unknown"""
+    """Minimum number of occurrences in the training split for a word to be known."""
 
     samples: ClassVar = ({"lowercase": True, "size": 10000, "padding": True, "unknown": True},)
 
@@ -96,13 +96,13 @@ class Words(VocabularySpec):
         return self
 
     def learn(self, texts: Iterable[str]) -> Any:
-        """The words that occur, as a list."""
+        """Return the words that occur, as a list."""
         from netspec.data.text.tokens import learn_words
 
         return learn_words(self, texts)
 
     def open(self, vocabulary: Any) -> Tokenizer:
-        """Words looked up in a dictionary."""
+        """Return a tokenizer with a dictionary of words."""
         from netspec.data.text.tokens import WordTokenizer
 
         return WordTokenizer(self, vocabulary)
