@@ -22,7 +22,7 @@ def place(file: Path, word: str) -> tuple[int, int]:
     return len(before), len(before[-1]) + 1
 
 
-def test_what_is_right_is_said_so(netspec, work):
+def test_a_right_spec_is_confirmed(netspec, work):
     found = netspec("check", "net.yaml", "train.yaml")
     assert (found.status, found.err) == (0, "")
     assert found.out == ("OK: net.yaml (2 layers, 26 parameters)\nOK: train.yaml (2 layers, 26 parameters)\n")
@@ -32,7 +32,7 @@ def test_right_is_an_empty_list(netspec, work):
     assert netspec("check", "net.yaml", "--json").json == []
 
 
-def test_a_mistake_is_told_once_though_training_has_layers_of_its_own(netspec, work):
+def test_a_mistake_is_reported_once_with_layers_only_in_training(netspec, work):
     change(work / "net.yaml", "layers:\n", "layers:\n  - {name: drop, type: Dropout, rate: 0.1}\n")
     change(work / "net.yaml", ", dtype: int32", "")
     found = netspec("check", "train.yaml", "--json")
@@ -47,7 +47,7 @@ def test_a_mistake_is_told_once_though_training_has_layers_of_its_own(netspec, w
     assert "$rng" not in found.err
 
 
-def test_what_an_export_could_not_say_is_known_before_training(netspec, work):
+def test_export_problems_are_known_before_training(netspec, work):
     assert netspec("check", "train.yaml", "--export", "onnx").out.endswith("parameters; exports to onnx)\n")
     most = "{name: %s, type: Maximum, from: [label, label]}\n"
     change(work / "net.yaml", "losses:", f"  - {most % 'one'}  - {most % 'two'}outputs: [logits, one, two]\nlosses:")
@@ -60,7 +60,7 @@ def test_what_an_export_could_not_say_is_known_before_training(netspec, work):
     assert netspec("check", "train.yaml", "--export", "onnx").status == 0
 
 
-def test_a_mistake_in_the_net_is_told_once_with_export(netspec, work):
+def test_a_mistake_in_the_net_is_reported_once_with_export(netspec, work):
     change(work / "net.yaml", "features: {shape: [3]}", "features: {shape: [3, 4, 5, 6, 7, 8]}")
     text = netspec("check", "net.yaml", "--json").json
     assert netspec("check", "net.yaml", "--export", "onnx", "--json").json == text
@@ -73,7 +73,7 @@ def test_an_export_that_there_is_not(netspec, work):
     assert (found.status, "--export onnx" in found.err) == (2, True)
 
 
-def test_what_an_export_would_leave_out_is_told(netspec, work):
+def test_parts_that_an_export_leaves_out_are_listed(netspec, work):
     found = netspec("check", "train.yaml", "--export", "keras", "solver.weight_decay=0.1")
     assert (found.status, found.out.endswith("; exports to keras with notes)\n")) == (0, True)
     assert found.err == "train.yaml: note: `weight_decay` of the solver is left out: Keras's is decoupled\n"
@@ -118,7 +118,7 @@ def test_shapes_are_checked(netspec, work):
     assert "Conv2D" in found.err
 
 
-def test_one_mistake_is_told_once_though_every_form_of_the_net_has_it(netspec, work):
+def test_a_mistake_in_every_form_of_the_net_is_reported_once(netspec, work):
     found = netspec(
         "check", "train.yaml", "net.layers.hidden={name: hidden, type: Conv2D, filters: 4, kernel_size: 3}", "--json"
     )

@@ -48,7 +48,7 @@ def test_a_training_goes_to_keras_and_goes_on_when_it_comes_back(netspec, traine
     assert "solver: {type: SGD, learning_rate: 0.5, momentum: 0.9}" in Path("back/train.yaml").read_text()
 
 
-def test_what_is_read_again_otherwise_is_not_written(netspec, trained, monkeypatch):
+def test_a_model_that_reads_back_differently_is_not_written(netspec, trained, monkeypatch):
     Path("model.npz").write_text("what was there")
 
     other = OutputComparison({"logits": Gap(2, 3.0, 3.0)})

@@ -95,7 +95,7 @@ def test_figures_are_those_of_the_files(netspec, photos):
     assert found["sheet"] is None
 
 
-def test_the_test_data_is_prepared_with_what_the_training_data_taught(netspec, work, photos):
+def test_test_data_uses_what_was_learned_from_training_data(netspec, work, photos):
     train = netspec("data", "show", "photos_train.yaml", "--json", "--samples", "0", *QUICK).json
     test = netspec("data", "show", "photos_train.yaml", "--split", "test", "--json", "--out", "t.png", *QUICK).json
     assert test["learned"] == train["learned"]
@@ -119,7 +119,7 @@ def test_the_rate_of_the_loader_is_measured(netspec, photos):
     assert found["samples_per_second"] > 0
 
 
-def test_a_damaged_image_is_told_or_left_out(netspec, photos):
+def test_a_damaged_image_is_reported_or_left_out(netspec, photos):
     file = photos / "dog" / "3.png"
     file.write_bytes(file.read_bytes()[:100])
     words = ("data", "show", "photos_train.yaml", "--samples", "3", *QUICK)
@@ -137,7 +137,7 @@ def test_a_damaged_image_is_told_or_left_out(netspec, photos):
 
 
 @pytest.mark.filterwarnings("error")
-def test_what_pillow_warns_of_is_not_told(netspec, photos):
+def test_warnings_of_pillow_are_not_printed(netspec, photos):
     pixels = Image.open(photos / "dog" / "3.png")
     pixels.save(photos / "dog" / "3.png", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
     found = netspec("data", "show", "photos_train.yaml", "--samples", "0", *QUICK)
@@ -180,7 +180,7 @@ def test_values_that_are_missing_are_counted(netspec, work):
         (("train.yaml", "data.train.path=nosuch.npz"), "there is no file"),
     ],
 )
-def test_what_cannot_be_shown(netspec, work, words, told):
+def test_data_that_cannot_be_shown_is_reported(netspec, work, words, told):
     found = netspec("data", "show", *words, *QUICK)
     assert (found.status, found.out) == (2, "")
     assert told in found.err

@@ -113,7 +113,7 @@ def test_a_padding_that_comes_to_the_same_is_the_same(netspec, tmp_path, monkeyp
     assert "padding.0.0: 2 → 1" in netspec("diff", "a.yaml", "b.yaml").out
 
 
-def test_what_is_added_is_told_without_defaults(netspec, tmp_path, monkeypatch):
+def test_added_layers_are_printed_without_defaults(netspec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     loss = "losses: [{type: SparseCategoricalCrossentropy, from: [y, label], from_logits: true, name: loss}]\n"
     Path("a.yaml").write_text(IMAGES)
@@ -129,7 +129,7 @@ def test_weights_that_one_side_alone_has_are_a_difference(netspec, trained):
     assert found.out.endswith("A alone has weights\n")
 
 
-def test_mistakes_of_both_sides_are_told_at_once(netspec, trained):
+def test_mistakes_of_both_sides_are_reported_at_once(netspec, trained):
     found = netspec("diff", "nothing.onnx", "run/spec.yam")
     assert found.status == 2
     assert "nothing.onnx" in found.err
@@ -168,7 +168,7 @@ def test_a_net_of_another_program_without_weights(netspec, trained):
     assert "outputs were not compared: A, B have no weights" in found.out
 
 
-def test_what_models_leave_open_is_said(netspec, trained):
+def test_shapes_that_models_leave_open_are_reported(netspec, trained):
     found = netspec("diff", "run", "run/best.h5", "--shape", "features=three")
     assert found.status == 2
     model = helper.make_model(

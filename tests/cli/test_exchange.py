@@ -54,7 +54,7 @@ def test_a_training_in_bfloat16_is_exported_in_float32(netspec, trained):
     }  # fmt: skip
 
 
-def test_the_opset_and_the_counts_of_plan_are_told(netspec, trained):
+def test_the_opset_and_the_counts_of_plan_are_printed(netspec, trained):
     text = (trained / "net.yaml").read_text()
     (trained / "norm.yaml").write_text(
         text.replace("  - {name: logits", "  - {name: norm, type: BatchNormalization}\n  - {name: logits")
@@ -70,7 +70,7 @@ def test_the_opset_and_the_counts_of_plan_are_told(netspec, trained):
     assert (found["parameters"], found["statistics"]) == (planned, 8)
 
 
-def test_the_transforms_of_the_training_are_told_and_recorded(netspec, work):
+def test_transforms_of_the_training_are_listed_and_recorded(netspec, work):
     transforms = "transforms: [{type: Rescaling, scale: 0.5}, {type: Normalization, adapt: true}]"
     text = (work / "train.yaml").read_text().replace("path: blobs.npz", f"path: blobs.npz, {transforms}")
     (work / "train.yaml").write_text(text)
@@ -91,7 +91,7 @@ def test_the_transforms_of_the_training_are_told_and_recorded(netspec, work):
     assert load("new/net.yaml", "new/weights.h5").preprocessing == load("net.yaml", "run/weights.h5").preprocessing
 
 
-def test_the_training_form_says_what_is_trained(netspec, trained):
+def test_the_training_form_names_trained_parameters(netspec, trained):
     text = (trained / "net.yaml").read_text()
     layers = "  - {type: Dropout, rate: 0.2}\n  - {name: norm, type: BatchNormalization}\n"
     (trained / "norm.yaml").write_text(text.replace("  - {name: logits", f"{layers}  - {{name: logits"))
@@ -127,7 +127,7 @@ def test_weights_of_another_net(netspec, trained):
 
 
 @pytest.mark.parametrize("file", ["model.onnx", "run/weights.h5", "run/checkpoints/step-00000012.h5"])
-def test_what_is_imported_computes_the_same(netspec, exported, file):
+def test_an_imported_net_computes_the_same(netspec, exported, file):
     found = netspec("import", file, "--output", "new/net")
     assert (found.status, found.err) == (0, "")
     assert sorted(path.name for path in (exported / "new" / "net").iterdir()) == ["net.yaml", "weights.h5"]
@@ -148,13 +148,13 @@ def test_what_is_imported_computes_the_same(netspec, exported, file):
         ("run/weights.h5", ("--shape", "x=3", "--net", "net.yaml"), "is read for a net (--net), which takes no"),
     ],
 )  # fmt: skip
-def test_what_says_nothing_of_such_a_file_is_refused(netspec, exported, file, words, says):
+def test_options_of_other_formats_are_refused(netspec, exported, file, words, says):
     found = netspec("import", file, "--output", "new", *words)
     assert found.status == 2
     assert found.err.startswith(f"error: {file} {says}")
 
 
-def test_what_no_layer_is_for_is_told(netspec, exported):
+def test_operators_without_a_layer_are_reported(netspec, exported):
     model = onnx.load("model.onnx")
     model.graph.node[0].op_type = "NoSuchOperator"
     onnx.save(model, "other.onnx")
@@ -243,7 +243,7 @@ def test_an_export_that_can_not_be(netspec, trained, words, why):
     assert (found.status, why in found.err) == (2, True)
 
 
-def test_what_is_not_read_again_is_written_and_told(netspec, work):
+def test_a_file_that_cannot_be_read_again_is_written_with_a_note(netspec, work):
     steps = "{type: TimeDistributed, layer: {type: LayerNormalization, axis: 1}}"  # operations on steps of all samples
     Path("net.yaml").write_text(f"netspec: 1\ninputs: {{x: {{shape: [3, 2, 4, 4]}}}}\nlayers:\n  - {steps}\n")
     load("net.yaml").save_weights("weights.h5")
@@ -253,7 +253,7 @@ def test_what_is_not_read_again_is_written_and_told(netspec, work):
     assert "the results were not compared: the written file can't be read back: " in found.err
 
 
-def test_what_an_imported_net_has_no_form_for_is_told_at_its_line(netspec, trained):
+def test_layers_without_a_form_are_reported_at_their_line(netspec, trained):
     net = Path("net.yaml").read_text().replace("activation: relu", "activation: gelu")
     Path("gelu.yaml").write_text(net)
     assert netspec("export", "gelu.yaml", "--weights", "run/best.h5", "--output", "gelu.npz").status == 0
@@ -298,7 +298,7 @@ def test_batch_normalization_is_folded_when_asked(netspec, tmp_path, monkeypatch
     assert not Path("own").exists()
 
 
-def test_a_training_of_keras_goes_on_once_its_data_is_said(netspec, work):
+def test_a_keras_training_continues_once_its_data_is_set(netspec, work):
     """Three steps were taken there: the fourth, on the same samples, leaves the same weights as there."""
     found = netspec("import", FILES / "trained_adam.keras", "--output", "taken")
     again = "netspec train taken/train.yaml --resume taken/checkpoint.h5"

@@ -43,7 +43,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_what_is_as_expected_is_told(folder, capsys):
+def test_met_expectations_are_reported(folder, capsys):
     assert main(["check", "train.yaml", "--run"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "OK: train.yaml (2 layers, 50 parameters)"
@@ -58,7 +58,7 @@ def problems(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, t
     return {one["path"]: (one["expected"], one["got"]) for one in json.loads(capsys.readouterr().out)}
 
 
-def test_what_a_net_is_not_is_told_without_running(folder, capsys):
+def test_unmet_expectations_of_a_net_are_reported_without_running(folder, capsys):
     found = problems(capsys, "net.yaml", "expect.parameters=51", "expect.max_flops=10", "expect.outputs.logits=[2, 2]")
     assert found["expect.parameters"] == ("51", "50")
     assert found["expect.outputs.logits"] == ("[2, 2]", "[2]")
@@ -68,7 +68,7 @@ def test_what_a_net_is_not_is_told_without_running(folder, capsys):
     assert 2 * (3 * 8 + 8 * 2) <= int(flops) <= 2 * (3 * 8 + 8 * 2) + 2 * (8 + 2)
 
 
-def test_what_a_training_does_not_is_told_when_it_is_run(folder, capsys):
+def test_unmet_expectations_of_a_training_are_reported_after_running(folder, capsys):
     changes = ("expect.first_loss.value=9", "expect.overfits.loss=-1")
     assert main(["check", "train.yaml", *changes]) == 0
     capsys.readouterr()

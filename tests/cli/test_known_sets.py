@@ -33,7 +33,7 @@ def tiny(tmp_path, monkeypatch):
     return folder
 
 
-def test_the_list_says_where_sets_are(netspec, tiny):
+def test_the_list_has_the_folders_of_datasets(netspec, tiny):
     found = netspec("data", "sets", "--json").json
     assert [(dataset["name"], dataset["there"]) for dataset in found] == [
         ("cifar10", True),
@@ -46,7 +46,7 @@ def test_the_list_says_where_sets_are(netspec, tiny):
     assert lines[1].endswith(str(tiny))
 
 
-def test_what_is_there_is_checked_and_not_fetched(netspec, tiny):
+def test_present_files_are_verified_and_not_fetched(netspec, tiny):
     found = netspec("data", "get", "cifar10")
     assert found.status == 0
     assert found.out.splitlines()[:2] == [f"cifar10 is in {tiny}", "  data_batch_1.bin  3.07 kB"]

@@ -48,7 +48,7 @@ def arguments(file: str, run: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("file", SCRIPTS)
-def test_what_is_started_can_begin(file: str, work: Path, capsys: pytest.CaptureFixture[str]):
+def test_launch_files_start_trainings_that_can_run(file: str, work: Path, capsys: pytest.CaptureFixture[str]):
     """As `--dry-run` says: with as many workers as are started, and as samples as they need; not with one fewer."""
     words = started(file)
     assert words[-3:] == ["netspec", "train", "$@"]

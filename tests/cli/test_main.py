@@ -80,7 +80,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
-def test_a_mistake_is_told_without_a_traceback(netspec, work, words):
+def test_a_mistake_is_reported_without_a_traceback(netspec, work, words):
     found = netspec(*words)
     assert found.status == 2
     assert found.out == ""
@@ -129,7 +129,7 @@ def test_near_names_are_suggested(netspec, work):
     assert "hint: did you mean `--weights`?" in netspec("test", "train.yaml", "--wieghts", "w.h5").err
 
 
-def test_settings_given_as_options_are_told_how_they_are_given(netspec, work):
+def test_settings_given_as_options_get_a_hint(netspec, work):
     assert "as in `train.max_epochs=3`" in netspec("train", "train.yaml", "--epochs", "3").err
 
 
@@ -142,7 +142,7 @@ def test_a_run_that_does_not_exist_is_reported_with_the_nearest_name(netspec, wo
     )
 
 
-def test_missing_weights_are_told_where_they_may_be(netspec, work):
+def test_missing_weights_get_a_hint(netspec, work):
     assert netspec("test", "train.yaml").err == (
         "error: --weights is missing\n"
         "  expected: a weights file, or a checkpoint\n"
@@ -179,7 +179,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (PermissionError(13, "Permission denied", "x"), 1, "error: permission denied: x\n"),
     ],
 )
-def test_what_goes_wrong_decides_the_status(netspec, monkeypatch, error, status, told):
+def test_the_error_determines_the_exit_status(netspec, monkeypatch, error, status, told):
     raising(monkeypatch, error)
     found = netspec("train")
     assert (found.status, found.err, found.out) == (status, told, "")

@@ -66,7 +66,7 @@ def test_the_table_of_programs(netspec, work):
 
 
 @pytest.mark.slow
-def test_a_memory_budget_is_kept_and_what_it_costs_is_told(netspec, tmp_path):
+def test_a_memory_budget_is_kept_and_its_recomputation_reported(netspec, tmp_path):
     net = zoo_root().parent / "benchmarks" / "nets" / "resnet20.yaml"
     file = tmp_path / "train.yaml"
     file.write_text(
@@ -93,7 +93,7 @@ def test_a_memory_budget_is_kept_and_what_it_costs_is_told(netspec, tmp_path):
     assert "train.memory_budget" in too_little.err
 
 
-def test_figures_are_those_of_what_is_allocated(netspec):
+def test_planned_memory_is_what_programs_allocate(netspec):
     found = netspec("plan", LENET, "--json", "--batch-size", "16").json
     spec = load_train(LENET)
     assert isinstance(spec.solver, SolverSpec)
@@ -122,12 +122,12 @@ def test_batch_size_scales_the_arithmetic(netspec, work):
     assert ten["parameters"] == one["parameters"]
 
 
-def test_what_is_frozen_is_said(netspec, work):
+def test_frozen_parameters_are_counted(netspec, work):
     found = netspec("plan", "net.yaml", "layers.hidden.trainable=false")
     assert "10 parameters are trained, 16 are not" in found.out
 
 
-def test_who_is_in_which_group_of_the_solver_is_told(netspec, work):
+def test_members_of_solver_groups_are_listed(netspec, work):
     groups = (
         '[{match: "*/bias", weight_decay: 0}, {match: "hidden/*", solver: {type: Adam}, learning_rate_multiplier: 2}]'
     )
@@ -177,7 +177,7 @@ def test_no_line_ends_in_blanks(netspec, work, words):
     assert all(line == line.rstrip() for line in lines)
 
 
-def test_what_workers_send(netspec, work):
+def test_messages_of_workers(netspec, work):
     def sent(*words: str) -> Any:
         return netspec("plan", "train.yaml", "--workers", "4", "--json", *words).json["sent"]
 
@@ -209,7 +209,7 @@ def test_what_workers_send(netspec, work):
     assert net["sent_bytes"] == found["sent_bytes"]
 
 
-def test_what_workers_send_is_told(netspec, work):
+def test_messages_of_workers_are_printed(netspec, work):
     out = netspec(
         "plan", "train.yaml", "--workers", "4", "parallel={strategy: all_reduce, bucket: 1, first_bucket: 1}"
     ).out
@@ -249,14 +249,14 @@ def test_workers_of_one_host(netspec, work):
     ("workers", "per_host", "why"),
     [(4, 4, "all are on one host"), (4, 1, "a host has one alone"), (3, 2, "a host has one alone"), (4, 2, None)],
 )
-def test_sums_by_host_that_are_not_to_be_had_are_told(netspec, work, workers, per_host, why):
+def test_hierarchical_sums_that_are_impossible_are_reported(netspec, work, workers, per_host, why):
     words = "--workers", str(workers), "--workers-per-host", str(per_host), "--json"
     remark = netspec("plan", "train.yaml", "parallel={strategy: all_reduce, hierarchical: true}", *words).json["sent"]
     told = "all_reduce: `hierarchical: true` changes nothing: it takes several hosts with several workers each, and "
     assert remark["remark"] == (told + why if why else None)
 
 
-def test_what_a_worker_keeps(netspec, work):
+def test_memory_of_a_worker(netspec, work):
     """With sharded_optimizer it has a fourth of what the solver remembers."""
     words = "plan", "train.yaml", "net.vars.width=1024", "--workers", "4"
     found = netspec(*words, "--json", "parallel={strategy: sharded_optimizer}").json

@@ -62,7 +62,7 @@ def test_nets_of_the_zoo_are_planned(name: str) -> None:
     assert large.largest_batch > small.largest_batch > 64
 
 
-def test_exchange_of_several_gpus_is_what_the_model_says(netspec: Netspec, work: Path) -> None:
+def test_communication_of_several_gpus_follows_the_cost_model(netspec: Netspec, work: Path) -> None:
     """Buckets go round a ring of NVLink 4; of two hosts, over InfiniBand at 400 Gbit/s."""
     words = ("plan", "train.yaml", "--device", "h200", "--workers", "4")
     for more, alpha, beta in (((), 5.7e-6, 1 / 450e9), (("--workers-per-host", "2"), 1e-6, 8 * 4122 / 4096 / 400e9)):
@@ -92,7 +92,7 @@ def test_workers_are_planned_in_each_precision(
 
 
 @pytest.mark.parametrize("strategy", ["pipeline", "parameter_server", "local_sgd"])
-def test_what_goes_through_the_processor_is_not_hidden(strategy: str, netspec: Netspec, work: Path) -> None:
+def test_messages_through_the_processor_are_not_hidden(strategy: str, netspec: Netspec, work: Path) -> None:
     found = netspec("plan", "train.yaml", "--device", "h200", "--workers", "2", f"parallel={strategy}", "--json")
     gpus = loads(found.out)["gpus"]
     assert gpus["exposed"] > 0
@@ -114,7 +114,7 @@ def test_the_largest_batch_is_the_largest() -> None:
         assert found == exact
 
 
-def test_what_does_not_fit_is_told(netspec: Netspec, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_net_that_does_not_fit_is_reported(netspec: Netspec, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = GPUS["t4"].__class__("a tiny one", (7, 5), 1000, GPUS["t4"].rates, GPUS["t4"].links)
     monkeypatch.setitem(GPUS, "t4", small)
     found = netspec("plan", "train.yaml", "--device", "t4")
@@ -139,7 +139,7 @@ def test_what_does_not_fit_is_told(netspec: Netspec, work: Path, monkeypatch: py
         ),
     ],
 )
-def test_what_it_is_not_for(words: list[str], told: str, netspec: Netspec, work: Path) -> None:
+def test_unsupported_gpu_plans_are_reported(words: list[str], told: str, netspec: Netspec, work: Path) -> None:
     found = netspec(*words)
     assert found.status == 2
     assert told in found.err

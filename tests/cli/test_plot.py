@@ -59,7 +59,7 @@ def test_a_scheduled_momentum_has_a_chart_of_its_own(netspec, work):
     assert logged[1]["curves"][0]["y"] == curve["y"]
 
 
-def test_what_the_training_ends_before_is_told(netspec, work):
+def test_parts_after_the_end_of_the_training_are_noted(netspec, work):
     parts = (
         "[{steps: 9, schedule: {type: Warmup, steps: 10, then: 0.1}}, {share: 0.5, schedule: 0.1}, {schedule: 0.01}]"
     )
@@ -108,7 +108,7 @@ def test_the_figures_of_a_run(netspec, trained):
         (("train.yaml", "--schedule", "--out", "no/rate.svg"), "there is no folder no"),
     ],
 )
-def test_what_cannot_be_drawn_is_told(netspec, work, words, told):
+def test_charts_that_cannot_be_drawn_are_reported(netspec, work, words, told):
     found = netspec("plot", *words)
     assert found.status == 2
     assert told in found.err
@@ -122,7 +122,7 @@ def test_a_run_without_a_step_has_nothing_to_draw(netspec, work):
     assert "has no figures yet" in found.err
 
 
-def test_what_is_not_finite_or_has_no_logarithm_is_left_out():
+def test_values_without_a_logarithm_are_left_out():
     curve = Curve("rate", [1, 2, 3, 4], [0.0, 1.0, float("nan"), 100.0])
     chart = Chart("rate", "step", [curve], Scale(logarithmic=True))
     assert curve.points(chart.scale) == [(2, 0.0), (4, 2.0)]

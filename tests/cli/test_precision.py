@@ -46,7 +46,7 @@ def test_a_training_in_float16_skips_steps_that_overflow_and_goes_on_to_the_bit(
         assert np.isfinite(array).all()
 
 
-def test_float16_where_no_values_lie_so_is_told_with_its_place(netspec, work):
+def test_unsupported_float16_is_reported_with_its_location(netspec, work):
     found = netspec("train", "train.yaml", "train.precision=float16", "--device", "cpu")
     assert found.status == 2
     assert "does not compute in float16" in found.err
@@ -54,7 +54,7 @@ def test_float16_where_no_values_lie_so_is_told_with_its_place(netspec, work):
     assert netspec("check", "train.yaml", "train.precision=float16").status == 0  # another device may
 
 
-def test_tf32_on_a_device_without_it_is_float32_and_says_so(netspec, work):
+def test_tf32_on_a_device_without_it_is_float32_with_a_note(netspec, work):
     runs = {name: netspec("train", "train.yaml", f"train.precision={name}", "--run-dir", name)
             for name in ("float32", "tf32")}  # fmt: skip
     assert "has no kernels that round to tf32: it computes in float32" in runs["tf32"].out

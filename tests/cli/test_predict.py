@@ -93,7 +93,7 @@ def rescaled(trained: Path, netspec: Any) -> None:
 NOTE = "note: inputs are taken as the net sees them; in training they had been transformed:\n"
 
 
-def test_transforms_that_are_not_applied_are_told(netspec, trained):
+def test_transforms_that_are_not_applied_are_listed(netspec, trained):
     rescaled(trained, netspec)
     np.savez("in.npz", features=np.zeros((5, 3), np.float32))
     assert predict(netspec).err == ""  # a training without transforms
@@ -108,7 +108,7 @@ def test_transforms_that_are_not_applied_are_told(netspec, trained):
     assert found.err == told.replace("`features`", "the first input that is not a label")
 
 
-def test_results_that_are_not_finite_are_told(netspec, trained):
+def test_results_that_are_not_finite_are_reported(netspec, trained):
     features = np.zeros((5, 3), np.float32)
     features[3] = np.nan
     np.savez("in.npz", features=features)
@@ -117,7 +117,7 @@ def test_results_that_are_not_finite_are_told(netspec, trained):
     )
 
 
-def test_another_name_of_the_output_is_told_what_it_holds(netspec, trained):
+def test_an_output_with_another_suffix_gets_a_note_on_its_format(netspec, trained):
     words = ("predict", "net.yaml", "--weights", "run/weights.h5", "--input", "blobs.npz", "--output", "out")
     assert netspec(*words).out == "42 samples: logits [42, 2] in out (in NumPy's .npz format)\n"
     with np.load("out") as written:
@@ -137,7 +137,7 @@ def test_all_that_does_not_fit_is_listed(netspec, trained):
     assert "the input `features` is missing" in found.err
 
 
-def test_a_wrong_shape_is_told(netspec, trained):
+def test_a_wrong_shape_is_reported(netspec, trained):
     np.savez("in.npz", features=np.zeros((5, 4), np.float32))
     found = predict(netspec)
     assert found.status == 2

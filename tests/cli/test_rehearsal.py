@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 
-def test_what_it_would_be(netspec, work):
+def test_a_dry_run_reports_the_training(netspec, work):
     before = sorted(work.iterdir())
     found = netspec("train", "train.yaml", "--workers", "3", "--dry-run", "--json").json
     facts = {name: found[name] for name in ("event", "name", "workers", "batch_size", "largest_share", "steps")}
@@ -44,7 +44,7 @@ def test_memory_is_that_of_the_strategy(netspec, work):
         ("2", "{strategy: sufficient_factors, layers: [act]}", "act: the gradient is not a product over samples"),
     ],
 )
-def test_what_a_strategy_cannot_do_with_the_net_is_told(netspec, work, workers, way, told):
+def test_strategies_that_the_net_excludes_are_reported(netspec, work, workers, way, told):
     net = (work / "net.yaml").read_text().replace("  - {name: logits", "  - {name: act, type: ReLU}\n  - {name: logits")
     (work / "net.yaml").write_text(net)
     train = (work / "train.yaml").read_text()
@@ -65,7 +65,7 @@ def test_steps_of_epochs_and_limits_of_data(netspec, work):
     assert out.startswith("blobs: 5 workers, a batch of 8: 2 samples each or one fewer\n")
 
 
-def test_a_launcher_says_how_many_and_one_of_them_tells(netspec, work, monkeypatch):
+def test_under_a_launcher_one_process_reports_for_all(netspec, work, monkeypatch):
     monkeypatch.setenv("PMI_SIZE", "4")
     monkeypatch.setenv("PMI_RANK", "0")
     assert netspec("train", "train.yaml", "--dry-run").out.startswith(

@@ -88,7 +88,7 @@ def test_a_step_is_measured_where_none_is_given(netspec, work, monkeypatch):
     assert found["one_worker"]["from"].startswith("measured on ")
 
 
-def test_the_training_file_says_how_gradients_travel(netspec, work):
+def test_communication_settings_come_from_the_training_file(netspec, work):
     words = "scale", "train.yaml", *GIVEN, "--workers", "8", "--json"
 
     def total(strategy: str, *more: str) -> float:
@@ -126,7 +126,7 @@ def test_sizes_that_are_measured():
     assert sizes(2048, [1, 4096], per_worker=True) == [256]
 
 
-def test_times_below_a_millisecond_are_told_apart(netspec, work):
+def test_times_below_a_millisecond_have_enough_digits(netspec, work):
     found = netspec("scale", "train.yaml", "--step-time", "0.05ms", "--network", "shared-memory", "--workers", "2,4")
     assert found.status == 0, found.err
     row = next(line for line in found.out.splitlines() if line.startswith("all_reduce "))

@@ -30,7 +30,7 @@ def test_devices(netspec):
     assert any(line.startswith("reference  NumPy ") for line in lines)
 
 
-def test_devices_tell_what_starts_workers(netspec, monkeypatch, tmp_path):
+def test_devices_print_what_starts_workers(netspec, monkeypatch, tmp_path):
     found = netspec("devices", "--json").json["mpi"]
     lines = netspec("devices").out.splitlines()
     assert {"mpi4py", "library", "mpiexec", "missing", "job"} == set(found)
@@ -46,7 +46,7 @@ def test_devices_tell_what_starts_workers(netspec, monkeypatch, tmp_path):
     assert "pip install 'netspec[mpi]'" in netspec("devices").out
 
 
-def test_devices_tell_which_nccl_is_there_without_a_gpu(netspec, monkeypatch):
+def test_devices_print_the_nccl_without_a_gpu(netspec, monkeypatch):
     known = metadata.version
     monkeypatch.setattr(metadata, "version", lambda name: "2.28.9" if name == "nvidia-nccl-cu12" else known(name))
     monkeypatch.setitem(sys.modules, "cupy", None)

@@ -27,7 +27,7 @@ def run(words: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the platform has no device that is always full")
 @pytest.mark.parametrize(("name", "unbuffered"), [*((name, "") for name in COMMANDS), ("check", "1"), ("json", "1")])
-def test_a_full_output_is_told_in_one_line(work, name, unbuffered):
+def test_a_full_output_is_reported_in_one_line(work, name, unbuffered):
     with Path("/dev/full").open("wb") as full:
         done = run(COMMANDS[name], stdout=full, unbuffered=unbuffered)
     assert done.stderr == b"error: cannot write to the standard output: no space left on device\n"
@@ -35,7 +35,7 @@ def test_a_full_output_is_told_in_one_line(work, name, unbuffered):
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_a_closed_output_is_told_in_one_line(work, words):
+def test_a_closed_output_is_reported_in_one_line(work, words):
     done = run(words, preexec_fn=lambda: os.close(1))
     assert done.stderr == b"error: cannot write to the standard output: it is closed\n"
     assert done.returncode == 1
@@ -61,7 +61,7 @@ def test_a_closed_error_stream_changes_no_status(work, words, status):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the platform has no device that is always full")
-def test_a_training_whose_output_is_lost_keeps_what_it_learned(work):
+def test_a_training_whose_output_is_lost_writes_its_weights(work):
     with Path("/dev/full").open("wb") as full:
         done = run(["train", "train.yaml", "--json", "--run-dir", "run"], stdout=full)
     assert done.stderr == b"error: cannot write to the standard output: no space left on device\n"

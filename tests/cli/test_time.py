@@ -52,7 +52,7 @@ def test_flops_and_nodes_are_those_of_the_plan(netspec, work):
     assert timed == planned
 
 
-def test_what_a_net_file_is_timed_for(netspec, work):
+def test_the_timed_program_of_a_net_file(netspec, work):
     training = netspec("time", "net.yaml", "--steps", "1", "--batch-size", "3", "--json").json
     assert (training["purpose"], training["solver"], training["batch_size"]) == ("train", "SGD", 3)
     prediction = netspec("time", "net.yaml", "--steps", "1", "--inference", "--json").json
@@ -135,7 +135,7 @@ def test_roofline():
     assert roof.seconds(flops=10, nbytes=20) == 10.0  # bound by memory
 
 
-def test_an_unknown_level_of_autotuning_is_told_with_the_nearest_one(netspec):
+def test_an_unknown_autotune_level_gets_the_nearest_one(netspec):
     found = netspec("time", "model_zoo/lenet_mnist/net.yaml", "--autotune", "ful")
     assert found.status == 2
     assert "full" in found.err

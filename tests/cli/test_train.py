@@ -40,7 +40,7 @@ def test_json_lines_end_in_done(netspec, work):
     assert set(done["test"]["metrics"]) == {"accuracy"}
 
 
-def test_the_end_says_where_things_are_and_what_comes_next(netspec, work):
+def test_the_end_prints_paths_and_next_commands(netspec, work):
     folder = work / "a run"
     found = netspec("train", "train.yaml", "--run-dir", folder)
     assert found.status == 0
@@ -99,7 +99,7 @@ def test_a_loss_that_is_not_finite_fails_while_running(netspec, work):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for one process there")
-def test_ctrl_c_saves_and_says_how_to_go_on(netspec, work):
+def test_ctrl_c_saves_and_prints_the_resume_command(netspec, work):
     command = [sys.executable, "-m", "netspec", "train", "train.yaml", "train.max_steps=100000000", "--run-dir", "run"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -131,7 +131,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(netspec, work):
         (1234, "stopped at once; to go on from step 1,234: netspec train a/spec.yaml --resume"),
     ],
 )
-def test_a_second_ctrl_c_says_in_one_line_where_to_go_on(netspec, work, monkeypatch, step, line):
+def test_a_second_ctrl_c_prints_the_resume_command_in_one_line(netspec, work, monkeypatch, step, line):
     def run(*given: Any, **options: Any) -> Any:
         raise Interrupted(Path("a"), step, at_once=True)
 
@@ -140,7 +140,7 @@ def test_a_second_ctrl_c_says_in_one_line_where_to_go_on(netspec, work, monkeypa
     assert (found.status, found.out, found.err) == (130, "", line + "\n")
 
 
-def test_a_finished_run_is_told_as_one(netspec, trained):
+def test_resuming_a_finished_run_reports_it(netspec, trained):
     done = netspec("train", "run/spec.yaml", "--resume")
     assert (done.status, done.err) == (0, "")
     assert "note: nothing to do: the run is complete after 12 steps\n" in done.out
@@ -209,7 +209,7 @@ EVENTS: list[Event] = [
 ]
 
 
-def test_the_bar_fits_80_columns_and_shows_what_matters(monkeypatch):
+def test_the_bar_fits_80_columns(monkeypatch):
     out = io.StringIO()
     console = Console(file=out, width=80, force_terminal=True, color_system=None, legacy_windows=False)
     monkeypatch.setattr(Progress, "__init__", with_console(Progress.__init__, console))

@@ -100,7 +100,7 @@ def test_a_new_folder_appears_whole_or_not_at_all(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "link"])
-def test_a_new_folder_is_in_nobodys_way(tmp_path, what):
+def test_a_new_folder_refuses_an_existing_path(tmp_path, what):
     target = tmp_path / "a"
     match what:
         case "file":
