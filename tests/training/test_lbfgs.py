@@ -90,7 +90,7 @@ train: {{max_epochs: 1, accumulate: ACCUMULATE}}
         ({"type": "Dropout", "rate": 0.5}, "draws random numbers"),
         ({"type": "BatchNormalization"}, "changes with every batch"),
         ({"type": "Dense", "units": 2, "kernel_constraint": "NonNeg"}, "constrains its parameters"),
-        ({"type": "Dense", "units": 2, "learning_rate_multiplier": 2.0}, "has a rate of its own"),
+        ({"type": "Dense", "units": 2, "learning_rate_multiplier": 2.0}, "has a learning rate multiplier"),
     ],
 )
 def test_a_loss_that_is_not_the_same_twice_is_refused(layer, why, tmp_path):
