@@ -38,9 +38,9 @@ def evaluate(
     metrics, and `tables` for metrics with several values.
     """
     spec, weights = find_weights(spec, weights)
-    from netspec.training.evaluation import test
+    from netspec.tools.predict import test
 
-    evaluation = test(spec, weights, overrides or (), device=device)
+    evaluation = test(spec, weights=weights, overrides=overrides or (), device=device)
     if evaluation.remark is not None:
         print(f"note: {evaluation.remark}", file=sys.stderr)
     if evaluation.non_finite:
