@@ -48,16 +48,16 @@ class ScaleByFactors(UpdateTransform):
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         fresh = Exp()(Log()(step.count) * self.exponent)
 
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             share = cast(fresh, update.dtype)
             square = update * update + self.epsilon
             axes = factored_axes(update.shape)
             if axes is None:
-                second = own["second_moment"] + (square - own["second_moment"]) * share
+                second = slots["second_moment"] + (square - slots["second_moment"]) * share
                 return self._clipped(update / Sqrt()(second)), {"second_moment": second}
             row, column = axes
-            rows = own["rows"] + (ReduceMean((column,), keepdims=True)(square) - own["rows"]) * share
-            columns = own["columns"] + (ReduceMean((row,), keepdims=True)(square) - own["columns"]) * share
+            rows = slots["rows"] + (ReduceMean((column,), keepdims=True)(square) - slots["rows"]) * share
+            columns = slots["columns"] + (ReduceMean((row,), keepdims=True)(square) - slots["columns"]) * share
             by_row = 1.0 / Sqrt()(rows / ReduceMean((row,), keepdims=True)(rows))
             by_column = 1.0 / Sqrt()(columns)
             return self._clipped(update * by_row * by_column), {"rows": rows, "columns": columns}
@@ -78,10 +78,10 @@ class DescendRelatively(UpdateTransform):
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         slowest = 1.0 / Sqrt()(step.count)
 
-        def rule(param: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+        def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             dtype = update.dtype
             size = Maximum()(root_mean_square(param.value), scalar(self.epsilon, dtype))
-            return -(size * Minimum()(step.rate(param), cast(slowest, dtype))) * update, own
+            return -(size * Minimum()(step.rate(param), cast(slowest, dtype))) * update, slots
 
         return for_each(updates, slots, step, rule)
 

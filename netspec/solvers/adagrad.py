@@ -27,8 +27,8 @@ class ScaleByAdagrad(UpdateTransform):
         return {"accumulator": self.initial}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            accumulator = own["accumulator"] + update * update
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            accumulator = slots["accumulator"] + update * update
             return update / root(accumulator, self.epsilon, inside=self.inside), {"accumulator": accumulator}
 
         return for_each(updates, slots, step, rule)
@@ -45,10 +45,10 @@ class ScaleByAdadelta(UpdateTransform):
         return {"accumulator": 0.0, "delta_accumulator": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            gradients = average(own["accumulator"], update * update, self.rho)
-            delta = Sqrt()(own["delta_accumulator"] + self.epsilon) * update / Sqrt()(gradients + self.epsilon)
-            deltas = average(own["delta_accumulator"], delta * delta, self.rho)
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            gradients = average(slots["accumulator"], update * update, self.rho)
+            delta = Sqrt()(slots["delta_accumulator"] + self.epsilon) * update / Sqrt()(gradients + self.epsilon)
+            deltas = average(slots["delta_accumulator"], delta * delta, self.rho)
             return delta, {"accumulator": gradients, "delta_accumulator": deltas}
 
         return for_each(updates, slots, step, rule)

@@ -43,12 +43,12 @@ class ScaleByAdam(UpdateTransform):
         beta_1 = step.now(self.beta_1, step.count.dtype)
         alpha, scaled = correction / debias(beta_1, step.count), correction * self.epsilon
 
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            first = average(own["first_moment"], update, step.now(self.beta_1, update.dtype))
-            second = average(own["second_moment"], update * update, self.beta_2)
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            first = average(slots["first_moment"], update, step.now(self.beta_1, update.dtype))
+            second = average(slots["second_moment"], update * update, self.beta_2)
             following = {"first_moment": first, "second_moment": second}
             if self.amsgrad:
-                second = Maximum()(own["largest_second_moment"], second)
+                second = Maximum()(slots["largest_second_moment"], second)
                 following["largest_second_moment"] = second
             root = Sqrt()(second) + (cast(scaled, update.dtype) if self.corrected else self.epsilon)
             return cast(alpha, update.dtype) * first / root, following

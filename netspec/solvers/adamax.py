@@ -35,10 +35,10 @@ class ScaleByAdamax(UpdateTransform):
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         corrected = 1.0 / debias(step.now(self.beta_1, step.count.dtype), step.count)
 
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            first = average(own["first_moment"], update, step.now(self.beta_1, update.dtype))
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            first = average(slots["first_moment"], update, step.now(self.beta_1, update.dtype))
             size = Abs()(update)
-            norm = Maximum()(self.beta_2 * own["norm"], size + self.epsilon if self.inside else size)
+            norm = Maximum()(self.beta_2 * slots["norm"], size + self.epsilon if self.inside else size)
             scaled = cast(corrected, update.dtype) * first / (norm if self.inside else norm + self.epsilon)
             return scaled, {"first_moment": first, "norm": norm}
 

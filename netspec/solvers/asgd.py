@@ -38,13 +38,13 @@ class DescendAveraged(UpdateTransform):
         done = step.count - 1.0
         share = 1.0 / Maximum()(done - self.t0, scalar(1.0, step.count.dtype))
 
-        def rule(param: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+        def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             dtype = update.dtype
             rate = step.rate(param)
             rate = rate * Pow(-self.alpha)(1.0 + self.lambd * rate * cast(done, dtype))
             change = -rate * (update + self.lambd * param.value)
             moved = param.value + change
-            return change, {AVERAGE: own[AVERAGE] + (moved - own[AVERAGE]) * cast(share, dtype)}
+            return change, {AVERAGE: slots[AVERAGE] + (moved - slots[AVERAGE]) * cast(share, dtype)}
 
         return for_each(updates, slots, step, rule)
 

@@ -59,19 +59,19 @@ class Solution:
     slot_updates: dict[str, Value] = field(default_factory=dict)
     """Label of a slot → its value after the step."""
     evaluated: dict[str, str] = field(default_factory=dict)
-    """Name of a parameter → label of the slot that stands for it wherever the net is not trained."""
+    """Name of a parameter → label of the slot that replaces it in evaluation."""
 
 
 @dataclass(frozen=True)
 class CrossWorkerSums:
-    """What workers who move pieces of the parameters have to know of each other."""
+    """How workers that update shards of the parameters sum over all of them."""
 
     names: Sequence[str]
-    """The parameters that all of them move, in an order that is the same on all."""
+    """The parameters that the workers update together, in the same order on all workers."""
     total: Callable[[Value], Value]
-    """Sums a scalar over all of them."""
+    """Sums a scalar over all workers."""
     pieces: Container[str] | None = None
-    """The parameters of which each moves a piece, where all move the others alike; None: all of them are such."""
+    """The parameters of which each worker updates a shard; all workers update the others in full. None: all of them."""
 
 
 class SolverSpec(Spec):

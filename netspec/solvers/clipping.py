@@ -36,8 +36,8 @@ class ClipByNorm(UpdateTransform):
     limit: float
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            return update * shrink(self.limit, sum_of_squares(update)), own
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            return update * shrink(self.limit, sum_of_squares(update)), slots
 
         return for_each(updates, slots, step, rule)
 
@@ -57,8 +57,8 @@ class ClipByGlobalNorm(UpdateTransform):
         total = step.total(reduce(add, apart) if apart else scalar(0.0, dtype))
         factor = shrink(self.limit, reduce(add, alike, total))
 
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            return update * cast(factor, update.dtype), own
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            return update * cast(factor, update.dtype), slots
 
         return for_each(updates, slots, step, rule)
 
@@ -76,8 +76,8 @@ class ClipByValue(UpdateTransform):
     limit: float
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             low, high = scalar(-self.limit, update.dtype), scalar(self.limit, update.dtype)
-            return Minimum()(Maximum()(update, low), high), own
+            return Minimum()(Maximum()(update, low), high), slots
 
         return for_each(updates, slots, step, rule)

@@ -32,12 +32,12 @@ class FollowRegularizedLeader(UpdateTransform):
         return {"accumulator": self.initial, "linear": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(param: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+        def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             weight, rate, dtype = param.value, step.rate(param), update.dtype
-            accumulator = own["accumulator"] + update * update
-            before, after = (power(one, self.exponent) / rate for one in (own["accumulator"], accumulator))
+            accumulator = slots["accumulator"] + update * update
+            before, after = (power(one, self.exponent) / rate for one in (slots["accumulator"], accumulator))
             shrunk = update + 2 * self.shrinkage * weight if self.shrinkage else update
-            linear = own["linear"] + shrunk - (after - before) * weight
+            linear = slots["linear"] + shrunk - (after - before) * weight
             bound = scalar(self.l1, dtype)
             kept = Minimum()(Maximum()(linear, -bound), bound) - linear if self.l1 else -linear
             quadratic = after + 2 * self.l2 + self.beta / rate if self.beta else after + 2 * self.l2

@@ -50,15 +50,15 @@ class ScaleByTrust(UpdateTransform):
     excluded: Names = ()
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(param: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+        def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             decay = param.decay(self.decay)
             decayed = update + decay * param.value if decay else update
             if matches(self.excluded, param.name):
-                return decayed, own
+                return decayed, slots
             length = norm(param.value)
             other = norm(update) + decay * length if decay else norm(update)
             factor = ratio(self.trust * length, other) if self.trust != 1 else ratio(length, other)
-            return factor * decayed, own
+            return factor * decayed, slots
 
         return for_each(updates, slots, step, rule)
 
@@ -77,10 +77,10 @@ class ScaleByMoments(UpdateTransform):
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         one, two = (1.0 / debias(step.now(beta, step.count.dtype), step.count) for beta in (self.beta_1, self.beta_2))
 
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             dtype = update.dtype
-            first = average(own["first_moment"], update, step.now(self.beta_1, dtype))
-            second = average(own["second_moment"], update * update, self.beta_2)
+            first = average(slots["first_moment"], update, step.now(self.beta_1, dtype))
+            second = average(slots["second_moment"], update * update, self.beta_2)
             scaled = first * cast(one, dtype) / (Sqrt()(second * cast(two, dtype)) + self.epsilon)
             return scaled, {"first_moment": first, "second_moment": second}
 

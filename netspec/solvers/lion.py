@@ -28,8 +28,8 @@ class SignOfMomentum(UpdateTransform):
         return {"first_moment": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            first = own["first_moment"]
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            first = slots["first_moment"]
             mixed = self.beta_1 * first + (1 - self.beta_1) * update
             return Sign()(mixed), {"first_moment": average(first, update, self.beta_2)}
 

@@ -44,8 +44,8 @@ class Orthogonalize(UpdateTransform):
         return {"momentum": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            kept = self.momentum * own["momentum"] + update
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            kept = self.momentum * slots["momentum"] + update
             ahead = update + self.momentum * kept if self.nesterov else kept
             matrix = reshape_to(ahead, (ahead.shape[0], ahead.type.size // ahead.shape[0]))
             scale = 1.0 if self.rms_rate is None else self.rms_rate * sqrt(max(matrix.shape))

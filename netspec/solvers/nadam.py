@@ -38,11 +38,11 @@ class ScaleByNadam(UpdateTransform):
         now, following = self._momentum(beta_1, step.count), self._momentum(beta_1, step.count + 1.0)
         corrected = debias(self.beta_2, step.count)
 
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             dtype = update.dtype
-            first = average(own["first_moment"], update, step.now(self.beta_1, dtype))
-            second = average(own["second_moment"], update * update, self.beta_2)
-            product = own["momentum_product"] * cast(now, dtype)
+            first = average(slots["first_moment"], update, step.now(self.beta_1, dtype))
+            second = average(slots["second_moment"], update * update, self.beta_2)
+            product = slots["momentum_product"] * cast(now, dtype)
             ahead = cast(following, dtype) / (1.0 - product * cast(following, dtype))
             fresh = (1.0 - cast(now, dtype)) / (1.0 - product)
             scaled = (ahead * first + fresh * update) / (Sqrt()(second / cast(corrected, dtype)) + self.epsilon)

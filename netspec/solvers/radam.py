@@ -39,10 +39,10 @@ class ScaleByRAdam(UpdateTransform):
         known, factor = self._rectified(step.count)
         corrected = 1.0 / debias(step.now(self.beta_1, step.count.dtype), step.count)
 
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             dtype = update.dtype
-            first = average(own["first_moment"], update, step.now(self.beta_1, update.dtype))
-            second = average(own["second_moment"], update * update, self.beta_2)
+            first = average(slots["first_moment"], update, step.now(self.beta_1, update.dtype))
+            second = average(slots["second_moment"], update * update, self.beta_2)
             scale = cast(factor, dtype) / (Sqrt()(second) + self.epsilon)
             scaled = cast(corrected, dtype) * first * Where()(known, scale, scalar(1.0, dtype))
             return scaled, {"first_moment": first, "second_moment": second}

@@ -32,11 +32,11 @@ class ScaleByRMS(UpdateTransform):
         return {"second_moment": 0.0, "first_moment": 0.0} if self.centered else {"second_moment": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            second = average(own["second_moment"], update * update, self.rho)
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            second = average(slots["second_moment"], update * update, self.rho)
             following = {"second_moment": second}
             if self.centered:
-                first = average(own["first_moment"], update, self.rho)
+                first = average(slots["first_moment"], update, self.rho)
                 following["first_moment"] = first
                 second = second - first * first
             return update / root(second, self.epsilon, inside=self.inside), following

@@ -37,14 +37,14 @@ class StepBySign(UpdateTransform):
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         is_first = Equal()(step.count, scalar(1.0, step.count.dtype))
 
-        def rule(param: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+        def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             dtype = update.dtype
             zero, one = scalar(0.0, dtype), scalar(1.0, dtype)
-            agreement = update * own["previous_gradient"]
+            agreement = update * slots["previous_gradient"]
             turned = Greater()(zero, agreement)
             factor = Where()(turned, scalar(self.shrink, dtype), one)
             factor = Where()(Greater()(agreement, zero), scalar(self.grow, dtype), factor)
-            size = Where()(is_first, cast(step.rate(param), dtype), own["step_size"]) * factor
+            size = Where()(is_first, cast(step.rate(param), dtype), slots["step_size"]) * factor
             size = Minimum()(Maximum()(size, scalar(self.least, dtype)), scalar(self.most, dtype))
             moving = Where()(turned, zero, update)
             return -size * Sign()(moving), {"previous_gradient": moving, "step_size": size}

@@ -20,11 +20,11 @@ class AddDecayedWeights(UpdateTransform):
     signs: bool = False
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(param: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+        def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             decay = param.decay(self.decay)
             if not decay:
-                return update, own
-            return update + decay * (Sign()(param.value) if self.signs else param.value), own
+                return update, slots
+            return update + decay * (Sign()(param.value) if self.signs else param.value), slots
 
         return for_each(updates, slots, step, rule)
 
@@ -34,8 +34,8 @@ class Descend(UpdateTransform):
     """u ← -lr · u, with the parameter's own rate and multiplier: from a gradient to a step downhill"""
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(param: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            return -step.rate(param) * update, own
+        def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            return -step.rate(param) * update, slots
 
         return for_each(updates, slots, step, rule)
 
@@ -47,7 +47,7 @@ class Scale(UpdateTransform):
     factor: float
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            return (update if self.factor == 1 else self.factor * update), own
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            return (update if self.factor == 1 else self.factor * update), slots
 
         return for_each(updates, slots, step, rule)

@@ -35,8 +35,8 @@ class ScaleBySquares(UpdateTransform):
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         corrected = 1.0 / debias(self.beta_2, step.count)
 
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
-            second = average(own["second_moment"], update * update, self.beta_2)
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+            second = average(slots["second_moment"], update * update, self.beta_2)
             root = Sqrt()(second * cast(corrected, update.dtype))
             return update / (root + self.epsilon), {"second_moment": second}
 
@@ -65,15 +65,15 @@ class ScheduleFree(UpdateTransform):
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         counted = Exp()(Log()(step.count) * self.r) if self.r else None
 
-        def rule(param: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+        def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             dtype = update.dtype
-            largest = Maximum()(own["largest_rate"], cast(step.scheduled(param), dtype))
+            largest = Maximum()(slots["largest_rate"], cast(step.scheduled(param), dtype))
             weight = power(largest, self.power) if self.power else scalar(1.0, dtype)
             weight = weight if counted is None else weight * cast(counted, dtype)
-            total = own["weight_sum"] + weight
+            total = slots["weight_sum"] + weight
             share = weight / Maximum()(total, scalar(LEAST_WEIGHT, dtype))
-            z = own["z"] - step.rate(param) * update
-            x = own["average"] + (z - own["average"]) * share
+            z = slots["z"] - step.rate(param) * update
+            x = slots["average"] + (z - slots["average"]) * share
             y = z + (x - z) * self.beta
             following = {"z": z, "average": x, "largest_rate": largest, "weight_sum": total}
             return y - param.value, following

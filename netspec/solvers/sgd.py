@@ -44,10 +44,10 @@ class Momentum(UpdateTransform):
         one = scalar(1.0, step.count.dtype)
         share = Where()(Equal()(step.count, one), one, scalar(1 - self.dampening, step.count.dtype))
 
-        def rule(_: Param, update: Value, own: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
+        def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             added = cast(share, update.dtype) * update if self.dampening else update
             momentum = step.now(self.momentum, update.dtype)
-            kept = momentum * own[self.slot] + added
+            kept = momentum * slots[self.slot] + added
             return (momentum * kept + update if self.nesterov else kept), {self.slot: kept}
 
         return for_each(updates, slots, step, rule)

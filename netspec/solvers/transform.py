@@ -47,7 +47,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Step:
-    """What a transform may know of the step besides the updates."""
+    """The inputs of a transform in addition to the updates."""
 
     params: tuple[Param, ...]
     learning_rate: Value
@@ -57,10 +57,10 @@ class Step:
     momenta: Mapping[str, Value] = field(default_factory=dict)
     """Values of the scheduled momenta by `ScheduleSpec.key`: float scalars of the same type."""
     total: Callable[[Value], Value] = lambda value: value
-    """Makes of a sum over `params` the sum over those of all workers, where each moves pieces of the parameters. All
-    come here the same number of times, one without any piece too."""
+    """Extends a sum over `params` to the parameters of all workers if each updates shards. All workers must call it the
+    same number of times, also those without a shard."""
     pieces: Container[str] | None = None
-    """The parameters of which each moves a piece: the others are moved by all alike. None: all of them are."""
+    """The parameters of which each worker updates a shard; all workers update the others in full. None: all of them."""
 
     def rate(self, param: Param) -> Value:
         """The learning rate of `param`, in its element type."""
@@ -80,7 +80,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Kept:
-    """A slot as a transform declares it: a state that outlives the step."""
+    """A slot as a transform declares it: a state that persists between steps."""
 
     initial: float | None = 0.0
     """The number that it is filled with before the first step; None: it starts as the parameter."""

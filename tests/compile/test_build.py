@@ -21,7 +21,7 @@ def problems(text: str, folder: Path, *, training: bool = True) -> str:
     return caught.value.render().replace(f"{folder}/", "")
 
 
-def test_every_shape_error_is_told_and_what_follows_from_them_is_not(tmp_path: Path) -> None:
+def test_all_shape_errors_are_reported_but_not_their_consequences(tmp_path: Path) -> None:
     text = """\
     netspec: 1
     inputs:
@@ -160,7 +160,7 @@ net.yaml:8:43: error: a metric can't have the name `loss`: this is the name of t
 
 
 @pytest.mark.parametrize("name", ["$rng", "$learning_rate", "$step"])
-def test_no_name_of_a_net_can_be_one_of_the_programs_own(name: str, tmp_path: Path) -> None:
+def test_reserved_names_of_programs_are_rejected(name: str, tmp_path: Path) -> None:
     for text in (
         f"netspec: 1\ninputs: {{{name}: {{shape: [3]}}}}\nlayers: [{{type: Dense, units: 2}}]\n",
         f"netspec: 1\ninputs: {{x: {{shape: [3]}}}}\nlayers: [{{name: {name}, type: Dense, units: 2}}]\n",
@@ -169,7 +169,7 @@ def test_no_name_of_a_net_can_be_one_of_the_programs_own(name: str, tmp_path: Pa
             net(text, tmp_path)
 
 
-def test_a_training_without_losses_or_parameters(tmp_path: Path) -> None:
+def test_training_requires_losses_and_parameters(tmp_path: Path) -> None:
     bare = "netspec: 1\ninputs: {x: {shape: [3]}, y: {shape: [3]}}\nlayers: [{name: d, type: Dense, units: 3%s}]\n%s"
     loss = "losses: [{type: MeanSquaredError, from: [d, y]}]\n"
     for fields, losses, message in (
@@ -190,14 +190,14 @@ def test_a_training_without_losses_or_parameters(tmp_path: Path) -> None:
         Compiler(flat, solver=solver())
 
 
-def test_inputs_that_only_the_judges_read_are_left_out(tmp_path: Path) -> None:
+def test_inputs_of_losses_and_metrics_only_are_omitted(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path))
     inputs = {purpose: set(compiler.graph(purpose, 2).inputs()) for purpose in (ProgramKind.PREDICT, ProgramKind.TEST)}
     assert inputs == {ProgramKind.PREDICT: {"image"}, ProgramKind.TEST: {"image", "label"}}
     assert set(compiler.graph(ProgramKind.GRADIENTS, 2).inputs()) == {"image", "label", "$rng"}
 
 
-def test_every_value_has_the_precision_asked_for(tmp_path: Path) -> None:
+def test_all_values_have_the_requested_precision(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path), solver=solver("Adam"), dtype=DType.FLOAT64)
     for purpose in ProgramKind:
         floats = {value.dtype for node in compiler.graph(purpose, 2).nodes() for value in node.outputs} - {
@@ -227,7 +227,7 @@ def gradients(text: str, folder: Path) -> tuple[Compiler, dict[str, np.ndarray]]
     return compiler, compiler.program(ProgramKind.GRADIENTS, 5)(batch(compiler, 5, purpose=ProgramKind.GRADIENTS))
 
 
-def test_losses_are_weighted_and_penalties_are_one_of_them(tmp_path: Path) -> None:
+def test_losses_are_weighted_and_include_penalties(tmp_path: Path) -> None:
     compiler, found = gradients(LINEAR % "", tmp_path)
     data = batch(compiler, 5, purpose=ProgramKind.GRADIENTS)
     w, v = compiler.states["a/kernel"], compiler.states["b/kernel"]
@@ -241,7 +241,7 @@ def test_losses_are_weighted_and_penalties_are_one_of_them(tmp_path: Path) -> No
     assert set(tested) == {LOSS, "loss/first", "loss/second"}, "penalties are a matter of training"
 
 
-def test_gradients_of_shared_parameters_add_up(tmp_path: Path) -> None:
+def test_gradients_of_shared_parameters_are_summed(tmp_path: Path) -> None:
     _, apart = gradients(LINEAR % ", kernel_regularizer: {type: L1, l1: 0.1}", tmp_path)
     compiler, shared = gradients(LINEAR % ", share: a", tmp_path)
     assert sorted(compiler.info) == ["a/bias", "a/kernel"]
@@ -260,7 +260,7 @@ def test_gradients_of_shared_parameters_add_up(tmp_path: Path) -> None:
         assert shared["gradient/a/kernel"][place] == pytest.approx(by_differences, rel=1e-6, abs=1e-8)
 
 
-def test_a_frozen_layer_keeps_its_values_and_a_multiplier_scales_the_step(tmp_path: Path) -> None:
+def test_frozen_layers_and_learning_rate_multipliers(tmp_path: Path) -> None:
     def change(fields: str) -> dict[str, np.ndarray]:
         compiler = Compiler(net(LINEAR % fields, tmp_path), solver=solver(), dtype=DType.FLOAT64)
         before = dict(compiler.states)
@@ -303,7 +303,7 @@ metrics: [{type: MeanSquaredError, from: [parts, parts.y]}]
 """
 
 
-def test_outputs_of_a_layer_are_read_by_name_and_exact_names_come_first(tmp_path: Path) -> None:
+def test_layer_outputs_are_read_by_name(tmp_path: Path) -> None:
     built = build(net(PARTS, tmp_path), 4, training=True)
     values = built.values
     assert {name: value.shape for name, value in built.outputs.items()} == {
@@ -318,7 +318,7 @@ def test_outputs_of_a_layer_are_read_by_name_and_exact_names_come_first(tmp_path
     assert loss.shape == ()
 
 
-def test_a_layer_with_several_outputs_trains_through_the_one_that_is_read(tmp_path: Path) -> None:
+def test_gradient_flows_through_the_output_that_is_read(tmp_path: Path) -> None:
     text = """\
     netspec: 1
     inputs: {x: {shape: [3]}, y: {shape: [2]}}

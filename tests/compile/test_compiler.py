@@ -35,7 +35,7 @@ SOLVERS = {
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64])
 @pytest.mark.parametrize("name", SOLVERS)
-def test_training_is_that_of_the_interpreter_bit_by_bit(name: str, dtype: DType, tmp_path: Path) -> None:
+def test_training_matches_the_interpreter_bit_for_bit(name: str, dtype: DType, tmp_path: Path) -> None:
     """Convolution, moving averages, pooling, dropout and penalties, with batches of two sizes in turn.
 
     Bitwise: both call the same reference code on arrays of the same layout; planning must not change a bit.
@@ -61,7 +61,7 @@ def test_training_is_that_of_the_interpreter_bit_by_bit(name: str, dtype: DType,
 
 
 @pytest.mark.parametrize("purpose", ProgramKind)
-def test_plans_are_sound(purpose: ProgramKind, tmp_path: Path) -> None:
+def test_plans_are_valid(purpose: ProgramKind, tmp_path: Path) -> None:
     for spec in (net(CLASSIFIER, tmp_path), load_net(LENET)):
         compiler = Compiler(spec, solver=SOLVERS["adam"], device="null")
         verify(compiler.graph(purpose, 8))
@@ -71,7 +71,7 @@ def test_plans_are_sound(purpose: ProgramKind, tmp_path: Path) -> None:
         assert plan.memory.copies == (), "every update is written in place"
 
 
-def test_constants_of_lenet_are_folded_and_kept_once() -> None:
+def test_constants_of_lenet_are_folded_and_stored_once() -> None:
     plan = Compiler(load_net(LENET), solver=SOLVERS["sgd"], device="null").plan(ProgramKind.TRAIN, 64)
     constants = {
         value for node in plan.order if node.op.traits.source and node.op.traits.pure for value in node.outputs
@@ -89,7 +89,7 @@ def test_peak_memory_of_lenet_is_a_few_activations() -> None:
     assert plan.memory.arena_bytes < 0.85 * constructed.arena_bytes
 
 
-def test_losses_that_are_not_finite_name_the_layer_and_change_nothing(tmp_path: Path) -> None:
+def test_non_finite_loss_names_the_layer_and_keeps_states(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path), solver=SOLVERS["adam"])
     compiler.program(ProgramKind.TRAIN, 3)(batch(compiler, 3))
     compiler.states.assign("hidden/bias", np.full(6, 1000.0))  # tanh gives 1, dropout 0 or 2
@@ -117,7 +117,7 @@ def test_programs_of_all_sizes_share_the_states(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.concatenate(halves), after, rtol=1e-5, atol=1e-6)
 
 
-def test_evaluation_between_steps_sees_the_weights_of_now(tmp_path: Path) -> None:
+def test_evaluation_between_steps_uses_current_weights(tmp_path: Path) -> None:
     """Weights in the kernels' own forms and folded vectors are made anew after steps and assignments."""
     compiler = Compiler(net(CLASSIFIER, tmp_path), solver=SOLVERS["sgd"])
     data = batch(compiler, 4, purpose=ProgramKind.TEST)
@@ -133,7 +133,7 @@ def test_evaluation_between_steps_sees_the_weights_of_now(tmp_path: Path) -> Non
             compiler.states.assign(name, compiler.states[name] * np.float32(1.01))
 
 
-def test_only_the_last_few_programs_are_kept(tmp_path: Path) -> None:
+def test_only_recent_programs_are_kept(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path))
     first = weakref.ref(compiler.program(ProgramKind.PREDICT, 1))
     for size in range(2, KEPT_VARIANTS + 1):
@@ -149,7 +149,7 @@ def test_only_the_last_few_programs_are_kept(tmp_path: Path) -> None:
     assert len(compiler._variants) == KEPT_VARIANTS
 
 
-def test_first_values_depend_on_the_seed_alone(tmp_path: Path) -> None:
+def test_initial_values_depend_only_on_the_seed(tmp_path: Path) -> None:
     spec = net(CLASSIFIER, tmp_path)
     one, again, other = (Compiler(spec, seed=seed, solver=solver()) for seed in (3, 3, 4))
     same_bits(dict(one.states), dict(again.states))
@@ -169,7 +169,7 @@ def test_roles_of_states(tmp_path: Path) -> None:
     assert set(Compiler(net(CLASSIFIER, tmp_path)).info) == set(compiler.names("parameter", "statistic"))
 
 
-def test_the_null_device_compiles_and_does_not_run(tmp_path: Path) -> None:
+def test_null_device_compiles_but_does_not_run(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path), solver=solver(), device="null")
     assert compiler.plan(ProgramKind.TRAIN, 1 << 20).memory.arena_bytes > 1 << 30
     with pytest.raises(InputError, match="only plans"):
@@ -191,7 +191,7 @@ print(hashlib.sha256(b"".join(array.tobytes() for array in compiler.states.value
 """
 
 
-def test_two_processes_with_as_many_threads_compute_the_same_bits() -> None:
+def test_processes_with_equal_threads_are_bit_identical() -> None:
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2", "PYTHONHASHSEED": "random"}
     runs = [
         subprocess.run(

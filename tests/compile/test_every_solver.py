@@ -52,7 +52,7 @@ def train(one: Compiler, steps: range) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("type_", "fields"), [*SAMPLES, *AVERAGED], ids=str)
-def test_a_checkpoint_has_all_that_the_next_step_depends_on(type_, fields, tmp_path):
+def test_checkpoint_contains_all_states_of_a_step(type_, fields, tmp_path):
     whole = train(compiler(tmp_path, type_, fields, "reference"), range(4))
     first, second = (compiler(tmp_path, type_, fields, "reference") for _ in range(2))
     train(first, range(2))
@@ -65,7 +65,7 @@ def test_a_checkpoint_has_all_that_the_next_step_depends_on(type_, fields, tmp_p
 
 
 @pytest.mark.parametrize(("type_", "fields"), [*SAMPLES, *AVERAGED], ids=str)
-def test_fast_kernels_take_its_whole_update(type_, fields, tmp_path):
+def test_fast_kernels_run_the_full_update(type_, fields, tmp_path):
     choices = compiler(tmp_path, type_, fields, "cpu", DType.FLOAT32).plan(ProgramKind.TRAIN, 5).choices
     update = {node: choice.kernel for node, choice in choices.items() if node.scope.phase == "update"}
     assert update
@@ -92,7 +92,7 @@ def test_fast_kernels_agree_with_the_reference(type_, fields, tmp_path):
 
 
 @pytest.mark.parametrize("type_", BY_STEPS)
-def test_what_is_evaluated_is_what_the_solver_says(type_, tmp_path):
+def test_evaluation_uses_the_solvers_weights(type_, tmp_path):
     made = compiler(tmp_path, type_, {}, "reference")
     train(made, range(3))
     weights = made.weights()

@@ -74,7 +74,7 @@ def alike(one: Compiler, other: Compiler, rtol: float) -> None:
 
 @pytest.mark.parametrize("rule", SOLVERS)
 @pytest.mark.parametrize(("dtype", "rtol"), [(DType.FLOAT64, 1e-12), (DType.FLOAT32, 2e-5)])
-def test_several_batches_are_as_one_of_all_their_samples(rule, dtype, rtol, tmp_path):
+def test_accumulated_batches_match_one_large_batch(rule, dtype, rtol, tmp_path):
     """Ten steps, each of 11 samples at once, or in batches of 4, 4 and 3; dropout drops the same numbers.
 
     Adam divides by roots of squares: rounding errors of 6e-8 grow where gradients nearly cancel.
@@ -86,7 +86,7 @@ def test_several_batches_are_as_one_of_all_their_samples(rule, dtype, rtol, tmp_
     alike(one, parts, rtol)
 
 
-def test_the_graphs_of_several_batches_are_sound_and_planned(tmp_path):
+def test_accumulation_graphs_are_valid_and_planned(tmp_path):
     compiler = compiled(tmp_path, SOLVERS["Adam, average"], accumulate=2)
     for purpose, size in ((ProgramKind.ACCUMULATE, 3), (ProgramKind.UPDATE, 1)):
         verify(compiler.graph(purpose, size))
@@ -99,7 +99,7 @@ def test_the_graphs_of_several_batches_are_sound_and_planned(tmp_path):
 
 @pytest.mark.parametrize("scaling", [{"loss_scale": "dynamic"}, {"loss_scale": 1024.0}])
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_scale_that_is_a_power_of_two_changes_no_bit(scaling, accumulate, tmp_path):
+def test_power_of_two_loss_scale_is_bit_identical(scaling, accumulate, tmp_path):
     rule = SOLVERS["momentum, decay, clipping"]
     one = compiled(tmp_path, rule, DType.FLOAT32, accumulate=accumulate)
     scaled = compiled(tmp_path, rule, DType.FLOAT32, accumulate=accumulate, **scaling)
@@ -115,7 +115,7 @@ def test_a_scale_that_is_a_power_of_two_changes_no_bit(scaling, accumulate, tmp_
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])
-def test_a_step_whose_gradients_overflow_is_skipped(device, tmp_path):
+def test_step_with_overflowing_gradients_is_skipped(device, tmp_path):
     scaling = {"initial": 2.0**126, "growth_steps": 3}
     made = LoopSpec.model_validate({"max_steps": 1, "loss_scale": scaling})
     compiler = Compiler(net(NET, tmp_path), solver=SOLVERS["Adam, average"], device=device, loop=made)

@@ -40,14 +40,14 @@ def pooled(window: Window) -> Value:
     return MaxPool(window).call_multi(Relu()(X))[0]
 
 
-def test_relu_moves_behind_max_pooling() -> None:
+def test_relu_sinks_below_max_pooling() -> None:
     assert ops(Graph({"y": pooled(HALVES)})) == ["Relu", "MaxPool"]
     assert ops(sunk(Graph({"y": pooled(HALVES)}))) == ["MaxPool", "Relu"]
     twice = MaxPool(HALVES).call_multi(pooled(THIRDS))[0]
     assert ops(sunk(Graph({"y": twice}))) == ["MaxPool", "MaxPool", "Relu"]
 
 
-def test_it_stays_where_it_matters() -> None:
+def test_clamps_that_must_not_sink() -> None:
     relu = Relu()(X)
     y, places = MaxPool(HALVES).call_multi(relu)
     read_elsewhere = Graph({"y": y, "z": Tanh()(relu)})
@@ -76,7 +76,7 @@ def test_values_and_gradients_keep_their_bits(window: Window) -> None:
     same_bits(got, expected)
 
 
-def test_what_is_pooled_is_not_kept() -> None:
+def test_pooled_activation_is_not_stored() -> None:
     """The gradient needs the places and the small result; before, the large one for its signs."""
     x, w = Input("x", typed((8, 8, 32, 32)))(), State("w", typed((8, 8, 32, 32)))()
 

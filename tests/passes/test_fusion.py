@@ -62,7 +62,7 @@ def optimized(graph: Graph) -> Graph:
     return run_passes(graph, (*simple, *fusing), check=True)
 
 
-def test_what_changes_nothing_is_simplified_away() -> None:
+def test_identities_are_simplified_away() -> None:
     a = x(2, 3)
     ones, zeros = Fill(1.0, typed((2, 3)))(), Fill(0.0, typed((3,)))()
     same = Broadcast((2, 3))(Reshape((2, 3))(Reshape((6,))(Transpose((0, 1))(Cast(DType.FLOAT32)(a)))))
@@ -71,7 +71,7 @@ def test_what_changes_nothing_is_simplified_away() -> None:
     assert simple.outputs == {"y": a, "z": a}
 
 
-def test_a_repeated_constant_becomes_a_scalar_where_the_shape_allows() -> None:
+def test_repeated_constant_becomes_a_scalar() -> None:
     a, row = x(2, 3), x(3, name="row")
     half = Fill(0.5, typed((2, 3)))()
     simple = run_passes(Graph({"y": a * half, "z": row * half}), (Simplify(),), check=True)
@@ -84,20 +84,20 @@ def conv(a: Value, filters: int = 4, name: str = "w") -> Value:
     return Conv(window)(a, x(filters, a.shape[1], 3, 3, name=name))
 
 
-def test_bias_activation_and_residual_move_into_the_convolution() -> None:
+def test_bias_activation_and_residual_fuse_into_the_convolution() -> None:
     a, bias = x(2, 4, 5, 5), x(4, 1, 1, name="bias")
     graph = Graph({"y": Relu()(conv(a) + bias + a)})
     assert names(graph) == ["Conv", "Add", "Add", "Relu"]
     assert names(optimized(graph)) == ["Conv+Add+Add+Relu"]
 
 
-def test_of_two_convolutions_that_are_added_one_swallows_the_sum() -> None:
+def test_sum_of_two_convolutions_fuses_into_one_of_them() -> None:
     a, bias = x(2, 4, 5, 5), x(4, 1, 1, name="bias")
     graph = Graph({"y": Relu()((conv(a) + bias) + (conv(a, name="v") + bias))})
     assert sorted(names(optimized(graph))) == ["Conv+Add", "Conv+Add+Add+Relu"]
 
 
-def test_an_epilogue_ends_where_others_read_where_the_phase_changes_and_where_no_kernel_follows() -> None:
+def test_limits_of_epilogues() -> None:
     a, bias = x(2, 4, 5, 5), x(4, 1, 1, name="bias")
     biased = conv(a) + bias
     assert names(optimized(Graph({"y": Relu()(biased), "z": biased}))) == ["Conv+Add", "Relu"]
@@ -122,7 +122,7 @@ def normalized(a: Value, name: str = "") -> tuple[Value, Value, Value]:
     return y, mean, variance
 
 
-def test_what_follows_a_normalization_moves_into_it_and_its_statistics_come_out_as_before() -> None:
+def test_epilogue_of_a_normalization_keeps_its_statistics() -> None:
     a = x(2, 4, 5, 5)
     y, mean, variance = normalized(a)
     moving = State("moving", typed((4,)))()
@@ -133,14 +133,14 @@ def test_what_follows_a_normalization_moves_into_it_and_its_statistics_come_out_
     assert found.outputs["mean"].node is found.outputs["y"].node
 
 
-def test_a_normalization_swallows_nothing_that_needs_its_statistics() -> None:
+def test_ops_that_read_statistics_are_not_in_the_epilogue() -> None:
     a = x(2, 4, 5, 5)
     y, mean, _ = normalized(a)
     found = optimized(Graph({"y": y * Broadcast((2, 4, 5, 5))(Reshape((4, 1, 1))(mean))}))
     assert "BatchNormalizationTraining" in names(found)
 
 
-def test_of_two_normalizations_that_read_each_other_s_statistics_none_waits_for_the_other() -> None:
+def test_normalizations_that_read_each_others_statistics_do_not_deadlock() -> None:
     a = x(2, 4, 5, 5)
     (y, mean, _), (z, other, _) = normalized(a), normalized(a * 2.0, "2")
     spread = [Broadcast((2, 4, 5, 5))(Reshape((4, 1, 1))(one)) for one in (mean, other)]
@@ -151,7 +151,7 @@ def kinds(graph: Graph, kind: type[Op]) -> list[Node]:
     return [node for node in graph.nodes() if isinstance(node.op, kind)]
 
 
-def test_the_gradient_of_a_normalization_makes_the_sign_of_a_relu_anew() -> None:
+def test_normalization_gradient_recomputes_the_relu_mask() -> None:
     a = x(2, 4, 5, 5)
     y, flow = Relu()(normalized(a)[0]), x(2, 4, 5, 5, name="flow")
     (dx,) = gradients(ReduceSum()(y * flow), [a])
@@ -159,7 +159,7 @@ def test_the_gradient_of_a_normalization_makes_the_sign_of_a_relu_anew() -> None
     assert {value for value in node.inputs if value.shape == a.shape} == {a, flow}  # and not y
 
 
-def test_past_a_sum_the_gradient_of_a_normalization_reads_the_result_of_the_relu() -> None:
+def test_normalization_gradient_after_a_sum_reads_the_relu_result() -> None:
     a, b = x(2, 4, 5, 5), x(2, 4, 5, 5, name="b")
     y = Relu()(normalized(a)[0] + b)
     (dx,) = gradients(ReduceSum()(y * x(2, 4, 5, 5, name="flow")), [a])
@@ -168,14 +168,14 @@ def test_past_a_sum_the_gradient_of_a_normalization_reads_the_result_of_the_relu
     assert found.outputs["y"] in node.inputs
 
 
-def test_a_gradient_that_others_read_too_is_written_down() -> None:
+def test_gradient_with_other_readers_is_stored() -> None:
     a, b = x(2, 4, 5, 5), x(2, 4, 5, 5, name="b")
     y = Relu()(normalized(a)[0] + b)
     dx, db = gradients(ReduceSum()(y * x(2, 4, 5, 5, name="flow")), [a, b])
     assert not kinds(optimized(Graph({"dx": dx, "db": db})), PrologueFused)
 
 
-def test_a_normalization_with_everything_inside_computes_the_same_to_the_last_bit() -> None:
+def test_fully_fused_normalization_is_bit_identical() -> None:
     a, b = x(3, 4, 5, 2), x(3, 4, 5, 2, name="b")
     y = Relu()(normalized(a)[0])
     z = Relu()(normalized(conv(y), "2")[0] + b)
@@ -187,7 +187,7 @@ def test_a_normalization_with_everything_inside_computes_the_same_to_the_last_bi
         np.testing.assert_array_equal(got[name], right)
 
 
-def test_neighbours_of_one_shape_become_one_op_with_several_results() -> None:
+def test_neighbors_of_one_shape_fuse_into_one_op() -> None:
     w, v = State("w", typed((3, 2)))(), State("v", typed((3, 2)))()
     gradient, rate = x(3, 2), x(name="rate")
     velocity = v * 0.9 - gradient * rate
@@ -198,7 +198,7 @@ def test_neighbours_of_one_shape_become_one_op_with_several_results() -> None:
     assert fused.op.arity == 4  # the constant is part of the body
 
 
-def test_a_group_never_depends_on_itself() -> None:
+def test_fusion_creates_no_cycle() -> None:
     a = x(3, 2)
     first = a * 2.0
     through = Broadcast((3, 2))(ReduceSum((0,))(first))  # leaves the group and comes back
@@ -207,7 +207,7 @@ def test_a_group_never_depends_on_itself() -> None:
     assert names(found).count("Fused") <= 2
 
 
-def test_what_the_guard_needs_is_not_fused_with_what_comes_after() -> None:
+def test_fusion_does_not_cross_the_guard() -> None:
     a, s = x(3, 2), State("s", typed((3, 2)))()
     hidden = Exp()(a * 2.0)
     found = optimized(Graph({}, {"s": s + hidden * 3.0}, guard=ReduceSum()(hidden)))
@@ -217,14 +217,14 @@ def test_what_the_guard_needs_is_not_fused_with_what_comes_after() -> None:
     assert computing == [["Fused", "ReduceSum"], ["Fused"]]
 
 
-def test_refused_groups_stay_as_they_are() -> None:
+def test_rejected_groups_are_not_fused() -> None:
     graph = Graph({"y": Exp()(x(3, 2) * 2.0)})
     passes = (FoldConstants(), CommonSubexpressions(), FuseElementwise(lambda op, types: False))
     assert names(run_passes(graph, passes, check=True)) == names(graph)
 
 
 @given(graph=graphs())
-def test_fused_graphs_compute_the_same(graph: Graph) -> None:
+def test_fused_graphs_compute_equal_results(graph: Graph) -> None:
     inputs, _, states = feeds(graph)
     with np.errstate(all="ignore"):
         expected = run(graph, inputs, states)
@@ -243,12 +243,12 @@ def moved(name: str, *shape: int) -> Value:
     return State(name, typed(shape))() - x(*shape, name=f"gradient of {name}") * RATE
 
 
-def test_updates_of_small_parameters_become_one_op() -> None:
+def test_small_updates_become_one_multi_tensor_op() -> None:
     graph = Graph({}, {"a": moved("a", 3, 2), "b": moved("b", 5), "c": moved("c", 4)})
     assert names(optimized(graph)) == ["3x Fused"]
 
 
-def test_large_parameters_and_different_updates_stay_apart() -> None:
+def test_large_parameters_and_different_updates_are_not_grouped() -> None:
     large = MAX_BYTES // 4 + 1
     updates = {name: moved(name, size) for name, size in (("a", large), ("b", large), ("c", 3), ("d", 4))}
     other = State("e", typed((3,)))()
@@ -256,13 +256,13 @@ def test_large_parameters_and_different_updates_stay_apart() -> None:
     assert sorted(names(optimized(Graph({}, updates)))) == ["2x Fused", "Add", "Fused", "Fused"]
 
 
-def test_a_group_does_not_keep_too_many_gradients_waiting() -> None:
+def test_group_size_limits_waiting_gradients() -> None:
     size = MAX_BYTES // 4
     updates = {f"s{i}": moved(f"s{i}", size) for i in range(6)}
     assert sorted(names(optimized(Graph({}, updates)))) == ["2x Fused", f"{MAX_GROUP_BYTES // MAX_BYTES}x Fused"]
 
 
-def test_what_is_read_is_grouped_only_if_it_reads_nothing_computed() -> None:
+def test_results_with_readers_are_grouped_only_if_they_read_sources() -> None:
     a, b = x(3, name="a"), x(4, name="b")
     total = ReduceSum((0,))
     assert sorted(names(optimized(Graph({"y": total(Exp()(a)), "z": total(Exp()(b))})))) == [
@@ -272,12 +272,12 @@ def test_what_is_read_is_grouped_only_if_it_reads_nothing_computed() -> None:
     assert sorted(names(optimized(computed))) == ["Exp", "Exp", "ReduceSum", "ReduceSum", "ReduceSum"]
 
 
-def test_updates_of_one_array_by_each_other_stay_apart() -> None:
+def test_dependent_updates_are_not_grouped() -> None:
     a, b = State("a", typed((3,)))(), State("b", typed((3,)))()
     assert sorted(names(optimized(Graph({}, {"a": a + b, "b": b + a})))) == ["Add", "Add"]
 
 
-def test_a_group_is_written_over_nothing_that_another_set_reads() -> None:
+def test_group_does_not_overwrite_operands_of_other_sets() -> None:
     a, b, c, rate = x(3, name="a"), x(3, name="b"), x(3, name="c"), x(name="rate")
     group = MultiTensor(Fused(3, (FusedStep(Mul(), (0, 2)), FusedStep(Add(), (3, 1))), (3, 4)), 2)
     inputs = (a, b, rate, c, a, rate)

@@ -20,7 +20,7 @@ def names(graph: Graph) -> list[str]:
     return sorted(node.op.name for node in invariant_nodes(graph) if not node.op.traits.source)
 
 
-def test_what_depends_on_states_that_are_left_alone_and_on_constants_is_steady() -> None:
+def test_nodes_of_constants_and_unchanged_states_are_invariant() -> None:
     exponent = Exp()(frozen) * Fill(2.0, typed((2, 3)))()
     graph = Graph({"y": x * exponent, "z": Relu()(moving) + exponent}, {"moving": moving + x})
     assert names(graph) == ["Exp", "Mul"]
@@ -28,7 +28,7 @@ def test_what_depends_on_states_that_are_left_alone_and_on_constants_is_steady()
     assert names(Graph({"y": x * 2.0})) == []
 
 
-def test_steady_nodes_come_first_and_what_others_read_of_them_is_kept() -> None:
+def test_invariant_nodes_come_first_and_their_results_are_kept() -> None:
     inner = Exp()(frozen)
     turned = Reshape((3, 2))(Transpose((1, 0))(inner))
     graph = Graph({"y": MatMul()(x, turned)})
@@ -41,13 +41,13 @@ def test_steady_nodes_come_first_and_what_others_read_of_them_is_kept() -> None:
     assert plan.memory.invariant_bytes == 64
 
 
-def test_a_view_of_what_is_kept_keeps_it() -> None:
+def test_view_of_an_invariant_result_keeps_it() -> None:
     plan = planned(Graph({"y": Reshape((6,))(Exp()(frozen)), "z": Reshape((2, 3))(x)}))
     check(plan)
     assert {plan.memory.storage[value].kind for value in plan.graph.outputs.values()} == {"invariant", "arena"}
 
 
-def test_a_steady_result_is_never_written_over_nor_written_to_a_state() -> None:
+def test_invariant_results_are_never_overwritten() -> None:
     """Both would be lost in the next run, which does not make it anew."""
     kept = Exp()(frozen)
     plan = planned(Graph({"y": Relu()(kept + x)}, {"moving": kept}))
@@ -56,7 +56,7 @@ def test_a_steady_result_is_never_written_over_nor_written_to_a_state() -> None:
     assert [name for _, name in plan.memory.copies] == ["moving"]
 
 
-def test_steady_nodes_before_the_guard_write_no_state_either() -> None:
+def test_invariant_nodes_before_the_guard_write_no_state() -> None:
     graph = Graph({}, {"moving": moving + Exp()(frozen)}, guard=ReduceSum()(x))
     plan = planned(graph)
     check(plan)

@@ -88,7 +88,7 @@ class Plain(MadeUp):
     """Wants everything plain."""
 
 
-def test_values_lie_as_their_kernels_like_and_are_copied_once_for_those_who_want_them_otherwise() -> None:
+def test_values_have_preferred_layouts_and_are_copied_once() -> None:
     a = Input("a", typed((2, 4, 5, 6)))()
     first = conv(a)
     second = conv(Relu()(first), name="w2")
@@ -105,7 +105,7 @@ def test_values_lie_as_their_kernels_like_and_are_copied_once_for_those_who_want
             assert layouts[value] == (LAST if lies else PLAIN), node
 
 
-def test_a_layout_that_makes_no_difference_is_not_copied() -> None:
+def test_equivalent_layouts_are_not_copied() -> None:
     found = assigned(Graph({"y": Reshape((2, 4))(conv(x(2, 1, 1, 1)))}), Known({Conv: [ChannelsLast()]}))
     assert "Reorder" not in names(found.graph)
 
@@ -141,7 +141,7 @@ OWN = OwnWeights()
 CONVOLVING = Known({Conv: [OWN], ConvInputGrad: [OWN], ConvWeightGrad: [OWN]})
 
 
-def test_a_form_of_a_kernel_s_own_is_made_once_for_all_that_want_it_and_shown_to_nobody_else() -> None:
+def test_opaque_layout_is_converted_once_and_hidden_from_others() -> None:
     a, w, v = x(2, 4, 5, 6), State("w", typed((4, 4, 3, 3)))(), State("v", typed((4, 4, 3, 3)))()
     window = Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
     y = Conv(window)(a, w)
@@ -157,7 +157,7 @@ def test_a_form_of_a_kernel_s_own_is_made_once_for_all_that_want_it_and_shown_to
     ]
 
 
-def test_inputs_and_results_are_plain_whatever_a_kernel_likes() -> None:
+def test_inputs_and_results_are_plain() -> None:
     a, w = x(2, 4, 5, 6), x(4, 4, 3, 3, name="w")
     conv = Conv(Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
     found = assigned(Graph({"dw": ConvWeightGrad(conv, w.type)(conv(a, w), a)}), CONVOLVING)
@@ -182,7 +182,7 @@ def chosen(found: LayoutAssignment, kind: type[Op]) -> list[Kernel]:
     return [choice.kernel for node, choice in found.choices.items() if isinstance(node.op, kind)]
 
 
-def test_an_order_is_taken_where_it_gains_more_than_its_copies_cost() -> None:
+def test_layout_is_chosen_if_it_gains_more_than_its_copies_cost() -> None:
     """A million numbers are copied in about a millisecond."""
     a = Relu()(x(16, 64, 32, 32))
     for gain, wins in ((0.2 * MILLISECOND, False), (5 * MILLISECOND, True)):
@@ -192,19 +192,19 @@ def test_an_order_is_taken_where_it_gains_more_than_its_copies_cost() -> None:
         ]
 
 
-def test_what_readers_want_copied_afterwards_counts() -> None:
+def test_copies_for_readers_are_counted() -> None:
     usual, other = Rated(8 * MILLISECOND), Rated(7 * MILLISECOND, PLAIN, PLAIN, LAST)
     y = conv(Relu()(x(16, 64, 32, 32)), 64)
     assert chosen(assigned(Graph({"y": Relu()(y)}), Known({Conv: [usual, other]})), Conv) == [other]
     assert chosen(assigned(Graph({"y": ReduceSum((1,))(y)}), Known({Conv: [usual, other]})), Conv) == [usual]
 
 
-def test_a_small_lead_by_rating_is_no_victory() -> None:
+def test_small_estimated_advantage_is_ignored() -> None:
     usual, other = Rated(1.00 * MILLISECOND), Rated(0.97 * MILLISECOND)
     assert chosen(assigned(Graph({"y": conv(x(2, 4, 5, 6))}), Known({Conv: [usual, other]})), Conv) == [usual]
 
 
-def test_measured_times_stand_for_ratings() -> None:
+def test_measured_times_replace_estimates() -> None:
     usual, other = Rated(MILLISECOND), Rated(2 * MILLISECOND)
     found = assigned(Graph({"y": conv(x(2, 4, 5, 6))}), Known({Conv: [usual, other]}, {usual: 3e-6, other: 2e-6}))
     (choice,) = (choice for node, choice in found.choices.items() if isinstance(node.op, Conv))
@@ -227,7 +227,7 @@ class Packing(Rated):
         return self.taken if signature.inputs[1].opaque is None else self.packed
 
 
-def test_of_what_is_steady_a_copy_costs_nothing() -> None:
+def test_copies_of_invariant_values_are_free() -> None:
     w = State("w", typed((1024, 1024)))()
     y = MatMul()(x(4, 1024), w)
     known = Known({MatMul: [Packing(1, 1 * MILLISECOND, 1.2 * MILLISECOND)]})
@@ -239,7 +239,7 @@ def test_of_what_is_steady_a_copy_costs_nothing() -> None:
     assert "Reorder" not in names(trained.graph)
 
 
-def test_a_copy_that_others_share_is_weighed_over_the_whole_graph() -> None:
+def test_shared_copies_are_weighed_over_the_graph() -> None:
     """Each reader by itself would have the weights in a form of its own, as dear a copy as one that both can read."""
     turned = Layout((1, 0))
     w, a = State("w", typed((1024, 1024)))(), x(4, 1024)
@@ -257,7 +257,7 @@ def test_a_copy_that_others_share_is_weighed_over_the_whole_graph() -> None:
     assert [str(node.op.target) for node in found.graph.nodes() if isinstance(node.op, Reorder)] == [str(turned)]
 
 
-def test_elementwise_ops_take_the_order_that_needs_least_copied() -> None:
+def test_elementwise_ops_take_the_layout_with_least_copies() -> None:
     known = Known({Conv: [ChannelsLast()]})
     left, right = conv(x(2, 4, 5, 6)), Reshape((2, 4, 5, 6))(x(240, name="flat"))
     found = assigned(Graph({"y": conv(Add()(left, right), name="v")}), known)
@@ -276,7 +276,7 @@ class Narrowing(Rated):
         return self.taken * (0.5 if signature.inputs[0].dtype else 1)
 
 
-def test_a_kernel_that_takes_no_fewer_bits_is_weighed_against_one_that_does() -> None:
+def test_float32_kernel_competes_with_16_bit_kernel() -> None:
     first = conv(x(2, 4, 5, 6))
     second = conv(first, name="v")
     wide, narrow = Rated(1.0 * MILLISECOND), Narrowing(1.2 * MILLISECOND)
@@ -287,7 +287,7 @@ def test_a_kernel_that_takes_no_fewer_bits_is_weighed_against_one_that_does() ->
     assert set(chosen(rounded, Conv)) == {narrow}
 
 
-def test_the_verifier_sees_layouts_that_cannot_be() -> None:
+def test_verify_layouts_rejects_invalid_layouts() -> None:
     own = Layout(opaque=Blocks(8))
     state = State("s", typed((2, 3)))()
     packed = Reorder(PLAIN, own)(state)
@@ -306,7 +306,7 @@ def test_the_verifier_sees_layouts_that_cannot_be() -> None:
 
 
 @pytest.mark.parametrize("order", [None, (0, 2, 3, 1), (3, 2, 1, 0)])
-def test_strides_of_a_layout_are_those_of_numpy(order: tuple[int, ...] | None) -> None:
+def test_layout_strides_match_numpy(order: tuple[int, ...] | None) -> None:
     shape = (2, 3, 4, 5)
     axes = order or (0, 1, 2, 3)
     seen = np.zeros([shape[axis] for axis in axes]).transpose([axes.index(axis) for axis in range(4)])

@@ -121,7 +121,7 @@ def check(plan: ExecutionPlan) -> None:
 
 
 @given(graph=graphs(), workspace=st.sampled_from([0, 1, 100]), fused=st.booleans())
-def test_nothing_needed_is_written_over(graph: Graph, workspace: int, fused: bool) -> None:
+def test_no_live_value_is_overwritten(graph: Graph, workspace: int, fused: bool) -> None:
     check(planned(graph, workspace, fused=fused))
 
 
@@ -150,7 +150,7 @@ pieces = st.lists(
 
 
 @given(pieces=pieces)
-def test_places_do_not_overlap(pieces: list[Storage]) -> None:
+def test_live_storages_do_not_overlap(pieces: list[Storage]) -> None:
     total = assign_offsets(pieces)
     for index, one in enumerate(pieces):
         assert one.offset + one.size <= total
@@ -161,7 +161,7 @@ def test_places_do_not_overlap(pieces: list[Storage]) -> None:
     assert max(alive) <= total
 
 
-def test_places_are_near_the_lower_bound() -> None:
+def test_arena_is_near_the_lower_bound() -> None:
     """Greedily by size alone, one of ten of these arenas is more than 2 % larger than what is alive at once."""
     larger = 0
     for seed in range(100):
@@ -183,20 +183,20 @@ def kinds(plan: ExecutionPlan) -> dict[str, str]:
 a, b = State("a", typed((2, 3)))(), State("b", typed((2, 3)))()
 
 
-def test_an_update_is_written_in_place_though_its_state_is_read_elsewhere() -> None:
+def test_update_in_place_of_a_state_with_other_readers() -> None:
     """The readers run first: gradients by the input need the old weights."""
     new = a * 2.0
     graph = Graph({"y": ReduceSum()(Relu()(Reshape((6,))(a))), "z": a * 3.0}, {"a": new})
     assert kinds(planned(graph)) == {"a": "state:a"}
 
 
-def test_each_of_two_updates_reads_the_other() -> None:
+def test_two_updates_that_read_each_other() -> None:
     plan = planned(Graph({}, {"a": a + b, "b": a * b}))
     assert sorted(kinds(plan).values()) in (["arena", "state:a"], ["arena", "state:b"])
     check(plan)
 
 
-def test_only_an_op_that_can_do_it_writes_over_the_state_it_reads() -> None:
+def test_only_inplace_ops_overwrite_the_state_they_read() -> None:
     square = State("square", typed((3, 3)))()
     flat = Reshape((9,))(square)
     assert kinds(planned(Graph({}, {"square": square * 2.0}))) == {"square": "state:square"}
@@ -206,7 +206,7 @@ def test_only_an_op_that_can_do_it_writes_over_the_state_it_reads() -> None:
     assert kinds(planned(Graph({}, {"square": Relu()(Reshape((3, 3))(flat))}))) == {"square": "state:square"}
 
 
-def test_a_swap_and_a_circle_of_three() -> None:
+def test_swapped_and_rotated_states() -> None:
     c = State("c", typed((2, 3)))()
     for updates in ({"a": b, "b": a}, {"a": b, "b": c, "c": a}):
         plan = planned(Graph({}, updates))
@@ -221,7 +221,7 @@ def test_one_value_updates_two_states() -> None:
     assert kinds(plan)["a"] == "state:a"
 
 
-def test_no_state_is_written_before_the_guard() -> None:
+def test_states_are_not_written_before_the_guard() -> None:
     new = a + 1.0
     plan = planned(Graph({"loss": ReduceSum()(new)}, {"a": new}, guard=ReduceSum()(new)))
     assert kinds(plan) == {"a": "arena"}
@@ -237,14 +237,14 @@ def test_inputs_outlive_the_part_before_the_guard() -> None:
     check(plan)
 
 
-def test_an_update_to_be_copied_is_not_taken_over() -> None:
+def test_update_that_is_copied_is_not_overwritten() -> None:
     """`new` cannot be written in place, since `a` is swapped with it; what is computed from it must leave it be."""
     new = Relu()(b)
     plan = planned(Graph({"y": Relu()(new * 2.0)}, {"a": new, "b": a}))
     check(plan)
 
 
-def test_a_value_dies_into_the_next_in_place() -> None:
+def test_chain_of_values_reuses_one_storage() -> None:
     x = Input("x", typed((2, 3)))()
     y = x + 1.0
     for _ in range(10):
@@ -253,13 +253,13 @@ def test_a_value_dies_into_the_next_in_place() -> None:
     assert plan.memory.arena_bytes == 2 * ALIGNMENT, "the input, and one value that changes in place"
 
 
-def test_constants_are_kept_once() -> None:
+def test_equal_constants_are_stored_once() -> None:
     x = Input("x", typed((2, 3)))()
     plan = planned(Graph({"y": x * Fill(0.5, typed(()))() + Fill(0.5, typed(()))()}))
     assert plan.memory.constant_bytes == ALIGNMENT
 
 
-def test_gradients_are_used_up_one_by_one() -> None:
+def test_gradients_are_freed_one_by_one() -> None:
     """Ten gradients of equal size, each only for its own update: the plan holds a few of them, not ten."""
     x = Input("x", typed((1000,)))()
     updates: dict[str, Value] = {}

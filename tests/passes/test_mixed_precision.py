@@ -65,7 +65,7 @@ def x(*shape: int) -> Value:
     return Input("x", typed(shape))()
 
 
-def test_what_products_read_and_give_may_be_rounded_and_what_follows_element_by_element() -> None:
+def test_values_around_products_may_be_narrowed() -> None:
     given = x(4, 6)
     product = MatMul()(given, State("w", typed((6, 5)))())
     flat = Reshape((20,))(Relu()(product))
@@ -73,25 +73,25 @@ def test_what_products_read_and_give_may_be_rounded_and_what_follows_element_by_
     assert narrowable_values(Graph({"y": last})) == {given, product, *flat.inputs, flat, *last.inputs[:1]}
 
 
-def test_an_input_that_others_read_too_is_not_rounded() -> None:
+def test_input_with_other_readers_is_not_narrowed() -> None:
     given = x(5, 5)
     product = MatMul()(given, given)
     assert narrowable_values(Graph({"y": MatMul()(product, product), "z": ReduceSum()(given)})) == {product}
 
 
-def test_what_only_exact_ops_read_is_not_rounded() -> None:
+def test_operands_of_exact_ops_are_not_narrowed() -> None:
     product = MatMul()(x(5, 5), State("w", typed((5, 5)))())
     assert product not in narrowable_values(Graph({"y": MatMul()(Softmax()(product), product.inputs[1])}))
 
 
-def test_results_are_not_rounded_nor_what_they_are_made_of() -> None:
+def test_results_and_their_operands_are_not_narrowed() -> None:
     product = MatMul()(x(5, 5), State("w", typed((5, 5)))())
     assert product not in narrowable_values(Graph({"y": Reshape((25,))(Tanh()(product))}))
     assert product not in narrowable_values(Graph({}, {"w": product * 0.1}))
 
 
 @pytest.mark.parametrize("scope", [Scope("loss", noun="loss"), Scope("dense", phase="update")])
-def test_losses_and_updates_are_not_rounded_nor_what_they_read(scope: Scope) -> None:
+def test_losses_updates_and_their_operands_are_not_narrowed(scope: Scope) -> None:
     product = MatMul()(x(5, 5), State("w", typed((5, 5)))())
     with in_scope(scope):
         other = MatMul()(Relu()(product), State("v", typed((5, 5)))())
@@ -99,7 +99,7 @@ def test_losses_and_updates_are_not_rounded_nor_what_they_read(scope: Scope) -> 
     assert found.isdisjoint({product, other, other.inputs[0]})
 
 
-def test_statistics_of_rows_are_not_rounded_though_they_have_as_many_axes() -> None:
+def test_row_statistics_are_not_narrowed() -> None:
     rows = MatMul()(x(4, 6), State("w", typed((6, 5)))())
     gamma = State("gamma", typed((5,)))()
     y, mean, variance = LayerNormalization().call_multi(rows, gamma, gamma)
@@ -108,12 +108,12 @@ def test_statistics_of_rows_are_not_rounded_though_they_have_as_many_axes() -> N
     assert found.isdisjoint({mean, variance})
 
 
-def test_states_are_of_float32_and_written_so(plan: ExecutionPlan) -> None:
+def test_states_stay_float32(plan: ExecutionPlan) -> None:
     assert {value.dtype for value in plan.graph.states().values()} == {DType.FLOAT32}
     assert all(plan.layouts[value].dtype is None for value in plan.graph.updates.values())
 
 
-def test_activations_and_their_gradients_lie_in_16_bits_and_nothing_of_a_loss_does(plan: ExecutionPlan) -> None:
+def test_activations_and_gradients_are_stored_in_16_bits_but_not_the_loss(plan: ExecutionPlan) -> None:
     large = [one for node in plan.order for one in node.outputs if one.dtype == DType.FLOAT32 and len(one.shape) == 4]
     large = [one for one in large if one.shape[0] == 4 and not one.op.traits.source]
     wide = [one for one in large if plan.layouts[one].dtype is None]
@@ -124,19 +124,19 @@ def test_activations_and_their_gradients_lie_in_16_bits_and_nothing_of_a_loss_do
     assert all(plan.layouts[one].dtype is None for one in losses if one not in reread)
 
 
-def test_what_is_read_as_float32_is_not_rounded_before(plan: ExecutionPlan) -> None:
+def test_operands_of_float32_kernels_are_not_narrowed(plan: ExecutionPlan) -> None:
     """No copy makes float32 of what lies in 16 bits: it could have been left as it was."""
     for node in plan.order:
         if isinstance(node.op, Reorder) and plan.layouts[node.inputs[0]].dtype is not None:
             assert plan.layouts[node.outputs[0]].dtype == plan.layouts[node.inputs[0]].dtype, node
 
 
-def test_a_conversion_is_shared(plan: ExecutionPlan) -> None:
+def test_readers_share_a_conversion(plan: ExecutionPlan) -> None:
     seen = [(node.inputs[0], plan.layouts[node.outputs[0]]) for node in plan.order if isinstance(node.op, Reorder)]
     assert len(seen) == len(set(seen))
 
 
-def test_memory_is_planned_for_what_lies_there(plan: ExecutionPlan) -> None:
+def test_memory_plan_uses_stored_types(plan: ExecutionPlan) -> None:
     for value, storage in plan.memory.storage.items():
         assert storage.size >= plan.layouts[value].nbytes(value.type)
     # With 4 samples the channels that oneDNN pads to 16 may take more than 16 bits save, depending on the processor.
@@ -144,7 +144,7 @@ def test_memory_is_planned_for_what_lies_there(plan: ExecutionPlan) -> None:
     assert narrow.lower_bound < wide.lower_bound
 
 
-def test_nothing_is_rounded_inside_a_fused_op() -> None:
+def test_fused_ops_compute_in_float32() -> None:
     """x·w lies beyond 8 bits and loses its digits, were it rounded before the sum that brings it back."""
     w, far = State("w", typed((1, 1)))(), State("far", typed((8, 1)))()
     y = Add()(MatMul()(Reshape((8, 1))(x(8)), w), far)
@@ -163,7 +163,7 @@ def test_nothing_is_rounded_inside_a_fused_op() -> None:
     np.testing.assert_array_equal(found[:, 0], rounded - 1024.0)
 
 
-def test_a_device_without_the_type_refuses_it() -> None:
+def test_device_without_the_type_rejects_the_precision() -> None:
     device = open_device("reference")
     device.low_precision_dtypes = ()
     with pytest.raises(InputError, match="does not compute in bfloat16"):

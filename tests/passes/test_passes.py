@@ -54,13 +54,13 @@ def test_results_stay_the_same(one: Pass | None, graph: Graph) -> None:
 
 
 @given(graph=graphs())
-def test_passes_leave_nothing_to_do(graph: Graph) -> None:
+def test_passes_are_idempotent(graph: Graph) -> None:
     once = run_passes(graph, PASSES)
     twice = run_passes(once, PASSES)
     assert [(node.op, node.types) for node in once.nodes()] == [(node.op, node.types) for node in twice.nodes()]
 
 
-def test_a_pass_is_told_what_it_lacks_and_a_broken_graph_is_caught() -> None:
+def test_run_passes_checks_requirements_and_verifies() -> None:
     class Breaks(Pass):
         name = "breaks"
         requires = frozenset({"fold"})
@@ -92,7 +92,7 @@ def test_fold_keeps_types_and_signs() -> None:
     assert graph.outputs["vector"].op == Constant(np.array([0.0, -0.0], "float32").tobytes(), typed((2,)))
 
 
-def test_fold_leaves_what_is_random_or_large_or_given() -> None:
+def test_fold_skips_random_large_and_input_values() -> None:
     rng = Constant(bytes(24), RNG_TYPE)()
     large = Broadcast((MAX_BYTES // 4 + 1,))(Fill(1.0, typed(()))())
     given_ = Relu()(State("s", typed((3,)))())
@@ -100,7 +100,7 @@ def test_fold_leaves_what_is_random_or_large_or_given() -> None:
     assert names(graph) == ["Broadcast", "Relu"]  # random numbers of constants are constant: the op is pure
 
 
-def test_fold_is_quiet_about_what_is_not_finite() -> None:
+def test_fold_does_not_warn_of_non_finite_values() -> None:
     graph = fold(Graph({"y": Exp()(Fill(1e30, typed(()))()) / Fill(0.0, typed(()))()}))
     assert graph.outputs["y"].op == Fill(float("inf"), typed(()))
 
@@ -118,7 +118,7 @@ def test_cse_keeps_the_order_of_operands_and_distinct_attributes() -> None:
     assert names(graph) == ["ReduceSum", "ReduceSum", "Sub", "Sub"]
 
 
-def test_cse_tells_zeros_and_types_apart() -> None:
+def test_cse_distinguishes_signed_zeros_and_types() -> None:
     keys = [exact_key(Fill(value, typed(()))) for value in (0.0, -0.0, float("nan"))]
     assert len(set(keys)) == 3
     assert exact_key(Fill(float("nan"), typed(()))) == keys[2]
@@ -128,7 +128,7 @@ def test_cse_tells_zeros_and_types_apart() -> None:
     assert names(graph) == ["Div", "Div"]
 
 
-def test_detach_copies_what_a_step_overwrites() -> None:
+def test_aliased_states_are_copied() -> None:
     a, b, frozen = (State(name, typed((2, 3)))() for name in ("a", "b", "frozen"))
     flat = Reshape((6,))(a)
     graph = verify(
@@ -142,7 +142,7 @@ def test_detach_copies_what_a_step_overwrites() -> None:
     assert [value.op for value in swapped.updates.values()] == [Identity(), Identity()]
 
 
-def test_detach_leaves_a_state_that_becomes_itself() -> None:
+def test_unchanged_state_is_not_copied() -> None:
     a = State("a", typed((2, 3)))()
     graph = CopyAliasedStates().run(Graph({"y": a}, {"a": Reshape((2, 3))(Reshape((6,))(a))}))
     assert graph.outputs["y"] is a

@@ -42,7 +42,7 @@ def before_and_after(graph: Graph, workspace: int = 0) -> tuple[ExecutionPlan, E
 
 
 @given(graph=graphs(), workspace=st.sampled_from([0, 1, 500]))
-def test_the_order_is_valid_and_never_worse(graph: Graph, workspace: int) -> None:
+def test_lower_peak_order_is_valid_and_never_worse(graph: Graph, workspace: int) -> None:
     before, after = before_and_after(graph, workspace)
     place_in = {node: index for index, node in enumerate(after.order)}
     assert place_in.keys() == set(before.order)
@@ -70,7 +70,7 @@ def chain_with_a_large_last_weight(depth: int) -> Graph:
     return Graph({"dx": ReduceSum()(back)}, {"w": weight + gradient * -0.1}, guard=loss)
 
 
-def test_a_large_gradient_waits_until_the_activations_are_gone() -> None:
+def test_large_gradient_is_computed_after_activations_are_freed() -> None:
     before, after = before_and_after(chain_with_a_large_last_weight(20))
     activations, gradient = 20 * 40_000, 4 * 400_000
     assert before.memory.lower_bound > activations + gradient
@@ -78,7 +78,7 @@ def test_a_large_gradient_waits_until_the_activations_are_gone() -> None:
     assert not after.memory.copies
 
 
-def test_an_order_that_saves_next_to_nothing_is_kept() -> None:
+def test_order_that_saves_little_is_not_changed() -> None:
     graph = run_passes(chain_with_a_large_last_weight(0), PASSES)
     made = schedule(graph)
     assert lower_peak(graph, made) == made
@@ -103,6 +103,6 @@ def test_alexnet_needs_little_more_than_its_largest_gradient() -> None:
     assert after.arena_bytes < 0.75 * before.arena_bytes
 
 
-def test_a_net_whose_activations_are_all_needed_at_once_is_left_as_it_is() -> None:
+def test_order_is_unchanged_if_all_activations_are_alive_at_once() -> None:
     after, before = memory_of("resnet20", 128)
     assert after.arena_bytes == before.arena_bytes

@@ -77,13 +77,13 @@ def peak(variant: RecomputeVariant) -> int:
     return planned(variant).memory.nbytes
 
 
-def test_nothing_is_computed_twice_where_all_fits() -> None:
+def test_nothing_is_recomputed_if_all_fits() -> None:
     graph = tower(8, products=True)
     assert not within(graph, peak(plain(graph))).recomputed
 
 
 @pytest.mark.parametrize("skips", [False, True])
-def test_cheap_results_are_made_again_and_no_more_of_them_than_needed(skips: bool) -> None:
+def test_cheap_results_are_recomputed_only_as_needed(skips: bool) -> None:
     graph = tower(12, products=False, skips=skips)
     whole = peak(plain(graph))
     some, more = within(graph, whole - 2 * BYTES), within(graph, whole - 4 * BYTES)
@@ -93,7 +93,7 @@ def test_cheap_results_are_made_again_and_no_more_of_them_than_needed(skips: boo
     assert all(node.scope.phase == "backward" for node in more.recomputed)
 
 
-def test_products_run_again_only_where_cheap_results_do_not_do() -> None:
+def test_products_are_recomputed_only_if_cheap_results_do_not_suffice() -> None:
     graph = tower(16, products=True)
     whole = peak(plain(graph))
 
@@ -107,7 +107,7 @@ def test_products_run_again_only_where_cheap_results_do_not_do() -> None:
     assert few.flops <= least.flops
 
 
-def test_what_is_made_again_is_made_late() -> None:
+def test_recomputation_runs_as_late_as_possible() -> None:
     """Behind the guard, and not all at its beginning: the last layers' gradients need the last results alone."""
     plan = planned(within(tower(16, products=True), 0))
     again = [index for index, node in enumerate(plan.order) if node.scope.phase == "backward" and node.op == Tanh()]
@@ -117,7 +117,7 @@ def test_what_is_made_again_is_made_late() -> None:
 
 
 @given(graph=graphs(), limit=st.sampled_from([0, 1 << 10, 1 << 12]))
-def test_results_keep_their_bits_and_the_plan_is_valid(graph: Graph, limit: int) -> None:
+def test_recomputation_keeps_results_bit_identical(graph: Graph, limit: int) -> None:
     before = plain(graph)
     after = within(graph, limit)
     check(planned(after))
@@ -134,7 +134,7 @@ class Impure(Tanh):
     traits = Traits(pure=False)
 
 
-def test_what_is_not_pure_is_kept() -> None:
+def test_impure_nodes_are_not_recomputed() -> None:
     x, w = Input("x", typed((64, 64)))(), State("w", typed((64, 64)))()
     noise = Impure()(x)
     loss = ReduceSum()(Tanh()(noise * w))
@@ -143,7 +143,7 @@ def test_what_is_not_pure_is_kept() -> None:
     assert not any(isinstance(node.op, Impure) for node in found.recomputed)
 
 
-def test_random_numbers_are_drawn_again() -> None:
+def test_random_numbers_are_recomputed_identically() -> None:
     x, w, counter = Input("x", typed((64, 64)))(), State("w", typed((64, 64)))(), Input("$rng", RNG_TYPE)()
     flow: Value = x
     for stream in range(6):
@@ -184,7 +184,7 @@ def test_mobilenet_fits_into_two_thirds_for_little_arithmetic() -> None:
 
 
 @pytest.mark.slow
-def test_steps_of_resnet_are_the_same_to_the_last_bit() -> None:
+def test_recomputed_steps_of_resnet_are_bit_identical() -> None:
     """By the fastest kernels there are, layouts, fused groups and all."""
     open_device("cpu")
     random = np.random.default_rng(0)

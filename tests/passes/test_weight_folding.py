@@ -63,7 +63,7 @@ x = Input("x", typed((2, 4, 5, 6)))()
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("bias", [False, True])
-def test_batch_normalization_moves_into_the_convolution(groups: int, bias: bool) -> None:
+def test_batch_normalization_folds_into_the_convolution(groups: int, bias: bool) -> None:
     graph = Graph({"y": Relu()(normalized(conv(x, groups, bias)) + x)})
     made = absorbed(graph)
     assert remaining(made) == ["Conv", "Add", "Add", "Relu"]
@@ -72,7 +72,7 @@ def test_batch_normalization_moves_into_the_convolution(groups: int, bias: bool)
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("rows", [(3,), (2, 3)])
-def test_batch_normalization_moves_into_the_matrix_product(transposed: bool, rows: tuple[int, ...]) -> None:
+def test_batch_normalization_folds_into_the_matrix_product(transposed: bool, rows: tuple[int, ...]) -> None:
     a = Input("a", typed((*rows, 4)))()
     w = state("w", 5, 4) if transposed else state("w", 4, 5)
     graph = Graph({"y": normalized(MatMul(transpose_b=transposed)(a, w) + state("b", 5), axis=len(rows))})
@@ -81,14 +81,14 @@ def test_batch_normalization_moves_into_the_matrix_product(transposed: bool, row
     same(graph, made)
 
 
-def test_a_scalar_moves_too() -> None:
+def test_scalar_factor_folds_into_weights() -> None:
     graph = Graph({"y": conv(x) * 3.0 + 1.0})
     made = absorbed(graph)
     assert remaining(made) == ["Conv", "Add"]
     same(graph, made)
 
 
-def test_what_is_trained_or_read_elsewhere_or_differs_within_a_channel_stays() -> None:
+def test_cases_that_are_not_folded_into_weights() -> None:
     y = conv(x, bias=False)
     s = reshape_to(state("s", 4), (4, 1, 1))
     new = state("w", 4, 4, 3, 3) * 0.5

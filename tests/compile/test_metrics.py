@@ -32,7 +32,7 @@ metrics:
 """
 
 
-def test_an_input_weighs_the_samples_of_losses_and_metrics(tmp_path: Path) -> None:
+def test_sample_weight_input_of_losses_and_metrics(tmp_path: Path) -> None:
     compiler = Compiler(net(WEIGHTED, tmp_path))
     random = np.random.default_rng(0)
     feeds = {
