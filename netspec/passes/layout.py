@@ -65,18 +65,18 @@ def assign_layouts(
     with use_machine_model(kernels.rates):
         first = best = _Assignment(chooser).run()
         refused: frozenset[str] = frozenset()
-        for wish in sorted(first.avoidable):
-            other = _Assignment(chooser, refused | {wish}).run()
-            if other.seconds < best.seconds:
-                best, refused = other, refused | {wish}
+        for requirement in sorted(first.avoidable):
+            candidate = _Assignment(chooser, refused | {requirement}).run()
+            if candidate.seconds < best.seconds:
+                best, refused = candidate, refused | {requirement}
     return best
 
 
-def same_storage(value: Value, one: Layout, other: Layout) -> bool:
+def same_storage(value: Value, first: Layout, second: Layout) -> bool:
     """Whether a value's elements are stored in the same order in two layouts."""
-    if one.dtype != other.dtype:
+    if first.dtype != second.dtype:
         return False
-    return one == other or (one.is_plain(value.type) and other.is_plain(value.type))
+    return first == second or (first.is_plain(value.type) and second.is_plain(value.type))
 
 
 class _KernelOffers:
@@ -96,30 +96,34 @@ class _KernelOffers:
             self._candidates[node] = self.kernels.candidates(node, self._precision)
         return self._candidates[node]
 
-    def offers(self, node: Node, given: Sequence[Layout]) -> list[KernelOption]:
-        """Ways to run a node whose operands have the layouts `given`, the usual one first."""
-        key = node, tuple(given)
+    def offers(self, node: Node, operand_layouts: Sequence[Layout]) -> list[KernelOption]:
+        """Ways to run a node whose operands have the layouts `operand_layouts`, the usual one first."""
+        key = node, tuple(operand_layouts)
         if key not in self._offers:
-            self._offers[key] = self._query_offers(node, given)
+            self._offers[key] = self._query_offers(node, operand_layouts)
         return self._offers[key]
 
-    def _query_offers(self, node: Node, given: Sequence[Layout]) -> list[KernelOption]:
-        wide = [one.with_dtype(None) for one in given]
-        found: dict[tuple[Kernel, LayoutSignature], None] = {}
+    def _query_offers(self, node: Node, operand_layouts: Sequence[Layout]) -> list[KernelOption]:
+        wide = [layout.with_dtype(None) for layout in operand_layouts]
+        signatures: dict[tuple[Kernel, LayoutSignature], None] = {}
         for kernel in self.candidates(node).kernels:
             for order in self._orders(kernel, node, wide):
-                wanted = self._stored(node, given, order)
-                found[kernel, order if wanted == order else kernel.low_precision_signature(node, wanted) or order] = (
-                    None
-                )
+                stored = self._stored(node, operand_layouts, order)
+                signatures[
+                    kernel, order if stored == order else kernel.low_precision_signature(node, stored) or order
+                ] = None
         offers = [
-            KernelOption(kernel, signature, kernel.estimated_seconds(node, signature)) for kernel, signature in found
+            KernelOption(kernel, signature, kernel.estimated_seconds(node, signature))
+            for kernel, signature in signatures
         ]
-        raced = [*offers, *self._tuning_offers(node, offers)] if self.kernels.has_tuner else offers
-        measured = self.kernels.measured_seconds(node, raced) if len(raced) > 1 else None
+        contenders = [*offers, *self._tuning_offers(node, offers)] if self.kernels.has_tuner else offers
+        measured = self.kernels.measured_seconds(node, contenders) if len(contenders) > 1 else None
         if measured is None:
             return offers
-        return [replace(one, seconds=seconds, was_measured=True) for one, seconds in zip(raced, measured, strict=True)]
+        return [
+            replace(offer, seconds=seconds, was_measured=True)
+            for offer, seconds in zip(contenders, measured, strict=True)
+        ]
 
     @staticmethod
     def _tuning_offers(node: Node, offers: Sequence[KernelOption]) -> Iterator[KernelOption]:
@@ -129,42 +133,46 @@ class _KernelOffers:
                 yield replace(offer, kernel=kernel)
 
     def reader_layouts(self, value: Value, layout: Layout) -> set[Layout]:
-        """Layouts into which readers want a value in `layout` copied if all other values are plain."""
-        found = set()
+        """Layouts to which readers copy a value in `layout` if all other values are plain."""
+        layouts = set()
         for node in self.read.get(value, ()):
             if node.op.traits.elementwise:
                 continue  # the reader accepts it as it is
-            taken = PLAIN
+            required = PLAIN
             if not node.op.traits.view:
-                given = [_without_opaque(layout) if one is value else PLAIN for one in node.inputs]
-                taken = self.offers(node, given)[0].layouts.inputs[node.inputs.index(value)]
-            if not same_storage(value, layout.with_dtype(None), taken.with_dtype(None)):
-                found.add(taken)
-        return found
+                operand_layouts = [_without_opaque(layout) if operand is value else PLAIN for operand in node.inputs]
+                required = self.offers(node, operand_layouts)[0].layouts.inputs[node.inputs.index(value)]
+            if not same_storage(value, layout.with_dtype(None), required.with_dtype(None)):
+                layouts.add(required)
+        return layouts
 
-    def _orders(self, kernel: Kernel, node: Node, given: Sequence[Layout]) -> Iterator[LayoutSignature]:
+    def _orders(self, kernel: Kernel, node: Node, operand_layouts: Sequence[Layout]) -> Iterator[LayoutSignature]:
         """The element orders that a kernel could read and write."""
         if isinstance(node.op, Reorder):
             yield LayoutSignature((node.op.source,), (node.op.target,))
         elif node.op.traits.elementwise:
             shape = node.types[0].shape
-            whole = [value.shape == shape for value in node.inputs]
-            signature = dict.fromkeys(layout for layout, fits in zip(given, whole, strict=True) if fits)
+            has_result_shape = [value.shape == shape for value in node.inputs]
+            signature = dict.fromkeys(
+                layout for layout, fits in zip(operand_layouts, has_result_shape, strict=True) if fits
+            )
             for chosen in sorted(signature or [PLAIN], key=lambda layout: layout == PLAIN):
-                wanted = [chosen if fits else layout for layout, fits in zip(given, whole, strict=True)]
-                yield LayoutSignature(tuple(wanted), (chosen,) * len(node.outputs))
+                inputs = [
+                    chosen if fits else layout for layout, fits in zip(operand_layouts, has_result_shape, strict=True)
+                ]
+                yield LayoutSignature(tuple(inputs), (chosen,) * len(node.outputs))
         else:
-            yield kernel.layouts(node, given)
-            yield from kernel.alternatives(node, given)
+            yield kernel.layouts(node, operand_layouts)
+            yield from kernel.alternatives(node, operand_layouts)
 
-    def _stored(self, node: Node, given: Sequence[Layout], wide: LayoutSignature) -> LayoutSignature:
+    def _stored(self, node: Node, operand_layouts: Sequence[Layout], wide: LayoutSignature) -> LayoutSignature:
         """The layouts with stored types: fewer bits for results and for operands of contractions."""
         if self.narrow is None or isinstance(node.op, Reorder):
             return wide
         narrow, rounded = self.narrow, contracted_operand_count(node)
         inputs = [
-            order.with_dtype(narrow.dtype if index < rounded and value.dtype == DType.FLOAT32 else lies.dtype)
-            for index, (value, order, lies) in enumerate(zip(node.inputs, wide.inputs, given, strict=True))
+            order.with_dtype(narrow.dtype if index < rounded and value.dtype == DType.FLOAT32 else current.dtype)
+            for index, (value, order, current) in enumerate(zip(node.inputs, wide.inputs, operand_layouts, strict=True))
         ]
         outputs = [
             order.with_dtype(narrow.dtype if value in narrow.values else None)
@@ -222,13 +230,13 @@ class _Assignment:
         return LayoutAssignment(made_of, self._layouts, self._choices, self._seconds, frozenset(self._avoidable))
 
     def _add(
-        self, made: Sequence[Value], layouts: Sequence[Layout], choice: KernelChoice | None, *, invariant: bool
+        self, results: Sequence[Value], layouts: Sequence[Layout], choice: KernelChoice | None, *, invariant: bool
     ) -> None:
-        self._layouts.update(zip(made, layouts, strict=True))
+        self._layouts.update(zip(results, layouts, strict=True))
         if choice is not None:
-            self._choices[made[0].node] = choice
+            self._choices[results[0].node] = choice
         if invariant:
-            self._invariant.add(made[0].node)
+            self._invariant.add(results[0].node)
 
     def _in_layout(self, value: Value, layout: Layout, scope: Scope) -> Value:
         """`value`, or a copy of it in the layout; a copy in an opaque layout belongs to the reader's `scope`."""
@@ -259,66 +267,68 @@ class _Assignment:
 
     def _decide(self, node: Node, operands: Sequence[Value]) -> tuple[LayoutSignature, KernelChoice | None]:
         """The layouts of a node, and its kernel if it needs one."""
-        given = [_without_opaque(self._layouts[value]) for value in operands]
+        operand_layouts = [_without_opaque(self._layouts[value]) for value in operands]
         if node.op.traits.source:
             return LayoutSignature((), (self._inputs.get(node, PLAIN),)), None
         if node.op.traits.view:
-            flat = PLAIN.with_dtype(given[0].dtype)
-            return LayoutSignature((flat, *(PLAIN for _ in given[1:])), (flat,)), None
-        chosen, choice = self._choose_offer(node, operands, given)
+            flat = PLAIN.with_dtype(operand_layouts[0].dtype)
+            return LayoutSignature((flat, *(PLAIN for _ in operand_layouts[1:])), (flat,)), None
+        chosen, choice = self._choose_offer(node, operands, operand_layouts)
         if node not in self._invariant:
             self._seconds += chosen.seconds
         return chosen.layouts, choice
 
     def _choose_offer(
-        self, node: Node, operands: Sequence[Value], given: Sequence[Layout]
+        self, node: Node, operands: Sequence[Value], operand_layouts: Sequence[Layout]
     ) -> tuple[KernelOption, KernelChoice]:
         """The cheapest offer, and the choice with the reasons against the others."""
-        offers, declined = self._chooser.offers(node, given), self._chooser.candidates(node).rejected
+        offers, declined = self._chooser.offers(node, operand_layouts), self._chooser.candidates(node).rejected
         if len(offers) == 1:
             return offers[0], _kernel_choice(_CostedOffer(offers[0], 0.0), (), declined)
         offers = self._allowed(offers, operands)
-        varied = len({one.layouts.outputs for one in offers}) > 1
+        varied = len({offer.layouts.outputs for offer in offers}) > 1
         costed = [
             _CostedOffer(
-                one,
-                sum(map(self._copy_seconds, operands, one.layouts.inputs))
-                + (self._reader_copy_seconds(node, one.layouts) if varied else 0.0),
+                offer,
+                sum(map(self._copy_seconds, operands, offer.layouts.inputs))
+                + (self._reader_copy_seconds(node, offer.layouts) if varied else 0.0),
             )
-            for one in offers
+            for offer in offers
         ]
         best = _cheapest(costed)
         if not node.op.traits.elementwise:
             granted = self._requirements(best.offer, operands)
-            for one in offers:
-                spared = granted - self._requirements(one, operands)
+            for offer in offers:
+                spared = granted - self._requirements(offer, operands)
                 # A kernel's own layouts cannot be refused if the kernel has no other offer; another kernel is compared
                 # with them included.
                 self._avoidable |= (
-                    spared if one.kernel is best.offer.kernel else spared - {_own_layout_requirement(best.offer)}
+                    spared if offer.kernel is best.offer.kernel else spared - {_own_layout_requirement(best.offer)}
                 )
         return best.offer, _kernel_choice(best, costed, declined)
 
     def _allowed(self, offers: list[KernelOption], operands: Sequence[Value]) -> list[KernelOption]:
-        return [one for one in offers if self._refused.isdisjoint(self._requirements(one, operands))] or offers
+        return [offer for offer in offers if self._refused.isdisjoint(self._requirements(offer, operands))] or offers
 
     def _requirements(self, offer: KernelOption, operands: Sequence[Value]) -> set[str]:
         """Requirements of an offer: other orders of axes, and own layouts of values that vary."""
         signature = {
-            one.with_dtype(None) for one in (*offer.layouts.inputs, *offer.layouts.outputs) if one.opaque is None
+            layout.with_dtype(None)
+            for layout in (*offer.layouts.inputs, *offer.layouts.outputs)
+            if layout.opaque is None
         }
-        own = any(
+        needs_opaque = any(
             layout.opaque is not None and value.node not in self._invariant
             for value, layout in zip(operands, offer.layouts.inputs, strict=True)
         )
-        return {*map(str, signature - {PLAIN}), *([_own_layout_requirement(offer)] if own else [])}
+        return {*map(str, signature - {PLAIN}), *([_own_layout_requirement(offer)] if needs_opaque else [])}
 
     def _reader_copy_seconds(self, node: Node, signature: LayoutSignature) -> float:
         """Cost of the copies that readers of the node's results need at once."""
         return sum(
-            machine_model().call_seconds + transfer_seconds(layout.nbytes(value.type) + wanted.nbytes(value.type))
+            machine_model().call_seconds + transfer_seconds(layout.nbytes(value.type) + required.nbytes(value.type))
             for value, layout in zip(node.outputs, signature.outputs, strict=True)
-            for wanted in self._chooser.reader_layouts(value, layout)
+            for required in self._chooser.reader_layouts(value, layout)
         )
 
     @cached_property
@@ -327,22 +337,22 @@ class _Assignment:
 
         An input that needs another order as well as fewer bits is copied as it is: a kernel does both faster.
         """
-        found: dict[Node, Layout] = {}
+        layout_of: dict[Node, Layout] = {}
         chooser = self._chooser
         for node in chooser.graph.nodes():
             if node.op.traits.source or node.op.traits.view or node.op.traits.elementwise:
                 continue
             for index, value in enumerate(node.inputs):
-                if isinstance(value.op, Input) and value.node not in found:
+                if isinstance(value.op, Input) and value.node not in layout_of:
                     offers = self._allowed(chooser.offers(node, (PLAIN,) * len(node.inputs)), node.inputs)
-                    wanted = _cheapest([_CostedOffer(one, 0.0) for one in offers]).offer.layouts.inputs[index]
-                    found[value.node] = _without_opaque(wanted).with_dtype(None)
+                    preferred = _cheapest([_CostedOffer(offer, 0.0) for offer in offers]).offer.layouts.inputs[index]
+                    layout_of[value.node] = _without_opaque(preferred).with_dtype(None)
         if chooser.narrow is None:
-            return found
+            return layout_of
         flat = PLAIN.with_dtype(chooser.narrow.dtype)
         rounded = {value.node: value.type for value in chooser.narrow.values if isinstance(value.op, Input)}
-        return found | {
-            node: flat if found.get(node, PLAIN).is_plain(kind) else PLAIN for node, kind in rounded.items()
+        return layout_of | {
+            node: flat if layout_of.get(node, PLAIN).is_plain(kind) else PLAIN for node, kind in rounded.items()
         }
 
 
@@ -353,7 +363,7 @@ def _own_layout_requirement(offer: KernelOption) -> str:
 
 def _cheapest(costed: Sequence[_CostedOffer]) -> _CostedOffer:
     """The first offer, unless another is clearly cheaper."""
-    usual, best = costed[0], min(costed, key=lambda one: one.seconds)
+    usual, best = costed[0], min(costed, key=lambda offer: offer.seconds)
     return best if best.seconds < MARGIN * usual.seconds else usual
 
 
