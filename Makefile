@@ -27,7 +27,7 @@ IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install train quick test test-slow test-masked test-peers test-gpu lint format type docs site bench bench-gpu lock wheel clean
+.PHONY: help install train quick test test-slow test-masked peers test-peers test-gpu lint format type docs site bench bench-gpu lock wheel clean
 
 help: ## print this list
 	@echo "make TARGET [ARGS=…] [PYTHON=python3.12]"
@@ -53,9 +53,11 @@ test-masked: $(DEV) ## run the tests that must pass without oneDNN, with oneDNN 
 test-gpu: $(DEV) ## run the tests that need an NVIDIA GPU (.venv/bin/pip install -e '.[cuda13]'); fails without one
 	NETSPEC_REQUIRE_GPU=1 $(PYTEST) -m gpu $(ARGS)
 
-test-peers: $(DEV) ## compare with Keras on PyTorch in .venv-peers; call CuPy, compile all CUDA kernels
+peers: ## make .venv-peers with Keras, PyTorch and what else answers are recorded from (1.7 GB on disk)
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	@.venv-peers/bin/python -m pip --disable-pip-version-check --no-input install --quiet -r tests/peers/requirements.txt
+
+test-peers: $(DEV) peers ## compare with Keras on PyTorch in .venv-peers; call CuPy, compile all CUDA kernels
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record --output build/peers
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_images --output build/peers
 	.venv-peers/bin/python -m tests.peers.record_caffe --output build/peers

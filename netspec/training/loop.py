@@ -91,14 +91,16 @@ class TrainingLoop:
             *listeners, StepLog(), BestWeights(), *callbacks, self._checkpoints, Evaluations(), FinalWeights()
         )  # fmt: skip
         """All callbacks, in the order in which their hooks are called."""
-        self._waits_for_loss = any(type(callback).on_step_end is not Callback.on_step_end for callback in callbacks)
+        self._waits_for_loss = any(
+            callback.reads_loss and type(callback).on_step_end is not Callback.on_step_end for callback in callbacks
+        )
         for name, callback in self._user_callbacks.items():
             if (saved := progress.callbacks.get(name)) is not None:
                 callback.stop_training = saved["stop_training"]
                 callback.load_state_dict(saved["state"])
 
     def run(self) -> None:
-        """Train to the end, or until a stop is requested; then evaluate and save.
+        """Train to the end, or until a stop is requested, and save. A training that is stopped early is not evaluated.
 
         After a damaged sample, or the failure of a callback or of another worker, a checkpoint is written before the
         error is raised.
@@ -152,7 +154,7 @@ class TrainingLoop:
                 callback.on_event(self, {"event": event, **facts})
             except (NetspecError, OSError) as error:
                 self._event_error = self._event_error or error
-                self.signals.stop = self.signals.stop or "an error"
+                self.request_stop("an error")
 
     def emit_skipped(self, split: str, samples: int, examples: Sequence[str], *, epoch: int | None = None) -> None:
         """Emit how many damaged samples of `train` or `test` were left out: in an epoch, an evaluation, or so far."""
@@ -226,6 +228,13 @@ class TrainingLoop:
         if not self.progress.step or every == 0:
             return False
         return self.loader.between_epochs if every is None else self.progress.step % every == 0
+
+    def request_stop(self, reason: str) -> None:
+        """Ask all workers to stop after this step or the next one, and to save, as Ctrl-C does. Not collective.
+
+        The run can be resumed. `reason` is what Python callers and the log see, for example "the time limit".
+        """
+        self.signals.stop = self.signals.stop or reason
 
     def save_checkpoint(self) -> None:
         """Write a checkpoint now. All workers must call this after the same step."""

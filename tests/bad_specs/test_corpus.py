@@ -113,7 +113,7 @@ def _types_in(case: Case) -> set[tuple[str, Any]]:
 def test_every_type_is_in_some_case():
     seen = set().union(*map(_types_in, CASES))
     missing = {(kind, name) for kind, registry in REGISTRIES.items() for name in registry.names()} - seen
-    assert not missing
+    assert not missing, "add cases to tests/bad_specs/*.yaml, then: python -m tests.bad_specs.show --write TOPIC"
 
 
 @pytest.mark.parametrize(

@@ -9,5 +9,4 @@ from tests.exchange.documented_lists import SECTIONS, listed
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_the_documentation_lists_what_is_imported_and_exported(section: str) -> None:
-    """`python -m tests.exchange.documented_lists` writes the lists."""
-    assert listed(section) == {line: list(names) for line, names in SECTIONS[section]().items()}
+    assert listed(section) == {line: list(names) for line, names in SECTIONS[section]().items()}, "run: make docs"

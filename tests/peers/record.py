@@ -78,7 +78,10 @@ class Unlike(Exception):
 
 def keras() -> Any:
     os.environ.setdefault("KERAS_BACKEND", "torch")
-    module = import_module("keras")
+    try:
+        module = import_module("keras")
+    except ModuleNotFoundError:
+        raise SystemExit("Keras is not installed here: run `make peers`, then .venv-peers/bin/python") from None
     module.config.set_image_data_format("channels_first")
     module.config.set_floatx("float64")
     return module

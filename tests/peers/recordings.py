@@ -16,6 +16,10 @@ RECORDED = Path(__file__).parent / "answers"
 ANSWERS = Path(os.environ.get("NETSPEC_PEER_ANSWERS", RECORDED))
 """Answers that the tests compare with: `make test-peers` sets this to those of the installed peers."""
 
+RECORD_AGAIN = (
+    "record the answers: make peers; KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record {names}"
+)
+
 
 @cache
 def load_answers(name: str) -> Mapping[str, np.ndarray]:

@@ -14,7 +14,7 @@ import pytest
 from netspec.graph.autodiff import gradients
 from tests.interpret import evaluate
 from tests.peers.record import described
-from tests.peers.recordings import load_answers
+from tests.peers.recordings import RECORD_AGAIN, load_answers
 from tests.registry.cases import Case, built, cases
 
 ALL = [
@@ -22,9 +22,6 @@ ALL = [
     for case in cases("layer", "loss", "metric")
     for training in ((True, False) if case.kind == "layer" else (False,))
 ]
-
-
-AGAIN = "record the peers' answers: make test-peers, then tests/peers/record.py"
 
 
 def label(value: Case | bool) -> str:
@@ -49,14 +46,14 @@ for one in ALL:
 def test_where_keras_is_another_it_says_why() -> None:
     for case, training in UNLIKE:
         found = recorded(case, training, "of", "unlike")
-        assert str(found["of"]) == described(case), AGAIN
+        assert str(found["of"]) == described(case), RECORD_AGAIN.format(names=case.type)
         assert str(found["unlike"]), case.id
 
 
 @pytest.mark.parametrize(("case", "training"), ALIKE, ids=label)
 def test_agrees_with_keras(case: Case, training: bool) -> None:
     found = recorded(case, training)
-    assert str(found.pop("of", "")) == described(case), AGAIN
+    assert str(found.pop("of", "")) == described(case), RECORD_AGAIN.format(names=case.type)
     one = built(case, training)
     feeds = {**one.feeds, **{name[5:]: array for name, array in found.items() if name.startswith("feed/")}}
 

@@ -9,9 +9,9 @@ import netspec.exchange.formats.keras.importing.layers  # noqa: F401  # which re
 from netspec.exchange.formats.keras.importing.operations import REFUSED, is_read
 from netspec.exchange.formats.keras.names import keras_snake
 from tests.exchange.formats.keras.nets import Written, nets, samples
-from tests.peers.recordings import load_answers
+from tests.peers.recordings import RECORD_AGAIN, load_answers
 
-AGAIN = "record the peers' answers: tests/peers/record.py keras_files"
+AGAIN = RECORD_AGAIN.format(names="keras_files")
 
 
 def answers() -> dict[str, dict[str, np.ndarray]]:

@@ -93,6 +93,29 @@ def test_a_callback_ends_the_training(spec: Make, tmp_path: Path) -> None:
     assert further.steps == 40
 
 
+class Deadline(netspec.Callback):
+    """Requests a stop after a step, once."""
+
+    reads_loss = False
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, training: TrainingLoop) -> None:
+        if training.step == self.step:
+            training.request_stop("the deadline")
+
+
+def test_a_requested_stop_is_saved_and_resumed(spec: Make, tmp_path: Path) -> None:
+    with pytest.raises(netspec.Interrupted):
+        netspec.train(spec(), run_dir=tmp_path / "run", callbacks=[Deadline(5)])
+    resumed = netspec.train(spec(), run_dir=tmp_path / "run", resume=True)
+    whole = netspec.train(spec(), run_dir=tmp_path / "whole")
+    weights, expected = (read_weights(run.weights).arrays for run in (resumed, whole))
+    assert expected
+    assert all(np.array_equal(weights[name], array) for name, array in expected.items())
+
+
 def test_an_error_in_a_callback_names_it_and_leaves_a_checkpoint(spec: Make, tmp_path: Path) -> None:
     class Broken(netspec.Callback):
         def on_step_end(self, training: TrainingLoop) -> None:

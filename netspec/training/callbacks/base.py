@@ -47,9 +47,11 @@ class Callback:
     `training.is_root`. An `InputError` or `RunError` that a hook raises ends the training after a checkpoint.
     """
 
+    reads_loss: ClassVar[bool] = True
+    """Whether `on_step_end` reads `training.loss`: if not, a GPU does not have to finish the step first."""
     stop_training: bool = False
-    """Set this to True to end the training after the step. All workers must do so after the same step. It is stored in
-    checkpoints."""
+    """Set this to True to finish the training after the step: a resumed run does not continue. All workers must do so
+    after the same step. It is stored in checkpoints. See also `TrainingLoop.request_stop`."""
 
     def on_train_start(self, training: TrainingLoop) -> None:
         """Before the first step, after the states have their first values or those of a checkpoint."""
@@ -70,7 +72,7 @@ class Callback:
         """For each event of the log: a mapping with the key `event`."""
 
     def on_train_end(self, training: TrainingLoop) -> None:
-        """After the last step and the last evaluation, also of a training that was asked to stop before its end."""
+        """After the last step and its evaluation. A training that is stopped before its end is not evaluated."""
 
     def on_exception(self, training: TrainingLoop, error: Exception) -> None:
         """After the training failed. Errors that this hook raises are ignored."""
