@@ -47,7 +47,9 @@ losses: [{type: SparseCategoricalCrossentropy, from: [fc2, label], from_logits: 
     ],
     ids=["no package", "no GPU", "no driver"],
 )
-def test_where_it_cannot_be_it_says_why(cupy: ModuleType | None, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_hogwild_gives_a_reason(
+    cupy: ModuleType | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     with pytest.raises(InputError) as caught:
         open_device("cuda")
@@ -59,14 +61,14 @@ def test_where_it_cannot_be_it_says_why(cupy: ModuleType | None, words: str, mon
     [("cuda:1", "expected: cuda:0, the only GPU"), ("cuda:", "unknown device"), ("cuda:-1", "unknown device"),
      ("cpu:0", "unknown device"), ("cuda:99999", "unknown device")],
 )  # fmt: skip
-def test_a_gpu_that_is_not_there(name: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpu(name: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", Machine().cupy())
     with pytest.raises(InputError) as caught:
         open_device(name)
     assert words in f"{caught.value}"
 
 
-def test_a_gpu_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_old_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", Machine().cupy())
     monkeypatch.setattr(Gpu, "capability", "61")
     with pytest.raises(InputError, match=r"(?s)GPU 0 is too old.*compute capability 7.0 .*got: 6.1"):
@@ -80,7 +82,7 @@ def test_a_gpu_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_device("cuda").low_precision_dtypes == (DType.BFLOAT16, DType.FLOAT16)
 
 
-def test_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", Machine().cupy())
     device = open_device("cuda")
     with pytest.raises(RunError, match=r"(?s)9.0 GB of the GPU's are needed at once.*2.0 GB are free"):
@@ -98,8 +100,8 @@ class Worker(Communicator):
 
     def all_gather_objects(self, value: Any) -> list[Any]:
         """The other one is on the same host."""
-        found = [value, [value[0], self._other]]
-        return found if self.is_first else found[::-1]
+        actual = [value, [value[0], self._other]]
+        return actual if self.is_first else actual[::-1]
 
     def describe(self) -> dict[str, Any]:
         return {"mpi": "MPI of the tests"}
@@ -133,7 +135,7 @@ def test_several_workers_need_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
         open_device("cuda")
 
 
-def test_a_strategy_that_no_gpu_carries_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strategy_without_gpu_support_gives_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nccl.install(monkeypatch, Machine(2))
     (tmp_path / "net.yaml").write_text(NET)
     (tmp_path / "train.yaml").write_text("""\
@@ -157,7 +159,7 @@ parallel: {strategy: hogwild}
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
-def test_its_plumbing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fake_library_matches_the_real_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything but CuPy itself: arenas, views, copies in and out, the choice of kernels, and the kernels in a net."""
     machine = Machine(eager=range(4))  # array code is done at once, and so is all else; two devices are opened
     monkeypatch.setitem(sys.modules, "cupy", machine.cupy())
@@ -175,7 +177,7 @@ def test_its_plumbing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.gpu
-def test_the_loss_curve_is_that_of_the_processor() -> None:
+def test_loss_curve_equals_the_cpu_one() -> None:
     path, batch, steps, rate = NETS["lenet"]
     expected = losses(path, batch, steps, rate, device="reference")
     # cuBLAS adds in another order, and may use TF32 where the user allows it: within 1e-3 of the processor's float32.

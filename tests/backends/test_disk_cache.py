@@ -48,7 +48,7 @@ def test_compiled_once_then_loaded(cache: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 5000, b"cut"])
-def test_a_damaged_file_is_made_anew(cache: Path, damage: bytes) -> None:
+def test_damaged_file_is_rebuilt(cache: Path, damage: bytes) -> None:
     assert doubled() == [0, 2, 4]
     for path in cache.iterdir():
         path.write_bytes(damage)
@@ -65,7 +65,7 @@ def test_a_folder_that_others_can_write_is_closed_to_them(tmp_path: Path) -> Non
     assert stat.S_IMODE(store.path.stat().st_mode) == 0o700
 
 
-def test_without_a_place_to_write_a_temporary_folder_serves(tmp_path: Path) -> None:
+def test_temporary_folder_is_used_if_cache_is_unwritable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = DiskCache(str(tmp_path / "file" / "below"))
     store.write("a", b"content")

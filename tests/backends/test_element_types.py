@@ -31,7 +31,7 @@ outputs: [places, float, back]
 
 
 @pytest.mark.parametrize("dtype", WHOLE)
-def test_a_net_of_whole_numbers_moves_and_casts_them(tmp_path: Path, dtype: DType) -> None:
+def test_integer_net_moves_and_casts(tmp_path: Path, dtype: DType) -> None:
     compiler = Compiler(net(MOVED.format(dtype=dtype), tmp_path))
     limits = np.iinfo(str(dtype))
     x = np.arange(24).reshape(2, 3, 4).astype(str(dtype))

@@ -51,7 +51,7 @@ def by_reference(name: str) -> list[float]:
 @pytest.mark.parametrize("without", ["", "winograd", "onednn", "numba"])
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.slow
-def test_the_loss_curve_is_that_of_the_reference(name: str, without: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_curve_equals_the_reference_one(name: str, without: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path, batch, steps, rate = NETS[name]
     steps = FEW if without == "onednn" else steps
     left = [backend for backend in CPU_BACKENDS if backend != without]

@@ -1,4 +1,4 @@
-"""Thunks in a row: the number of threads that each finds, and what is told and restored when one fails."""
+"""Executing thunks in order: threads of each, and the report and cleanup after a failure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Pool:
         self.seen.append(self.count)
 
     def calls(self, *threads: int | None) -> CallSequence:
-        made = CallSequence(self.set_threads, self.count)
-        for one in threads:
-            made.add(lambda: self.look(), node(), one)
-        return made
+        result = CallSequence(self.set_threads, self.count)
+        for thread in threads:
+            result.add(lambda: self.look(), node(), thread)
+        return result
 
 
 def node() -> Node:
@@ -38,39 +38,39 @@ def node() -> Node:
 
 def test_the_number_of_threads_changes_only_where_neighbours_differ() -> None:
     pool = Pool()
-    made = pool.calls(4, None, 1, None, 1, 4, 1)
+    result = pool.calls(4, None, 1, None, 1, 4, 1)
     for _ in range(2):
-        made.run()
+        result.run()
         assert pool.count == 4
     assert pool.seen == [4, 4, 1, 1, 1, 4, 1] * 2
     assert pool.told == 2 * 4  # to 1, to 4, to 1, and back
 
 
-def test_nothing_is_said_where_nothing_changes() -> None:
+def test_no_remark_without_effect() -> None:
     pool = Pool()
     pool.calls(4, None, 4).run()
     assert pool.told == 0
 
 
-def test_one_at_a_time_they_find_the_same() -> None:
+def test_serial_runs_agree() -> None:
     pool = Pool()
-    made = pool.calls(1, 4, None)
-    taken = list(made.each())
+    result = pool.calls(1, 4, None)
+    timed = list(result.each())
     assert pool.seen == [1, 4, 4]
-    assert [one.op.name for one, seconds in taken if one and seconds > 0] == ["Relu"] * 3
-    for _ in made.each():
+    assert [one.op.name for one, seconds in timed if one and seconds > 0] == ["Relu"] * 3
+    for _ in result.each():
         break
     assert (pool.seen, pool.count) == ([1, 4, 4, 1], 4)
 
 
 def test_a_failure_names_the_layer_and_leaves_the_threads_as_they_were() -> None:
     pool = Pool()
-    made = pool.calls(1)
+    result = pool.calls(1)
 
     def fail() -> None:
         raise IndexError("too far")
 
-    made.add(fail, node(), 1)
+    result.add(fail, node(), 1)
     with pytest.raises(RunError, match="layer `relu` \\(Activation\\): Relu failed: too far"):
-        made.run()
+        result.run()
     assert pool.count == 4

@@ -1,4 +1,4 @@
-"""How much memory is left, from files as Linux writes them."""
+"""Free memory, read from files as Linux writes them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def group(folder: Path, limit: str) -> Path:
     return folder
 
 
-def test_the_machine_alone(meminfo: Path, tmp_path: Path) -> None:
+def test_single_machine(meminfo: Path, tmp_path: Path) -> None:
     assert free_memory(meminfo, tmp_path / "no") == 5000 * KIB
     assert free_memory(meminfo, group(tmp_path, "max")) == 5000 * KIB
 
@@ -39,7 +39,7 @@ def test_the_limit_of_the_group(meminfo: Path, tmp_path: Path, limit: int, free:
     assert free_memory(meminfo, group(tmp_path, str(limit * KIB))) == free * KIB
 
 
-def test_a_system_that_does_not_tell(tmp_path: Path) -> None:
+def test_system_without_shared_memory_folder(tmp_path: Path) -> None:
     assert free_memory(tmp_path / "no") is None
     (tmp_path / "old").write_text("MemTotal: 8000 kB\n")
     assert free_memory(tmp_path / "old") is None
@@ -49,9 +49,7 @@ def test_a_system_that_does_not_tell(tmp_path: Path) -> None:
     ("free", "told"),
     [(1000, "not even one sample fits"), (10**6, r"largest batch that fits is one of [12]?[0-9]\b"), (None, "states$")],
 )
-def test_a_program_that_does_not_fit_tells_what_is_planned(
-    free: int | None, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_memory_error_shows_the_plan(free: int | None, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     net = load_net(Path(__file__).parents[2] / "model_zoo/lenet_mnist/net.yaml")
     compiler = Compiler(net, device="reference")
     monkeypatch.setattr(CpuDevice, "allocate", lambda self, nbytes: allocate(self, 1 << 50))
@@ -64,7 +62,7 @@ def test_a_program_that_does_not_fit_tells_what_is_planned(
 allocate = CpuDevice.allocate
 
 
-def test_more_memory_than_there_is_is_told_in_words() -> None:
+def test_allocation_beyond_memory_is_reported() -> None:
     for size in (1 << 50, 1 << 63):
         with pytest.raises(RunError, match=r"out of memory: .* GB are needed at once"):
             CpuDevice().allocate(size)

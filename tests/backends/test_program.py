@@ -41,9 +41,9 @@ def program(graph: Graph, start: Arrays) -> Program:
 
 
 @given(graph=graphs())
-def test_steps_give_what_the_interpreter_gives(graph: Graph) -> None:
+def test_steps_agree_with_the_interpreter(graph: Graph) -> None:
     inputs, _, states = feeds(graph)
-    made = program(graph, states)
+    result = program(graph, states)
     for step in range(3):
         with np.errstate(all="ignore"):
             outputs, following = run(graph, inputs, states)
@@ -52,11 +52,11 @@ def test_steps_give_what_the_interpreter_gives(graph: Graph) -> None:
             )
         if not np.isfinite(guard):
             with pytest.raises(NonFiniteLoss):
-                made(inputs)
-            same_bits(dict(made.states), states)
+                result(inputs)
+            same_bits(dict(result.states), states)
             return
-        same_numbers(made(inputs), outputs)
-        same_numbers(dict(made.states), following)
+        same_numbers(result(inputs), outputs)
+        same_numbers(dict(result.states), following)
         states, inputs = following, {name: array + np.float32(step) for name, array in inputs.items()}
 
 
@@ -72,22 +72,22 @@ A, B = (np.arange(6, dtype="float32").reshape(2, 3) + 10 * n for n in range(2))
 
 
 def test_two_states_swap() -> None:
-    made = program(Graph({"old": a}, {"a": b, "b": a}), {"a": A, "b": B})
-    np.testing.assert_array_equal(made({})["old"], A)
-    same_bits(dict(made.states), {"a": B, "b": A})
+    result = program(Graph({"old": a}, {"a": b, "b": a}), {"a": A, "b": B})
+    np.testing.assert_array_equal(result({})["old"], A)
+    same_bits(dict(result.states), {"a": B, "b": A})
 
 
-def test_three_states_go_round() -> None:
+def test_three_states_rotate() -> None:
     c, C = State("c", typed((2, 3)))(), A - 7
-    made = program(Graph({}, {"a": b, "b": c, "c": a}), {"a": A, "b": B, "c": C})
-    made({})
-    same_bits(dict(made.states), {"a": B, "b": C, "c": A})
+    result = program(Graph({}, {"a": b, "b": c, "c": a}), {"a": A, "b": B, "c": C})
+    result({})
+    same_bits(dict(result.states), {"a": B, "b": C, "c": A})
 
 
-def test_a_fetched_state_is_that_of_before_the_step() -> None:
-    made = program(Graph({"whole": a, "flat": Reshape((6,))(a), "new": a + 1.0}, {"a": a + 1.0}), {"a": A})
-    same_bits(made({}), {"whole": A, "flat": A.reshape(6), "new": A + 1})
-    same_bits(made({}), {"whole": A + 1, "flat": A.reshape(6) + 1, "new": A + 2})
+def test_fetched_state_is_from_before_the_step() -> None:
+    result = program(Graph({"whole": a, "flat": Reshape((6,))(a), "new": a + 1.0}, {"a": a + 1.0}), {"a": A})
+    same_bits(result({}), {"whole": A, "flat": A.reshape(6), "new": A + 1})
+    same_bits(result({}), {"whole": A + 1, "flat": A.reshape(6) + 1, "new": A + 2})
 
 
 def test_updates_that_are_inputs_constants_and_other_updates() -> None:
@@ -95,9 +95,9 @@ def test_updates_that_are_inputs_constants_and_other_updates() -> None:
     zeros = Reshape((2, 3))(Input("flat", typed((6,)))()) * 0.0
     graph = Graph({}, {"a": new, "b": new, "c": x, "d": zeros})
     start = dict.fromkeys("abcd", A)
-    made = program(graph, start)
-    made({"x": B, "flat": A.reshape(6)})
-    same_bits(dict(made.states), {"a": 2 * A, "b": 2 * A, "c": B, "d": np.zeros_like(A)})
+    result = program(graph, start)
+    result({"x": B, "flat": A.reshape(6)})
+    same_bits(dict(result.states), {"a": 2 * A, "b": 2 * A, "c": B, "d": np.zeros_like(A)})
 
 
 def test_programs_share_states() -> None:
@@ -121,23 +121,23 @@ def counting(monkeypatch: pytest.MonkeyPatch, op: type[Op]) -> list[None]:
     return calls
 
 
-def test_what_is_steady_is_computed_again_only_when_states_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invariant_nodes_rerun_only_when_states_change(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = counting(monkeypatch, Exp)
     x = Input("x", typed((2, 3)))()
-    made = program(Graph({"y": x * Exp()(a)}), {"a": A, "b": B})
+    result = program(Graph({"y": x * Exp()(a)}), {"a": A, "b": B})
     for _ in range(3):
-        np.testing.assert_array_equal(made({"x": B})["y"], B * np.exp(A))
+        np.testing.assert_array_equal(result({"x": B})["y"], B * np.exp(A))
     assert len(calls) == 1
-    made.states.assign("a", A - 1)
+    result.states.assign("a", A - 1)
     for _ in range(2):
-        np.testing.assert_array_equal(made({"x": A})["y"], A * np.exp(A - 1))
+        np.testing.assert_array_equal(result({"x": A})["y"], A * np.exp(A - 1))
     assert len(calls) == 2
-    assert [node.op.name for node, _ in made.timed() if node] == ["Mul"]
-    assert [node.op.name for node, _ in made.timed_steady() if node] == ["Exp"]
+    assert [node.op.name for node, _ in result.timed() if node] == ["Mul"]
+    assert [node.op.name for node, _ in result.timed_steady() if node] == ["Exp"]
     assert len(calls) == 3
 
 
-def test_a_program_sees_what_another_one_writes_and_what_was_written_before_a_failure(
+def test_programs_see_writes_of_others_and_writes_before_a_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls = counting(monkeypatch, Exp)
@@ -154,59 +154,59 @@ def test_a_program_sees_what_another_one_writes_and_what_was_written_before_a_fa
     np.testing.assert_array_equal(reading({})["y"], np.exp(stepping.states["a"]))
 
 
-def test_what_a_program_writes_does_not_make_its_own_steady_part_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_writes_do_not_rerun_invariant_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = counting(monkeypatch, Exp)
-    made = program(Graph({}, {"a": a + Exp()(b)}), {"a": A, "b": A})
+    result = program(Graph({}, {"a": a + Exp()(b)}), {"a": A, "b": A})
     for _ in range(3):
-        made({})
-    np.testing.assert_allclose(made.states["a"], A + 3 * np.exp(A), rtol=1e-6)
-    made.states.assign("b", B - 12)
-    made({})
+        result({})
+    np.testing.assert_allclose(result.states["a"], A + 3 * np.exp(A), rtol=1e-6)
+    result.states.assign("b", B - 12)
+    result({})
     assert len(calls) == 2
-    np.testing.assert_allclose(made.states["a"], A + 3 * np.exp(A) + np.exp(B - 12), rtol=1e-6)
+    np.testing.assert_allclose(result.states["a"], A + 3 * np.exp(A) + np.exp(B - 12), rtol=1e-6)
 
 
-def test_a_failure_while_preparing_is_told_and_tried_again() -> None:
+def test_failed_preparation_is_reported_and_retried() -> None:
     index = State("index", TensorType((2,), DType.INT32))()
     with in_scope(Scope("words", "Embedding")):
         y = Gather()(a, index)
-    made = program(Graph({"y": y * Input("x", typed((2, 3)))()}), {"a": A, "index": np.array([0, 5], "int32")})
+    result = program(Graph({"y": y * Input("x", typed((2, 3)))()}), {"a": A, "index": np.array([0, 5], "int32")})
     for _ in range(2):
         with pytest.raises(RunError, match="layer `words`"):
-            made({"x": B})
-    made.states.assign("index", np.array([1, 0]))
-    np.testing.assert_array_equal(made({"x": B})["y"], A[[1, 0]] * B)
+            result({"x": B})
+    result.states.assign("index", np.array([1, 0]))
+    np.testing.assert_array_equal(result({"x": B})["y"], A[[1, 0]] * B)
 
 
-def test_a_steady_part_that_is_not_finite_is_named_though_it_did_not_run_in_this_step() -> None:
+def test_non_finite_invariant_node_is_named_in_a_later_step() -> None:
     with in_scope(Scope("logs", "Log")):
         y = Log()(b * 2.0)
     loss = ReduceSum()(y * Input("x", typed((2, 3)))())
-    made = program(Graph({"loss": loss}, {"a": a + 1.0}, guard=loss), {"a": A, "b": -B})
+    result = program(Graph({"loss": loss}, {"a": a + 1.0}, guard=loss), {"a": A, "b": -B})
     for _ in range(2):
         with pytest.raises(NonFiniteLoss) as caught:
-            made({"x": A})
+            result({"x": A})
         assert caught.value.node is not None
         assert (caught.value.node.op.name, caught.value.node.scope.layer) == ("Log", "logs")
-    same_bits(dict(made.states), {"a": A, "b": -B})
+    same_bits(dict(result.states), {"a": A, "b": -B})
 
 
-def test_a_step_allocates_nothing_that_stays() -> None:
+def test_step_leaves_no_allocations() -> None:
     """Reference kernels make temporary arrays; what is left after many steps is what was there after the first."""
     x = Input("x", typed((1000, 10)))()
-    made = program(
+    result = program(
         Graph({"y": ReduceSum()(Relu()(x) * a_large)}, {"large": a_large * 0.5}),
         {"large": np.ones((1000, 10), "float32")},
     )
     data = {"x": np.ones((1000, 10), "float32")}
     tracemalloc.start()
     for _ in range(3):  # what the first steps leave in caches is counted before
-        made.write(data)
-        made.run()
+        result.write(data)
+        result.run()
     before, _ = tracemalloc.get_traced_memory()
     for _ in range(20):
-        made.write(data)
-        made.run()
+        result.write(data)
+        result.run()
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     # threadpoolctl leaves some 240 bytes each time that it limits BLAS.
@@ -230,25 +230,27 @@ a_large = State("large", typed((1000, 10)))()
         ({"x": 1.0, "label": [0, 1]}, [("the input `x` has another shape", "[2, 3]", "[]")]),
     ],
 )  # fmt: skip
-def test_inputs_are_checked_all_at_once(given_: dict[str, Any], problems: list[tuple[str, str, str | None]]) -> None:
+def test_all_input_problems_are_reported_together(
+    given_: dict[str, Any], problems: list[tuple[str, str, str | None]]
+) -> None:
     label = Input("label", TensorType((2,), DType.INT32))()
-    made = program(Graph({"y": Gather()(Input("x", typed((2, 3)))(), label)}), {})
+    result = program(Graph({"y": Gather()(Input("x", typed((2, 3)))(), label)}), {})
     with pytest.raises(InputError) as caught:
-        made.write(given_)
-    assert sorted((one.message, one.expected, one.got) for one in caught.value.problems) == problems
+        result.write(given_)
+    assert sorted((problem.message, problem.expected, problem.got) for problem in caught.value.problems) == problems
 
 
-def test_inputs_that_nobody_reads_are_passed_over_and_types_are_converted() -> None:
-    made = program(Graph({"y": Input("x", typed((2, 3)))() * 2.0}), {})
+def test_unread_inputs_are_ignored_and_types_converted() -> None:
+    result = program(Graph({"y": Input("x", typed((2, 3)))() * 2.0}), {})
     for x in (A.astype("float64"), A.astype("uint8"), A.astype("int64"), A > 2):
-        np.testing.assert_array_equal(made({"x": x, "label": None})["y"], 2.0 * x)
+        np.testing.assert_array_equal(result({"x": x, "label": None})["y"], 2.0 * x)
 
 
-def test_what_is_read_is_a_copy() -> None:
-    made = program(Graph({"y": Input("x", typed((2, 3)))() * 2.0, "a": a}), {"a": A})
-    first = made({"x": A})
+def test_read_returns_a_copy() -> None:
+    result = program(Graph({"y": Input("x", typed((2, 3)))() * 2.0, "a": a}), {"a": A})
+    first = result({"x": A})
     first["a"][...] = -1
-    second = made({"x": B})
+    second = result({"x": B})
     np.testing.assert_array_equal(first["y"], 2 * A)
     np.testing.assert_array_equal(second["a"], A)
 
@@ -264,30 +266,30 @@ def guarded(*, scope: str) -> Graph:
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0])
-def test_a_loss_that_is_not_finite_names_its_layer_and_changes_nothing(bad: float) -> None:
-    made = program(guarded(scope="logs"), {"a": -A, "b": B})
+def test_non_finite_loss_names_its_layer_and_changes_nothing(bad: float) -> None:
+    result = program(guarded(scope="logs"), {"a": -A, "b": B})
     x = np.ones((2, 3), "float32")
-    made({"x": x})
-    before = dict(made.states)
+    result({"x": x})
+    before = dict(result.states)
     x[1, 1] = bad
     with pytest.raises(NonFiniteLoss) as caught:
-        made({"x": x})
+        result({"x": x})
     assert caught.value.node is not None
     assert (caught.value.node.op.name, caught.value.node.scope.layer) == ("Log", "logs")
-    same_bits(dict(made.states), before)
+    same_bits(dict(result.states), before)
 
 
-def test_what_was_not_finite_before_the_step_is_named() -> None:
-    made = program(guarded(scope="logs"), {"a": np.where(A == 3, np.float32(np.nan), A), "b": B})
+def test_state_non_finite_before_the_step_is_named() -> None:
+    result = program(guarded(scope="logs"), {"a": np.where(A == 3, np.float32(np.nan), A), "b": B})
     with pytest.raises(NonFiniteLoss) as caught:
-        made({"x": np.ones((2, 3))})
+        result({"x": np.ones((2, 3))})
     assert (caught.value.state, caught.value.node) == ("a", None)
 
 
 def test_data_that_is_not_finite_is_named() -> None:
-    made = program(guarded(scope="logs"), {"a": A, "b": B})
+    result = program(guarded(scope="logs"), {"a": A, "b": B})
     with pytest.raises(NonFiniteLoss) as caught:
-        made({"x": np.full((2, 3), np.inf)})
+        result({"x": np.full((2, 3), np.inf)})
     assert caught.value.node is not None
     assert isinstance(caught.value.node.op, Input)
 
@@ -296,16 +298,16 @@ def test_a_kernel_that_fails_names_its_layer_and_line() -> None:
     label = Input("label", TensorType((2,), DType.INT32))()
     with in_scope(Scope("words", "Embedding", Location("net.yaml", 7, 5))):
         y = Gather()(a, label)
-    made = program(Graph({"y": y * 2.0}), {"a": A})
+    result = program(Graph({"y": y * 2.0}), {"a": A})
     with pytest.raises(RunError) as caught:
-        made({"label": np.array([0, 5])})
+        result({"label": np.array([0, 5])})
     assert caught.value.render() == (
         "net.yaml:7:5: error: layer `words` (Embedding): Gather failed: "
         "index 5 is out of bounds for axis 0 with size 2\n"
         "  operands: float32[2, 3], int32[2]"
     )
     assert isinstance(caught.value.__cause__, IndexError)
-    np.testing.assert_array_equal(made({"label": np.array([0, 1])})["y"], 2 * A)  # it goes on afterwards
+    np.testing.assert_array_equal(result({"label": np.array([0, 1])})["y"], 2 * A)  # it goes on afterwards
 
 
 def test_the_null_device_plans_and_runs_nothing() -> None:
@@ -327,18 +329,18 @@ def test_every_array_is_aligned() -> None:
         assert memory.nbytes == nbytes
         assert memory.ctypes.data % 64 == 0
         assert not memory.any()
-    made = program(guarded(scope="logs"), {"a": A, "b": B})
-    assert all(array.ctypes.data % 64 == 0 for array in made._arrays.values())
+    result = program(guarded(scope="logs"), {"a": A, "b": B})
+    assert all(array.ctypes.data % 64 == 0 for array in result._arrays.values())
 
 
-def test_an_array_of_another_shape_is_never_repeated_in_silence() -> None:
+def test_array_of_another_shape_is_not_broadcast_silently() -> None:
     states = States({"a": typed((2, 3))}, open_device("cpu"))
     for wrong in (1.0, np.ones(3), np.ones((1, 3)), np.ones((3, 2))):
         with pytest.raises(ValueError, match="does not fill"):
             states.assign("a", wrong)
 
 
-def test_kernels_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_kernel_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NETSPEC_KERNELS", "reference,onedn")
     with pytest.raises(InputError) as caught:
         open_device("cpu")
@@ -375,13 +377,13 @@ def test_only_array_code_runs_inside_of_what_holds_its_library(
         return running()
 
     monkeypatch.setattr(device, "running", counted)
-    made = Program(make_plan(Graph({"y": Relu()(x)}), device), device, States({}, device))
-    assert made({"x": np.array([-1.0, 0.0, 1.0, 2.0], np.float32)})["y"].tolist() == [0, 0, 1, 2]
+    result = Program(make_plan(Graph({"y": Relu()(x)}), device), device, States({}, device))
+    assert result({"x": np.array([-1.0, 0.0, 1.0, 2.0], np.float32)})["y"].tolist() == [0, 0, 1, 2]
     assert times == entered
 
 
 @pytest.mark.parametrize(("value", "layer"), [(3e38, "double"), (1e30, "square"), (1.0, "both")])
-def test_a_value_that_is_not_finite_is_laid_to_the_layer_inside_of_a_fused_node(value: float, layer: str) -> None:
+def test_non_finite_value_is_attributed_inside_a_fused_node(value: float, layer: str) -> None:
     x = Input("x", typed((4,)))()
     with in_scope(Scope("double", "A")):
         twice = x + x

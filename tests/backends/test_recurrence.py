@@ -48,27 +48,27 @@ LAYERS: dict[str, dict[str, Any]] = {
 }
 
 
-def losses(made: Compiler, steps: int = 5) -> list[float]:
-    program, random = made.program(ProgramKind.TRAIN, BATCH), np.random.default_rng(3)
+def losses(compiler: Compiler, steps: int = 5) -> list[float]:
+    program, random = compiler.program(ProgramKind.TRAIN, BATCH), np.random.default_rng(3)
     text = random.integers(0, VOCABULARY, (2, BATCH, STEPS)).astype(np.int32)
-    found = []
+    actual = []
     for step in range(steps):
         program.write({"text": text[0], "next": text[1], LEARNING_RATE: np.array(0.5), STEP: np.array(float(step))})
         program.run()
-        found.append(program.guard)
-    return found
+        actual.append(program.guard)
+    return actual
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_all_kernels_train_alike(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_kernels_train_equally(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = {"name": "memory", "units": 6, "return_sequences": True, **LAYERS[name]}
-    found = {}
+    actual = {}
     for kernels in ("reference", "numba", "numba,onednn", "onednn"):
         monkeypatch.setenv("NETSPEC_KERNELS", kernels)
-        found[kernels] = losses(compiler(layer))
-    assert found["reference"][-1] < found["reference"][0]
-    for kernels, ours in found.items():
-        np.testing.assert_allclose(ours, found["reference"], rtol=1e-5, err_msg=kernels)
+        actual[kernels] = losses(compiler(layer))
+    assert actual["reference"][-1] < actual["reference"][0]
+    for kernels, ours in actual.items():
+        np.testing.assert_allclose(ours, actual["reference"], rtol=1e-5, err_msg=kernels)
 
 
 MASKED: dict[str, list[dict[str, Any]]] = {
@@ -86,20 +86,20 @@ MASKED: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", MASKED)
-def test_all_kernels_train_alike_with_masks_and_states(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_kernels_train_equally_with_masks_and_states(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layers = [{"units": 6, **fields} for fields in MASKED[name]]
-    found = {}
+    actual = {}
     for kernels in ("reference", "numba", "numba,onednn"):
         monkeypatch.setenv("NETSPEC_KERNELS", kernels)
         made = compiler(*layers, mask_zero=True)
-        found[kernels] = losses(made)
+        actual[kernels] = losses(made)
         choices = made.plan(ProgramKind.TRAIN, BATCH).choices
         recurrent = [choice for node, choice in choices.items() if node.op.name.startswith("Recurrence")]
         assert len(recurrent) == 2 * len(layers)
         assert {choice.kernel.backend for choice in recurrent} == {kernels.rpartition(",")[2]}
-    assert found["reference"][-1] < found["reference"][0]
-    for kernels, ours in found.items():
-        np.testing.assert_allclose(ours, found["reference"], rtol=1e-5, err_msg=kernels)
+    assert actual["reference"][-1] < actual["reference"][0]
+    for kernels, ours in actual.items():
+        np.testing.assert_allclose(ours, actual["reference"], rtol=1e-5, err_msg=kernels)
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -127,7 +127,7 @@ def test_forward_is_computed_once_and_steps_are_not_unrolled() -> None:
     assert sum("MatMul" in name for name in names) == 3 + 2 * 3 + 2  # forward; dW, dU and dx of each; the dense layer's
 
 
-def test_nothing_is_kept_where_no_gradient_is_wanted() -> None:
+def test_inference_keeps_nothing_for_gradients() -> None:
     plan = compiler({"name": "memory", "type": "LSTM", "units": 6, "return_sequences": True}).plan(
         ProgramKind.PREDICT, BATCH
     )

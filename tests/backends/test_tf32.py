@@ -37,7 +37,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 @pytest.mark.parametrize(
     ("precision", "label"), [(Precision.TF32, "rounding:Rounded"), (Precision.FLOAT32, "reference:ForwardKernel")]
 )
-def test_who_rounds_is_chosen_where_the_precision_allows_it(device: Device, precision: Precision, label: str) -> None:
+def test_rounding_kernels_are_chosen_if_precision_permits(device: Device, precision: Precision, label: str) -> None:
     product = MatMul()(x(8, 8), x(8, 8, name="w"))
     plan = make_plan(Graph({"y": product}), device, precision)
     (choice,) = plan.choices.values()
@@ -45,5 +45,5 @@ def test_who_rounds_is_chosen_where_the_precision_allows_it(device: Device, prec
     reasons = dict(choice.rejected)
     assert (precision == Precision.TF32) == (reasons.get("rounding:Rounded") is None)
     assert device.has_tf32
-    assert device.accepts(product.op, [one.type for one in product.inputs], Precision.TF32)
-    assert not device.accepts(product.op, [one.type for one in product.inputs])
+    assert device.accepts(product.op, [operand.type for operand in product.inputs], Precision.TF32)
+    assert not device.accepts(product.op, [operand.type for operand in product.inputs])

@@ -47,14 +47,14 @@ def run(device: CpuDevice, **outputs: Value) -> None:
         assert thread_count() == ALL
 
 
-def test_a_call_of_onednn_finds_one_thread_or_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    device, found = device_with("onednn"), {}
+def test_onednn_calls_use_one_thread_or_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, actual = device_with("onednn"), {}
     add = CallSequence.add
 
     def watched(self: CallSequence, thunk: Thunk, node: Node | None = None, count: int | None = None) -> None:
         def call() -> None:
             assert node is not None
-            found[node.types[0].shape] = thread_count()
+            actual[node.types[0].shape] = thread_count()
             thunk()
 
         add(self, call, node, count)
@@ -62,10 +62,10 @@ def test_a_call_of_onednn_finds_one_thread_or_all(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(CallSequence, "add", watched)
     small, large = MatMul()(x(4, 8), x(8, 6)), MatMul()(x(256, 512), x(512, 384))
     run(device, small=small, large=large, last=MatMul()(x(5, 8), x(8, 7)))
-    assert found == {(4, 6): 1, (256, 384): ALL, (5, 7): 1}
+    assert actual == {(4, 6): 1, (256, 384): ALL, (5, 7): 1}
 
 
-def test_a_compiled_kernel_starts_no_thread_or_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_kernel_starts_no_thread_or_all(monkeypatch: pytest.MonkeyPatch) -> None:
     device, library = device_with("numba"), openmp()
     assert library is not None
     started: list[int] = []

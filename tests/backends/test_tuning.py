@@ -96,7 +96,7 @@ def chosen(device: Device, *shape: int) -> KernelChoice:
     return make_plan(Graph({"y": y}), device).choices[y.node]
 
 
-def test_the_faster_kernel_wins_and_the_loser_is_told_with_its_time() -> None:
+def test_faster_kernel_wins_and_loser_is_listed_with_its_time() -> None:
     choice = chosen(open_device("cpu", "quick"), 3, 4)
     assert choice.label == "numba:Awake"
     assert choice.seconds is not None
@@ -107,7 +107,7 @@ def test_the_faster_kernel_wins_and_the_loser_is_told_with_its_time() -> None:
     assert chosen(open_device("cpu"), 3, 4).label == "numba:Sleepy"  # by rank, where nobody asked for a race
 
 
-def test_winners_are_remembered_for_the_node_and_by_whoever_only_plans(winners: Path) -> None:
+def test_winners_are_remembered_per_node_and_for_planning(winners: Path) -> None:
     chosen(tuned(), 3, 4)
     assert [path.suffix for path in winners.iterdir()] == [".json"]
     planning = tuned(NullDevice)
@@ -115,7 +115,7 @@ def test_winners_are_remembered_for_the_node_and_by_whoever_only_plans(winners: 
     assert chosen(planning, 3, 5).label == "numba:Sleepy"  # never raced: planning runs nothing
 
 
-def test_each_process_keeps_what_others_found() -> None:
+def test_processes_merge_their_measurements() -> None:
     one, other = tuned(), tuned()
     chosen(one, 2)
     chosen(other, 3)
@@ -124,7 +124,7 @@ def test_each_process_keeps_what_others_found() -> None:
     assert {chosen(planning, size).label for size in (2, 3, 4)} == {"numba:Awake"}
 
 
-def test_a_damaged_file_is_no_file(winners: Path) -> None:
+def test_damaged_file_counts_as_missing(winners: Path) -> None:
     chosen(tuned(), 3)
     (path,) = winners.iterdir()
     path.write_bytes(path.read_bytes()[:-3])
@@ -139,7 +139,7 @@ def test_quick_stops_when_its_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -
     assert chosen(tuned(level="full"), 3).label == "numba:Awake"
 
 
-def test_kernels_race_on_operands_that_lie_as_they_will_and_each_way_has_a_time_of_its_own() -> None:
+def test_kernels_race_on_real_layouts_with_a_time_per_variant() -> None:
     """The winner for plain float32 is none for other orders or element types: these are raced when they occur."""
     device, node = tuned(), Double()(Input("x", TensorType((2, 3, 4, 5), DType.FLOAT32))()).node
     last, narrow = Layout.channels_last(4), PLAIN.with_dtype(DType.BFLOAT16)
@@ -156,11 +156,11 @@ def test_kernels_race_on_operands_that_lie_as_they_will_and_each_way_has_a_time_
     assert device.tuner is not None
     content = device.tuner._store.read(device.tuner._file)
     assert content is not None
-    (found,) = json.loads(content).values()
-    assert len(found) == 2 * 3
+    (data,) = json.loads(content).values()
+    assert len(data) == 2 * 3
 
 
-def test_a_net_trains_the_same_with_winners_remembered(tmp_path: Path) -> None:
+def test_cached_winners_train_the_same(tmp_path: Path) -> None:
     spec = net(CLASSIFIER, tmp_path)
     results = []
     for _ in range(2):
@@ -173,7 +173,7 @@ def test_a_net_trains_the_same_with_winners_remembered(tmp_path: Path) -> None:
         np.testing.assert_array_equal(array, results[1][name])
 
 
-def test_a_training_file_says_whether_kernels_race(tmp_path: Path) -> None:
+def test_training_file_sets_autotuning(tmp_path: Path) -> None:
     text = Path("model_zoo/lenet_mnist/train.yaml").read_text(encoding="utf-8")
     text = text.replace("net: net.yaml", f"net: {Path('model_zoo/lenet_mnist/net.yaml').resolve()}")
     path = tmp_path / "train.yaml"

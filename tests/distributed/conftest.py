@@ -1,4 +1,4 @@
-"""Jobs of real workers, which run the programs beside."""
+"""Jobs of real workers, which run the scripts in `programs`."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Job:
     def left(self) -> Sequence[int]:
         """The workers that are there still, after the time that the system takes."""
         until = time.monotonic() + 5
-        while (found := [pid for pid in self.pids if _runs(pid)]) and time.monotonic() < until:
+        while (actual := [pid for pid in self.pids if _runs(pid)]) and time.monotonic() < until:
             time.sleep(0.05)
-        return found
+        return actual
 
 
 def _runs(pid: int) -> bool:
@@ -128,9 +128,9 @@ def trainings(
     jobs: Any, workers: int, listed: list[dict[str, Any]], folder: Path, program: str = "trainings.py"
 ) -> dict[str, str]:
     """The errors of those that failed, by name."""
-    told = folder / "list.json"
-    told.write_text(json.dumps(listed))
-    job = jobs(workers, program, str(told), by="mpiexec")
+    message = folder / "list.json"
+    message.write_text(json.dumps(listed))
+    job = jobs(workers, program, str(message), by="mpiexec")
     assert job.end() == 0, job.err
     lines = [json.loads(line) for line in job.out.splitlines()]
     return {Path(line["run"]).name: line["error"] for line in lines}

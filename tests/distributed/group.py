@@ -33,29 +33,29 @@ class Threads(Communicator):
         self._table.barrier.wait()
         self._table.slots[self.rank] = mine
         self._table.barrier.wait()
-        found = list(self._table.slots)
+        actual = list(self._table.slots)
         self._table.barrier.wait()  # no thread overwrites a slot that another one still reads
-        return found
+        return actual
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
         return self._all(data)
 
     def gather(self, array: Any) -> Any:
-        found = self._all(np.array(array))
-        return np.stack(found) if self.is_first else None
+        actual = self._all(np.array(array))
+        return np.stack(actual) if self.is_first else None
 
     def scatter(self, arrays: Any, like: Any) -> Any:
         return self._all(arrays)[0][self.rank].copy()
 
     def gatherv(self, array: Any, counts: Sequence[int]) -> list[Any] | None:
         assert array.size == counts[self.rank]
-        found = self._all(np.array(array))
-        return found if self.is_first else None
+        actual = self._all(np.array(array))
+        return actual if self.is_first else None
 
     def scatterv(self, arrays: Sequence[Any] | None, counts: Sequence[int], dtype: str) -> Any:
-        found = self._all(arrays)[0][self.rank].copy()
-        assert (found.size, str(found.dtype)) == (counts[self.rank], dtype)
-        return found
+        actual = self._all(arrays)[0][self.rank].copy()
+        assert (actual.size, str(actual.dtype)) == (counts[self.rank], dtype)
+        return actual
 
     def broadcast(self, array: Any, root: int = 0) -> None:
         array[...] = self._all(array.copy())[root]

@@ -1,4 +1,4 @@
-"""What several test processes need and one of them computes: jobs of real workers take long to start."""
+"""Results that several test processes share and one of them computes: jobs of real workers start slowly."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Any]
     """
     alone = "PYTEST_XDIST_WORKER" not in os.environ
     base = factory.getbasetemp() if alone else factory.getbasetemp().parent
-    folder, told = base / name, base / f"{name}.json"
+    folder, message = base / name, base / f"{name}.json"
     with (base / f"{name}.lock").open("w") as lock:
         if fcntl is not None:  # ends with the file, however this process ends
             fcntl.flock(lock, fcntl.LOCK_EX)
-        if not told.exists():
+        if not message.exists():
             folder.mkdir()
-            told.write_text(json.dumps({"failed": "the process that made it has ended"}))
+            message.write_text(json.dumps({"failed": "the process that made it has ended"}))
             try:
-                found = {"made": make(folder)}
+                data = {"made": make(folder)}
             except Exception as error:
-                told.write_text(json.dumps({"failed": f"{type(error).__name__}: {error}"}))
+                message.write_text(json.dumps({"failed": f"{type(error).__name__}: {error}"}))
                 raise
-            told.write_text(json.dumps(found))
-    found = json.loads(told.read_text())
-    if "failed" in found:
-        pytest.fail(f"{name} was tried before: {found['failed']}", pytrace=False)
-    return folder, found["made"]
+            message.write_text(json.dumps(data))
+    data = json.loads(message.read_text())
+    if "failed" in data:
+        pytest.fail(f"{name} was tried before: {data['failed']}", pytrace=False)
+    return folder, data["made"]

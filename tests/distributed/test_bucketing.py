@@ -39,18 +39,18 @@ def chain(sizes: list[int], dtype: DType = DType.FLOAT32) -> Graph:
 
 
 def counts(graph: Graph) -> list[int]:
-    """How many values each bucket has, in the order in which they are started."""
+    """Return the number of values of each bucket, in the order in which they are started."""
     return [node.op.count for node in schedule(graph).order if isinstance(node.op, StartAllReduce)]
 
 
-def test_buckets_fill_up_in_the_order_in_which_values_come_to_be() -> None:
+def test_buckets_fill_in_the_order_of_computation() -> None:
     sizes = [10, 10, 10, 100, 100, 10, 10]
-    made = verify(BucketGradients(first_bytes=80, bucket_bytes=400).run(chain(sizes)))
-    assert counts(made) == [1, 2, 2, 1, 2]  # the guard's alone; 80 bytes; 400 and more each
-    assert not any(isinstance(node.op, AllReduce) for node in made.nodes())
+    result = verify(BucketGradients(first_bytes=80, bucket_bytes=400).run(chain(sizes)))
+    assert counts(result) == [1, 2, 2, 1, 2]  # the guard's alone; 80 bytes; 400 and more each
+    assert not any(isinstance(node.op, AllReduce) for node in result.nodes())
 
 
-def test_buckets_are_the_same_where_one_worker_has_simplified_more() -> None:
+def test_buckets_do_not_depend_on_rebuilt_nodes() -> None:
     """A pass that builds a node anew on the worker with one sample alone does not change what travels together."""
     graph = OrderCommunication().run(chain([10, 100, 10, 100]))
     large = [node for node in graph.nodes() if isinstance(node.op, Add) and node.types[0].size == 100]
@@ -61,18 +61,18 @@ def test_buckets_are_the_same_where_one_worker_has_simplified_more() -> None:
 
 
 def held(graph: Graph) -> list[tuple[str, ...]]:
-    """What each of many small buckets holds."""
-    made = schedule(BucketGradients(first_bytes=1, bucket_bytes=1).run(graph))
-    return [node.op.contents for node in made.order if isinstance(node.op, StartAllReduce)]
+    """Return the contents of each of many small buckets."""
+    result = schedule(BucketGradients(first_bytes=1, bucket_bytes=1).run(graph))
+    return [node.op.contents for node in result.order if isinstance(node.op, StartAllReduce)]
 
 
-def test_every_bucket_is_on_its_way_before_the_guard_is_looked_at() -> None:
-    made = BucketGradients(first_bytes=80, bucket_bytes=80).run(chain([10] * 8))
-    found = schedule(made)
-    starts = [index for index, node in enumerate(found.order) if isinstance(node.op, StartAllReduce)]
-    joins = [index for index, node in enumerate(found.order) if isinstance(node.op, JoinAllReduce)]
-    assert max(starts) < found.before_guard_count
-    assert len([index for index in joins if index < found.before_guard_count]) == 1  # that of the guard
+def test_all_buckets_start_before_the_guard_is_read() -> None:
+    result = BucketGradients(first_bytes=80, bucket_bytes=80).run(chain([10] * 8))
+    actual = schedule(result)
+    starts = [index for index, node in enumerate(actual.order) if isinstance(node.op, StartAllReduce)]
+    joins = [index for index, node in enumerate(actual.order) if isinstance(node.op, JoinAllReduce)]
+    assert max(starts) < actual.before_guard_count
+    assert len([index for index in joins if index < actual.before_guard_count]) == 1  # that of the guard
     assert starts[0] < 3  # the loss goes first, before anything is computed
 
 
@@ -84,7 +84,7 @@ def test_values_of_a_bucket_lie_side_by_side(dtype: DType) -> None:
     pieces = [plan.memory.storage[value] for value in bucket.inputs[: len(sizes)]]
     assert all(before.offset + before.size == after.offset for before, after in pairwise(pieces))
     results = [plan.memory.storage[value] for value in bucket.outputs[: len(sizes)]]
-    assert [one.offset for one in results] == [one.offset for one in pieces]
+    assert [result.offset for result in results] == [piece.offset for piece in pieces]
 
 
 def test_a_value_in_two_places_is_copied_to_one_of_them() -> None:
@@ -102,6 +102,6 @@ def test_a_value_in_two_places_is_copied_to_one_of_them() -> None:
         np.testing.assert_allclose(found[name], value, rtol=1e-6)  # a few roundings of float32
 
 
-def test_a_graph_without_sums_stays_as_it_is() -> None:
+def test_graph_without_sums_is_unchanged() -> None:
     graph = Graph({"y": Tanh()(Input("x", TensorType((3,), DType.FLOAT32))())})
     assert BucketGradients().run(graph) is graph

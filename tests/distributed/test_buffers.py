@@ -1,4 +1,4 @@
-"""Arrays that are sent as one are of one form on all workers, and copied only where they do not lie so."""
+"""Bucket buffers have the same layout on all workers, and copy arrays only if they are not contiguous."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SHAPES = (3, 4), (2, 5), (16,), ()
 
 
 @pytest.mark.parametrize("offsets", [(0, 64, 128, 192), (0, 64, 192, 256), (64, 0, 128, 192)], ids=str)
-def test_arrays_are_one_piece_of_memory_wherever_they_lie(offsets: tuple[int, ...]) -> None:
+def test_bucket_buffer_is_contiguous_for_any_array_offsets(offsets: tuple[int, ...]) -> None:
     device = open_device("cpu")
     memory = device.allocate(4096)
     kinds = [TensorType(shape, DType.FLOAT32) for shape in SHAPES]
-    arrays = [device.view(memory, place, kind) for place, kind in zip(offsets, kinds, strict=True)]
+    arrays = [device.view(memory, position, kind) for position, kind in zip(offsets, kinds, strict=True)]
     bundle = BucketBuffer(arrays)
     assert bundle.starts == [0, 16, 32, 48, 64]
     assert bundle.whole.shape == (49,)

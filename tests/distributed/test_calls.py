@@ -1,4 +1,4 @@
-"""What workers say to each other over MPI."""
+"""Messages between workers over MPI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How jobs of several workers end: done, failed, killed, stopped, hanging, asked to."""
+"""The end of jobs of several workers: done, failed, killed, stopped, hanging, or requested."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ WITH = {"netspec": " --workers 3", "mpiexec": ""}
 BOTH = pytest.mark.parametrize("by", ["netspec", "mpiexec"])
 
 
-def test_workers_that_are_done(jobs) -> None:
+def test_finished_workers_exit_with_0(jobs) -> None:
     job = jobs(3, "ends.py", "well").begun()
     assert len(set(job.pids)) == 3
     assert (job.end(), job.out, job.err) == (0, "", "")
 
 
 @BOTH
-def test_what_all_workers_find_is_told_once(jobs, by: str) -> None:
+def test_error_of_all_workers_is_reported_once(jobs, by: str) -> None:
     job = jobs(3, "ends.py", "agree", "--json", by=by).begun()
     assert job.end() == 2
     assert job.err == "error: the spec is wrong\n"
     assert json.loads(job.out)["problems"][0]["message"] == "the spec is wrong"
 
 
-def test_a_gpu_that_waits_for_ever_is_let_go_of(jobs) -> None:
-    """Of each group of GPUs, however long that takes the library."""
+def test_gpu_that_waits_forever_is_aborted(jobs) -> None:
+    """Each group of GPUs is aborted, even if the library takes long."""
     job = jobs(2, "ends.py", "stuck", variables=QUICK).begun()
     assert job.end() == 1
     assert re.search(
@@ -48,14 +48,14 @@ def test_a_gpu_that_waits_for_ever_is_let_go_of(jobs) -> None:
     )
 
 
-def test_what_nccl_finds_out_is_told(jobs) -> None:
+def test_nccl_errors_are_reported(jobs) -> None:
     job = jobs(2, "ends.py", "lost").begun()
     assert job.end() == 1
     words = "rank 0 .*error: NCCL has lost another worker's GPU\n  got: remote process exited\n"
     assert re.search(words, job.err)
 
 
-def test_a_gpu_that_fails_is_told_of(jobs) -> None:
+def test_gpu_failure_is_reported(jobs) -> None:
     """CUDA's answer about an event is neither that it is done nor that it is not yet."""
     job = jobs(2, "ends.py", "broken").begun()
     assert job.end() == 1
@@ -68,7 +68,7 @@ def _hwloc_files() -> set[Path]:
 
 
 @BOTH
-def test_what_one_worker_finds_is_told_with_its_rank(jobs, by: str) -> None:
+def test_error_of_one_worker_is_reported_with_its_rank(jobs, by: str) -> None:
     before = _hwloc_files()
     job = jobs(3, "ends.py", "fail", by=by).begun()
     there = _hwloc_files() - before  # its own, and those of jobs of other tests
@@ -94,14 +94,14 @@ def test_a_worker_that_dies_ends_the_job(jobs, name: str, likely: str) -> None:
         rf"error: worker 1 \(pid {job.pids[1]}\) was ended by {name}{likely}{AGAIN} --workers 3\n", job.err
     ), job.err
     assert job.out == ""
-    assert all(one.endswith(" (deleted)") for one in shared), "its name would be left"
+    assert all(memory.endswith(" (deleted)") for memory in shared), "its name would be left"
 
 
 @pytest.mark.parametrize(
     ("begun", "told"),
     [(False, "error: no such folder"), (True, "rank 0 (h1): error: no such folder\n  hint: to go on: x")],
 )
-def test_the_first_worker_speaks_for_all_until_the_work_has_begun(begun: bool, told: str) -> None:
+def test_worker_0_reports_for_all_until_training_starts(begun: bool, told: str) -> None:
     words = FailureReports(3)
     words.add(FailureReport(0, "h1", 2, "error: no such folder"))
     assert words.summarize("to go on: x", started=begun) == ("", told, 2)
@@ -118,9 +118,9 @@ def test_a_worker_that_crashes_says_by_which_signal() -> None:
 
 
 def test_a_bus_error_is_told_with_what_is_likely() -> None:
-    said = "=   PID 12 RUNNING AT localhost\n=   EXIT CODE: 7\n=   CLEANING UP\nEXIT STRING: Terminated (signal 15)\n"
-    assert _signal_name(_worker_status(12, said, 15)) == "SIGBUS"
-    assert _signal_name(_worker_status(1, said, 15)) == "SIGTERM"  # of another one
+    output = "=   PID 12 RUNNING AT localhost\n=   EXIT CODE: 7\n=   CLEANING UP\nEXIT STRING: Terminated (signal 15)\n"
+    assert _signal_name(_worker_status(12, output, 15)) == "SIGBUS"
+    assert _signal_name(_worker_status(1, output, 15)) == "SIGTERM"  # of another one
     likely, got, hint = _probable_cause("SIGBUS")
     assert likely.startswith(": perhaps the shared memory was full")
     assert (got is not None) == SHM_FOLDER.is_dir()
@@ -141,14 +141,14 @@ def test_a_worker_that_is_stopped_ends_the_job(jobs, by: str) -> None:
     assert f"{AGAIN}{WITH[by]}\n" in job.err
 
 
-def test_a_worker_that_others_wait_for_in_vain_ends_the_job(jobs) -> None:
+def test_hanging_worker_ends_the_job(jobs) -> None:
     job = jobs(3, "ends.py", "hang", variables=QUICK).begun()
     assert job.end() == 1
     assert re.search(r"error: rank 0 .* has waited for \d s, for rank 1 .*last known: step 8, sleeping\)", job.err)
 
 
-def test_an_error_that_nobody_catches_ends_the_job_at_once(jobs) -> None:
-    """As of a program that calls `netspec.train`, and of a test's own assertion."""
+def test_uncaught_error_ends_the_job_at_once(jobs) -> None:
+    """Such as an error in a program that calls `netspec.train`, or a failed assertion of a test."""
     job = jobs(3, "ends.py", "raise").begun()
     began = time.monotonic()
     assert job.end() == 1
@@ -158,7 +158,7 @@ def test_an_error_that_nobody_catches_ends_the_job_at_once(jobs) -> None:
     assert job.err.count("Traceback") == 1
 
 
-def test_a_worker_that_has_left_is_not_waited_for_as_one_that_answers(jobs) -> None:
+def test_finished_worker_is_given_up_like_a_silent_one(jobs) -> None:
     job = jobs(3, "ends.py", "leave", variables={"PATIENCE": "3 600"}).begun()
     assert job.end() == 1
     assert re.search(r"error: rank \d .* has waited for \d s, for rank 1 .*last known: step 7, done\)", job.err)
@@ -199,10 +199,10 @@ def test_workers_end_with_the_command_that_started_them(jobs) -> None:
 
 
 def test_a_terminal_stays_one(jobs) -> None:
-    own, theirs = pty.openpty()
-    job = jobs(2, "ends.py", "well", stdout=theirs)
-    os.close(theirs)
-    with os.fdopen(own) as terminal:
+    parent_end, child_end = pty.openpty()
+    job = jobs(2, "ends.py", "well", stdout=child_end)
+    os.close(child_end)
+    with os.fdopen(parent_end) as terminal:
         words = terminal.readline().split()
     assert words[-1] == "terminal"
     job.pids = [int(word) for word in words[:-1]]

@@ -74,14 +74,14 @@ def rows(plan: ExecutionPlan) -> list[tuple[int, ...]]:
 
 
 def test_products_over_samples_and_positions_are_found() -> None:
-    found = factoring(given({"layers": "all"}))
-    assert (found.workers, found.max_samples) == (4, 3)
+    actual = factoring(given({"layers": "all"}))
+    assert (actual.workers, actual.max_samples) == (4, 3)
     heads = [f"attention/{name}/kernel" for name in ("query", "key", "value", "attention_output")]
     kernels = ["project/kernel", "recurrent/kernel", "recurrent/recurrent_kernel", "logits/kernel", *heads]
-    assert sorted(found.products) == sorted(kernels)
-    (one,) = found.products["project/kernel"]
+    assert sorted(actual.products) == sorted(kernels)
+    (one,) = actual.products["project/kernel"]
     assert (one.positions, one.inputs, one.units) == (5, 7, 6)
-    (one,) = found.products["logits/kernel"]
+    (one,) = actual.products["logits/kernel"]
     assert (one.positions, one.inputs, one.units) == (1, 20, 2)
 
 
@@ -101,28 +101,28 @@ def test_all_sizes_of_a_batch_send_the_same(samples: int) -> None:
     assert plan.before_guard_count > plan.order.index(sums[-1])
 
 
-def test_each_of_several_batches_sends_its_factors_and_the_update_sends_none_of_those() -> None:
+def test_accumulated_batches_send_factors_and_the_update_does_not() -> None:
     compiler = compiled(given({"layers": "all"}, accumulate=3))
     alone = rows(compiled(given({"layers": "all"})).plan(ProgramKind.TRAIN, 3))
     assert sorted(rows(compiler.plan(ProgramKind.ACCUMULATE, 3))) == sorted(alone)
     update = compiler.plan(ProgramKind.UPDATE, 1)
     assert rows(update) == []
-    sums = [one for node in update.order if isinstance(node.op, StartAllReduce) for one in node.op.contents]
-    assert not {one for one in sums if one.endswith("kernel")}
+    sums = [content for node in update.order if isinstance(node.op, StartAllReduce) for content in node.op.contents]
+    assert not {sum for sum in sums if sum.endswith("kernel")}
     assert "project/bias" in sums
 
 
 @pytest.mark.parametrize(("accumulate", "chosen"), [(1, True), (64, False)])
-def test_what_all_batches_of_a_step_send_decides(accumulate: int, chosen: bool) -> None:
+def test_choice_counts_all_batches_of_a_step(accumulate: int, chosen: bool) -> None:
     """15 rows of 20 + 1024 numbers to three others, against a matrix of 20 times 1024."""
     wide = [*LAYERS[:-1], {"name": "logits", "type": "Dense", "units": 1024}]
-    found = factoring(given({"network": "alpha=1us,beta=1ns", "speed": 1e15}, wide, accumulate=accumulate))
-    assert ("logits/kernel" in found.products) == chosen
+    actual = factoring(given({"network": "alpha=1us,beta=1ns", "speed": 1e15}, wide, accumulate=accumulate))
+    assert ("logits/kernel" in actual.products) == chosen
 
 
 def test_only_named_layers_send_factors() -> None:
-    found = factoring(given({"layers": ["logits"]}))
-    assert list(found.products) == ["logits/kernel"]
+    actual = factoring(given({"layers": ["logits"]}))
+    assert list(actual.products) == ["logits/kernel"]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_only_named_layers_send_factors() -> None:
         (64, 64, 1, "alpha=1s,beta=1ns", 1e11, True),  # two calls in place of reducing and gathering
     ],
 )
-def test_factors_are_chosen_where_they_take_less_time(
+def test_factors_are_chosen_if_faster(
     inputs: int, units: int, samples: int, network: str, speed: float, chosen: bool
 ) -> None:
     strategy = SufficientFactors(network=network, speed=speed)
@@ -143,10 +143,10 @@ def test_factors_are_chosen_where_they_take_less_time(
     assert strategy.sends_factors("fc", [one], samples=samples, workers=4) == chosen
 
 
-def test_what_has_no_factors_is_told() -> None:
-    with pytest.raises(InputError, match="flat, norm: the gradient is not a product over samples") as told:
+def test_layers_without_factors_are_reported() -> None:
+    with pytest.raises(InputError, match="flat, norm: the gradient is not a product over samples") as raised:
         compiled(given({"layers": ["logits", "norm", "flat"]}))
-    assert "some of attention, logits, project, recurrent" in str(told.value)
+    assert "some of attention, logits, project, recurrent" in str(raised.value)
     convolution: list[dict[str, Any]] = [
         {"name": "image", "type": "Reshape", "target_shape": [1, 5, 7]},
         {"name": "conv", "type": "Conv2D", "filters": 2, "kernel_size": 5},

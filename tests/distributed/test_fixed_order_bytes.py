@@ -22,7 +22,7 @@ __all__ = ["points", "spec"]
 
 
 @pytest.mark.parametrize(("workers", "branches", "level"), [(2, [1, 1], 2), (3, [1, 2, 2], 1)])
-def test_a_step_in_parts_knows_its_bytes(
+def test_fixed_order_step_predicts_its_bytes(
     spec: Callable[..., dict[str, Any]], workers: int, branches: list[int], level: int
 ) -> None:
     assert [len(partial_sums_of(rank, 8, workers, 8)) for rank in range(workers)] == branches
@@ -35,6 +35,6 @@ def test_a_step_in_parts_knows_its_bytes(
     branch = 2 * 8 + sum(compiler.states[name].nbytes for name in sums)  # the loss, and how many samples
     head = [[f"{level}/0/{name}", str(compiler.states[name].dtype), list(compiler.states[name].shape)] for name in sums]
     head += [[f"{level}/0/{name}", "float64", []] for name in ("$loss", "$weight")]
-    told = 8 + 8 + len(json.dumps(head)) + branch  # and how much it is, and the head of it
-    expected = round((workers - 1) * (told + 2 * 8 / workers))  # and the wish to stop
+    message = 8 + 8 + len(json.dumps(head)) + branch  # and how much it is, and the head of it
+    expected = round((workers - 1) * (message + 2 * 8 / workers))  # and the wish to stop
     assert session.sent_facts() == {"bytes_per_step": {"expected": expected}}

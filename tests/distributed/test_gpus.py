@@ -84,9 +84,9 @@ def test_weights_and_bytes_are_those_of_workers_on_processors(jobs: Any, tmp_pat
     assert trainings(jobs, 2, listed, tmp_path, "gpus.py") == {}
     for name in (*WAYS, *PLAIN):
         runs = [tmp_path / f"{device} {name}" for device in _devices(name)]
-        expected, found = (read_weights(run / "weights.h5").arrays for run in runs)
-        assert found.keys() == expected.keys()
-        for key, array in found.items():
+        expected, actual = (read_weights(run / "weights.h5").arrays for run in runs)
+        assert actual.keys() == expected.keys()
+        for key, array in actual.items():
             if name in PLAIN:
                 np.testing.assert_array_equal(array, expected[key], err_msg=f"{name}: {key}")
             else:  # products and sums may be one instruction there
@@ -101,5 +101,5 @@ def _devices(name: str) -> tuple[str, str]:
 
 def _sent(run: Path) -> dict[str, int]:
     events = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    found: dict[str, int] = events[-1]["bytes_per_step"]
-    return found
+    actual: dict[str, int] = events[-1]["bytes_per_step"]
+    return actual

@@ -44,14 +44,14 @@ STRAIGHT: dict[str, Any] = {
 """With targets that are far below, the gradient is the mean of x wherever the weights are."""
 
 
-def straight(folder: Path, **given: Any) -> dict[str, Any]:
+def straight(folder: Path, **spec: Any) -> dict[str, Any]:
     random = np.random.default_rng(2)
     np.savez(folder / "far.npz", x=random.random((181, 4), np.float32), y=np.full((181, 1), -1e6, np.float32))
     return {
         "netspec": 1, "net": STRAIGHT,
         "data": {"train": {"source": "npz", "path": str(folder / "far.npz"), "batch_size": 30, "shuffle": True}},
         "solver": {"type": "SGD", "learning_rate": 0.5, "momentum": 0.9},
-        "train": {"max_steps": 21, "log_every": 5, "checkpoint_every": 0, "precision": "float64"}, **given,
+        "train": {"max_steps": 21, "log_every": 5, "checkpoint_every": 0, "precision": "float64"}, **spec,
     }  # fmt: skip
 
 
@@ -76,9 +76,9 @@ def test_workers_write_to_the_same_weights(jobs, spec, tmp_path: Path) -> None:
         straight(tmp_path, train={**runs["straight"]["train"], "max_steps": 20}), run_dir=tmp_path / "a"
     )
     end, start = read_weights(alone.weights).arrays, training_compiler(load_train(runs["straight"]), "cpu").states
-    found = read_weights(tmp_path / "straight" / "weights.h5").arrays
+    actual = read_weights(tmp_path / "straight" / "weights.h5").arrays
     for name, array in end.items():
-        np.testing.assert_allclose(found[name] - start[name], array - start[name], rtol=0.1)
+        np.testing.assert_allclose(actual[name] - start[name], array - start[name], rtol=0.1)
     assert np.isfinite(read_weights(tmp_path / "parts" / "weights.h5").arrays["sum/kernel"]).all()
 
     first, *_, last = log(tmp_path / "learns", "log")
@@ -98,7 +98,7 @@ def test_workers_write_to_the_same_weights(jobs, spec, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
-def test_a_training_goes_on_with_others_after_a_worker_was_killed(jobs, spec, tmp_path: Path) -> None:
+def test_training_resumes_after_a_worker_was_killed(jobs, spec, tmp_path: Path) -> None:
     given = spec() | {"parallel": HOGWILD}
     given["train"] |= {"max_steps": 2000, "checkpoint_every": 50, "log_every": 50}
     path, run = tmp_path / "spec.json", tmp_path / "run"
@@ -139,7 +139,7 @@ class Two(Communicator):
         return self.memory
 
 
-def test_parameters_alone_are_shared(spec) -> None:
+def test_only_parameters_are_shared(spec) -> None:
     given = load_train(spec() | {"parallel": HOGWILD, "solver": {"type": "Adam"}})
     strategy = given.parallel
     assert isinstance(strategy, Strategy)
@@ -151,7 +151,7 @@ def test_parameters_alone_are_shared(spec) -> None:
     assert compiler.states.nbytes == training_compiler(given, "reference").states.nbytes
 
 
-def test_a_device_without_shared_memory_says_so(monkeypatch) -> None:
+def test_device_without_shared_memory_reports_it(monkeypatch) -> None:
     kinds = {"w": TensorType((3,), DType.FLOAT32)}
     assert States(kinds, NullDevice(), ["w"]).nbytes == 64
     monkeypatch.delattr(NullDevice, "share")
@@ -159,7 +159,7 @@ def test_a_device_without_shared_memory_says_so(monkeypatch) -> None:
         States(kinds, NullDevice(), ["w"])
 
 
-def test_too_little_shared_memory_is_told(tmp_path: Path) -> None:
+def test_too_little_shared_memory_is_reported(tmp_path: Path) -> None:
     check_space(1, tmp_path)
     check_space(1 << 62, tmp_path / "missing")
     with pytest.raises(RunError, match="there is not enough shared memory"):

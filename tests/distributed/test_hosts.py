@@ -24,7 +24,7 @@ __all__ = ["points", "spec"]
 
 
 def command(hosts: Hosts, program: str, *words: str) -> list[str]:
-    """What runs a program of the tests as two workers of each host."""
+    """Return the command that runs a test program as two workers of each host."""
     return hosts.command([sys.executable, str(PROGRAMS / program), *words])
 
 
@@ -32,10 +32,10 @@ def command(hosts: Hosts, program: str, *words: str) -> list[str]:
 def hosts(tmp_path: Path) -> Iterator[Hosts]:
     with ExitStack() as stack:
         try:
-            found = stack.enter_context(two_hosts(tmp_path))
+            actual = stack.enter_context(two_hosts(tmp_path))
         except NoHostsError as error:
             pytest.skip(str(error))
-        yield found
+        yield actual
 
 
 def test_workers_of_two_hosts_agree(jobs, hosts: Hosts) -> None:
@@ -46,7 +46,7 @@ def test_workers_of_two_hosts_agree(jobs, hosts: Hosts) -> None:
     assert int(received) > 4_000_000  # at least one sum came to each host
 
 
-def test_a_training_that_sums_by_host_goes_as_one_that_does_not(
+def test_hierarchical_training_equals_flat_training(
     jobs, hosts: Hosts, spec: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     ways: list[dict[str, Any]] = [{"hierarchical": False}, {"hierarchical": True}]
@@ -66,7 +66,7 @@ def test_a_training_that_sums_by_host_goes_as_one_that_does_not(
     for name, array in flat.items():
         np.testing.assert_allclose(by_host[name], array, rtol=0, atol=1e-12 * np.abs(array).max(), err_msg=name)
     starts, ends = zip(*(_ends((tmp_path / run / "log.jsonl").read_text()) for run in "01"), strict=True)
-    assert [one["by_host"] for one in starts] == [False, True]
+    assert [start["by_host"] for start in starts] == [False, True]
     sent = ends[1]["bytes_per_step"]
     # Beside: the wish to stop, gaps between arrays, parts that are not alike; each less than a line of memory.
     assert sent["expected"] <= sent["measured"] <= sent["expected"] + 2 * 64 * len(flat)

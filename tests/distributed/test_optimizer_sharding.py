@@ -51,37 +51,37 @@ FURTHER: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1, 2])
-def test_pieces_make_the_whole(axis: int | None) -> None:
-    whole = np.arange(4 * 6 * 5).reshape(4, 6, 5)
-    cuts = (0, 3, 3, 120) if axis is None else (0, 1, 1, whole.shape[axis])
-    parts = [ShardSpec(whole.shape, axis, cuts, rank) for rank in range(3)]
-    assert [one.is_empty for one in parts] == [False, True, False]
-    found = [one.slice_of(whole) for one in parts]
-    assert [part.shape for part in found] == [one.local_shape for one in parts]
-    np.testing.assert_array_equal(parts[0].assemble(found), whole)
-    all_of_it = ShardSpec(whole.shape, axis, (0, cuts[-1]), 0)
+def test_pieces_assemble_to_the_full_tensor(axis: int | None) -> None:
+    full = np.arange(4 * 6 * 5).reshape(4, 6, 5)
+    cuts = (0, 3, 3, 120) if axis is None else (0, 1, 1, full.shape[axis])
+    parts = [ShardSpec(full.shape, axis, cuts, rank) for rank in range(3)]
+    assert [part.is_empty for part in parts] == [False, True, False]
+    actual = [part.slice_of(full) for part in parts]
+    assert [part.shape for part in actual] == [part.local_shape for part in parts]
+    np.testing.assert_array_equal(parts[0].assemble(actual), full)
+    all_of_it = ShardSpec(full.shape, axis, (0, cuts[-1]), 0)
     assert all_of_it.is_full
-    assert all_of_it.slice_of(whole).shape == all_of_it.local_shape == whole.shape
+    assert all_of_it.slice_of(full).shape == all_of_it.local_shape == full.shape
 
 
 @pytest.mark.parametrize("undivided", [(), ("b", "e"), ("a", "b", "c", "d", "e")], ids=str)
 @pytest.mark.parametrize("shares", [(1, 1), (1, 1, 1, 1), (0, 2, 1)], ids=str)
-def test_each_worker_has_its_share_in_one_stretch_of_a_bucket(shares, undivided) -> None:
+def test_each_share_of_a_bucket_is_contiguous(shares, undivided) -> None:
     sizes = {"a": 1000, "b": 30, "c": 500, "d": 7, "e": 2000}
     kinds = {name: TensorType((size,), DType.FLOAT32) for name, size in sizes.items()}
-    buckets, found = assign_pieces(ShardingConfig(0, shares, 4 * 1500, 4 * 1500), kinds, undivided)
+    buckets, actual = assign_pieces(ShardingConfig(0, shares, 4 * 1500, 4 * 1500), kinds, undivided)
     assert buckets == (("e",), ("d", "c", "b", "a"))
-    assert list(found) == list(kinds)
+    assert list(actual) == list(kinds)
     counts = np.zeros(len(shares))
-    for name, piece in found.items():
+    for name, piece in actual.items():
         assert (piece.bounds[0], piece.bounds[-1]) == (0, sizes[name])
         assert all(cut % CUT_ALIGNMENT == 0 or cut == sizes[name] for cut in piece.bounds)
         assert list(piece.bounds) == sorted(piece.bounds)
-        own = np.diff(piece.bounds)
-        assert name not in undivided or np.count_nonzero(own) == 1
-        counts += own
+        own_counts = np.diff(piece.bounds)
+        assert name not in undivided or np.count_nonzero(own_counts) == 1
+        counts += own_counts
     for bucket in buckets:  # where a worker's part ends within a parameter, nobody after it begins in one before
-        owners = [rank for name in bucket for rank in np.flatnonzero(np.diff(found[name].bounds))]
+        owners = [rank for name in bucket for rank in np.flatnonzero(np.diff(actual[name].bounds))]
         assert owners == sorted(owners)
     assert not counts[np.array(shares) == 0].any()
     most = max([sizes[name] for name in undivided], default=0) / 2 + CUT_ALIGNMENT
@@ -108,27 +108,27 @@ def spec(tmp_path):
     ],
     ids=str,
 )
-def test_what_is_looked_at_as_a_whole_stays_whole(spec, type_, fields, divided) -> None:
+def test_parameters_needed_in_full_are_not_split(spec, type_, fields, divided) -> None:
     built = build(spec, 1, training=True, dtype=DType.FLOAT64)
     training = Training(spec, solver(type_, **fields), DType.FLOAT64)
     how = ShardingConfig(0, [1.0] * 300, 500, 2000)  # more workers than anything has room for
-    found = shard_parameters(how, *hypothetical_update(training, built)).pieces
-    several = sorted(name for name, piece in found.items() if sum(np.diff(piece.bounds) > 0) > 1)
+    actual = shard_parameters(how, *hypothetical_update(training, built)).pieces
+    several = sorted(name for name, piece in actual.items() if sum(np.diff(piece.bounds) > 0) > 1)
     assert several == divided
 
 
-def updated(made: Any, states: Mapping[str, Any], steps: int) -> Arrays:
+def updated(result: Any, states: Mapping[str, Any], steps: int) -> Arrays:
     """The states after so many steps of an update, whose gradients are the states that are there."""
     now = dict(states)
     for step in range(steps):
-        rates = {name: np.array(0.1) for name in made.graph.inputs()}
-        _, now = run(made.graph, {**rates, "$step": np.array(step + 1.0)}, now)
+        rates = {name: np.array(0.1) for name in result.graph.inputs()}
+        _, now = run(result.graph, {**rates, "$step": np.array(step + 1.0)}, now)
     return now
 
 
-def first(made: Any, label: str, wholes: Mapping[str, Any]) -> Any:
+def first(result: Any, label: str, wholes: Mapping[str, Any]) -> Any:
     """A state's first value: what is known as a whole, what it follows, or its constant."""
-    info = made.states[label]
+    info = result.states[label]
     whole = wholes.get(label if info.initialized_from is None else info.initialized_from)
     if whole is None:
         return info.initial.sample(0, label, info.value.shape, "float64")
@@ -152,20 +152,20 @@ def test_the_update_of_all_pieces_is_that_of_the_whole(spec, monkeypatch, type_,
     def states_after(workers: Communicator, how: ShardingConfig) -> tuple[Any, Arrays]:
         with one_at_a_time:
             sharding = shard_parameters(how, *hypothetical_update(training, built))
-            made = ShardUpdateTraining.of(training, sharding=sharding).update(built)
+            result = ShardUpdateTraining.of(training, sharding=sharding).update(built)
         here.workers = workers
-        return made, updated(made, {label: first(made, label, wholes) for label in made.states}, 3)
+        return result, updated(result, {label: first(result, label, wholes) for label in result.states}, 3)
 
     here, one_at_a_time = threading.local(), threading.Lock()
-    monkeypatch.setattr(AllReduce, "forward", lambda self, xp, x: sum(one for one in here.workers._all(x)))
+    monkeypatch.setattr(AllReduce, "forward", lambda self, xp, x: sum(worker for worker in here.workers._all(x)))
     ((alone, expected),) = together(1, lambda workers: states_after(workers, ShardingConfig(0, [1.0], 500, 2000)))
-    found = together(WORKERS, lambda workers: states_after(workers, HOW[workers.rank]))
+    actual = together(WORKERS, lambda workers: states_after(workers, HOW[workers.rank]))
     for label, array in expected.items():
-        holders = [states[label] for _, states in found if label in states]
+        holders = [states[label] for _, states in actual if label in states]
         assert holders, label
         divided = alone.states[label].shard is not None
         wholes_found = (
-            [np.concatenate([one.reshape(-1) for one in holders]).reshape(array.shape)] if divided else holders
+            [np.concatenate([holder.reshape(-1) for holder in holders]).reshape(array.shape)] if divided else holders
         )
         for one in wholes_found:  # norms of all gradients alone are added up in another order
             rtol = 1e-13 if "global_clipnorm" in str(fields) else 0

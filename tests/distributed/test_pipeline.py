@@ -26,7 +26,7 @@ Make = Callable[..., dict[str, Any]]
 
 
 @pytest.mark.parametrize("workers", [2, 4])
-def test_steps_are_those_of_one_worker_that_accumulates(jobs: Any, workers: int) -> None:
+def test_steps_equal_one_accumulating_worker(jobs: Any, workers: int) -> None:
     """Nets with skip connections, shared and frozen layers, several inputs and losses, masks and random numbers."""
     job = jobs(workers, "stages.py", variables=PLAIN)
     assert job.end() == 0, job.err
@@ -35,26 +35,26 @@ def test_steps_are_those_of_one_worker_that_accumulates(jobs: Any, workers: int)
     assert max(distances) < 1e-14  # sums of numbers near 1, in float64
 
 
-def test_a_training_goes_on_with_any_number_of_workers(jobs: Any, spec: Make, tmp_path: Path) -> None:
+def test_training_resumes_with_any_number_of_workers(jobs: Any, spec: Make, tmp_path: Path) -> None:
     """On as many as before to the same bits, else within rounding; with averages and clipping by a norm over all."""
     given = spec(precision="float64", loss_scale="dynamic", keep_checkpoints=9)
     given["solver"] = {"type": "Adam", "learning_rate": 0.01, "global_clipnorm": 0.5, "ema": {"decay": 0.9},
                        "beta_1": {"type": "OneCycle", "initial": 0.95, "peak": 0.8, "end": 0.9}}  # fmt: skip
-    found = {}
+    actual = {}
     for workers in (1, 3):
         (folder := tmp_path / str(workers)).mkdir()
         path = folder / "spec.json"
         path.write_text(json.dumps(given))
         job = jobs(workers, "train.py", str(path), json.dumps(WAY), variables=PLAIN)
         assert job.end() == 0, job.err
-        found[workers] = json.loads(job.out)
-    for line in found.values():
+        actual[workers] = json.loads(job.out)
+    for line in actual.values():
         assert line["again"]["states"] == line["whole"]["states"]
         assert line["whole"]["losses"][-1] < 0.5 * line["whole"]["losses"][0]
-        assert line["whole"]["names"] == found[1]["whole"]["names"]
-        assert line["whole"]["losses"] == pytest.approx(found[1]["whole"]["losses"], abs=1e-12)
-        assert line["whole"]["test"] == pytest.approx(found[1]["whole"]["test"], abs=1e-12)
-    done, start = (found[3]["whole"][name] for name in ("done", "start"))
+        assert line["whole"]["names"] == actual[1]["whole"]["names"]
+        assert line["whole"]["losses"] == pytest.approx(actual[1]["whole"]["losses"], abs=1e-12)
+        assert line["whole"]["test"] == pytest.approx(actual[1]["whole"]["test"], abs=1e-12)
+    done, start = (actual[3]["whole"][name] for name in ("done", "start"))
     # Of the 8 batches of an epoch the last has 6 samples instead of 32: of values and losses it sends less.
     assert done["measured"] == start["expected"]
     for workers in (2, 1):
@@ -65,20 +65,20 @@ def test_a_training_goes_on_with_any_number_of_workers(jobs: Any, spec: Make, tm
         )  # fmt: skip
         assert job.end() == 0, job.err
         last = json.loads(job.out.splitlines()[-1])
-        assert last["test"]["loss"] == pytest.approx(found[1]["whole"]["test"], abs=1e-12)
+        assert last["test"]["loss"] == pytest.approx(actual[1]["whole"]["test"], abs=1e-12)
 
 
 def test_stages_are_planned(spec: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "spec.json"
     path.write_text(json.dumps(spec() | {"parallel": WAY | {"cuts": ["drop"]}}))
     assert main(["plan", str(path), "--workers", "2", "--json"]) == 0
-    found = json.loads(capfd.readouterr().out)
-    assert [one["layers"] for one in found["stages"]] == [["fc1", "norm"], ["drop", "logits"]]
-    assert [one["parameters"] for one in found["stages"]] == [6 * 16 + 16 + 32, 16 * 3 + 3]
+    data = json.loads(capfd.readouterr().out)
+    assert [one["layers"] for one in data["stages"]] == [["fc1", "norm"], ["drop", "logits"]]
+    assert [one["parameters"] for one in data["stages"]] == [6 * 16 + 16 + 32, 16 * 3 + 3]
     # 8 samples of 16 numbers go there, and their gradients come back, 4 times; two parts of the loss, one at an aligned
     # place behind the other, the squares of the gradients and the wishes to stop are summed up.
     each = 4 * 8 * 16 * 4 + 64 + 4 + 4 + 8
-    assert found["sent"]["sent_bytes"] == {"stage 0": each, "stage 1": each}
+    assert data["sent"]["sent_bytes"] == {"stage 0": each, "stage 1": each}
     assert main(["plan", str(path), "--workers", "2"]) == 0
     assert "stage 1  drop" in capfd.readouterr().out
 
@@ -95,7 +95,7 @@ def test_stages_are_planned(spec: Make, tmp_path: Path, capfd: pytest.CaptureFix
         ({}, {"recompute": "all"}, 2, "what a pipeline keeps of its micro-batches is not computed again"),
     ],
 )
-def test_what_is_impossible_is_told(
+def test_impossible_strategies_give_a_reason(
     spec: Make, way: dict[str, Any], changes: dict[str, Any], workers: int, message: str
 ) -> None:
     with pytest.raises((InputError, SpecError)) as caught:

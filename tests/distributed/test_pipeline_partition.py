@@ -47,16 +47,16 @@ def stages_of(text: str, config: PipelineConfig) -> PipelineStages:
 def test_cuts_are_the_best_of_all(parts: int) -> None:
     random = np.random.default_rng(3)
     for _ in range(20):
-        costs, carried = ([int(one) for one in random.integers(1, 9, 6)] for _ in range(2))
-        found = partition_sequence(costs, carried, parts)
+        costs, carried = ([int(index) for index in random.integers(1, 9, 6)] for _ in range(2))
+        actual = partition_sequence(costs, carried, parts)
 
         def worst(begins: tuple[int, ...]) -> int:
             return max(sum(costs[a:b]) for a, b in pairwise((*begins, len(costs))))  # noqa: B023  # called at once
 
         every = [(0, *rest) for rest in combinations(range(1, 6), parts - 1)]
         good = [one for one in every if worst(one) <= NEAR * min(map(worst, every))]
-        assert sum(carried[b - 1] for b in found[1:]) == min(sum(carried[b - 1] for b in one[1:]) for one in good)
-        assert tuple(found) in good
+        assert sum(carried[b - 1] for b in actual[1:]) == min(sum(carried[b - 1] for b in one[1:]) for one in good)
+        assert tuple(actual) in good
 
 
 def test_a_cut_is_behind_a_pooling_where_that_sends_less() -> None:
@@ -65,17 +65,20 @@ def test_a_cut_is_behind_a_pooling_where_that_sends_less() -> None:
     assert len(set(balance_stages(net(IMAGES), 7, 4, DType.FLOAT32))) == 6
 
 
-def test_what_goes_between_stages() -> None:
+def test_values_between_stages() -> None:
     """Values go straight to whoever reads them; gradients return where something is trained before."""
     cut = stages_of(SKIPS, PipelineConfig(3, 0, 2, True, ("both", "tied")))
     assert cut.layers == [["one", "two"], ["both", "three", "sum"], ["tied", "all", "end"]]
-    found = sorted((one.value.node.scope.layer, one.source, one.target, one.returns) for one in cut.crossings)
+    actual = sorted(
+        (crossing.value.node.scope.layer, crossing.source, crossing.target, crossing.returns)
+        for crossing in cut.crossings
+    )
     # The parameters of `three` go to the stage of the layer that shares them.
-    assert found == [("one", 0, 1, True), ("one", 0, 2, True), ("sum", 1, 2, True), ("three", 1, 2, True),
+    assert actual == [("one", 0, 1, True), ("one", 0, 2, True), ("sum", 1, 2, True), ("three", 1, 2, True),
                      ("three", 1, 2, True), ("two", 0, 1, True)]  # fmt: skip
     frozen = stages_of(IMAGES.replace("{name: conv1,", "{name: conv1, trainable: false,").replace(
         "{name: norm,", "{name: norm, trainable: false,"), PipelineConfig(2, 0, 2, True, ("drop",)))  # fmt: skip
-    assert [one.returns for one in frozen.crossings] == [False]
+    assert [crossing.returns for crossing in frozen.crossings] == [False]
 
 
 def test_a_moving_average_has_one_stage() -> None:

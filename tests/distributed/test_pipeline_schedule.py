@@ -1,4 +1,4 @@
-"""The turns of the stages of a pipeline: each micro-batch once each way, few kept, and nobody waits in a circle."""
+"""Pipeline schedules: each micro-batch passes once each way, few are kept, and stages do not deadlock."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def turns_of(kind: str, parts: int, stages: int) -> list[list[Task]]:
 
 @pytest.mark.parametrize(("stages", "parts"), SIZES)
 @pytest.mark.parametrize("kind", ["gpipe", "1f1b"])
-def test_each_micro_batch_goes_there_and_back_once(kind: str, stages: int, parts: int) -> None:
+def test_each_micro_batch_has_one_forward_and_one_backward(kind: str, stages: int, parts: int) -> None:
     for stage, turns in enumerate(turns_of(kind, parts, stages)):
         assert sorted(turn.part for turn in turns if turn.forward) == list(range(parts))
         assert sorted(turn.part for turn in turns if not turn.forward) == list(range(parts))
-        kept, most = set[int](), 0
+        in_flight, most = set[int](), 0
         for turn in turns:
             if turn.forward:
-                kept.add(turn.part)
+                in_flight.add(turn.part)
             else:
-                kept.remove(turn.part)  # it was there
-            most = max(most, len(kept))
+                in_flight.remove(turn.part)  # it was there
+            most = max(most, len(in_flight))
         assert most == (parts if kind == "gpipe" else min(parts, stages - stage))
 
 
@@ -53,22 +53,22 @@ def calls(turns: Sequence[Task], stage: int, stages: int) -> Iterator[tuple[str,
 
 @pytest.mark.parametrize(("stages", "parts"), SIZES)
 @pytest.mark.parametrize("kind", ["gpipe", "1f1b"])
-def test_nobody_waits_in_a_circle(kind: str, stages: int, parts: int) -> None:
+def test_workers_do_not_deadlock(kind: str, stages: int, parts: int) -> None:
     """Even where a message is on its way until it is waited for, and is sent only when the one before has arrived."""
     todo = [list(calls(turns, stage, stages)) for stage, turns in enumerate(turns_of(kind, parts, stages))]
     done, sent, posted, joined = [0] * stages, dict[object, int](), dict[object, int](), dict[object, int]()
     moved = True
     while moved:
         moved = False
-        for stage, own in enumerate(todo):
-            while done[stage] < len(own):
-                what, other, way = own[done[stage]]
-                channel = (other, stage, way) if what != "send" else (stage, other, way)
-                if what == "send" and sent.get(channel, 0) > posted.get(channel, 0):
+        for stage, operations in enumerate(todo):
+            while done[stage] < len(operations):
+                kind, other, way = operations[done[stage]]
+                channel = (other, stage, way) if kind != "send" else (stage, other, way)
+                if kind == "send" and sent.get(channel, 0) > posted.get(channel, 0):
                     break  # the one before has not arrived
-                if what == "join" and joined.get(channel, 0) >= sent.get(channel, 0):
+                if kind == "join" and joined.get(channel, 0) >= sent.get(channel, 0):
                     break
-                counts = {"send": sent, "post": posted, "join": joined}[what]
+                counts = {"send": sent, "post": posted, "join": joined}[kind]
                 counts[channel] = counts.get(channel, 0) + 1
                 done[stage] += 1
                 moved = True

@@ -57,16 +57,16 @@ def train_all(folder: Path, jobs: Any, runs: Path) -> None:
     assert trainings(jobs, 4, listed, runs) == {}
 
 
-def test_two_servers_and_two_workers_reach_what_one_worker_reaches(trained: Path, folder: Path, tmp_path: Path) -> None:
+def test_two_servers_and_two_workers_reach_the_result_of_one(trained: Path, folder: Path, tmp_path: Path) -> None:
     netspec.train(training(folder, solver=SOLVER, train=LOOP), run_dir=tmp_path / "alone")
     expected = weights(tmp_path / "alone")
     for name in ("two", "halves", "reduced", "served"):  # at once, resumed, by another strategy, and by this one again
         assert_close(weights(trained / name), expected, 1e-11)
     losses, there = ([line["loss"] for line in log(one, "log")] for one in (trained / "two", tmp_path / "alone"))
     np.testing.assert_allclose(losses, there, rtol=1e-11)
-    found, there = (log(one, "done")[0]["test"] for one in (trained / "two", tmp_path / "alone"))
-    assert found["loss"] == pytest.approx(there["loss"], rel=1e-11)
-    assert found["metrics"] == there["metrics"]
+    actual, there = (log(one, "done")[0]["test"] for one in (trained / "two", tmp_path / "alone"))
+    assert actual["loss"] == pytest.approx(there["loss"], rel=1e-11)
+    assert actual["metrics"] == there["metrics"]
     for name, array in weights(trained / "two").items():
         assert np.array_equal(array, weights(trained / "halves")[name]), name
     reported, expected = (
@@ -78,12 +78,12 @@ def test_two_servers_and_two_workers_reach_what_one_worker_reaches(trained: Path
 def test_a_checkpoint_holds_whole_arrays_under_plain_names(trained: Path, tmp_path: Path, folder: Path) -> None:
     netspec.train(training(folder, solver=SOLVER, train={"max_steps": 1}), run_dir=tmp_path / "alone")
     (one,) = (tmp_path / "alone" / "checkpoints").iterdir()
-    expected, found = read_checkpoint(one), read_checkpoint(trained / "two" / "checkpoints" / "step-00000040.h5")
-    assert {name: array.shape for name, array in found.states.items()} == {
+    expected, actual = read_checkpoint(one), read_checkpoint(trained / "two" / "checkpoints" / "step-00000040.h5")
+    assert {name: array.shape for name, array in actual.states.items()} == {
         name: array.shape for name, array in expected.states.items()
     }
-    assert (found.roles, found.evaluated) == (expected.roles, expected.evaluated)
-    assert any(name.endswith("/average") for name in found.states)
+    assert (actual.roles, actual.evaluated) == (expected.roles, expected.evaluated)
+    assert any(name.endswith("/average") for name in actual.states)
 
 
 @pytest.mark.parametrize("name", ["late", "downpour", "stale", "damaged"])
@@ -100,10 +100,10 @@ def test_every_mode_learns(name: str, trained: Path) -> None:
     assert (start["workers"], start["servers"], start["split"]) == (4, 1, [10, 11, 11])
 
 
-def test_the_bytes_are_those_that_are_expected(trained: Path) -> None:
+def test_bytes_match_the_expectation(trained: Path) -> None:
     for name, scheduled, push, fetch in (("two", 2, 1, 1), ("downpour", 1, 2, 3)):
-        told = request_record(scheduled).nbytes  # with each push, and with each fetch
+        message = request_record(scheduled).nbytes  # with each push, and with each fetch
         (done,) = log(trained / name, "done")
         count = sum(array.size for array in weights(trained / name).values())
-        sent = 40 // push * (8 * count + told) + 40 // fetch * told
+        sent = 40 // push * (8 * count + message) + 40 // fetch * message
         assert done["bytes_per_step"] == dict.fromkeys(("expected", "measured"), round(sent / 40))

@@ -63,7 +63,7 @@ def test_a_synchronous_step_is_the_mean_of_the_first_gradients() -> None:
     assert told(rule, 3, 8) == [("update", [0, 2, 3])]
 
 
-def test_gradients_of_no_sample_make_no_step() -> None:
+def test_gradients_without_samples_make_no_step() -> None:
     rule = Synchronous(3, 1, 0)
     assert told(rule, 0, 0, 0.0) == told(rule, 2, 0, 0.0) == []
     assert told(rule, 1, 0, 0.1) == [("update", [0, 1, 2])]
@@ -73,7 +73,7 @@ def test_gradients_of_no_sample_make_no_step() -> None:
     assert list(map(type, Asynchronous(0, 1).decide(push(0, 0, 0.0)))) == [Drop]
 
 
-def test_asynchronous_gradients_move_by_their_part_of_the_rate() -> None:
+def test_asynchronous_gradients_use_their_share_of_the_rate() -> None:
     rule = Asynchronous(5, 1)
     (made,) = rule.decide(push(2, 9, 0.25))
     assert isinstance(made, Update)
@@ -81,7 +81,7 @@ def test_asynchronous_gradients_move_by_their_part_of_the_rate() -> None:
     assert rule.next_step(10) == 10
 
 
-def test_asynchronous_gradients_move_with_the_whole_momentum() -> None:
+def test_asynchronous_gradients_use_the_full_momentum() -> None:
     (made,) = Asynchronous(5, 2).decide(Push(2, 9, 0.25, 1.0, (1.0, 0.5, 0.9)))
     assert isinstance(made, Update)
     assert made.rates == (0.25, 0.125, 0.9)
@@ -108,7 +108,7 @@ def test_no_worker_is_ahead_by_more_than_the_staleness() -> None:
         ({"servers": 1}, 8, "data.train.batch_size", "a batch has fewer samples than there are workers"),
     ],
 )
-def test_what_does_not_fit_the_ranks_is_told(fields: dict, ranks: int, path: str, told: str, spec) -> None:
+def test_rank_problems_are_reported(fields: dict, ranks: int, path: str, told: str, spec) -> None:
     given = spec() | {"parallel": {"strategy": "parameter_server", **fields}}
     given["data"]["train"]["batch_size"] = 6
     with pytest.raises(InputError) as caught:
@@ -119,7 +119,7 @@ def test_what_does_not_fit_the_ranks_is_told(fields: dict, ranks: int, path: str
     check_workers(load_train(given), {"parallel.servers": 4, "parallel.backup_workers": 3}.get(path, 7))
 
 
-def test_a_training_that_servers_would_share_is_rehearsed(tmp_path: Path, spec) -> None:
+def test_server_training_has_a_dry_run(tmp_path: Path, spec) -> None:
     given = spec() | {"parallel": {"strategy": "parameter_server", "servers": 2}}
     (tmp_path / "train.yaml").write_text(yaml.safe_dump(given, sort_keys=False))
     found = dry_run(tmp_path / "train.yaml", workers=6)

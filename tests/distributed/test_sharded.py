@@ -60,11 +60,11 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
         "lamb": {"type": "Lamb", "learning_rate": decay, "beta_1": {"type": "CyclicLR", "initial": 0.9, "peak": 0.8}},
         "free": {"type": "ScheduleFreeAdamW", "learning_rate": 0.01},
     }
-    made = {name: training(folder, NET, solver=one, parallel=SMALL) for name, one in solvers.items()}
-    made["plain"] = training(folder, NET, solver=adam, parallel={"strategy": "sharded_optimizer"})
+    result = {name: training(folder, NET, solver=one, parallel=SMALL) for name, one in solvers.items()}
+    result["plain"] = training(folder, NET, solver=adam, parallel={"strategy": "sharded_optimizer"})
     loop = {"accumulate": 3, "loss_scale": "dynamic", "precision": "float32"}
-    made["several"] = training(folder, NET, solver={**adam, "global_clipnorm": 0.5}, parallel=SMALL, train=loop)
-    return made
+    result["several"] = training(folder, NET, solver={**adam, "global_clipnorm": 0.5}, parallel=SMALL, train=loop)
+    return result
 
 
 NAMES = ("adam", "grouped", "lamb", "free", "plain", "several")
@@ -73,7 +73,7 @@ RESUMED = ("grouped", "several")
 
 @pytest.fixture(scope="module")
 def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same trainings on one worker."""
+    """Run the trainings on one worker."""
 
     def make(runs: Path) -> None:
         for name, spec in cases(folder).items():
@@ -114,22 +114,22 @@ def trained(folder: Path, alone: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("name", NAMES)
-def test_workers_reach_what_one_reaches(name: str, workers: int, trained, alone, jobs) -> None:
+def test_workers_reach_the_result_of_one(name: str, workers: int, trained, alone, jobs) -> None:
     runs, exact = trained(workers, jobs), name != "several"
     tolerance = 1e-10 if exact else 1e-3  # 40 steps of float64, and of float32: rounding grows by a few times an epoch
     assert_close(weights(runs / name), weights(alone / name), tolerance)
     (last,), (there,) = log(runs / name, "done"), log(alone / name, "done")
     assert last["test"]["metrics"] == there["test"]["metrics"]
     assert last["test"]["loss"] == pytest.approx(there["test"]["loss"], rel=tolerance)
-    found, expected = (read_checkpoint(one / name / "checkpoints" / "step-00000040.h5") for one in (runs, alone))
-    assert (found.roles, found.evaluated) == (expected.roles, expected.evaluated)
-    assert_close(found.states, expected.states, tolerance)
+    actual, expected = (read_checkpoint(one / name / "checkpoints" / "step-00000040.h5") for one in (runs, alone))
+    assert (actual.roles, actual.evaluated) == (expected.roles, expected.evaluated)
+    assert_close(actual.states, expected.states, tolerance)
     assert last["bytes_per_step"]["expected"] == last["bytes_per_step"]["measured"]
 
 
 @pytest.mark.parametrize("now", [2, 3])
 @pytest.mark.parametrize("name", RESUMED)
-def test_resumed_on_any_number_of_workers_it_goes_on(name: str, now: int, trained, alone, jobs) -> None:
+def test_resume_on_any_worker_count(name: str, now: int, trained, alone, jobs) -> None:
     again = trained(now, jobs) / "again" / name
     assert [line["step"] for line in log(again, "log")][-2:] == [30, 40]
     if now == 2:
@@ -139,7 +139,7 @@ def test_resumed_on_any_number_of_workers_it_goes_on(name: str, now: int, traine
 
 
 @pytest.mark.parametrize("name", RESUMED)
-def test_resumed_on_one_worker_it_goes_on(name: str, folder: Path, tmp_path: Path, trained, alone, jobs) -> None:
+def test_resume_on_one_worker(name: str, folder: Path, tmp_path: Path, trained, alone, jobs) -> None:
     checkpoint = trained(2, jobs) / name / "checkpoints" / f"step-{LATE:08}.h5"
     netspec.train(cases(folder)[name], run_dir=tmp_path / name, resume=checkpoint)
     assert_close(weights(tmp_path / name), weights(alone / name), 1e-10 if name == "grouped" else 1e-3)

@@ -62,31 +62,31 @@ class States(dict[str, Any]):
         self[name] = np.array(array)
 
 
-def test_wholes_are_put_together_and_handed_out() -> None:
+def test_full_tensors_are_gathered_and_scattered() -> None:
     def work(workers: Communicator) -> dict[str, Any]:
         parts: Any = Parts(workers.rank)
         before = dict(parts.states)
         known = ShardedStates(workers, parts)
         assert known.replicated == ["fc/bias", "gathered/fc/kernel"]
-        found = known.assemble()
-        assert bool(found) == workers.is_first
+        actual = known.assemble()
+        assert bool(actual) == workers.is_first
         known.gather_full()
         np.testing.assert_array_equal(parts.states["gathered/fc/kernel"], WHOLES["fc/kernel"])
         for name in known.sharded.keys() & parts.states.keys():
             parts.states.assign(name, np.zeros_like(parts.states[name]))
-        known.scatter(found)
+        known.scatter(actual)
         for name, array in before.items():
             if name != "gathered/fc/kernel":
                 np.testing.assert_array_equal(parts.states[name], array, strict=True)
-        return found
+        return actual
 
-    found, *_ = together(WORKERS, work)
-    assert found.keys() == WHOLES.keys() - {"fc/bias"}
-    for name, array in found.items():
+    actual, *_ = together(WORKERS, work)
+    assert actual.keys() == WHOLES.keys() - {"fc/bias"}
+    for name, array in actual.items():
         np.testing.assert_array_equal(array, WHOLES[name], strict=True)
 
 
-def test_one_worker_has_all() -> None:
+def test_single_worker_has_everything() -> None:
     parts: Any = SimpleNamespace(info={})
     known = ShardedStates(Communicator(), parts)
     assert (known.sharded, known.replicated, known.assemble()) == ({}, [], {})

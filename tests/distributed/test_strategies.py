@@ -51,8 +51,8 @@ def test_sums_in_every_encoding(jobs, workers: int) -> None:
 
 
 @pytest.mark.slow
-def test_sums_by_host_are_those_of_all_at_once(jobs) -> None:
-    """Where one host has more workers than the other."""
+def test_hierarchical_sums_equal_flat_sums(jobs) -> None:
+    """One host has more workers than the other."""
     job = jobs(5, "by_host.py")
     assert job.end() == 0, job.err
     assert job.out == "all agree\n"
@@ -60,7 +60,7 @@ def test_sums_by_host_are_those_of_all_at_once(jobs) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_what_an_encoding_can_tell_is_told_exactly(shape: tuple[int, ...], dtype: str) -> None:
+def test_encodings_are_exact_on_representable_arrays(shape: tuple[int, ...], dtype: str) -> None:
     x = np.random.default_rng(3).standard_normal(shape).astype(dtype)
     for one, split in (
         (encoding("one_bit"), OneBitQuantize()),
@@ -73,12 +73,12 @@ def test_what_an_encoding_can_tell_is_told_exactly(shape: tuple[int, ...], dtype
         np.testing.assert_array_equal(q + (x - q), q + rest)
     q, _ = OneBitQuantize().forward(np, x)
     flat = (x, q) if len(shape) == 2 else (x.reshape(shape[0], -1).T, q.reshape(shape[0], -1).T)
-    for column, made in zip(flat[0].T, flat[1].T, strict=True):
+    for column, result in zip(flat[0].T, flat[1].T, strict=True):
         for part in (column >= 0, column < 0):
-            np.testing.assert_allclose(made[part], column[part].mean() if part.any() else 0, rtol=1e-6)
+            np.testing.assert_allclose(result[part], column[part].mean() if part.any() else 0, rtol=1e-6)
 
 
-def test_the_largest_are_kept_and_of_equal_ones_the_first() -> None:
+def test_top_k_keeps_the_first_of_ties() -> None:
     x = np.array([[1.0, -3.0, 2.0], [3.0, -2.0, 0.0]])
     q, rest = TopKSparsify(3).forward(np, x)
     np.testing.assert_array_equal(q, [[0, -3, 2], [3, 0, 0]])
@@ -89,24 +89,26 @@ def test_the_largest_are_kept_and_of_equal_ones_the_first() -> None:
 
 @pytest.mark.parametrize("split", [OneBitQuantize(), TopKSparsify(5)], ids=str)
 def test_nothing_is_lost(split: OneBitQuantize | TopKSparsify) -> None:
-    """What was sent in all steps, and what is kept in the end, is the sum of all gradients."""
+    """The sent values of all steps and the last residual add up to the sum of all gradients."""
     random = np.random.default_rng(1)
-    kept, sent, whole = np.zeros((9, 11)), np.zeros((9, 11)), np.zeros((9, 11))
+    residual, sent, full = np.zeros((9, 11)), np.zeros((9, 11)), np.zeros((9, 11))
     for _ in range(50):
         gradient = random.standard_normal((9, 11))
-        q, kept = split.forward(np, gradient + kept)
-        sent, whole = sent + q, whole + gradient
-    np.testing.assert_allclose(sent + kept, whole, atol=50 * 100 * 2.0**-53)  # an addition a step, of numbers below 100
+        q, residual = split.forward(np, gradient + residual)
+        sent, full = sent + q, full + gradient
+    np.testing.assert_allclose(
+        sent + residual, full, atol=50 * 100 * 2.0**-53
+    )  # an addition a step, of numbers below 100
 
 
 @pytest.mark.parametrize(("name", "epsilon", "special"), [("bfloat16", 2.0**-8, 3e38), ("float16", 2.0**-11, 60000.0)])
 def test_16_bits_are_rounded_to_nearest(name: str, epsilon: float, special: float) -> None:
     x = np.array([0.0, -0.0, 1.0, 1 + epsilon, 1 + 3 * epsilon, -1 / 3, special, np.inf, np.nan], np.float32)
     form = encoding(name)
-    found = form.decode(form.encode(x), x.shape, "float32")
-    np.testing.assert_array_equal(found[2:5], np.array([1, 1, 1 + 4 * epsilon], np.float32))  # ties to even
-    np.testing.assert_allclose(found, x, rtol=epsilon)
-    np.testing.assert_array_equal(np.signbit(found[:2]), [False, True])
+    actual = form.decode(form.encode(x), x.shape, "float32")
+    np.testing.assert_array_equal(actual[2:5], np.array([1, 1, 1 + 4 * epsilon], np.float32))  # ties to even
+    np.testing.assert_allclose(actual, x, rtol=epsilon)
+    np.testing.assert_array_equal(np.signbit(actual[:2]), [False, True])
 
 
 @pytest.mark.parametrize("cls", list(STRATEGIES), ids=lambda cls: cls.__name__)
@@ -142,24 +144,24 @@ def test_a_density_is_a_share() -> None:
         ([3, 1], False, False),  # one worker of a host has nobody to add to
     ],
 )
-def test_sums_are_made_by_host_where_hosts_have_several_workers(hosts: list[int], auto: bool, forced: bool) -> None:
-    made = [STRATEGIES.parse({"strategy": "all_reduce", "hierarchical": one}) for one in ("auto", True, False)]
-    assert [one.is_hierarchical(hosts) for one in made if isinstance(one, AllReduce)] == [auto, forced, False]
+def test_sums_are_hierarchical_if_hosts_have_several_workers(hosts: list[int], auto: bool, forced: bool) -> None:
+    result = [STRATEGIES.parse({"strategy": "all_reduce", "hierarchical": one}) for one in ("auto", True, False)]
+    assert [one.is_hierarchical(hosts) for one in result if isinstance(one, AllReduce)] == [auto, forced, False]
 
 
 BATCH_OF_8 = SimpleNamespace(data=SimpleNamespace(train=SimpleNamespace(batch_size=8)))
 
 
-def test_sums_by_host_are_not_deterministic() -> None:
-    made = STRATEGIES.parse({"strategy": "all_reduce", "hierarchical": True, "deterministic": True})
-    (problem,) = made.conflicts(BATCH_OF_8)
+def test_hierarchical_sums_exclude_deterministic() -> None:
+    result = STRATEGIES.parse({"strategy": "all_reduce", "hierarchical": True, "deterministic": True})
+    (problem,) = result.conflicts(BATCH_OF_8)
     assert problem.path == "hierarchical"
     assert not list(STRATEGIES.parse({"strategy": "all_reduce", "deterministic": True}).conflicts(BATCH_OF_8))
 
 
 def test_16_bits_are_not_deterministic() -> None:
-    made = STRATEGIES.parse({"strategy": "all_reduce", "reduce_in": "float16", "deterministic": True})
-    (problem,) = made.conflicts(BATCH_OF_8)
+    result = STRATEGIES.parse({"strategy": "all_reduce", "reduce_in": "float16", "deterministic": True})
+    (problem,) = result.conflicts(BATCH_OF_8)
     assert problem.path == "reduce_in"
     assert not list(STRATEGIES.parse({"strategy": "all_reduce", "reduce_in": "float16"}).conflicts(BATCH_OF_8))
 
@@ -176,29 +178,27 @@ def test_all_train_and_go_on_exactly(
     job = jobs(workers, "train.py", str(path), *map(json.dumps, ways))
     assert job.end() == 0, job.err
     for way, line in zip(ways, job.out.splitlines(), strict=True):
-        found = json.loads(line)
-        whole, again = found["whole"], found["again"]
+        data = json.loads(line)
+        whole, again = data["whole"], data["again"]
         assert whole["losses"][-1] < 0.5 * whole["losses"][0], way
         assert whole["test"] < whole["losses"][0], way
         assert again["states"] == whole["states"], way
         assert again["own"] == whole["own"], way
         expected = whole["start"]["expected"]  # to the byte, wishes to stop and gaps between arrays too
         assert whole["done"] == {"expected": expected, "measured": expected}, way
-        kept = [name for name in whole["names"] if name.startswith("residual/")]
-        assert kept == (["residual/fc1/kernel", "residual/logits/kernel"] if "smallest" in way else []), way
+        residuals = [name for name in whole["names"] if name.startswith("residual/")]
+        assert residuals == (["residual/fc1/kernel", "residual/logits/kernel"] if "smallest" in way else []), way
         centers = [name for name in whole["names"] if name.startswith("center/")]
         moving = (
             "fc1/bias fc1/kernel logits/bias logits/kernel norm/beta norm/gamma norm/moving_mean norm/moving_variance"
         )
         elastic = way["strategy"] == "elastic_averaging"
         assert centers == ([f"center/{name}" for name in moving.split()] if elastic else []), way
-        assert len(set(whole["own"])) == (workers - 1 if kept or elastic else 0), way  # others on each worker
+        assert len(set(whole["own"])) == (workers - 1 if residuals or elastic else 0), way  # others on each worker
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_worker_without_samples_rests_where_each_trains_by_itself(
-    spec: Callable[..., dict[str, Any]], accumulate: int
-) -> None:
+def test_worker_without_samples_idles_in_local_training(spec: Callable[..., dict[str, Any]], accumulate: int) -> None:
     given = load_train(spec(accumulate=accumulate) | {"parallel": {"strategy": "local_sgd"}})
     assert isinstance(given.parallel, Strategy)
     session = WorkerSession(Two(), given.parallel)
@@ -209,9 +209,9 @@ def test_a_worker_without_samples_rests_where_each_trains_by_itself(
     )
     with open_training_loader(given, compiler, session) as loader:
         part = PartialStep()
-        found = Stepper(given, compiler, loader).run(nothing, 0, {LEARNING_RATE: 1.0}, part)  # an epoch's last batch
-    assert found is not None
-    assert (found[0](), found[1], part) == (0.0, 0, PartialStep())
+        actual = Stepper(given, compiler, loader).run(nothing, 0, {LEARNING_RATE: 1.0}, part)  # an epoch's last batch
+    assert actual is not None
+    assert (actual[0](), actual[1], part) == (0.0, 0, PartialStep())
     for name, array in before.items():
         np.testing.assert_array_equal(compiler.states[name], array)
 
@@ -222,7 +222,7 @@ class Two(Communicator):
     size = 2
 
 
-def test_another_number_of_workers_shares_what_was_kept(spec: Callable[..., dict[str, Any]]) -> None:
+def test_residuals_are_shared_by_another_worker_count(spec: Callable[..., dict[str, Any]]) -> None:
     """Of three workers' residuals each of two has half the sum, of what else each had of its own the mean."""
     given = load_train(spec() | {"parallel": {"strategy": "one_bit", "smallest": 1}})
     strategy = given.parallel
@@ -232,11 +232,11 @@ def test_another_number_of_workers_shares_what_was_kept(spec: Callable[..., dict
     values = {"residual/fc1/kernel": (1.0, 2.0, 6.0), "fc1/kernel": (1.0, 3.0, 5.0)}
     for name, (first, *_) in values.items():
         compiler.states.assign(name, np.full_like(compiler.states[name], first))
-    own = [
+    worker_states = [
         {name: np.full_like(compiler.states[name], numbers[rank]) for name, numbers in values.items()}
         for rank in (1, 2)
     ]
     with open_training_loader(given, compiler, session) as loader:
-        session.align(compiler, loader, StartingPoint(Progress(), worker_states=own))
+        session.align(compiler, loader, StartingPoint(Progress(), worker_states=worker_states))
     assert np.unique(compiler.states["residual/fc1/kernel"]) == [4.5]
     assert np.unique(compiler.states["fc1/kernel"]) == [3.0]

@@ -64,16 +64,16 @@ def compiled(spec: dict[str, Any], workers: int = 4) -> Compiler:
         {"fc1": "whole", "fc2": "columns", "logits": "whole"},
     ],
 )
-def test_a_plan_sends_what_theory_says(layers: dict[str, str]) -> None:
+def test_plan_sends_theoretical_bytes(layers: dict[str, str]) -> None:
     """Of gradients and activations; beside go losses, the weight of the samples, gaps, and the wishes to stop."""
     spec, workers = load_train(given(layers)), 4
-    found = worker_traffic(spec, workers, 1, 16)
+    actual = worker_traffic(spec, workers, 1, 16)
     work = StepCost(16, tuple(layer for layer, _ in layers_of(spec)))
     network = NETWORKS["ib-hdr"]
     cluster = Cluster(workers, network, network)
     job = as_trained(TrainingJob(ComputeModel((work,)), 16, algorithm=ring), spec)
     expected = traffic(STRATEGIES["model"].plan(job, cluster), {"worker": workers}).by_role["worker"]
-    assert expected + 3 * 4 * 2 * 3 / 4 < found.each()["worker"] < expected + len(found.messages) * 64 * 2 * 3 / 4
+    assert expected + 3 * 4 * 2 * 3 / 4 < actual.each()["worker"] < expected + len(actual.messages) * 64 * 2 * 3 / 4
 
 
 def test_large_matrices_are_divided_and_small_ones_are_not() -> None:
@@ -85,7 +85,7 @@ def test_large_matrices_are_divided_and_small_ones_are_not() -> None:
     assert choose_splits(small, 128, 4) == {"fc1": "whole"}
 
 
-def test_states_are_pieces_and_what_is_evaluated_is_whole() -> None:
+def test_states_are_pieces_and_evaluated_states_are_full() -> None:
     compiler = compiled(given({"fc1": "columns", "fc2": "rows", "logits": "whole"}))
     shapes = {name: info.value.shape for name, info in compiler.info.items()}
     assert shapes["fc1/kernel"] == shapes["solver/fc1/kernel/first_moment"] == (400, 24)
@@ -111,13 +111,13 @@ def test_states_are_pieces_and_what_is_evaluated_is_whole() -> None:
         (given({"fc1": "columns"}, solver={"type": "SGD", "clipnorm": 1.0}), 2, "needs the full tensor"),
     ],
 )  # fmt: skip
-def test_what_can_not_be_divided_is_told(spec: dict[str, Any], workers: int, told: str) -> None:
+def test_unsplittable_layers_are_reported(spec: dict[str, Any], workers: int, told: str) -> None:
     with pytest.raises(SpecError, match=told):
         compiled(spec, workers)
 
 
 @pytest.mark.parametrize("constraint", [{"type": "NonNeg"}])
-def test_constraints_of_each_number_go_with_parts(constraint: dict[str, Any]) -> None:
+def test_elementwise_constraints_work_on_parts(constraint: dict[str, Any]) -> None:
     layers = [{**one, "kernel_constraint": constraint} if one["type"] == "Dense" else one for one in LAYERS]
     spec = given({"fc1": "columns", "fc2": "rows"})
     spec["net"] = {**spec["net"], "layers": layers}

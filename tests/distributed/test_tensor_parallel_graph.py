@@ -46,7 +46,7 @@ SPEC = load_net(NET)
 
 
 def differentiated(built: NetGraph) -> Graph:
-    """What a worker's part of the loss is, and its gradients."""
+    """Return a worker's part of the loss, and its gradients."""
     forward = forward_graph(SPEC, built)
     weighed = forward.outputs[LOSS] * built.builder.input(WEIGHT, TensorType((), DType.FLOAT64))
     starts = {name: updated_start(forward, name, info) for name, info in built.builder.states.items() if info.trainable}
@@ -56,7 +56,7 @@ def differentiated(built: NetGraph) -> Graph:
 def together(graphs: Sequence[Graph], feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What workers find, by the reference kernels, who all come to the same exchanges in the same order."""
     told: list[Any] = [None] * len(graphs)
-    found: list[dict[str, Any]] = [{} for _ in graphs]
+    actual: list[dict[str, Any]] = [{} for _ in graphs]
     barrier = Barrier(len(graphs), timeout=20)
 
     def exchanged(rank: int, node: Node, x: Any) -> Any:
@@ -66,12 +66,12 @@ def together(graphs: Sequence[Graph], feeds: Sequence[Mapping[str, Any]]) -> lis
         assert len({type(one[0]) for one in told}) == 1
         sent = [one[1] for one in told]
         if isinstance(op, BlockingCollective):
-            made = np.full(node.types[0].shape, np.nan)
-            op.unpack_blocks(np.stack([one[0 if op.is_broadcast else rank] for one in sent]), made)
+            result = np.full(node.types[0].shape, np.nan)
+            op.unpack_blocks(np.stack([one[0 if op.is_broadcast else rank] for one in sent]), result)
         else:
-            made = sum(sent)
+            result = sum(sent)
         barrier.wait()
-        return made
+        return result
 
     def run(rank: int) -> None:
         values = dict[Value, Any]()
@@ -85,18 +85,18 @@ def together(graphs: Sequence[Graph], feeds: Sequence[Mapping[str, Any]]) -> lis
                 else:
                     made = node.op.forward(np, *arrays)
                 values.update(zip(node.outputs, made if isinstance(made, tuple) else (made,), strict=True))
-                assert all(np.shape(values[one]) == one.shape for one in node.outputs)
-            found[rank] = {name: values[value] for name, value in graphs[rank].outputs.items()}
+                assert all(np.shape(values[result]) == result.shape for result in node.outputs)
+            actual[rank] = {name: values[value] for name, value in graphs[rank].outputs.items()}
         except BaseException:
             barrier.abort()
             raise
 
     threads = [Thread(target=run, args=(rank,)) for rank in range(len(graphs))]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    return found
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return actual
 
 
 def built(samples: int) -> NetGraph:
@@ -131,30 +131,30 @@ def test_pieces_of_gradients_are_those_of_one_worker(size: int, axes: dict[str, 
     wanted = {f"{name}/kernel": axis for name, axis in axes.items()}
     graphs, feeds = [], []
     for rank in range(workers):
-        start, stop = (size * one // workers for one in (rank, rank + 1))
-        own = max(stop - start, 1)
-        part = built(own)
+        start, stop = (size * worker // workers for worker in (rank, rank + 1))
+        batch = max(stop - start, 1)
+        part = built(batch)
         cuts = split_parameters(SPEC, part, lambda _: wanted, workers, rank)
-        graphs.append(differentiated(split_net(part, cuts, workers, rank, own, size)))
+        graphs.append(differentiated(split_net(part, cuts, workers, rank, batch, size)))
         pieces = {name: one.parts.slice_of(states[name], rank, one.axis) for name, one in cuts.items()}
         feeds.append(fed({**states, **pieces}, start, stop, size))
-    found = together(graphs, feeds)
+    actual = together(graphs, feeds)
     for name, gradient in expected.items():
-        parts = [one[name] for one in found]
-        whole = np.concatenate(parts, axis=wanted[name]) if name in wanted else sum(parts)
+        parts = [one[name] for one in actual]
+        full = np.concatenate(parts, axis=wanted[name]) if name in wanted else sum(parts)
         # Sums of some dozen products of numbers up to 1, in another order.
-        np.testing.assert_allclose(whole, gradient, rtol=0, atol=1e-14 * max(1, np.abs(gradient).max()), err_msg=name)
+        np.testing.assert_allclose(full, gradient, rtol=0, atol=1e-14 * max(1, np.abs(gradient).max()), err_msg=name)
 
 
 def exchanges(axes: dict[str, int]) -> list[type]:
-    """Of the forward half, on two workers."""
-    wanted = {f"{name}/kernel": axis for name, axis in axes.items()}
+    """Return the exchanges of the forward half, on two workers."""
+    expected = {f"{name}/kernel": axis for name, axis in axes.items()}
     part = built(4)
-    made = split_net(part, split_parameters(SPEC, part, lambda _: wanted, 2, 0), 2, 0, 4, 8)
-    return [type(node.op) for node in Graph(made.losses).nodes() if isinstance(node.op, BlockingCollective)]
+    result = split_net(part, split_parameters(SPEC, part, lambda _: expected, 2, 0), 2, 0, 4, 8)
+    return [type(node.op) for node in Graph(result.losses).nodes() if isinstance(node.op, BlockingCollective)]
 
 
-def test_columns_stay_where_all_is_done_element_by_element() -> None:
+def test_elementwise_ops_keep_columns() -> None:
     """Of the orthogonal penalty each reads the whole kernel; the normalization reads samples."""
     assert exchanges({"fc1": 1, "fc2": 0}) == [AllGather, AllGather, ReduceScatter]  # of x, of the kernel
     assert exchanges({"fc1": 1}) == [AllGather, AllToAll]
@@ -163,16 +163,16 @@ def test_columns_stay_where_all_is_done_element_by_element() -> None:
     assert follows == {"fc1": None, "fc2": "fc1/kernel", "logits": None}
 
 
-def test_what_a_layer_of_its_own_reads_is_not_cut() -> None:
+def test_matrix_read_by_its_own_layer_is_not_split() -> None:
     """A frozen kernel has no gradient to be spared."""
     net = {**NET, "layers": [{**one, "trainable": one["name"] != "fc2"} for one in NET["layers"]]}
     spec = load_net(net)
-    found = splittable_layers(spec, build(spec, 2, training=True))
-    assert [one.layer for one in found] == ["fc1", "logits"]
-    assert [(one.inputs, one.units, one.positions) for one in found] == [(6, 8, 1), (12, 4, 1)]
+    actual = splittable_layers(spec, build(spec, 2, training=True))
+    assert [one.layer for one in actual] == ["fc1", "logits"]
+    assert [(one.inputs, one.units, one.positions) for one in actual] == [(6, 8, 1), (12, 4, 1)]
 
 
-def test_parts_are_as_equal_as_can_be() -> None:
+def test_parts_are_balanced() -> None:
     parts = AxisPartition.even(10, 4, 2)
     assert (parts.bounds, parts.sizes, parts.own_size, parts.max_size, parts.total) == (
         (0, 2, 5, 7, 10),

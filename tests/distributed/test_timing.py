@@ -52,7 +52,7 @@ def test_messages_are_those_of_the_plan(jobs, spec: Path, capfd) -> None:
     assert any(one["phases"]["communication"] > 0 for one in whole["layers"])
 
 
-def test_what_is_sent_between_steps_is_timed_too(jobs, spec: Path) -> None:
+def test_communication_between_steps_is_timed(jobs, spec: Path) -> None:
     found = timed(jobs, spec, "parallel={strategy: local_sgd, every: 4}", "--workers", 2)["communication"]
     assert found["messages"] == []
     assert found["exposed_seconds"] > 0 < found["between_seconds"]
@@ -65,7 +65,7 @@ def test_what_is_sent_between_steps_is_timed_too(jobs, spec: Path) -> None:
         (0.0005, "exposed is 1.500 ms more than the 0.500 ms that messages take alone: workers waited for each other"),
     ],
 )
-def test_what_is_hidden_is_told(capsys, alone: float, told: str) -> None:
+def test_hidden_gpu_is_reported(capsys, alone: float, told: str) -> None:
     wait = MessageWait("bucket 1", ("fc/kernel",), 64.0, 0.001, 0.002)
     _print_overlap(Overlap("all_reduce", 2, 3, 0.010, 0.006, 0.002, alone, 0.0, (wait,)))
     out = capsys.readouterr().out
@@ -82,6 +82,6 @@ def test_what_is_hidden_is_told(capsys, alone: float, told: str) -> None:
         (("--workers", "2", "--inference"), "--inference: workers predict by themselves"),
     ],
 )
-def test_what_can_not_be_timed_is_told(spec: Path, capfd, words: tuple[str, ...], message: str) -> None:
+def test_untimeable_trainings_are_reported(spec: Path, capfd, words: tuple[str, ...], message: str) -> None:
     assert main(["time", str(spec), *words]) == 2
     assert f"error: {message}" in capfd.readouterr().err

@@ -74,18 +74,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return once(tmp_path_factory, "points", make_points)[0]
 
 
-def make_points(made: Path) -> None:
+def make_points(result: Path) -> None:
     random = np.random.default_rng(0)
     centers = random.normal(size=(3, 6)) * 2
     for name, count in (("train", SAMPLES), ("test", 57)):
         label = random.integers(0, 3, count).astype(np.int32)
         x = (centers[label] + random.normal(size=(count, 6))).astype(np.float32)
-        np.savez(made / f"{name}.npz", x=x, label=label)
+        np.savez(result / f"{name}.npz", x=x, label=label)
         x[[3, 40, 41]] = np.nan
-        np.savez(made / f"damaged_{name}.npz", x=x, label=label)
+        np.savez(result / f"damaged_{name}.npz", x=x, label=label)
 
 
-def training(folder: Path, net: dict[str, Any] = SMOOTH, data: str = "", **given: Any) -> dict[str, Any]:
+def training(folder: Path, net: dict[str, Any] = SMOOTH, data: str = "", **spec: Any) -> dict[str, Any]:
     splits = {
         name: {
             "source": "npz", "path": str(folder / f"{data}{name}.npz"), "batch_size": size, "shuffle": name == "train",
@@ -98,7 +98,7 @@ def training(folder: Path, net: dict[str, Any] = SMOOTH, data: str = "", **given
     }  # fmt: skip
     return {
         "netspec": 1, "net": net, "data": splits, "solver": {"type": "Adam", "learning_rate": 0.01},
-        "train": {**loop, **given.pop("train", {})}, **given,
+        "train": {**loop, **spec.pop("train", {})}, **spec,
     }  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def meetings(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def rank_problems(folder: Path) -> dict[str, dict[str, Any]]:
-    """What does not fit two workers."""
+    """Return the problems of a training on two workers."""
     small = training(folder)
     small["data"]["train"]["batch_size"] = 1
     apart = training(folder, TOGETHER, parallel={"strategy": "local_sgd"})
@@ -201,18 +201,18 @@ def log(run: Path, event: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == event]
 
 
-def assert_close(found: dict[str, Any], expected: dict[str, Any], relative: float) -> None:
+def assert_close(actual: dict[str, Any], expected: dict[str, Any], relative: float) -> None:
     """Errors are those of sums in another order: measured against the largest number of each array."""
     for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=0, atol=relative * np.abs(array).max(), err_msg=name)
+        np.testing.assert_allclose(actual[name], array, rtol=0, atol=relative * np.abs(array).max(), err_msg=name)
 
 
 @pytest.fixture(scope="module")
 def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The same training on one worker."""
+    """Run the training on one worker."""
 
-    def make(name: str, made: Path) -> None:
-        netspec.train(cases(folder)[name], run_dir=made / "run")
+    def make(name: str, result: Path) -> None:
+        netspec.train(cases(folder)[name], run_dir=result / "run")
 
     def run(name: str) -> Path:
         return once(tmp_path_factory, f"alone_{name}", partial(make, name))[0] / "run"
@@ -222,7 +222,7 @@ def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
 
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("name", REACH)
-def test_several_workers_reach_what_one_reaches(name: str, workers: int, trained, alone, jobs) -> None:
+def test_several_workers_reach_the_result_of_one(name: str, workers: int, trained, alone, jobs) -> None:
     runs, errors = trained(workers, jobs)
     assert name not in errors
     # 40 steps of float64 (ε 1e-16) and of float32 (6e-8) whose errors grow by a few times each epoch
@@ -236,14 +236,14 @@ def test_several_workers_reach_what_one_reaches(name: str, workers: int, trained
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_averaging_after_every_plain_step_is_following_the_mean_gradient(workers: int, trained, jobs) -> None:
+def test_averaging_every_sgd_step_equals_the_mean_gradient(workers: int, trained, jobs) -> None:
     runs, _ = trained(workers, jobs)
     assert_close(weights(runs / "averaged"), weights(runs / "added"), 1e-12)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4])
 @pytest.mark.parametrize("name", BITS)
-def test_deterministic_trainings_find_the_same_bits_on_any_number_of_workers(
+def test_deterministic_training_is_bit_identical_on_any_worker_count(
     name: str, workers: int, trained, alone, jobs
 ) -> None:
     run = trained(workers, jobs)[0] / name
@@ -254,7 +254,7 @@ def test_deterministic_trainings_find_the_same_bits_on_any_number_of_workers(
     assert log(run, "done")[0]["test"] == log(alone(name), "done")[0]["test"]
 
 
-def test_workers_that_rarely_meet_learn(trained, jobs) -> None:
+def test_workers_that_rarely_synchronize_learn(trained, jobs) -> None:
     runs, _ = trained(2, jobs)
     first, *_, last = log(runs / "rarely", "log")
     assert last["loss"] < 0.6 * first["loss"]
@@ -262,7 +262,7 @@ def test_workers_that_rarely_meet_learn(trained, jobs) -> None:
 
 
 @pytest.mark.parametrize("name", RESUMED)
-def test_resumed_on_as_many_workers_it_reaches_the_same_bits(name: str, trained, jobs) -> None:
+def test_resume_on_equal_worker_count_is_bit_identical(name: str, trained, jobs) -> None:
     runs, errors = trained(2, jobs)
     assert name not in errors
     again = runs / "again" / name
@@ -274,14 +274,14 @@ def test_resumed_on_as_many_workers_it_reaches_the_same_bits(name: str, trained,
 
 
 @pytest.mark.parametrize("name", RESUMED_BY_OTHERS)
-def test_resumed_on_more_workers_it_goes_on(name: str, trained, alone, jobs) -> None:
+def test_resume_on_more_workers(name: str, trained, alone, jobs) -> None:
     runs, errors = trained(3, jobs)
     assert name not in errors
     assert_close(weights(runs / "again" / name), weights(alone(name)), 1e-11)
 
 
 @pytest.mark.parametrize("name", RESUMED_BY_OTHERS)
-def test_resumed_on_one_worker_it_goes_on(name: str, folder: Path, tmp_path: Path, trained, alone, jobs) -> None:
+def test_resume_on_one_worker(name: str, folder: Path, tmp_path: Path, trained, alone, jobs) -> None:
     runs, _ = trained(2, jobs)
     checkpoint = runs / name / "checkpoints" / f"step-{LATE:08}.h5"
     netspec.train(cases(folder)[name], run_dir=tmp_path / name, resume=checkpoint)
@@ -297,7 +297,7 @@ def test_damaged_samples_are_counted_over_all_workers(trained, jobs) -> None:
     assert log(runs / "damaged", "done")[0]["test"]["samples"] == 54
 
 
-def test_a_loss_that_is_not_finite_is_told_with_the_worker_that_found_it(trained, jobs) -> None:
+def test_non_finite_loss_is_reported_with_its_worker(trained, jobs) -> None:
     _, errors = trained(2, jobs)
     assert "the loss is not finite at step 2: first in layer `sparse_categorical_crossentropy`" in errors["huge"]
     assert "(worker 0)" in errors["huge"]
@@ -311,7 +311,7 @@ def test_the_log_says_how_a_batch_is_split(trained, jobs) -> None:
     assert "batch 32 = 10 + 11 + 11 on 3 workers" in (runs / "buckets" / "log.txt").read_text()
 
 
-def test_what_does_not_fit_the_workers_is_told(trained, jobs) -> None:
+def test_worker_problems_are_reported(trained, jobs) -> None:
     _, errors = trained(2, jobs)
     assert "a batch has fewer samples than there are workers" in errors["small"]
     assert "data.train.batch_size" in errors["small"]

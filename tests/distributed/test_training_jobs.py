@@ -54,8 +54,8 @@ def until(job: Job, event: str) -> dict:
     while (line := job.line()) and json.loads(line)["event"] != event:
         pass
     assert line, job.process.communicate()[1]
-    found: dict = json.loads(line)
-    return found
+    data: dict = json.loads(line)
+    return data
 
 
 def descendants(pid: int) -> list[int]:
@@ -65,12 +65,12 @@ def descendants(pid: int) -> list[int]:
 
 
 def workers_of(job: Job, count: int = 2) -> list[int]:
-    """Those that a command has started, without the processes that read files for them."""
+    """Return the workers that a command has started, without their reader processes."""
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(job.process.pid)}
-    found = [pid for pid, command in commands.items() if b"netspec" in command and b"_server.py" not in command]
-    found = [pid for pid in found if "PMI_RANK=" in Path(f"/proc/{pid}/environ").read_text()]
-    assert len(found) == count
-    return found
+    data = [pid for pid, command in commands.items() if b"netspec" in command and b"_server.py" not in command]
+    data = [pid for pid in data if "PMI_RANK=" in Path(f"/proc/{pid}/environ").read_text()]
+    assert len(data) == count
+    return data
 
 
 def weights(folder: Path) -> dict[str, bytes]:
@@ -87,7 +87,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 """Of those that have a `heartbeat` a worker is stopped, of the others one is killed."""
 
 
-def test_many_trainings_take_no_more_of_mpi_than_one(jobs, spec: Path, tmp_path: Path) -> None:
+def test_many_trainings_use_no_more_communicators_than_one(jobs, spec: Path, tmp_path: Path) -> None:
     """MPI has about two thousand communicators, and memory that workers share lasts as long as the job."""
     ways: tuple[dict[str, Any], ...] = ({"strategy": "parameter_server"}, {"strategy": "hogwild"})
     given = yaml.safe_load(spec.read_text()) | {"net": str(spec.parent / "net.yaml"), "train": {"max_steps": 2}}
@@ -96,9 +96,9 @@ def test_many_trainings_take_no_more_of_mpi_than_one(jobs, spec: Path, tmp_path:
     (tmp_path / "list.json").write_text(json.dumps(listed))
     job = jobs(2, "many.py", str(tmp_path / "list.json"), by="mpiexec")
     assert job.end() == 0, job.err
-    found = json.loads(job.out)
-    assert found["made"] == ["a communicator", "memory"]
-    assert found["counts"] == [found["counts"][0]] * 3
+    data = json.loads(job.out)
+    assert data["made"] == ["a communicator", "memory"]
+    assert data["counts"] == [data["counts"][0]] * 3
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
@@ -132,8 +132,8 @@ def test_trainings_whose_workers_are_killed_go_on_to_the_same_weights(jobs, spec
         assert weights(run / "killed") == weights(run / "whole"), run
 
 
-def test_a_training_on_servers_is_saved_and_stopped_and_goes_on(jobs, spec: Path, tmp_path: Path) -> None:
-    """Of workers of whom none waits for another one."""
+def test_server_training_is_saved_stopped_and_resumed(jobs, spec: Path, tmp_path: Path) -> None:
+    """The workers do not wait for each other."""
     spec.write_text(f"{spec.read_text()}parallel: {{strategy: parameter_server, mode: asynchronous}}\n")
     changes = "train.max_steps=100000", "train.log_every=1"
     job = jobs.train(spec, "--workers", 3, "--run-dir", tmp_path / "run", "--json", *changes)
@@ -159,21 +159,17 @@ def test_a_training_on_servers_is_saved_and_stopped_and_goes_on(jobs, spec: Path
 
 
 @pytest.mark.parametrize("parallel", ["{strategy: all_reduce}", "{strategy: parameter_server, mode: asynchronous}"])
-def test_a_reader_that_is_gone_ends_the_job_with_a_checkpoint_and_no_complaint(
-    jobs, spec: Path, tmp_path: Path, parallel: str
-) -> None:
+def test_closed_output_ends_the_job_quietly_with_a_checkpoint(jobs, spec: Path, tmp_path: Path, parallel: str) -> None:
     changes = "train.max_steps=100000000", "train.log_every=1", "train.checkpoint_every=0", f"parallel={parallel}"
     job = jobs.train(spec, "--workers", 2, "--run-dir", tmp_path / "run", "--json", *changes)
     read = until(job, "log")["step"]
     job.process.stdout.close()
     assert (job.end(), job.err) == (1, "")  # as one worker ends
-    (kept,) = (tmp_path / "run" / "checkpoints").iterdir()
-    assert read_checkpoint(kept).progress["step"] > read
+    (saved,) = (tmp_path / "run" / "checkpoints").iterdir()
+    assert read_checkpoint(saved).progress["step"] > read
 
 
-def test_a_training_that_is_interrupted_goes_on_with_another_number_of_workers(
-    jobs, spec: Path, tmp_path: Path
-) -> None:
+def test_interrupted_training_resumes_with_other_worker_count(jobs, spec: Path, tmp_path: Path) -> None:
     job = jobs.train(spec, "--workers", 2, "--run-dir", tmp_path / "run", "--json")
     until(job, "log")
     job.process.send_signal(signal.SIGINT)
@@ -188,7 +184,7 @@ def test_a_training_that_is_interrupted_goes_on_with_another_number_of_workers(
     assert again.end() == 0, again.err
 
 
-def test_what_is_wrong_is_told_before_anything_is_started(jobs, spec: Path) -> None:
+def test_errors_are_reported_before_workers_start(jobs, spec: Path) -> None:
     job = jobs.train(spec, "--workers", 7)
     assert job.end() == 2
     assert job.err.startswith(f"{spec}:3:58: error: a batch has fewer samples than there are workers\n")
@@ -238,18 +234,16 @@ def test_mpi4py_that_cannot_be_loaded_is_told_before_anything_starts(
     )
 
 
-def test_mpi_that_is_not_there_is_told_with_what_brings_it(spec: Path, hidden: None, monkeypatch, capfd) -> None:
+def test_missing_mpi_is_reported_with_the_install_command(spec: Path, hidden: None, monkeypatch, capfd) -> None:
     monkeypatch.setattr("netspec.distributed.launcher.mpi_discovery.find_mpiexec", lambda: None)
     assert main(["train", str(spec), "--workers", "2"]) == 2
-    told = capfd.readouterr().err
-    assert told.startswith("error: --workers needs mpi4py and mpiexec, not usable here\n")
-    assert "pip install 'netspec[mpi]'" in told
+    output = capfd.readouterr().err
+    assert output.startswith("error: --workers needs mpi4py and mpiexec, not usable here\n")
+    assert "pip install 'netspec[mpi]'" in output
 
 
 @pytest.mark.parametrize(("rank", "told"), [("0", 1), ("1", 0)])
-def test_what_keeps_all_from_joining_their_job_is_told_once_a_host(
-    rank: str, told: int, spec: Path, monkeypatch, capfd
-) -> None:
+def test_failure_to_join_is_reported_once_per_host(rank: str, told: int, spec: Path, monkeypatch, capfd) -> None:
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     monkeypatch.delitem(sys.modules, "netspec.distributed.communicators.mpi", raising=False)
     monkeypatch.setattr("netspec.cli.workers.TOLD_WITHIN", 0)
@@ -279,12 +273,12 @@ BY_SERVERS = [
 @pytest.mark.parametrize(
     ("split", "steps", "ranks", "more"), [("train", 7, 2, []), ("test", 7, 2, []), ("train", 3, 3, BY_SERVERS)]
 )
-def test_what_one_worker_finds_in_the_data_loses_nothing_of_what_all_did(
+def test_data_error_on_one_worker_keeps_the_checkpoint_of_all(
     jobs, spec: Path, tmp_path: Path, split: str, steps: int, ranks: int, more: list[str]
 ) -> None:
-    found = dict(np.load(tmp_path / "blobs.npz"))
-    found["features"][46] = np.nan  # of the 8th batch of 6, and of its second half: worker 1's, to train and to test
-    np.savez(tmp_path / "damaged.npz", **found)
+    actual = dict(np.load(tmp_path / "blobs.npz"))
+    actual["features"][46] = np.nan  # of the 8th batch of 6, and of its second half: worker 1's, to train and to test
+    np.savez(tmp_path / "damaged.npz", **actual)
     whole, failed = tmp_path / "whole", tmp_path / "failed"
     changes = ["data.train.shuffle=false", "train.checkpoint_every=4", f"train.max_steps={steps}", *more]
     assert jobs.train(spec, *changes, "--run-dir", whole, by=ranks).end() == 0
@@ -298,14 +292,14 @@ def test_what_one_worker_finds_in_the_data_loses_nothing_of_what_all_did(
     assert "a value for `features` is not a finite float32" in job.err
     assert job.err.endswith(f"  hint: to go on: python -m netspec train {failed / 'spec.yaml'} --resume\n")
     assert job.err.count("error:") == 1
-    kept, expected = (read_checkpoint(one / "checkpoints" / f"step-{steps:08}.h5") for one in (failed, whole))
-    assert {name: one.tobytes() for name, one in kept.states.items()} == {
+    saved, expected = (read_checkpoint(one / "checkpoints" / f"step-{steps:08}.h5") for one in (failed, whole))
+    assert {name: one.tobytes() for name, one in saved.states.items()} == {
         name: one.tobytes() for name, one in expected.states.items()
     }
-    place = ("epoch", "position", "step")
-    assert [kept.progress["loader"][one] for one in place] == [expected.progress["loader"][one] for one in place]
+    position = ("epoch", "position", "step")
+    assert [saved.progress["loader"][one] for one in position] == [expected.progress["loader"][one] for one in position]
 
 
-def test_more_workers_than_a_machine_can_start_are_none(spec: Path, capfd) -> None:
+def test_too_many_workers_are_rejected(spec: Path, capfd) -> None:
     assert main(["train", str(spec), "data.train.batch_size=100000000", "--workers", "10000000"]) == 2
     assert "--workers starts processes of this machine" in capfd.readouterr().err

@@ -36,9 +36,12 @@ def test_a_training_is_the_same_on_one_worker_and_on_two(folder: Path, tmp_path:
     words = [sys.executable, "-m", "netspec", "verify-parallel", str(spec), "--steps", "3", "--json"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert [(one["workers"], one["differ"], one["most"]) for one in found["runs"]] == [(1, [], 0), (2, [], 0)]
-    assert [one["arrays"] for one in found["runs"]] == [12] * 2  # four parameters, and two moments of Adam for each
+    data = json.loads(done.stdout)
+    assert [(worker["workers"], worker["differ"], worker["most"]) for worker in data["runs"]] == [
+        (1, [], 0),
+        (2, [], 0),
+    ]
+    assert [one["arrays"] for one in data["runs"]] == [12] * 2  # four parameters, and two moments of Adam for each
     assert [path.name for path in tmp_path.iterdir()] == ["train.yaml"]
 
 
@@ -46,19 +49,19 @@ def test_a_small_batch_has_fewer_parts(folder: Path) -> None:
     spec = training(folder)
     spec["data"]["train"]["batch_size"] = 3
     given = load_train(spec)
-    found = load_train(spec, short_training(given, verified_strategy(given, 2), 2)).parallel
-    assert isinstance(found, AllReduce)
-    assert (found.deterministic, found.shards) == (True, 3)
+    actual = load_train(spec, short_training(given, verified_strategy(given, 2), 2)).parallel
+    assert isinstance(actual, AllReduce)
+    assert (actual.deterministic, actual.shards) == (True, 3)
 
 
-def test_what_is_verified_keeps_what_does_not_change_bits_and_says_what_it_leaves_out(folder: Path) -> None:
+def test_verification_keeps_exact_options_and_lists_the_others(folder: Path) -> None:
     given = {"strategy": "all_reduce", "bucket": 100, "heartbeat": 50, "reduce_in": "bfloat16", "hierarchical": True}
     spec = load_train(training(folder, parallel=given))
     short = load_train(training(folder, parallel=given), short_training(spec, verified_strategy(spec, 2), 2))
     check_workers(short, 2)
-    found = short.parallel
-    assert isinstance(found, AllReduce)
-    assert (found.bucket, found.heartbeat, found.reduce_in, found.hierarchical) == (100, 50, "float32", "auto")
+    actual = short.parallel
+    assert isinstance(actual, AllReduce)
+    assert (actual.bucket, actual.heartbeat, actual.reduce_in, actual.hierarchical) == (100, 50, "float32", "auto")
     told = (
         'the file has reduce_in: "bfloat16", hierarchical: true, deterministic: false instead, which was not verified'
     )
@@ -70,7 +73,7 @@ def test_what_is_verified_keeps_what_does_not_change_bits_and_says_what_it_leave
     assert unverified_settings(plain, verified_strategy(plain, 2)) is None
 
 
-def test_one_bit_is_a_difference() -> None:
+def test_comparison_detects_one_bit() -> None:
     one = {"a": np.ones(3, np.float32), "b": np.zeros(2, np.float32)}
     other = {"a": np.nextafter(one["a"], np.float32(2)), "b": -one["b"]}
     assert compare_states(one, dict(one)) == ((), 0)
@@ -91,7 +94,7 @@ def test_one_bit_is_a_difference() -> None:
         ),
     ],
 )
-def test_what_cannot_be_compared_is_told(words: list[str], told: str, folder: Path, tmp_path: Path, capfd) -> None:
+def test_incomparable_runs_are_reported(words: list[str], told: str, folder: Path, tmp_path: Path, capfd) -> None:
     spec = tmp_path / "train.yaml"
     spec.write_text(json.dumps(training(folder)))
     assert main(["verify-parallel", str(spec), *words]) == 2

@@ -51,20 +51,20 @@ def test_stages() -> None:
     assert (warm.comm_encoding((99, 99), 0).split, warm.comm_encoding((99, 99)).encoding) == (None, "one_bit")
     sparse = TopK(strategy="top_k", warm_up_steps=10, density=0.01)
     assert sparse.stages == (0, 3, 6, 10)
-    found = [sparse.comm_encoding((100, 100), sparse.stage(step)).encoding for step in (0, 3, 9, 10)]
-    assert found == ["top_k:0.25", "top_k:0.0625", "top_k:0.015625", "top_k:0.01"]
+    actual = [sparse.comm_encoding((100, 100), sparse.stage(step)).encoding for step in (0, 3, 9, 10)]
+    assert actual == ["top_k:0.25", "top_k:0.0625", "top_k:0.015625", "top_k:0.01"]
     assert TopK(strategy="top_k", warm_up_steps=10, density=0.5).stages == (0,)
     assert warm.remark([2]) == "one_bit: more is sent in the first 7 steps, to warm up"
 
 
-def test_what_a_step_is_expected_to_send_is_the_mean_of_its_stages() -> None:
+def test_expected_bytes_are_the_mean_over_stages() -> None:
     def expected(steps: range, **given: Any) -> int:
         spec = load_train(training(strategy="one_bit", smallest=1, **given))
         assert isinstance(spec.parallel, Strategy)
         session = WorkerSession(Two(), spec.parallel)
         session.expect(training_compiler(spec, "reference", session), EPOCH, steps)
-        found: int = session.sent_facts()["bytes_per_step"]["expected"]
-        return found
+        actual: int = session.sent_facts()["bytes_per_step"]["expected"]
+        return actual
 
     plain, full = expected(range(10)), expected(range(10), warm_up_steps=10)
     # A matrix of float64, behind others at a line of memory, or a bit a number and two numbers a column.
@@ -84,13 +84,13 @@ def test_velocities_of_the_workers_are_those_of_deep_gradient_compression() -> N
     data = {"x": random.standard_normal((ROWS, 6)), "y": random.standard_normal((ROWS, 4))}
     weights = {name: compiler.states[name] for name in compiler.names("parameter")}
     velocity = {name: np.zeros_like(one) for name, one in weights.items()}
-    kept = {name: np.zeros_like(one) for name, one in weights.items()}
+    residual = {name: np.zeros_like(one) for name, one in weights.items()}
     for step in range(5):
-        found = compiler.program(ProgramKind.GRADIENTS, ROWS)(data)
+        actual = compiler.program(ProgramKind.GRADIENTS, ROWS)(data)
         for name, weight in weights.items():
-            sent = velocity[name] = 0.9 * velocity[name] + found[f"gradient/{name}"]
+            sent = velocity[name] = 0.9 * velocity[name] + actual[f"gradient/{name}"]
             if name == "fc/kernel":
-                sent, kept[name] = TopKSparsify(6).forward(np, velocity[name] + kept[name])
+                sent, residual[name] = TopKSparsify(6).forward(np, velocity[name] + residual[name])
                 velocity[name] = np.where(sent == 0, velocity[name], 0)
             weight -= RATE * sent
         numbers = {LEARNING_RATE: RATE, STEP: step + 1.0, WEIGHT: 1.0}
@@ -98,12 +98,12 @@ def test_velocities_of_the_workers_are_those_of_deep_gradient_compression() -> N
         for name, array in weights.items():
             np.testing.assert_allclose(compiler.states[name], array, rtol=1e-12)
             np.testing.assert_allclose(compiler.states[f"residual/{name}/velocity"], velocity[name], atol=1e-14)
-    np.testing.assert_allclose(compiler.states["residual/fc/kernel"], kept["fc/kernel"], atol=1e-14)
-    assert (abs(kept["fc/kernel"]) > 1e-6).sum() == 18  # what was sent, in float32, leaves a rounding
+    np.testing.assert_allclose(compiler.states["residual/fc/kernel"], residual["fc/kernel"], atol=1e-14)
+    assert (abs(residual["fc/kernel"]) > 1e-6).sum() == 18  # what was sent, in float32, leaves a rounding
 
 
 def test_a_solver_has_no_momentum_where_the_workers_have_it() -> None:
     for solver, got in (({"type": "SGD", "momentum": 0.9}, "SGD with momentum 0.9"), ({"type": "Adam"}, "Adam")):
         with pytest.raises(InputError, match="the momentum is that of the workers") as caught:
             load_train(training(strategy="top_k", momentum=0.9) | {"solver": solver})
-        assert [(one.path, one.got) for one in caught.value.problems] == [("parallel.momentum", got)]
+        assert [(problem.path, problem.got) for problem in caught.value.problems] == [("parallel.momentum", got)]

@@ -11,7 +11,7 @@ from netspec.distributed.monitoring.watchdog import Mailbox, Watchdog, WatchdogM
 
 
 class Letters(Mailbox):
-    """Those that came for worker 0 of two."""
+    """A mailbox with prepared messages for worker 0 of two."""
 
     rank, size = 0, 2
 
@@ -29,7 +29,7 @@ def no_end(status: int) -> NoReturn:
     raise AssertionError(f"the job is ended with {status}")
 
 
-def test_of_a_failure_in_a_training_that_has_ended_nobody_hears_in_the_next() -> None:
+def test_late_failure_does_not_reach_the_next_training() -> None:
     post = Letters()
     watchdog = Watchdog(post, no_end, [{"host": "here", "pid": number} for number in range(post.size)])
 

@@ -60,21 +60,25 @@ class Bound:
 
     @classmethod
     def of(
-        cls, one: Kernel, made: Call, signature: LayoutSignature, inputs: list[Any], outputs: list[Any],
+        cls, one: Kernel, result: Call, signature: LayoutSignature, inputs: list[Any], outputs: list[Any],
         device: EmulatedDevice | None = None,
     ) -> Bound:  # fmt: skip
         """The call of a kernel, on arrays of a device. Default: `DEVICE`."""
         return cls(
-            one, made, signature, bound(device or DEVICE, one, made, signature, inputs, outputs), inputs, outputs
+            one, result, signature, bound(device or DEVICE, one, result, signature, inputs, outputs), inputs, outputs
         )
 
 
 @cache
 def taken(one: Kernel) -> list[Call]:
     """The calls that a kernel takes."""
-    found = [made for made in all_calls() if one in kernels_for(type(made.op), (one.backend,))]
-    found += own_calls(one)
-    return [made for made in found if one.reject_reason(made.op, *(value.type for value in made.node.inputs)) is None]
+    actual = [result for result in all_calls() if one in kernels_for(type(result.op), (one.backend,))]
+    actual += own_calls(one)
+    return [
+        result
+        for result in actual
+        if one.reject_reason(result.op, *(value.type for value in result.node.inputs)) is None
+    ]
 
 
 def in_layouts(
@@ -82,23 +86,23 @@ def in_layouts(
 ) -> Iterator[tuple[Call, LayoutSignature]]:
     """Calls of a kernel in each layout that it offers."""
     known = set[Any]()
-    for made in calls:
-        for signature in signatures(device, one, made):
-            if is_narrow(signature) and (is_double(made) or code_of(made) in known):
+    for result in calls:
+        for signature in signatures(device, one, result):
+            if is_narrow(signature) and (is_double(result) or code_of(result) in known):
                 continue  # how elements of fewer bits are read and written is the same for all elementwise ops
-            yield for_signature(made, signature), signature
-        known.add(code_of(made))
+            yield for_signature(result, signature), signature
+        known.add(code_of(result))
 
 
 def prepared(one: Kernel, device: EmulatedDevice = DEVICE) -> Iterator[Bound]:
     """All calls of a kernel, bound, in each layout that it offers."""
-    for made, signature in in_layouts(one, taken(one), device):
-        inputs = operands(device, made, signature)
+    for result, signature in in_layouts(one, taken(one), device):
+        inputs = operands(device, result, signature)
         outputs = [
             array(device, value.type, None, layout)
-            for value, layout in zip(made.node.outputs, signature.outputs, strict=True)
+            for value, layout in zip(result.node.outputs, signature.outputs, strict=True)
         ]
-        yield Bound.of(one, made, signature, inputs, outputs, device)
+        yield Bound.of(one, result, signature, inputs, outputs, device)
 
 
 def check(one: Kernel, *, twice: bool = False) -> None:

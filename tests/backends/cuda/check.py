@@ -33,11 +33,11 @@ MOST_ERRORS = 5
 
 def random_cases(seed: int, families: Iterable[Family] = FAMILIES) -> Iterator[Case]:
     """The random calls of a seed, for each kernel that accepts them."""
-    for made in random_calls(seed, families):
-        types = [value.type for value in made.node.inputs]
-        for one in kernels_for(type(made.op), ("cuda",)):
-            if one.reject_reason(made.op, *types) is None:
-                yield from cases(one, [made])
+    for result in random_calls(seed, families):
+        types = [value.type for value in result.node.inputs]
+        for one in kernels_for(type(result.op), ("cuda",)):
+            if one.reject_reason(result.op, *types) is None:
+                yield from cases(one, [result])
 
 
 class HostCupy(CupyDevice):
@@ -74,10 +74,10 @@ def agrees_on_cupy_arrays(emulator: Emulator, case: Case) -> Check:
     trial.check(emulator)
 
 
-def errors(emulator: Emulator, check: Make, found: Iterable[Case]) -> Iterator[str]:
+def errors(emulator: Emulator, check: Make, actual: Iterable[Case]) -> Iterator[str]:
     """Yield the errors of a check on cases; the kernels of all cases are compiled in one call."""
     started = list[tuple[Case, Any]]()
-    for case in found:
+    for case in actual:
         try:
             one = check(emulator, case)
             next(one)
@@ -119,21 +119,21 @@ def main(arguments: Sequence[str]) -> int:
         checks, engine = (agrees_on_cupy_arrays,), CupyEmulator
     emulator = engine(FUSED if options.fused else ())
     launch.use(emulator)
-    groups: dict[str, Iterable[Case]] = {one.label: cases(one) for one in KERNELS}
+    groups: dict[str, Iterable[Case]] = {kernel.label: cases(kernel) for kernel in KERNELS}
     if options.seeds is not None:
         groups = {f"seed {seed}": random_cases(seed) for seed in options.seeds}
-    for label, found in groups.items():
+    for label, actual in groups.items():
         names = options.kernels or [""]
-        wanted = [case for case in found if any(name in case.kernel.label for name in names)]
-        totals["cases"] += len(wanted)
+        expected = [case for case in actual if any(name in case.kernel.label for name in names)]
+        totals["cases"] += len(expected)
         for check in checks:
-            wrong = list(errors(emulator, check, wanted))
+            wrong = list(errors(emulator, check, expected))
             totals[f"errors of {check.__name__}"] += len(wrong)
             for one in wrong[:MOST_ERRORS]:
                 print(f"{label}, {check.__name__}: {one}")
     totals["kernels"], totals["launches"] = len(emulator.launches), sum(emulator.launches.values())
-    print(", ".join(f"{count} {what}" for what, count in totals.items()), f"{time.perf_counter() - began:.0f} s")
-    return 1 if any(count for what, count in totals.items() if what.startswith("errors")) else 0
+    print(", ".join(f"{count} {kind}" for kind, count in totals.items()), f"{time.perf_counter() - began:.0f} s")
+    return 1 if any(count for kind, count in totals.items() if kind.startswith("errors")) else 0
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ class Trial:
             array(device, value.type, None, layout) if wanted is None or index in wanted else None
             for index, (value, layout) in enumerate(outputs)
         ]
-        self.written = [one for one in self.outputs if one is not None]
+        self.written = [result for result in self.outputs if result is not None]
         if over is not None:
             result, operand = over
             self.written = [one for index, one in enumerate(self.outputs) if index != result]
@@ -131,11 +131,11 @@ class Trial:
 
     def check(self, emulator: Emulator) -> list[np.ndarray | None]:
         """Run the kernel, compare with the reference, and return the results."""
-        found = self.results(emulator)
-        for got, expected in zip(found, self.case.expected, strict=True):
+        actual = self.results(emulator)
+        for got, expected in zip(actual, self.case.expected, strict=True):
             if got is not None:
                 agree(got, expected)
-        return found
+        return actual
 
 
 @contextmanager
@@ -155,12 +155,12 @@ def agrees(emulator: Emulator, case: Case) -> Check:
     trials.append(Trial(case, DISPLACED))
     yield
     before = [DEVICE.fetch(one) for one in trials[0].inputs]
-    first, second = (one.check(emulator) for one in trials)
+    first, second = (trial.check(emulator) for trial in trials)
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one, other)
     for trial in trials:
-        for one, kept in zip(trial.inputs, before, strict=True):
-            np.testing.assert_array_equal(DEVICE.fetch(one), kept)
+        for one, copy in zip(trial.inputs, before, strict=True):
+            np.testing.assert_array_equal(DEVICE.fetch(one), copy)
 
 
 def writes_over_operands(emulator: Emulator, case: Case) -> Check:
@@ -172,8 +172,8 @@ def writes_over_operands(emulator: Emulator, case: Case) -> Check:
                 with few_blocks():
                     trials.append(Trial(case, over=(result, operand)))
     yield
-    for one in trials:
-        one.check(emulator)
+    for trial in trials:
+        trial.check(emulator)
 
 
 def keeps_nan(emulator: Emulator, case: Case) -> Check:
@@ -197,8 +197,8 @@ def computes_any_one_result(emulator: Emulator, case: Case) -> Check:
     several = range(len(case.call.node.outputs))
     trials = [Trial(case, wanted=[one]) for one in several if len(several) > 1]
     yield
-    for one in trials:
-        one.check(emulator)
+    for trial in trials:
+        trial.check(emulator)
 
 
 Make: TypeAlias = Callable[[Emulator, Case], Check]
@@ -209,13 +209,15 @@ CHECKS: tuple[Make, ...] = (
 
 def cases(one: Kernel, calls: Iterable[Call] | None = None) -> list[Case]:
     """The cases of a kernel: all in the registry, or those of `calls`."""
-    return [Case(one, made, signature) for made, signature in in_layouts(one, taken(one) if calls is None else calls)]
+    return [
+        Case(one, result, signature) for result, signature in in_layouts(one, taken(one) if calls is None else calls)
+    ]
 
 
-def checked(check: Make, found: Iterable[Case]) -> Iterator[Case]:
+def checked(check: Make, actual: Iterable[Case]) -> Iterator[Case]:
     """The cases to check: all for `agrees`; for other checks, one per kind of code, in one precision."""
     known = set[Any]()
-    for case in found:
+    for case in actual:
         kind = code_of(case.call), over(case.call), is_narrow(case.layouts), case.call.node.types[0].shape == ()
         if check is agrees or (kind not in known and not is_double(case.call)):
             known.add(kind)

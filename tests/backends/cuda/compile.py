@@ -55,20 +55,23 @@ def main() -> int:
     CupyDevice.cupy = cupy
     engine, device = StartingEngine(cupy), CupyDevice()
     launch.use(engine)
-    for one in KERNELS:
-        for case in prepared(one, device):
+    for kernel in KERNELS:
+        for case in prepared(kernel, device):
             case.run()
     _of_graphs(cupy, device)
     _of_libraries(device)
     _of_workers(cupy)
-    texts, wrong = list(engine.texts.values()), [f"{name}: {what}" for name, what in engine.complaints.items()]
+    texts, wrong = (
+        list(engine.texts.values()),
+        [f"{name}: {complaint}" for name, complaint in engine.complaints.items()],
+    )
     wrong += [f"{name}: CuPy writes it in the encoding of the locale, and it is not ASCII" for name, text in
               engine.texts.items() if not text.isascii()]  # fmt: skip
     for architecture in ARCHITECTURES:
         for start in range(0, len(texts), AT_ONCE):
             text = "\n".join([launch.prelude(), *texts[start : start + AT_ONCE]])
-            if (said := nvrtc.complaints(text, architecture)) is not None:
-                wrong.append(f"{architecture}:\n{said[:4000]}")
+            if (output := nvrtc.complaints(text, architecture)) is not None:
+                wrong.append(f"{architecture}:\n{output[:4000]}")
     seconds = time.perf_counter() - began
     print("\n".join(wrong))
     print(f"{len(texts)} kernels, {', '.join(ARCHITECTURES)}: {len(wrong) or 'no'} complaints, {seconds:.0f} s")
@@ -83,8 +86,8 @@ def _of_graphs(cupy: Any, device: CupyDevice) -> None:
         flow.judge(wrapped(cupy, np.zeros((), dtype)))()
     bind_input_copies(wrapped(cupy, np.zeros(64, np.uint8)), {"x": 0}, {"x": wrapped(cupy, np.zeros(16, np.float32))})()
     with flow.stopping():
-        for one in KERNELS:
-            for case in islice(prepared(one, device), 1):
+        for kernel in KERNELS:
+            for case in islice(prepared(kernel, device), 1):
                 case.run()
 
 

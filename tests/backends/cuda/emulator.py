@@ -84,9 +84,9 @@ class Emulator(OnHost):
 
     def address(self, array: Any) -> int:
         """Address in host memory, which tables may contain."""
-        found = super().address(array)
-        self._addressed[found] = array
-        return found
+        actual = super().address(array)
+        self._addressed[actual] = array
+        return actual
 
     def table(self, host: Any) -> Any:
         """Return the table unchanged. Kernels that get it may access the arrays whose addresses it contains."""
@@ -132,7 +132,7 @@ class Emulator(OnHost):
                 assert str(value.dtype) == kind, f"{name}: {kind} is given {value.dtype}"
                 values.append(np.ctypeslib.as_ctypes(np.array(value)))
         arrays.sort(key=lambda one: one[0].begin)
-        given = (c_void_p * len(values))(*(ctypes.addressof(one) for one in values))
+        given = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         described = (CudaArray * len(arrays))(*(one for one, _ in arrays))
         turn = self.launches[name]
         self.launches[name] += 1
@@ -147,7 +147,9 @@ def extent(array: Any) -> tuple[int, int]:
     if not array.size:
         return first, first
     spans = [step * (size - 1) for step, size in zip(array.strides, array.shape, strict=True)]
-    return first + sum(one for one in spans if one < 0), first + sum(one for one in spans if one > 0) + array.itemsize
+    return first + sum(span for span in spans if span < 0), first + sum(
+        span for span in spans if span > 0
+    ) + array.itemsize
 
 
 def _points_into(addresses: np.ndarray, extent: tuple[int, int]) -> bool:

@@ -116,10 +116,10 @@ class Recording:
             self._last = {event: one for event, one in self._last.items() if one is not stream}
 
     def mark(self, stream: Stream) -> Recorded:
-        made = Recorded(self)
-        self.items.append((stream, ("record", made)))
-        self._last[made] = stream
-        return made
+        result = Recorded(self)
+        self.items.append((stream, ("record", result)))
+        self._last[result] = stream
+        return result
 
     def wait(self, stream: Stream, event: Recorded) -> None:
         assert event.recording is self, "an event of another graph"
@@ -144,8 +144,8 @@ class Graph:
         others = self.recording.streams - {self.recording.origin}
         began = Event(self.machine)
         began.record(stream)
-        for one in others:
-            one.wait_event(began)
+        for other in others:
+            other.wait_event(began)
         marks: dict[Recorded, Event] = {}
         for where, work in self.recording.items:
             on = stream if where is self.recording.origin else where
@@ -232,8 +232,8 @@ class Stream:
         recording = self.recorded
         assert recording.origin is self, "the capture of another stream"
         recording.ended = True
-        for one in recording.streams:
-            one.recorded = None
+        for stream in recording.streams:
+            stream.recorded = None
         assert not recording.apart, "a branch of the graph that nothing waits for"
         self.machine.recorded += 1
         return Graph(self.machine, recording)
@@ -299,21 +299,21 @@ class Machine:
         self.count = count
         self.events: WeakValueDictionary[int, Event] = WeakValueDictionary()
         self.failed = 0
-        """What is wrong with the GPU, as a number of CUDA's; 0: nothing."""
+        """CUDA error code of the GPU; 0: success."""
         self.clock = 0.0
         """Milliseconds, made up."""
         self.array = type("Array", (Array,), {"machine": self, "__module__": Array.__module__})
         """Its arrays."""
 
-    def no_recording(self, what: str) -> None:
+    def no_recording(self, action: str) -> None:
         """What is not allowed while a stream is recorded."""
-        assert all(one.recorded is None for one in self.streams), f"{what} while a graph is recorded"
+        assert all(stream.recorded is None for stream in self.streams), f"{action} while a graph is recorded"
 
     def advance(self) -> None:
         """Let eager streams do what they can."""
-        for one in self.streams:
-            if one.eager:
-                one.advance()
+        for stream in self.streams:
+            if stream.eager:
+                stream.advance()
 
     def submit(self, work: Callable[[], None]) -> None:
         """Of a kernel: to the current stream."""
@@ -379,12 +379,12 @@ class Machine:
     def synchronize(self) -> None:
         """Wait for all streams."""
         self.no_recording("waiting for the GPU")
-        for one in self.streams:
-            one.run_until(None)
+        for stream in self.streams:
+            stream.run_until(None)
 
     def cupy(self) -> ModuleType:
         """The module."""
-        made = ModuleType("cupy")
+        result = ModuleType("cupy")
         names = {name: getattr(np, name) for name in ("uint8", "int32")}
         names |= {name: self._outside(getattr(np, name)) for name in ("asarray", "copyto")}
         runtime = SimpleNamespace(
@@ -402,10 +402,10 @@ class Machine:
             nvrtc=SimpleNamespace(getVersion=lambda: (13, 0), getSupportedArchs=lambda: (75, 80, 90, 120)),
         )  # fmt: skip
         pool = SimpleNamespace(free_bytes=lambda: 0)
-        vars(made).update(
+        vars(result).update(
             names, zeros=self._zeros, asnumpy=self._outside(np.array), cuda=cuda, get_default_memory_pool=lambda: pool
         )
-        return made
+        return result
 
 
 class Gpu:

@@ -20,15 +20,15 @@ WHERE_TAKEN = EpilogueFused, Attention, AttentionGrad
 
 def gaps() -> str:
     """Their names, in one line."""
-    found = {made.op.name for made in all_calls() if not isinstance(made.op, WHERE_TAKEN) and _is_left(made)}
-    return ", ".join(f"`{name}`" for name in sorted(found))
+    actual = {result.op.name for result in all_calls() if not isinstance(result.op, WHERE_TAKEN) and _is_left(result)}
+    return ", ".join(f"`{name}`" for name in sorted(actual))
 
 
-def _is_left(made: Call) -> bool:
-    types = [value.type for value in made.node.inputs]
-    if any(one.reject_reason(made.op, *types) is None for one in kernels_for(type(made.op), ("cuda", "nccl"))):
+def _is_left(result: Call) -> bool:
+    types = [value.type for value in result.node.inputs]
+    if any(one.reject_reason(result.op, *types) is None for one in kernels_for(type(result.op), ("cuda", "nccl"))):
         return False
-    return made.op.simplify(*made.node.inputs) is None
+    return result.op.simplify(*result.node.inputs) is None
 
 
 if __name__ == "__main__":

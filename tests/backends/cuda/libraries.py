@@ -98,8 +98,8 @@ class Libraries:
     def _compile(self, kernels: dict[str, str]) -> None:
         texts = [self._head]
         for name, text in kernels.items():
-            ((found, parameters),) = _signatures(text)
-            assert found == name, text
+            ((actual, parameters),) = _signatures(text)
+            assert actual == name, text
             values = ", ".join(f"*({kind} *)given[{index}]" for index, (kind, _) in enumerate(parameters))
             texts += [text, CALL.format(name=name, arguments=values)]
         source = "\n".join(texts)
@@ -110,13 +110,13 @@ class Libraries:
         path = library.with_suffix(".cpp")
         with _replacing(path) as written:  # another process may compile the same file now
             Path(written).write_text(source, encoding="utf-8")
-        with _replacing(library) as made:
-            _output("g++", *self._flags, "-c", str(path), "-o", f"{made}.o")
-            _output("g++", "-shared", f"{made}.o", "-o", made)
-            Path(f"{made}.o").unlink()
+        with _replacing(library) as result:
+            _output("g++", *self._flags, "-c", str(path), "-o", f"{result}.o")
+            _output("g++", "-shared", f"{result}.o", "-o", result)
+            Path(f"{result}.o").unlink()
         for name in kernels:
-            with _replacing(self._link(name)) as made:
-                Path(made).symlink_to(library.name)
+            with _replacing(self._link(name)) as result:
+                Path(result).symlink_to(library.name)
 
 
 @cache
@@ -126,8 +126,8 @@ def runtime() -> Any:
     path = CACHE / f"runtime-{_key(_version(), source.read_text(encoding='utf-8'))}.so"
     if not path.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
-        with _replacing(path) as made:
-            _output("g++", "-std=c++17", "-O2", "-U_FORTIFY_SOURCE", "-shared", "-fPIC", str(source), "-o", made)
+        with _replacing(path) as result:
+            _output("g++", "-std=c++17", "-O2", "-U_FORTIFY_SOURCE", "-shared", "-fPIC", str(source), "-o", result)
     loaded = ctypes.PyDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     loaded.emulated_undefined.argtypes = c_size_t, c_size_t, c_void_p
     loaded.emulated_shared.argtypes = c_size_t, c_size_t, c_char_p
@@ -150,11 +150,11 @@ def _key(*texts: str) -> str:
 
 def _signatures(text: str) -> list[tuple[str, list[tuple[str, str]]]]:
     """The kernels of a source: name, and type and name of each parameter."""
-    found = []
+    actual = []
     for name, parameters in SIGNATURE.findall(text):
         rows = [re.fullmatch(r"(.*\*|\w+) ?(\w+)", one) for one in parameters.split(", ")]
-        found.append((name, [(row[1].strip(), row[2]) for row in rows if row is not None]))
-    return found
+        actual.append((name, [(row[1].strip(), row[2]) for row in rows if row is not None]))
+    return actual
 
 
 def _is_sized(row: list[str]) -> bool:
@@ -171,12 +171,12 @@ def _output(*command: str) -> str:
 def _replacing(path: Path) -> Iterator[str]:
     """A temporary path that is renamed to the file, so that other processes never see an incomplete file."""
     with TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder, path.name)
-        yield str(made)
-        made.replace(path)
+        result = Path(folder, path.name)
+        yield str(result)
+        result.replace(path)
 
 
 def _drop_old() -> None:
     folders = sorted((one for one in CACHE.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime)
-    for one in folders[:-KEPT]:
-        shutil.rmtree(one, ignore_errors=True)
+    for folder in folders[:-KEPT]:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -53,7 +53,7 @@ def calls(cupy: Any) -> dict[str, Callable[[], object]]:
     """Every call that the stand-in for CuPy supports, by its name, on real CuPy objects without a GPU."""
     host, cuda = np.zeros(4096, np.uint8), cupy.cuda
     array, runtime, stream = wrapped(cupy, host), cuda.runtime, cuda.Stream.ptds
-    event, graph, place = cuda.Event.__new__(cuda.Event), cuda.Graph.__new__(cuda.Graph), host.ctypes.data
+    event, graph, address = cuda.Event.__new__(cuda.Event), cuda.Graph.__new__(cuda.Graph), host.ctypes.data
     event.ptr = 0
     module, function = cuda.function.Module(), cuda.function.Function.__new__(cuda.function.Function)
     floats = array.view(np.float32)
@@ -87,8 +87,8 @@ def calls(cupy: Any) -> dict[str, Callable[[], object]]:
         "cuda.Stream.__enter__": lambda: stream.__enter__(),
         "cuda.Graph.launch": lambda: graph.launch(stream),
         "cuda.MemoryPointer.ptr": lambda: array.data.ptr,
-        "cuda.MemoryPointer.copy_from_host_async": lambda: array.data.copy_from_host_async(place, 64, stream),
-        "cuda.MemoryPointer.copy_to_host_async": lambda: array.data.copy_to_host_async(place, 64, stream),
+        "cuda.MemoryPointer.copy_from_host_async": lambda: array.data.copy_from_host_async(address, 64, stream),
+        "cuda.MemoryPointer.copy_to_host_async": lambda: array.data.copy_to_host_async(address, 64, stream),
         "cuda.compiler.compile_using_nvrtc": partial(compiled, cuda.compiler),
         "cuda.function.Module.load": lambda: module.load(b"code"),
         "cuda.function.Function.__call__": lambda: function((1,), (32,), given, 0, stream),
@@ -105,7 +105,7 @@ def calls(cupy: Any) -> dict[str, Callable[[], object]]:
         "cuda.runtime.getDeviceProperties": lambda: runtime.getDeviceProperties(0),
         "cuda.runtime.memGetInfo": lambda: runtime.memGetInfo(),
         "cuda.runtime.memcpyAsync": lambda: runtime.memcpyAsync(
-            place, array.data.ptr, array.nbytes, runtime.memcpyDeviceToHost, stream.ptr
+            address, array.data.ptr, array.nbytes, runtime.memcpyDeviceToHost, stream.ptr
         ),
         "cuda.runtime.memcpyDeviceToHost": lambda: runtime.memcpyDeviceToHost + 0,
         "cuda.runtime.memcpyHostToDevice": lambda: runtime.memcpyHostToDevice + 0,
@@ -132,9 +132,9 @@ def offered() -> Iterator[str]:
 
 
 def _inside(module: Any, path: str) -> Iterator[str]:
-    for name, found in vars(module).items():
-        if isinstance(found, SimpleNamespace):
-            yield from _inside(found, f"{path}{name}.")
+    for name, actual in vars(module).items():
+        if isinstance(actual, SimpleNamespace):
+            yield from _inside(actual, f"{path}{name}.")
         elif not name.startswith("__"):
             yield path + name
 
@@ -160,8 +160,8 @@ def misfit(function: Any, call: ast.Call) -> str | None:
         takes = inspect.signature(function)
     except (TypeError, ValueError):
         return None
-    names = [one.arg for one in call.keywords if one.arg is not None]
-    if len(names) < len(call.keywords) or any(isinstance(one, ast.Starred) for one in call.args):
+    names = [keyword.arg for keyword in call.keywords if keyword.arg is not None]
+    if len(names) < len(call.keywords) or any(isinstance(arg, ast.Starred) for arg in call.args):
         return None
     try:
         takes.bind(*call.args, **dict.fromkeys(names))
@@ -186,11 +186,11 @@ def _behind(node: ast.Attribute) -> str | None:
 
 def complaints(cupy: Any) -> Iterator[str]:
     """Report names that CuPy does not have, and calls that it does not accept."""
-    for name, use, place in used():
+    for name, use, location in used():
         if (function := _found(cupy, name)) is None:
-            yield f"{name} ({place}): there is no such name"
+            yield f"{name} ({location}): there is no such name"
         elif use is not None and (wrong := misfit(function, use)) is not None:
-            yield f"{name} ({place}): {wrong}"
+            yield f"{name} ({location}): {wrong}"
     given = calls(cupy)
     for name in offered():
         if name not in given:
@@ -210,21 +210,21 @@ def complaints(cupy: Any) -> Iterator[str]:
 
 
 def _viewed(cupy: Any, dtype: DType) -> str | None:
-    """What is wrong with an array in an arena, such as kernels are given."""
+    """Yield the problems of an array in an arena, as kernels get it."""
     raw, kind = np.zeros(4096, np.uint8), TensorType((3, 4), dtype)
     try:
-        made = CupyDevice().view(wrapped(cupy, raw), ALIGNMENT, kind)
+        result = CupyDevice().view(wrapped(cupy, raw), ALIGNMENT, kind)
     except (TypeError, ValueError) as error:
         return str(error)
-    found = made.shape, str(made.dtype), made.data.ptr - raw.ctypes.data
-    return None if found == ((3, 4), str(dtype), ALIGNMENT) else f"{found}"
+    actual = result.shape, str(result.dtype), result.data.ptr - raw.ctypes.data
+    return None if actual == ((3, 4), str(dtype), ALIGNMENT) else f"{actual}"
 
 
 def _found(cupy: Any, name: str) -> Any:
-    found = cupy
+    actual = cupy
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
+        actual = getattr(actual, part, None)
+    return actual
 
 
 def main() -> int:
@@ -234,11 +234,11 @@ def main() -> int:
     except ImportError:
         print("CuPy is not there: pip install cupy-cuda13x, or cupy-cuda12x")
         return 1
-    found = list(complaints(cupy))
+    actual = list(complaints(cupy))
     names = {name for name, _, _ in used()}
-    counts = f"{len(names)} names, {len(calls(cupy))} calls, {len(found)} wrong"
-    print("\n".join([*found, f"CuPy {cupy.__version__}: {counts}"]))
-    return 1 if found else 0
+    counts = f"{len(names)} names, {len(calls(cupy))} calls, {len(actual)} wrong"
+    print("\n".join([*actual, f"CuPy {cupy.__version__}: {counts}"]))
+    return 1 if actual else 0
 
 
 if __name__ == "__main__":

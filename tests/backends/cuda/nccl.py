@@ -29,24 +29,24 @@ class NcclError(RuntimeError):
 
 
 class Underway(Mark):
-    """What MPI carries: the stream waits for it, and no other one."""
+    """Run the call over MPI; only this stream waits for it."""
 
     def __init__(self, machine: Machine, stream: Stream, requests: Sequence[Any]) -> None:
         self.machine, self.stream, self.requests = machine, stream, requests
 
     @property
     def done(self) -> bool:  # type: ignore[override]  # events of the base have an attribute
-        return bool(sum(one.Test() for one in self.requests) == len(self.requests))  # each is asked: all go on
+        return bool(sum(request.Test() for request in self.requests) == len(self.requests))  # each is asked: all go on
 
     def wait(self) -> None:
         while not self.done:
             self.machine.advance()
 
 
-def array(place: int, count: int, kind: int) -> Any:
+def array(address: int, count: int, kind: int) -> Any:
     """Numbers in memory."""
     dtype = np.dtype(BY_NUMBER[kind])
-    memory: Any = (c_uint8 * (count * dtype.itemsize)).from_address(place)
+    memory: Any = (c_uint8 * (count * dtype.itemsize)).from_address(address)
     return np.frombuffer(memory, dtype)
 
 
@@ -79,8 +79,8 @@ def library(machine: Machine, members: Any = None) -> Any:
     def end() -> None:
         nonlocal group
         assert group is not None
-        found, group = group, None
-        _together(found)
+        actual, group = group, None
+        _together(actual)
 
     class NcclCommunicator:
         """A communicator of its own for each."""
@@ -90,13 +90,13 @@ def library(machine: Machine, members: Any = None) -> Any:
             self._comm = None if members is None else members.Dup()
             assert self._comm is None or (self._comm.size, self._comm.rank) == (count, rank)
 
-        def _do(self, stream: int, name: str, *what: Any, begin: Callable[[Any], Sequence[Any]]) -> None:
+        def _do(self, stream: int, name: str, *arguments: Any, begin: Callable[[Any], Sequence[Any]]) -> None:
             comm = self._comm
-            calls.append((name, stream, *what))
+            calls.append((name, stream, *arguments))
             submit(stream, (lambda: ()) if comm is None else lambda: begin(comm))
 
         def check_async_error(self) -> None:
-            if problem := made.lost:
+            if problem := result.lost:
                 raise NcclError(problem)
 
         def abort(self) -> None:
@@ -146,19 +146,19 @@ def library(machine: Machine, members: Any = None) -> Any:
             ])  # fmt: skip
 
     names = {f"NCCL_{name}": number for name, (number, _) in TYPES.items()}
-    made = SimpleNamespace(
+    result = SimpleNamespace(
         available=True, lost="", get_version=lambda: 22707, get_unique_id=lambda: bytes(range(100, 228)),
         NcclError=NcclError, NcclCommunicator=NcclCommunicator, groupStart=start, groupEnd=end,
         NCCL_SUM=0, calls=calls, **names,
     )  # fmt: skip
-    return made
+    return result
 
 
 def install(patch: pytest.MonkeyPatch, machine: Machine, members: Any = None) -> Any:
     """Have CuPy be that of a machine, and its module for NCCL the one here, which is returned."""
-    cupy, made = machine.cupy(), library(machine, members)
+    cupy, result = machine.cupy(), library(machine, members)
     cuda = ModuleType("cupy.cuda")
-    cuda.nccl = made  # type: ignore[attr-defined]  # modules take any
-    for name, one in {"cupy": cupy, "cupy.cuda": cuda, "cupy.cuda.nccl": made}.items():
+    cuda.nccl = result  # type: ignore[attr-defined]  # modules take any
+    for name, one in {"cupy": cupy, "cupy.cuda": cuda, "cupy.cuda.nccl": result}.items():
         patch.setitem(sys.modules, name, one)
-    return made
+    return result

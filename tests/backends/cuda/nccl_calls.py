@@ -72,7 +72,7 @@ def source() -> str:
     for name, parameters in PROTOTYPES.items():
         values = [one.split()[-1].lstrip("*") for one in parameters.split(", ") if one]
         text = f"{name}{' %lld' * len(values)}\\n"
-        numbers = "".join(f", number({one})" for one in values)
+        numbers = "".join(f", number({value})" for value in values)
         code.append(f'int nccl{name}({parameters}) {{ end += sprintf(end, "{text}"{numbers}); return 0; }}')
     code += [f'int nccl{name}() {{ return note("{name}"); }}' for name in UNCALLED]
     return "\n".join([*code, "}"])
@@ -80,14 +80,14 @@ def source() -> str:
 
 def compiled() -> ctypes.CDLL:
     """Compile the library, and load it under NCCL's name. Raises `RuntimeError` if there is no C++ compiler."""
-    found = compiler()
-    if found is None:
+    actual = compiler()
+    if actual is None:
         raise RuntimeError(f"there is no {NAME}, and no C++ compiler to make one with")
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder, NAME)
-        command = [found, "-shared", "-fPIC", f"-Wl,-soname,{NAME}", "-x", "c++", "-", "-o", str(made)]
+        result = Path(folder, NAME)
+        command = [actual, "-shared", "-fPIC", f"-Wl,-soname,{NAME}", "-x", "c++", "-", "-o", str(result)]
         subprocess.run(command, input=source(), text=True, check=True)
-        return ctypes.CDLL(str(made), mode=ctypes.RTLD_GLOBAL)  # stays loaded, and is found by its name
+        return ctypes.CDLL(str(result), mode=ctypes.RTLD_GLOBAL)  # stays loaded, and is found by its name
 
 
 class Workers(Communicator):
@@ -152,19 +152,19 @@ def noted(functions: ctypes.CDLL) -> Calls:
     text = ctypes.create_string_buffer(1 << 14)
     functions.taken(text)
     lines = (line.split() for line in text.value.decode().splitlines())
-    return [(name, [int(one) for one in values]) for name, *values in lines]
+    return [(name, [int(value) for value in values]) for name, *values in lines]
 
 
 def differing(functions: ctypes.CDLL) -> Iterator[str]:
     """Report operations that make unexpected calls."""
     first, second = (NcclGroup(Workers(rank)) for rank in (0, 1))
-    begun: Calls = [("CommInitRankConfig", [3, 1, rank]) for rank in (0, 1)]
-    if (found := noted(functions)) != begun:
-        yield f"{found}, not {begun}"
+    expected: Calls = [("CommInitRankConfig", [3, 1, rank]) for rank in (0, 1)]
+    if (actual := noted(functions)) != expected:
+        yield f"{actual}, not {expected}"
     for run, calls in [*operations(second), (first.destroy, [("CommDestroy", [GROUP])])]:
         run()
-        if (found := noted(functions)) != calls:
-            yield f"{found}, not {calls}"
+        if (actual := noted(functions)) != calls:
+            yield f"{actual}, not {calls}"
 
 
 def main() -> int:
@@ -179,7 +179,7 @@ def main() -> int:
     numbers = {name: (number, getattr(nccl, f"NCCL_{name}")) for name, (number, _) in stand_in.TYPES.items()}
     wrong = [f"NCCL_{name} is {real}, not {number}" for name, (number, real) in numbers.items() if number != real]
     if functions is None:
-        wrong += [said for rank in (0, 1) if (said := complaint(partial(NcclGroup, Workers(rank)))) is not None]
+        wrong += [output for rank in (0, 1) if (output := complaint(partial(NcclGroup, Workers(rank)))) is not None]
     else:
         wrong += differing(functions)
     kind = "the real one" if functions is None else "one that notes its calls"

@@ -84,7 +84,7 @@ def of_elements(draw: Draw) -> Made:
     sizes = draw.sizes(draw.between(1, 5), 9)
     repeated = tuple(1 if draw.chance(0.3) else size for size in sizes)[draw.between(0, len(sizes) - 1) :]
     yield elementwise.Add(), draw.floats(*sizes), draw.floats(*repeated)
-    yield elementwise.Mul(), draw.floats(*repeated), draw.floats(*(1 if draw.chance(0.2) else one for one in sizes))
+    yield elementwise.Mul(), draw.floats(*repeated), draw.floats(*(1 if draw.chance(0.2) else size for size in sizes))
     whole = draw.integers(-50, 50, *sizes, dtype=draw.one_of("int32", "int64"))
     yield elementwise.Sub(), whole, whole[::-1].copy()
     yield elementwise.Neg(), draw.floats(draw.one_of(1, 2, 3, 4, 5, 1023, 1024, 1025, 2050))
@@ -206,8 +206,8 @@ def moves(draw: Draw) -> Made:
     yield shape.Concat(axis), x, np.concatenate([x, x], axis)
     index = tuple(draw.between(0, length - 1) for _ in range(draw.one_of(1, 3, 20)))
     yield shape.Take(axis, index), x
-    taken = draw.floats(*sizes[:axis], len(index), *sizes[axis + 1 :])
-    yield shape.TakeGrad(axis, index, length), taken
+    gradient = draw.floats(*sizes[:axis], len(index), *sizes[axis + 1 :])
+    yield shape.TakeGrad(axis, index, length), gradient
     yield shape.PadAxis(axis, draw.between(0, 3), draw.between(0, 3), 1.5), draw.floats(*sizes)
     if length > 1:
         cut = draw.between(1, length - 1)

@@ -65,7 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     launch.use(before)
 
 
-def test_it_is_a_gpu_where_there_is_one(install: Install) -> None:
+def test_auto_opens_a_gpu_if_present(install: Install) -> None:
     install()
     opened = open_device()
     assert (opened.name, opened.remark) == ("cuda", None)
@@ -80,7 +80,7 @@ def test_it_is_a_gpu_where_there_is_one(install: Install) -> None:
     ],
     ids=["too old", "no package", "none to be seen"],
 )
-def test_a_gpu_that_can_not_be_used_leaves_the_processor_and_says_why(
+def test_unusable_gpu_falls_back_to_cpu_with_a_reason(
     capability: str, cupy: Any, count: int, words: str, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Gpu, "capability", capability)
@@ -93,9 +93,7 @@ def test_a_gpu_that_can_not_be_used_leaves_the_processor_and_says_why(
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
-def test_nothing_is_said_where_there_is_none_or_it_is_hidden(
-    hidden: str, install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_remark_without_gpu_or_if_hidden(hidden: str, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     install(None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     assert (open_device().name, open_device().remark) == ("cpu", None)
@@ -104,7 +102,7 @@ def test_nothing_is_said_where_there_is_none_or_it_is_hidden(
     assert (open_device().name, open_device().remark) == ("cpu", None)
 
 
-def test_kernels_that_are_not_wanted_leave_the_processor(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excluded_kernels_fall_back_to_cpu(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     install()
     monkeypatch.setenv("NETSPEC_KERNELS", "numba")
     assert open_device().name == "cpu"
@@ -115,7 +113,7 @@ def _no_nvrtc() -> None:
     raise RuntimeError('\nFailure finding "libnvrtc.so.13 or libnvrtc.so.12"\nNo such file')
 
 
-def test_what_is_broken_is_an_error_that_names_the_processor(install: Install) -> None:
+def test_broken_library_suggests_the_cpu(install: Install) -> None:
     install(count=Trouble("cudaErrorInsufficientDriver"))
     with pytest.raises(InputError, match=r"(?s)cudaErrorInsufficientDriver.*`device=\"cpu\"`"):
         open_device()
@@ -129,7 +127,7 @@ def test_what_is_broken_is_an_error_that_names_the_processor(install: Install) -
 def test_several_workers_agree(
     rank: int, gpus: int, name: str, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there are fewer GPUs than workers all take the processor."""
+    """If there are fewer GPUs than workers, all workers use the CPU."""
     install()
     nccl.install(monkeypatch, Machine(gpus))
 
@@ -144,9 +142,7 @@ def test_several_workers_agree(
 
 
 @pytest.mark.parametrize("reason", ["", "running on the processor, not on a GPU: a reason of its own"])
-def test_what_one_worker_has_against_it_holds_for_all(
-    reason: str, install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_problem_of_one_worker_applies_to_all(reason: str, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     install()
     nccl.install(monkeypatch, Machine(2))
 
@@ -160,7 +156,7 @@ def test_what_one_worker_has_against_it_holds_for_all(
     assert (opened.name, opened.remark or "") == ("cpu", reason)
 
 
-def test_a_strategy_of_processors_leaves_the_gpu_alone(install: Install) -> None:
+def test_cpu_only_strategy_does_not_use_the_gpu(install: Install) -> None:
     install()
     opened = open_device(host_only="its workers write to one memory")
     assert (opened.name, opened.remark) == (
@@ -175,23 +171,21 @@ def test_a_training_says_where_it_computes(
     install()
     launch.use(Collector())  # what kernels would compute is not asked here
     assert main(["train", "train.yaml"]) == 0
-    told = capsys.readouterr().out
-    assert "3 steps on cuda" in told
-    assert "note:" not in told
+    output = capsys.readouterr().out
+    assert "3 steps on cuda" in output
+    assert "note:" not in output
     monkeypatch.setattr(Gpu, "capability", "61")
     assert main(["train", "train.yaml", "--run-dir", "old"]) == 0
-    told = capsys.readouterr().out
-    assert "3 steps on cpu" in told
-    assert told.count("note: running on the processor, not on a GPU: the GPU 0 is too old") == 1
+    output = capsys.readouterr().out
+    assert "3 steps on cpu" in output
+    assert output.count("note: running on the processor, not on a GPU: the GPU 0 is too old") == 1
     assert main(["test", "train.yaml", "--weights", "old/weights.h5", "--json"]) == 0
-    found = capsys.readouterr()
-    assert found.err.count("note: running on the processor") == 1
-    assert found.out.startswith("{")
+    actual = capsys.readouterr()
+    assert actual.err.count("note: running on the processor") == 1
+    assert actual.out.startswith("{")
 
 
-def test_memory_that_does_not_suffice_is_an_error_that_names_the_processor(
-    install: Install, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_out_of_gpu_memory_suggests_the_cpu(install: Install, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine = install()
     zeros, flag = machine._zeros, 1
 
@@ -202,6 +196,6 @@ def test_memory_that_does_not_suffice_is_an_error_that_names_the_processor(
 
     vars(sys.modules["cupy"])["zeros"] = full
     assert main(["train", "train.yaml"]) == NetspecError.exit_status
-    told = capsys.readouterr().err
-    assert "out of memory" in told
-    assert "`--device cpu`" in told
+    output = capsys.readouterr().err
+    assert "out of memory" in output
+    assert "`--device cpu`" in output

@@ -136,9 +136,9 @@ MUTANTS = {
 
 @pytest.fixture(autouse=True, scope="module")
 def emulator() -> Iterator[Emulator]:
-    made = Emulator()
-    before = launch.use(made)
-    yield made
+    result = Emulator()
+    before = launch.use(result)
+    yield result
     launch.use(before)
 
 
@@ -179,16 +179,16 @@ def test_a_broken_kernel_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch, 
     text = getattr(mutant.module, mutant.text)
     assert mutant.before in text, "the kernel has changed: break it in another way"
     monkeypatch.setattr(mutant.module, mutant.text, text.replace(mutant.before, mutant.after))
-    (one,) = (one for one in KERNELS if one.label == f"cuda:{mutant.kernel}")
-    found = list(errors(emulator, mutant.check, cases(one, list(own_calls(one)) or taken(one))))
-    assert re.search(mutant.error, "\n".join(found)), found
+    (kernel,) = (kernel for kernel in KERNELS if kernel.label == f"cuda:{mutant.kernel}")
+    actual = list(errors(emulator, mutant.check, cases(kernel, list(own_calls(kernel)) or taken(kernel))))
+    assert re.search(mutant.error, "\n".join(actual)), actual
 
 
 def test_vectors_of_displaced_arrays_are_noticed(monkeypatch: pytest.MonkeyPatch, emulator: Emulator) -> None:
     monkeypatch.setattr(emulator, "address", lambda array: 0)  # which every vector may have
-    (one,) = (one for one in KERNELS if one.label == "cuda:ElementwiseKernel")
-    (found,) = errors(emulator, agrees, cases(one, [call(Neg(), np.ones(64, np.float32))])[:1])
-    assert "misaligned pointer" in found
+    (kernel,) = (kernel for kernel in KERNELS if kernel.label == "cuda:ElementwiseKernel")
+    (actual,) = errors(emulator, agrees, cases(kernel, [call(Neg(), np.ones(64, np.float32))])[:1])
+    assert "misaligned pointer" in actual
 
 
 def _compile(*command: str) -> str:

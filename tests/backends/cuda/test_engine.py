@@ -49,7 +49,7 @@ class Gpus:
         monkeypatch.setitem(sys.modules, "cupy.cuda.function", SimpleNamespace(Module=Module))
 
 
-def test_kernels_are_compiled_once_and_as_they_are_tested(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_kernels_are_compiled_once_with_the_tested_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With no option but those that the tests compile with: numbers below 10⁻³⁸ stay what they are."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     gpus = Gpus()
@@ -64,7 +64,7 @@ def test_kernels_are_compiled_once_and_as_they_are_tested(monkeypatch: pytest.Mo
     assert gpus.launched == [(0, "netspec_k", (3,), (32,), (1,))] * 3
 
 
-def test_another_gpu_or_compiler_has_code_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_code_is_cached_per_gpu_and_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     gpus = Gpus()
     gpus.install(monkeypatch)
@@ -81,7 +81,7 @@ def test_another_gpu_or_compiler_has_code_of_its_own(monkeypatch: pytest.MonkeyP
     assert len(gpus.compiled) == 3
 
 
-def test_a_damaged_file_is_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_damaged_file_counts_as_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     gpus = Gpus()
     gpus.install(monkeypatch)

@@ -46,7 +46,7 @@ Open = Callable[..., tuple[Machine, Compiler, Program]]
 
 @pytest.fixture(scope="module")
 def engine() -> StreamEngine:
-    """What is compiled for one test serves all."""
+    """Share compiled kernels between all tests."""
     return StreamEngine(Machine())
 
 
@@ -70,22 +70,22 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: StreamEngine
 def feeds(program: Program, step: int) -> dict[str, Any]:
     """Inputs of a step, in arrays that the caller uses again: what they hold is gone once `write` returns."""
     random = np.random.default_rng(step)
-    made: dict[str, Any] = {
+    result: dict[str, Any] = {
         LEARNING_RATE: np.array(0.1 / (step + 1)), STEP: np.array(step + 1.0), RNG_INPUT: np.array([5, step, 0])
     }  # fmt: skip
     for name, value in program.inputs.items():
-        if value.dtype.is_float and name not in made:
-            made[name] = random.random(value.shape, np.float32)
-        elif name not in made:
-            made[name] = random.integers(0, 5, value.shape).astype(str(value.dtype))
-    return made
+        if value.dtype.is_float and name not in result:
+            result[name] = random.random(value.shape, np.float32)
+        elif name not in result:
+            result[name] = random.integers(0, 5, value.shape).astype(str(value.dtype))
+    return result
 
 
-def written(program: Program, given: dict[str, Any]) -> None:
+def written(program: Program, spec: dict[str, Any]) -> None:
     """Write arrays that mean nothing any more when that is done."""
-    own = {name: array.copy() for name, array in given.items()}
-    program.write(own)
-    for array in own.values():
+    copies = {name: array.copy() for name, array in spec.items()}
+    program.write(copies)
+    for array in copies.values():
         array.fill(77)
 
 
@@ -96,7 +96,7 @@ def steps(program: Program, count: int) -> list[float]:
         written(program, feeds(program, step))
         program.run()
         outcomes.append(program.outcome)
-    return [one() for one in outcomes]
+    return [outcome() for outcome in outcomes]
 
 
 def one_by_one(opened: Open, count: int) -> tuple[list[float], dict[str, Any]]:
@@ -117,7 +117,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("eager", [ALL_LATE, COPIES_EARLY, STEPS_EARLY], ids=["late", "copies early", "steps early"])
-def test_what_is_replayed_gives_what_calls_give(opened: Open, eager: tuple[int, ...]) -> None:
+def test_replayed_graph_equals_calls(opened: Open, eager: tuple[int, ...]) -> None:
     """Inputs of a step never overwrite those that the step before still reads, however early they arrive."""
     expected, states = one_by_one(opened, 6)
     machine, compiler, program = opened(eager=eager)
@@ -135,7 +135,7 @@ def test_a_step_allocates_nothing_and_starts_nothing_but_its_graph(opened: Open)
     assert (machine.allocated, machine.started, machine.recorded) == before
 
 
-def test_what_is_planned_is_what_is_allocated(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planned_memory_is_allocated_memory(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """The places of inputs on their way included."""
     sizes: list[int] = []
     _, compiler, _ = opened()
@@ -151,7 +151,7 @@ def test_what_is_planned_is_what_is_allocated(opened: Open, monkeypatch: pytest.
     assert sum(sizes) == memory.nbytes
 
 
-def test_the_processor_waits_for_no_step_but_the_one_before_the_last(opened: Open) -> None:
+def test_host_waits_only_for_the_step_before_the_last(opened: Open) -> None:
     _, compiler, program = opened()
     steps(program, 3)
     written(program, feeds(program, 3))
@@ -169,7 +169,7 @@ def test_the_processor_waits_for_no_step_but_the_one_before_the_last(opened: Ope
 
 @pytest.mark.parametrize("kind", [LibraryDevice, UpdatingDevice])
 @pytest.mark.parametrize("bad", [0, 1, 4])
-def test_a_loss_that_is_not_finite_leaves_states_as_they_were(opened: Open, kind: type[CudaDevice], bad: int) -> None:
+def test_non_finite_loss_leaves_states_unchanged(opened: Open, kind: type[CudaDevice], bad: int) -> None:
     """Found out one step late, unless the processor waits; the graph goes on as if neither step had been."""
     _, compiler, program = opened(kind, eager=COPIES_EARLY)
     steps(program, bad)
@@ -196,7 +196,7 @@ def test_a_loss_that_is_not_finite_leaves_states_as_they_were(opened: Open, kind
     same(dict(compiler.states), states)
 
 
-def test_where_somebody_asks_at_once_it_is_not_late(opened: Open) -> None:
+def test_immediate_read_is_not_late(opened: Open) -> None:
     _, compiler, program = opened()
     steps(program, 2)
     weights = {**dict(compiler.states), "fc1/kernel": np.full_like(compiler.states["fc1/kernel"], np.inf)}
@@ -221,9 +221,7 @@ def test_kernels_that_write_states_unstopped_wait_for_the_loss(opened: Open) -> 
 
 
 @pytest.mark.parametrize("eager", [ALL_LATE, COPIES_EARLY, STEPS_EARLY], ids=["late", "copies early", "steps early"])
-def test_runs_without_a_guard_are_not_waited_for_and_have_inputs_of_their_own(
-    opened: Open, eager: tuple[int, ...]
-) -> None:
+def test_runs_without_guard_are_not_awaited_and_own_their_inputs(opened: Open, eager: tuple[int, ...]) -> None:
     machine, compiler, _ = opened(eager=eager)
     kind = TensorType((40,), DType.FLOAT32)
     states = States({"sum": kind}, compiler.device)

@@ -29,21 +29,21 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to r
 
 @pytest.fixture(autouse=True, scope="module")
 def emulator() -> Iterator[Emulator]:
-    made = Emulator()
-    before = launch.use(made)
-    yield made
+    result = Emulator()
+    before = launch.use(result)
+    yield result
     launch.use(before)
 
 
 @pytest.fixture(scope="module", params=KERNELS, ids=lambda one: one.label)
 def bound(request: pytest.FixtureRequest, emulator: Emulator) -> dict[Any, list[Check]]:
     """All checks of a kernel, with everything bound, so that the compiler is called once."""
-    found = cases(request.param)
-    assert found, "no layer, op or sample reaches it: give the kernel `samples`"
-    made = {check: [check(emulator, case) for case in checked(check, found)] for check in CHECKS}
-    for one in chain.from_iterable(made.values()):
+    actual = cases(request.param)
+    assert actual, "no layer, op or sample reaches it: give the kernel `samples`"
+    result = {check: [check(emulator, case) for case in checked(check, actual)] for check in CHECKS}
+    for one in chain.from_iterable(result.values()):
         next(one)
-    return made
+    return result
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -56,14 +56,14 @@ def test_each_kernel(check: Any, bound: dict[Any, list[Check]]) -> None:
 @pytest.mark.slow
 def test_random_sizes(family: Family, emulator: Emulator) -> None:
     """One seed; `python -m tests.backends.cuda.check --seeds 1 2 3` checks others."""
-    found = list(random_cases(0, [family]))
-    assert found
-    assert list(errors(emulator, agrees, found)) == []
+    actual = list(random_cases(0, [family]))
+    assert actual
+    assert list(errors(emulator, agrees, actual)) == []
 
 
 def test_samples_reach_both_kernels_of_a_reduction_in_one_stage_and_in_two() -> None:
-    (one,) = (one for one in KERNELS if isinstance(one, ReduceKernel))
-    nests = (reduction_loops(call.op, call.node.inputs[0].type, PLAIN) for call in own_calls(one))  # type: ignore[arg-type]  # a Reduction
+    (kernel,) = (kernel for kernel in KERNELS if isinstance(kernel, ReduceKernel))
+    nests = (reduction_loops(call.op, call.node.inputs[0].type, PLAIN) for call in own_calls(kernel))  # type: ignore[arg-type]  # a Reduction
     cuts = [ReductionSplit.of(loops) for loops in nests if loops is not None]
     assert {(cut.by_rows, cut.pieces > 1) for cut in cuts} >= {(False, False), (False, True), (True, True)}
 
@@ -76,10 +76,10 @@ def test_float64_is_rounded_to_16_bits(dtype: Any) -> None:
         [1 + 2**-11, 1 + 2**-11 + 2**-40, 1 + 3 * 2**-11, 65519.999, 65520, np.inf, -np.inf, 0, -0.0, 1e300]
     )
     x = np.concatenate([powers, -powers, ties])
-    made = np.empty(x.shape, dtype)
-    copy(x, made)()
+    result = np.empty(x.shape, dtype)
+    copy(x, result)()
     with np.errstate(over="ignore"):
-        np.testing.assert_array_equal(made.astype(np.float32), x.astype(dtype).astype(np.float32))
+        np.testing.assert_array_equal(result.astype(np.float32), x.astype(dtype).astype(np.float32))
 
 
 def test_the_guide_lists_the_ops_that_have_no_kernel() -> None:

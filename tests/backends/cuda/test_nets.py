@@ -67,9 +67,9 @@ def compiled(file: Path, changes: list[str], device: Any) -> Compiler:
 
 @pytest.mark.parametrize("file", sorted(FILES), ids=lambda file: "/".join(file.parts[-2:]))
 def test_no_node_runs_array_code(file: Path) -> None:
-    made = compiled(file, [], Planning())
+    compiler = compiled(file, [], Planning())
     for purpose in (ProgramKind.TRAIN, ProgramKind.TEST):
-        choices = made.plan(purpose, 4).choices
+        choices = compiler.plan(purpose, 4).choices
         assert choices
         left = {node.op.name: choice.rejected for node, choice in choices.items() if choice.kernel.uses_array_library}
         assert left == {}
@@ -83,15 +83,15 @@ def emulated() -> Iterator[None]:
     launch.use(before)
 
 
-def losses(made: Compiler) -> list[float]:
-    """Of a training on made-up samples."""
-    return losses_of(made.program(ProgramKind.TRAIN, BATCH), STEPS, 2.0**-9, classes=4)
+def losses(compiler: Compiler) -> list[float]:
+    """Return the losses of a training on synthetic samples."""
+    return losses_of(compiler.program(ProgramKind.TRAIN, BATCH), STEPS, 2.0**-9, classes=4)
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.slow
-def test_a_net_trains_as_by_reference(name: str, emulated: None, tmp_path: Path) -> None:
+def test_net_trains_like_reference(name: str, emulated: None, tmp_path: Path) -> None:
     (tmp_path / "resnet.yaml").write_text(RESNET)
     file = tmp_path / name if name == "resnet.yaml" else ROOT / name
     expected = losses(compiled(file, SMALL[name], open_device("reference")))

@@ -41,17 +41,17 @@ def test_a_variance_far_smaller_than_the_mean_is_found(layout: Layout) -> None:
     """Numbers around 4096, 0.3 apart, after one that is far away: sums of squares would have no digit of it."""
     x = 4096 + 0.3 * np.random.default_rng(0).standard_normal((8, 5, 17, 13)).astype(np.float32)
     x[0, 0, 0, 0] = 0
-    made = call(BatchNormalizationTraining(), x, np.ones(5, np.float32), np.zeros(5, np.float32))
-    one = TrainingKernel()
-    signature = one.layouts(made.node, [layout, PLAIN, PLAIN])
+    result = call(BatchNormalizationTraining(), x, np.ones(5, np.float32), np.zeros(5, np.float32))
+    kernel = TrainingKernel()
+    signature = kernel.layouts(result.node, [layout, PLAIN, PLAIN])
     inputs = [
         array(DEVICE, value.type, host, how)
-        for value, host, how in zip(made.node.inputs, made.feeds.values(), signature.inputs, strict=True)
+        for value, host, how in zip(result.node.inputs, result.feeds.values(), signature.inputs, strict=True)
     ]
     outputs = [
-        array(DEVICE, value.type, None, how) for value, how in zip(made.node.outputs, signature.outputs, strict=True)
+        array(DEVICE, value.type, None, how) for value, how in zip(result.node.outputs, signature.outputs, strict=True)
     ]
-    Bound.of(one, made, signature, inputs, outputs).run()
+    Bound.of(kernel, result, signature, inputs, outputs).run()
     exact = x.astype(np.float64)
     # Sums of a thousand such numbers are some 1e-3 off, by the square of which a variance of 0.09 is too large.
     np.testing.assert_allclose(outputs[1], exact.mean(axis=(0, 2, 3)), rtol=1e-6)
@@ -72,19 +72,19 @@ def test_a_variance_far_smaller_than_the_mean_is_found(layout: Layout) -> None:
 )
 def test_statistics_of_the_shape_of_the_data_stay_in_float32(op: Op, shapes: tuple[tuple[int, ...], ...]) -> None:
     """Rows of one element have as many statistics as elements. The kernels read and write these as float32."""
-    made = call(op, *((np.abs(numbers(*shape)) + 1).astype(np.float32) for shape in shapes))
-    types = [value.type for value in made.node.inputs]
+    result = call(op, *((np.abs(numbers(*shape)) + 1).astype(np.float32) for shape in shapes))
+    types = [value.type for value in result.node.inputs]
     one = next(one for one in kernels_for(type(op), ("cuda",)) if one.reject_reason(op, *types) is None)
-    narrow = [signature for signature in signatures(DEVICE, one, made) if is_narrow(signature)]
+    narrow = [signature for signature in signatures(DEVICE, one, result) if is_narrow(signature)]
     assert narrow
     for signature in narrow:
-        given = for_signature(made, signature)
+        given = for_signature(result, signature)
         outputs = [
             array(DEVICE, value.type, None, how)
-            for value, how in zip(made.node.outputs, signature.outputs, strict=True)
+            for value, how in zip(result.node.outputs, signature.outputs, strict=True)
         ]
         Bound.of(one, given, signature, operands(DEVICE, given, signature), outputs).run()
-        results = zip(outputs, made.node.outputs, signature.outputs, strict=True)
-        found = [fetch(DEVICE, y, value.type, how) for y, value, how in results]
-        for got, right in zip(found, evaluate(given.node.outputs, given.feeds), strict=True):
+        results = zip(outputs, result.node.outputs, signature.outputs, strict=True)
+        actual = [fetch(DEVICE, y, value.type, how) for y, value, how in results]
+        for got, right in zip(actual, evaluate(given.node.outputs, given.feeds), strict=True):
             agree(got, right, twice=True)

@@ -55,12 +55,12 @@ def trained(file: Path, device: str | None) -> tuple[float, dict[str, Any]]:
     assert run.test is not None
     assert run.test.loss is not None
     events = [json.loads(line) for line in run.log.read_text(encoding="utf-8").splitlines()]
-    return run.test.loss, next(one for one in events if one["event"] == "start")
+    return run.test.loss, next(event for event in events if event["event"] == "start")
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", TOLERANCE)
-def test_each_precision_comes_to_the_loss_of_the_reference(precision: str, tmp_path: Path) -> None:
+def test_each_precision_reaches_the_reference_loss(precision: str, tmp_path: Path) -> None:
     file = spec(tmp_path, precision=precision)
     expected = trained(spec(tmp_path, precision=precision), "reference")[0]
     assert trained(file, "cuda")[0] == pytest.approx(expected, rel=TOLERANCE[precision])
@@ -68,21 +68,21 @@ def test_each_precision_comes_to_the_loss_of_the_reference(precision: str, tmp_p
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("how", [{"deterministic": False}, {"autotune": "quick"}, {"autotune": "full"}], ids=str)
-def test_other_kernels_come_to_the_same_loss(
+def test_other_kernels_reach_the_same_loss(
     how: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And those that have won a race are the same ones the next time, to the bit."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file = spec(tmp_path, compile=how)
-    found, expected = trained(file, "cuda")[0], trained(file, "reference")[0]
-    assert found == pytest.approx(expected, rel=TOLERANCE["float32"])
+    actual, expected = trained(file, "cuda")[0], trained(file, "reference")[0]
+    assert actual == pytest.approx(expected, rel=TOLERANCE["float32"])
     if "autotune" in how:
         (tmp_path / "on_cuda").rename(tmp_path / "before")
-        assert trained(file, "cuda")[0] == found
+        assert trained(file, "cuda")[0] == actual
 
 
 @pytest.mark.gpu
-def test_the_device_that_nobody_names_is_the_gpu(tmp_path: Path) -> None:
+def test_default_device_is_the_gpu(tmp_path: Path) -> None:
     file = spec(tmp_path)
     named, (loss, start) = trained(file, "cuda")[0], trained(file, None)
     assert start["device"] == "cuda"
@@ -91,7 +91,7 @@ def test_the_device_that_nobody_names_is_the_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.gpu(2)
 @pytest.mark.parametrize("strategy", ["all_reduce", "elastic_averaging"])
-def test_two_gpus_come_to_the_loss_of_two_processors(strategy: str, tmp_path: Path) -> None:
+def test_two_gpus_reach_the_loss_of_two_cpus(strategy: str, tmp_path: Path) -> None:
     file = spec(tmp_path, parallel={"strategy": strategy})
 
     def loss(device: str) -> float:
@@ -109,6 +109,6 @@ def test_two_gpus_come_to_the_loss_of_two_processors(strategy: str, tmp_path: Pa
         done = subprocess.run([sys.executable, "-m", "netspec", *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         events = [json.loads(line) for line in done.stdout.splitlines()]
-        return float(next(one for one in events if one["event"] == "done")["test"]["loss"])
+        return float(next(event for event in events if event["event"] == "done")["test"]["loss"])
 
     assert loss("cuda") == pytest.approx(loss("cpu"), rel=TOLERANCE["float32"])

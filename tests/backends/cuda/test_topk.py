@@ -30,17 +30,17 @@ def emulator() -> Iterator[None]:
     launch.use(before)
 
 
-def test_equal_ones_come_in_their_order_and_nan_where_the_reference_has_it() -> None:
+def test_ties_keep_their_order_and_nan_is_placed_like_reference() -> None:
     calls = []
     for op in OPS:
-        made = call(op, ROWS)
-        results = tuple(np.full(value.shape, 101, str(value.dtype)) for value in made.node.outputs)
+        result = call(op, ROWS)
+        results = tuple(np.full(value.shape, 101, str(value.dtype)) for value in result.node.outputs)
         signature = LayoutSignature((PLAIN,), (PLAIN,) * len(results))
-        kind, ways = made.node.inputs[0].type, kernels_for(type(op), ("cuda",))
-        taking = [one for one in ways if one.reject_reason(op, kind) is None]
-        calls += [(made, results, one.bind(made.node, Buffers((ROWS,), results, signature))) for one in taking]
-    assert {type(made.op) for made, _, _ in calls} == {type(op) for op in OPS}
-    for made, results, run in calls:
+        kind, ways = result.node.inputs[0].type, kernels_for(type(op), ("cuda",))
+        taking = [way for way in ways if way.reject_reason(op, kind) is None]
+        calls += [(result, results, one.bind(result.node, Buffers((ROWS,), results, signature))) for one in taking]
+    assert {type(result.op) for result, _, _ in calls} == {type(op) for op in OPS}
+    for result, results, run in calls:
         run()
-        for got, right in zip(results, evaluate(made.node.outputs, made.feeds), strict=True):
-            np.testing.assert_array_equal(got, right, err_msg=str(made.op))
+        for got, right in zip(results, evaluate(result.node.outputs, result.feeds), strict=True):
+            np.testing.assert_array_equal(got, right, err_msg=str(result.op))

@@ -1,4 +1,4 @@
-"""What workers on GPUs sum up, in the graph of a step: of one of two, whose NCCL only notes what it is asked for."""
+"""Sums of one of two workers on GPUs, in the graph of a step; NCCL is a fake that records its calls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_groups_begin_and_end_in_one_order(blocking: bool, monkeypatch: pytest.M
 
     graphs = Graphs()
     monkeypatch.setattr(parallel, "communicating_graphs", [graphs])
-    groups = {one: parallel.nccl_group(workers, blocking=one) for one in (blocking, not blocking)}
+    groups = {worker: parallel.nccl_group(workers, blocking=worker) for worker in (blocking, not blocking)}
     assert groups[True] is not groups[False]
     assert [*parallel._groups.values()] == [groups[False], groups[True]]
     met = [(name, stream, 1, "uint8") for stream in (1, 2) for name in ("send", "recv") * 2]
@@ -73,23 +73,23 @@ def test_buckets_are_a_branch_of_the_graph(monkeypatch: pytest.MonkeyPatch, tmp_
             distribution=DataParallelPlan(2, buckets=BucketGradients(100, 400)),
         )  # fmt: skip
         program = compiler.program(ProgramKind.TRAIN, 3)
-        sent, asked = [], []
+        sent, recorded = [], []
         for step in range(6):
             before = group.sent, len(carrier.calls)
             program.write({**feeds(program, step), WEIGHT: 0.5})
             program.run()
             sent.append(group.sent - before[0])
-            asked.append(carrier.calls[before[1] :])
+            recorded.append(carrier.calls[before[1] :])
         program.outcome()
     assert machine.recorded == 2, "a graph for each slot"
-    assert asked[0] == asked[1] == asked[2], "the first is called, the next two are recorded"
-    assert asked[3:] == [[], [], []]
+    assert recorded[0] == recorded[1] == recorded[2], "the first is called, the next two are recorded"
+    assert recorded[3:] == [[], [], []]
     assert len(set(sent)) == 1
-    streams = {stream for _, stream, *_ in asked[0]}
+    streams = {stream for _, stream, *_ in recorded[0]}
     assert len(streams) == 2, "buckets have a stream beside, what is waited for has that of the step"
     parallel.forget_graphs()
     program.run()
     assert machine.recorded == 3, "what was dropped is recorded anew"
     main = machine.streams.index(device.flow.stream) + 1
     assert main in streams
-    assert sum(stream != main for _, stream, *_ in asked[0]) > 1, "several buckets"
+    assert sum(stream != main for _, stream, *_ in recorded[0]) > 1, "several buckets"

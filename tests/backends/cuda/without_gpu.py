@@ -95,16 +95,16 @@ class StartingEngine(launch.CupyEngine):
 
         def start(blocks: int, threads: int, arguments: Sequence[Any]) -> None:
             # Without a stream, CuPy looks up the current one first, which needs a GPU.
-            found = complaint(lambda: function((blocks,), (threads,), tuple(arguments), 0, stream))
-            if found is not None:
-                self.complaints[name] = found
+            actual = complaint(lambda: function((blocks,), (threads,), tuple(arguments), 0, stream))
+            if actual is not None:
+                self.complaints[name] = actual
 
         return start
 
     def table(self, host: Any) -> Any:
         """A table over a copy in host memory, after checking that CuPy accepts the copy."""
-        if (found := complaint(lambda: self._cupy.asarray(host))) is not None:
-            self.complaints["asarray"] = found
+        if (actual := complaint(lambda: self._cupy.asarray(host))) is not None:
+            self.complaints["asarray"] = actual
         return wrapped(self._cupy, np.array(host))
 
     def on_stream(self, call: Callable[[int], None]) -> Any:

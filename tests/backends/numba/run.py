@@ -27,9 +27,9 @@ def node_of(op: Op, *arrays: Any) -> Node:
 
 def placed(array: np.ndarray, layout: Layout) -> Any:
     kind = TensorType(array.shape, DType(str(array.dtype)))
-    made = DEVICE.view(DEVICE.allocate(align_up(kind.nbytes)), 0, kind, layout)
-    made[...] = array
-    return made
+    result = DEVICE.view(DEVICE.allocate(align_up(kind.nbytes)), 0, kind, layout)
+    result[...] = array
+    return result
 
 
 def by_numba(
@@ -41,8 +41,8 @@ def by_numba(
     kernel = kernel_candidates(node, ["numba"]).kernels[0]
     given = given or [PLAIN] * len(arrays)
     if op.traits.elementwise:
-        whole = next(one for one, x in zip(given, arrays, strict=True) if x.shape == node.types[0].shape)
-        signature = LayoutSignature(tuple(given), (whole,) * len(node.types))
+        full = next(one for one, x in zip(given, arrays, strict=True) if x.shape == node.types[0].shape)
+        signature = LayoutSignature(tuple(given), (full,) * len(node.types))
     else:
         signature = kernel.layouts(node, given)
     inputs = [placed(x, layout) for x, layout in zip(arrays, signature.inputs, strict=True)]
@@ -60,5 +60,5 @@ def by_numba(
 
 def by_reference(op: Op, *operands: Any) -> list[np.ndarray]:
     with np.errstate(all="ignore"):
-        made = op.forward(np, *map(np.asarray, operands))
-    return [np.asarray(y) for y in (made if isinstance(made, tuple) else (made,))]
+        result = op.forward(np, *map(np.asarray, operands))
+    return [np.asarray(y) for y in (result if isinstance(result, tuple) else (result,))]

@@ -69,14 +69,14 @@ def test_agrees_with_the_reference(shape: tuple[int, int, int, int, int, tuple[i
         calls.append((ConvInputGrad(conv, TensorType(x.shape, DType.FLOAT32)), (dy, w)))
     for op, operands in calls:
         assert kernel_candidates(node_of(op, *operands), ["numba"]).kernels[0].rank == 20
-        (exact,) = by_reference(op, *(one.astype(np.float64) for one in operands))
+        (exact,) = by_reference(op, *(operand.astype(np.float64) for operand in operands))
         (got,), (again,) = by_numba(op, *operands), by_numba(op, *operands)
         # Sums of up to 10,000 products of normal numbers in float32: some 1e-6 of their size of 100.
         np.testing.assert_allclose(got, exact, rtol=1e-5, atol=3e-6 * float(np.abs(exact).max()))
         np.testing.assert_array_equal(got, again)
 
 
-def test_what_is_not_a_number_stays_so() -> None:
+def test_nan_stays_nan() -> None:
     conv = Conv(window(3, 3))
     x, w, bias = normal(64, 5, 5, 5), normal(20, 5, 3, 3), normal(20, 1, 1)
     x[7, 2, 1, 1] = np.nan
@@ -129,7 +129,7 @@ def test_in_bfloat16_a_kernel_that_takes_it_is_cheaper_and_the_plan_says_so() ->
     assert re.fullmatch(r"is rated slower: [\d,.]+ µs(?: and [\d,.]+ µs of copies)? to [\d,.]+ µs.*", told)
 
 
-def test_narrow_vectors_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_vectors_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolution, "has_wide_vectors", lambda: False)
     x, w = TensorType((64, 20, 12, 12), DType.FLOAT32), TensorType((50, 20, 5, 5), DType.FLOAT32)
     assert reject_reason(Conv(window(5, 5)), x, w) == "the processor has no AVX-512"
@@ -144,10 +144,10 @@ PLACES = {one: by_reference(MaxPool(one), IMAGES) for one in (APART, OVERLAPPING
     ("op", "operands"),
     [
         *((MaxPool(one), (IMAGES,)) for one in PLACES),
-        *((MaxPoolGrad(one, IMAGES.shape), tuple(found)) for one, found in PLACES.items()),
-        *((MaxPoolGather(one), (IMAGES, found[1])) for one, found in PLACES.items()),
+        *((MaxPoolGrad(one, IMAGES.shape), tuple(actual)) for one, actual in PLACES.items()),
+        *((MaxPoolGather(one), (IMAGES, actual[1])) for one, actual in PLACES.items()),
         *((AveragePool(one), (IMAGES,)) for one in PLACES),
-        *((AveragePoolGrad(one, IMAGES.shape), (found[0],)) for one, found in PLACES.items()),
+        *((AveragePoolGrad(one, IMAGES.shape), (actual[0],)) for one, actual in PLACES.items()),
     ],
     ids=lambda one: repr(one) if isinstance(one, Op) else "",
 )
@@ -155,6 +155,6 @@ def test_poolings_run_along_the_batch_where_it_is_innermost(op: Op, operands: tu
     node = node_of(op, *operands)
     signature = kernel_candidates(node, ["numba"]).kernels[0].layouts(node, [BATCH_LAST] * len(operands))
     assert {*signature.inputs, *signature.outputs} == {BATCH_LAST}
-    made = by_numba(op, *operands, given=[BATCH_LAST] * len(operands))
-    for got, expected in zip(made, by_reference(op, *operands), strict=True):
+    result = by_numba(op, *operands, given=[BATCH_LAST] * len(operands))
+    for got, expected in zip(result, by_reference(op, *operands), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)

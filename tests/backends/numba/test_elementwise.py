@@ -28,7 +28,7 @@ ULPS = 4 * 2.0**-23
 @pytest.mark.parametrize(
     "op", [Relu(), Sigmoid(), Tanh(), Softplus(), Elu(0.3), Exp(), Log(), Sqrt(), Sign(), Erf(), Pow(-0.75), Pow(2.5)]
 )  # fmt: skip
-def test_what_is_not_finite_goes_through_as_in_numpy(op: Op, dtype: str) -> None:
+def test_non_finite_values_propagate_as_in_numpy(op: Op, dtype: str) -> None:
     x = np.abs(SPECIAL.astype(dtype)) if isinstance(op, Pow) else SPECIAL.astype(dtype)  # a base is positive
     (got,), (right,) = by_numba(op, x), by_reference(op, x)
     np.testing.assert_allclose(got, right, rtol=1e-5, atol=1e-37)
@@ -51,7 +51,7 @@ def test_functions_are_exact_to_some_units_of_the_last_place(op: Op) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
-def test_whole_numbers_keep_their_type_and_wrap(dtype: str) -> None:
+def test_integers_keep_their_type_and_wrap(dtype: str) -> None:
     top = np.iinfo(dtype).max
     a, b = np.array([1, 2, top, top], dtype), np.array([3, 0, 1, top], dtype)
     for op in (Add(), Mul(), Maximum()):
@@ -91,7 +91,7 @@ def test_operands_broadcast_in_either_order_of_memory(
 
 
 def test_a_result_may_be_written_over_its_operand_while_others_are_read() -> None:
-    """As in an update: the new slot and the new weight in one pass."""
+    """An update computes the new slot and the new weight in one pass."""
     random = np.random.default_rng(2)
     w, m, g = (random.normal(size=50001).astype(np.float32) for _ in range(3))
     body = (FusedStep(Mul(), (1, 1)), FusedStep(Add(), (3, 2)), FusedStep(Mul(), (4, 0)), FusedStep(Add(), (5, 2)))
@@ -106,7 +106,7 @@ def test_one_call_for_many_sets_shared_out_among_threads_and_written_over_operan
     sizes = (1, 100_003, 7, 64, 50_000)
     sets = [(random.normal(size=n), random.normal(size=n), np.array(0.1 * n)) for n in sizes]
     with using_threads(3):
-        got = by_numba(MultiTensor(update, len(sizes)), *(one for own in sets for one in own), over=0)
+        got = by_numba(MultiTensor(update, len(sizes)), *(one for operands in sets for one in operands), over=0)
     for (w, g, rate), new, step in zip(sets, got[::2], got[1::2], strict=True):
         np.testing.assert_allclose(step, g * rate, rtol=1e-15)
         np.testing.assert_allclose(new, w + g * rate, rtol=1e-14, atol=1e-15)
@@ -144,7 +144,7 @@ class Odd(Op):
         return xp.nextafter(x, 1.0)
 
 
-def test_what_cannot_be_traced_is_declined_with_a_reason() -> None:
+def test_untraceable_ops_are_declined_with_a_reason() -> None:
     assert why_untraceable(Odd(), [TensorType((2,), DType.FLOAT32)]) == "it uses xp.nextafter"
     with pytest.raises(Untraceable, match="power"):
         power(scalar_symbol(DType.INT32), 2.0)

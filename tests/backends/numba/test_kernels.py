@@ -137,7 +137,7 @@ def test_agrees_with_float64_and_does_not_depend_on_the_number_of_threads(
     ("shape", "rng"),
     [((5, 7), (3, 1, 0)), ((40, 1001), (2**62 + 12345, 2**40 + 7, 3)), ((3, 5), (-1, 9, 2**33 + 1)), ((2,), (7, 0, 5))],
 )
-def test_random_numbers_are_the_reference_bit_by_bit(
+def test_random_numbers_are_bit_identical_to_reference(
     shape: tuple[int, ...], rng: tuple[int, ...], dtype: DType
 ) -> None:
     op = RandomUniform(TensorType(shape, dtype), 0xDEADBEEF)
@@ -154,7 +154,7 @@ def test_nan_and_infinity_in_maxima_and_softmax() -> None:
                 np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
-def test_a_row_out_of_range_reads_no_foreign_memory() -> None:
+def test_row_out_of_range_reads_no_other_memory() -> None:
     (got,) = by_numba(Gather(), ROWS[:4], np.array([1, 4, -1, -5, 2**31]))
     np.testing.assert_array_equal(got, np.stack([ROWS[1], 0 * ROWS[0], ROWS[3], 0 * ROWS[0], 0 * ROWS[0]]))
     (sums,) = by_numba(ScatterRows(4), ROWS[:3], np.array([0, 9, -7]))
@@ -167,10 +167,10 @@ def test_an_element_out_of_range_touches_no_other_memory(axis: int) -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3) + 1
     index = np.full((2, 3), x.shape[axis])
     index[0, 0], index[1, 2] = -1, -x.shape[axis] - 1
-    (found,) = by_numba(GatherElements(axis), x, index)
+    (actual,) = by_numba(GatherElements(axis), x, index)
     expected = np.zeros_like(x)
     expected[0, 0] = x[-1, 0] if axis == 0 else x[0, -1]
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(actual, expected)
     (sums,) = by_numba(ScatterElements(axis, "add"), x, index, np.full_like(x, 10))
     added = np.zeros_like(x)
     added[(-1, 0) if axis == 0 else (0, -1)] = 10

@@ -61,8 +61,8 @@ def execute(desc: PrimitiveDesc, arguments: Mapping[Any, Memory]) -> None:
 def to_plain(memory: Memory) -> Array:
     """A C-ordered NumPy array of what a memory holds; bfloat16 becomes float32."""
     dtype = memory.desc.dtype
-    wanted = DataType.F32 if dtype is DataType.BF16 else dtype
-    array = np.empty(memory.desc.shape, NUMPY[wanted])
+    expected = DataType.F32 if dtype is DataType.BF16 else dtype
+    array = np.empty(memory.desc.shape, NUMPY[expected])
     copy(memory, Memory.of(memory.desc.engine, array))
     return array
 

@@ -1,4 +1,4 @@
-"""What the kernels take and what they leave to others, with the reasons that users read."""
+"""Ops that oneDNN's kernels accept and decline, with the reasons that users read."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ DECLINED = {
 
 
 @pytest.mark.parametrize(("op", "types"), TAKEN.values(), ids=TAKEN)
-def test_takes(engine: object, op: Op, types: tuple[TensorType, ...]) -> None:
+def test_accepts(engine: object, op: Op, types: tuple[TensorType, ...]) -> None:
     assert None in reasons(op, *types)
 
 
@@ -110,10 +110,10 @@ def test_a_strided_gradient_of_channels_convolved_one_by_one_runs_code_for_such(
     node = ConvInputGrad(conv, x)(Input("dy", conv.infer(x, w))(), Input("w", w)()).node
     kernel = ConvolutionInputGradientKernel()
     wide = kernel.layouts(node, (PLAIN, PLAIN))
-    wanted = LayoutSignature(
+    expected = LayoutSignature(
         *(tuple(one.with_dtype(DType.BFLOAT16) for one in signature) for signature in (wide.inputs, wide.outputs))
     )
     for signature in filter(
-        None, (wide, kernel.low_precision_signature(node, wanted))
+        None, (wide, kernel.low_precision_signature(node, expected))
     ):  # an old processor has no fast code for the second
         assert "dw" in kernel.computation(node, signature).primitive.implementation

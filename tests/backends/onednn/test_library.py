@@ -29,13 +29,13 @@ def afresh():
     library._search.cache_clear()
 
 
-def test_off_masks_the_library(monkeypatch):
+def test_setting_off_disables_the_library(monkeypatch):
     monkeypatch.setenv(SETTING, "off")
     assert open_library() is None
     assert unavailable_reason() == f"{SETTING}=off"
 
 
-def test_a_path_that_does_not_load_is_told_and_nothing_else_is_tried(monkeypatch, tmp_path):
+def test_unloadable_path_is_reported_and_no_other_tried(monkeypatch, tmp_path):
     wrong = tmp_path / FILE
     wrong.write_bytes(b"not a library")
     monkeypatch.setenv(SETTING, str(wrong))
@@ -43,7 +43,7 @@ def test_a_path_that_does_not_load_is_told_and_nothing_else_is_tried(monkeypatch
     assert unavailable_reason().startswith(f"{wrong} cannot be loaded: ")
 
 
-def test_another_library_is_told_from_onednn(monkeypatch):
+def test_other_library_is_not_taken_for_onednn(monkeypatch):
     monkeypatch.setenv(SETTING, _ctypes.__file__)
     assert open_library() is None
     assert "is not oneDNN with OpenMP" in unavailable_reason()
@@ -82,20 +82,20 @@ def test_a_system_library_is_taken_unless_it_is_older(monkeypatch, tmp_path, afr
 
     def fake(path: str) -> OneDnnLibrary | str:
         version = versions[path]
-        place = "system" if path == FILE else "wheel"
-        return OneDnnLibrary(place, version, ctypes.CDLL(None)) if version else f"{path} is damaged"
+        origin = "system" if path == FILE else "wheel"
+        return OneDnnLibrary(origin, version, ctypes.CDLL(None)) if version else f"{path} is damaged"
 
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv(SETTING, raising=False)
     monkeypatch.setattr(library, "load", fake)
     monkeypatch.setattr(library, "wheel_paths", lambda: [bundled])
-    found = open_library()
-    assert found is not None
-    assert found.path == chosen
+    actual = open_library()
+    assert actual is not None
+    assert actual.path == chosen
     assert unavailable_reason() == ""
 
 
-def test_a_damaged_wheel_is_told(monkeypatch, tmp_path, afresh):
+def test_damaged_wheel_is_reported(monkeypatch, tmp_path, afresh):
     (tmp_path / FILE).write_bytes(b"")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv(SETTING, raising=False)
@@ -125,13 +125,13 @@ def test_version_and_runtime_must_fit(engine, monkeypatch):
 
 def test_the_same_file_is_the_same_library(engine, monkeypatch):
     monkeypatch.setenv(SETTING, engine.library.path)
-    found = open_library()
-    assert found == engine.library
-    assert hash(found) == hash(engine.library)
+    actual = open_library()
+    assert actual == engine.library
+    assert hash(actual) == hash(engine.library)
     assert Path(engine.library.path).is_absolute()
 
 
-def test_it_says_which_instructions_it_uses(engine, monkeypatch):
+def test_description_names_the_instruction_set(engine, monkeypatch):
     assert engine.library.instruction_set in library.INSTRUCTION_SETS.values()
     monkeypatch.setattr(library, "INSTRUCTION_SETS", {})
     assert engine.library.instruction_set.startswith("0x")

@@ -24,8 +24,8 @@ from tests.backends.onednn.harness import copy, uniform
 def test_a_descriptor_of_any_view_is_its_shape_and_strides(engine, shape, order, step):
     axes = list(range(len(shape)))
     order.shuffle(axes)
-    whole = np.zeros([shape[axis] * (step if axis == 0 else 1) for axis in axes], np.float32)
-    array = whole.transpose(np.argsort(axes))[::step]
+    full = np.zeros([shape[axis] * (step if axis == 0 else 1) for axis in axes], np.float32)
+    array = full.transpose(np.argsort(axes))[::step]
     desc = MemoryDesc.of(engine, array)
     assert desc.shape == desc.padded_shape == tuple(shape)
     assert desc.rank == len(shape)
@@ -51,9 +51,9 @@ def test_descriptors_differ_by_shape_type_and_layout(engine):
         MemoryDesc.tagged(engine, (2, 16, 3, 3), Tag.ABCD_B16),
         MemoryDesc.any(engine, (2, 16, 3, 3)),
     ]
-    for place, one in enumerate(descs):
-        assert [one == other for other in descs] == [place == other for other in range(len(descs))]
-    assert len({str(one) for one in descs}) == len(descs)
+    for index, desc in enumerate(descs):
+        assert [desc == other for other in descs] == [index == other for other in range(len(descs))]
+    assert len({str(desc) for desc in descs}) == len(descs)
     assert descs[0] != "f32"
     assert str(descs[4]) == "f32[2, 16, 3, 3] 144·144·48·16 16b"
     assert str(descs[5]) == "f32[2, 16, 3, 3] any"
@@ -73,7 +73,7 @@ def test_reshape_permute_and_part(engine):
 
 
 @pytest.mark.parametrize("tag", [None, Tag.ABCD_B8])
-def test_a_part_reaches_no_further_than_the_whole(engine, tag):
+def test_part_does_not_exceed_its_memory(engine, tag):
     shape = (2, 24, 3, 5)
     whole = MemoryDesc.strided(engine, shape) if tag is None else MemoryDesc.tagged(engine, shape, tag)
     assert whole.extent == whole.nbytes == 4 * 2 * 24 * 3 * 5
@@ -92,7 +92,7 @@ def test_element_types(engine):
         MemoryDesc.of(engine, np.zeros(3, np.complex64))
 
 
-def test_an_array_that_is_too_small_is_refused(engine):
+def test_too_small_array_is_rejected(engine):
     desc = MemoryDesc.strided(engine, (4, 6))
     with pytest.raises(ValueError, match=r"f32\[4, 6\] 6·1 needs 96 bytes, and the array has 92"):
         Memory(desc, np.zeros(23, np.float32))
@@ -104,7 +104,7 @@ def test_strides_that_cannot_be_described_are_refused(engine):
             Memory.of(engine, array)
 
 
-def test_an_empty_array_is_memory_too(engine):
+def test_empty_array_is_valid_memory(engine):
     memory = Memory.of(engine, np.zeros((0, 3), np.float32))
     assert memory.desc.nbytes == 0
 

@@ -200,7 +200,7 @@ def test_softmax(engine, shape, axis, layout, logarithm):
     assert_close(run[Arg.DIFF_SRC], expected, 64)
 
 
-def test_a_fused_relu_makes_zero_of_what_is_not_a_number(engine):
+def test_fused_relu_turns_nan_into_zero(engine):
     """Why a ReLU behind a normalization is not left to the library: the guard would not see NaN."""
     x = uniform(2, 16, 5, 4)
     x[0, 3] = np.nan

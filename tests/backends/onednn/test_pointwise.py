@@ -141,11 +141,11 @@ def test_concat(engine, axis, layout):
 def test_a_concatenation_into_parts_of_its_result(engine):
     """Each source may be written into its place by whoever computes it: no concatenation is left to do."""
     parts = [uniform(2, channels, 4, seed=channels) for channels in (3, 5)]
-    whole = np.zeros((2, 8, 4), np.float32)
-    desc = MemoryDesc.of(engine, whole)
+    full = np.zeros((2, 8, 4), np.float32)
+    desc = MemoryDesc.of(engine, full)
     for part, start in zip(parts, (0, 3), strict=True):
-        copy(Memory.of(engine, part), Memory(desc.part(part.shape, (0, start, 0)), whole))
-    np.testing.assert_array_equal(whole, np.concatenate(parts, 1))
+        copy(Memory.of(engine, part), Memory(desc.part(part.shape, (0, start, 0)), full))
+    np.testing.assert_array_equal(full, np.concatenate(parts, 1))
 
 
 @pytest.mark.parametrize("tag", [Tag.ABCD_B8, Tag.ABCD_B16])

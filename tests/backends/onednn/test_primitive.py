@@ -25,7 +25,7 @@ def relu(engine, size: int = 8):
     return eltwise_forward(desc, desc, AlgKind.ELTWISE_RELU)
 
 
-def test_a_binding_must_be_complete_known_and_laid_out_right(engine):
+def test_binding_rejects_missing_unknown_and_misplaced_arguments(engine):
     primitive = relu(engine).primitive()
     good = Memory.of(engine, np.zeros(8, np.float32))
     with pytest.raises(ValueError, match="dst missing"):
@@ -37,7 +37,7 @@ def test_a_binding_must_be_complete_known_and_laid_out_right(engine):
         primitive.bind({Arg.SRC: good, Arg.DST: wrong})
 
 
-def test_a_thunk_keeps_all_it_needs_alive(engine):
+def test_thunk_keeps_its_arguments_alive(engine):
     x = uniform(1000)
     source, target = x.copy(), np.empty(1000, np.float32)
     watched = weakref.ref(source)
@@ -68,7 +68,7 @@ def test_thousands_of_objects_come_and_go(engine):
     assert all(one() is None for one in watched)
 
 
-def test_layouts_that_were_asked_of_a_primitive_outlive_it(engine):
+def test_queried_layouts_outlive_their_primitive(engine):
     desc = relu(engine)
     layout = desc[Arg.DST]
     del desc
@@ -86,7 +86,7 @@ def test_arguments_that_a_primitive_does_not_take(engine):
     assert (desc.count(Query.INPUTS), desc.count(Query.OUTPUTS)) == (1, 1)
 
 
-def test_what_has_no_code_is_told_from_what_makes_no_sense(engine):
+def test_unimplemented_differs_from_invalid(engine):
     half, integer = describe(engine, (4,), dtype=DataType.F16), describe(engine, (4,), dtype=DataType.S32)
     with pytest.raises(OneDnnError, match="unimplemented") as unimplemented:
         reorder(half, integer)
@@ -98,8 +98,8 @@ def test_what_has_no_code_is_told_from_what_makes_no_sense(engine):
     assert OneDnnError("f", 77).reason == "status 77"
 
 
-def test_post_ops_take_their_operands_by_their_place(engine):
-    a, b, c, held = uniform(3, 5), uniform(5, 4, seed=1), uniform(1, 4, seed=2), uniform(3, 4, seed=3)
+def test_post_ops_bind_operands_by_index(engine):
+    a, b, c, previous = uniform(3, 5), uniform(5, 4, seed=1), uniform(1, 4, seed=2), uniform(3, 4, seed=3)
     scaled = BinaryPostOp(AlgKind.BINARY_MUL, describe(engine, (1, 4)))
     shifted = EltwisePostOp(AlgKind.ELTWISE_LINEAR, 0.5, 1.0)
     chain: list[PostOp] = [SumPostOp(2.0), scaled, shifted]
@@ -111,12 +111,12 @@ def test_post_ops_take_their_operands_by_their_place(engine):
         attributes=Attributes(engine, chain),
     )
     assert post_op_src(1) in desc.arguments
-    run = Run(desc, {Arg.SRC: a, Arg.WEIGHTS: b, post_op_src(1): c, Arg.DST: held})
-    expected = 0.5 * ((a.astype(np.float64) @ b + 2 * held.astype(np.float64)) * c) + 1
+    run = Run(desc, {Arg.SRC: a, Arg.WEIGHTS: b, post_op_src(1): c, Arg.DST: previous})
+    expected = 0.5 * ((a.astype(np.float64) @ b + 2 * previous.astype(np.float64)) * c) + 1
     assert_close(run[Arg.DST], expected, 8)
 
 
-def test_narrower_products_are_a_choice(engine):
+def test_low_precision_products_are_optional(engine):
     a, b = uniform(32, 64), uniform(64, 32, seed=1)
     descs = (describe(engine, a.shape), describe(engine, b.shape, "any"), None, describe(engine, (32, 32)))
     exact = a.astype(np.float64) @ b

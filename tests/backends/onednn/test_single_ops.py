@@ -29,7 +29,7 @@ from tests.backends.onednn.test_kernels import LAST, NAME, reasons, typed
 
 
 @pytest.mark.parametrize("op", [Pow(3.0), Greater()], ids=["powers", "comparisons"])
-def test_has_no_kernel(engine: object, op: Op) -> None:
+def test_ops_without_kernel(engine: object, op: Op) -> None:
     assert reasons(op, *(typed(3) for _ in range(1 if isinstance(op, Pow) else 2))) == []
 
 
@@ -41,18 +41,18 @@ def test_the_functions_declined_hide_nan(engine: OneDnnEngine, algorithm: AlgKin
 
 
 @pytest.mark.parametrize("algorithm", [AlgKind.BINARY_MAX, AlgKind.BINARY_MIN], ids=lambda one: one.name)
-def test_the_larger_and_the_smaller_hide_nan_on_the_left(engine: OneDnnEngine, algorithm: AlgKind) -> None:
+def test_min_and_max_drop_nan_on_the_left(engine: OneDnnEngine, algorithm: AlgKind) -> None:
     desc = MemoryDesc.strided(engine, (64,))
     operands = {Arg.SRC: np.full(64, np.nan, np.float32), Arg.SRC_1: np.ones(64, np.float32)}
     np.testing.assert_array_equal(Run(primitive_descs.binary(desc, desc, desc, algorithm), operands)[Arg.DST], 1)
 
 
-def test_the_largest_of_a_row_hides_nan(engine: OneDnnEngine) -> None:
+def test_row_maximum_drops_nan(engine: OneDnnEngine) -> None:
     x = np.ones((4, 64), np.float32)
     x[:, 0] = np.nan
     source, target = (MemoryDesc.strided(engine, shape) for shape in ((4, 64), (4, 1)))
-    made = primitive_descs.reduction(source, target, AlgKind.REDUCTION_MAX)
-    np.testing.assert_array_equal(Run(made, {Arg.SRC: x})[Arg.DST], 1)
+    result = primitive_descs.reduction(source, target, AlgKind.REDUCTION_MAX)
+    np.testing.assert_array_equal(Run(result, {Arg.SRC: x})[Arg.DST], 1)
 
 
 def node_of(op: Op, *shapes: tuple[int, ...]) -> Node:
@@ -75,9 +75,9 @@ def computed(one: Kernel, node: Node, arrays: Sequence[Array], lies: Layout = PL
     layouts = tuple(lies if value.shape == kind.shape else PLAIN for value in node.inputs)
 
     def lying(of: TensorType, layout: Layout, host: Array) -> Array:
-        made = device.view(device.allocate(of.nbytes), 0, of, layout)
-        device.upload(made, host)
-        return made
+        result = device.view(device.allocate(of.nbytes), 0, of, layout)
+        device.upload(result, host)
+        return result
 
     inputs = [lying(v.type, how, x) for v, how, x in zip(node.inputs, layouts, arrays, strict=True)]
     y = lying(kind, lies, np.zeros(kind.shape))
@@ -94,7 +94,7 @@ SPECIAL = np.array(
 
 
 def tells_the_same(got: Array, expected: Array) -> None:
-    """What is finite agrees; what is not is not finite, and what is no number stays none."""
+    """Finite values agree, infinite ones are not finite, and NaN stays NaN."""
     finite = np.isfinite(expected)
     np.testing.assert_allclose(got[finite], expected[finite], rtol=2e-5, atol=2e-7)
     assert not np.isfinite(got[~finite]).any()
@@ -136,7 +136,7 @@ def test_a_second_operand_repeats(engine: object, other: tuple[int, ...], lies: 
 
 
 @pytest.mark.parametrize("op", [ReduceSum((1,)), ReduceMean((1,))], ids=lambda op: op.name)
-def test_one_number_that_is_none_spoils_its_row_alone(engine: object, op: Op) -> None:
+def test_nan_spreads_only_in_its_row(engine: object, op: Op) -> None:
     x = np.ones((512, 64), np.float32)
     rows = np.arange(64)
     x[rows * 8, rows] = np.nan
@@ -146,7 +146,7 @@ def test_one_number_that_is_none_spoils_its_row_alone(engine: object, op: Op) ->
         np.testing.assert_array_equal(computed(one, node, [x]), op.forward(np, x))
 
 
-def test_sums_are_read_as_the_operand_lies_where_that_is_fast(engine: object) -> None:
+def test_sums_read_the_operand_layout_if_fast(engine: object) -> None:
     node = node_of(ReduceMean((1, 2, 3)), (2, 16, 3, 3))
     (one,) = kernels(node)
     assert one.layouts(node, [LAST]) == LayoutSignature((LAST,), (PLAIN,))
@@ -177,13 +177,13 @@ CHOSEN = {
 
 
 @pytest.mark.parametrize(("op", "shape", "label"), CHOSEN.values(), ids=CHOSEN)
-def test_is_chosen_where_it_was_faster(engine: object, op: Op, shape: tuple[int, ...], label: str) -> None:
+def test_is_chosen_for_sizes_measured_faster(engine: object, op: Op, shape: tuple[int, ...], label: str) -> None:
     device = open_device("cpu")
     if "numba" not in device.kernels:
         pytest.skip("without numba there is no choice")
     assert kernel_candidates(node_of(op, shape), device.kernels).kernels[0].label == label
 
 
-def test_leaves_groups_to_those_who_fuse(engine: object) -> None:
+def test_declines_fused_groups(engine: object) -> None:
     group = Fused(1, (FusedStep(Gelu(), (0,)), FusedStep(Neg(), (1,))), (2,))
     assert reasons(group, typed(128, 64)) == []

@@ -1,4 +1,4 @@
-"""Of a single sample, what is added behind a product has its shape with an axis less: no memory beside it is read."""
+"""Bias of a single sample, whose shape has one axis less than the product: no other memory is read."""
 
 from __future__ import annotations
 

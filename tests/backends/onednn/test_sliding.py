@@ -102,9 +102,9 @@ def test_convolution_backward_weights(engine, shape, filters, groups, window, la
 def test_post_ops_run_in_order_behind_the_bias(engine, layout):
     conv = Convolution(engine, *CASES["2d-uneven"], layout)
     attributes = Attributes(engine, [SumPostOp(0.5), EltwisePostOp(AlgKind.ELTWISE_RELU)])
-    held = uniform(*conv.y.shape, seed=4)
-    run = Run(conv.forward(attributes=attributes), {**conv.operands, Arg.DST: held})
-    assert_close(run[Arg.DST], np.maximum(conv.biased + 0.5 * held, 0), conv.terms + 2)
+    previous = uniform(*conv.y.shape, seed=4)
+    run = Run(conv.forward(attributes=attributes), {**conv.operands, Arg.DST: previous})
+    assert_close(run[Arg.DST], np.maximum(conv.biased + 0.5 * previous, 0), conv.terms + 2)
 
 
 def test_the_library_chooses_a_blocked_layout_and_pads_it(engine):
@@ -124,9 +124,9 @@ def test_every_implementation_computes_the_same(engine):
     desc = conv.forward()
     others = list(desc.alternatives())
     assert others
-    assert len({desc.implementation, *(one.implementation for one in others)}) > 1
-    for one in others:
-        assert_close(Run(one, conv.operands)[Arg.DST], conv.biased, conv.terms + 1)
+    assert len({desc.implementation, *(other.implementation for other in others)}) > 1
+    for other in others:
+        assert_close(Run(other, conv.operands)[Arg.DST], conv.biased, conv.terms + 1)
 
 
 def test_two_threads_agree_with_the_formula_and_with_themselves(engine):
@@ -258,7 +258,7 @@ def test_a_reorder_keeps_every_element(engine):
     np.testing.assert_array_equal(to_plain(blocked), conv.w)
 
 
-def test_max_pooling_passes_over_what_is_not_a_number(engine):
+def test_max_pooling_skips_nan(engine):
     """Why maxima are not left to the library: a kernel that hides NaN keeps the guard from stopping the training."""
     x = uniform(1, 16, 4, 4)
     x[0, :, 0, 0] = np.nan

@@ -98,9 +98,11 @@ def halving(world: World) -> None:
             for i, rank in enumerate(members):
                 low, high = spans[rank]
                 middle = (low + high) // 2
-                given, kept = ((middle, high), (low, middle)) if not i & distance else ((low, middle), (middle, high))
-                messages.append((rank, members[i ^ distance], slice(*given)))
-                spans[rank] = kept
+                sent_span, kept_span = (
+                    ((middle, high), (low, middle)) if not i & distance else ((low, middle), (middle, high))
+                )
+                messages.append((rank, members[i ^ distance], slice(*sent_span)))
+                spans[rank] = kept_span
             world.round(messages, adds=True)
             distance *= 2
         for distance, before in reversed(steps):
@@ -111,7 +113,7 @@ def halving(world: World) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 7, 8])
 @pytest.mark.parametrize("run", [ring, tree, doubling, halving])
-def test_bytes_and_rounds_are_those_of_the_algorithm_itself(run: Callable[[World], None], ranks: int):
+def test_bytes_and_rounds_match_the_algorithm(run: Callable[[World], None], ranks: int):
     if run is halving and ranks in (3, 5, 7):
         world = World(ranks, numbers=0)
         world.numbers = 8 * 2**3  # halves of halves are whole numbers
@@ -121,22 +123,22 @@ def test_bytes_and_rounds_are_those_of_the_algorithm_itself(run: Callable[[World
     expected = sum(value.copy() for value in world.values)
     run(world)
     assert all(np.array_equal(value, expected) for value in world.values)
-    made = c.ALGORITHMS[run.__name__](world.numbers, cluster(ranks))
-    assert sum(one.sent for one in made) == pytest.approx(world.sent)
-    assert sum(one.rounds for one in made) == world.rounds
-    assert sum(one.left for one in made) == pytest.approx(world.left)
+    result = c.ALGORITHMS[run.__name__](world.numbers, cluster(ranks))
+    assert sum(one.sent for one in result) == pytest.approx(world.sent)
+    assert sum(one.rounds for one in result) == world.rounds
+    assert sum(one.left for one in result) == pytest.approx(world.left)
 
 
 @pytest.mark.parametrize("run", [ring, tree, doubling, halving])
-def test_what_leaves_hosts_is_what_does(run: Callable[[World], None]):
+def test_bytes_between_hosts_are_counted(run: Callable[[World], None]):
     world = World(8, per_host=2)
     run(world)
-    made = c.ALGORITHMS[run.__name__](world.numbers, cluster(8, 2))
-    assert sum(one.left for one in made) == pytest.approx(world.left)
+    result = c.ALGORITHMS[run.__name__](world.numbers, cluster(8, 2))
+    assert sum(one.left for one in result) == pytest.approx(world.left)
 
 
-def seconds(made: c.Exchanges, ranks: int, **facts: float) -> float:
-    return c.seconds(made, cluster(ranks), **facts)
+def seconds(result: c.Exchanges, ranks: int, **facts: float) -> float:
+    return c.seconds(result, cluster(ranks), **facts)
 
 
 def test_the_formulas_of_the_papers():
@@ -156,11 +158,11 @@ def test_the_formulas_of_the_papers():
 
 
 def test_a_gather_sends_each_share_once_a_level():
-    made = c.gather(8.0, cluster(8))
-    assert [(one.bytes, one.senders) for one in made] == [(1, 4), (2, 2), (4, 1)]
+    result = c.gather(8.0, cluster(8))
+    assert [(one.bytes, one.senders) for one in result] == [(1, 4), (2, 2), (4, 1)]
 
 
-def test_the_cheapest_is_taken():
+def test_cheapest_algorithm_is_used():
     every = cluster(64)
     few, many = c.auto(8, every), c.auto(2**28, every)
     assert few == c.doubling(8, every)

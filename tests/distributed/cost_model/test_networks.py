@@ -16,11 +16,11 @@ def test_rates_are_those_of_the_line_less_headers():
     assert all(one.source and one.name == name and one.alpha > 0 for name, one in NETWORKS.items())
 
 
-def test_a_network_by_hand():
-    found = parse_network("beta=0.08ns, alpha=1.5us")
-    assert (found.alpha, found.beta) == pytest.approx((1.5e-6, 8e-11))
-    assert found.seconds(1e9) == pytest.approx(0.08 + 1.5e-6)
-    assert found.seconds(1e9, flows=4) == pytest.approx(0.32 + 1.5e-6)
+def test_network_from_alpha_and_beta():
+    actual = parse_network("beta=0.08ns, alpha=1.5us")
+    assert (actual.alpha, actual.beta) == pytest.approx((1.5e-6, 8e-11))
+    assert actual.seconds(1e9) == pytest.approx(0.08 + 1.5e-6)
+    assert actual.seconds(1e9, flows=4) == pytest.approx(0.32 + 1.5e-6)
     assert parse_seconds("120 ms", "--x") == pytest.approx(0.12)
     assert parse_seconds("1e-3s", "--x") == pytest.approx(0.001)
 
@@ -39,7 +39,7 @@ def test_a_network_by_hand():
         ("alpha=1e999us,beta=1ns", "alpha: not a time", None),
     ],
 )
-def test_what_is_no_network_is_told(text: str, told: str, hint: str | None):
+def test_invalid_networks_are_reported(text: str, told: str, hint: str | None):
     with pytest.raises(InputError) as caught:
         parse_network(text)
     (problem,) = caught.value.problems

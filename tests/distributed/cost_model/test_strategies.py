@@ -1,4 +1,4 @@
-"""What strategies send is what their papers say, and a step takes what is not hidden."""
+"""Bytes of strategies match their papers, and exposed communication adds to the time of a step."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def cluster(ranks: int, per_host: int = 1) -> Cluster:
 
 
 def predicted(name: str, ranks: int, job: TrainingJob = JOB, per_host: int = 1) -> StepPrediction:
-    found = predict(name, job, cluster(ranks, per_host))
-    assert isinstance(found, StepPrediction), found
-    return found
+    actual = predict(name, job, cluster(ranks, per_host))
+    assert isinstance(actual, StepPrediction), actual
+    return actual
 
 
 @pytest.mark.parametrize("p", [2, 4, 8])
-def test_bytes_sent_are_those_of_theory(p: int):
+def test_bytes_sent_match_theory(p: int):
     share = (p - 1) / p
     columns = 64, 512, 16  # and a bit a weight; biases as they are
     bits = (64 * 288 + 3200 * 512 + 512 * 16) / 8 + 8 * sum(columns)
-    kept = 8 * sum(round(0.01 * size) for size in (64 * 288, 3200 * 512, 512 * 16))
+    sent_values = 8 * sum(round(0.01 * size) for size in (64 * 288, 3200 * 512, 512 * 16))
     biases = 2 * share * 4 * (64 + 512 + 16)
     biases_of_dense = 2 * share * 4 * (512 + 16)
     conv, inputs, logits = LAYERS[0].nbytes, 4 * 32 * p * (3200 + 512), 4 * 32 * 16
@@ -50,29 +50,29 @@ def test_bytes_sent_are_those_of_theory(p: int):
         "local_sgd": 2 * share * N / 8,
         "elastic_averaging": 2 * share * N / 8,
         "one_bit": (p - 1) * bits + biases,
-        "top_k": (p - 1) * kept + biases,
+        "top_k": (p - 1) * sent_values + biases,
         "model": 2 * share * (conv + inputs + logits) + biases_of_dense,
     }
     by_columns = replace(JOB, ways={"fc": "columns", "logits": "columns"})
     for name, nbytes in expected.items():
-        found = predicted(name, p, by_columns if name == "model" else JOB).traffic
-        assert found.by_role == {"worker": pytest.approx(nbytes)}, name
-        assert found.total == pytest.approx(p * nbytes)
-        assert found.between_hosts == pytest.approx(p * nbytes)
+        actual = predicted(name, p, by_columns if name == "model" else JOB).traffic
+        assert actual.by_role == {"worker": pytest.approx(nbytes)}, name
+        assert actual.total == pytest.approx(p * nbytes)
+        assert actual.between_hosts == pytest.approx(p * nbytes)
 
 
 def test_servers_and_workers_send_each_other_everything_once():
-    found = predicted("parameter_server", 8, replace(JOB, servers=2)).traffic
-    assert found.by_role == {"worker": pytest.approx(N), "server": pytest.approx(6 * N / 2)}
+    actual = predicted("parameter_server", 8, replace(JOB, servers=2)).traffic
+    assert actual.by_role == {"worker": pytest.approx(N), "server": pytest.approx(6 * N / 2)}
     more = predicted("parameter_server", 8, replace(JOB, servers=6))
     assert more.traffic.by_role == {"worker": pytest.approx(N), "server": pytest.approx(2 * N / 6)}
     assert more.batch == 2 * 32
 
 
-def test_a_server_takes_in_what_all_workers_send():
+def test_server_receives_from_all_workers():
     """Six workers, one server: its connection is six times as busy as theirs, there and back."""
-    found = predicted("parameter_server", 7, replace(JOB, servers=1, first_bucket=1e9)).times
-    assert found.communication == pytest.approx(2 * 6 * (SLOW.alpha + N * SLOW.beta))
+    actual = predicted("parameter_server", 7, replace(JOB, servers=1, first_bucket=1e9)).times
+    assert actual.communication == pytest.approx(2 * 6 * (SLOW.alpha + N * SLOW.beta))
 
 
 def test_hierarchical_sends_less_between_hosts():
@@ -81,14 +81,14 @@ def test_hierarchical_sends_less_between_hosts():
     assert layered.between_hosts == pytest.approx(4 * 2 * 3 / 4 * N)
 
 
-def test_factors_are_sent_where_they_are_smaller_and_nothing_else_is():
+def test_factors_are_sent_if_smaller():
     job = replace(JOB, samples=2, per_worker=True)
-    p, found = 4, predicted("sufficient_factors", 4, job)
+    p, actual = 4, predicted("sufficient_factors", 4, job)
     factors = 4 * 2 * (3200 + 512 + 512 + 16) * (p - 1)
     rest = 2 * 3 / 4 * (LAYERS[0].nbytes + 4 * 512 + 4 * 16)  # the biases among it
-    assert found.traffic.by_role["worker"] == pytest.approx(factors + rest)
+    assert actual.traffic.by_role["worker"] == pytest.approx(factors + rest)
     half = (LAYERS[1].backward + LAYERS[2].backward) / 2 * 2 / 32  # of two samples
-    assert found.times.compute == pytest.approx(job.work(p).seconds + (p - 1) * half)
+    assert actual.times.compute == pytest.approx(job.work(p).seconds + (p - 1) * half)
     many = replace(job, samples=4096)
     assert predicted("sufficient_factors", p, many).traffic == predicted("all_reduce", p, many).traffic
 
@@ -97,15 +97,15 @@ def test_a_pipeline_waits_in_its_bubble():
     """Three equal stages and no bytes: (m + p - 1)/m times a third of the work."""
     layers = tuple(Layer(name, (), 0.01, 0.02) for name in "abc")
     job = TrainingJob(ComputeModel((StepCost(12, layers),)), 12, micro_batches=6)
-    found = predicted("pipeline", 3, job)
+    actual = predicted("pipeline", 3, job)
     assert bubble(3, 6) == 2 / 8
-    assert found.times.step == pytest.approx(0.09 / 3 / (1 - bubble(3, 6)))
-    assert found.efficiency == pytest.approx(1 - bubble(3, 6))
-    carrying = replace(job, compute=ComputeModel((StepCost(12, tuple(replace(one, output=50) for one in layers)),)))
+    assert actual.times.step == pytest.approx(0.09 / 3 / (1 - bubble(3, 6)))
+    assert actual.efficiency == pytest.approx(1 - bubble(3, 6))
+    carrying = replace(job, compute=ComputeModel((StepCost(12, tuple(replace(layer, output=50) for layer in layers)),)))
     assert predicted("pipeline", 3, carrying).traffic.total == pytest.approx(2 * 2 * 12 * 50)
 
 
-def test_stages_are_cut_where_the_slowest_is_fastest():
+def test_stages_minimize_the_slowest():
     assert cut([1, 1, 1, 1], 2) == [0, 2]
     assert cut([5, 1, 1, 1], 2) == [0, 1]
     assert cut([1, 2, 3, 4, 5, 6], 3) == [0, 3, 5]
@@ -118,37 +118,37 @@ def test_buckets_are_filled_in_backward_order():
     assert make_buckets([(0.0, 0.0, 1.0)]) == []
 
 
-def test_a_channel_serves_one_after_the_other():
+def test_channel_sends_messages_in_order():
     """Ready at 1, 2, 9; each takes 3: from 1 to 4, from 4 to 7, from 9 to 12."""
-    found = schedule_channel([(1.0, 3.0), (2.0, 3.0), (9.0, 3.0)])
-    assert (found.busy, found.end) == (9.0, 12.0)
+    actual = schedule_channel([(1.0, 3.0), (2.0, 3.0), (9.0, 3.0)])
+    assert (actual.busy, actual.end) == (9.0, 12.0)
     assert schedule_channel([]).end == 0.0
 
 
-def test_only_what_backward_does_not_hide_is_seen():
-    found = predicted("all_reduce", 4, replace(JOB, first_bucket=1, bucket=1)).times
+def test_exposed_time_excludes_what_backward_hides():
+    actual = predicted("all_reduce", 4, replace(JOB, first_bucket=1, bucket=1)).times
     each = [seconds(ring(layer.nbytes, cluster(4)), cluster(4)) for layer in reversed(LAYERS)]
-    assert found.communication == pytest.approx(sum(each))
+    assert actual.communication == pytest.approx(sum(each))
     end = 0.0
-    for ready, taken in zip((0.002, 0.022, 0.062), each, strict=True):
-        end = max(end, ready) + taken
-    assert found.exposed == pytest.approx(end - 0.062)
-    assert found.exposed < found.communication
-    assert found.step == pytest.approx(found.compute + found.exposed)
+    for ready, duration in zip((0.002, 0.022, 0.062), each, strict=True):
+        end = max(end, ready) + duration
+    assert actual.exposed == pytest.approx(end - 0.062)
+    assert actual.exposed < actual.communication
+    assert actual.step == pytest.approx(actual.compute + actual.exposed)
 
 
-def test_batches_of_a_step_before_the_last_hide_nothing():
+def test_only_the_last_batch_hides_communication():
     once, twice = (replace(JOB, compute=ComputeModel((StepCost(32, LAYERS, accumulate=times),))) for times in (1, 2))
     assert predicted("all_reduce", 4, twice).times.exposed > predicted("all_reduce", 4, once).times.exposed
 
 
-def test_a_sharded_update_is_a_share_of_it():
-    found = predicted("sharded_optimizer", 4).times
-    assert found.compute == pytest.approx(JOB.work(4).seconds - 0.004 * 3 / 4)
-    assert found.exposed >= seconds(all_gather(N, cluster(4)), cluster(4))
+def test_sharded_update_costs_its_share():
+    actual = predicted("sharded_optimizer", 4).times
+    assert actual.compute == pytest.approx(JOB.work(4).seconds - 0.004 * 3 / 4)
+    assert actual.exposed >= seconds(all_gather(N, cluster(4)), cluster(4))
 
 
-def test_the_slowest_of_many_is_waited_for():
+def test_jitter_waits_for_the_slowest():
     """The largest of 100 normal deviates is 2.508 on the average (Harter 1961, Biometrika 48, table 1)."""
     plan = StepModel(JOB.work(1))
     waiting = times(plan, cluster(100), 100, jitter=0.01).waiting
@@ -156,17 +156,17 @@ def test_the_slowest_of_many_is_waited_for():
     assert times(plan, cluster(1), 1, jitter=0.01).waiting == 0
 
 
-def test_efficiency_falls_with_workers_and_is_whole_for_one():
+def test_efficiency_falls_with_workers_and_is_1_for_one():
     for name in STRATEGIES:
         assert predicted(name, 1).efficiency == pytest.approx(1)
         assert predicted(name, 1).traffic.total == 0
     for name in ("all_reduce", "sharded_optimizer", "local_sgd", "one_bit", "top_k"):
         job = replace(JOB, jitter=0.02)
-        found = [predicted(name, ranks, job).efficiency for ranks in (1, 2, 4, 8, 16, 32)]
-        assert all(after < before for before, after in pairwise(found)), name
+        actual = [predicted(name, ranks, job).efficiency for ranks in (1, 2, 4, 8, 16, 32)]
+        assert all(after < before for before, after in pairwise(actual)), name
 
 
-def test_a_batch_of_all_is_split_and_one_has_what_is_left_over():
+def test_global_batch_is_split_with_remainder():
     job = replace(JOB, per_worker=False)
     assert predicted("all_reduce", 5, job).times.compute == pytest.approx(job.compute.at(7).seconds)
     assert job.alone == pytest.approx(32 / job.compute.at(32).seconds)
@@ -195,14 +195,14 @@ def test_times_between_measured_batches_are_on_the_line():
         ("parameter_server", 2, "3 servers leave no worker among 2 ranks"),
     ],
 )
-def test_what_is_not_possible_says_why(name: str, ranks: int, told: str):
+def test_impossible_options_give_a_reason(name: str, ranks: int, told: str):
     job = replace(JOB, per_worker=False, servers=3, ways={"logits": "columns"} if ranks == 32 else {})
     assert predict(name, job, cluster(ranks)) == told
 
 
 @pytest.mark.parametrize("samples", [4, 64, 300])
 @pytest.mark.parametrize("p", [2, 4])
-def test_dense_layers_are_divided_such_that_least_is_sent(samples: int, p: int):
+def test_dense_layers_are_split_to_send_least(samples: int, p: int):
     """Of all ways there are; after `side` other things are done than element by element."""
     layers = (
         LAYERS[0],
@@ -213,14 +213,14 @@ def test_dense_layers_are_divided_such_that_least_is_sent(samples: int, p: int):
     job = TrainingJob(ComputeModel((StepCost(samples, layers),)), samples, algorithm=ring)
     names, sent = ("fc", "logits", "side"), dict[tuple[str, ...], float]()
     for ways in product(("whole", "columns", "rows"), repeat=3):
-        found = predict("model", replace(job, ways=dict(zip(names, ways, strict=True))), cluster(p))
-        if isinstance(found, StepPrediction):
-            sent[ways] = found.traffic.by_role["worker"]
+        actual = predict("model", replace(job, ways=dict(zip(names, ways, strict=True))), cluster(p))
+        if isinstance(actual, StepPrediction):
+            sent[ways] = actual.traffic.by_role["worker"]
     assert len(sent) == 26  # all but those where nothing is divided
     assert predicted("model", p, job).traffic.by_role["worker"] == pytest.approx(min(sent.values()))
 
 
-def test_a_net_without_dense_layers_has_nothing_to_divide():
+def test_net_without_dense_layers_cannot_be_split():
     job = replace(JOB, compute=ComputeModel((StepCost(32, LAYERS[:1]),)))
     assert (
         predict("model", job, cluster(4)) == predict("sufficient_factors", job, cluster(4)) == "there is no Dense layer"

@@ -1,4 +1,4 @@
-"""Sums by host, as if the first three workers were on one and all others on another; the first says if all is well."""
+"""Hierarchical sums with the first three workers on one simulated host and all others on another; worker 0 reports."""
 
 import numpy as np
 
@@ -34,7 +34,7 @@ for form, epsilon in EPSILON.items():
         for number, array in enumerate(many):
             array[...] = of(rank, number)
         before = workers.sent
-        pending = [one.start() for one in sums]
+        pending = [sum.start() for sum in sums]
         for number in np.random.default_rng(rank).permutation(8):  # looked after and joined in another order on each
             pending[number - 1].advance()
             pending[number].wait()

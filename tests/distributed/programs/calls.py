@@ -24,7 +24,7 @@ for dtype in ("float32", "float64", "int32"):
 
 # Several sums under way, joined in another order than they were started in.
 many = [np.full(1000, rank * 10.0 + number) for number in range(5)]
-pending = [workers.start_all_reduce(one) for one in many]
+pending = [workers.start_all_reduce(worker) for worker in many]
 while not pending[2].advance():
     pass
 for number in (4, 2, 0, 1, 3):
@@ -37,9 +37,9 @@ noise = np.random.default_rng(rank).standard_normal(100_001).astype(np.float32)
 workers.all_reduce(noise)
 assert len(set(workers.all_gather_bytes(noise.tobytes()))) == 1
 
-assert workers.all_gather_bytes(b"x" * rank) == [b"x" * one for one in range(size)]  # of each length, none included
+assert workers.all_gather_bytes(b"x" * rank) == [b"x" * index for index in range(size)]  # of each length, none included
 assert workers.all_gather_objects({"rank": rank, "π": [None, 1.5]}) == [
-    {"rank": one, "π": [None, 1.5]} for one in range(size)
+    {"rank": index, "π": [None, 1.5]} for index in range(size)
 ]
 assert workers.broadcast_object("mine" if rank == 0 else "not this") == "mine"
 arrays: dict[str, np.ndarray] = {"a": np.arange(rank, dtype=np.int64), "b/c": np.full((2, 0, rank), 1.0, np.float16)}
@@ -53,7 +53,7 @@ ahead, behind = (rank + 1) % size, (rank - 1) % size
 for count in (1, 1_000_003):
     out = [np.full(count, rank * 10.0 + number) for number in range(3)]
     into = [np.zeros(count) for _ in out]
-    sends = [workers.start_send(one, ahead, tag) for one, tag in zip(out, (0, 1, 0), strict=True)]
+    sends = [workers.start_send(worker, ahead, tag) for worker, tag in zip(out, (0, 1, 0), strict=True)]
     receives = [workers.start_receive(into[number], behind, tag) for number, tag in ((1, 1), (0, 0), (2, 0))]
     for call in (*reversed(receives), *sends):
         call.wait()

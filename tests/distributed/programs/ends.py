@@ -27,7 +27,7 @@ HOW = sys.argv[1]
 
 
 def act() -> int:
-    """What worker 1 or all do, while the others wait."""
+    """Run the scenario on worker 1 or on all workers, while the others wait."""
     workers = world()
     match HOW, workers.rank:
         case "agree", _:
@@ -60,16 +60,16 @@ def wait_for_gpu(workers: Communicator, *, stuck: bool) -> None:
     """A GPU waits for that of another worker, by a library whose `abort` takes its time."""
     with pytest.MonkeyPatch.context() as patch:
         machine = Machine(2)
-        made = nccl.install(patch, machine)
+        library = nccl.install(patch, machine)
 
         def abort(_: object) -> None:
             os.write(2, f"{workers.rank} lets go\n".encode())
             time.sleep(60)
 
-        patch.setattr(made.NcclCommunicator, "abort", abort)
+        patch.setattr(library.NcclCommunicator, "abort", abort)
         nccl_group(workers)
         if HOW == "lost" and workers.is_first:
-            made.lost = "remote process exited"
+            library.lost = "remote process exited"
         if stuck:
             report_activity(9, "sleeping")
             time.sleep(60)

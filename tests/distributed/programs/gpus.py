@@ -18,7 +18,7 @@ from tests.backends.cuda.fake import Machine, StreamEngine
 
 
 class Gpu(library.LibraryDevice):
-    """What a library takes goes into streams too."""
+    """A GPU whose library calls are also enqueued on streams."""
 
     backends: ClassVar[tuple[str, ...]] = ("reference", "nccl", "library", "cuda")
 

@@ -21,9 +21,9 @@ class Counted(mpi.MpiCommunicator):
 
     def share_memory(self, nbytes: int) -> Any:
         before = len(self._windows)
-        found = super().share_memory(nbytes)
+        actual = super().share_memory(nbytes)
         made.extend(["memory"] * (len(self._windows) - before))
-        return found
+        return actual
 
 
 mpi.MpiCommunicator = Counted  # type: ignore[assignment, misc]

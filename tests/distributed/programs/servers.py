@@ -55,7 +55,7 @@ class Counters:
 
 
 def lets(way: ParameterServer) -> int:
-    """How many steps the first worker can do before the last one has done any, of as many as are tried."""
+    """Return how many steps the first worker can do before the last one has done any."""
     if way.mode == "stale_synchronous":
         return way.staleness
     return AHEAD if way.backup_workers or way.mode == "asynchronous" else 0
@@ -64,11 +64,11 @@ def lets(way: ParameterServer) -> int:
 def work(group: Communicator, mates: Communicator, way: ParameterServer) -> None:
     """Train as a worker: each step's gradient is the number of the step, times what the worker's samples count."""
     client, last = Client(group, WORKERS, SIZES, "float64", 1), group.rank == WORKERS - 1
-    done, ahead, begun, pushed = 0, 0, dict[int, float](), dict[int, float]()
+    done, ahead, started, pushed = 0, 0, dict[int, float](), dict[int, float]()
     if last:
         mates.start_receive(ANSWERED, 0, READY).wait()
     while done < client.stop:
-        begun[done] = time.monotonic()
+        started[done] = time.monotonic()
         if group.rank == 0 and done == lets(way):
             mates.start_send(ANSWERED, WORKERS - 1, READY).wait()
         if last:
@@ -77,10 +77,10 @@ def work(group: Communicator, mates: Communicator, way: ParameterServer) -> None
         pushed[done] = time.monotonic()
         client.push(gradient, done, 1 / WORKERS, float(done), [0.5])
         wishes = group.rank == 0 and done + 1 >= STEPS
-        found = client.wait_to_continue(done + 1, stop=wishes, snapshot=wishes and client.snapshot == NEVER)
+        actual = client.wait_to_continue(done + 1, stop=wishes, snapshot=wishes and client.snapshot == NEVER)
         ahead = max(ahead, client.step - done)
         done = client.step
-        pieces = {float(one) for part in found for one in np.unique(part)}
+        pieces = {float(one) for part in actual for one in np.unique(part)}
         assert len(pieces) == 1, "each fetch is one state of the whole net"
         if way.mode == "synchronous":
             assert pieces == {0.25 * done * (done + 1)}  # the mean is that of one worker, whoever was dropped
@@ -95,7 +95,7 @@ def work(group: Communicator, mates: Communicator, way: ParameterServer) -> None
     else:
         assert client.late == 0
         assert slowest == 1
-        far = lead(mates.all_gather_objects([list(begun.values()), list(pushed.values())]))
+        far = lead(mates.all_gather_objects([list(started.values()), list(pushed.values())]))
         assert far == lets(way) or (way.mode == "asynchronous" and far > AHEAD)
     client.fetch()
     mates.barrier()
@@ -113,13 +113,13 @@ def work(group: Communicator, mates: Communicator, way: ParameterServer) -> None
 
 
 def lead(times: Sequence[Sequence[Sequence[float]]]) -> int:
-    """How many steps a worker had done at most when it began one, less those that another one had."""
-    found = 0
-    for begun, _ in times:
-        for done, at in enumerate(begun):
+    """Return the largest lead of a worker, in steps, over another one when it began a step."""
+    actual = 0
+    for started, _ in times:
+        for done, at in enumerate(started):
             slowest = min(sum(one < at for one in pushed) for _, pushed in times)
-            found = max(found, done - slowest)
-    return found
+            actual = max(actual, done - slowest)
+    return actual
 
 
 enter()

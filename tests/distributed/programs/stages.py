@@ -1,4 +1,4 @@
-"""Steps of nets that are cut into stages, beside steps of one worker that accumulates the same micro-batches.
+"""Compares steps of nets cut into stages with steps of one worker that accumulates the same micro-batches.
 
 The first worker says how far the states of both are apart, as JSON: a number for each net, schedule and size of batch.
 """
@@ -90,10 +90,10 @@ def rates(step: int) -> dict[str, Any]:
 def alone(compiler: Compiler, inputs: dict[str, Any], samples: int) -> list[float]:
     """Steps of one worker, which accumulates: their losses."""
     parts, losses = min(PARTS, samples), []
-    places = [samples * part // parts for part in range(parts + 1)]
+    offsets = [samples * part // parts for part in range(parts + 1)]
     for step in range(STEPS):
         loss = 0.0
-        for first, end in pairwise(places):
+        for first, end in pairwise(offsets):
             program = compiler.program(ProgramKind.ACCUMULATE, end - first)
             counts = {"$weight": np.array((end - first) / samples), "$first": np.array(first == 0)}
             part = {name: array[first:end] for name, array in inputs.items()}
@@ -131,15 +131,15 @@ def apart(text: str, samples: int, *, interleaved: bool) -> float:
     )
     inputs = made_up(net, samples)
     many = Compiler(net, solver=solver, dtype=DType.FLOAT64, distribution=PipelinePlan(how), device="cpu")
-    found = pipeline_config(many, inputs, samples)
+    actual = pipeline_config(many, inputs, samples)
     if not workers.is_first:
         return 0.0
-    one = Compiler(net, solver=solver, dtype=DType.FLOAT64, loop=loop, device="cpu")  # `auto` asks all workers
-    wanted = alone(one, inputs, samples)
-    assert found[0] != found[-1]
+    worker = Compiler(net, solver=solver, dtype=DType.FLOAT64, loop=loop, device="cpu")  # `auto` asks all workers
+    expected = alone(worker, inputs, samples)
+    assert actual[0] != actual[-1]
     states = many.distribution.owners
-    return max(*(abs(a - b) for a, b in zip(found, wanted, strict=True)),
-               *(float(np.abs(many.states[name] - one.states[name]).max()) for name in states))  # fmt: skip
+    return max(*(abs(a - b) for a, b in zip(actual, expected, strict=True)),
+               *(float(np.abs(many.states[name] - worker.states[name]).max()) for name in states))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -21,23 +21,23 @@ def of(worker: int, number: int = 0) -> list[np.ndarray]:
 
 
 def split(name: str, array: np.ndarray) -> np.ndarray:
-    """What of an array the encoding can tell."""
+    """Return the array that the encoding represents exactly."""
     match name:
         case "one_bit":
-            made = OneBitQuantize().forward(np, array)
+            result = OneBitQuantize().forward(np, array)
         case "top_k:0.1":
-            made = TopKSparsify(TopKEncoding(0.1).count(array.shape)).forward(np, array)
+            result = TopKSparsify(TopKEncoding(0.1).count(array.shape)).forward(np, array)
         case _:
-            made = (array, None)
-    found: np.ndarray = made[0]
-    return found
+            result = (array, None)
+    actual: np.ndarray = result[0]
+    return actual
 
 
 NAMES = ("in_full", "bfloat16", "float16", "one_bit", "top_k:0.1")
 EPSILON = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 """Half the distance of two neighbours, of numbers near 1."""
 for name in NAMES:
-    arrays, before = [split(name, one) for one in of(rank)], workers.sent
+    arrays, before = [split(name, worker) for worker in of(rank)], workers.sent
     compressed_all_reduce(workers, name, arrays).start().wait()
     assert workers.sent - before >= sent(name, SHAPES, 4, size)
     padding = size * 4 * 2  # numbers that make the parts alike, there and back
@@ -52,7 +52,7 @@ for name in NAMES:
             assert (abs(array - expected) <= 1.01 * EPSILON[name] * rounded + 1e-7).all()
         else:  # in the order of ranks, to the bit
             np.testing.assert_array_equal(array, expected)
-    told = b"".join(one.tobytes() for one in arrays)
+    told = b"".join(array.tobytes() for array in arrays)
     assert len(set(workers.all_gather_bytes(told))) == 1
 
 # Many under way, looked after and joined in another order on each worker.

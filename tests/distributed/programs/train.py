@@ -1,4 +1,4 @@
-"""`train.py SPEC WAY…`: train in each way, and anew from a checkpoint; the first worker prints what it has, in JSON."""
+"""`train.py SPEC WAY…`: train in each way, and resume from a checkpoint; worker 0 prints its states as JSON."""
 
 import hashlib
 import json
@@ -20,28 +20,28 @@ STEPS, BREAK = 40, 20
 
 
 def digest(arrays: dict[str, np.ndarray[Any, Any]]) -> str:
-    """Of all bytes."""
+    """Return a hash of all bytes."""
     return hashlib.sha256(b"".join(name.encode() + arrays[name].tobytes() for name in sorted(arrays))).hexdigest()
 
 
 def train(spec: str, way: str, folder: Path, *, resume: bool = False) -> dict[str, Any]:
     """Train: losses, bytes and what all workers have in the end."""
-    found: dict[str, Any] = {"losses": []}
+    actual: dict[str, Any] = {"losses": []}
 
     def listen(event: Mapping[str, Any]) -> None:
         match event["event"]:
             case "log":
-                found["losses"].append(event["loss"])
+                actual["losses"].append(event["loss"])
             case "start" | "done":
-                found[event["event"]] = event.get("bytes_per_step")
+                actual[event["event"]] = event.get("bytes_per_step")
 
     changes = [f"parallel={way}", f"train.max_steps={STEPS}", f"train.checkpoint_every={BREAK}"]
-    made = run(spec, changes, run_dir=folder, resume=resume, listeners=[listen])
+    graph = run(spec, changes, run_dir=folder, resume=resume, listeners=[listen])
     if world().is_first:
-        newest = read_checkpoint(max((made.run_dir / "checkpoints").glob("*.h5")))
-        found |= {"states": digest(newest.states), "own": [digest(one) for one in newest.own]}
-        found |= {"names": sorted(newest.states), "test": made.test and made.test.loss}
-    return found
+        newest = read_checkpoint(max((graph.run_dir / "checkpoints").glob("*.h5")))
+        actual |= {"states": digest(newest.states), "own": [digest(one) for one in newest.own]}
+        actual |= {"names": sorted(newest.states), "test": graph.test and graph.test.loss}
+    return actual
 
 
 def main(spec: str, *ways: str) -> None:

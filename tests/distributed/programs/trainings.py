@@ -1,4 +1,4 @@
-"""Runs trainings one after another: a JSON file lists the arguments of each.
+"""Runs trainings in order: a JSON file lists the arguments of each.
 
 With `of` a training goes on in a copy of that run's directory, from the checkpoint before the last one.
 """

@@ -26,16 +26,16 @@ from netspec.backends.cuda.cublaslt.native import (
 
 def differing(one: CublasLtObject, attributes: type[ObjectAttribute]) -> list[str]:
     """The attributes that the library does not give back as they were set."""
-    found = []
+    actual = []
     read = getattr(one.library.functions, f"cublasLt{one.kind}GetAttribute")
     for attribute in attributes:
         one.set(attribute, 1)
-        held, written = attribute.held(0), ctypes.c_size_t()
-        size = ctypes.c_size_t(ctypes.sizeof(held))
-        code = read(one.pointer, attribute.number, ctypes.byref(held), size, ctypes.byref(written))
-        if code or held.value != 1 or written.value != ctypes.sizeof(held):
-            found.append(f"{attribute}: status {code}, {held.value} in {written.value} bytes")
-    return found
+        stored, written = attribute.held(0), ctypes.c_size_t()
+        size = ctypes.c_size_t(ctypes.sizeof(stored))
+        code = read(one.pointer, attribute.number, ctypes.byref(stored), size, ctypes.byref(written))
+        if code or stored.value != 1 or written.value != ctypes.sizeof(stored):
+            actual.append(f"{attribute}: status {code}, {stored.value} in {written.value} bytes")
+    return actual
 
 
 def main() -> int:

@@ -18,8 +18,8 @@ def stand_in(version: int = 131000) -> str:
     """The path of a library that says that it is of this version."""
     folder = TemporaryDirectory(prefix="netspec-cublaslt-")
     atexit.register(folder.cleanup)
-    made = Path(folder.name) / "libcublasLt.so"
+    result = Path(folder.name) / "libcublasLt.so"
     command = [str(compiler()), f"-DVERSION={version}", "-std=c++17", "-O1", "-shared", "-fPIC", str(SOURCE), "-o"]
-    done = subprocess.run([*command, str(made)], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, str(result)], capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr[:4000]
-    return str(made)
+    return str(result)

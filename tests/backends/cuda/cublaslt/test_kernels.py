@@ -52,13 +52,13 @@ def test_shapes_that_broadcast_and_operands_that_lie_in_columns(
     np.testing.assert_array_equal(y, x @ w)  # whole numbers: exact in any order
 
 
-def test_what_the_library_cannot_do_says_what_was_asked() -> None:
+def test_unsupported_request_is_named() -> None:
     x, y = np.zeros((2, 3), np.float32), np.zeros((2, 2), np.float64)
     with pytest.raises(RunError, match="MatmulAlgoGetHeuristic says CUBLAS_STATUS_NOT_SUPPORTED"):
         bind_matmul(x, x.reshape(3, 2), y, np.zeros(WORKSPACE, np.uint8))
 
 
-def test_where_there_is_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SETTING, "off")
     assert unavailable_reason() == "NETSPEC_CUBLASLT=off"
     assert "was not found" in str(load("/nowhere/libcublasLt.so.13"))

@@ -43,15 +43,15 @@ def described(
 
 
 def failures(dtype: DType, name: str) -> Iterator[str]:
-    """What can't be built, or wants more workspace than is known."""
+    """Yield the graphs that can't be built, or need more workspace than expected."""
     kinds = ((AttentionForwardGraph, True), (AttentionGradientGraph, True), (AttentionGradientGraph, False))
     for (kind, ordered), band, rows in product(kinds, BANDS, ROWS):
-        what = described(kind, dtype, name, band, rows, ordered=ordered)
+        operation = described(kind, dtype, name, band, rows, ordered=ordered)
         told = f"{kind.__name__} {dtype} {name} {band} rows {rows} ordered {ordered}"
         try:
-            wants = CudnnPlan(what).workspace
+            wants = CudnnPlan(operation).workspace
         except (frontend().cudnnGraphNotSupportedError, RuntimeError) as error:
             yield f"{told}: {str(error).strip().splitlines()[0]}"
         else:
-            if abs(wants - what.known_workspace) > BESIDE:
-                yield f"{told}: {wants} bytes of workspace, {what.known_workspace} were known of"
+            if abs(wants - operation.known_workspace) > BESIDE:
+                yield f"{told}: {wants} bytes of workspace, {operation.known_workspace} were known of"

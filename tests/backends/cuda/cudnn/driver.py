@@ -60,13 +60,13 @@ def load_driver() -> bool:
     try:
         ctypes.CDLL(NAME)
     except OSError:
-        found = compiler()
-        if found is None:
+        actual = compiler()
+        if actual is None:
             raise RuntimeError(f"there is no {NAME}, and no C++ compiler to make one with") from None
         with tempfile.TemporaryDirectory() as folder:
-            made = Path(folder, NAME)
-            command = [found, "-shared", "-fPIC", f"-Wl,-soname,{NAME}", "-x", "c++", "-", "-o", str(made)]
+            result = Path(folder, NAME)
+            command = [actual, "-shared", "-fPIC", f"-Wl,-soname,{NAME}", "-x", "c++", "-", "-o", str(result)]
             subprocess.run(command, input=source(), text=True, check=True)
-            ctypes.CDLL(str(made), mode=ctypes.RTLD_GLOBAL)  # stays loaded, and is found by its name
+            ctypes.CDLL(str(result), mode=ctypes.RTLD_GLOBAL)  # stays loaded, and is found by its name
         return True
     return False

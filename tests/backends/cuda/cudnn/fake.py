@@ -38,7 +38,7 @@ executed: list[tuple[str, int]] = []
 
 
 def forget() -> None:
-    """What netspec has found out of the package."""
+    """Reset what netspec has cached about the package."""
     library._missing_reason.cache_clear()
     library._unusable_reason.cache_clear()
     library._planning_caveat.cache_clear()
@@ -129,20 +129,20 @@ class pygraph:  # noqa: N801  the library's name
         return self.inputs[-1]
 
     def _step(self, run: Any, *inputs: Tensor, dim: list[int] | None = None) -> Tensor:
-        made = Tensor(dim)
-        self.steps.append((run, inputs, [made]))
-        return made
+        result = Tensor(dim)
+        self.steps.append((run, inputs, [result]))
+        return result
 
     def _normalization(self, run: Any, x: Tensor, *inputs: Tensor) -> list[Tensor]:
         """Three results: one like x, and two vectors."""
         vector = [1, x.dim[1], *(1 for _ in x.dim[2:])]
         self.normalized = x
-        made = [Tensor(x.dim), Tensor(vector), Tensor(vector)]
-        for one in inputs:
-            assert one.dim in (x.dim, vector, [1] * len(x.dim))
-            assert one.dtype == (x.dtype if one.dim == x.dim and x.dim != vector else data_type.FLOAT)
-        self.steps.append((run, (x, *inputs), made))
-        return made
+        result = [Tensor(x.dim), Tensor(vector), Tensor(vector)]
+        for operand in inputs:
+            assert operand.dim in (x.dim, vector, [1] * len(x.dim))
+            assert operand.dtype == (x.dtype if operand.dim == x.dim and x.dim != vector else data_type.FLOAT)
+        self.steps.append((run, (x, *inputs), result))
+        return result
 
     def batchnorm(
         self, *, input: Tensor, scale: Tensor, bias: Tensor, in_running_mean: None, in_running_var: None,
@@ -248,11 +248,13 @@ class pygraph:  # noqa: N801  the library's name
         return self.steps[-1][2]
 
     def validate(self) -> None:
-        for made in self.steps[-1][2]:
-            assert made.output
-            assert None not in (made.dim, made.stride, made.dtype), "a result whose sizes the library does not know"
+        for result in self.steps[-1][2]:
+            assert result.output
+            assert None not in (result.dim, result.stride, result.dtype), (
+                "a result whose sizes the library does not know"
+            )
         (first, *_), x = self.steps[-1][2], self.normalized
-        if x is None and not self.attends and any(one.dtype != first.dtype for one in self.inputs):
+        if x is None and not self.attends and any(operand.dtype != first.dtype for operand in self.inputs):
             raise cudnnGraphNotSupportedError("No valid engine configs for results of another type\nand so on")
         if x is not None:
             assert (first.stride, first.dtype) == (x.stride, x.dtype)
@@ -269,7 +271,7 @@ class pygraph:  # noqa: N801  the library's name
         assert modes in ([heur_mode.A, heur_mode.FALLBACK], [*heur_mode])
 
     def deselect_numeric_notes(self, notes: list[Any]) -> None:
-        self.unwanted = {one.name for one in notes}
+        self.unwanted = {note.name for note in notes}
         assert self.unwanted <= {"NONDETERMINISTIC"} or self.inputs[0].dtype is data_type.FLOAT
         self.done.append("notes")
 
@@ -299,36 +301,36 @@ class pygraph:  # noqa: N801  the library's name
         assert PLANS[index] in self.done
         return WORKSPACE
 
-    def execute_plan_at_index(self, places: dict[int, int], workspace: int, index: int, handle: int) -> None:
+    def execute_plan_at_index(self, addresses: dict[int, int], workspace: int, index: int, handle: int) -> None:
         assert PLANS[index] in self.done
         executed.append((PLANS[index], len(self.steps)))
-        self._run(places, workspace, handle)
+        self._run(addresses, workspace, handle)
 
     def get_workspace_size(self) -> int:
         return WORKSPACE
 
-    def execute(self, places: dict[int, int], workspace: int, handle: int) -> None:
+    def execute(self, addresses: dict[int, int], workspace: int, handle: int) -> None:
         assert self.done[-1] == "built"
         executed.append((PLANS[1], len(self.steps)))
-        self._run(places, workspace, handle)
+        self._run(addresses, workspace, handle)
 
-    def _run(self, places: dict[int, int], workspace: int, handle: int) -> None:
+    def _run(self, addresses: dict[int, int], workspace: int, handle: int) -> None:
         assert handle == HANDLE
         assert workspace % 256 == 0
         ctypes.memset(workspace, 0xFF, WORKSPACE)
-        known = {one.uid: one.at(places[one.uid]) for one in self.inputs}
+        known = {operand.uid: operand.at(addresses[operand.uid]) for operand in self.inputs}
         wide = ELEMENTS[self.compute.name]
         for run, inputs, several in self.steps:
-            given = [known[one.uid].astype(wide) for one in inputs]
+            given = [known[operand.uid].astype(wide) for operand in inputs]
             if len(several) > 1:
                 known.update(zip([one.uid for one in several], run(*given), strict=True))
             else:
-                (made,) = several
-                known[made.uid] = run(*given, made.dim) if run.__name__ == "run" else run(*given)
-        for made in several:
-            place = made.at(places[made.uid])
-            assert not any(np.may_share_memory(place, one.at(places[one.uid])) for one in self.inputs)
-            place[...] = known[made.uid].reshape(made.dim)
+                (result,) = several
+                known[result.uid] = run(*given, result.dim) if run.__name__ == "run" else run(*given)
+        for result in several:
+            target = result.at(addresses[result.uid])
+            assert not any(np.may_share_memory(target, operand.at(addresses[operand.uid])) for operand in self.inputs)
+            target[...] = known[result.uid].reshape(result.dim)
 
 
 def kind(dim: Any) -> TensorType:

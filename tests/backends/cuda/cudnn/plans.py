@@ -90,9 +90,9 @@ def main() -> int:
         for precision in PRECISIONS:
             compiler = Compiler(load_net(ROOT / path), solver=solver, device=device, dtype=precision)
             plan = compiler.plan(ProgramKind.TRAIN, batch)
-            found = {key: (backend, why) for key, backend, why in asked(plan)}
-            counted = Counter(backend for backend, _ in found.values())
-            missed += [why for _, why in found.values() if why is not None]
+            actual = {key: (backend, why) for key, backend, why in asked(plan)}
+            counted = Counter(backend for backend, _ in actual.values())
+            missed += [why for _, why in actual.values() if why is not None]
             workspace = max((one.size for one in plan.memory.workspace.values()), default=0)
             told = ", ".join(f"{count} {backend}" for backend, count in sorted(counted.items()))
             print(f"{path} ({batch}) {precision}: {told}; largest workspace {workspace / 1e6:,.1f} MB", flush=True)

@@ -76,7 +76,7 @@ def planned(precision: Precision, batch: int = 64, *, deterministic: bool = True
 
 
 @pytest.mark.parametrize("precision", [Precision.BFLOAT16, Precision.FLOAT16])
-def test_of_16_bits_it_is_one_op_that_keeps_no_scores(precision: Precision) -> None:
+def test_16_bit_attention_is_one_op_without_scores(precision: Precision) -> None:
     plan = planned(precision)
     assert attentions(plan) == {"cudnn:AttentionForwardKernel", "cudnn:AttentionGradientKernel"}
     loose = planned(precision, deterministic=False)
@@ -104,10 +104,10 @@ def test_in_32_bits_it_stays_written_out(precision: Precision) -> None:
     ],
     ids=["heads", "dropout", "head size 12", "without projections"],
 )
-def test_what_the_library_does_not_take_stays_written_out(attention: str, formed: bool, tmp_path: Path) -> None:
-    made = compiled(tmp_path, net(attention), open_device("h200"), Precision.BFLOAT16)
-    assert bool(attentions(made.plan(ProgramKind.TRAIN, 4))) == formed
-    assert bool(attentions(made.plan(ProgramKind.PREDICT, 4))) == (formed or "dropout" in attention)
+def test_unsupported_attention_stays_decomposed(attention: str, formed: bool, tmp_path: Path) -> None:
+    compiler = compiled(tmp_path, net(attention), open_device("h200"), Precision.BFLOAT16)
+    assert bool(attentions(compiler.plan(ProgramKind.TRAIN, 4))) == formed
+    assert bool(attentions(compiler.plan(ProgramKind.PREDICT, 4))) == (formed or "dropout" in attention)
 
 
 def test_workspace_is_planned() -> None:
@@ -134,7 +134,7 @@ class Gpu(LibraryDevice):
 
 @pytest.fixture(scope="module")
 def engine() -> StreamEngine:
-    """What is compiled for one test serves all."""
+    """Share compiled kernels between all tests."""
     return StreamEngine(Machine())
 
 
@@ -158,16 +158,16 @@ def test_nets_learn_the_same_in_a_graph(
     machine = engine.machine = library.machine = Machine()
     monkeypatch.setitem(sys.modules, "cupy", machine.cupy())
     monkeypatch.setattr(launch, "engine", engine)
-    made = compiled(tmp_path, text, Gpu(), precision)
-    made.device.load_kernels()
-    program = made.program(ProgramKind.TRAIN, 3)
+    compiler = compiled(tmp_path, text, Gpu(), precision)
+    compiler.device.load_kernels()
+    program = compiler.program(ProgramKind.TRAIN, 3)
     assert attentions(program.plan) == {"cudnn:AttentionForwardKernel", "cudnn:AttentionGradientKernel"}
-    assert made.device.notes(program.plan) == ["one CUDA graph"]
+    assert compiler.device.notes(program.plan) == ["one CUDA graph"]
     # Each value in memory is rounded to 8 bits (float16: to 11): of losses and weights about the last of these moves.
     np.testing.assert_allclose(losses_of(program, 4, 0.1, classes=5), right, rtol=2**-7)
     assert machine.recorded
     for name, weight in expected.weights().items():
-        np.testing.assert_allclose(made.weights()[name], weight, atol=2**-7, err_msg=name)
+        np.testing.assert_allclose(compiler.weights()[name], weight, atol=2**-7, err_msg=name)
 
 
 def test_plans_race(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,5 +176,7 @@ def test_plans_race(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine()
     monkeypatch.setitem(sys.modules, "cupy", machine.cupy())
     monkeypatch.setattr(launch, "engine", StreamEngine(machine))
-    found = [one.label for one in plan.choices[node].kernel.tuning_variants(node, layout_signature(node, plan.layouts))]
-    assert found == [f"cudnn:AttentionForwardKernel by {name}" for name in ("eng1", "eng2_k2=5", "eng3")]
+    actual = [
+        one.label for one in plan.choices[node].kernel.tuning_variants(node, layout_signature(node, plan.layouts))
+    ]
+    assert actual == [f"cudnn:AttentionForwardKernel by {name}" for name in ("eng1", "eng2_k2=5", "eng3")]

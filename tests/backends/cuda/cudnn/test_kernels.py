@@ -48,7 +48,7 @@ def test_versions(name: str, value: object, words: str | None, monkeypatch: pyte
     forget()
 
 
-def test_where_there_is_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", Machine().cupy())
     monkeypatch.setitem(sys.modules, "cudnn", None)
     forget()

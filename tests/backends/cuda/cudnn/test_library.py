@@ -22,11 +22,11 @@ WHEELS = (
 
 def loaded(monkeypatch: pytest.MonkeyPatch, folder: Path, cupy: Any) -> list[str]:
     """The names of the libraries that are loaded if these wheels are installed, in order."""
-    found = list[str]()
+    actual = list[str]()
 
     def load(path: str, mode: int) -> None:
         assert mode == ctypes.RTLD_GLOBAL
-        found.append(Path(path).name)
+        actual.append(Path(path).name)
 
     for name in WHEELS:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -36,13 +36,13 @@ def loaded(monkeypatch: pytest.MonkeyPatch, folder: Path, cupy: Any) -> list[str
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(ctypes, "CDLL", load)
     library.preload()
-    return [name for name in found if any(Path(one).name == name for one in WHEELS)]
+    return [name for name in actual if any(Path(one).name == name for one in WHEELS)]
 
 
 def test_the_cuda_runtime_is_that_of_cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The frontend's attention fails without a runtime, and if it finds two."""
-    found = loaded(monkeypatch, tmp_path, Machine().cupy())
-    assert found == ["libcudart.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc.so.13", "libcudnn.so.9"]
+    actual = loaded(monkeypatch, tmp_path, Machine().cupy())
+    assert actual == ["libcudart.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc.so.13", "libcudnn.so.9"]
 
 
 def test_planning_without_cupy_loads_no_cuda_runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

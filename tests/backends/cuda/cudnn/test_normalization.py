@@ -79,13 +79,13 @@ def normalizations(plan: ExecutionPlan) -> dict[Node, str]:
 
 
 @pytest.mark.parametrize(("precision", "within"), [(Precision.FLOAT32, 1e-4), (Precision.BFLOAT16, 0.02)])
-def test_each_form_has_what_moves_least_and_trains_as_by_reference(
+def test_each_layout_choice_moves_least_and_trains_like_reference(
     precision: Precision, within: float, tmp_path: Path
 ) -> None:
-    made = compiled(tmp_path, Both(), precision)
-    plan = made.plan(ProgramKind.TRAIN, 2)
-    found = normalizations(plan)
-    for node, label in found.items():
+    compiler = compiled(tmp_path, Both(), precision)
+    plan = compiler.plan(ProgramKind.TRAIN, 2)
+    actual = normalizations(plan)
+    for node, label in actual.items():
         if isinstance(node.op, EpilogueFused):
             assert label == "cuda:TrainingKernel"
         elif isinstance(node.op, BatchNormalizationTraining):
@@ -94,14 +94,14 @@ def test_each_form_has_what_moves_least_and_trains_as_by_reference(
             assert label == "cudnn:BatchNormalizationGradientKernel"
             operands = [plan.memory.storage[value] for value in node.inputs]
             assert plan.memory.storage[node.outputs[0]] not in operands  # the library is not known to allow it
-    fed = [node for node in found if isinstance(node.op, PrologueFused)]
-    assert len(found) == 8
+    fed = [node for node in actual if isinstance(node.op, PrologueFused)]
+    assert len(actual) == 8
     assert [past is None for past in map(ReluBackwardMatch.of, fed)] == [
         False,
         True,
     ]  # two gradients are added before the other
     expected = losses(compiled(tmp_path, "reference"))
-    np.testing.assert_allclose(losses(made), expected, rtol=within)
+    np.testing.assert_allclose(losses(compiler), expected, rtol=within)
 
 
 @pytest.mark.parametrize("faster", ["cuda:GradientKernel", "cudnn:BatchNormalizationGradientKernel by eng3"])
@@ -111,10 +111,10 @@ def test_both_race(faster: str, tmp_path: Path) -> None:
 
         def measured_seconds(self, node: Node, offers: Sequence[KernelOption]) -> Sequence[float]:
             """Who is said to be faster."""
-            return [0.001 if one.kernel.label == faster else 0.002 for one in offers]
+            return [0.001 if offer.kernel.label == faster else 0.002 for offer in offers]
 
-    found = compiled(tmp_path, Racing()).plan(ProgramKind.TRAIN, 2)
-    gradients = [found.choices[node] for node in normalizations(found) if isinstance(node.op, BatchNormalizationGrad)]
+    actual = compiled(tmp_path, Racing()).plan(ProgramKind.TRAIN, 2)
+    gradients = [actual.choices[node] for node in normalizations(actual) if isinstance(node.op, BatchNormalizationGrad)]
     assert len(gradients) == 2
     for choice in gradients:
         assert choice.label == faster
@@ -127,20 +127,20 @@ def test_both_race(faster: str, tmp_path: Path) -> None:
 
 def test_nan_is_not_hidden() -> None:
     """A ReLU that follows is ours, and a variance that is NaN is none of those that rounding has left below 0."""
-    one = BatchNormalizationTrainingKernel()
+    kernel = BatchNormalizationTrainingKernel()
     x = np.linspace(-1, 1, X.size, dtype=np.float32).reshape(X.shape)
     x[0, 3, 1, 1] = np.nan
-    (epilogue,) = [op for op, _ in one.samples() if isinstance(op, EpilogueFused)]
-    made = call(epilogue, x, np.ones(8, np.float32), np.zeros(8, np.float32), np.zeros_like(x))
-    signature = one.layouts(made.node, [PLAIN] * 4)
+    (epilogue,) = [op for op, _ in kernel.samples() if isinstance(op, EpilogueFused)]
+    result = call(epilogue, x, np.ones(8, np.float32), np.zeros(8, np.float32), np.zeros_like(x))
+    signature = kernel.layouts(result.node, [PLAIN] * 4)
     inputs = [
         array(DEVICE, value.type, host, layout)
-        for value, host, layout in zip(made.node.inputs, made.feeds.values(), signature.inputs, strict=True)
+        for value, host, layout in zip(result.node.inputs, result.feeds.values(), signature.inputs, strict=True)
     ]
     outputs = [
-        array(DEVICE, kind, None, layout) for kind, layout in zip(made.node.types, signature.outputs, strict=True)
+        array(DEVICE, kind, None, layout) for kind, layout in zip(result.node.types, signature.outputs, strict=True)
     ]
-    Bound.of(one, made, signature, inputs, outputs).run()
+    Bound.of(kernel, result, signature, inputs, outputs).run()
     y, mean, variance = outputs
     assert np.isnan(y[:, 3]).all()
     assert np.isfinite(np.delete(y, 3, axis=1)).all()
@@ -149,7 +149,7 @@ def test_nan_is_not_hidden() -> None:
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0])
-def test_another_body_is_not_taken_for_the_gradient_of_the_relu(factor: float) -> None:
+def test_other_bodies_do_not_match_the_relu_gradient(factor: float) -> None:
     """Of which the scale is that of the normalization itself."""
     x, dy, *vectors = (Input(name, X if name in {"x", "dy"} else CHANNELS)() for name in ("x", "dy", *"gbmv"))
     gamma, beta, mean, variance = vectors
@@ -168,31 +168,31 @@ def test_another_body_is_not_taken_for_the_gradient_of_the_relu(factor: float) -
     [((2, 6, 3, 3), DType.FLOAT32, "6 channels; cuDNN needs a multiple of 4 in float32"),
      ((2, 8, 3, 3), DType.FLOAT64, "cuDNN normalizes float32, not float64")],
 )  # fmt: skip
-def test_what_it_cannot_take_is_told(shape: tuple[int, ...], dtype: DType, words: str) -> None:
+def test_reject_reasons(shape: tuple[int, ...], dtype: DType, words: str) -> None:
     x, vector = TensorType(shape, dtype), TensorType(shape[1:2], dtype)
-    one = BatchNormalizationGradientKernel()
-    assert one.reject_reason(BatchNormalizationGrad(), x, vector, vector, vector, x) == words
-    assert one.reject_reason(BatchNormalizationGrad(axis=2), X, CHANNELS, CHANNELS, CHANNELS, X) == (
+    kernel = BatchNormalizationGradientKernel()
+    assert kernel.reject_reason(BatchNormalizationGrad(), x, vector, vector, vector, x) == words
+    assert kernel.reject_reason(BatchNormalizationGrad(axis=2), X, CHANNELS, CHANNELS, CHANNELS, X) == (
         "the channels are axis 2, not 1"
     )
 
 
-def test_a_gradient_that_nobody_reads_is_not_written() -> None:
+def test_unread_gradient_is_not_written() -> None:
     """The first layer's: of those numbers nothing but the sums is wanted, which are ours."""
-    one = BatchNormalizationGradientKernel()
-    op, types = one.samples()[0]
+    kernel = BatchNormalizationGradientKernel()
+    op, types = kernel.samples()[0]
     given = [np.linspace(0.5, 2, kind.size, dtype=np.float32).reshape(kind.shape) ** 2 for kind in types]
-    made = call(op, *given)
-    signature = one.layouts(made.node, [PLAIN] * 5)
+    result = call(op, *given)
+    signature = kernel.layouts(result.node, [PLAIN] * 5)
     inputs = [
         array(DEVICE, kind, host, layout) for kind, host, layout in zip(types, given, signature.inputs, strict=True)
     ]
-    outputs = [None, *(array(DEVICE, kind, None, PLAIN) for kind in made.node.types[1:])]
+    outputs = [None, *(array(DEVICE, kind, None, PLAIN) for kind in result.node.types[1:])]
     fake.executed.clear()
-    Bound.of(one, made, signature, inputs, outputs).run()
+    Bound.of(kernel, result, signature, inputs, outputs).run()
     assert fake.executed == []
-    for found, right in zip(outputs[1:], op.forward(np, *given)[1:], strict=True):
-        np.testing.assert_allclose(found, right, rtol=1e-5)
+    for actual, right in zip(outputs[1:], op.forward(np, *given)[1:], strict=True):
+        np.testing.assert_allclose(actual, right, rtol=1e-5)
 
 
 def test_older_gpus_have_kernels_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,6 +211,6 @@ def test_four_channels_are_not_read_in_16_bits() -> None:
     assert one.reject_reason(op, *(value.type for value in node.inputs)) is None
     assert one.low_precision_signature(node, one.layouts(node, [PLAIN] * 3)) == one.layouts(node, [PLAIN] * 3)
     last = Layout.channels_last(4).with_dtype(DType.BFLOAT16)
-    wanted = one.layouts(node, [PLAIN] * 3)
-    narrow = type(wanted)((last, *wanted.inputs[1:]), (last, *wanted.outputs[1:]))
+    expected = one.layouts(node, [PLAIN] * 3)
+    narrow = type(expected)((last, *expected.inputs[1:]), (last, *expected.outputs[1:]))
     assert one.low_precision_signature(node, narrow) is None

@@ -44,9 +44,9 @@ def planned(name: str = "h200") -> tuple[ExecutionPlan, list[str]]:
 def most_workspace(plan: ExecutionPlan) -> int:
     """Of a call of cuDNN."""
     spaces, choices = plan.memory.workspace, plan.choices
-    found = [node for node, choice in choices.items() if choice.kernel.backend == "cudnn"]
-    assert len(found) >= 4  # forward and weights of two convolutions, images of one
-    return max((spaces[node].size for node in found if node in spaces), default=0)
+    actual = [node for node, choice in choices.items() if choice.kernel.backend == "cudnn"]
+    assert len(actual) >= 4  # forward and weights of two convolutions, images of one
+    return max((spaces[node].size for node in actual if node in spaces), default=0)
 
 
 def test_without_the_package_its_kernels_are_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_the_package_plans_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [why for why in planned("b200")[1] if "the properties of the GPU are unknown" in why]
 
 
-def test_a_package_that_cannot_plan_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_package_that_cannot_plan_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(text: str) -> NoReturn:
         raise RuntimeError("CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED\nat some line")
 
@@ -81,26 +81,26 @@ def test_a_package_that_cannot_plan_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("name", CHIPS)
 def test_clocks_follow_from_rates(name: str) -> None:
     """As the makers say: from 1.4 GHz of the A100 to 2.5 of the Ada chips, memory from 1.6 GHz (HBM) to 10.5 (GDDR)."""
-    found = properties(name)
-    assert 1.4e6 < found["smClockRateKHz"] < 2.6e6
-    assert 1.5e6 < found["memClockRateKHz"] < 10.6e6
-    assert found["multiProcessorCount"] * found["maxThreadsPerSM"] >= 40 * 1024
+    actual = properties(name)
+    assert 1.4e6 < actual["smClockRateKHz"] < 2.6e6
+    assert 1.5e6 < actual["memClockRateKHz"] < 10.6e6
+    assert actual["multiProcessorCount"] * actual["maxThreadsPerSM"] >= 40 * 1024
 
 
-def test_sums_in_any_order_are_for_those_who_allow_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nondeterministic_sums_need_permission(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients alone have kernels for them; the engines that do so are left out of all other plans."""
-    made: list[fake.pygraph] = []
+    result: list[fake.pygraph] = []
 
     class Kept(fake.pygraph):
         def __init__(self, **given: object) -> None:
             super().__init__(**given)  # type: ignore[arg-type]  # as given
-            made.append(self)
+            result.append(self)
 
     monkeypatch.setitem(sys.modules, "cudnn", fake)
     monkeypatch.setattr(fake, "pygraph", Kept)
     for deterministic in (True, False):
         plans._find_plan.cache_clear()
-        made.clear()
+        result.clear()
         device = open_device("h200", deterministic=deterministic)
         plan = Compiler(LENET, solver=SOLVER, device=device).plan(ProgramKind.TRAIN, 64)
         chosen = {choice.label for choice in plan.choices.values() if choice.kernel.backend == "cudnn"}
@@ -108,5 +108,5 @@ def test_sums_in_any_order_are_for_those_who_allow_them(monkeypatch: pytest.Monk
         if not deterministic:
             gradients = {name.replace(":", ":Nondeterministic") for name in gradients}
         assert chosen == {"cudnn:ConvForwardKernel", *gradients}
-        assert deterministic == all("NONDETERMINISTIC" in one.unwanted for one in made)
+        assert deterministic == all("NONDETERMINISTIC" in one.unwanted for one in result)
     plans._find_plan.cache_clear()

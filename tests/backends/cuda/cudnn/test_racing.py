@@ -55,7 +55,7 @@ def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     launch.use(before)
 
 
-def test_the_fastest_plan_wins_and_is_known_from_then_on() -> None:
+def test_fastest_plan_wins_and_is_remembered() -> None:
     x = {"image": np.linspace(-1, 1, 2 * 28 * 28, dtype=np.float32).reshape(2, 1, 28, 28)}
     expected = Compiler(LENET, device="reference").program(ProgramKind.PREDICT, 2)(x)
     for again in (False, True):
@@ -64,16 +64,16 @@ def test_the_fastest_plan_wins_and_is_known_from_then_on() -> None:
         compiled = Compiler(LENET, device=device)
         program = compiled.program(ProgramKind.PREDICT, 2)
         assert again == (device.races_run == 0)
-        won = [one for one in program.plan.choices.values() if one.kernel.backend == "cudnn"]
+        won = [choice for choice in program.plan.choices.values() if choice.kernel.backend == "cudnn"]
         assert [one.label for one in won] == 2 * ["cudnn:ConvForwardKernel by eng2_k2=5, the bias apart"]
         others = {label for one in won for label, _ in one.rejected if label.startswith("cudnn:ConvForwardKernel")}
         assert len(others) >= 6  # the usual one, three plans with the bias, two more without it
-        found = program(x)
+        actual = program(x)
         for name, right in expected.items():  # sums of 800 products in another order
-            np.testing.assert_allclose(found[name], right, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(actual[name], right, rtol=1e-5, atol=1e-6)
 
 
-def test_a_plan_that_is_gone_is_forgotten_and_those_that_are_new_race(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_plans_are_forgotten_and_new_ones_race(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the library offers others without another version."""
 
     def chosen(plans: tuple[str, ...]) -> tuple[set[str], int]:
@@ -83,7 +83,7 @@ def test_a_plan_that_is_gone_is_forgotten_and_those_that_are_new_race(monkeypatc
         device = Racing()
         device.tuner = Tuner(device, "full")
         choices = Compiler(LENET, device=device).plan(ProgramKind.PREDICT, 2).choices.values()
-        return {one.label for one in choices if one.kernel.backend == "cudnn"}, device.races_run
+        return {choice.label for choice in choices if choice.kernel.backend == "cudnn"}, device.races_run
 
     before, (first, raced) = fake.PLANS, chosen(fake.PLANS)
     assert first == {"cudnn:ConvForwardKernel by eng2_k2=5, the bias apart"}

@@ -52,22 +52,22 @@ def by_winograd(op: Op, *operands: np.ndarray) -> np.ndarray:
     assert one.reject_reason(op, *(value.type for value in node.inputs)) is None
     signature = one.layouts(node, [PLAIN] * len(operands))
     inputs = [lay(array, layout) for array, layout in zip(operands, signature.inputs, strict=True)]
-    made = placed(np.full(node.types[0].shape, np.nan, np.float32), signature.outputs[0])
+    result = placed(np.full(node.types[0].shape, np.nan, np.float32), signature.outputs[0])
     workspace: Any = DEVICE.allocate(align_up(one.workspace(node, signature)))
     workspace[...] = 255  # NaN: nothing of what is not written counts
-    one.bind(node, Buffers(tuple(inputs), (made,), signature, workspace))()
-    return np.array(made)
+    one.bind(node, Buffers(tuple(inputs), (result,), signature, workspace))()
+    return np.array(result)
 
 
 def lay(array: np.ndarray, layout: Layout) -> Any:
     """An operand as the kernel wants it."""
     if layout.opaque is None:
         return placed(array, layout)
-    made = DEVICE.view(DEVICE.allocate(align_up(layout.nbytes(kind(array)))), 0, kind(array), layout)
+    result = DEVICE.view(DEVICE.allocate(align_up(layout.nbytes(kind(array)))), 0, kind(array), layout)
     (transform,) = kernels_for(Reorder, ["winograd"])
     reorder = node_of(Reorder(PLAIN, layout), array)
-    transform.bind(reorder, Buffers((placed(array, PLAIN),), (made,), LayoutSignature((PLAIN,), (layout,))))()
-    return made
+    transform.bind(reorder, Buffers((placed(array, PLAIN),), (result,), LayoutSignature((PLAIN,), (layout,))))()
+    return result
 
 
 def error(got: np.ndarray, exact: np.ndarray) -> float:
@@ -152,21 +152,21 @@ def test_the_bits_do_not_depend_on_threads_and_blocks(monkeypatch: pytest.Monkey
         (ConvInputGrad(op, kind(x)), (dy, w)),
         (ConvWeightGrad(op, kind(w)), (dy, x)),
     ]
-    found = []
+    actual = []
     before = openmp.thread_count()
     try:
         for threads, block in ((1, 8 << 20), (2, 8 << 20), (3, 1 << 17)):
             openmp.set_threads(threads)
             monkeypatch.setattr(tiling, "BLOCK_BYTES", block)
-            found.append([by_winograd(one, *operands) for one, operands in calls])
+            actual.append([by_winograd(one, *operands) for one, operands in calls])
     finally:
         openmp.set_threads(before)
-    for other in found[1:]:
-        for one, same in zip(found[0], other, strict=True):
+    for other in actual[1:]:
+        for one, same in zip(actual[0], other, strict=True):
             np.testing.assert_array_equal(one, same)
 
 
-def test_what_is_not_a_number_stays_so() -> None:
+def test_nan_stays_nan() -> None:
     op, x, w = conv(3, (1, 1), (1, 1)), normal(2, 16, 9, 9), normal(16, 16, 3, 3)
     x[1, 3, 4, 4] = np.nan
     y = by_winograd(EpilogueFused(op, 2, (FusedStep(Relu(), (0,)),)), x, w)
@@ -214,7 +214,7 @@ def test_declines_what_gains_nothing(
     assert kernels.WinogradConvolutionKernel().reject_reason(op, x, w) == why
 
 
-def test_other_types_and_narrow_vectors_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_types_and_narrow_vectors_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = TensorType((8, 64, 14, 14), DType.FLOAT64), TensorType((64, 64, 3, 3), DType.FLOAT64)
     assert kernels.WinogradConvolutionKernel().reject_reason(conv(3), x, w) == "computes in float32, not float64"
     monkeypatch.setattr(kernels, "has_wide_vectors", lambda: False)
@@ -222,7 +222,7 @@ def test_other_types_and_narrow_vectors_are_left_to_others(monkeypatch: pytest.M
     assert kernels.WinogradConvolutionKernel().reject_reason(conv(3), x, w) == "the processor has no AVX-512"
 
 
-def test_a_training_file_can_do_without_kernels_that_round_more(tmp_path: Path) -> None:
+def test_training_file_can_exclude_kernels_that_round_more(tmp_path: Path) -> None:
     every = open_device("cpu").kernels
     assert "winograd" in every
     assert open_device("cpu", rounding="direct").kernels == tuple(one for one in every if one != "winograd")
