@@ -120,15 +120,15 @@ def _looks(chains: Chains, product: DraftLayer) -> Looks | None:
     mask = masked(chains, weights.sources[0])
     if mask is None:
         return None
-    found = Looks("", "", product.sources[1], 1.0, mask.causal, parts=[*guards, weights, *mask.parts])
-    name, found.scale = _scaled(chains, mask.scores, found.parts)
+    looks = Looks("", "", product.sources[1], 1.0, mask.causal, parts=[*guards, weights, *mask.parts])
+    name, looks.scale = _scaled(chains, mask.scores, looks.parts)
     scores = chains.layer(name, "MatMul")
     if scores is None or scores.fields.keys() - {"transpose_b"}:
         return None
-    found.query, found.key = scores.sources
-    found.key_turned = not scores.fields.get("transpose_b")
-    found.parts.append(scores)
-    return found
+    looks.query, looks.key = scores.sources
+    looks.key_turned = not scores.fields.get("transpose_b")
+    looks.parts.append(scores)
+    return looks
 
 
 def _scaled(chains: Chains, name: str, parts: list[DraftLayer]) -> tuple[str, float]:
@@ -153,17 +153,21 @@ def _heads(chains: Chains, name: str, dims: list[int]) -> Heads | None:
     name, second = _scaled(chains, turned.sources[0], parts)
     split = chains.layer(name, "Reshape")
     shape = split.fields["target_shape"] if split is not None else []
-    found, third = None, 1.0
+    projection, third = None, 1.0
     if split is not None and len(shape) == 3:
         name, third = _scaled(chains, split.sources[0], parts)
-        found = _projection(chains, name)
+        projection = _projection(chains, name)
         parts.append(split)
     else:  # one product for queries, keys and values, split into heads before it is taken apart
-        found = _picked(chains, name, 4)
-        shape = found[1][0].fields["target_shape"][:1] + found[1][0].fields["target_shape"][2:] if found else []
-    if found is None or found[0].fields["units"] != shape[1] * shape[2]:
+        projection = _picked(chains, name, 4)
+        shape = (
+            projection[1][0].fields["target_shape"][:1] + projection[1][0].fields["target_shape"][2:]
+            if projection
+            else []
+        )
+    if projection is None or projection[0].fields["units"] != shape[1] * shape[2]:
         return None
-    return Heads(found[0], first * second * third, (shape[1], shape[2]), [*parts, turned, *found[1]])
+    return Heads(projection[0], first * second * third, (shape[1], shape[2]), [*parts, turned, *projection[1]])
 
 
 Part: TypeAlias = "tuple[DraftLayer, list[DraftLayer]]"
@@ -193,10 +197,10 @@ def _picked(chains: Chains, name: str, rank: int) -> Part | None:
     wide = chains.layers.get(apart.sources[0]) if apart is not None and apart.type == "Reshape" else None
     if squeezed is None or picked is None or apart is None or wide is None:
         return None
-    shape, places = apart.fields["target_shape"], picked.fields.get("indices", [])
-    if picked.fields.get("axis") != 2 or len(places) != 1 or len(shape) != rank or shape[1] != 3:
+    shape, indices = apart.fields["target_shape"], picked.fields.get("indices", [])
+    if picked.fields.get("axis") != 2 or len(indices) != 1 or len(shape) != rank or shape[1] != 3:
         return None
-    return _third(wide, places[0], [apart, squeezed, picked])
+    return _third(wide, indices[0], [apart, squeezed, picked])
 
 
 def _third(wide: DraftLayer, number: int, parts: list[DraftLayer]) -> Part | None:

@@ -61,13 +61,15 @@ class Chains:
         """Whether only layers among these read what they make, but for what the last makes."""
         different = {layer.name: layer for layer in layers}
         inside = Counter(name for layer in different.values() for name in layer.sources)
-        made = {name for name in self._reads if (name if name in self.layers else name.rpartition(".")[0]) in different}
-        return all(self._reads[name] == inside[name] for name in made - {last.name})
+        read_outputs = {
+            name for name in self._reads if (name if name in self.layers else name.rpartition(".")[0]) in different
+        }
+        return all(self._reads[name] == inside[name] for name in read_outputs - {last.name})
 
 
 def join(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Join several layers to one wherever a rule can. `shapes` are those of the results of layers."""
-    known = {**{name: (0, *one["shape"]) for name, one in draft.inputs.items()}, **shapes}
+    known = {**{name: (0, *entry["shape"]) for name, entry in draft.inputs.items()}, **shapes}
     changed = True
     while changed:  # what one rule makes may be what another looks for
         _leave_out(draft, known)
@@ -78,15 +80,15 @@ def join(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:
 def _apply(rule: FusionRule, draft: Draft, known: dict[str, tuple[int, ...]]) -> bool:
     """Join several layers to one wherever this rule can. Returns whether it did."""
     chains = Chains(draft, known)
-    gone: set[str] = set()
-    made: dict[str, DraftLayer] = {}
+    removed_names: set[str] = set()
+    replaced: dict[str, DraftLayer] = {}
     for layer in draft.layers:
-        found = rule(chains, layer)
-        if found is not None and found[1] and gone.isdisjoint(one.name for one in found[1]):
-            made[layer.name] = found[0]
-            gone |= {one.name for one in found[1]}
-    draft.layers = [made.get(layer.name, layer) for layer in draft.layers if layer.name not in gone]
-    return bool(gone)
+        joint = rule(chains, layer)
+        if joint is not None and joint[1] and removed_names.isdisjoint(removed.name for removed in joint[1]):
+            replaced[layer.name] = joint[0]
+            removed_names |= {removed.name for removed in joint[1]}
+    draft.layers = [replaced.get(layer.name, layer) for layer in draft.layers if layer.name not in removed_names]
+    return bool(removed_names)
 
 
 def _leave_out(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:

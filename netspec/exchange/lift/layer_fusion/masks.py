@@ -29,18 +29,18 @@ class Masked:
 
 def masked(chains: Chains, name: str) -> Masked | None:
     """The scores before the masks on `name`; None if one of them is not causal."""
-    found = Masked(name, False, [])
+    masked = Masked(name, False, [])
     while True:
-        mask, layer = None, chains.layers.get(found.scores)
-        if layer is not None and chains.layer(found.scores, layer.type) is not None:
+        mask, layer = None, chains.layers.get(masked.scores)
+        if layer is not None and chains.layer(masked.scores, layer.type) is not None:
             mask = _added(chains, layer) or _chosen(chains, layer)
         if mask is None or layer is None:
-            return found
+            return masked
         scores, array = mask
         causal = _is_causal(array)
         if not causal and array.any():
             return None
-        found = Masked(scores, found.causal or causal, [*found.parts, layer])
+        masked = Masked(scores, masked.causal or causal, [*masked.parts, layer])
 
 
 def unguarded(chains: Chains, name: str) -> tuple[str, list[DraftLayer]]:
@@ -67,15 +67,15 @@ def _chosen(chains: Chains, layer: DraftLayer) -> tuple[str, NDArray[Any]] | Non
     parts = re.fullmatch(r"where\((\w), ([^,()]+), ([^,()]+)\)", str(layer.fields.get("expr")))
     if layer.type != "Expression" or parts is None or parts[1] not in LETTERS:
         return None
-    given = dict(zip(LETTERS, layer.sources, strict=False))
-    condition, *both = (_constant(chains, given.get(text, ""), text) for text in parts.groups())
+    sources = dict(zip(LETTERS, layer.sources, strict=False))
+    condition, *both = (_constant(chains, sources.get(text, ""), text) for text in parts.groups())
     if condition is None or condition.ndim < 2 or condition.size != condition.shape[-2] * condition.shape[-1]:
         return None
-    for place, scores in ((0, parts[3]), (1, parts[2])):
-        away = both[place]
-        if away is not None and (away <= FORBIDDEN).all() and both[1 - place] is None and scores in given:
-            forbidden = condition if place == 0 else ~condition
-            return given[scores], np.where(forbidden.reshape(forbidden.shape[-2:]), -np.inf, 0.0)
+    for index, scores in ((0, parts[3]), (1, parts[2])):
+        away = both[index]
+        if away is not None and (away <= FORBIDDEN).all() and both[1 - index] is None and scores in sources:
+            forbidden = condition if index == 0 else ~condition
+            return sources[scores], np.where(forbidden.reshape(forbidden.shape[-2:]), -np.inf, 0.0)
     return None
 
 

@@ -45,15 +45,15 @@ def turned_twice(chains: Chains, layer: DraftLayer) -> Joint | None:
 
 def _before(chains: Chains, layer: DraftLayer) -> list[DraftLayer]:
     """The Reshapes that a layer's input went through, for this layer alone, the last one first."""
-    found: list[DraftLayer] = []
+    functions: list[DraftLayer] = []
     while len(layer.sources) == 1:
-        one = chains.layers.get(layer.sources[0])
-        if not _is_reshape(one) or chains.reader(layer.sources[0]) is None:
+        producer = chains.layers.get(layer.sources[0])
+        if not _is_reshape(producer) or chains.reader(layer.sources[0]) is None:
             break
-        assert one is not None
-        found.append(one)
-        layer = one
-    return found
+        assert producer is not None
+        functions.append(producer)
+        layer = producer
+    return functions
 
 
 def _is_reshape(layer: DraftLayer | None) -> bool:

@@ -15,31 +15,33 @@ def shuffled(chains: Chains, layer: DraftLayer) -> Joint | None:
     split = chains.layer(turned.sources[0], "Reshape") if turned is not None else None
     if split is None or turned is None:
         return None
-    found = _meaning(split.fields["target_shape"], list(turned.fields["dims"]), layer.fields["target_shape"])
-    if found is None:
+    meaning = _meaning(split.fields["target_shape"], list(turned.fields["dims"]), layer.fields["target_shape"])
+    if meaning is None:
         return None
-    type_, fields, whole = found
-    if chains.shapes.get(split.sources[0], ())[1:] != whole:  # other axes than those were split
+    type_, fields, shape = meaning
+    if chains.shapes.get(split.sources[0], ())[1:] != shape:  # other axes than those were split
         return None
     return DraftLayer(layer.name, type_, fields, split.sources), [split, turned]
 
 
-def _meaning(split: list[int], dims: list[int], made: list[int]) -> tuple[str, dict[str, Any], tuple[int, ...]] | None:
+def _meaning(
+    split: list[int], dims: list[int], target: list[int]
+) -> tuple[str, dict[str, Any], tuple[int, ...]] | None:
     """The layer that splits axes into these sizes, turns them and makes these of them; and the sizes that it reads."""
     match split, dims:
         case [groups, each, *places], [2, 1, *rest] if places and rest == list(range(3, len(split) + 1)):
-            if made == [groups * each, *places]:
+            if target == [groups * each, *places]:
                 return "ChannelShuffle", {"groups": groups}, (groups * each, *places)
         case [channels, down, right, height, width], [1, 4, 2, 5, 3] if down == right:
-            if made == [channels, height * down, width * right]:
+            if target == [channels, height * down, width * right]:
                 return "DepthToSpace", {"block_size": down}, (channels * down * right, height, width)
         case [down, right, channels, height, width], [3, 4, 1, 5, 2] if down == right:
-            if made == [channels, height * down, width * right]:
+            if target == [channels, height * down, width * right]:
                 return "DepthToSpace", {"block_size": down, "mode": "DCR"}, (channels * down * right, height, width)
         case [channels, height, down, width, right], [1, 3, 5, 2, 4] if down == right:
-            if made == [channels * down * right, height, width]:
+            if target == [channels * down * right, height, width]:
                 return "SpaceToDepth", {"block_size": down}, (channels, height * down, width * right)
         case [channels, height, down, width, right], [3, 5, 1, 2, 4] if down == right:
-            if made == [channels * down * right, height, width]:
+            if target == [channels * down * right, height, width]:
                 return "SpaceToDepth", {"block_size": down, "mode": "DCR"}, (channels, height * down, width * right)
     return None

@@ -54,20 +54,20 @@ def activations() -> Sequence[OperatorPattern]:
 
 
 def _activation(function: str, formula: Term, **fields: Any) -> OperatorPattern:
-    told = {"type": function, **fields} if fields else function
-    return OperatorPattern(ACTIVATION, formula, attributes=lambda found: {"function": told})
+    spec = {"type": function, **fields} if fields else function
+    return OperatorPattern(ACTIVATION, formula, attributes=lambda found: {"function": spec})
 
 
-def _swish(found: Match) -> dict[str, Any]:
-    return {"function": {"type": "swish", "beta": round(found.numbers["beta"], 6)}}
+def _swish(match: Match) -> dict[str, Any]:
+    return {"function": {"type": "swish", "beta": round(match.numbers["beta"], 6)}}
 
 
-def _leaky(found: Match) -> dict[str, Any]:
-    return {"function": {"type": "leaky_relu", "negative_slope": round(found.numbers["slope"], 6)}}
+def _leaky(match: Match) -> dict[str, Any]:
+    return {"function": {"type": "leaky_relu", "negative_slope": round(match.numbers["slope"], 6)}}
 
 
 def _registered() -> list[OperatorPattern]:
-    found = []
+    activation_patterns = []
     for name in ACTIVATIONS.names():
         cls = ACTIVATIONS[name]
         if issubclass(cls, OverAxis):
@@ -77,8 +77,8 @@ def _registered() -> list[OperatorPattern]:
         graph, problems = emit(Graph({"y": function.apply(operand)}))
         formula = None if problems else _formula(graph, "y")
         if isinstance(formula, Term) and formula != x:
-            found.append(_activation(name, formula))
-    return found
+            activation_patterns.append(_activation(name, formula))
+    return activation_patterns
 
 
 def _formula(graph: OperatorGraph, tensor: str) -> Term | float:

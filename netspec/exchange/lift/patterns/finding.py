@@ -64,12 +64,14 @@ def find_patterns(model: ImportedGraph, but: str = "") -> ImportedGraph:
     for node in reversed(model.nodes):
         if node.domain or not node.outputs or any(node.outputs[0] in names for names in (gone, search.fixed, (but,))):
             continue
-        wanted = [one for one in _ending_in(node.op_type) if operators(one.formula) <= near[node.outputs[0]]]
-        found = max(_found(search, wanted, node, gone), key=lambda one: len(one[1]), default=None)
-        if found is not None:
-            made, used = found
-            parts = tuple(model.nodes[place] for place in sorted(order[name] for name in used))
-            replaced[node.outputs[0]] = replace(made, attributes={**made.attributes, PARTS: parts})
+        candidates = [
+            pattern for pattern in _ending_in(node.op_type) if operators(pattern.formula) <= near[node.outputs[0]]
+        ]
+        best = max(_found(search, candidates, node, gone), key=lambda match: len(match[1]), default=None)
+        if best is not None:
+            replacement, used = best
+            parts = tuple(model.nodes[index] for index in sorted(order[name] for name in used))
+            replaced[node.outputs[0]] = replace(replacement, attributes={**replacement.attributes, PARTS: parts})
             gone |= used
     nodes = [
         replaced.get(node.outputs[0], node)
@@ -92,8 +94,8 @@ def _near(model: ImportedGraph) -> Mapping[str, frozenset[str]]:
         before = near
         none: frozenset[str] = frozenset()
         near = {
-            name: own.union(*(before.get(read, none) for read in node.inputs))
-            for node, own in named
+            name: own_operators.union(*(before.get(read, none) for read in node.inputs))
+            for node, own_operators in named
             for name in node.outputs
         }
     return near
@@ -127,26 +129,26 @@ def _given_as_it_is(node: OperatorNode, model: ImportedGraph) -> str:
     if nothing is None or len(node.inputs) != 2:
         return ""
     limits = [model.constants.get(name) for name in node.inputs]
-    left = [
+    remaining = [
         name
         for name, limit in zip(node.inputs, limits, strict=True)
         if limit is None or limit.shape or limit != nothing
     ]
-    return left[0] if len(left) == 1 else ""
+    return remaining[0] if len(remaining) == 1 else ""
 
 
 def _found(
-    search: PatternSearch, wanted: Sequence[OperatorPattern], node: OperatorNode, gone: set[str]
+    search: PatternSearch, candidates: Sequence[OperatorPattern], node: OperatorNode, replaced: set[str]
 ) -> Iterator[tuple[OperatorNode, frozenset[str]]]:
     """The nodes that would stand for each pattern that ends in `node`, and the results of those it is made of."""
-    for pattern in wanted:
-        found = search.find(pattern.formula, node.outputs[0])
-        if found is None or found.used & gone:
+    for pattern in candidates:
+        match = search.find(pattern.formula, node.outputs[0])
+        if match is None or match.used & replaced:
             continue
-        attributes = pattern.attributes(found)
+        attributes = pattern.attributes(match)
         if attributes is not None:
-            operands = tuple(found.tensors.get(name, "") for name in pattern.operands)
-            made = OperatorNode(
+            operands = tuple(match.tensors.get(name, "") for name in pattern.operands)
+            replacement = OperatorNode(
                 pattern.op_type, node.name, operands, node.outputs[:1], attributes, node.opset, DOMAIN, node.path
             )  # fmt: skip
-            yield made, found.used
+            yield replacement, match.used

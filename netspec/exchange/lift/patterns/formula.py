@@ -23,9 +23,9 @@ class Term:
         """Whether it is of sums over axes alone: something may stretch these axes again wherever it is used."""
         match self:
             case SumTerm(_, terms):
-                return all(one.reduced for _, one in terms)
+                return all(term.reduced for _, term in terms)
             case ProductTerm(_, powers):
-                return all(one.reduced for one, _ in powers)
+                return all(term.reduced for term, _ in powers)
             case Limits(one):
                 return one.reduced
             case OperatorTerm(_, operands):
@@ -48,9 +48,9 @@ class Term:
         return ProductTerm(left.factor if right.factor == 1 else right.factor, tuple(powers.items()))
 
     def __pow__(self, exponent: float) -> Term:
-        one = _as_product(self)
-        assert isinstance(one.factor, float)
-        return ProductTerm(one.factor**exponent, tuple((term, power * exponent) for term, power in one.powers))
+        product = _as_product(self)
+        assert isinstance(product.factor, float)
+        return ProductTerm(product.factor**exponent, tuple((term, power * exponent) for term, power in product.powers))
 
     def __sub__(self, other: Term | float) -> Term:
         return self + -1.0 * other
@@ -136,9 +136,9 @@ def operators(term: Term) -> frozenset[str]:
     """The operators that the formula calls."""
     match term:
         case SumTerm(_, terms):
-            return frozenset().union(*(operators(one) for _, one in terms))
+            return frozenset().union(*(operators(inner) for _, inner in terms))
         case ProductTerm(_, powers):
-            return frozenset().union(*(operators(one) for one, _ in powers))
+            return frozenset().union(*(operators(inner) for inner, _ in powers))
         case Limits(one):
             return operators(one)
         case Reduced(op_type, one):
@@ -162,9 +162,9 @@ def ends_in(term: Term) -> tuple[str, ...]:
     return ()
 
 
-def call(op_type: str, *operands: Term, **told: Any) -> Term:
+def call(op_type: str, *operands: Term, **attributes: Any) -> Term:
     """The operator with these operands and attributes."""
-    return OperatorTerm(op_type, operands, told)
+    return OperatorTerm(op_type, operands, attributes)
 
 
 def mean(x: Term, axes: str = "axes") -> Term:
@@ -178,17 +178,17 @@ def clip(x: Term, low: float, high: float) -> Term:
     return Limits(inner.term, max(low, inner.low), min(high, inner.high))
 
 
-def _as_sum(given: Term | float) -> SumTerm:
-    match given:
+def _as_sum(term: Term | float) -> SumTerm:
+    match term:
         case SumTerm():
-            return given
+            return term
         case NumberTerm():
-            return SumTerm(given, ())
+            return SumTerm(term, ())
         case ProductTerm(float() as factor, powers):
             return SumTerm(0.0, ((factor, ProductTerm(1.0, powers)),))
         case Term():
-            return SumTerm(0.0, ((1.0, given),))
-    return SumTerm(float(given), ())
+            return SumTerm(0.0, ((1.0, term),))
+    return SumTerm(float(term), ())
 
 
 def _as_product(given: Term | float) -> ProductTerm:

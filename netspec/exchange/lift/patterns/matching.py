@@ -58,27 +58,27 @@ class Match:
     used: frozenset[str] = frozenset()
     """Results of the nodes that the formula is made of."""
 
-    def number(self, wanted: Real, found: float) -> Match | None:
+    def number(self, expected: Real, number: float) -> Match | None:
         """The match with a number; None if it contradicts the match."""
-        if isinstance(wanted, NumberTerm):
-            return self.attribute(wanted.name, found)
-        return self if isclose(wanted, found, rel_tol=TOLERANCE, abs_tol=1e-9) else None
+        if isinstance(expected, NumberTerm):
+            return self.attribute(expected.name, number)
+        return self if isclose(expected, number, rel_tol=TOLERANCE, abs_tol=1e-9) else None
 
-    def attribute(self, name: str, found: Any) -> Match | None:
+    def attribute(self, name: str, value: Any) -> Match | None:
         """The match with an attribute; None if it contradicts the match."""
         if name in self.numbers:
-            return self if self.numbers[name] == found else None
-        return replace(self, numbers={**self.numbers, name: found})
+            return self if self.numbers[name] == value else None
+        return replace(self, numbers={**self.numbers, name: value})
 
     def over(self, name: str, axes: tuple[int, ...]) -> Match:
         """With axes that something is reduced over: all that are called so, since -1 may be the same as 2."""
         return replace(self, numbers={**self.numbers, name: self.numbers.get(name, frozenset()) | {axes}})
 
-    def tensor(self, name: str, found: str) -> Match | None:
+    def tensor(self, name: str, tensor: str) -> Match | None:
         """The match with a tensor; None if it contradicts the match."""
         if name in self.tensors:
-            return self if self.tensors[name] == found else None
-        return replace(self, tensors={**self.tensors, name: found})
+            return self if self.tensors[name] == tensor else None
+        return replace(self, tensors={**self.tensors, name: tensor})
 
     def through(self, node: OperatorNode) -> Match:
         """With a node."""
@@ -118,74 +118,74 @@ class PatternSearch:
         except _EnoughError:
             return None
 
-    def _alone(self, found: Match, tensor: str) -> bool:
-        inside = Counter(name for tensor in found.used for name in self.makers[tensor].inputs)
-        return all(one == tensor or self.reads[one] == inside[one] for one in found.used)
+    def _alone(self, so_far: Match, tensor: str) -> bool:
+        inside = Counter(name for tensor in so_far.used for name in self.makers[tensor].inputs)
+        return all(name == tensor or self.reads[name] == inside[name] for name in so_far.used)
 
-    def match(self, term: Term, tensor: str, found: Match) -> Iterator[Match]:
+    def match(self, term: Term, tensor: str, so_far: Match) -> Iterator[Match]:
         """All that the formula may stand for if the tensor is it, added to what was found."""
-        made: Match | None = None
-        tensor, found = self._stretched([term], tensor, found)
+        extended: Match | None = None
+        tensor, so_far = self._stretched([term], tensor, so_far)
         match term:
             case VariableTerm():
-                made = found.tensor(term.name, tensor) if tensor not in self.fixed else None
+                extended = so_far.tensor(term.name, tensor) if tensor not in self.fixed else None
             case WeightsTerm():
-                made = found.tensor(term.name, tensor) if tensor in self.fixed and tensor else None
+                extended = so_far.tensor(term.name, tensor) if tensor in self.fixed and tensor else None
             case NumberTerm():
                 value = self._number(tensor)
-                made = found.number(term, value) if value is not None else None
+                extended = so_far.number(term, value) if value is not None else None
             case SumTerm():
-                for one, number in self._sum(term.terms, 1.0, tensor, found):
-                    yield from _kept(one.number(term.number, number))
+                for match, number in self._sum(term.terms, 1.0, tensor, so_far):
+                    yield from _kept(match.number(term.number, number))
             case ProductTerm():
-                for one, number in self._product(term.powers, 1.0, tensor, found):
-                    yield from _kept(one.number(term.factor, number))
+                for match, number in self._product(term.powers, 1.0, tensor, so_far):
+                    yield from _kept(match.number(term.factor, number))
             case Limits():
-                yield from self._limits(term, tensor, found, -inf, inf)
+                yield from self._limits(term, tensor, so_far, -inf, inf)
             case Reduced():
-                yield from self._reduced(term, tensor, found)
+                yield from self._reduced(term, tensor, so_far)
             case OperatorTerm():
-                yield from self._call(term, tensor, found)
-        yield from _kept(made)
+                yield from self._call(term, tensor, so_far)
+        yield from _kept(extended)
 
-    def _stretched(self, terms: Sequence[Term], tensor: str, found: Match) -> tuple[str, Match]:
+    def _stretched(self, terms: Sequence[Term], tensor: str, so_far: Match) -> tuple[str, Match]:
         """The tensor before it is stretched, if all terms are reduced."""
         while terms and all(term.reduced for term in terms):
-            node = self._maker(tensor, found)
+            node = self._maker(tensor, so_far)
             if node is None or node.op_type not in STRETCHING or not self.fixed.issuperset(node.inputs[1:]):
                 break
-            tensor, found = node.inputs[0], found.through(node)
-        return tensor, found
+            tensor, so_far = node.inputs[0], so_far.through(node)
+        return tensor, so_far
 
     def _sum(
-        self, terms: Sequence[tuple[float, Term]], scale: float, tensor: str, found: Match
+        self, terms: Sequence[tuple[float, Term]], scale: float, tensor: str, so_far: Match
     ) -> Iterator[tuple[Match, float]]:
         """Matches of scale · tensor = number + Σ terms, with the number."""
-        tensor, found = self._stretched([term for _, term in terms], tensor, found)
+        tensor, so_far = self._stretched([term for _, term in terms], tensor, so_far)
         value = self._number(tensor)
         if value is not None:
             if not terms:
-                yield found, scale * value
+                yield so_far, scale * value
             return
         if not terms:
             return
         if len(terms) == 1:
             ((coefficient, term),) = terms
-            for match in self.match(_times(coefficient / scale, term), tensor, found):
+            for match in self.match(_times(coefficient / scale, term), tensor, so_far):
                 yield match, 0.0
-        node = self._maker(tensor, found)
+        node = self._maker(tensor, so_far)
         if node is None:
             return
-        within = found.through(node)
+        within = so_far.through(node)
         match node.op_type:
             case "Add" | "Sub":
                 second = -scale if node.op_type == "Sub" else scale
                 for chosen in _splits(len(terms)):
-                    left = [term for term, here in zip(terms, chosen, strict=True) if here]
-                    right = [term for term, here in zip(terms, chosen, strict=True) if not here]
+                    left = [term for term, is_first in zip(terms, chosen, strict=True) if is_first]
+                    right = [term for term, is_first in zip(terms, chosen, strict=True) if not is_first]
                     for match, first in self._sum(left, scale, node.inputs[0], within):
-                        for both, other in self._sum(right, second, node.inputs[1], match):
-                            yield both, first + other
+                        for both, added in self._sum(right, second, node.inputs[1], match):
+                            yield both, first + added
             case "Neg":
                 yield from self._sum(terms, -scale, node.inputs[0], within)
             case "Mul" | "Div":
@@ -193,19 +193,19 @@ class PatternSearch:
                     yield from self._sum(terms, scale * factor, inner, within)
 
     def _product(
-        self, powers: Sequence[tuple[Term, float]], exponent: float, tensor: str, found: Match
+        self, powers: Sequence[tuple[Term, float]], exponent: float, tensor: str, so_far: Match
     ) -> Iterator[tuple[Match, float]]:
         """Matches of tensor ^ exponent = factor · Π powers, with the factor."""
-        tensor, found = self._stretched([term for term, _ in powers], tensor, found)
+        tensor, so_far = self._stretched([term for term, _ in powers], tensor, so_far)
         value = self._number(tensor)
         if value is not None and not powers and (value > 0 or (value and exponent == round(exponent))):
-            yield found, value**exponent
+            yield so_far, value**exponent
         if len(powers) == 1 and isclose(powers[0][1], exponent):
-            for match in self.match(powers[0][0], tensor, found):
+            for match in self.match(powers[0][0], tensor, so_far):
                 yield match, 1.0
-        node = self._maker(tensor, found)
+        node = self._maker(tensor, so_far)
         if node is not None and powers and tensor not in self.constants:
-            yield from self._product_in(node, powers, exponent, found.through(node))
+            yield from self._product_in(node, powers, exponent, so_far.through(node))
 
     def _product_in(
         self, node: OperatorNode, powers: Sequence[tuple[Term, float]], exponent: float, within: Match
@@ -214,12 +214,12 @@ class PatternSearch:
             case "Mul" | "Div":
                 second = -exponent if node.op_type == "Div" else exponent
                 for left, right in _dealt(powers, exponent, second):
-                    for one, first in self._product(left, exponent, node.inputs[0], within):
-                        for both, other in self._product(right, second, node.inputs[1], one):
+                    for match, first in self._product(left, exponent, node.inputs[0], within):
+                        for both, other in self._product(right, second, node.inputs[1], match):
                             yield both, first * other
             case "Neg" if exponent == round(exponent):
-                for one, factor in self._product(powers, exponent, node.inputs[0], within):
-                    yield one, factor * (-1) ** round(exponent)
+                for match, factor in self._product(powers, exponent, node.inputs[0], within):
+                    yield match, factor * (-1) ** round(exponent)
             case "Reciprocal" | "Sqrt":
                 power = -1.0 if node.op_type == "Reciprocal" else 0.5
                 yield from self._product(powers, exponent * power, node.inputs[0], within)
@@ -228,11 +228,11 @@ class PatternSearch:
                 if power:
                     yield from self._product(powers, exponent * power, node.inputs[0], within)
 
-    def _limits(self, term: Limits, tensor: str, found: Match, low: float, high: float) -> Iterator[Match]:
+    def _limits(self, term: Limits, tensor: str, so_far: Match, low: float, high: float) -> Iterator[Match]:
         """Matches of the tensor, limited to low … high, with the limits of the term."""
         if (low, high) == (term.low, term.high):
-            yield from self.match(term.term, tensor, found)
-        node = self._maker(tensor, found)
+            yield from self.match(term.term, tensor, so_far)
+        node = self._maker(tensor, so_far)
         if node is None:
             return
         bounds: tuple[float | None, float | None] = None, None
@@ -249,54 +249,54 @@ class PatternSearch:
                 bounds = (limit, inf) if node.op_type == "Max" else (-inf, limit)
         if bounds[0] is not None and bounds[1] is not None and bounds[0] < high and bounds[1] > low:
             limited = max(low, bounds[0]), min(high, bounds[1])
-            yield from self._limits(term, inner, found.through(node), *limited)
+            yield from self._limits(term, inner, so_far.through(node), *limited)
 
     def _bound(self, node: OperatorNode, operand: int, attribute: str, absent: float) -> float | None:
         if node.operand(operand):
             return self._number(node.operand(operand))
         return float(node.attributes.get(attribute, absent))
 
-    def _reduced(self, term: Reduced, tensor: str, found: Match) -> Iterator[Match]:
+    def _reduced(self, term: Reduced, tensor: str, so_far: Match) -> Iterator[Match]:
         """Matches of a sum over axes or the like; a mean may be a sum that is divided by the `count` of its terms."""
-        node = self._maker(tensor, found)
+        node = self._maker(tensor, so_far)
         if node is None:
             return
         if node.op_type == term.op_type:
             axes = self._attribute(node, "axes")
             if axes:
-                yield from self.match(term.term, node.inputs[0], found.through(node).over(term.axes, axes))
+                yield from self.match(term.term, node.inputs[0], so_far.through(node).over(term.axes, axes))
         elif term.op_type == "ReduceMean" and node.op_type in ("Mul", "Div"):
             total = Reduced("ReduceSum", term.term, term.axes)
             for inner, factor in self._scaled(node):
                 if 0 < factor <= 1 and isclose(factor * round(1 / factor), 1, rel_tol=1e-6):
-                    for one in _kept(found.through(node).attribute("count", round(1 / factor))):
-                        yield from self.match(total, inner, one)
+                    for match in _kept(so_far.through(node).attribute("count", round(1 / factor))):
+                        yield from self.match(total, inner, match)
 
-    def _call(self, term: OperatorTerm, tensor: str, found: Match) -> Iterator[Match]:
-        node = self._maker(tensor, found)
+    def _call(self, term: OperatorTerm, tensor: str, so_far: Match) -> Iterator[Match]:
+        node = self._maker(tensor, so_far)
         if node is None or node.op_type != term.op_type or node.outputs[0] != tensor:
             return
-        one: Match | None = found.through(node)
+        match: Match | None = so_far.through(node)
         for name, value in term.told.items():
             if not _same_value(value, node.attributes.get(name, value)):
                 return
         for name, called in term.asked:
-            one = None if one is None else one.attribute(called, self._attribute(node, name))
+            match = None if match is None else match.attribute(called, self._attribute(node, name))
         count = len(term.operands)
-        if one is None or (any(node.inputs[count:]) and not term.asked):
+        if match is None or (any(node.inputs[count:]) and not term.asked):
             return
         orders = [node.inputs[:count]]
         if node.op_type in COMMUTATIVE:
             orders.append(node.inputs[:count][::-1])
         for order in orders:
             if len(order) == count:
-                yield from self._each(term.operands, order, one)
+                yield from self._each(term.operands, order, match)
 
-    def _each(self, terms: Sequence[Term], tensors: Sequence[str], found: Match) -> Iterator[Match]:
+    def _each(self, terms: Sequence[Term], tensors: Sequence[str], so_far: Match) -> Iterator[Match]:
         if not terms:
-            yield found
+            yield so_far
             return
-        for match in self.match(terms[0], tensors[0], found):
+        for match in self.match(terms[0], tensors[0], so_far):
             yield from self._each(terms[1:], tensors[1:], match)
 
     def _attribute(self, node: OperatorNode, name: str) -> Any:
@@ -305,13 +305,13 @@ class PatternSearch:
         value = node.attributes.get(name, None if array is None else array.reshape(-1).tolist())
         return tuple(value) if isinstance(value, list) else value
 
-    def _maker(self, tensor: str, found: Match) -> OperatorNode | None:
+    def _maker(self, tensor: str, so_far: Match) -> OperatorNode | None:
         """The node of ONNX's own domain that makes a tensor; None if it lacks operands, or the match is full."""
         node = self.makers.get(tensor)
         self._steps += 1
         if self._steps > MOST_STEPS:
             raise _EnoughError
-        if node is None or node.domain or len(found.used) > MOST_NODES:
+        if node is None or node.domain or len(so_far.used) > MOST_NODES:
             return None
         return node if len(node.inputs) >= (2 if node.op_type in BINARY else 1) else None
 
@@ -337,9 +337,9 @@ def _fixed(model: ImportedGraph) -> set[str]:
     return fixed
 
 
-def _kept(found: Match | None) -> Iterator[Match]:
-    if found is not None:
-        yield found
+def _kept(match: Match | None) -> Iterator[Match]:
+    if match is not None:
+        yield match
 
 
 def _times(factor: float, term: Term) -> Term:
@@ -402,19 +402,19 @@ def holds(
     for node in parts:
         read = [forms[name] for name in node.inputs if name in forms]
         if node.op_type.startswith("Reduce"):
-            found = Form.KEPT if node.attributes["keepdims"] else Form.DROPPED
+            form = Form.KEPT if node.attributes["keepdims"] else Form.DROPPED
         elif node.op_type in STRETCHING:
-            made = _stretched(node, sizes[read[0]], constants)
-            expanded = node.op_type == "Expand" and read == [Form.KEPT] and made == sizes[Form.FULL]
-            if not expanded and (made != sizes[Form.KEPT] or Form.FULL in read):
+            stretched = _stretched(node, sizes[read[0]], constants)
+            expanded = node.op_type == "Expand" and read == [Form.KEPT] and stretched == sizes[Form.FULL]
+            if not expanded and (stretched != sizes[Form.KEPT] or Form.FULL in read):
                 return False
-            found = Form.FULL if expanded else Form.KEPT
+            form = Form.FULL if expanded else Form.KEPT
         else:
             weights = any(name in constants and constants[name].size > 1 for name in node.inputs)
             if Form.DROPPED in read and (weights or {*read} != {Form.DROPPED}):
                 return False
-            found = Form.FULL if Form.FULL in read else read[0]
-        forms[node.outputs[0]] = found
+            form = Form.FULL if Form.FULL in read else read[0]
+        forms[node.outputs[0]] = form
     return forms[parts[-1].outputs[0]] is not Form.DROPPED if parts else True
 
 
@@ -425,12 +425,12 @@ def _stretched(node: OperatorNode, sizes: list[int], constants: Mapping[str, NDA
     match node.op_type:
         case "Unsqueeze":
             rank = len(sizes) + len(target)
-            added, left = {axis % rank for axis in target}, iter(sizes)
-            return [1 if axis in added else next(left) for axis in range(rank)]
+            added, remaining = {axis % rank for axis in target}, iter(sizes)
+            return [1 if axis in added else next(remaining) for axis in range(rank)]
         case "Expand":
             import numpy as np
 
             return list(np.broadcast_shapes(tuple(sizes), tuple(target)))
-    made = [sizes[index] if size == 0 and index < len(sizes) else size for index, size in enumerate(target)]
-    known = prod(size for size in made if size != -1)
-    return [prod(sizes) // known if size == -1 and known else size for size in made]
+    reshaped = [sizes[index] if size == 0 and index < len(sizes) else size for index, size in enumerate(target)]
+    known = prod(size for size in reshaped if size != -1)
+    return [prod(sizes) // known if size == -1 and known else size for size in reshaped]

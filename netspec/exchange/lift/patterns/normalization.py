@@ -61,11 +61,11 @@ def _over_axes(op_type: str, formula: Term) -> OperatorPattern:
     return OperatorPattern(op_type, formula, ("x", "gamma", "beta"), _attributes)
 
 
-def _attributes(found: Match) -> dict[str, Any] | None:
-    least = found.numbers.get("epsilon", 0.0)
+def _attributes(match: Match) -> dict[str, Any] | None:
+    least = match.numbers.get("epsilon", 0.0)
     if not 0 <= least <= MOST_EPSILON:
         return None
-    return {"axes": found.numbers["axes"], "epsilon": least, "count": found.numbers.get("count")}
+    return {"axes": match.numbers["axes"], "epsilon": least, "count": match.numbers.get("count")}
 
 
 x = VariableTerm()
@@ -80,12 +80,12 @@ def softmaxes() -> Sequence[OperatorPattern]:
 def _softmaxes() -> Iterator[OperatorPattern]:
     for away in (x - Reduced("ReduceMax", x, "axes"), x):
         share = call("Exp", away)
-        whole = Reduced("ReduceSum", share, "axes")
-        yield OperatorPattern("Softmax", share / whole, attributes=_axis)
-        yield OperatorPattern("LogSoftmax", away - call("Log", whole), attributes=_axis)
+        total = Reduced("ReduceSum", share, "axes")
+        yield OperatorPattern("Softmax", share / total, attributes=_axis)
+        yield OperatorPattern("LogSoftmax", away - call("Log", total), attributes=_axis)
     yield OperatorPattern("LogSoftmax", x - Reduced("ReduceLogSumExp", x, "axes"), attributes=_axis)
 
 
-def _axis(found: Match) -> dict[str, Any] | None:
-    axes = found.numbers["axes"]
+def _axis(match: Match) -> dict[str, Any] | None:
+    axes = match.numbers["axes"]
     return {"axes": axes} if all(len(axis) == 1 for axis in axes) else None

@@ -132,24 +132,24 @@ def softmax(ctx: LiftContext, node: OperatorNode) -> None:
     shape = ctx.tensors.shape(source)
     axis = node.as_op(SOFTMAXES[node.op_type]).axis % len(shape)
     if node.opset < 13 and any(size != 1 for size in shape[axis + 1 :]):
-        flat, done = ctx.tensors.fresh_name(node.outputs[0]), ctx.tensors.fresh_name(node.outputs[0])
+        flat, result = ctx.tensors.fresh_name(node.outputs[0]), ctx.tensors.fresh_name(node.outputs[0])
         ctx.reshaping.reshape(node, source, (*shape[:axis], prod(shape[axis:])), flat)
         ctx.tensors.axis(flat, axis)
-        made = replace(node, inputs=(flat,), outputs=(done,), attributes={"axis": -1}, opset=13)
-        softmax(ctx, made)
-        ctx.reshaping.reshape(node, done, shape)
+        flat_node = replace(node, inputs=(flat,), outputs=(result,), attributes={"axis": -1}, opset=13)
+        softmax(ctx, flat_node)
+        ctx.reshaping.reshape(node, result, shape)
         return
     if node.op_type == "Hardmax":
-        own = ctx.tensors.axis(source, axis)
-        ctx.layers.add(node, "Hardmax", [source], {} if axis == len(shape) - 1 else {"axis": own})
+        net_axis = ctx.tensors.axis(source, axis)
+        ctx.layers.add(node, "Hardmax", [source], {} if axis == len(shape) - 1 else {"axis": net_axis})
         return
     ctx.tensors.axis(source, axis)
-    held, last = ctx.layers.view_with_single_axes(source, axis).axis(axis), ctx.tensors.rank_in_net(source) - 1
+    net_axis, last = ctx.layers.view_with_single_axes(source, axis).axis(axis), ctx.tensors.rank_in_net(source) - 1
 
     def fits(layer: LiftedLayer) -> bool:
-        return OVER_CHANNELS.get(layer.type, last) == held
+        return OVER_CHANNELS.get(layer.type, last) == net_axis
 
-    _activate(ctx, node, _SOFTMAX[node.op_type], fits, {} if held == last else {"axis": held})
+    _activate(ctx, node, _SOFTMAX[node.op_type], fits, {} if net_axis == last else {"axis": net_axis})
 
 
 _SOFTMAX = {"Softmax": "softmax", "LogSoftmax": "log_softmax"}

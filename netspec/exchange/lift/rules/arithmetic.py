@@ -207,7 +207,11 @@ def _placed(ctx: LiftContext, constant: NDArray[Any], computed: str) -> tuple[in
     if len(full) != len(shape) or not along or constant.dtype.kind != "f":
         return None
     first, last = along[0], along[-1] + 1
-    held = [axis for lies in axes[first:last] for axis in lies]
-    if held != list(range(held[0], held[0] + last - first)) or held[0] == 0 or full[first:last] != shape[first:last]:
+    inner_axes = [axis for lies in axes[first:last] for axis in lies]
+    if (
+        inner_axes != list(range(inner_axes[0], inner_axes[0] + last - first))
+        or inner_axes[0] == 0
+        or full[first:last] != shape[first:last]
+    ):
         return None
-    return held[0], np.asarray(constant, np.float32).reshape(full[first:last])
+    return inner_axes[0], np.asarray(constant, np.float32).reshape(full[first:last])

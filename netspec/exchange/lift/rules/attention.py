@@ -38,7 +38,9 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
         raise UnsupportedFeature("a state of the places before, or lengths")
     shapes = [ctx.tensors.shape(name) for name in node.inputs[:3]]
     packed = len(shapes[0]) == 3
-    counts = [have.get(f"{which}_num_heads") if packed else shapes[index][1] for index, which in enumerate(("q", "kv"))]
+    counts = [
+        have.get(f"{prefix}_num_heads") if packed else shapes[index][1] for index, prefix in enumerate(("q", "kv"))
+    ]
     if not counts[0] or counts[0] != counts[1]:
         raise UnsupportedFeature("keys and values that heads share")
     features = shapes[0][-1] // counts[0] if packed else shapes[0][-1]
@@ -55,10 +57,10 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
     mask = _mask(ctx, node, (shapes[0][-2], shapes[1][-2]))
     if mask is not None:
         scores = steps.node("Add", scores, steps.constant(mask))
-    found = steps.node("MatMul", steps.node("Softmax", scores, axis=-1), heads[2])
+    attended = steps.node("MatMul", steps.node("Softmax", scores, axis=-1), heads[2])
     if packed:
         together = steps.constant(np.asarray([0, 0, -1], "int64"))
-        steps.node("Reshape", steps.node("Transpose", found, perm=[0, 2, 1, 3]), together)
+        steps.node("Reshape", steps.node("Transpose", attended, perm=[0, 2, 1, 3]), together)
     steps.lift()
 
 
@@ -69,16 +71,16 @@ def _mask(ctx: LiftContext, node: OperatorNode, shape: tuple[int, int]) -> NDArr
     """
     import numpy as np
 
-    made = np.zeros(shape, "float32")
+    bias = np.zeros(shape, "float32")
     if node.operand(3):
-        given = ctx.tensors.constant(node.operand(3), "mask")
-        if given.shape != shape:
-            raise UnsupportedFeature(f"a mask {list(given.shape)} of {shape[0]} × {shape[1]} places")
-        made = np.where(given, 0, NEVER).astype("float32") if given.dtype == bool else np.maximum(given, NEVER)
+        mask = ctx.tensors.constant(node.operand(3), "mask")
+        if mask.shape != shape:
+            raise UnsupportedFeature(f"a mask {list(mask.shape)} of {shape[0]} × {shape[1]} places")
+        bias = np.where(mask, 0, NEVER).astype("float32") if mask.dtype == bool else np.maximum(mask, NEVER)
     elif not node.attributes.get("is_causal"):
         return None
     if node.attributes.get("is_causal"):
-        made = np.where(np.tri(*shape, dtype=bool), made, np.float32(NEVER))
-    if (made <= NEVER).all(axis=1).any():
+        bias = np.where(np.tri(*shape, dtype=bool), bias, np.float32(NEVER))
+    if (bias <= NEVER).all(axis=1).any():
         raise UnsupportedFeature("a place that may look nowhere")
-    return made.astype("float32")
+    return bias.astype("float32")

@@ -38,10 +38,10 @@ def fused_convolution(ctx: LiftContext, node: OperatorNode) -> None:
     steps, have = Expansion(ctx, node), dict(node.attributes)
     name, parameters = have.pop("activation", ""), have.pop("activation_params", [])
     x, kernel, bias, addend = (node.operand(index) for index in range(4))
-    made = steps.node("Conv", x, kernel, *filter(None, [bias]), **have)
+    result = steps.node("Conv", x, kernel, *filter(None, [bias]), **have)
     if addend:
-        made = steps.node("Add", made, addend)
-    activated(steps, made, name, parameters)
+        result = steps.node("Add", result, addend)
+    activated(steps, result, name, parameters)
     steps.lift()
 
 
@@ -51,26 +51,28 @@ def fused_product(ctx: LiftContext, node: OperatorNode) -> None:
     steps, have = Expansion(ctx, node), dict(node.attributes)
     name = have.pop("activation", "")
     keys = ("activation_alpha", "activation_beta", "activation_gamma")
-    given = {key: have.pop(key) for key in keys if key in have}
-    parameters = [given[key] for key in keys[: len(ACTIVATIONS.get(name, ()))] if key in given]
+    product_attributes = {key: have.pop(key) for key in keys if key in have}
+    parameters = [
+        product_attributes[key] for key in keys[: len(ACTIVATIONS.get(name, ()))] if key in product_attributes
+    ]
     if node.op_type == "FusedGemm":
-        made = steps.node("Gemm", *node.inputs, **have)
+        result = steps.node("Gemm", *node.inputs, **have)
     else:
         operands = [_transposed(ctx, steps, node, index) for index in range(2)]
-        made = steps.node("MatMul", *operands)
+        result = steps.node("MatMul", *operands)
         if have.get("alpha", 1.0) != 1.0:
-            made = steps.node("Mul", made, number(steps, have["alpha"]))
-    activated(steps, made, name, parameters)
+            result = steps.node("Mul", result, number(steps, have["alpha"]))
+    activated(steps, result, name, parameters)
     steps.lift()
 
 
 def _transposed(ctx: LiftContext, steps: Expansion, node: OperatorNode, index: int) -> str:
     """Transpose operand A or B: swap its last axes (`trans`), move its first axis before the last (`transBatch`)."""
-    tensor, which = node.inputs[index], "AB"[index]
+    tensor, letter = node.inputs[index], "AB"[index]
     order = list(range(ctx.tensors.rank(tensor)))
-    if node.attributes.get(f"transBatch{which}"):
+    if node.attributes.get(f"transBatch{letter}"):
         order[:-1] = [*order[1:-1], 0]
-    if node.attributes.get(f"trans{which}") and len(order) > 1:
+    if node.attributes.get(f"trans{letter}") and len(order) > 1:
         order[-2:] = order[:-3:-1]
     return tensor if order == sorted(order) else steps.node("Transpose", tensor, perm=order)
 
@@ -98,9 +100,9 @@ def skip_normalization(ctx: LiftContext, node: OperatorNode) -> None:
         total = steps.node("Add", total, bias)
     epsilon = node.attributes.get("epsilon", 1e-12)
     operator = "RMSNormalization" if simplified else "LayerNormalization"
-    made = steps.node(operator, total, gamma, *filter(None, [beta]), axis=-1, epsilon=epsilon)
+    result = steps.node(operator, total, gamma, *filter(None, [beta]), axis=-1, epsilon=epsilon)
     _need_no_statistics(ctx, node)
-    steps.lift(made, "", "", total)
+    steps.lift(result, "", "", total)
 
 
 @rule("SimplifiedLayerNormalization")
@@ -117,11 +119,13 @@ def embedding(ctx: LiftContext, node: OperatorNode) -> None:
     """Add and normalize embeddings of words, positions and segments; the second result is each sequence's length."""
     import numpy as np
 
-    words, segments, table, positions, of_segments, gamma, beta, mask, given = (node.operand(k) for k in range(9))
+    words, segments, table, positions, of_segments, gamma, beta, mask, position_ids = (
+        node.operand(k) for k in range(9)
+    )
     steps = Expansion(ctx, node)
     total = steps.node("Gather", table, words)
-    if given:
-        rows = steps.node("Gather", positions, given)
+    if position_ids:
+        rows = steps.node("Gather", positions, position_ids)
     else:
         rows = steps.constant(
             ctx.tensors.constant(positions, "position embedding")[None, : ctx.tensors.shape(words)[1]]
@@ -129,13 +133,15 @@ def embedding(ctx: LiftContext, node: OperatorNode) -> None:
     total = steps.node("Add", total, rows)
     if segments:
         total = steps.node("Add", total, steps.node("Gather", of_segments, segments))
-    made = steps.node("LayerNormalization", total, gamma, beta, axis=-1, epsilon=node.attributes.get("epsilon", 1e-12))
+    result = steps.node(
+        "LayerNormalization", total, gamma, beta, axis=-1, epsilon=node.attributes.get("epsilon", 1e-12)
+    )
     lengths = ""
     if len(node.outputs) > 1 and ctx.tensors.is_read(node.outputs[1]):
         if not mask:
             raise UnsupportedFeature("the lengths of the sequences are used, but there is no mask")
         lengths = steps.node("ReduceSum", mask, steps.constant(np.asarray([1], "int64")), axes=[1], keepdims=0)
-    steps.lift(made, lengths, total)
+    steps.lift(result, lengths, total)
 
 
 def _need_no_statistics(ctx: LiftContext, node: OperatorNode) -> None:
@@ -149,10 +155,10 @@ def activated(steps: Expansion, x: str, name: str, parameters: list[Any]) -> str
         raise UnsupportedFeature(f"the activation {name}")
     if not name:
         return x
-    given = dict(zip(ACTIVATIONS[name], parameters, strict=False))
+    fields = dict(zip(ACTIVATIONS[name], parameters, strict=False))
     if name == "Clip":
-        return steps.node(name, x, *(number(steps, given[key]) for key in ("min", "max") if key in given))
-    return steps.node(name, x, **given)
+        return steps.node(name, x, *(number(steps, fields[key]) for key in ("min", "max") if key in fields))
+    return steps.node(name, x, **fields)
 
 
 def number(steps: Expansion, value: float) -> str:

@@ -33,8 +33,8 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
     ends = [0, widths[0], widths[0] + widths[1], sum(widths)]
     projected = []
     for begin, end in pairwise(ends):
-        made = steps.node("MatMul", x, steps.constant(weights[:, begin:end]))
-        projected.append(made if bias is None else steps.node("Add", made, steps.constant(bias[begin:end])))
+        result = steps.node("MatMul", x, steps.constant(weights[:, begin:end]))
+        projected.append(result if bias is None else steps.node("Add", result, steps.constant(bias[begin:end])))
     attend(ctx, steps, node, projected, (widths[0], node.operand(3), node.operand(5)))
     steps.lift()
 
@@ -44,7 +44,7 @@ def attend(
 ) -> None:
     """Attention of projections (N, T, heads · D); `given`: the width of the query, the mask, and the attention bias."""
     (width, mask, added), count = given, node.attributes["num_heads"]
-    query, key, value = (split_heads(steps, made, count) for made in projected)
+    query, key, value = (split_heads(steps, tensor, count) for tensor in projected)
     length = ctx.tensors.shape(node.inputs[0])[1]
     scores = [_mask(ctx, steps, node, mask, (length, length)), added]
     _attended(steps, node, (query, key, value), (width // count, length, length), scores)
@@ -60,26 +60,26 @@ def multi_head_attention(ctx: LiftContext, node: OperatorNode) -> None:
 
     steps, count = Expansion(ctx, node), node.attributes["num_heads"]
     need_no_state(ctx, node, past=(6, 7, 8, 9), present=1)
-    given = [name for name in node.inputs[:3] if name]
-    packed = given[-1]
+    tensors = [name for name in node.inputs[:3] if name]
+    packed = tensors[-1]
     if ctx.tensors.rank(packed) == 5:
         parts = ctx.tensors.shape(packed)[3]
         split = [
             steps.node("Gather", packed, steps.constant(np.asarray(part, "int64")), axis=3) for part in range(parts)
         ]
-        heads = [steps.node("Transpose", made, perm=list(HEADS_FIRST)) for made in split]
-        heads = [split_heads(steps, name, count) for name in given[:-1]] + heads
+        heads = [steps.node("Transpose", tensor, perm=list(HEADS_FIRST)) for tensor in split]
+        heads = [split_heads(steps, name, count) for name in tensors[:-1]] + heads
         features, length = ctx.tensors.shape(packed)[4], ctx.tensors.shape(packed)[1]
     else:
-        names = [*given, given[-1]][:3]
+        names = [*tensors, tensors[-1]][:3]
         length = ctx.tensors.shape(names[1])[2 if ctx.tensors.rank(names[1]) == 4 else 1]
         features = ctx.tensors.shape(names[0])[-1] // count
         biased = _biased(ctx, steps, node, names)
         heads = [
-            split_heads(steps, made, count) if ctx.tensors.rank(name) == 3 else made
-            for name, made in zip(names, biased, strict=True)
+            split_heads(steps, tensor, count) if ctx.tensors.rank(name) == 3 else tensor
+            for name, tensor in zip(names, biased, strict=True)
         ]
-    sizes = (ctx.tensors.shape(given[0])[1], length)
+    sizes = (ctx.tensors.shape(tensors[0])[1], length)
     mask = _mask(ctx, steps, node, node.operand(4), sizes)
     query, key, value = heads
     _attended(steps, node, (query, key, value), (features, *sizes), [mask, node.operand(5)])
@@ -90,15 +90,15 @@ def _biased(ctx: LiftContext, steps: Expansion, node: OperatorNode, names: list[
     """Add their parts of the bias to query, key and value."""
     if not node.operand(3):
         return names
-    bias, begin, made = ctx.tensors.constant(node.operand(3), "bias"), 0, []
+    bias, begin, biased = ctx.tensors.constant(node.operand(3), "bias"), 0, []
     for name in names:
         width = ctx.tensors.shape(name)[-1] * (ctx.tensors.shape(name)[1] if ctx.tensors.rank(name) == 4 else 1)
         part = bias[begin : begin + width]
         if ctx.tensors.rank(name) == 4:
             part = part.reshape(ctx.tensors.shape(name)[1], 1, -1)
-        made.append(steps.node("Add", name, steps.constant(part)))
+        biased.append(steps.node("Add", name, steps.constant(part)))
         begin += width
-    return made
+    return biased
 
 
 def need_no_state(ctx: LiftContext, node: OperatorNode, past: tuple[int, ...], present: int) -> None:
@@ -132,12 +132,12 @@ def _mask(ctx: LiftContext, steps: Expansion, node: OperatorNode, mask: str, siz
         kind = str(ctx.tensors.dtype(mask) if ctx.tensors.is_computed(mask) else ctx.tensors.constants[mask].dtype)
         positions = steps.constant(np.arange(sizes[1], dtype=kind)[None])
         ends = steps.node("Unsqueeze", mask, steps.constant(np.asarray([1], "int64")), axes=[1])
-        kept = steps.node("Cast", steps.node("Less", positions, ends), to=1)
+        is_kept = steps.node("Cast", steps.node("Less", positions, ends), to=1)
     elif rank in (2, 3):
-        kept = steps.node("Cast", mask, to=1)
+        is_kept = steps.node("Cast", mask, to=1)
     else:
         raise UnsupportedFeature(f"a mask of {rank} axes")
-    added = steps.node("Mul", steps.node("Sub", number(steps, 1.0), kept), number(steps, least))
+    added = steps.node("Mul", steps.node("Sub", number(steps, 1.0), is_kept), number(steps, least))
     axes = [1] if rank == 3 else [1, 2]
     return steps.node("Unsqueeze", added, steps.constant(np.asarray(axes, "int64")), axes=axes)
 
@@ -156,6 +156,6 @@ def _attended(
     if node.attributes.get("unidirectional"):
         later = np.triu(np.full((rows, columns), MASKED_LATER, "float32"), 1 + columns - rows)
         scores = steps.node("Add", scores, steps.constant(later))
-    found = steps.node("MatMul", steps.node("Softmax", scores, axis=-1), value)
+    attended = steps.node("MatMul", steps.node("Softmax", scores, axis=-1), value)
     together = steps.constant(np.asarray([0, 0, -1], "int64"))
-    steps.node("Reshape", steps.node("Transpose", found, perm=list(HEADS_FIRST)), together)
+    steps.node("Reshape", steps.node("Transpose", attended, perm=list(HEADS_FIRST)), together)

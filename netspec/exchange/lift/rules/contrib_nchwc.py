@@ -45,9 +45,9 @@ def out_of_blocks(ctx: LiftContext, node: OperatorNode) -> None:
 
     steps, rank = Expansion(ctx, node), ctx.tensors.rank(node.inputs[0])
     bounds = (steps.constant(np.asarray([value], "int64")) for value in (0, node.attributes["channels"], 1))
-    made = steps.node("Slice", node.inputs[0], *bounds)
+    result = steps.node("Slice", node.inputs[0], *bounds)
     if node.attributes.get("channels_last"):
-        channels_last(steps, made, rank)
+        channels_last(steps, result, rank)
     steps.lift()
 
 
@@ -114,9 +114,9 @@ def block_size() -> int:
         with TemporaryDirectory() as folder:
             options.optimized_model_filepath = str(Path(folder) / "probe.onnx")
             onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-            made = onnx.load(options.optimized_model_filepath).graph
+            optimized = onnx.load(options.optimized_model_filepath).graph
     except Exception as error:  # onnxruntime's error classes have no other common base
         raise UnsupportedFeature(f"the block size of onnxruntime is unknown: {error}") from error
-    if made.node[0].domain != BLOCKED:
+    if optimized.node[0].domain != BLOCKED:
         raise UnsupportedFeature("onnxruntime does not put channels into blocks on this processor")
-    return int(next(initializer.dims[0] for initializer in made.initializer))
+    return int(next(initializer.dims[0] for initializer in optimized.initializer))

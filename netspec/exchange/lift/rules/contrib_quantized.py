@@ -44,9 +44,9 @@ def average(ctx: LiftContext, node: OperatorNode) -> None:
     steps, have, rank = Expansion(ctx, node), dict(node.attributes), ctx.tensors.rank(node.inputs[0])
     last = have.pop("channels_last", 0)
     x = _floats(ctx, steps, *_three(node, 0))
-    made = steps.node("AveragePool", channels_first(steps, x, rank) if last else x, **have)
-    made = steps.node("Div", channels_last(steps, made, rank) if last else made, node.operand(3))
-    _rounded(ctx, steps, made, node, 4)
+    result = steps.node("AveragePool", channels_first(steps, x, rank) if last else x, **have)
+    result = steps.node("Div", channels_last(steps, result, rank) if last else result, node.operand(3))
+    _rounded(ctx, steps, result, node, 4)
     steps.lift()
 
 
@@ -57,8 +57,8 @@ def global_average(ctx: LiftContext, node: OperatorNode) -> None:
     axes = list(range(1, len(shape) - 1)) if node.attributes.get("channels_last") else list(range(2, len(shape)))
     count = prod(shape[axis] for axis in axes)
     x, scale, zero = _three(node, 0)
-    whole = _shifted(ctx, steps, x, zero)
-    total = steps.node("ReduceSum", whole, _whole(steps, axes), axes=axes, keepdims=1)
+    integers = _shifted(ctx, steps, x, zero)
+    total = steps.node("ReduceSum", integers, _whole(steps, axes), axes=axes, keepdims=1)
     factor = _number(ctx, scale) / (_number(ctx, node.operand(3)) * count)
     _rounded(ctx, steps, steps.node("Mul", total, number(steps, factor)), node, 4, after=True)
     steps.lift()
@@ -69,16 +69,16 @@ def of_two(ctx: LiftContext, node: OperatorNode) -> None:
     """Add or multiply integers without their zero points, and scale them by the quotients of the scales."""
     steps, scale = Expansion(ctx, node), _number(ctx, node.operand(6))
     first, second = (_shifted(ctx, steps, *_three(node, at)[::2]) for at in (0, 3))
-    one, other = (_number(ctx, node.operand(at)) for at in (1, 4))
+    first_scale, second_scale = (_number(ctx, node.operand(at)) for at in (1, 4))
     if node.op_type == "QLinearAdd":
         terms = [
-            steps.node("Mul", first, number(steps, one / scale)),
-            steps.node("Mul", second, number(steps, other / scale)),
+            steps.node("Mul", first, number(steps, first_scale / scale)),
+            steps.node("Mul", second, number(steps, second_scale / scale)),
         ]
-        made = steps.node("Add", *terms)
+        result = steps.node("Add", *terms)
     else:
-        made = steps.node("Mul", steps.node("Mul", first, second), number(steps, one * other / scale))
-    _rounded(ctx, steps, made, node, 7)
+        result = steps.node("Mul", steps.node("Mul", first, second), number(steps, first_scale * second_scale / scale))
+    _rounded(ctx, steps, result, node, 7)
     steps.lift()
 
 
@@ -99,8 +99,8 @@ def concatenate(ctx: LiftContext, node: OperatorNode) -> None:
 def where(ctx: LiftContext, node: OperatorNode) -> None:
     """Select dequantized elements of two tensors, and quantize the result."""
     steps = Expansion(ctx, node)
-    made = steps.node("Where", node.inputs[0], *(_floats(ctx, steps, *_three(node, at)) for at in (1, 4)))
-    _quantized(ctx, steps, made, node, 7)
+    result = steps.node("Where", node.inputs[0], *(_floats(ctx, steps, *_three(node, at)) for at in (1, 4)))
+    _quantized(ctx, steps, result, node, 7)
     steps.lift()
 
 
@@ -110,11 +110,11 @@ def of_images(ctx: LiftContext, node: OperatorNode) -> None:
     steps, have, rank = Expansion(ctx, node), dict(node.attributes), ctx.tensors.rank(node.inputs[0])
     pool = node.op_type == "NhwcMaxPool"
     last, (x, *others) = have.pop("channels_last", pool), node.inputs
-    made = steps.node(
+    result = steps.node(
         "MaxPool" if pool else node.op_type, channels_first(steps, x, rank) if last else x, *others, **have
     )
     if last:
-        channels_last(steps, made, rank)
+        channels_last(steps, result, rank)
     steps.lift()
 
 
@@ -130,12 +130,12 @@ def product(ctx: LiftContext, node: OperatorNode) -> None:
     if node.operand(6):
         total = steps.node("Add", total, node.operand(6))
     factor = _number(ctx, a_scale) * ctx.tensors.constant(b_scale, "scale") * have.get("alpha", 1.0)
-    made = steps.node("Cast", total, to=1)
+    result = steps.node("Cast", total, to=1)
     if node.operand(7):
         factor = factor / _number(ctx, node.operand(7))
-        _rounded(ctx, steps, steps.node("Mul", made, steps.constant(factor.astype("float32"))), node, 8, after=True)
+        _rounded(ctx, steps, steps.node("Mul", result, steps.constant(factor.astype("float32"))), node, 8, after=True)
     else:
-        steps.node("Mul", made, steps.constant(factor.astype("float32")))
+        steps.node("Mul", result, steps.constant(factor.astype("float32")))
     steps.lift()
 
 
@@ -189,9 +189,9 @@ def product_with_few_bits(ctx: LiftContext, node: OperatorNode) -> None:
     if node.operand(4):
         raise UnsupportedFeature("a group index (`g_idx`)")
     kernel = _few_bits(ctx, node, have.get("bits", 4), have["block_size"], (have["N"], have["K"]))
-    made = steps.node("MatMul", node.inputs[0], steps.constant(kernel))
+    result = steps.node("MatMul", node.inputs[0], steps.constant(kernel))
     if node.operand(5):
-        steps.node("Add", made, node.operand(5))
+        steps.node("Add", result, node.operand(5))
     steps.lift()
 
 
@@ -232,11 +232,11 @@ class QuantizedWay(Way):
         """The part of a product that belongs to a gate."""
         if not x:
             return ""
-        whole = x if name == "kernel" else self._multiplied(x, name, 10)
-        key = f"{gate} of {whole}"
+        integers = x if name == "kernel" else self._multiplied(x, name, 10)
+        key = f"{gate} of {integers}"
         if key not in self.known:
-            parts = self.steps.node_with_results(self.gates, "Split", whole, axis=-1)
-            self.known |= {f"{index} of {whole}": part for index, part in enumerate(parts)}
+            parts = self.steps.node_with_results(self.gates, "Split", integers, axis=-1)
+            self.known |= {f"{index} of {integers}": part for index, part in enumerate(parts)}
         return self.known[key]
 
     def _multiplied(self, x: str, name: str, index: int) -> str:
@@ -264,8 +264,12 @@ def _few_bits(ctx: LiftContext, node: OperatorNode, bits: int, block: int, shape
     scales = ctx.tensors.constant(node.inputs[2], "scales").reshape(columns, blocks, 1)
     zeros: NDArray[Any] = np.asarray(2 ** (bits - 1), "float32")
     if node.operand(3):
-        given = ctx.tensors.constant(node.inputs[3], "zero points")
-        zeros = _unpacked(given.reshape(columns, -1), bits)[:, :blocks] if given.dtype == np.uint8 else given
+        zero_points = ctx.tensors.constant(node.inputs[3], "zero points")
+        zeros = (
+            _unpacked(zero_points.reshape(columns, -1), bits)[:, :blocks]
+            if zero_points.dtype == np.uint8
+            else zero_points
+        )
         zeros = zeros.reshape(columns, blocks, 1)
     wide = (_unpacked(packed, bits) - zeros.astype("float32")) * scales.astype("float32")
     return np.ascontiguousarray(wide.reshape(columns, -1)[:, :rows].T, "float32")
@@ -291,15 +295,15 @@ def _whole(steps: Expansion, values: Sequence[int]) -> str:
 
 
 def _number(ctx: LiftContext, name: str) -> Any:
-    found = ctx.tensors.constant(name, "scale").reshape(())
-    if not 0 < found < inf:
-        raise UnsupportedFeature(f"its scale is {found}")
-    return found
+    array = ctx.tensors.constant(name, "scale").reshape(())
+    if not 0 < array < inf:
+        raise UnsupportedFeature(f"its scale is {array}")
+    return array
 
 
-def _are_equal(ctx: LiftContext, one: Sequence[str], other: Sequence[str]) -> bool:
-    found = [[ctx.tensors.constant(name, "scale or zero point") for name in names] for names in (one, other)]
-    return all((a == b).all() for a, b in zip(*found, strict=True))
+def _are_equal(ctx: LiftContext, first: Sequence[str], second: Sequence[str]) -> bool:
+    constants = [[ctx.tensors.constant(name, "scale or zero point") for name in names] for names in (first, second)]
+    return all((a == b).all() for a, b in zip(*constants, strict=True))
 
 
 def _floats(ctx: LiftContext, steps: Expansion, x: str, scale: str, zero: str) -> str:
@@ -333,17 +337,17 @@ def _rounded(ctx: LiftContext, steps: Expansion, x: str, node: OperatorNode, at:
 
     zero = _zero(ctx, steps, node, node.operand(at))
     if not after:
-        held = ctx.tensors.constant(zero, "zero point")
-        x = steps.node("Add", x, number(steps, float(held.reshape(()))))
-        zero = steps.constant(np.zeros_like(held))
+        array = ctx.tensors.constant(zero, "zero point")
+        x = steps.node("Add", x, number(steps, float(array.reshape(()))))
+        zero = steps.constant(np.zeros_like(array))
     return steps.node("QuantizeLinear", x, number(steps, 1.0), zero)
 
 
 def _shifted(ctx: LiftContext, steps: Expansion, x: str, zero: str) -> str:
     """Subtract the zero point from integers; the result is float."""
-    made = steps.node("Cast", x, to=1)
+    result = steps.node("Cast", x, to=1)
     shift = float(ctx.tensors.constant(zero, "zero point").reshape(())) if zero else 0.0
-    return steps.node("Sub", made, number(steps, shift)) if shift else made
+    return steps.node("Sub", result, number(steps, shift)) if shift else result
 
 
 def _need_whole(ctx: LiftContext) -> None:
@@ -358,5 +362,5 @@ def _multiplied(steps: Expansion, a: Sequence[str], b: Sequence[str], bias: str)
     (x, x_scale, x_zero), (kernel, scale, zero) = a, b
     zeros = [x_zero or (steps.constant(np.zeros((), "uint8")) if zero else "")] + [zero] * bool(zero)
     total = steps.node("Cast", steps.node("MatMulInteger", x, kernel, *filter(None, zeros)), to=1)
-    made = steps.node("Mul", total, steps.node("Mul", scale, x_scale))
-    return steps.node("Add", made, bias) if bias else made
+    result = steps.node("Mul", total, steps.node("Mul", scale, x_scale))
+    return steps.node("Add", result, bias) if bias else result

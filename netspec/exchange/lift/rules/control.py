@@ -40,7 +40,7 @@ def loop(ctx: LiftContext, node: OperatorNode) -> None:
     going = not node.operand(1) or bool(ctx.tensors.constant(node.inputs[1], "condition").reshape(()))
     if len(graph.inputs) != len(states) + 2 or len(graph.outputs) < len(states) + 1:
         raise UnsupportedFeature(f"its body takes {len(graph.inputs)} tensors and gives {len(graph.outputs)}")
-    made: list[list[str]] = [[] for _ in graph.outputs[len(states) + 1 :]]
+    stacked_names: list[list[str]] = [[] for _ in graph.outputs[len(states) + 1 :]]
     turn = 0
     while going and turn < turns:
         count, condition = f"{node.outputs[0]} turn {turn}", f"{node.outputs[0]} going {turn}"
@@ -48,15 +48,15 @@ def loop(ctx: LiftContext, node: OperatorNode) -> None:
         outputs = write_turn(ctx, node, graph, (count, condition, *states), turn)
         going = bool(ctx.tensors.constant(outputs[0], "condition after a turn").reshape(()))
         states = list(outputs[1 : len(states) + 1])
-        for tensors, output in zip(made, outputs[len(states) + 1 :], strict=True):
+        for tensors, output in zip(stacked_names, outputs[len(states) + 1 :], strict=True):
             tensors.append(output)
         turn += 1
     if not turn and not any(ctx.tensors.is_read(name) for name in node.outputs[len(states) :]):
-        made = []
-    if made and not turn:
+        stacked_names = []
+    if stacked_names and not turn:
         raise UnsupportedFeature("it makes no turn, so that a result has no element")
-    stacked = [_stack(node, index, tensors, 0) for index, tensors in enumerate(made)]
-    nodes = [one for several in stacked for one in several]
+    stacked = [_stack(node, index, tensors, 0) for index, tensors in enumerate(stacked_names)]
+    nodes = [stacking for several in stacked for stacking in several]
     ctx.nodes.replace(node, [*nodes, *_named(node, [*states, *(several[-1].outputs[0] for several in stacked)])])
 
 
@@ -79,25 +79,25 @@ def scan(ctx: LiftContext, node: OperatorNode) -> None:
         raise UnsupportedFeature(f"it runs over axes of {sorted(lengths)} elements")
     (turns,) = lengths
     back = _each(node, "scan_input_directions", count)
-    made: list[list[str]] = [[] for _ in range(results)]
+    rows: list[list[str]] = [[] for _ in range(results)]
     for turn in range(turns):
         parts = []
         for index, (name, axis, backwards) in enumerate(zip(over, axes, back, strict=True)):
             of = f"{turn} of {node.outputs[0]}" + (f" ({index})" if over.count(name) > 1 else "")
-            place, part = f"{name} place {of}", f"{name} at {of}"
-            ctx.tensors.constants[place] = np.asarray(turns - 1 - turn if backwards else turn, "int64")
-            parts.append(OperatorNode("Gather", node.name, (name, place), (part,), {"axis": axis}, node.opset))
+            position, part = f"{name} place {of}", f"{name} at {of}"
+            ctx.tensors.constants[position] = np.asarray(turns - 1 - turn if backwards else turn, "int64")
+            parts.append(OperatorNode("Gather", node.name, (name, position), (part,), {"axis": axis}, node.opset))
         ctx.nodes.insert(parts, [part.outputs[0] for part in parts])
         outputs = write_turn(ctx, node, graph, (*states, *(part.outputs[0] for part in parts)), turn)
         states = list(outputs[: len(states)])
-        for tensors, output in zip(made, outputs[len(states) :], strict=True):
+        for tensors, output in zip(rows, outputs[len(states) :], strict=True):
             tensors.append(output)
     directions, axes = _each(node, "scan_output_directions", results), _each(node, "scan_output_axes", results)
     stacked = [
         _stack(node, index, tensors[::-1] if directions[index] else tensors, axes[index])
-        for index, tensors in enumerate(made)
+        for index, tensors in enumerate(rows)
     ]
-    nodes = [one for several in stacked for one in several]
+    nodes = [stacking for several in stacked for stacking in several]
     ctx.nodes.replace(node, [*nodes, *_named(node, [*states, *(several[-1].outputs[0] for several in stacked)])])
 
 
@@ -105,13 +105,13 @@ def _over_batch(ctx: LiftContext, node: OperatorNode) -> None:
     """As opset 8 has it, over a batch of whole sequences: one of opset 9 for each of them."""
     import numpy as np
 
-    lengths, *given = node.inputs
+    lengths, *sequences = node.inputs
     if not ctx.tensors.single_sample:
         raise MixesSamples("what is within it is of one sample, without a batch")
     count = int(node.attributes["num_scan_inputs"])
     samples, most = (
-        ctx.tensors.shape(given[-1])[0],
-        {ctx.tensors.shape(name)[1] for name in given[len(given) - count :]},
+        ctx.tensors.shape(sequences[-1])[0],
+        {ctx.tensors.shape(name)[1] for name in sequences[len(sequences) - count :]},
     )
     if lengths and {*ctx.tensors.constant(lengths, "lengths of the sequences").reshape(-1).tolist()} != most:
         raise UnsupportedFeature("its sequences have lengths of their own")
@@ -119,19 +119,19 @@ def _over_batch(ctx: LiftContext, node: OperatorNode) -> None:
         raise UnsupportedFeature(f"it runs over more than {MAX_TURNS} sequences")
     back = _each(node, "directions", count)
     attributes = {"body": graph_of(node, "body"), "num_scan_inputs": count, "scan_input_directions": back}
-    nodes, made = [], [[f"{name} of sample {sample}" for sample in range(samples)] for name in node.outputs]
+    nodes, rows = [], [[f"{name} of sample {sample}" for sample in range(samples)] for name in node.outputs]
     for sample in range(samples):
-        place = f"{node.outputs[0]} sample {sample}"
-        ctx.tensors.constants[place] = np.asarray(sample, "int64")
-        parts = [f"{name} ({index}) of {place}" for index, name in enumerate(given)]
+        prefix = f"{node.outputs[0]} sample {sample}"
+        ctx.tensors.constants[prefix] = np.asarray(sample, "int64")
+        parts = [f"{name} ({index}) of {prefix}" for index, name in enumerate(sequences)]
         nodes += [
-            OperatorNode("Gather", node.name, (name, place), (part,), {"axis": 0}, node.opset)
-            for name, part in zip(given, parts, strict=True)
+            OperatorNode("Gather", node.name, (name, prefix), (part,), {"axis": 0}, node.opset)
+            for name, part in zip(sequences, parts, strict=True)
         ]
-        results = tuple(tensors[sample] for tensors in made)
+        results = tuple(tensors[sample] for tensors in rows)
         nodes.append(OperatorNode("Scan", node.name, tuple(parts), results, attributes, opset=9))
-    stacked = [_stack(node, index, tensors, 0) for index, tensors in enumerate(made)]
-    nodes += [one for several in stacked for one in several]
+    stacked = [_stack(node, index, tensors, 0) for index, tensors in enumerate(rows)]
+    nodes += [stacking for several in stacked for stacking in several]
     ctx.nodes.replace(node, [*nodes, *_named(node, [several[-1].outputs[0] for several in stacked])])
 
 
@@ -145,10 +145,10 @@ def graph_of(node: OperatorNode, name: str) -> Subgraph:
 
 def _each(node: OperatorNode, name: str, count: int) -> list[int]:
     """An attribute with one integer for each of `count` tensors; zeros if it is left out."""
-    given: Any = node.attributes.get(name) or [0] * count
-    if len(given) != count:
-        raise UnsupportedFeature(f"`{name}` has {len(given)} numbers for {count}")
-    return list(given)
+    attribute: Any = node.attributes.get(name) or [0] * count
+    if len(attribute) != count:
+        raise UnsupportedFeature(f"`{name}` has {len(attribute)} numbers for {count}")
+    return list(attribute)
 
 
 def write_turn(
@@ -169,18 +169,18 @@ def write_turn(
 def _named(node: OperatorNode, outputs: Sequence[str]) -> list[OperatorNode]:
     """Nodes that give tensors the names of the node's results."""
     return [
-        OperatorNode("Identity", "", (found,), (name,), {}, node.opset)
-        for found, name in zip(outputs, node.outputs, strict=False)
+        OperatorNode("Identity", "", (output,), (name,), {}, node.opset)
+        for output, name in zip(outputs, node.outputs, strict=False)
         if name
     ]
 
 
-def _stack(node: OperatorNode, place: int, tensors: Sequence[str], axis: int) -> list[OperatorNode]:
+def _stack(node: OperatorNode, index: int, tensors: Sequence[str], axis: int) -> list[OperatorNode]:
     """Nodes that put tensors one after another along a new axis."""
-    made = [f"{name} as row {row} of {place} of {node.outputs[0]}" for row, name in enumerate(tensors)]
+    made = [f"{name} as row {row} of {index} of {node.outputs[0]}" for row, name in enumerate(tensors)]
     rows = [
         OperatorNode("Unsqueeze", node.name, (name,), (row,), {"axes": [axis]}, node.opset)
         for name, row in zip(tensors, made, strict=True)
     ]
-    whole = f"rows of {place} of {node.outputs[0]}"
-    return [*rows, OperatorNode("Concat", node.name, tuple(made), (whole,), {"axis": axis}, node.opset)]
+    joined = f"rows of {index} of {node.outputs[0]}"
+    return [*rows, OperatorNode("Concat", node.name, tuple(made), (joined,), {"axis": axis}, node.opset)]

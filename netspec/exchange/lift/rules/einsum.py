@@ -29,8 +29,8 @@ def einsum(ctx: LiftContext, node: OperatorNode) -> None:
 
 def _equation(node: OperatorNode) -> tuple[list[str], str]:
     """The letters of each operand and of the result; by default the result has the letters that occur once, sorted."""
-    given = node.attributes["equation"]
-    text = (given if isinstance(given, str) else given.decode()).replace(" ", "")
+    equation = node.attributes["equation"]
+    text = (equation if isinstance(equation, str) else equation.decode()).replace(" ", "")
     inputs, arrow, output = text.partition("->")
     terms = inputs.split(",")
     if not arrow:
@@ -59,19 +59,19 @@ def _dense(ctx: LiftContext, node: OperatorNode, terms: list[str], output: str) 
     constants = [name for name in node.inputs if not ctx.tensors.is_computed(name)]
     if len(terms) != 2 or len(constants) != 1:
         return False
-    place = node.inputs.index(constants[0])
-    kernel, (x, letters) = ctx.tensors.constants[constants[0]], (terms[1 - place], terms[place])
-    shape = ctx.tensors.shape(node.inputs[1 - place])
+    index = node.inputs.index(constants[0])
+    kernel, (x, letters) = ctx.tensors.constants[constants[0]], (terms[1 - index], terms[index])
+    shape = ctx.tensors.shape(node.inputs[1 - index])
     fits = kernel.dtype.kind == "f" and kernel.ndim == len(letters) and len(shape) == len(x)
     alone = set(letters) <= {*x, *output} and len(set(letters)) == len(letters) and len(set(x)) == len(x)
     if not letters or not fits or not alone or x[:1] != output[:1] or x[0] in letters:
         return False
-    own, sizes = dict(zip(letters, kernel.shape, strict=True)), dict(zip(x, shape, strict=True))
-    if any(sizes.setdefault(letter, size) != size for letter, size in own.items()):  # one broadcasts
+    kernel_sizes, sizes = dict(zip(letters, kernel.shape, strict=True)), dict(zip(x, shape, strict=True))
+    if any(sizes.setdefault(letter, size) != size for letter, size in kernel_sizes.items()):  # one broadcasts
         return False
     fields: dict[str, Any] = {
         "equation": f"{x},{letters}->{output}",
         "output_shape": [sizes[letter] for letter in output[1:]],
     }
-    ctx.layers.add(node, "EinsumDense", [node.inputs[1 - place]], fields, {"kernel": kernel})
+    ctx.layers.add(node, "EinsumDense", [node.inputs[1 - index]], fields, {"kernel": kernel})
     return True

@@ -15,8 +15,8 @@ def dft(ctx: LiftContext, node: OperatorNode) -> None:
     axis = node.attributes.get("axis", -2)
     if node.operand(2):
         axis = int(ctx.tensors.constant(node.operand(2), "axis").item())
-    held = ctx.tensors.axis(node.inputs[0], axis)
-    fields: dict[str, Any] = {} if held == ctx.tensors.rank_in_net(node.inputs[0]) - 2 else {"axis": held}
+    net_axis = ctx.tensors.axis(node.inputs[0], axis)
+    fields: dict[str, Any] = {} if net_axis == ctx.tensors.rank_in_net(node.inputs[0]) - 2 else {"axis": net_axis}
     if node.operand(1):
         fields["n"] = int(ctx.tensors.constant(node.operand(1), "dft_length").item())
     fields |= {name: True for name in ("inverse", "onesided") if node.attributes.get(name)}

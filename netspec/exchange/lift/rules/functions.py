@@ -114,7 +114,7 @@ def formula(ctx: LiftContext, node: OperatorNode, text: str, *, truth: bool = Fa
     computed = [name for name in node.inputs if ctx.tensors.is_computed(name)]
     rank, types = max(map(ctx.tensors.rank, computed)), {ctx.tensors.dtype(name) for name in computed}
     floats = any(type_.is_float for type_ in types)
-    whole = truth or not all(type_.is_float for type_ in types)
+    exact = truth or not all(type_.is_float for type_ in types)
     written: dict[str, str] = {}
     if types != {DType.BOOL}:
         for name in dict.fromkeys(node.inputs):
@@ -127,7 +127,7 @@ def formula(ctx: LiftContext, node: OperatorNode, text: str, *, truth: bool = Fa
     expr = text.format(*(names[name] for name in node.inputs))
     if expr.startswith("-") and "**" in expr:  # of a number below 0, not a power taken away
         expr = text.replace("{0}", "({0})").format(*(names[name] for name in node.inputs))
-    ctx.layers.add_elementwise(node, "Expression", operands, {"expr": expr} | ({"keep_types": True} if whole else {}))
+    ctx.layers.add_elementwise(node, "Expression", operands, {"expr": expr} | ({"keep_types": True} if exact else {}))
 
 
 def _literal(name: str, constant: NDArray[Any], rank: int) -> dict[str, str]:

@@ -33,16 +33,16 @@ def roi_align(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name, of a whole model: parts are not as many as images."""
     if not ctx.tensors.single_sample:
         raise MixesSamples("it cuts any number of parts out of each sample")
-    said = node.attributes
-    fields: dict[str, Any] = {"height": said["output_height"], "width": said["output_width"]}
+    attributes = node.attributes
+    fields: dict[str, Any] = {"height": attributes["output_height"], "width": attributes["output_width"]}
     fields = {name: size for name, size in fields.items() if size != 1}
-    if said["sampling_ratio"] != 2:
-        fields["sampling_ratio"] = max(0, said["sampling_ratio"])
-    if said["spatial_scale"] != 1.0:
-        fields["spatial_scale"] = said["spatial_scale"]
-    if said["mode"] != "avg":
-        fields["mode"] = said["mode"]
-    if said.get("coordinate_transformation_mode", "output_half_pixel") != "half_pixel":
+    if attributes["sampling_ratio"] != 2:
+        fields["sampling_ratio"] = max(0, attributes["sampling_ratio"])
+    if attributes["spatial_scale"] != 1.0:
+        fields["spatial_scale"] = attributes["spatial_scale"]
+    if attributes["mode"] != "avg":
+        fields["mode"] = attributes["mode"]
+    if attributes.get("coordinate_transformation_mode", "output_half_pixel") != "half_pixel":
         fields["aligned"] = False
     ctx.layers.add(node, "RoiAlign", node.inputs, fields)
 
@@ -53,12 +53,12 @@ def max_roi_pool(ctx: LiftContext, node: OperatorNode) -> None:
     if not ctx.tensors.single_sample:
         raise MixesSamples("it cuts any number of parts out of each sample")
     (x, parts), (height, width) = node.inputs, node.attributes["pooled_shape"]
-    corners, first, images, whole = (ctx.tensors.fresh_name(parts) for _ in range(4))
+    corners, first, images, pooled = (ctx.tensors.fresh_name(parts) for _ in range(4))
     ctx.layers.add(node, "Slice", [parts], {"axis": 2, "start": 1}, outputs=[corners])
     ctx.layers.add(node, "Slice", [parts], {"axis": 2, "stop": 1}, outputs=[first])
     ctx.layers.add(node, "Squeeze", [first], {"axis": 2}, outputs=[images])
-    ctx.layers.add(node, "Cast", [images], {"dtype": "int64"}, outputs=[whole])
+    ctx.layers.add(node, "Cast", [images], {"dtype": "int64"}, outputs=[pooled])
     fields: dict[str, Any] = {name: size for name, size in (("height", height), ("width", width)) if size != 1}
     if node.attributes["spatial_scale"] != 1.0:
         fields["spatial_scale"] = node.attributes["spatial_scale"]
-    ctx.layers.add(node, "MaxRoiPooling2D", [x, corners, whole], fields)
+    ctx.layers.add(node, "MaxRoiPooling2D", [x, corners, pooled], fields)

@@ -16,8 +16,8 @@ from netspec.graph.ops.indexing import GatherElements
 
 def along(ctx: LiftContext, node: OperatorNode, default: int = 1, axis: int | None = None) -> dict[str, Any]:
     """The field `axis` for the operator's axis of its first operand; empty if it is the layer's default."""
-    held = ctx.tensors.axis(node.inputs[0], node.attributes["axis"] if axis is None else axis)
-    return {} if held == default else {"axis": held}
+    net_axis = ctx.tensors.axis(node.inputs[0], node.attributes["axis"] if axis is None else axis)
+    return {} if net_axis == default else {"axis": net_axis}
 
 
 @rule("GatherElements")
@@ -57,8 +57,8 @@ def scatter_nd(ctx: LiftContext, node: OperatorNode) -> None:
 @rule("TensorScatter")
 def tensor_scatter(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name; a model of one sample can have several caches only if all start at one index."""
-    held = ctx.tensors.axis(node.inputs[0], node.attributes["axis"])
-    fields = {} if held == ctx.tensors.rank_in_net(node.inputs[0]) - 2 else {"axis": held}
+    net_axis = ctx.tensors.axis(node.inputs[0], node.attributes["axis"])
+    fields = {} if net_axis == ctx.tensors.rank_in_net(node.inputs[0]) - 2 else {"axis": net_axis}
     if node.attributes["mode"] != "linear":
         fields |= {"mode": node.attributes["mode"]}
     ctx.layers.add(node, "TensorScatter", [name for name in node.inputs if name], fields)
@@ -84,15 +84,17 @@ def one_hot(ctx: LiftContext, node: OperatorNode) -> None:
     axis = node.attributes["axis"]
     if axis % rank == 0 and not ctx.tensors.single_sample:
         raise MixesSamples("its vectors lie along the batch")
-    held = axis % rank + ctx.tensors.axis_offset
-    fields: dict[str, Any] = {"depth": depth} | ({} if held == rank - 1 + ctx.tensors.axis_offset else {"axis": held})
+    net_axis = axis % rank + ctx.tensors.axis_offset
+    fields: dict[str, Any] = {"depth": depth} | (
+        {} if net_axis == rank - 1 + ctx.tensors.axis_offset else {"axis": net_axis}
+    )
     fields |= ({} if on == 1 else {"on_value": on}) | ({} if off == 0 else {"off_value": off})
     if INPUT_TYPES.get(str(values.dtype)) != "float32":
         fields["dtype"] = INPUT_TYPES.get(str(values.dtype), str(values.dtype))
     if ctx.tensors.is_computed(index) and ctx.tensors.dtype(index).is_float:
-        whole = ctx.tensors.fresh_name(index)
-        ctx.layers.add(node, "Cast", [index], {"dtype": "int64"}, outputs=[whole])
-        index = whole
+        integers = ctx.tensors.fresh_name(index)
+        ctx.layers.add(node, "Cast", [index], {"dtype": "int64"}, outputs=[integers])
+        index = integers
     ctx.layers.add(node, "OneHot", [index], fields)
 
 
@@ -105,20 +107,20 @@ def compress(ctx: LiftContext, node: OperatorNode) -> None:
         axis, flat = 0, ctx.tensors.fresh_name(node.outputs[0])
         ctx.reshaping.reshape(node, source, (prod(ctx.tensors.shape(source)),), flat)
         source = flat
-    held = ctx.tensors.axis(source, axis, "it leaves out samples")
-    places = condition.nonzero()[0].tolist()
-    if not places:
+    net_axis = ctx.tensors.axis(source, axis, "it leaves out samples")
+    indices = condition.nonzero()[0].tolist()
+    if not indices:
         raise UnsupportedFeature("nothing is left")
-    ctx.layers.add(node, "Gather", [source], {"indices": places} | ({} if held == 1 else {"axis": held}))
+    ctx.layers.add(node, "Gather", [source], {"indices": indices} | ({} if net_axis == 1 else {"axis": net_axis}))
 
 
 @rule("TopK", uses_all_results=True)
 def top_k(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name."""
     rank = ctx.tensors.rank(node.inputs[0])
-    held = ctx.tensors.axis(node.inputs[0], node.attributes["axis"], "it runs over the batch")
+    net_axis = ctx.tensors.axis(node.inputs[0], node.attributes["axis"], "it runs over the batch")
     k = int(ctx.tensors.constant(node.operand(1), "k").item()) if node.operand(1) else node.attributes["k"]
-    fields = {"k": k} | ({} if held == rank - 1 + ctx.tensors.axis_offset else {"axis": held})
+    fields = {"k": k} | ({} if net_axis == rank - 1 + ctx.tensors.axis_offset else {"axis": net_axis})
     if not node.attributes.get("largest", 1):
         fields["largest"] = False
     ctx.layers.add(node, "TopK", node.inputs[:1], fields, outputs=(*node.outputs, "")[:2])
@@ -158,7 +160,7 @@ def col2im(ctx: LiftContext, node: OperatorNode) -> None:
     if len(image) > 1:
         fields["output_size"] = image
     for name, ours in (("strides", "strides"), ("pads", "padding"), ("dilations", "dilation_rate")):
-        given = node.attributes.get(name)
-        if given and set(given) != ({0} if name == "pads" else {1}):
-            fields[ours] = short(given)
+        value = node.attributes.get(name)
+        if value and set(value) != ({0} if name == "pads" else {1}):
+            fields[ours] = short(value)
     ctx.reshaping.add_per_sample(node, "Col2Im", node.inputs[:1], fields)

@@ -38,12 +38,12 @@ def picked_beside(ctx: LiftContext, node: OperatorNode) -> bool:
     if index not in ctx.tensors.constants or ctx.tensors.constants[index].ndim:
         return False
     axis = node.attributes["axis"] % ctx.tensors.rank(data)
-    found = _beside(ctx, data, axis) and _picked(
+    view = _beside(ctx, data, axis) and _picked(
         ctx, node, data, axis, int(ctx.tensors.constants[index]), node.outputs[0]
     )
-    if not found:
+    if not view:
         return False
-    ctx.tensors.views[node.outputs[0]] = AxisView(found.source, (*found.axes[:axis], *found.axes[axis + 1 :]), node)
+    ctx.tensors.views[node.outputs[0]] = AxisView(view.source, (*view.axes[:axis], *view.axes[axis + 1 :]), node)
     return True
 
 
@@ -75,12 +75,17 @@ def cut_beside(
     source = view.source
     for count, (type_, axis, fields) in enumerate(layers, 1):
         along, last = view.axis(axis), count == len(layers)
-        made = node.outputs[0] if last else ctx.tensors.fresh_name(node.outputs[0])
+        result = node.outputs[0] if last else ctx.tensors.fresh_name(node.outputs[0])
         at = {} if along == 1 else {"axis": along}
         ctx.layers.add(
-            node, type_, [source], {**at, **fields}, outputs=[made], result_axes=(lambda _: view.axes) if last else None
+            node,
+            type_,
+            [source],
+            {**at, **fields},
+            outputs=[result],
+            result_axes=(lambda _: view.axes) if last else None,
         )
-        source = made
+        source = result
     return True
 
 
@@ -114,7 +119,7 @@ def _beside(ctx: LiftContext, data: str, axis: int) -> bool:
     return axes[:1] != ((0,),) and len(axes[axis]) < 2 and axes[axis] != (0,)
 
 
-def _picked(ctx: LiftContext, node: OperatorNode, data: str, axis: int, place: int, output: str) -> AxisView | None:
+def _picked(ctx: LiftContext, node: OperatorNode, data: str, axis: int, index: int, output: str) -> AxisView | None:
     """The view of one index along an axis, which is dropped; None if the index does not exist."""
     view, source = ctx.tensors.view(data), ctx.tensors.view(data).source
     rest = (*view.axes[:axis], (), *view.axes[axis + 1 :])
@@ -122,14 +127,14 @@ def _picked(ctx: LiftContext, node: OperatorNode, data: str, axis: int, place: i
         along = view.axis(axis)
         gathered, source = ctx.tensors.fresh_name(data), ctx.tensors.fresh_name(output)
         at = {} if along == 1 else {"axis": along}
-        ctx.layers.add(node, "Gather", [view.source], {"indices": [place], **at}, outputs=[gathered])
+        ctx.layers.add(node, "Gather", [view.source], {"indices": [index], **at}, outputs=[gathered])
         ctx.layers.add(node, "Squeeze", [gathered], {"axis": along}, outputs=[source])
         rest = _shifted(rest, along, -1)
-    elif place not in (0, -1):
+    elif index not in (0, -1):
         return None
     return AxisView(source, rest, node)
 
 
 def _shifted(axes: Axes, start: int, by: int) -> Axes:
     """The axes of the net from `start` on moved."""
-    return tuple(tuple(one + by if one >= start else one for one in found) for found in axes)
+    return tuple(tuple(axis + by if axis >= start else axis for axis in group) for group in axes)
