@@ -272,7 +272,7 @@ class ParameterServerStepper(Stepper):
             self._sum += loss * samples
         return loss, batch.end - batch.position
 
-    def _end(self, step: int, rates: Mapping[str, float], part: PartialStep) -> tuple[float, int]:
+    def _update(self, step: int, rates: Mapping[str, float], part: PartialStep) -> tuple[float, int]:
         """Push the gradients, and continue with the parameters that come back."""
         if step >= self._servers.step:
             loss = self._sum / (part.weight * self._loader.batch_size) if part.weight else 0.0
