@@ -49,7 +49,7 @@ class OutOfMemory(RunError):
 
 
 def input_problems(expected: Mapping[str, TensorType], arrays: Mapping[str, Any]) -> list[Problem]:
-    """Return a problem for each input that is missing, or has another shape or an incompatible type."""
+    """Return a problem for each input that is missing, or has the wrong shape or an incompatible type."""
     import numpy as np
 
     problems = []
@@ -59,7 +59,7 @@ def input_problems(expected: Mapping[str, TensorType], arrays: Mapping[str, Any]
             continue
         shape, dtype = np.shape(arrays[name]), np.asarray(arrays[name]).dtype
         if shape != kind.shape:
-            message = f"the input `{name}` has another shape"
+            message = f"the input `{name}` has the wrong shape"
             problems.append(Problem(message, expected=str(list(kind.shape)), got=str(list(shape))))
         elif not np.can_cast(dtype, str(kind.dtype), "same_kind"):
             message = f"the input `{name}` has another type"

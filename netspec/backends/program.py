@@ -101,7 +101,7 @@ class Program:
         """Copy input arrays to the device, by name.
 
         Inputs that the program does not read are ignored: one batch serves programs of several purposes. Raises
-        `InputError` for every input that is missing or has another shape or type; then nothing is written.
+        `InputError` for every input that is missing or has the wrong shape or type; then nothing is written.
         """
         unlike = {name: kind for name, kind, array in self._targets if not _alike(inputs.get(name), array)}
         problems = input_problems(unlike, inputs) if unlike else []

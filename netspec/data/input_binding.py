@@ -218,7 +218,7 @@ def _mismatch(
         batched = source_type.shape == target.shape[1:] and first is not None and (first > 1 or len(target.shape) > 3)
         shape = f"`{name}: {{shape: {list(source_type.shape)}}}`"
         return Problem(
-            f"`{field}` has another shape than the net's input `{name}`",
+            f"`{field}` has a different shape from the net's input `{name}`",
             where,
             dotted,
             expected=f"{target}, as the net declares",

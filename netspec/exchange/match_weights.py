@@ -105,7 +105,7 @@ def _problem(row: Row, wanted: Mapping[str, Shaped], given: Mapping[str, Any], s
         return Problem(
             f"{source}: the net has no `{row.name}`", got=_shape(row.given), hint=did_you_mean(row.name, open_)
         )
-    return Problem(f"{source}: `{row.name}` has another shape", expected=_shape(row.wanted), got=_shape(row.given))
+    return Problem(f"{source}: `{row.name}` has the wrong shape", expected=_shape(row.wanted), got=_shape(row.given))
 
 
 def _fitting_module(row: Row, spare: Mapping[str, Any]) -> str | None:

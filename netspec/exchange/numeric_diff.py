@@ -108,7 +108,7 @@ def compare(ours: Arrays, theirs: Arrays) -> OutputComparison:
 
 
 def gap_of(ours: NDArray[Any] | None, theirs: NDArray[Any] | None) -> Gap:
-    """The difference of two arrays; infinite if one is missing, or has another shape."""
+    """The difference of two arrays; infinite if one is missing, or has the wrong shape."""
     import numpy as np
 
     if ours is None or theirs is None or ours.shape != theirs.shape:

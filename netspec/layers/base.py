@@ -183,7 +183,7 @@ class Builder:
         if known is not None:
             if known.value.type != tensor_type:
                 raise ShapeMismatch(
-                    f"the shared parameter `{name}` of `{owner}` has another shape",
+                    f"the shared parameter `{name}` of `{owner}` has the wrong shape",
                     f"{known.value.type}",
                     f"{tensor_type}",
                 )

@@ -175,7 +175,7 @@ def _problems(expect: NetExpectation, built: NetGraph) -> Iterator[Problem]:
             got = str(list(built.values[name].shape[1:]))
             location = expect.where("outputs", name)
             yield Problem(
-                f"the output of `{name}` has another shape", location, path, expected=str(list(shape)), got=got
+                f"the output of `{name}` has the wrong shape", location, path, expected=str(list(shape)), got=got
             )
     states = [info.value.type.size for info in built.builder.states.values() if info.role == "parameter"]
     if expect.parameters is not None and sum(states) != expect.parameters:

@@ -78,7 +78,7 @@ def state_value(name: str, value: object, kind: TensorType) -> np.ndarray[Any, A
     """Return the new value of the parameter or statistic `name` in its type. Raises `InputError` if it does not fit."""
     array, expected = array_argument(name, value), f"real numbers of shape {list(kind.shape)}"
     if array.shape != kind.shape:
-        raise InputError(f"`{name}` has another shape", expected=str(list(kind.shape)), got=str(list(array.shape)))
+        raise InputError(f"`{name}` has the wrong shape", expected=str(list(kind.shape)), got=str(list(array.shape)))
     if array.dtype.kind not in "biuf":
         raise InputError(f"`{name}` has another type", expected=expected, got=str(array.dtype))
     with np.errstate(over="ignore"):

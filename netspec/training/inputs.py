@@ -64,7 +64,7 @@ def input_ranges(compiler: Compiler) -> dict[str, ValueRange]:
 
 def _problems(compiler: Compiler, name: str, array: Array, kind: TensorType) -> Iterator[Problem]:
     if array.ndim != kind.rank or array.shape[1:] != kind.shape[1:] or not len(array):
-        yield Problem(f"the input `{name}` has another shape", expected=_described(kind), got=str(list(array.shape)))
+        yield Problem(f"the input `{name}` has the wrong shape", expected=_described(kind), got=str(list(array.shape)))
         return
     into_float = kind.dtype.is_float and array.dtype.kind in "iub"
     if not into_float and not np.can_cast(array.dtype, str(kind.dtype), "same_kind"):

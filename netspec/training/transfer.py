@@ -86,7 +86,7 @@ def _missing(plan: InitFromSpec, coverage: Coverage, names: list[str]) -> list[P
             problems.append(fits_nothing(text, location, "init_from.require", names, "the net"))
         problems += [
             Problem(
-                f"{plan.file}: `{row.name}` {'is missing' if row.given is None else 'has another shape'}", location,
+                f"{plan.file}: `{row.name}` {'is missing' if row.given is None else 'has the wrong shape'}", location,
                 "init_from.require", expected=str(list(row.wanted or ())),
                 got=None if row.given is None else str(list(row.given)),
             )

@@ -224,10 +224,10 @@ a_large = State("large", typed((1000, 10)))()
             {"x": np.zeros((1, 3)), "label": np.zeros(2)},
             [
                 ("the input `label` has another type", "int32", "float64"),
-                ("the input `x` has another shape", "[2, 3]", "[1, 3]"),
+                ("the input `x` has the wrong shape", "[2, 3]", "[1, 3]"),
             ],
         ),
-        ({"x": 1.0, "label": [0, 1]}, [("the input `x` has another shape", "[2, 3]", "[]")]),
+        ({"x": 1.0, "label": [0, 1]}, [("the input `x` has the wrong shape", "[2, 3]", "[]")]),
     ],
 )  # fmt: skip
 def test_all_input_problems_are_reported_together(

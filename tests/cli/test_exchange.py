@@ -186,7 +186,7 @@ def test_samples_and_tolerance_of_the_comparison(netspec, trained):
     assert "on the samples given it computes the same: largest difference" in found.out
     assert netspec(*words, "--inputs", "some.npz", "--json").json["max_abs_difference_on_inputs"]["logits"] < 1e-5
     np.savez("wrong.npz", features=np.ones((5, 4)))
-    assert "the input `features` has another shape" in netspec(*words, "--inputs", "wrong.npz").err
+    assert "the input `features` has the wrong shape" in netspec(*words, "--inputs", "wrong.npz").err
     assert netspec(*words, "--tolerance", "0").status == 2
     assert netspec(*words, "--tolerance", "1e-30", "--inputs", "some.npz").status in (0, 1)  # equal to the bit, or not
 

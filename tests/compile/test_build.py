@@ -111,7 +111,7 @@ def test_shared_parameters_of_another_shape(tmp_path: Path) -> None:
 
 
 SHARED = """\
-net.yaml:5:5: error: layer `b` (Dense): the shared parameter `kernel` of `a` has another shape
+net.yaml:5:5: error: layer `b` (Dense): the shared parameter `kernel` of `a` has the wrong shape
   5 |   - {name: b, type: Dense, from: y, units: 2, share: a}
     |     ^
   expected: float32[3, 2]

@@ -348,7 +348,7 @@ MISMATCHES = """\
   at: inputs.imge
   expected: one of image, label, y, z
   hint: did you mean `image`?
-./train.yaml:2:9: error: `image` has another shape than the net's input `image`
+./train.yaml:2:9: error: `image` has a different shape from the net's input `image`
   at: source
   expected: [1, 28, 28] of float32, as the net declares
   got: [28, 28] of uint8 from the source

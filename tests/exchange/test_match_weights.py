@@ -35,7 +35,7 @@ def test_everything_that_does_not_fit_is_reported_at_once() -> None:
         "error: old.h5: `conv1/bias` is missing\n"
         "  expected: [2]\n"
         "  hint: did you mean `conv_1/bias`?\n"
-        "error: old.h5: `head/kernel` has another shape\n"
+        "error: old.h5: `head/kernel` has the wrong shape\n"
         "  expected: [4, 10]\n"
         "  got: [4, 1000]\n"
         "error: old.h5: the net has no `conv_1/bias`\n"

@@ -100,7 +100,7 @@ def test_keys_of_randomness(model: netspec.Model, name: str) -> None:
         (np.zeros(3, "M8[D]"), "has another type"),
         ([[1], [1, 2]], "is not an array"),
         ([1e300] * 3, "has values that float32 cannot hold"),
-        ([1, 2], "has another shape"),
+        ([1, 2], "has the wrong shape"),
     ],
 )
 def test_values_of_parameters(model: netspec.Model, value: Any, message: str) -> None:

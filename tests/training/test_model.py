@@ -122,7 +122,7 @@ def test_every_wrong_input_is_named_at_once(model: netspec.Model) -> None:
         model.loss_and_gradients({"X": x(4), "x": x(4)[:, :5], "label": np.array([0, 1, 2, 3])})
     assert [problem.render() for problem in caught.value.problems] == [
         "error: the net has no input `X`\n  expected: one of label, x\n  hint: did you mean `x`?",
-        "error: the input `x` has another shape\n  expected: float64 of shape [N, 6] with N ≥ 1\n  got: [4, 5]",
+        "error: the input `x` has the wrong shape\n  expected: float64 of shape [N, 6] with N ≥ 1\n  got: [4, 5]",
         (
             "error: `label` is out of range\n"
             "  expected: 0 to 2: `logits` has `units: 3`, one for each class\n  got: 0 to 3"

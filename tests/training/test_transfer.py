@@ -84,7 +84,7 @@ def test_what_must_fit_and_does_not_is_told_at_the_plan(points, spec, start):
     write_weights(points / "start.h5", start)
     all_ = told(points, plan(points, spec))
     assert "`norm/gamma` is missing" in all_
-    assert "`fc1/kernel` has another shape" in all_
+    assert "`fc1/kernel` has the wrong shape" in all_
     assert "the net has no `more`" in all_
     some = told(points, plan(points, spec, require=["norm/*", "nothing"]))
     assert "`norm/gamma` is missing" in some

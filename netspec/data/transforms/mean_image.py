@@ -76,7 +76,7 @@ class MeanImage(Transform):
         return {"mean": np.asarray(total / count, np.float32).tolist()}
 
     def infer(self, field: FieldType) -> FieldType:
-        """Any shape and type → the same shape of float32. Raises `InputError` if the mean has another shape."""
+        """Any shape and type → the same shape of float32. Raises `InputError` if the mean has the wrong shape."""
         self._check_size(field)
         if self.mean is None:  # not learned, since something else is wrong
             return FieldType(field.shape, "float32")
@@ -84,7 +84,7 @@ class MeanImage(Transform):
         if shape != field.shape:
             name = "file" if self.file is not None else "type"
             raise InputError(
-                "the mean has another shape than the samples",
+                "the mean has a different shape from the samples",
                 location=self.where(name) or self.where("type"),
                 path=name,
                 expected=str(field),

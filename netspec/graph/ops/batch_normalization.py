@@ -31,7 +31,9 @@ class ChannelwiseOp(Op):
         self.check(0 <= self.axis < x.rank, f"there is no axis {self.axis} of channels", got=x)
         vector = x.with_shape(x.shape[self.axis])
         for operand in vectors:
-            self.check(operand == vector, "a per-channel operand has another shape", expected=str(vector), got=operand)
+            self.check(
+                operand == vector, "a per-channel operand has the wrong shape", expected=str(vector), got=operand
+            )
         return vector
 
     def reduced_axes(self, rank: int) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ class RowwiseOp(Op):
         first = self.axis % x.rank
         row = x.with_shape(*x.shape[first:])
         for vector in vectors:
-            self.check(vector == row, "a factor or offset has another shape", expected=str(row), got=vector)
+            self.check(vector == row, "a factor or offset has the wrong shape", expected=str(row), got=vector)
         return x.with_shape(*x.shape[:first], *(1 for _ in x.shape[first:]))
 
     def row_axes(self, rank: int) -> tuple[int, ...]:

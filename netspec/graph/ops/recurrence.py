@@ -197,19 +197,19 @@ class Recurrence(Op):
         state = z.with_shape(z.shape[0], units)
         self.check(
             len(bias) <= 1 and all(operand == u.with_shape(u.shape[1]) for operand in bias),
-            "the recurrent bias has another shape",
+            "the recurrent bias has the wrong shape",
             got=bias,
         )
         self.check(
             all(operand == state for operand in initial),
-            "an initial state has another shape",
+            "an initial state has the wrong shape",
             expected=f"{state}",
             got=initial,
         )
         steps = TensorType(z.shape[:2], DType.BOOL)
         self.check(
             all(operand == steps for operand in mask),
-            "the mask has another shape or type",
+            "the mask has the wrong shape or type",
             expected=f"{steps}",
             got=mask,
         )

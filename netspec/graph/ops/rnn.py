@@ -88,12 +88,12 @@ class RecurrentOp(Op, ABC):
         columns = self.gates * units
         self.check(
             recurrent.shape == (units, columns),
-            f"the recurrent kernel of {self.name} has another shape",
+            f"the recurrent kernel of {self.name} has the wrong shape",
             expected=f"{units}, {columns}",
             got=recurrent,
         )
         self.check(
-            kernel.shape == (x.shape[2], columns), "the kernel has another shape", expected=f"{x.shape[2]}, {columns}"
+            kernel.shape == (x.shape[2], columns), "the kernel has the wrong shape", expected=f"{x.shape[2]}, {columns}"
         )
         state = x.with_shape(x.shape[0], units)
         shapes = [self.bias_shape(units)] * self.use_bias
@@ -101,7 +101,7 @@ class RecurrentOp(Op, ABC):
             x.shape[:2]
         ] * self.has_mask
         self.check(
-            [x.shape for x in rest] == shapes, "a further operand has another shape", expected=f"{shapes}", got=rest
+            [x.shape for x in rest] == shapes, "a further operand has the wrong shape", expected=f"{shapes}", got=rest
         )
         return x.with_shape(*x.shape[:2], units), *(state,) * self.states
 

@@ -286,7 +286,7 @@ class Expander:
         if local is not None:
             inside = Namespace(f"{names.prefix}{local}/", names.block, names, above=names.above)
         if sources is not None and len(sources) > 1:
-            self._add("a group of layers reads one thing", entry.value_at["from"], f"{setting.path}.from",
+            self._add("a group of layers takes one input", entry.value_at["from"], f"{setting.path}.from",
                       expected="one name", got=listing(list(sources)),
                       hint="its layers can say more `from` each; a block has several `inputs`")  # fmt: skip
         inside.above = sources[0] if sources else inside.above
@@ -323,7 +323,7 @@ class Expander:
         if len(sources) != len(definition.inputs):
             count = len(definition.inputs)
             self._add(
-                f"the block `{block}` reads {count} {'thing' if count == 1 else 'things'}, not {len(sources)}",
+                f"the block `{block}` takes {count} {'input' if count == 1 else 'inputs'}, not {len(sources)}",
                 entry.value_at.get("from", place), f"{setting.path}.from", notes=note,
                 expected=f"`from` with {'a name' if count == 1 else f'{count} names'}, for "
                 f"{', '.join(definition.inputs)}",

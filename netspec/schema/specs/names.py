@@ -233,7 +233,7 @@ class Names:
         if len(unread) == 1 and self.outputs:
             return (self.outputs[-1], unread[0])
         self._add(
-            f"what this {what} compares is not said",
+            f"`from` is missing: it says what this {what} compares",
             (section, index),
             expected="`from: [prediction, target]`",
             got=f"several inputs that no layer reads: {listing(unread)}" if unread else "no input that no layer reads",

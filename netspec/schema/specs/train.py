@@ -131,7 +131,7 @@ class LoopSpec(Spec):
         if (self.max_steps is None) == (self.max_epochs is None):
             both = self.max_steps is not None
             raise problem(
-                "both `max_steps` and `max_epochs` are given" if both else "how long to train is not said",
+                "both `max_steps` and `max_epochs` are given" if both else "`max_steps` or `max_epochs` is missing",
                 field="max_epochs" if both else None,
                 expected="exactly one of `max_steps` and `max_epochs`",
                 got="both" if both else "neither",

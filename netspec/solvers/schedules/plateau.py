@@ -58,7 +58,7 @@ class ReduceLROnPlateau(ScheduleSpec):
     def _has_a_direction(self) -> Self:
         if self.mode is None and self.monitor != "loss":
             raise problem(
-                f"whether `{self.monitor}` is to be less or more is not said",
+                f"`mode` is missing: should `{self.monitor}` decrease or increase?",
                 field="monitor", expected="`mode: max`, or `mode: min`", got="no `mode`",
             )  # fmt: skip
         return self

@@ -72,7 +72,7 @@ class Sequence(ScheduleSpec):
                 )  # fmt: skip
             if part.steps is None and part.share is None and part is not self.parts[-1]:
                 raise problem(
-                    "the length of a part is not said", field=place,
+                    "a schedule of the list has no length", field=place,
                     expected="`steps` or `share`: only the last part takes what is left", got="neither",
                 )  # fmt: skip
         shares = sum(part.share or 0.0 for part in self.parts)

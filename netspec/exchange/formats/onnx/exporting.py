@@ -286,5 +286,5 @@ def _unfit(graph: LoweredGraph, states: Mapping[str, NDArray[Any]]) -> list[Prob
             problems.append(Problem(f"the weights lack `{name}`", expected=str(list(kind.shape))))
         elif tuple(states[name].shape) != kind.shape:
             got = str(list(states[name].shape))
-            problems.append(Problem(f"`{name}` has another shape", expected=str(list(kind.shape)), got=got))
+            problems.append(Problem(f"`{name}` has the wrong shape", expected=str(list(kind.shape)), got=got))
     return problems

@@ -297,7 +297,7 @@ def test_weights_of_another_shape_are_reported(tmp_path):
     blob = array_blob(np.zeros((4, 3, 1, 1), np.float32))
     path.write_bytes(encode(Message("NetParameter", layer=[Message("LayerParameter", name="conv1", blobs=[blob])])))
     (tmp_path / "net.yaml").write_text(NET)
-    with pytest.raises(InputError, match="`conv1/kernel` has another shape"):
+    with pytest.raises(InputError, match="`conv1/kernel` has the wrong shape"):
         load(tmp_path / "net.yaml", path)
 
 

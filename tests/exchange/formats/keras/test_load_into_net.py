@@ -60,8 +60,8 @@ def test_arrays_that_do_not_fit_are_reported_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         load(written(tmp_path, text), FILES / "images.weights.h5")
     message = str(caught.value)
-    assert "`classes/kernel` has another shape" in message
-    assert "`classes/bias` has another shape" in message
+    assert "`classes/kernel` has the wrong shape" in message
+    assert "`classes/bias` has the wrong shape" in message
 
 
 def test_a_net_with_a_layer_more_misses_its_weights(tmp_path: Path) -> None:

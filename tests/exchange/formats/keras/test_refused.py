@@ -133,7 +133,7 @@ SOUND = {"layers/dense/vars/0": np.zeros((4, 2), np.float32), "layers/dense/vars
     ("weights", "told"),
     [
         (tree({}), "`kernel` of the layer `a` is missing"),
-        (tree({**SOUND, "layers/dense/vars/0": np.zeros((4, 3), np.float32)}), "has another shape"),
+        (tree({**SOUND, "layers/dense/vars/0": np.zeros((4, 3), np.float32)}), "has the wrong shape"),
         (tree(SOUND)[:900], "damaged"),
         (b"version https://git-lfs.github.com/spec/v1\n", "damaged"),
         (None, "has no weights"),

@@ -180,7 +180,7 @@ def test_weights_must_fit(lenet: Net) -> None:
         to_onnx(lenet.graph, states)
     assert {problem.message for problem in error.value.problems} == {
         "the weights lack `conv1/kernel`",
-        "`fc1/bias` has another shape",
+        "`fc1/bias` has the wrong shape",
     }
 
 

@@ -112,7 +112,7 @@ def put(file: KerasFile, one: LayerWeights, variable: KerasVariable, array: NDAr
     shape = one.shapes[one.prefix + variable.state]
     if found is None or found.shape != shape:
         return [
-            Problem(f"{file.name}: the weight `{variable.state}` of the layer `{one.layer.name}` has another shape",
+            Problem(f"{file.name}: the weight `{variable.state}` of the layer `{one.layer.name}` has the wrong shape",
                     expected=str(list(shape)), got=str(list(array.shape if found is None else found.shape)))
         ]  # fmt: skip
     one.draft.arrays[one.prefix + variable.state] = found
