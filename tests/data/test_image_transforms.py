@@ -333,7 +333,7 @@ def test_files_that_hold_no_mean_image(tmp_path: Path):
     assert "got: a field of 240 bytes where 239 are left" in fault(tmp_path, "cut.binaryproto")
     assert "got: 2 numbers for 1 × 0 × 0 × 0" in fault(tmp_path, "few.binaryproto")
     assert "there is no file ./missing.binaryproto" in fault(tmp_path, "missing.binaryproto")
-    assert "another shape than the samples" in fault(tmp_path, "shape.npy")
+    assert "a different shape from the samples" in fault(tmp_path, "shape.npy")
     assert "got: [3, 5, 4]" in fault(tmp_path, "shape.npy")
     assert "values that are not finite" in fault(tmp_path, "nan.npy")
     assert "expected: one array\n  got: 2 arrays" in fault(tmp_path, "two.npz")

@@ -80,7 +80,7 @@ def test_parameters_are_read_as_copies_and_assigned_by_value(model: netspec.Mode
     assert not model.parameters["fc1/bias"].any()
     model.parameters["fc1/bias"] = copy
     assert (model.parameters["fc1/bias"] == 7).all()
-    with pytest.raises(InputError, match="another shape"):
+    with pytest.raises(InputError, match="the wrong shape"):
         model.parameters["fc1/bias"] = np.zeros(3)
     with pytest.raises(KeyError):
         model.parameters["fc1/nothing"] = copy
