@@ -54,8 +54,8 @@ def answer(command: list[str], folder: Path) -> str:
 
 def mpiexec(ranks: int, *words: str) -> list[str]:
     """Return the command that runs a Python module on `ranks` ranks. Raises `BenchmarkError` if there is no MPI."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    mpiexec_path = str(beside) if beside.exists() else which("mpiexec")
+    sibling = Path(sys.executable).with_name("mpiexec")
+    mpiexec_path = str(sibling) if sibling.exists() else which("mpiexec")
     if mpiexec_path is None:
         raise BenchmarkError("there is no mpiexec: `pip install 'netspec[mpi]'`")
     return [mpiexec_path, "-n", str(ranks), sys.executable, "-m", *words]

@@ -33,7 +33,7 @@ class GroupSpec(Spec):
 
     match: Names
     """which parameters: names as `netspec plan` lists them, or patterns such as `*/bias`, where `*` stands for any
-    characters; of the groups that fit a parameter the first counts"""
+    characters; the first group that matches a parameter applies"""
     learning_rate: Schedule | None = None
     """their learning rate: a number or a schedule; default: the solver's"""
     learning_rate_multiplier: float = Field(default=1.0, gt=0)

@@ -109,8 +109,8 @@ class Stepper:
         if self._minimizer is None and self._compiler.batch_program is ProgramKind.TRAIN:
             if self._compiler.workers == 1 and not len(batch):
                 return float, 0
-            whole = batch.end - batch.position
-            program = self._compiler.program(self._compiler.batch_program, batch.rows, self._stage(step), whole)
+            global_batch = batch.end - batch.position
+            program = self._compiler.program(self._compiler.batch_program, batch.rows, self._stage(step), global_batch)
             program.write({**self._inputs(batch, step, part), **_update_inputs(step, rates)})
             program.run()
             return program.outcome, 1
@@ -147,8 +147,8 @@ class Stepper:
 
     def _add(self, batch: Batch, step: int, part: PartialStep) -> tuple[float, int]:
         """Add the gradients of a batch to those of the step; return its loss and its number of samples."""
-        whole = batch.end - batch.position
-        program = self._compiler.program(self._compiler.batch_program, batch.rows, global_batch=whole)
+        global_batch = batch.end - batch.position
+        program = self._compiler.program(self._compiler.batch_program, batch.rows, global_batch=global_batch)
         program.write(self._inputs(batch, step, part))
         program.run()
         alone = self._compiler.workers == 1

@@ -58,8 +58,8 @@ class ReduceLROnPlateau(ScheduleSpec):
     def _has_a_direction(self) -> Self:
         if self.mode is None and self.monitor != "loss":
             raise problem(
-                f"`mode` is missing: should `{self.monitor}` decrease or increase?",
-                field="monitor", expected="`mode: max`, or `mode: min`", got="no `mode`",
+                f"`mode` is required for `{self.monitor}`",
+                field="monitor", expected="`mode: max` or `mode: min`", got="no `mode`",
             )  # fmt: skip
         return self
 
