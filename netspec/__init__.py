@@ -22,7 +22,8 @@ Train a net and use it:
 
     train               train, and return a `Run`
     test                evaluate weights on the test data
-    predict             outputs for arrays, or for a file of images or a table
+    predict             answers and outputs for arrays, or for files of images, sounds, texts or rows
+    predict_stream      the same batch by batch, in constant memory
     load                a `Model` from a run directory, a spec or a model file of any known format
     plot                charts of losses, metrics and learning rates
     Callback            base class of what happens between the steps of a training
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from netspec.tools.model_inputs import load as load
     from netspec.tools.plan import plan as plan
     from netspec.tools.predict import predict as predict
+    from netspec.tools.predict import predict_stream as predict_stream
     from netspec.tools.predict import test as test
     from netspec.tools.scale import scale as scale
     from netspec.tools.timing import time as time
@@ -120,6 +122,7 @@ _MODULES = {
     "plan": "netspec.tools.plan",
     "plot": "netspec.tools.curves",
     "predict": "netspec.tools.predict",
+    "predict_stream": "netspec.tools.predict",
     "scale": "netspec.tools.scale",
     "test": "netspec.tools.predict",
     "time": "netspec.tools.timing",
@@ -158,6 +161,7 @@ __all__ = [
     "plan",
     "plot",
     "predict",
+    "predict_stream",
     "scale",
     "test",
     "time",

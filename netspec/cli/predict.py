@@ -1,10 +1,13 @@
-"""`netspec predict`: the outputs of a net for arrays in a file."""
+"""`netspec predict`: answers of a net for samples in files."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,20 +20,30 @@ from netspec.cli.options import (
     Threads,
     Weights,
     check_batch,
+    files_and_overrides,
     find_weights,
     writable,
 )
-from netspec.cli.output import count, note_transforms
-from netspec.errors import counted
+from netspec.cli.output import count, note_transforms, table
+from netspec.errors import InputError, counted
+
+if TYPE_CHECKING:
+    from netspec.tools.predict import PredictionStream
+    from netspec.tools.prediction_files import AnsweredBatch
 
 app = command_app()
+REDRAW_EVERY = 0.5
+"""Seconds between two updates of the progress."""
+MAX_ITEMS = 8
+"""Number of items of a list that a table shows."""
 
 
 @app.command(
     cls=Plain,
     epilog=examples(
-        "netspec predict runs/lenet_mnist --input digit.png --output logits.npz",
-        "netspec predict train.yaml --weights weights.h5 --input rows.csv --output logits.npz",
+        "netspec predict runs/lenet_mnist --input digit.png",
+        "netspec predict runs/flowers --input 'photos/*.jpg' --top 3 --output answers.csv",
+        "cat rows.csv | netspec predict runs/adult --input - --output answers.jsonl",
         "netspec predict model.onnx --input images.npz --output logits.npz",
     ),
 )
@@ -39,24 +52,27 @@ def predict(
     overrides: Overrides = None,
     *,
     weights: Weights = None,
-    input_file: Annotated[
-        str,
+    inputs: Annotated[
+        list[str],
         typer.Option(
             "--input",
             metavar="PATH",
-            help="Read samples: .npz, table, image or folder.",
+            help="Read files, folders, 'patterns*' or - (stdin).",
             show_default=False,
         ),
     ],
     output_file: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--output",
-            metavar="FILE.npz",
-            help="Write the outputs to this file.",
+            metavar="PATH",
+            help="Write .csv, .jsonl, .parquet, .npz, or masks to a folder.",
             show_default=False,
         ),
-    ],
+    ] = None,
+    top: Annotated[int, typer.Option(metavar="N", help="Name the N most probable classes.")] = 1,
+    keep: Annotated[bool, typer.Option("--keep", help="Add the columns of the input table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sample.")] = False,
     batch_size: Annotated[
         int | None, typer.Option(metavar="N", help="Compute N samples at a time [default: 256].")
     ] = None,
@@ -64,31 +80,101 @@ def predict(
     autotune: Autotune = None,
     threads: Threads = None,
 ) -> None:
-    """Compute a net's outputs for the samples in a file.
+    """Predict the samples in files: classes and probabilities, values, texts or masks.
 
-    Arrays in an .npz file have the names of the net's inputs, and samples along the first axis. They go to the net as
-    they are: the transforms of the training are not applied, but listed. With a training file or run directory, the
-    input may also be a table, an image or a folder of images (in the order of their paths): these are prepared as in
-    the training. Outputs are written as arrays by name.
+    Without --output, prints a table. Images, sounds, texts and tables are prepared as in the training that the run
+    directory or training file describes. The arrays in an .npz file have the names of the net's inputs, and samples
+    along the first axis; they go to the net as they are. An output in .npz has the raw outputs of the net.
     """
     check_batch(batch_size)
-    target = writable(Path(output_file), "--output")
+    check_batch(top, "--top")
     from netspec.tools.model_inputs import is_model_file
-    from netspec.tools.predict import predict as predict_samples
+    from netspec.tools.predict import predict_stream
+    from netspec.tools.prediction_files import check_output, is_folder
 
+    target = None if output_file is None else Path(output_file)
+    if target is not None:
+        check_output(target)
+        if not is_folder(target):
+            writable(target, "--output")
+    more_inputs, changes = files_and_overrides(overrides or ())
     if not is_model_file(Path(spec)):
         spec, weights = find_weights(spec, weights)
-
-    result = predict_samples(
-        spec, input_file, weights=weights, output=target, overrides=overrides or (), batch_size=batch_size,
-        device=device, autotune=autotune,
+    stream = predict_stream(
+        spec, _source_of([*inputs, *more_inputs]), weights=weights, top=top, keep=keep, overrides=changes,
+        batch_size=batch_size, device=device, autotune=autotune,
     )  # fmt: skip
-    if result.remark is not None:
-        print(f"note: {result.remark}", file=sys.stderr)
-    note_transforms(result.unapplied_transforms)
-    for name, indices in result.non_finite().items():
-        samples = f"{count(len(indices))} of {count(result.samples)} samples, the first at index {indices[0]}"
+    if stream.remark is not None:
+        print(f"note: {stream.remark}", file=sys.stderr)
+    note_transforms(stream.unapplied_transforms)
+    if target is not None:
+        _write(stream, target)
+    else:
+        _print(stream, as_json=as_json)
+    for name, (number, first) in stream.non_finite.items():
+        samples = f"{count(number)} of {count(stream.samples)} samples, the first at index {first}"
         print(f"warning: `{name}` is not finite (nan or inf) in {samples}", file=sys.stderr)
-    shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in result.outputs.items())
-    kind = "" if target.suffix == ".npz" else " (in NumPy's .npz format)"
-    print(f"{counted(result.samples, 'sample')}: {shapes} in {target}{kind}")
+
+
+def _source_of(inputs: list[str]) -> Any:
+    """Return paths, or standard input for `-`."""
+    if "-" not in inputs:
+        return inputs
+    if len(inputs) > 1:
+        raise InputError("--input - reads standard input, and no other input", got=" ".join(inputs))
+    return sys.stdin.buffer
+
+
+def _write(stream: PredictionStream, target: Path) -> None:
+    from netspec.tools.prediction_files import write_answers
+
+    with _progress(stream) as batches:
+        write_answers(target, batches)
+    arrays = target.suffix.lower() == ".npz"
+    shapes = {name: [stream.samples, *shape] for name, shape in stream.output_shapes.items()}
+    content = [f"{name} {shape}" for name, shape in shapes.items()] if arrays else stream.columns
+    print(f"{counted(stream.samples, 'sample')}: {', '.join(content)} in {target}")
+
+
+@contextmanager
+def _progress(stream: PredictionStream) -> Iterator[Iterator[AnsweredBatch]]:
+    """Show the number of samples and their rate on a terminal while batches are read."""
+    began = time.perf_counter()
+
+    def shown() -> Iterator[AnsweredBatch]:
+        drawn = began
+        for batch in stream:
+            yield batch
+            now = time.perf_counter()
+            if sys.stderr.isatty() and now - drawn > REDRAW_EVERY:
+                drawn = now
+                rate = stream.samples / (now - began)
+                print(f"\r{count(stream.samples)} samples, {rate:,.0f}/s ", end="", file=sys.stderr, flush=True)
+
+    yield shown()
+    if sys.stderr.isatty() and time.perf_counter() - began > REDRAW_EVERY:
+        print("\r\033[K", end="", file=sys.stderr)
+
+
+def _print(stream: PredictionStream, *, as_json: bool) -> None:
+    from netspec.tools.prediction_files import answer_json
+
+    for number, batch in enumerate(stream):
+        if as_json:
+            print("\n".join(map(answer_json, batch.rows())), flush=True)
+            continue
+        names = list(batch.columns)
+        right = [index for index, name in enumerate(names) if isinstance(batch.columns[name][0], (int, float))]
+        rows = [[_text(name, value) for name, value in row.items()] for row in batch.rows()]
+        table(names if not number else [""] * len(names), rows, right=right)
+
+
+def _text(name: str, value: Any) -> str:
+    """Return an answer as a table shows it: probabilities in percent, long lists shortened."""
+    if isinstance(value, float):
+        return f"{value:.1%}" if name.rpartition(".")[2].startswith("probability") else f"{value:.6g}"
+    if isinstance(value, list):
+        items = [_text(name, item) for item in value[:MAX_ITEMS]]
+        return ", ".join([*items, f"… ({len(value)} in total)"] if len(value) > MAX_ITEMS else items)
+    shape = getattr(value, "shape", None)
+    return f"array {list(shape)}" if shape else str(value)

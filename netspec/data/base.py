@@ -105,6 +105,10 @@ class Dataset:
         """Return the origin of a sample for error messages: `train.csv, line 13`."""
         raise NotImplementedError(f"{type(self).__name__} has no `describe`")
 
+    def identify(self, index: int) -> tuple[str, str | int]:
+        """Return what tells a sample from others in a list of predictions: `("file", "a.png")` or `("row", 13)`."""
+        return "row", index + 1
+
 
 class DamagedSamples(InputError):
     """Some requested samples cannot be used. With `on_error: skip` they are left out."""
@@ -173,11 +177,15 @@ class Source(SplitFields):
         """
         raise NotImplementedError(f"{type(self).__name__} has no `open`")
 
-    def with_file(self, path: Path, fields: Collection[str]) -> Source | None:
-        """Return a source of the same kind for another file, of which only `fields` are needed.
+    def with_files(self, paths: Sequence[Path], fields: Collection[str]) -> list[Source]:
+        """Return sources of the same kind for other files, of which only `fields` are needed, in their order.
 
-        None if the source does not read its samples from one file.
+        Empty if the files are of another kind, or if the source does not read files.
         """
+        return []
+
+    def file_suffix(self) -> str | None:
+        """Return the suffix of a file that `with_files` accepts; None if there is none."""
         return None
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
@@ -304,6 +312,13 @@ class Transform(Spec):
         Raises `DamagedSamples` with the rows that cannot be transformed. The caller adds the names of these samples.
         """
         raise NotImplementedError(f"{type(self).__name__} has no `apply`")
+
+    def restore(self, values: Array) -> Array:
+        """Undo the transform, for predictions (N, …) of a field that it changed.
+
+        Raises `NotImplementedError` if it cannot be undone.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot be undone")
 
     def infer_fields(self, fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
         """Return the types of all fields after a transform that mixes samples."""

@@ -134,6 +134,10 @@ class Loader:
         steps = self._pipeline.transforms
         return [(binding.name, step) for field, step in steps for binding in self._bindings if binding.field == field]
 
+    def identify(self, index: int) -> tuple[str, str | int]:
+        """Return what tells a sample from others in a list of predictions: `("file", "a.png")` or `("row", 13)`."""
+        return self._pipeline.identify(index)
+
     def __iter__(self) -> Iterator[Batch]:
         """Yield batches from the current position on, epoch after epoch. A new iteration ends the previous one."""
         if self._training is not None:

@@ -315,6 +315,10 @@ class TransformPipeline:
         """Return the origin of a sample for messages."""
         return self._dataset.describe(index)
 
+    def identify(self, index: int) -> tuple[str, str | int]:
+        """Return what tells a sample from others in a list of predictions."""
+        return self._dataset.identify(index)
+
 
 def _as_transform(spec: object) -> Transform:
     if not isinstance(spec, Transform):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from netspec.graph.ops.elementwise import Equal, Where, call_elementwise, cast, scalar
 from netspec.graph.ops.reduce import ReduceMean, ReduceSum, reshape_to
@@ -18,6 +18,9 @@ from netspec.schema.specs.kinds import LossFields, MetricFields
 TableRow: TypeAlias = Mapping[str, float]
 MetricResult: TypeAlias = float | TableRow | Mapping[str, TableRow]
 """Result of a metric: a number, numbers by name, or a table with named rows and columns."""
+PredictionKind: TypeAlias = Literal["classes", "binary", "values", "frames"]
+"""Meaning of a prediction: scores or probabilities of classes along an axis, of yes against no, real numbers, or scores
+of classes at each frame of a longer sequence, with a blank."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,8 @@ class LossSpec(LossFields):
     """Base of losses: `build` returns the loss of the batch, a scalar."""
 
     samples: ClassVar[tuple[Sample, ...]] = ()
+    prediction_kind: ClassVar[PredictionKind | None] = None
+    """What the first input of the loss means, so that it can be turned into an answer; None: nothing in particular."""
 
     def build(self, builder: Builder, *inputs: Any, **_: Any) -> Value:
         """Build the scalar loss from prediction and target."""

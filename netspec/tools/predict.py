@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import glob
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from shutil import copyfileobj
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 
-from netspec.errors import InputError
-from netspec.exchange.formats.native.npz import write_npz
+from netspec.errors import InputError, listing
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.model_inputs import is_model_file, load, read_npz, spec_and_weights, unapplied_transforms
+from netspec.tools.prediction_files import AnsweredBatch, write_answers
 from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
+from netspec.training.decoding import Column, Decoder, decoders_of
 from netspec.training.evaluation import Evaluation
 from netspec.training.evaluation import test as evaluate_weights
-from netspec.training.predict_file import predict_file
+from netspec.training.model import Model
+from netspec.training.predict_files import PredictedBatch, TableRows, input_suffix, predict_files, rows_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+Inputs: TypeAlias = str | Path | Sequence[str | Path] | BinaryIO | Mapping[str, Any]
+"""Paths and patterns of files, a binary stream with the content of one, or arrays by the names of inputs."""
+
+
 @dataclass(frozen=True)
 class Prediction:
-    """The outputs of a net."""
+    """The outputs of a net, and the answers that they stand for."""
 
     outputs: dict[str, NDArray[Any]]
     """Arrays (N, …) by the names of the outputs."""
+    answers: dict[str, Column]
+    """A value for each sample by the name of the column: `file` or `row`, then `class` and `probability`, `prediction`,
+    `text`, `mask` or others, as the losses of the net say what an output means."""
     unapplied_transforms: tuple[str, ...]
     """Transforms of the training that were not applied, each as a line."""
     remark: str | None
@@ -49,53 +61,223 @@ class Prediction:
         return {name: indices for name, indices in indices_by_output.items() if indices}
 
 
+@dataclass
+class PredictionStream:
+    """Predictions that are computed while they are iterated over, batch by batch; once."""
+
+    batches: Iterator[AnsweredBatch]
+    unapplied_transforms: tuple[str, ...]
+    remark: str | None
+    samples: int = 0
+    """Number of samples so far."""
+    columns: list[str] = field(default_factory=list)
+    """Names of the columns of answers, from the first batch on."""
+    output_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Shapes of the outputs of a sample, from the first batch on."""
+    non_finite: dict[str, list[int]] = field(default_factory=dict)
+    """By output: how many samples so far have NaN or infinite elements, and the index of the first one."""
+
+    def __iter__(self) -> Iterator[AnsweredBatch]:
+        for batch in self.batches:
+            self.columns = list(batch.columns)
+            self.output_shapes = {name: array.shape[1:] for name, array in batch.outputs.items()}
+            for name, array in batch.outputs.items():
+                bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
+                if len(bad):
+                    number, first = self.non_finite.get(name, [0, self.samples + int(bad[0])])
+                    self.non_finite[name] = [number + len(bad), first]
+            self.samples += len(batch)
+            yield batch
+
+
 def predict(
     source: Source,
-    inputs: str | Path | Mapping[str, Any],
+    inputs: Inputs,
     *,
     weights: str | Path | None = None,
     output: str | Path | None = None,
+    top: int = 1,
+    keep: bool = False,
     overrides: Overrides = (),
     batch_size: int | None = None,
     device: str = "auto",
     autotune: str | None = None,
 ) -> Prediction:
-    """Compute the outputs of a net for the samples in a file or in arrays.
+    """Compute the outputs of a net for the samples in files or in arrays, and what they mean.
 
     `source` is a run directory, a net file, a training file or a model file of any known format. A net or training file
     needs `weights`, a weights file or a checkpoint; the others bring their own.
 
     `inputs` are arrays by the names of the net's inputs, or an `.npz` file with them; no transform is applied to these.
-    If `source` describes a training, `inputs` may also be a file of the kind that its data has: a table, an image, a
-    folder of images; these are prepared as in the training. `batch_size` samples are computed at a time. `output`
-    names an `.npz` file to write the outputs to.
+    If `source` describes a training, `inputs` may also be files of the kind that its data has: tables, images, sounds,
+    texts, folders of these, a pattern such as `photos/*.png`, or an open binary file; these are prepared as in the
+    training. `batch_size` samples are computed at a time.
+
+    `top` is the number of classes to name for each sample. `keep` adds the columns of a table to the answers. `output`
+    names a file to write the answers to, in the format of its suffix: `.csv`, `.jsonl`, `.parquet`; or `.npz` for the
+    outputs as arrays; or a folder for masks as PNG files. `predict_stream` does the same in constant memory.
 
     Raises `InputError` if the samples do not fit the net.
 
-        >>> netspec.predict("runs/lenet_mnist", "digit.png").outputs["logits"]
+        >>> netspec.predict("runs/lenet_mnist", "digit.png").answers
+        {'file': ['digit.png'], 'class': ['7'], 'probability': [0.9998]}
     """
-    spec: NetSpec | TrainSpec
+    stream = predict_stream(
+        source, inputs, weights=weights, top=top, keep=keep, overrides=overrides, batch_size=batch_size, device=device,
+        autotune=autotune,
+    )  # fmt: skip
+    batches = list(stream)
+    if output is not None:
+        write_answers(Path(output), batches)
+    first = batches[0]
+    answers = {name: [value for batch in batches for value in batch.columns[name]] for name in first.columns}
+    outputs = {name: np.concatenate([batch.outputs[name] for batch in batches]) for name in first.outputs}
+    return Prediction(outputs, answers, stream.unapplied_transforms, stream.remark)
+
+
+def predict_stream(
+    source: Source,
+    inputs: Inputs,
+    *,
+    weights: str | Path | None = None,
+    top: int = 1,
+    keep: bool = False,
+    overrides: Overrides = (),
+    batch_size: int | None = None,
+    device: str = "auto",
+    autotune: str | None = None,
+) -> PredictionStream:
+    """Return the predictions of `predict` batch by batch, so that any number of samples fits into memory.
+
+    The arguments are those of `predict`. Samples are read and computed during the iteration, which raises the errors of
+    later samples.
+
+        >>> for batch in netspec.predict_stream("runs/adult", "new.csv"):
+        ...     print(batch.columns["class"])
+    """
+    spec, model = _spec_and_model(source, weights, overrides, device, autotune)
+    decoders = decoders_of(spec, model.preprocessing)
+    predicted, transformed = _predicted(model, spec, inputs, batch_size)
+    rows = _rows_to_keep(spec, inputs) if keep else None
+    unapplied = () if transformed else unapplied_transforms(model, model.preprocessing.or_declared_in(spec))
+    return PredictionStream(_answered(predicted, decoders, top, rows), tuple(unapplied), model.compiler.device.remark)
+
+
+def _rows_to_keep(spec: NetSpec | TrainSpec, inputs: Inputs) -> TableRows:
+    rows = None
+    if isinstance(spec, TrainSpec) and isinstance(inputs, (str, Path, Sequence)):
+        rows = rows_of(spec, _input_paths(inputs))
+    if rows is None:
+        raise InputError("only the rows of a table have columns to keep", expected="a CSV or Parquet file as input")
+    return rows
+
+
+def _predicted(
+    model: Model, spec: NetSpec | TrainSpec, inputs: Inputs, batch_size: int | None
+) -> tuple[Iterator[PredictedBatch], bool]:
+    """Return the predictions for any inputs, and whether these pass through the transforms of the training."""
+    if isinstance(inputs, Mapping):
+        return _predict_arrays(model, inputs, batch_size), False
+    if not isinstance(inputs, (str, Path, Sequence)):
+        return _predict_content(model, spec, inputs, batch_size), isinstance(spec, TrainSpec)
+    paths = _input_paths(inputs)
+    if isinstance(spec, TrainSpec) and not _is_arrays(paths):
+        return predict_files(model, spec, paths, batch_size), True
+    return _predict_arrays(model, _read_arrays(paths), batch_size), False
+
+
+def _spec_and_model(
+    source: Source, weights: str | Path | None, overrides: Overrides, device: str, autotune: str | None
+) -> tuple[NetSpec | TrainSpec, Model]:
     if isinstance(source, (str, Path)) and is_model_file(Path(source)):
         if overrides:
             raise InputError("a model file takes no changes", got=" ".join(map(str, overrides)))
         model = load(source, weights, device=device, autotune=autotune or "off")
-        spec = model.spec
-    else:
-        spec_file, weights_file = spec_and_weights(source, weights)
-        spec = load_spec(spec_file, overrides)
-        model = load(
-            net_of(spec), weights_file, device=device, precision=str(precision_of(spec)),
-            autotune=autotune or autotune_of(spec), rounding=rounding_of(spec), deterministic=deterministic_of(spec),
+        return model.spec, model
+    spec_file, weights_file = spec_and_weights(source, weights)
+    spec = load_spec(spec_file, overrides)
+    model = load(
+        net_of(spec), weights_file, device=device, precision=str(precision_of(spec)),
+        autotune=autotune or autotune_of(spec), rounding=rounding_of(spec), deterministic=deterministic_of(spec),
+    )  # fmt: skip
+    return spec, model
+
+
+def _input_paths(inputs: str | Path | Sequence[str | Path]) -> list[Path]:
+    """Return the files that paths and patterns name, sorted within a pattern. Raises `InputError` if one names none."""
+    paths: list[Path] = []
+    for text in [inputs] if isinstance(inputs, (str, Path)) else inputs:
+        path = Path(text)
+        if path.exists() or not glob.has_magic(str(text)):
+            paths.append(path)
+            continue
+        matches = sorted(glob.glob(str(text), recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
+        if not matches:
+            raise InputError(f"no file matches {text}", expected="a pattern such as photos/*.png")
+        paths += map(Path, matches)
+    if not paths:
+        raise InputError("there is no input", expected="one file or more")
+    return paths
+
+
+def _is_arrays(paths: Sequence[Path]) -> bool:
+    return len(paths) == 1 and paths[0].suffix == ".npz"
+
+
+def _read_arrays(paths: Sequence[Path]) -> dict[str, NDArray[Any]]:
+    if not _is_arrays(paths):
+        raise InputError(
+            "a net without its training takes arrays only", expected="one .npz file with an array for each input",
+            got=listing([str(path) for path in paths], 3),
+            hint="with a run directory or a training file, images, tables and other files are prepared as in training",
         )  # fmt: skip
-    path = Path(inputs) if isinstance(inputs, (str, Path)) else None
-    if path is not None and isinstance(spec, TrainSpec) and path.suffix != ".npz":
-        outputs, unapplied = predict_file(model, spec, path, batch_size), list[str]()
-    else:
-        outputs = model.predict(inputs if path is None else read_npz(path), batch_size)
-        unapplied = unapplied_transforms(model, model.preprocessing.or_declared_in(spec))
-    if output is not None:
-        write_npz(Path(output), outputs)
-    return Prediction(outputs, tuple(unapplied), model.compiler.device.remark)
+    return read_npz(paths[0])
+
+
+def _predict_content(
+    model: Model, spec: NetSpec | TrainSpec, content: BinaryIO, batch_size: int | None
+) -> Iterator[PredictedBatch]:
+    """Predict for the content of a file, which is copied to a temporary file first."""
+    suffix = input_suffix(spec) if isinstance(spec, TrainSpec) else ".npz"
+    with TemporaryDirectory(prefix="netspec-") as folder:
+        path = Path(folder) / f"input{suffix}"
+        with path.open("wb") as file:
+            copyfileobj(content, file)
+        if isinstance(spec, TrainSpec):
+            batches = predict_files(model, spec, [path], batch_size)
+        else:
+            batches = _predict_arrays(model, read_npz(path), batch_size)
+        for batch in batches:
+            if "file" in batch.ids:
+                batch.ids["file"] = ["-"] * len(batch.ids["file"])
+            yield batch
+
+
+def _predict_arrays(model: Model, arrays: Mapping[str, Any], batch_size: int | None) -> Iterator[PredictedBatch]:
+    first = 1
+    for outputs in model.predict_batches(arrays, batch_size):
+        samples = len(next(iter(outputs.values())))
+        yield PredictedBatch({"row": [*range(first, first + samples)]}, outputs)
+        first += samples
+
+
+def _answered(
+    batches: Iterator[PredictedBatch], decoders: Mapping[str, Decoder], top: int, rows: TableRows | None
+) -> Iterator[AnsweredBatch]:
+    """Decode the outputs of batches, and add the columns of their rows."""
+    for batch in batches:
+        columns: dict[str, Column] = dict(batch.ids)
+        for name, output in batch.outputs.items():
+            for column, values in decoders[name](output, top).items():
+                columns[column if len(decoders) == 1 else f"{name}.{column}"] = values
+        if rows is not None:
+            columns = {**rows.matching(batch.ids), **_renamed(columns, rows.names)}
+        yield AnsweredBatch(columns, batch.outputs)
+
+
+def _renamed(columns: Mapping[str, Column], taken: Sequence[str]) -> dict[str, Column]:
+    """Return columns under names that the table does not use: `class` becomes `predicted_class` if it has one."""
+    return {f"predicted_{name}" if name in taken else name: values for name, values in columns.items()}
 
 
 def test(

@@ -120,26 +120,26 @@ class Model:
         not applied. Those of a source are. `batch_size` samples are computed at a time, 256 by default; results do not
         depend on it beyond rounding. Raises `InputError` if the inputs do not fit the net.
         """
+        return _joined([*self.predict_batches(inputs, batch_size)])
+
+    def predict_batches(self, inputs: object, batch_size: int | None = None) -> Iterator[dict[str, NDArray[Any]]]:
+        """Yield the outputs that `predict` returns batch by batch."""
         from netspec.training.data_arguments import is_split, open_data
 
         size = None if batch_size is None else int_argument("batch_size", batch_size, least=1)
         if is_split(inputs) or not isinstance(inputs, (Mapping, np.ndarray)):
             learned = self.preprocessing.learned
             with open_data(inputs, self.compiler, ProgramKind.PREDICT, batch_size=size, learned=learned) as loader:
-                return _joined([self._outputs(batch.inputs, len(batch)) for batch in loader.one_pass()])
+                for batch in loader.one_pass():
+                    yield self._outputs(batch.inputs, len(batch))
+            return
         arrays, samples = check_inputs(
             self.compiler, inputs, list(self.compiler.graph(ProgramKind.PREDICT, 1).inputs())
         )
         size = min(size or DEFAULT_BATCH, samples)
-        starts = range(0, samples, size)
-        return _joined(
-            [
-                self._outputs(
-                    {name: array[start : start + size] for name, array in arrays.items()}, min(size, samples - start)
-                )
-                for start in starts
-            ]
-        )
+        for start in range(0, samples, size):
+            part = {name: array[start : start + size] for name, array in arrays.items()}
+            yield self._outputs(part, min(size, samples - start))
 
     def _outputs(self, batch: Mapping[str, NDArray[Any]], samples: int) -> dict[str, NDArray[Any]]:
         return self.compiler.program(ProgramKind.PREDICT, samples)(batch)

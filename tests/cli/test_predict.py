@@ -1,7 +1,9 @@
-"""`netspec predict`: arrays in, arrays out, under the net's names."""
+"""`netspec predict`: answers for arrays, tables and images, as tables and files."""
 
 from __future__ import annotations
 
+from io import BytesIO, TextIOWrapper
+from json import loads
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +119,12 @@ def test_results_that_are_not_finite_are_reported(netspec, trained):
     )
 
 
-def test_an_output_with_another_suffix_gets_a_note_on_its_format(netspec, trained):
-    words = ("predict", "net.yaml", "--weights", "run/weights.h5", "--input", "blobs.npz", "--output", "out")
-    assert netspec(*words).out == "42 samples: logits [42, 2] in out (in NumPy's .npz format)\n"
-    with np.load("out") as written:
-        assert written.files == ["logits"]
+def test_an_unknown_suffix_is_an_error_before_anything_runs(netspec, trained):
+    words = ("predict", "net.yaml", "--weights", "run/weights.h5", "--input", "no.npz", "--output", "out.pdf")
+    result = netspec(*words)
+    assert result.status == 2
+    assert "predictions cannot be written as .pdf" in result.err
+    assert ".csv, .jsonl, .npz, .parquet, or a folder for masks" in result.err
 
 
 def test_an_input_that_is_not_needed_may_be_there(netspec, trained):
@@ -165,3 +168,88 @@ def test_the_same_arrays_make_the_same_bytes(tmp_path):
     for name in ("a.npz", "b.npz"):
         write_npz(tmp_path / name, {"x": np.arange(4.0)})
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def test_a_table_of_answers_is_printed(netspec, trained):
+    np.savez("in.npz", features=np.array([[4, 4, 4], [-4, -4, -4]], np.float32))
+    result = netspec("predict", "run", "--input", "in.npz", "--top", "2")
+    assert result.status == 0
+    header, first, second = result.out.splitlines()
+    assert header.split() == ["row", "class", "probability", "class_2", "probability_2"]
+    assert first.split()[:2] == ["1", "1"]
+    assert second.split()[:2] == ["2", "0"]
+    assert first.split()[2].endswith("%")
+
+
+def test_answers_as_json_lines(netspec, trained):
+    np.savez("in.npz", features=np.array([[4, 4, 4], [-4, -4, -4]], np.float32))
+    printed = netspec("predict", "run", "--input", "in.npz", "--json").lines
+    assert [answer["class"] for answer in printed] == [1, 0]
+    assert netspec("predict", "run", "--input", "in.npz", "--output", "out.jsonl").status == 0
+    assert [loads(line) for line in Path("out.jsonl").read_text().splitlines()] == printed
+
+
+def test_answers_as_parquet(netspec, trained):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is an extra")
+    np.savez("in.npz", features=np.zeros((5, 3), np.float32))
+    assert netspec("predict", "run", "--input", "in.npz", "--output", "out.parquet", "--batch-size", "2").status == 0
+    table = parquet.read_table("out.parquet").to_pydict()
+    assert table["row"] == [1, 2, 3, 4, 5]
+    assert list(table) == ["row", "class", "probability"]
+
+
+def test_patterns_files_and_standard_input_are_read(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for index in range(4):
+        Path(f"photos/{index % 2}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((4, 6), 60 * index, np.uint8)).save(f"photos/{index % 2}/{index}.png")
+    Path("train.yaml").write_text(IMAGES.replace("SOURCE", FOLDER))
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    by_pattern = netspec("predict", "run", "--input", "photos/*/[02].png", "--json").lines
+    assert [answer["file"] for answer in by_pattern] == ["photos/0/0.png", "photos/0/2.png"]
+    expanded = netspec("predict", "run", "photos/0/2.png", "--input", "photos/0/0.png", "--json").lines  # by a shell
+    assert expanded == by_pattern
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(Path("photos/0/2.png").read_bytes())))
+    (answer,) = netspec("predict", "run", "--input", "-", "--json").lines
+    assert answer == {**by_pattern[1], "file": "-", "probability": pytest.approx(by_pattern[1]["probability"])}
+    assert "no file matches photos/*.gif" in netspec("predict", "run", "--input", "photos/*.gif").err
+    two = netspec("predict", "run", "--input", "-", "photos/0/0.png")
+    assert (two.status, "--input - reads standard input" in two.err) == (2, True)
+    kept = netspec("predict", "run", "--input", "photos/0/0.png", "--keep")
+    assert (kept.status, "only the rows of a table have columns to keep" in kept.err) == (2, True)
+
+
+SEGMENTS = """
+netspec: 1
+net:
+  netspec: 1
+  inputs: {image: {shape: [1, 4, 6]}, mask: {shape: [4, 6], dtype: int32}}
+  layers: [{type: Conv2D, name: logits, filters: 3, kernel_size: 1, from: image}]
+  losses: [{type: SparseCategoricalCrossentropy, from: [logits, mask], from_logits: true, axis: 1}]
+solver: {type: SGD, learning_rate: 0.1}
+train: {max_epochs: 1}
+data: {train: {source: npz, path: data.npz, batch_size: 2}}
+"""
+
+
+def test_masks_are_written_as_pictures(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    images = np.random.default_rng(1).random((3, 1, 4, 6), np.float32)
+    np.savez("data.npz", image=images, mask=(3 * images[:, 0]).astype(np.int32))
+    Path("train.yaml").write_text(SEGMENTS)
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    np.savez("in.npz", image=images)
+    assert netspec("predict", "run", "--input", "in.npz", "--output", "masks").status == 0
+    logits = load("run/spec.yaml", "run/weights.h5").predict({"image": images})["logits"]
+    for number, expected in enumerate(logits.argmax(axis=1), 1):
+        with Image.open(f"masks/{number}.png") as mask:
+            assert mask.mode == "P"
+            np.testing.assert_array_equal(np.asarray(mask), expected)
+
+
+def test_a_folder_is_for_masks_only(netspec, trained):
+    np.savez("in.npz", features=np.zeros((5, 3), np.float32))
+    result = netspec("predict", "run", "--input", "in.npz", "--output", "masks")
+    assert result.status == 2
+    assert "only masks are written to" in result.err
+    assert not Path("masks").exists()

@@ -174,3 +174,81 @@ def test_rows_that_are_left_out_are_counted_in_the_log(work: Path) -> None:
     )
     events = [json.loads(line) for line in (run.run_dir / "log.jsonl").read_text().splitlines()]
     assert [event["samples"] for event in events if event["event"] == "skipped"] == [2]
+
+
+def test_answers_have_class_names_and_the_columns_of_their_rows(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    netspec.train("train.yaml", run_dir=work / "run")
+    (work / "a.csv").write_text("id,age,town,colour,class\nx,20,Bern,red,1\n\ny,,Ulm,blue,2\nz,70,Chur,green,3\n")
+    (work / "b.csv").write_text("id,age,town,colour,class\nw,71,Bern,red,4\n")
+    capsys.readouterr()
+    assert main(["predict", "run", "--input", "a.csv", "--output", "out.csv", "--keep", "--batch-size", "2"]) == 0
+    assert capsys.readouterr().out.startswith("3 samples: id, age, town, colour, class, row, predicted_class, ")
+    header, *lines = (work / "out.csv").read_text().splitlines()
+    assert header == "id,age,town,colour,class,row,predicted_class,probability"
+    cells = [line.split(",") for line in lines]
+    assert [row[:6] for row in cells] == [
+        ["x", "20", "Bern", "red", "1", "1"],
+        ["y", "", "Ulm", "blue", "2", "2"],
+        ["z", "70", "Chur", "green", "3", "3"],
+    ]
+    assert {row[6] for row in cells} <= {"yes", "no"}
+    assert all(0.5 <= float(row[7]) <= 1 for row in cells)
+    both = netspec.predict("run", ["a.csv", "b.csv"], keep=True).answers
+    assert both["id"] == ["x", "y", "z", "w"]
+    assert both["file"] == ["a.csv"] * 3 + ["b.csv"]
+    assert both["row"] == [1, 2, 3, 1]
+    with (work / "a.csv").open("rb") as file:
+        assert netspec.predict("run", file).answers["class"] == both["predicted_class"][:3]
+
+
+def test_rows_that_are_left_out_get_no_answer(work: Path) -> None:
+    text = TRAIN.replace("missing: median", "missing: drop")
+    (work / "drop.yaml").write_text(text)
+    netspec.train("drop.yaml", run_dir=work / "run")
+    (work / "a.csv").write_text("id,age,town,colour\nx,,Bern,red\ny,30,Ulm,blue\nz,,Chur,green\nw,70,Chur,green\n")
+    answers = netspec.predict("run", "a.csv", keep=True, batch_size=1).answers
+    assert (answers["id"], answers["row"]) == (["y", "w"], [2, 4])
+
+
+PRICES = """\
+netspec: 1
+net:
+  netspec: 1
+  inputs: {features: {shape: [1]}, label: {shape: []}}
+  layers: [{name: price, type: Dense, units: 1}]
+  losses: [{type: MeanSquaredError, from: [price, label]}]
+data:
+  train:
+    source: csv
+    path: prices.csv
+    header: true
+    label: price
+    columns:
+      area: {type: numeric, normalization: standard}
+      price: {type: numeric, normalization: standard}
+    batch_size: 16
+    shuffle: true
+solver: {type: Adam, learning_rate: 0.05}
+train: {max_epochs: 60}
+"""
+
+
+def test_prices_are_predicted_in_the_units_of_the_table(work: Path) -> None:
+    areas = np.random.default_rng(1).integers(20, 200, 100)
+    (work / "prices.csv").write_text("\n".join(["area,price", *(f"{area},{1000 * area + 5000}" for area in areas)]))
+    (work / "prices.yaml").write_text(PRICES)
+    run = netspec.train("prices.yaml", run_dir=work / "run")
+    (work / "new.csv").write_text("area\n50\n150\n")
+    answers = netspec.predict(run.run_dir, "new.csv").answers
+    # A line is learned from points on it, but not to the last digit: within 1 % of the spread of prices.
+    np.testing.assert_allclose(answers["prediction"], [55_000, 155_000], atol=1800)
+
+
+def test_predictions_are_computed_batch_by_batch(work: Path) -> None:
+    netspec.train("train.yaml", run_dir=work / "run")
+    lines = ["age,town,colour", *(f"{20 + index % 60},Bern,red" for index in range(20_000))]
+    (work / "many.csv").write_text("\n".join(lines) + "\n")
+    stream = netspec.predict_stream("run", "many.csv", batch_size=1000)
+    sizes = [len(batch) for batch in stream]
+    assert sizes == [1000] * 20
+    assert stream.samples == 20_000

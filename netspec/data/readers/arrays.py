@@ -23,6 +23,7 @@ class ArrayDataset(Dataset):
         *,
         digest: str,
         describe: Callable[[int], str],
+        identify: Callable[[int], tuple[str, str | int]] | None = None,
         classes: Mapping[str, tuple[str, ...]] | None = None,
         learned: Mapping[str, Any] | None = None,
         skipped: int = 0,
@@ -31,7 +32,7 @@ class ArrayDataset(Dataset):
     ) -> None:
         self._arrays = dict(arrays)
         self._length = len(next(iter(self._arrays.values())))
-        self._describe = describe
+        self._describe, self._identify = describe, identify
         self.fields = {name: FieldType(array.shape[1:], array.dtype.name) for name, array in self._arrays.items()}
         self.classes = dict(classes or {})
         self.learned = dict(learned or {})
@@ -48,3 +49,7 @@ class ArrayDataset(Dataset):
     def describe(self, index: int) -> str:
         """Where sample `index` comes from."""
         return self._describe(index)
+
+    def identify(self, index: int) -> tuple[str, str | int]:
+        """Return what tells a sample from others in a list of predictions."""
+        return super().identify(index) if self._identify is None else self._identify(index)

@@ -120,6 +120,10 @@ class ListedFiles(Dataset, Generic[Item]):
         """The path of a sample's file, and where it was named."""
         return self._found.name(index)
 
+    def identify(self, index: int) -> tuple[str, str | int]:
+        """Return the path of a sample's file."""
+        return "file", str(self._found.files[index])
+
 
 def _marks(listing: Listing, *, skip: bool) -> Array:
     """Size and time of change of each file, (files, 2); -1 where it is not there. Raises InputError without `skip`."""
@@ -151,13 +155,18 @@ def class_folders(root: Path, classes: Sequence[str] | None, kind: FileKind) -> 
     return Listing(kind, files, labels, tuple(names))
 
 
-def unlabelled(path: Path, kind: FileKind) -> Listing:
-    """A file of a kind, or all below a folder, sorted by path; no labels. Raises InputError where there is none."""
-    files = _files(path, kind) if path.is_dir() else [existing(path)]
-    if not files:
-        raise InputError(
-            f"{path} holds no {kind.name}s", expected=f"files whose names end in {listing(sorted(kind.suffixes))}"
-        )
+def unlabelled(paths: Sequence[Path], kind: FileKind) -> Listing:
+    """Return files, and all files of the kind below folders, sorted by path within each; no labels.
+
+    Raises `InputError` if a file does not exist, or a folder has no such file.
+    """
+    files: list[Path] = []
+    for path in paths:
+        below = _files(path, kind) if path.is_dir() else [existing(path)]
+        if not below:
+            expected = f"files whose names end in {listing(sorted(kind.suffixes))}"
+            raise InputError(f"{path} holds no {kind.name}s", expected=expected)
+        files += below
     return Listing(kind, files, None)
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import PositiveInt
 
-from netspec.data.base import ClassNames, Dataset, Source, located_at
+from netspec.data.base import ClassNames, Dataset, located_at
+from netspec.data.sources.files import FileSource
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
 
+if TYPE_CHECKING:
+    from netspec.data.readers.file_samples import FileKind
+
 
 @SOURCES.register
-class Audio(Source):
+class Audio(FileSource):
     """WAV files of integers (8, 16, 24, 32 bits) or floats (32, 64), in one folder per class or named in a list.
 
     Fields: `audio` `[channels, samples]` of float32 from -1 to 1, with the length of the sound: the transform Padding
@@ -41,14 +45,22 @@ class Audio(Source):
         {"path": "commands/train", "sampling_rate": 16000, "transforms": [{"type": "Padding", "length": 16000}]},
     )
 
+    def file_kind(self) -> FileKind:
+        """Return the kind of sound files."""
+        from netspec.data.audio.sounds import SOUNDS
+
+        return SOUNDS
+
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """List the files. Sounds are read batch by batch."""
         from netspec.data.audio.sounds import SOUNDS, SoundFiles
         from netspec.data.readers.file_lists import listed_files
-        from netspec.data.readers.file_samples import class_folders
+        from netspec.data.readers.file_samples import class_folders, unlabelled
 
         root, skip = resolve_path(self, "path"), self.on_error == "skip"
-        if self.list is not None:
+        if self._unlabelled:
+            listing = unlabelled(self._unlabelled, SOUNDS)
+        elif self.list is not None:
             with located_at(self, "list"):
                 listing = listed_files(
                     resolve_path(self, "list"), root, self.classes, SOUNDS, skip=skip, learned=learned

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.data.base import ClassNames, Dataset, FieldType, Source, located_at
+from netspec.data.base import ClassNames, Dataset, FieldType, located_at
+from netspec.data.sources.files import FileSource
 from netspec.data.sources.text import text_files
 from netspec.data.text.tokenizers.base import AnyTokenizer
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
 
+if TYPE_CHECKING:
+    from netspec.data.readers.file_samples import FileKind
+
 
 @SOURCES.register
-class Documents(Source):
+class Documents(FileSource):
     """Texts in UTF-8, each a sample of its own length: files in one folder per class, or the lines of files.
 
     Fields: `text` `[tokens]` of int32, which the transform Padding gives a common length; `label` `[]` of int32, the
@@ -42,13 +46,24 @@ class Documents(Source):
          "transforms": [{"type": "Padding", "length": 200}]},
     )  # fmt: skip
 
+    def file_kind(self) -> FileKind:
+        """Return the kind of text files."""
+        from netspec.data.text.documents import TEXTS
+
+        return TEXTS
+
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """List the documents. The training split reads them once to learn the vocabulary."""
-        from netspec.data.readers.file_samples import class_folders
+        from netspec.data.readers.file_samples import class_folders, unlabelled
         from netspec.data.text.documents import TEXTS, TextFiles, TextLines
 
         skip = self.on_error == "skip"
         with located_at(self, "path"):
+            if self._unlabelled:
+                listing = unlabelled(self._unlabelled, TEXTS)
+                if self.documents == "files":
+                    return TextFiles(listing, self.tokenizer, learned, skip=skip)
+                return TextLines(listing.files, (), self.tokenizer, learned, skip=skip)
             if self.documents == "files":
                 if isinstance(self.path, list):
                     raise InputError(

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, PrivateAttr
+from pydantic import BeforeValidator
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Source, located_at
+from netspec.data.sources.files import FileSource
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
 from netspec.schema.specs.spec import describe, problem
 
 if TYPE_CHECKING:
-    from netspec.data.readers.file_samples import Listing
+    from netspec.data.readers.file_samples import FileKind, Listing
 
 
 def _as_size(value: Any) -> Any:
@@ -31,7 +32,7 @@ Size = Annotated[tuple[int, int], BeforeValidator(_as_size, json_schema_input_ty
 
 
 @SOURCES.register
-class ImageFolder(Source):
+class ImageFolder(FileSource):
     """Image files (JPEG, PNG, WebP, BMP), in one folder per class or named in a list.
 
     Fields: `image` `[channels, H, W]` of uint8; `label` `[]` of int32, the index of the class in `classes`, or the
@@ -64,9 +65,6 @@ class ImageFolder(Source):
     classes: ClassNames | None = None
     """The class names in the order of their labels; by default all that occur, sorted as text (`10` before `2`)."""
 
-    _unlabelled: bool = PrivateAttr(default=False)
-    """Whether `path` is an image, or a folder of images without classes."""
-
     samples: ClassVar = (
         {"path": "photos/train", "classes": ["cat", "dog"]},
         {"path": "photos", "list": "photos/train.txt", "size": [224, 224]},
@@ -83,25 +81,20 @@ class ImageFolder(Source):
                 listing, size=self.size, channels=self.channels, interpolation=self.interpolation, skip=skip
             )
 
-    def with_file(self, path: Path, fields: Collection[str]) -> ImageFolder | None:
-        """Return a source for an image, or for those below a folder, sorted by path; without labels."""
+    def file_kind(self) -> FileKind:
+        """Return the kind of image files."""
         from netspec.data.readers.images import IMAGES
 
-        if not (path.is_dir() or path.suffix.lower() in IMAGES.suffixes):
-            return None
-        fresh = {"path": FilePath(path.absolute()), "split": None, "list": None, "limit": None, "shuffle": False}
-        source = self.model_copy(update={**fresh, "on_error": "error"})
-        source._unlabelled = True
-        return source
+        return IMAGES
 
     def _listing(self, learned: Mapping[str, Any] | None, *, skip: bool) -> Listing:
         from netspec.data.readers.file_lists import listed_files
         from netspec.data.readers.file_samples import class_folders, unlabelled
         from netspec.data.readers.images import IMAGES
 
-        root = resolve_path(self, "path")
         if self._unlabelled:
-            return unlabelled(root, IMAGES)
+            return unlabelled(self._unlabelled, IMAGES)
+        root = resolve_path(self, "path")
         if self.list is not None:
             with located_at(self, "list"):
                 if self.split is not None:
@@ -122,21 +115,18 @@ class ImageFolder(Source):
         return {"image": FieldType((self.channels, *self.size), "uint8"), "label": FieldType((), "int32")}
 
 
-def images_like(split: Source, path: Path) -> Source | None:
+def images_like(split: Source, paths: Sequence[Path]) -> list[Source]:
     """Return a source of image files like the images of another source: with the same size and channels.
 
-    None if `path` is neither an image nor a folder, or if the source has no field `image` of uint8.
+    Empty if a path is neither an image nor a folder, or if the source has no field `image` of uint8.
     """
-    files = ImageFolder(path=FilePath(path), batch_size=split.batch_size).with_file(path, ("image",))
-    if files is None:
-        return None
-    kind = (split.known_fields() or split.open().fields).get("image")
-    if kind is None or kind.dtype != "uint8" or len(kind.shape) != 3 or kind.shape[0] not in (1, 3):
-        return None
-    channels, *size = kind.shape
-    return files.model_copy(
-        update={
-            "channels": channels, "size": None if None in size else tuple(size), "transforms": split.transforms,
-            "inputs": split.inputs,
-        }
-    )  # fmt: skip
+    sources = ImageFolder(path=FilePath("."), batch_size=split.batch_size).with_files(paths, ("image",))
+    field = (split.known_fields() or split.open().fields).get("image") if sources else None
+    if field is None or field.dtype != "uint8" or len(field.shape) != 3 or field.shape[0] not in (1, 3):
+        return []
+    channels, *size = field.shape
+    fields = {
+        "channels": channels, "size": None if None in size else tuple(size), "transforms": split.transforms,
+        "inputs": split.inputs,
+    }  # fmt: skip
+    return [source.model_copy(update=fields) for source in sources]

@@ -62,7 +62,9 @@ def open_table(
     page = int(np.diff(file.pages()).max())
     if scanned.kept is not None and scanned.samples * sample_bytes <= cache:
         values = [np.concatenate(parts) for parts in scanned.kept]
-        dataset = ArrayDataset(table.encoded(values), digest=file.digest, describe=table.describe, **facts)
+        dataset = ArrayDataset(
+            table.encoded(values), digest=file.digest, describe=table.describe, identify=table.identify, **facts
+        )
         dataset.block = page  # as if it were paged: the order of a shuffle must not depend on the memory
         return dataset
     least = WINDOWS_KEPT * max(window, page) if window else 0
@@ -166,6 +168,9 @@ class _Table:
     def describe(self, index: int) -> str:
         return self.file.describe(int(self.rows(np.array([index]))[0]))
 
+    def identify(self, index: int) -> tuple[str, str | int]:
+        return "row", int(self.rows(np.array([index]))[0]) + 1
+
     def type_of(self, name: str) -> FieldType:
         """Return the type of a field."""
         return FieldType(self.shape_of(name), self._fields[name][0].dtype)
@@ -226,6 +231,10 @@ class PagedDataset(Dataset):
     def describe(self, index: int) -> str:
         """Return the origin of a sample for messages."""
         return self._table.describe(index)
+
+    def identify(self, index: int) -> tuple[str, str | int]:
+        """Return the number of a sample's row in the file, counted from 1."""
+        return self._table.identify(index)
 
     def read(self, indices: Array) -> dict[str, Samples]:
         """Return the samples at `indices`, reading each page at most once."""

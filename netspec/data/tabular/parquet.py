@@ -1,8 +1,8 @@
-"""Parquet files, read with pyarrow, one row group at a time."""
+"""Parquet files, read with pyarrow one row group at a time, and written batch by batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,7 +28,8 @@ def _library() -> ModuleType:
         import pyarrow.parquet
     except ImportError:
         raise InputError(
-            "the library pyarrow, which reads Parquet files, is not installed", hint="pip install 'netspec[parquet]'"
+            "the library pyarrow, which reads and writes Parquet files, is not installed",
+            hint="pip install 'netspec[parquet]'",
         ) from None
     module: ModuleType = pa
     return module
@@ -168,3 +169,18 @@ class ArrowCells:
         cells = coded.dictionary.cast(self._pa.string()).to_pylist()
         texts, positions = merged("" if cell is None else cell for cell in cells)
         return texts, positions[coded.indices.to_numpy()]
+
+
+def write_parquet(path: Path, batches: Iterable[Mapping[str, Sequence[Any]]]) -> None:
+    """Write columns by name. Their types are those of the first batch."""
+    pa = _library()
+    writer = None
+    try:
+        for columns in batches:
+            table = pa.table({name: list(values) for name, values in columns.items()})
+            if writer is None:
+                writer = pa.parquet.ParquetWriter(path, table.schema)
+            writer.write_table(table.cast(writer.schema))
+    finally:
+        if writer is not None:
+            writer.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -93,8 +93,11 @@ class TableSource(Source):
         """Return the file at `path` with the settings of this source."""
         raise NotImplementedError(f"{type(self).__name__} does not say how its file is opened")
 
-    def with_file(self, path: Path, fields: Collection[str]) -> Self | None:
-        """Return a source for the rows of another file. Only the columns of `fields` must exist."""
+    def with_files(self, paths: Sequence[Path], fields: Collection[str]) -> list[Source]:
+        """Return a source for the rows of each file. Only the columns of `fields` must exist."""
+        return [self._of_file(path, fields) for path in paths if not path.is_dir()]
+
+    def _of_file(self, path: Path, fields: Collection[str]) -> Self:
         columns = self.columns
         if isinstance(columns, dict):
             columns = {
@@ -106,6 +109,10 @@ class TableSource(Source):
         source = self.model_copy(update={**changed, "on_error": "error"})
         source._unlabelled = LABEL not in fields
         return source
+
+    def file_suffix(self) -> str:
+        """Return the suffix of the table."""
+        return Path(self.path).suffix
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Open the table, reading all rows once."""

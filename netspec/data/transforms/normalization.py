@@ -115,6 +115,15 @@ class Normalization(Transform):
             raise InputError(problems)
         return FieldType(field.shape, "float32")
 
+    def restore(self, values: Array) -> Array:
+        """y: (N, C, …) → x = y · √variance + mean, of float64."""
+        import numpy as np
+
+        over_channels = (-1, *(1,) * (values.ndim - 2)) if values.ndim > 1 else (-1,)
+        deviation = np.maximum(np.sqrt(np.asarray(self.variance, np.float64)), EPSILON).reshape(over_channels)
+        original: Array = values * deviation + np.asarray(self.mean, np.float64).reshape(over_channels)
+        return original
+
     def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
         """x: (N, C, …) → (N, C, …) of float32. Computed in float64 if float32 cannot represent all values of x."""
         return per_sample(batch, self._normalized)

@@ -32,6 +32,11 @@ class Rescaling(Transform):
         """x: (N, …) → (N, …) of float32."""
         return per_sample(batch, self._rescaled)
 
+    def restore(self, values: Array) -> Array:
+        """y: (N, …) → x = (y − offset) / scale."""
+        original: Array = (values.astype("float64") - self.offset) / self.scale
+        return original
+
     def _rescaled(self, batch: Array) -> Array:
         scaled = batch.astype("float32")
         scaled *= self.scale

@@ -18,7 +18,7 @@ from netspec.graph.ops.unary import Log, Softplus
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import sample_axis
-from netspec.layers.losses_and_metrics import ElementLosses, PairLoss
+from netspec.layers.losses_and_metrics import ElementLosses, PairLoss, PredictionKind
 from netspec.layers.targets import EPSILON, ClassWeighted, align_target, class_scores, mask_ignored
 from netspec.schema.specs.kinds import LOSSES
 from netspec.schema.specs.spec import Spec
@@ -104,6 +104,7 @@ class SparseCategoricalCrossentropy(ClassIndexTargets, ClassWeighted, PairLoss):
     """
 
     type: Literal["SparseCategoricalCrossentropy"] = "SparseCategoricalCrossentropy"
+    prediction_kind: ClassVar[PredictionKind] = "classes"
     label_smoothing: float = Field(default=0.0, ge=0, le=1)
     """share of each target that is spread evenly over all classes"""
 
@@ -146,6 +147,7 @@ class CategoricalCrossentropy(ClassVectorTargets, ClassWeighted, PairLoss):
     """
 
     type: Literal["CategoricalCrossentropy"] = "CategoricalCrossentropy"
+    prediction_kind: ClassVar[PredictionKind] = "classes"
 
     samples: ClassVar = (
         Sample.of((3, 4), (3, 4), from_logits=True, label_smoothing=0.1, ranges=(None, (0.0, 1.0))),
@@ -178,6 +180,7 @@ class BinaryCrossentropy(BinaryTargets, ClassWeighted, PairLoss):
     """
 
     type: Literal["BinaryCrossentropy"] = "BinaryCrossentropy"
+    prediction_kind: ClassVar[PredictionKind] = "binary"
 
     samples: ClassVar = (
         Sample.of((4, 3), (4, 3), from_logits=True, ranges=(None, (0.0, 1.0))),
@@ -201,6 +204,7 @@ class MultiLabelSoftMargin(ClassWeighted, PairLoss):
     """
 
     type: Literal["MultiLabelSoftMargin"] = "MultiLabelSoftMargin"
+    prediction_kind: ClassVar[PredictionKind] = "binary"
 
     samples: ClassVar = (
         Sample.of((4, 3), (4, 3), dtypes=("float32", "int32"), high=2),

@@ -10,7 +10,7 @@ from netspec.graph.ops.unary import Relu
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import sample_axis
-from netspec.layers.losses_and_metrics import ElementLosses, PairLoss
+from netspec.layers.losses_and_metrics import ElementLosses, PairLoss, PredictionKind
 from netspec.layers.targets import ClassWeighted, align_target, class_scores, to_signs
 from netspec.schema.specs.kinds import LOSSES
 
@@ -67,6 +67,7 @@ class CategoricalHinge(PairLoss):
     """
 
     type: Literal["CategoricalHinge"] = "CategoricalHinge"
+    prediction_kind: ClassVar[PredictionKind] = "classes"
 
     samples: ClassVar = (Sample.of((4, 3), (4, 3), ranges=(None, (0.0, 1.0)), weight=(4,)),)
 
@@ -86,6 +87,7 @@ class OneVsRestHinge(ClassWeighted, PairLoss):
     """
 
     type: Literal["OneVsRestHinge"] = "OneVsRestHinge"
+    prediction_kind: ClassVar[PredictionKind] = "classes"
     norm: Literal["L1", "L2"] = "L1"
     """L1: the sum of the hinges; L2: of their squares"""
     axis: int = -1

@@ -16,7 +16,7 @@ from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import require
 from netspec.layers.losses.crossentropy import ProbabilityFields, log_probabilities
-from netspec.layers.losses_and_metrics import ElementLosses, PairLoss
+from netspec.layers.losses_and_metrics import ElementLosses, PairLoss, PredictionKind
 from netspec.layers.targets import class_scores
 from netspec.schema.specs.kinds import LOSSES
 from netspec.schema.specs.paths import FilePath, resolve_path
@@ -32,6 +32,7 @@ class InfoGain(ProbabilityFields, PairLoss):
     """
 
     type: Literal["InfoGain"] = "InfoGain"
+    prediction_kind: ClassVar[PredictionKind] = "classes"
     matrix: list[Annotated[list[float], Field(min_length=1)]] | None = None
     """H, row by row: the value of each predicted class k if the right class is that of the row"""
     file: FilePath | None = None

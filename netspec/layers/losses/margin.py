@@ -14,7 +14,7 @@ from netspec.graph.ops.unary import Relu
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import require, sample_axis
-from netspec.layers.losses_and_metrics import ElementLosses, LossSpec, PairLoss
+from netspec.layers.losses_and_metrics import ElementLosses, LossSpec, PairLoss, PredictionKind
 from netspec.layers.targets import ClassWeighted, align_target, class_scores, to_signs
 from netspec.schema.specs.kinds import LOSSES
 
@@ -77,6 +77,7 @@ class MultiMargin(ClassWeighted, PairLoss):
     """
 
     type: Literal["MultiMargin"] = "MultiMargin"
+    prediction_kind: ClassVar[PredictionKind] = "classes"
     p: Literal[1, 2] = 1
     """exponent: 1 or 2"""
     margin: float = 1.0

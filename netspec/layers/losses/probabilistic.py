@@ -22,7 +22,7 @@ from netspec.layers.losses.crossentropy import (
     clip_probability,
     log_probabilities,
 )
-from netspec.layers.losses_and_metrics import ElementLosses, LossSpec, PairLoss
+from netspec.layers.losses_and_metrics import ElementLosses, LossSpec, PairLoss, PredictionKind
 from netspec.layers.targets import EPSILON, ClassWeighted, align_target, class_scores
 from netspec.schema.specs.kinds import LOSSES
 from netspec.schema.specs.spec import Spec
@@ -101,6 +101,7 @@ class GaussianNLL(LossSpec):
     """
 
     type: Literal["GaussianNLL"] = "GaussianNLL"
+    prediction_kind: ClassVar[PredictionKind] = "values"
     full: bool = False
     """true: add the constant ½ ln 2π"""
     epsilon: float = Field(default=1e-6, gt=0)
@@ -156,6 +157,7 @@ class CategoricalFocalCrossentropy(Focal, ClassVectorTargets, ClassWeighted, Pai
     """
 
     type: Literal["CategoricalFocalCrossentropy"] = "CategoricalFocalCrossentropy"
+    prediction_kind: ClassVar[PredictionKind] = "classes"
 
     samples: ClassVar = (
         Sample.of((3, 4), (3, 4), from_logits=True, label_smoothing=0.1, ranges=(None, (0.0, 1.0))),
@@ -181,6 +183,7 @@ class BinaryFocalCrossentropy(Focal, BinaryTargets, ClassWeighted, PairLoss):
     """
 
     type: Literal["BinaryFocalCrossentropy"] = "BinaryFocalCrossentropy"
+    prediction_kind: ClassVar[PredictionKind] = "binary"
     apply_class_balancing: bool = False
     """true: losses of targets 1 are multiplied by `alpha`, others by 1 - alpha"""
 
@@ -224,6 +227,7 @@ class CategoricalGeneralizedCrossEntropy(TargetProbability, ClassWeighted, PairL
     """
 
     type: Literal["CategoricalGeneralizedCrossEntropy"] = "CategoricalGeneralizedCrossEntropy"
+    prediction_kind: ClassVar[PredictionKind] = "classes"
     q: float = Field(default=0.5, gt=0, lt=1)
     """near 0 as cross-entropy, near 1 as the absolute error, which minds wrong labels less"""
 
@@ -249,6 +253,7 @@ class MultinomialLogistic(TargetProbability, ClassWeighted, PairLoss):
     """
 
     type: Literal["MultinomialLogistic"] = "MultinomialLogistic"
+    prediction_kind: ClassVar[PredictionKind] = "classes"
 
     samples: ClassVar = (Sample.of((4, 4), (4,), dtypes=("float32", "int32"), ranges=((0.1, 0.9), None)),)
 

@@ -13,7 +13,7 @@ from netspec.graph.ops.unary import Abs, Log, Softplus, Sqrt
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import sample_axis
-from netspec.layers.losses_and_metrics import ElementLosses, PairLoss
+from netspec.layers.losses_and_metrics import ElementLosses, PairLoss, PredictionKind
 from netspec.layers.targets import EPSILON, align_target
 from netspec.schema.specs.kinds import LOSSES
 from netspec.schema.specs.spec import Spec
@@ -45,6 +45,7 @@ class MeanSquaredError(PairLoss):
     """
 
     type: Literal["MeanSquaredError"] = "MeanSquaredError"
+    prediction_kind: ClassVar[PredictionKind] = "values"
 
     samples: ClassVar = (
         *SAMPLES,
@@ -69,6 +70,7 @@ class MeanAbsoluteError(PairLoss):
     """
 
     type: Literal["MeanAbsoluteError"] = "MeanAbsoluteError"
+    prediction_kind: ClassVar[PredictionKind] = "values"
 
     samples: ClassVar = SAMPLES
 
@@ -86,6 +88,7 @@ class MeanAbsolutePercentageError(PairLoss):
     """
 
     type: Literal["MeanAbsolutePercentageError"] = "MeanAbsolutePercentageError"
+    prediction_kind: ClassVar[PredictionKind] = "values"
 
     samples: ClassVar = (Sample.of((4, 3), (4, 3), ranges=(None, (0.5, 2.0))),)
 
@@ -105,6 +108,7 @@ class MeanSquaredLogarithmicError(PairLoss):
     """
 
     type: Literal["MeanSquaredLogarithmicError"] = "MeanSquaredLogarithmicError"
+    prediction_kind: ClassVar[PredictionKind] = "values"
 
     samples: ClassVar = (Sample.of((4, 3), (4, 3), ranges=((0.1, 3.0), (0.1, 2.0))),)
 
@@ -123,6 +127,7 @@ class LogCosh(PairLoss):
     """
 
     type: Literal["LogCosh"] = "LogCosh"
+    prediction_kind: ClassVar[PredictionKind] = "values"
 
     samples: ClassVar = SAMPLES[:1]
 
@@ -142,6 +147,7 @@ class Huber(PairLoss):
     """
 
     type: Literal["Huber"] = "Huber"
+    prediction_kind: ClassVar[PredictionKind] = "values"
     delta: float = Field(default=1.0, gt=0)
     """δ, from which on errors count by their size, no longer by their square"""
 
@@ -163,6 +169,7 @@ class Euclidean(PairLoss):
     """
 
     type: Literal["Euclidean"] = "Euclidean"
+    prediction_kind: ClassVar[PredictionKind] = "values"
 
     samples: ClassVar = (Sample.of((4, 3, 2), (4, 3, 2)), Sample.of((4,), (4,), weight=(4,)))
 

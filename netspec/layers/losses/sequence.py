@@ -14,7 +14,7 @@ from netspec.graph.types import DType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import require
-from netspec.layers.losses_and_metrics import ElementLosses, LossSpec
+from netspec.layers.losses_and_metrics import ElementLosses, LossSpec, PredictionKind
 from netspec.layers.targets import mask_ignored
 from netspec.schema.specs.kinds import LOSSES
 
@@ -29,6 +29,7 @@ class CTC(LossSpec):
     """
 
     type: Literal["CTC"] = "CTC"
+    prediction_kind: ClassVar[PredictionKind] = "frames"
     mask_index: int = Field(default=0, ge=0)
     """the class of the blank, between labels; in a target it fills up shorter sequences"""
 

@@ -1,0 +1,41 @@
+"""`FileSource`: base of the sources whose samples are files: images, sounds, documents."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from pydantic import PrivateAttr
+
+from netspec.data.base import Source
+
+if TYPE_CHECKING:
+    from netspec.data.readers.file_samples import FileKind
+
+
+class FileSource(Source):
+    """Base of sources of one sample per file, which can also read other files of the same kind, without labels."""
+
+    _unlabelled: tuple[Path, ...] = PrivateAttr(default=())
+    """Files and folders to read instead of those in the spec, without labels."""
+
+    def file_kind(self) -> FileKind:
+        """Return the kind of the files."""
+        raise NotImplementedError(f"{type(self).__name__} has no `file_kind`")
+
+    def with_files(self, paths: Sequence[Path], fields: Collection[str]) -> list[Source]:
+        """Return one source for all files and folders, whose files are sorted by path; without labels."""
+        suffixes = self.file_kind().suffixes
+        if not all(path.is_dir() or path.suffix.lower() in suffixes for path in paths):
+            return []
+        return [self._of_files(paths)]
+
+    def file_suffix(self) -> str:
+        """Return a suffix of the files."""
+        return max(self.file_kind().suffixes)
+
+    def _of_files(self, paths: Sequence[Path]) -> Self:
+        source = self.model_copy(update={"limit": None, "shuffle": False, "on_error": "error"})
+        source._unlabelled = tuple(paths)
+        return source

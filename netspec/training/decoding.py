@@ -1,0 +1,277 @@
+"""Answers from a net's outputs: class names and probabilities, values in their own units, texts, masks.
+
+The losses of a net say what its outputs mean (`LossSpec.prediction_kind`); the names of classes, vocabularies and the
+normalization of targets are those that the training learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netspec.data.base import Transform
+from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
+from netspec.layers.losses_and_metrics import LossSpec, PredictionKind
+from netspec.schema.specs.data import TRANSFORMS
+from netspec.schema.specs.kinds import LayerFields
+from netspec.schema.specs.links import LayerLink, Links, LossLink, resolve_names
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.train import TrainSpec
+from netspec.training.preprocessing import PreprocessingRecord
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+Column = list[Any]
+"""A value for each sample: a number, a text, a list, or an array."""
+MAX_COLUMNS = 1000
+"""Number of elements of an output up to which each has its own column."""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Turns one output of a net into columns of answers."""
+
+    decode: Callable[[Array, int], dict[str, Column]]
+    """`decode(output, top)` returns the columns for an output (N, …); `top` is the number of classes to name."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes, if the output is about classes with names."""
+
+    def __call__(self, output: Array, top: int = 1) -> dict[str, Column]:
+        """Return the columns of answers for an output (N, …)."""
+        return self.decode(output, top)
+
+
+def decoders_of(spec: NetSpec | TrainSpec, preprocessing: PreprocessingRecord) -> dict[str, Decoder]:
+    """Return a decoder for each output of a net, by the name of the output."""
+    net = spec.net if isinstance(spec, TrainSpec) else spec
+    links = resolve_names(net)
+    labels = _Labels(spec, preprocessing)
+    return {output: _decoder(output, links, labels) for output in links.outputs}
+
+
+def _decoder(output: str, links: Links, labels: _Labels) -> Decoder:
+    layers = {name: layer for layer in links.layers for name in layer.outputs}
+    activation = None
+    for name in _upstream(output, layers):
+        loss = next((loss for loss in links.losses if loss.sources[:1] == (name,)), None)
+        if loss is not None and _kind(loss) is not None:
+            return _for_loss(loss, labels, activated=activation is not None)
+        if name == output and name in layers:
+            activation = _activation(layers[name].fields)
+    match activation:
+        case "softmax":
+            return _class_decoder((), -1, _as_probabilities)
+        case "sigmoid":
+            return _binary_decoder((), _clipped)
+    return Decoder(lambda array, _: _value_columns(array))
+
+
+def _upstream(output: str, layers: Mapping[str, LayerLink]) -> Iterator[str]:
+    """Yield an output, and what it reads if it is only an activation: losses may read the values before it."""
+    yield output
+    layer = layers.get(output)
+    if (
+        layer is not None
+        and type(layer.fields).__name__ in ("Softmax", "Sigmoid", "Activation")
+        and _activation(layer.fields)
+    ):
+        yield from layer.sources[:1]
+
+
+def _activation(layer: LayerFields) -> str | None:
+    """Return `softmax` or `sigmoid` if a layer ends with that function."""
+    function = getattr(layer, "activation", None)
+    name = str(getattr(function, "type", None) or type(layer).__name__).lower()
+    return name if name in ("softmax", "sigmoid") else None
+
+
+def _kind(loss: LossLink) -> PredictionKind | None:
+    assert isinstance(loss.fields, LossSpec)
+    return loss.fields.prediction_kind
+
+
+def _for_loss(loss: LossLink, labels: _Labels, *, activated: bool) -> Decoder:
+    """Return the decoder for the prediction of a loss; `activated`: a softmax or sigmoid follows that prediction."""
+    fields = loss.fields
+    target = loss.sources[1] if len(loss.sources) > 1 else ""
+    classes = labels.classes(target)
+    from_logits = getattr(fields, "from_logits", None)
+    match _kind(loss):
+        case "classes":
+            scores = _as_probabilities if activated or from_logits is False else _softmax if from_logits else None
+            return _class_decoder(classes, int(getattr(fields, "axis", -1)), scores, labels.text(target))
+        case "binary":
+            return _binary_decoder(classes, _clipped if activated or from_logits is False else _sigmoid)
+        case "frames":
+            return _frame_decoder(classes, int(getattr(fields, "mask_index", 0)), labels.text(target))
+    restore = labels.restore(target)
+    return Decoder(lambda array, _: _value_columns(restore(array)))
+
+
+class _Labels:
+    """What the training knows about the inputs of the net that losses read as targets."""
+
+    def __init__(self, spec: NetSpec | TrainSpec, preprocessing: PreprocessingRecord) -> None:
+        self._split = spec.data.train if isinstance(spec, TrainSpec) else None
+        self._record = preprocessing
+        self._learned = preprocessing.learned
+
+    def _field(self, target: str) -> str:
+        """Return the field of the source that feeds an input."""
+        return target if self._split is None else self._split.inputs.get(target, target)
+
+    def classes(self, target: str) -> tuple[str, ...]:
+        """Return the class names of a target, if it has them."""
+        return tuple(self._learned.classes.get(self._field(target), ())) if self._learned is not None else ()
+
+    def text(self, target: str) -> Callable[[Sequence[int]], str] | None:
+        """Return the function that decodes tokens of a target, if its values are tokens of a text."""
+        saved = None if self._learned is None else self._learned.source.get(TOKENIZER)
+        return saved_tokenizer(saved).decode if isinstance(saved, Mapping) and self._field(target) != "label" else None
+
+    def restore(self, target: str) -> Callable[[Array], Array]:
+        """Return the function that converts predictions of a target from what the net learned to the data's units."""
+        transforms = [TRANSFORMS.parse(step) for step in self._steps(target)]
+        column = self._learned_column(target)
+
+        def restored(values: Array) -> Array:
+            for transform in reversed(transforms):
+                assert isinstance(transform, Transform)
+                values = transform.restore(values)
+            if column is not None:
+                values = values.astype(np.float64) * np.asarray(column["scale"]) + np.asarray(column["offset"])
+            return values
+
+        return restored
+
+    def _steps(self, target: str) -> list[dict[str, Any]]:
+        """Return the transforms of a target that can be undone."""
+        steps = [step for step in self._record.transforms or () if step.get("input") == target]
+        return [
+            {name: value for name, value in step.items() if name not in ("input", "adapt")}
+            for step in steps
+            if step.get("type") in ("Rescaling", "Normalization")
+        ]
+
+    def _learned_column(self, target: str) -> Mapping[str, Any] | None:
+        """Return offset and scale of a normalized label column of a table."""
+        label = getattr(self._split, "label", None)
+        if self._learned is None or label is None or self._field(target) != "label":
+            return None
+        column = self._learned.source.get(str(label))
+        return column if isinstance(column, Mapping) and {"offset", "scale"} <= column.keys() else None
+
+
+def _class_decoder(
+    classes: tuple[str, ...], axis: int, scores: Callable[[Array, int], Array] | None,
+    text: Callable[[Sequence[int]], str] | None = None,
+) -> Decoder:  # fmt: skip
+    """Classes along an axis: one per sample, a tag or token per step, or a mask of pixels.
+
+    `scores` turns the output into probabilities along the axis; None: the output has scores of another kind.
+    """
+
+    def per_sample(output: Array, top: int) -> dict[str, Column]:
+        values = output if scores is None else scores(output, 1)
+        order = np.argsort(-values, axis=1, kind="stable")[:, : max(1, min(top, values.shape[1]))]
+        kind = "score" if scores is None else "probability"
+        columns: dict[str, Column] = {}
+        for rank in range(order.shape[1]):
+            suffix = f"_{rank + 1}" if rank else ""
+            columns[f"class{suffix}"] = [_named(classes, index) for index in order[:, rank].tolist()]
+            ranked = np.take_along_axis(values, order[:, rank : rank + 1], axis=1)[:, 0]
+            columns[f"{kind}{suffix}"] = ranked.astype(np.float64).tolist()
+        return columns
+
+    def per_element(output: Array) -> Array:
+        best: Array = output.argmax(axis=axis if axis >= 0 else output.ndim + axis)
+        return best
+
+    def decode(output: Array, top: int) -> dict[str, Column]:
+        if output.ndim == 2:
+            return per_sample(output, top)
+        best = per_element(output)
+        if best.ndim == 2 and text is not None:
+            return {"text": [text(row) for row in best.tolist()]}
+        if best.ndim == 2:
+            return {"tags": [[_named(classes, index) for index in row] for row in best.tolist()]}
+        return {"mask": list(best.astype(np.uint8 if output.shape[axis] <= 256 else np.int32))}
+
+    return Decoder(decode, classes)
+
+
+def _binary_decoder(classes: tuple[str, ...], probability: Callable[[Array], Array]) -> Decoder:
+    """Yes or no: one answer per sample, the names of all that apply, or a mask of pixels."""
+
+    def decode(output: Array, top: int) -> dict[str, Column]:
+        yes = probability(output.astype(np.float64))
+        if yes.ndim > 2:
+            mask = (yes > 0.5).astype(np.uint8)
+            return {"mask": list(mask[:, 0] if mask.shape[1] == 1 else mask)}
+        if yes.ndim == 2 and yes.shape[1] > 1:
+            chosen = [[_named(classes, index) for index in np.flatnonzero(row > 0.5).tolist()] for row in yes]
+            return {"classes": chosen, "probabilities": yes.tolist()}
+        yes = yes.reshape(len(yes))
+        names = classes if len(classes) == 2 else ("0", "1")
+        return {
+            "class": [names[value > 0.5] for value in yes.tolist()],
+            "probability": np.where(yes > 0.5, yes, 1 - yes).tolist(),
+        }
+
+    return Decoder(decode, classes)
+
+
+def _frame_decoder(classes: tuple[str, ...], blank: int, text: Callable[[Sequence[int]], str] | None) -> Decoder:
+    """Best class of each frame, without repetitions and blanks: greedy CTC decoding."""
+
+    def decode(output: Array, top: int) -> dict[str, Column]:
+        best = output.argmax(axis=2)
+        kept = best != blank
+        kept[:, 1:] &= best[:, 1:] != best[:, :-1]
+        labels = [row[keep].tolist() for row, keep in zip(best, kept, strict=True)]
+        if text is not None:
+            return {"text": [text(row) for row in labels]}
+        return {"labels": [[_named(classes, index) for index in row] for row in labels]}
+
+    return Decoder(decode, classes)
+
+
+def _value_columns(array: Array) -> dict[str, Column]:
+    """One column for each element of a sample; a single column of nested lists if there are too many."""
+    flat = array.reshape(len(array), -1)
+    if flat.shape[1] == 1:
+        return {"prediction": flat[:, 0].tolist()}
+    if flat.shape[1] > MAX_COLUMNS or array.ndim > 2:
+        return {"prediction": list(array)}
+    return {f"prediction_{index}": flat[:, index].tolist() for index in range(flat.shape[1])}
+
+
+def _named(classes: Sequence[str], index: int) -> str | int:
+    return classes[index] if index < len(classes) else index
+
+
+def _softmax(scores: Array, axis: int) -> Array:
+    powers = np.exp(scores.astype(np.float64) - scores.max(axis=axis, keepdims=True))
+    probabilities: Array = powers / powers.sum(axis=axis, keepdims=True)
+    return probabilities
+
+
+def _as_probabilities(output: Array, axis: int) -> Array:
+    """Divide by the sum, as cross-entropies do with a prediction of probabilities."""
+    probabilities: Array = output.astype(np.float64) / np.maximum(output.sum(axis=axis, keepdims=True), 1e-30)
+    return probabilities
+
+
+def _clipped(probability: Array) -> Array:
+    clipped: Array = np.clip(probability, 0.0, 1.0)
+    return clipped
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * x)))

@@ -1,0 +1,129 @@
+"""Prediction for the samples of other files, preprocessed like the data of the training, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from netspec.compile import ProgramKind
+from netspec.data.base import Source
+from netspec.data.loader import open_loader
+from netspec.data.sources.image_folder import images_like
+from netspec.data.tabular.source import TableSource
+from netspec.errors import InputError, listing
+from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.train import TrainSpec
+from netspec.training.evaluation import learned_of, wanted_inputs
+from netspec.training.model import DEFAULT_BATCH, Model
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from netspec.data.tabular.table_file import TableFile
+
+
+@dataclass(frozen=True)
+class PredictedBatch:
+    """The outputs of consecutive samples."""
+
+    ids: dict[str, list[str | int]]
+    """What tells the samples apart: their files (`file`), or their rows counted from 1 (`row`)."""
+    outputs: dict[str, NDArray[Any]]
+    """Arrays (N, …) by the names of the outputs."""
+
+
+def predict_files(
+    model: Model, spec: TrainSpec, paths: Sequence[Path], batch_size: int | None = None
+) -> Iterator[PredictedBatch]:
+    """Yield the net's outputs for every sample of files in the format of the test data, or of the training data.
+
+    The transforms of that data are applied, with the values learned in training. The files do not need fields that
+    only the loss reads. Raises `InputError` if the data has no such format, or with all problems of a file.
+    """
+    inputs = wanted_inputs(model.compiler, [ProgramKind.PREDICT])
+    learned = learned_of(spec, model.compiler, model.preprocessing.learned)
+    for path, source in _sources(spec, paths, list(inputs)):
+        source = source.model_copy(update={"batch_size": batch_size or DEFAULT_BATCH})
+        known = model.compiler.spec.inputs
+        with open_loader(source, seed=spec.train.seed, wanted=inputs, known=known, learned=learned) as loader:
+            for batch in loader.one_pass():
+                outputs = model.predict(batch.inputs, len(batch))
+                origins = [loader.identify(index) for index in batch.indices.tolist()]
+                ids: dict[str, list[str | int]] = {"file": [str(path)] * len(batch)} if path is not None else {}
+                ids[origins[0][0]] = [origin for _, origin in origins]
+                yield PredictedBatch(ids, outputs)
+
+
+def _inference_split(spec: TrainSpec) -> Source:
+    """Return the split whose format and transforms other samples have: that of the test data, if there is any."""
+    split = spec.data.test or spec.data.train
+    assert isinstance(split, Source)
+    return split
+
+
+def input_suffix(spec: TrainSpec) -> str:
+    """Return the suffix of a file of the kind that a training reads; that of an image if it reads arrays."""
+    return _inference_split(spec).file_suffix() or ".png"
+
+
+def _sources(spec: TrainSpec, paths: Sequence[Path], inputs: Sequence[str]) -> Iterator[tuple[Path | None, Source]]:
+    """Yield the sources that read the files, each with its file if there are several tables."""
+    split = _inference_split(spec)
+    sources = split.with_files(paths, {split.inputs.get(name, name) for name in inputs}) or images_like(split, paths)
+    if not sources:
+        raise InputError(
+            f"{listing([str(path) for path in paths], 3)} cannot replace the data of the training, whose source is "
+            f"`{getattr(split, SOURCES.tag)}`",
+            expected="an .npz file with the net's inputs; or files of the kind that the training reads: images, "
+            "sounds, texts or a table",
+        )
+    several = len(sources) > 1
+    yield from zip(paths if several else [None], sources, strict=True)
+
+
+@dataclass
+class TableRows:
+    """The rows of tables as texts, read in step with their predictions."""
+
+    names: list[str]
+    """The names of the columns, the same in all tables."""
+    _cells: dict[str, Iterator[list[str]]]
+    """The rows of each table that have not been read, by path."""
+    _read: dict[str, int] = field(default_factory=dict)
+    """Number of rows read, by path."""
+
+    def matching(self, ids: Mapping[str, Sequence[str | int]]) -> dict[str, list[str]]:
+        """Return the columns of the rows with these ids, after the previous ones. Skips rows in between."""
+        rows = ids["row"]
+        paths = ids.get("file") or [next(iter(self._cells))] * len(rows)
+        kept = []
+        for path, row in zip(map(str, paths), map(int, rows), strict=True):
+            kept.append(next(islice(self._cells[path], row - 1 - self._read.get(path, 0), None)))
+            self._read[path] = row
+        return dict(zip(self.names, map(list, zip(*kept, strict=True)), strict=True))
+
+
+def rows_of(spec: TrainSpec, paths: Sequence[Path]) -> TableRows | None:
+    """Return the rows of tables; None if the training reads no tables.
+
+    Raises `InputError` if the tables have different columns.
+    """
+    split = _inference_split(spec)
+    if not isinstance(split, TableSource):
+        return None
+    files = {str(path): split.file(path) for path in paths}
+    first, *others = files.values()
+    for file in others:
+        if file.names != first.names:
+            raise InputError(f"{file.path} has other columns than {first.path}", expected=listing(first.names, 10))
+    return TableRows([str(name) for name in first.names], {path: _cells(file) for path, file in files.items()})
+
+
+def _cells(file: TableFile) -> Iterator[list[str]]:
+    """Yield the cells of each row."""
+    for block in file.blocks(range(len(file.names))):
+        for row in range(len(block)):
+            yield [cells.text(row) for cells in block.cells]
