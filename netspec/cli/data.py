@@ -35,7 +35,9 @@ def show(
     spec: Training,
     overrides: Overrides = None,
     *,
-    split: Annotated[str, typer.Option("--split", metavar="NAME", help="Show this split: train or test.")] = "train",
+    split: Annotated[
+        str, typer.Option("--split", metavar="NAME", help="Show this split: train, validation or test.")
+    ] = "train",
     out: Annotated[
         str | None,
         typer.Option(

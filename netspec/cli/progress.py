@@ -104,4 +104,4 @@ class Bar:
 def _figure(test: dict[str, Any]) -> str:
     """The first metric of an evaluation, or its loss; without its name, so that the bar fits 80 columns."""
     value = next(iter(test["metrics"].values()), test["loss"])
-    return "" if value is None else f"test {value:.4f}"
+    return "" if value is None else f"{test.get('split', 'test')} {value:.4f}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Json, Overrides, Threads, TrainingOrRun, Weights, find_weights
@@ -20,6 +22,7 @@ app = command_app()
     cls=Plain,
     epilog=examples(
         "netspec test runs/lenet_mnist",
+        "netspec test runs/lenet_mnist --split validation",
         "netspec test train.yaml --weights weights.h5 data.test.batch_size=500 --json",
     ),
 )
@@ -28,11 +31,12 @@ def evaluate(
     overrides: Overrides = None,
     *,
     weights: Weights = None,
+    split: Annotated[str, typer.Option("--split", metavar="NAME", help="Evaluate train, validation or test.")] = "test",
     device: Device = "auto",
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate weights on the test data.
+    """Evaluate weights on the test data, or on another split.
 
     Prints the loss and each metric; every sample counts exactly once. With --json, prints an object with samples, loss,
     metrics, and `tables` for metrics with several values.
@@ -40,12 +44,12 @@ def evaluate(
     spec, weights = find_weights(spec, weights)
     from netspec.tools.predict import test
 
-    evaluation = test(spec, weights=weights, overrides=overrides or (), device=device)
+    evaluation = test(spec, weights=weights, overrides=overrides or (), device=device, split=split)
     if evaluation.remark is not None:
         print(f"note: {evaluation.remark}", file=sys.stderr)
     if evaluation.non_finite:
         print(
-            f"warning: not finite (nan or infinite) on the test data: {', '.join(evaluation.non_finite)}",
+            f"warning: not finite (nan or infinite) on the {split} data: {', '.join(evaluation.non_finite)}",
             file=sys.stderr,
         )
     if as_json:

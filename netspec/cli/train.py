@@ -165,14 +165,17 @@ def _print_end(run: Run) -> None:
     """Print the paths of the results, and the commands that come next."""
     from netspec.training.events import format_event
 
-    found = run.test.as_json() if run.test else None
-    done = {"event": "done", "steps": run.steps, "seconds": run.seconds, "test": found, "skipped": run.skipped}
+    results = {"validation": run.validation, "test": run.test}
+    evaluations = {split: evaluation.as_json() if evaluation else None for split, evaluation in results.items()}
+    done = {"event": "done", "steps": run.steps, "seconds": run.seconds, "skipped": run.skipped, **evaluations}
     print(format_event(done))
     print(f"weights: {run.weights}\nlog: {run.log}\n\nnext:")
     spec = run.run_dir / "spec.yaml"
     given = [spec, "--weights", run.weights]
-    if found:
+    if run.test:
         print("  " + command("test", *given))
+    elif run.validation:
+        print("  " + command("test", *given, "--split", "validation"))
     print("  " + command("export", *given, "--output", _model_path(run.run_dir)))
 
 

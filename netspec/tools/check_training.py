@@ -24,7 +24,8 @@ def check_training(spec: TrainSpec) -> None:
     """Build the update, and see that the data feeds the net. Raises `InputError` with all that is wrong."""
     assert isinstance(spec.solver, SolverSpec)
     problems: list[Problem] = []
-    for path, split in _splits(spec):
+    splits = {f"data.{name}": split for name, split in spec.data.splits().items()}
+    for path, split in splits.items():
         problems += _unknown_inputs(spec.net, path, split)
     compiler: Compiler | None = None
     try:
@@ -42,7 +43,7 @@ def check_training(spec: TrainSpec) -> None:
             problems += error.problems
     if problems or compiler is None:
         raise InputError(problems)
-    for path, split in _splits(spec):
+    for path, split in splits.items():
         try:
             _check_feeds(compiler, path, split)
         except InputError as error:
@@ -51,18 +52,12 @@ def check_training(spec: TrainSpec) -> None:
         raise InputError(problems)
 
 
-def _splits(spec: TrainSpec) -> Iterator[tuple[str, SplitFields]]:
-    yield "data.train", spec.data.train
-    if spec.data.test is not None:
-        yield "data.test", spec.data.test
-
-
 def _check_feeds(compiler: Compiler, path: str, split: SplitFields) -> None:
     assert isinstance(split, Source)
     if split.known_fields() is not None:  # the rest needs NumPy
         from netspec.tools.check_training import check_feeds
 
-        check_feeds(compiler, split, ProgramKind.TEST if path == "data.test" else compiler.batch_program)
+        check_feeds(compiler, split, compiler.batch_program if path == "data.train" else ProgramKind.TEST)
 
 
 def _unknown_inputs(net: NetSpec, path: str, split: SplitFields) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ from netspec.solvers.base import SolverSpec
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.tools.charts import Chart, Curve, Scale, write_svg
 from netspec.tools.specs import load_spec
+from netspec.training.events import SPLITS
 
 MOST_POINTS = 2000
 """Steps that a curve shows, evenly spread where there are more."""
@@ -122,16 +123,21 @@ def steps_of(spec: TrainSpec) -> int:
 def run_charts(folder: Path, scale: Scale) -> list[Chart]:
     """Losses and metrics of a run, one chart for each figure, from its log. Raises `InputError` where it has none."""
     events = _logged(folder)
-    losses = [_curve("training", events["log"], "loss"), _curve("test", events["test"], "loss")]
+    losses = [_curve(SPLITS[split], logged, "loss") for split, logged in events.items()]
     charts = [Chart("loss", "step", [curve for curve in losses if curve.xs], scale)]
-    metrics = {step: event.get("metrics", {}) for step, event in events["test"].items()}
-    names = dict.fromkeys(name for known in metrics.values() for name in known)
-    return charts + [Chart(name, "step", [_curve("test", metrics, name)], scale) for name in names]
+    metrics = {
+        split: {step: event.get("metrics", {}) for step, event in logged.items()} for split, logged in events.items()
+    }
+    names = dict.fromkeys(name for by_step in metrics.values() for known in by_step.values() for name in known)
+    for name in names:
+        curves = [_curve(SPLITS[split], by_step, name) for split, by_step in metrics.items()]
+        charts.append(Chart(name, "step", [curve for curve in curves if curve.xs], scale))
+    return charts
 
 
 def scheduled_charts(folder: Path, scale: Scale) -> list[Chart]:
     """The learning rate and the scheduled momentum of a run, from its log. Raises `InputError` if it has no figures."""
-    log = _logged(folder)["log"]
+    log = _logged(folder)["train"]
     charts = [Chart("learning rate", "step", [_curve("run", log, "learning_rate")], scale)]
     momentum = _curve("run", log, "momentum")
     return [*charts, Chart("momentum", "step", [momentum], scale)] if momentum.xs else charts
@@ -143,15 +149,20 @@ def _curve(name: str, figures: dict[int, dict[str, Any]], key: str) -> Curve:
 
 
 def _logged(folder: Path) -> dict[str, dict[int, dict[str, Any]]]:
-    """The events `log` and `test` of a run by their steps; the last of a step that a resumed run did again."""
-    path, events = folder / LOG, {"log": dict[int, dict[str, Any]](), "test": dict[int, dict[str, Any]]()}
+    """The events `log` (of the split `train`) and `test` of a run, by split and step.
+
+    The last one of a step counts, if a resumed run repeated it.
+    """
+    path, events = folder / LOG, {split: dict[int, dict[str, Any]]() for split in SPLITS}
     if not path.is_file():
         raise InputError(f"{folder} is not the folder of a run", expected=f"a folder with a file {LOG}")
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError):  # a line that a killed process left half written
             event = json.loads(line)
-            if isinstance(event, dict) and event.get("event") in events and isinstance(event.get("step"), int):
-                events[event["event"]][event["step"]] = event
+            if isinstance(event, dict) and isinstance(event.get("step"), int):
+                split = {"log": "train", "test": event.get("split", "test")}.get(event.get("event", ""))
+                if split in events:
+                    events[split][event["step"]] = event
     if not any(events.values()):
         raise InputError(f"the log of {folder} has no figures yet", expected="a training that came to its first step")
     return events

@@ -15,19 +15,19 @@ from netspec.data.loader import Loader
 from netspec.data.pipeline import Learned, TransformPipeline
 from netspec.data.statistics import ScanResult, read_both, sample_indices, scan
 from netspec.data.thread_pool import processors
-from netspec.errors import InputError, Problem, counted, did_you_mean, listing
+from netspec.errors import InputError, counted
 from netspec.exchange.files import write_atomically
 from netspec.schema.load import Overrides
 from netspec.schema.load import Source as SpecSource
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.specs import load_spec
+from netspec.training.evaluation import split_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
 
-SPLITS = ("train", "test")
 MAX_VALUES = 6
 EPOCHS = 3
 """Number of epochs whose samples are shown."""
@@ -38,10 +38,10 @@ MIN_SHARE = 0.005
 
 @dataclass(frozen=True)
 class DataReport:
-    """The training or test data of a training file, opened, with statistics."""
+    """A split of the data of a training file, opened, with statistics."""
 
     part: str
-    """`train` or `test`."""
+    """`train`, `validation` or `test`."""
     split: Source
     """The fields of the split in the training file."""
     dataset: Dataset
@@ -177,25 +177,18 @@ def inspect_data(
 ) -> DataReport:
     """Open the data of a training file, and compute statistics over at most `max_samples` samples (0: all).
 
-    `split` is `"train"` or `"test"`. Statistics are per field and channel, before and after transforms. Raises
-    `InputError` if the data cannot be read.
+    `split` is `"train"`, `"validation"` or `"test"`. Statistics are per field and channel, before and after transforms.
+    Raises `InputError` if the data cannot be read.
 
         >>> netspec.inspect_data("train.yaml").scanned.raw["image"].mean
     """
-    if split not in SPLITS:
-        hint = did_you_mean(split, SPLITS)
-        raise InputError("--split: there is no such part", expected=f"one of {listing(SPLITS)}", got=split, hint=hint)
     spec = load_spec(source, overrides)
     if not isinstance(spec, TrainSpec):
         raise InputError("this is a net file, which has no data", location=spec.where(), expected="a training file")
-    fields = spec.data.test if split == "test" else spec.data.train
-    if fields is None:
-        raise InputError(
-            Problem("there is no test data", spec.where("data"), "data", expected="`test:` next to `train:`")
-        )
+    fields = split_of(spec, split)
     seed = spec.train.seed
     dataset, pipeline = _open(spec.data.train, seed, None)
-    if split == "test":
+    if split != "train":
         dataset, pipeline = _open(fields, seed, pipeline.learned)
     assert isinstance(fields, Source)
     return DataReport(split, fields, dataset, pipeline, seed, scan(dataset, pipeline, fields, max_samples))

@@ -17,6 +17,7 @@ from netspec.tools.check import check as check_spec
 from netspec.tools.curves import steps_of
 from netspec.tools.specs import load_train
 from netspec.tools.worker_plan import worker_memory
+from netspec.training.events import SPLITS
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class DryRun:
     largest_share: int
     """Samples of a batch that one worker gets at most; others may get one fewer."""
     samples: dict[str, int]
-    """Number of samples of the training data, and of the test data if there is some."""
+    """Number of samples of each split: `training`, `validation`, `test`."""
     steps: int
     worker_bytes: int
     """Bytes that a worker allocates for training steps: activations, weights, solver states."""
@@ -52,13 +53,11 @@ def dry_run(
         >>> netspec.dry_run("train.yaml", workers=64).worker_bytes
     """
     spec = load_train(source, overrides)
-    splits = {"training": spec.data.train, "test": spec.data.test}
     samples, problems = dict[str, int](), dict[Problem, None]()  # in order, and once though two checks find it
 
     def count_samples() -> None:
-        for name, split in splits.items():
-            if split is not None:
-                samples[name] = _samples(spec, split)
+        for name, split in spec.data.splits().items():
+            samples[SPLITS[name]] = _samples(spec, split)
 
     checks: list[Callable[[], object]] = [
         lambda: check_workers(spec, workers), lambda: check_spec(source, overrides=overrides),

@@ -287,15 +287,17 @@ def test(
     overrides: Overrides = (),
     device: str = "auto",
     samples: Mapping[str, Any] | None = None,
+    split: str = "test",
 ) -> Evaluation:
-    """Evaluate weights on the test data of a training; each sample counts exactly once.
+    """Evaluate weights on the test data of a training, or on another split; each sample counts exactly once.
 
     `source` is a run directory or a training file; `weights` names a weights file or a checkpoint, and a run directory
     brings its own. `samples` are those of splits of `source: python`: `{"test": arrays}`.
 
-    Raises `InputError` if there is no test data, or the weights do not fit.
+    `split` is `"test"`, `"validation"` or `"train"`. Raises `InputError` if there is no such data, or the weights do
+    not fit.
 
         >>> netspec.test("runs/lenet_mnist").metrics
     """
     spec_file, weights_file = spec_and_weights(source, weights)
-    return evaluate_weights(spec_file, weights_file, overrides, device=device, samples=samples)
+    return evaluate_weights(spec_file, weights_file, overrides, device=device, samples=samples, split=split)

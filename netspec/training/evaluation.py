@@ -15,13 +15,14 @@ from netspec.compile import LOSS, Compiler, ProgramKind
 from netspec.data.base import FieldType
 from netspec.data.loader import Loader, open_loader
 from netspec.data.pipeline import Learned
-from netspec.errors import InputError, Problem
+from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.graph.ops.source import Input
 from netspec.graph.types import Precision
 from netspec.layers.losses_and_metrics import TableRow
 from netspec.schema.load import Overrides, Source, load_spec
+from netspec.schema.specs.data import SplitFields
 from netspec.schema.specs.train import TrainSpec
-from netspec.training.events import MAX_EXAMPLES
+from netspec.training.events import MAX_EXAMPLES, SPLITS
 from netspec.training.inputs import input_ranges
 from netspec.training.model import load_weights
 from netspec.training.preprocessing import PreprocessingRecord
@@ -142,22 +143,25 @@ def test(
     *,
     device: str = "auto",
     samples: Mapping[str, Any] | None = None,
+    split: str = "test",
 ) -> Evaluation:
-    """Evaluate weights on the test data of a training file. `samples` holds the data of splits with `source: python`.
+    """Evaluate weights on a split of a training file, by default the test data.
+
+    `samples` holds the data of splits with `source: python`.
 
     Values learned from the training data (class names, means) come from the weights; if the weights do not have them,
     the training data is read.
     """
-    spec = with_samples(with_test_data(source, overrides), samples)
+    spec = with_samples(with_split(source, split, overrides), samples)
     options = spec.compile
     opened = open_device(device, options.autotune, options.rounding, deterministic=options.deterministic)
     compiler = Compiler(spec.net, dtype=Precision(spec.train.precision), device=opened, seed=spec.train.seed)
     learned = PreprocessingRecord.from_meta(load_weights(compiler, weights).meta).learned
-    return replace(evaluate_on(spec, compiler, learned), remark=opened.remark)
+    return replace(evaluate_on(spec, compiler, learned, split), remark=opened.remark)
 
 
-def with_test_data(source: Source, overrides: Overrides = ()) -> TrainSpec:
-    """Load the training in a file. Raises `InputError` if it is a net, or has no test data."""
+def with_split(source: Source, split: str = "test", overrides: Overrides = ()) -> TrainSpec:
+    """Load the training in a file. Raises `InputError` if it is a net, or does not have the split."""
     spec = load_spec(source, overrides)
     if not isinstance(spec, TrainSpec):
         raise InputError(
@@ -165,16 +169,27 @@ def with_test_data(source: Source, overrides: Overrides = ()) -> TrainSpec:
             hint="name a training file with this `net`, such as train.yaml, or the spec.yaml of a run; "
             "`netspec predict` needs only the net",
         )  # fmt: skip
-    if spec.data.test is None:
-        raise InputError(
-            Problem("there is no test data", spec.where("data"), "data", expected="`test:` next to `train:`")
-        )
+    split_of(spec, split)
     return spec
 
 
-def evaluate_on(spec: TrainSpec, compiler: Compiler, learned: Learned | None) -> Evaluation:
-    """Evaluate a net on the test data of a training; if `learned` is missing, read the training data."""
-    with open_test_loader(spec, compiler, learned_of(spec, compiler, learned)) as loader:
+def split_of(spec: TrainSpec, name: str) -> SplitFields:
+    """Return a split of a training by name. Raises `InputError` if there is no such split."""
+    splits = spec.data.splits()
+    if name in splits:
+        return splits[name]
+    if name not in SPLITS:
+        hint = did_you_mean(name, SPLITS)
+        raise InputError(
+            "--split: there is no such split", expected=f"one of {listing(list(SPLITS))}", got=name, hint=hint
+        )
+    expected = f"`{name}:` next to `train:`"
+    raise InputError(Problem(f"there is no {SPLITS[name]} data", spec.where("data"), "data", expected=expected))
+
+
+def evaluate_on(spec: TrainSpec, compiler: Compiler, learned: Learned | None, split: str = "test") -> Evaluation:
+    """Evaluate a net on a split of a training; if `learned` is missing, read the training data."""
+    with open_evaluation_loader(spec, split, compiler, learned_of(spec, compiler, learned)) as loader:
         return evaluate(compiler, loader)
 
 
@@ -186,11 +201,12 @@ def learned_of(spec: TrainSpec, compiler: Compiler, learned: Learned | None) -> 
         return training.learned
 
 
-def open_test_loader(spec: TrainSpec, compiler: Compiler, learned: Learned, session: Session = LOCAL) -> Loader:
-    """Open the test data with the class names and statistics that were learned from the training data."""
-    assert spec.data.test is not None
+def open_evaluation_loader(
+    spec: TrainSpec, split: str, compiler: Compiler, learned: Learned, session: Session = LOCAL
+) -> Loader:
+    """Open a split to evaluate on, with the class names and statistics that were learned from the training data."""
     wanted, allowed, known = wanted_inputs(compiler, [ProgramKind.TEST]), input_ranges(compiler), compiler.spec.inputs
     return open_loader(
-        spec.data.test, seed=spec.train.seed, wanted=wanted, ranges=allowed, known=known, learned=learned,
+        split_of(spec, split), seed=spec.train.seed, wanted=wanted, ranges=allowed, known=known, learned=learned,
         share=session.share,
     )  # fmt: skip

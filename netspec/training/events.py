@@ -27,7 +27,8 @@ WAITS = ("heartbeat", "stall")
 """Fields of strategies that do not change results."""
 MAX_LISTED_WORKERS = 4
 """Up to this many workers the batch size of each is listed; for more workers, how often each size occurs."""
-SPLITS = {"train": "training", "test": "test"}
+SPLITS = {"train": "training", "validation": "validation", "test": "test"}
+"""Splits of the data by name, and their names in sentences."""
 
 
 class LogFiles:
@@ -110,7 +111,7 @@ def format_event(event: Event) -> str:
                 f"learning rate {event['learning_rate']:.6g}{momentum}{skipped} {rate:,.0f} samples/s"
             )
         case "test":
-            return f"step {event['step']:,} test {format_evaluation(event)}"
+            return f"step {event['step']:,} {event.get('split', 'test')} {format_evaluation(event)}"
         case "checkpoint":
             return f"step {event['step']:,} checkpoint {event['path']}"
         case "init_from":
@@ -123,9 +124,10 @@ def format_event(event: Event) -> str:
             left_out = f"{counted(event['samples'], 'damaged sample')} of the {SPLITS[event['split']]} data left out"
             return f"skipped: {left_out}{when}{examples}"
         case "done":
-            test = f", test {format_evaluation(event['test'])}" if event["test"] else ""
+            splits = [split for split in ("validation", "test") if event.get(split)]
+            results = "".join(f", {split} {format_evaluation(event[split])}" for split in splits)
             skipped = f", {counted(event['skipped'], 'damaged sample')} left out" if event.get("skipped") else ""
-            return f"done: {counted(event['steps'], 'step')} in {event['seconds']:.1f} s{test}{skipped}"
+            return f"done: {counted(event['steps'], 'step')} in {event['seconds']:.1f} s{results}{skipped}"
     return json_text(event)
 
 

@@ -23,9 +23,9 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.training.callbacks.base import Callback
 from netspec.training.callbacks.log import StepLog
-from netspec.training.callbacks.weights import BestWeights, Checkpoints, Evaluations, FinalWeights
+from netspec.training.callbacks.weights import BestWeights, Checkpoints, Evaluations, FinalTest, FinalWeights
 from netspec.training.evaluation import Evaluation, evaluate, total_skipped
-from netspec.training.events import MAX_EXAMPLES
+from netspec.training.events import MAX_EXAMPLES, SPLITS
 from netspec.training.model import Parameters
 from netspec.training.preprocessing import PreprocessingRecord
 from netspec.training.progress import PendingStep, Progress
@@ -46,7 +46,7 @@ class TrainingLoop:
         spec: TrainSpec,
         compiler: Compiler,
         loader: Loader,
-        test: Loader | None,
+        evaluation_loaders: Mapping[str, Loader],
         folder: RunDir,
         signals: Signals,
         progress: Progress,
@@ -57,7 +57,9 @@ class TrainingLoop:
     ) -> None:
         """`listeners` are called before all others; `callbacks` are the user's."""
         assert isinstance(spec.solver, SolverSpec)
-        self.spec, self.compiler, self.loader, self.test_loader = spec, compiler, loader, test
+        self.spec, self.compiler, self.loader = spec, compiler, loader
+        self.evaluation_loaders = evaluation_loaders
+        """The data to evaluate on, by split: `validation`, `test`."""
         self.folder, self.signals, self.progress, self.session = folder, signals, progress, session
         self.stopped = False
         """Whether the loop ended before the training was finished, because it was asked to."""
@@ -66,7 +68,9 @@ class TrainingLoop:
         self.stepper = session.stepper(spec, compiler, loader)
         self.total = spec.train.max_steps or (spec.train.max_epochs or 0) * self.stepper.steps_per_epoch
         """Total number of training steps."""
-        self.preprocessing = PreprocessingRecord.of(test or loader)
+        self.preprocessing = PreprocessingRecord.of(
+            evaluation_loaders.get("test") or next(iter(evaluation_loaders.values()), loader)
+        )
         """Preprocessing of the samples that the net is evaluated on."""
         self.position = loader.place
         """Position in the data after the last batch that was used."""
@@ -88,7 +92,8 @@ class TrainingLoop:
         self._checkpoints = Checkpoints()
         self._user_callbacks = _named(callbacks)
         self.callbacks = (
-            *listeners, StepLog(), BestWeights(), *callbacks, self._checkpoints, Evaluations(), FinalWeights()
+            *listeners, StepLog(), BestWeights(), FinalTest(), *callbacks, self._checkpoints, Evaluations(),
+            FinalWeights(),
         )  # fmt: skip
         """All callbacks, in the order in which their hooks are called."""
         self._waits_for_loss = any(
@@ -157,7 +162,7 @@ class TrainingLoop:
                 self.request_stop("an error")
 
     def emit_skipped(self, split: str, samples: int, examples: Sequence[str], *, epoch: int | None = None) -> None:
-        """Emit how many damaged samples of `train` or `test` were left out: in an epoch, an evaluation, or so far."""
+        """Emit how many damaged samples of a split were left out: in an epoch, an evaluation, or so far."""
         when = {} if epoch is None else {"epoch": epoch}
         self.emit("skipped", split=split, **when, samples=samples, examples=list(examples[:MAX_EXAMPLES]))
 
@@ -197,10 +202,10 @@ class TrainingLoop:
         self.settle()
         return self.last_loss
 
-    @property
-    def last_test(self) -> Evaluation | None:
-        """The last evaluation of the run, before a resume or after it."""
-        return Evaluation.from_json(self.progress.last_test) if self.progress.last_test else None
+    def last_evaluation(self, split: str) -> Evaluation | None:
+        """Return the last evaluation on `validation` or `test`, before a resume or after it."""
+        evaluation = self.progress.evaluation(split)
+        return Evaluation.from_json(evaluation) if evaluation else None
 
     def callback_states(self) -> dict[str, Any]:
         """Return the states of the user's callbacks, by name. Raises `RunError` if JSON can't hold them."""
@@ -215,7 +220,7 @@ class TrainingLoop:
 
     def nothing_left(self) -> bool:
         """Return whether a resumed run was complete: its weights are those of its last step, and were evaluated."""
-        untested = self.test_loader is not None and self.progress.tested_step != self.progress.step
+        untested = [split for split in self.evaluation_loaders if not self._is_evaluated(split)]
         if not self.finished or untested:
             return False
         try:
@@ -310,26 +315,38 @@ class TrainingLoop:
             progress.skipped_before, progress.skipped = progress.skipped_before + progress.skipped, 0
             self._damaged = []
 
-    def evaluate(self) -> None:
-        """Evaluate on the test data, unless there is none or it was done after this step. Collective."""
-        progress = self.progress
-        if self.test_loader is None or progress.tested_step == progress.step:
+    def _is_evaluated(self, split: str) -> bool:
+        """Return whether there is no such data, or it was evaluated after this step."""
+        return split not in self.evaluation_loaders or self.progress.evaluated_step(split) == self.step
+
+    def evaluate(self, split: str | None = None) -> None:
+        """Evaluate on `validation` or `test`; by default on the one that is monitored during the training. Collective.
+
+        Does nothing if there is no such data, or if it was evaluated after this step. The schedules and the hook
+        `on_evaluation_end` receive evaluations of the monitored split only.
+        """
+        monitored, progress = self.spec.data.monitored, self.progress
+        split = split or monitored
+        if self._is_evaluated(split):
             return
         self.settle()
         self.session.report_activity(progress.step, "evaluating")
         with self.session.synchronized_view(self.compiler):
             began = time.perf_counter()
-            evaluation = evaluate(self.compiler, self.test_loader, self.session)
-            progress.last_test, progress.tested_step = evaluation.scalars(), progress.step
+            evaluation = evaluate(self.compiler, self.evaluation_loaders[split], self.session)
+            progress.record_evaluation(split, evaluation.scalars())
             seconds = round(time.perf_counter() - began, 3)
-            self.emit("test", step=progress.step, **evaluation.scalars(), seconds=seconds)
-            self._update_schedules(evaluation)
+            self.emit("test", step=progress.step, split=split, **evaluation.scalars(), seconds=seconds)
+            if split == monitored:
+                self._update_schedules(evaluation)
             if evaluation.skipped:
-                self.emit_skipped("test", evaluation.skipped, evaluation.damaged)
+                self.emit_skipped(split, evaluation.skipped, evaluation.damaged)
             if evaluation.non_finite:
-                message = f"not finite (nan or infinite) on the test data: {', '.join(evaluation.non_finite)}"
+                data = f"the {SPLITS[split]} data"
+                message = f"not finite (nan or infinite) on {data}: {', '.join(evaluation.non_finite)}"
                 self.emit("warning", message=message, step=progress.step)
-            self.call("on_evaluation_end", evaluation)
+            if split == monitored:
+                self.call("on_evaluation_end", evaluation)
 
     def _update_schedules(self, evaluation: Evaluation) -> None:
         """Pass the evaluation to the schedules if it was due: a resumed run must not count an additional last one."""

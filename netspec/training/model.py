@@ -176,11 +176,11 @@ class Model:
         `InputError` if there is no test data, or it does not fit the net.
         """
         from netspec.training.data_arguments import open_data
-        from netspec.training.evaluation import evaluate, evaluate_on, with_test_data
+        from netspec.training.evaluation import evaluate, evaluate_on, with_split
         from netspec.training.samples import with_samples
 
         if isinstance(data, (str, PathLike)) or (isinstance(data, Mapping) and data.keys() & {"netspec", "net"}):
-            return evaluate_on(with_samples(with_test_data(data), samples), self.compiler, self.preprocessing.learned)
+            return evaluate_on(with_samples(with_split(data), samples), self.compiler, self.preprocessing.learned)
         size = None if batch_size is None else int_argument("batch_size", batch_size, least=1)
         learned = self.preprocessing.learned
         with open_data(data, self.compiler, ProgramKind.TEST, batch_size=size, learned=learned) as loader:

@@ -59,7 +59,7 @@ def predict_files(
 
 def _inference_split(spec: TrainSpec) -> Source:
     """Return the split whose format and transforms other samples have: that of the test data, if there is any."""
-    split = spec.data.test or spec.data.train
+    split = spec.data.deployed
     assert isinstance(split, Source)
     return split
 

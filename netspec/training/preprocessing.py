@@ -47,7 +47,7 @@ class PreprocessingRecord:
         """Return this record, or that of the training file if the weights have none."""
         if self.transforms is not None or not isinstance(spec, TrainSpec):
             return self
-        split = spec.data.test or spec.data.train
+        split = spec.data.deployed
         fed = {field: name for name, field in split.inputs.items()}
         fields = [str(getattr(step, "apply_to", None) or "") for step in split.transforms]  # "": the source's first
         steps = zip(fields, split.transforms, strict=True)

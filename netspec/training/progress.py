@@ -20,12 +20,16 @@ class Progress:
     step: int = 0
     """Number of steps done."""
     best_loss: float | None = None
-    """The lowest test loss so far."""
+    """The lowest loss of an evaluation during the training so far."""
     best_step: int = 0
     last_test: dict[str, Any] | None = None
-    """The last evaluation, as plain data."""
+    """The last evaluation on the test data, as plain data."""
     tested_step: int = -1
-    """Number of steps done before the last evaluation."""
+    """Number of steps done before the last evaluation on the test data."""
+    last_validation: dict[str, Any] | None = None
+    """The last evaluation on the validation data, as plain data."""
+    validated_step: int = -1
+    """Number of steps done before the last evaluation on the validation data."""
     loss_sum: float = 0.0
     """Sum of the losses since the last log line."""
     loss_count: int = 0
@@ -42,6 +46,21 @@ class Progress:
     """Number of damaged samples left out in earlier epochs."""
     callbacks: dict[str, Any] = field(default_factory=dict)
     """In a checkpoint, the states of the user's callbacks by name."""
+
+    def evaluated_step(self, split: str) -> int:
+        """Return the number of steps done before the last evaluation on `validation` or `test`; -1 if there is none."""
+        return self.validated_step if split == "validation" else self.tested_step
+
+    def evaluation(self, split: str) -> dict[str, Any] | None:
+        """Return the last evaluation on `validation` or `test`, as plain data."""
+        return self.last_validation if split == "validation" else self.last_test
+
+    def record_evaluation(self, split: str, evaluation: dict[str, Any]) -> None:
+        """Record the evaluation of a split after this step."""
+        if split == "validation":
+            self.last_validation, self.validated_step = evaluation, self.step
+        else:
+            self.last_test, self.tested_step = evaluation, self.step
 
     def resume_losses(self, session: Session) -> None:
         """Restore unreported losses: to each worker its own, or to the root those of all."""

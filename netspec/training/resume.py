@@ -41,6 +41,7 @@ MAY_CHANGE = (
     "train.recompute",
     "data.train.prefetch",
     "data.train.workers",
+    "data.validation",
     "data.test",
     "parallel.heartbeat",
     "parallel.stall",
@@ -51,7 +52,7 @@ MAY_CHANGE = (
 )
 """Values that do not change a step. A new length may stretch a schedule, which is what the user requests then."""
 
-TEST_VALUES = ("data.test", "net.metrics")
+TEST_VALUES = ("data.validation", "data.test", "net.metrics")
 """Values of the spec that an evaluation depends on."""
 
 
@@ -66,7 +67,7 @@ class StartingPoint:
     sharded: Mapping[str, Any] = field(default_factory=dict)
     """Full arrays of the states that are sharded over the workers, by name."""
     other_test: bool = False
-    """Whether the test data or the metrics changed since the last evaluation."""
+    """Whether the validation data, the test data or the metrics changed since the last evaluation."""
     changed: frozenset[Location] = frozenset()
     """Locations of the values of the spec that changed since the run began."""
     transfer: Transfer | None = None
@@ -110,6 +111,7 @@ def restore_run(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loa
     start.progress = Progress.from_json(checkpoint.progress)
     if start.other_test:
         start.progress.tested_step = Progress.tested_step
+        start.progress.validated_step = Progress.validated_step
     return start
 
 

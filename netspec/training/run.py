@@ -22,7 +22,7 @@ from netspec.training.callbacks.base import Callback, CallbackSpec
 from netspec.training.callbacks.log import EventListener
 from netspec.training.compiler import open_training_loader, training_compiler
 from netspec.training.environment import threads, versions
-from netspec.training.evaluation import Evaluation, open_test_loader
+from netspec.training.evaluation import Evaluation, open_evaluation_loader
 from netspec.training.events import Event, Listener, LogFiles, read_log
 from netspec.training.loop import TrainingLoop
 from netspec.training.model import count_elements, load_weights
@@ -40,8 +40,9 @@ class Run:
     """A finished training, as `netspec.train` returns it.
 
     `run_dir` is its folder and `weights` the file of its final weights; `best_weights` has those of the evaluation
-    with the lowest loss. `test` is the last evaluation, with `loss` and `metrics`; `history` has all logged losses and
-    metrics. `netspec.load(run.run_dir)` loads the trained model.
+    with the lowest loss. `test` is the last evaluation on the test data, with `loss` and `metrics`, `validation` that
+    on the validation data; `history` has all logged losses and metrics. `netspec.load(run.run_dir)` loads the trained
+    model.
 
         >>> run = netspec.train("train.yaml")
         >>> run.test.metrics["accuracy"]
@@ -55,13 +56,15 @@ class Run:
     seconds: float
     """Wall time of this call."""
     test: Evaluation | None
-    """The last evaluation; None without test data."""
+    """The last evaluation on the test data; None without test data."""
     weights: Path
     """File of the weights after the last step."""
     log: Path
     """Log of the run: one JSON object per line."""
     skipped: int = 0
     """Number of damaged training samples that were left out, when the data was opened and in all epochs of the run."""
+    validation: Evaluation | None = None
+    """The last evaluation on the validation data; None without validation data."""
 
     @property
     def best_weights(self) -> Path | None:
@@ -75,8 +78,11 @@ class Run:
 
         Read from the log. If a resume repeated a step, its last event counts.
         """
-        events = {(event["step"], event["event"]): event for event in read_log(self.log)}
-        return [events[key] for key in sorted(events) if key[1] in ("log", "test")]
+        kinds = ("log", "test")
+        logged = [event for event in read_log(self.log) if event["event"] in kinds]
+        events = {(event["step"], event["event"], event.get("split", "test")): event for event in logged}
+        order = sorted(events, key=lambda key: (key[0], kinds.index(key[1]), key[2] == "test"))
+        return [events[key] for key in order]
 
 
 class Interrupted(KeyboardInterrupt):
@@ -96,7 +102,7 @@ class PreparedTraining:
     session: Session
     compiler: Compiler
     loader: Loader
-    test: Loader | None
+    evaluation_loaders: dict[str, Loader]
     folder: RunDir
 
 
@@ -159,16 +165,18 @@ def _prepare(
 ) -> PreparedTraining:
     """Open the data, compile the first program, and open the run directory."""
     loader = stack.enter_context(open_training_loader(spec, compiler, session))
-    test = None
-    if spec.data.test:
-        test = stack.enter_context(open_test_loader(spec, compiler, loader.learned, session))
+    evaluation_loaders = {
+        split: stack.enter_context(open_evaluation_loader(spec, split, compiler, loader.learned, session))
+        for split in spec.data.splits()
+        if split != "train"
+    }
     compiler.program(compiler.batch_program, loader.batch_sizes[0])  # raise its errors before creating a folder
     path = None
     if session.is_root:
         path = str(stack.enter_context(open_run_dir(spec.name or spec.net.name, run_dir, resume=resume)).folder)
     folder = RunDir(Path(session.broadcast(path)))
     session.report_run_dir(folder.folder)
-    return PreparedTraining(spec, session, compiler, loader, test, folder)
+    return PreparedTraining(spec, session, compiler, loader, evaluation_loaders, folder)
 
 
 def _restore(training: PreparedTraining, resume: bool | str | Path) -> StartingPoint:
@@ -225,7 +233,7 @@ def _align(
         log = [stack.enter_context(LogFiles(training.folder.folder))]
     signals = stack.enter_context(Signals())
     loop = TrainingLoop(
-        spec, compiler, loader, training.test, training.folder, signals, progress, session,
+        spec, compiler, loader, training.evaluation_loaders, training.folder, signals, progress, session,
         listeners=[EventListener(listener) for listener in (*log, *listeners)],
         callbacks=[built_callback(callback) for callback in callbacks],
     )  # fmt: skip
@@ -276,7 +284,9 @@ def _train(loop: TrainingLoop, start: StartingPoint, *, resumed: bool) -> None:
 
 def _finish(loop: TrainingLoop, seconds: float) -> Run:
     """Leave the session and report the result. Raises `Interrupted` if the training was asked to stop."""
-    progress, folder, session, evaluation = loop.progress, loop.folder, loop.session, loop.last_test
+    progress, folder, session = loop.progress, loop.folder, loop.session
+    evaluations = {split: loop.last_evaluation(split) for split in ("validation", "test")}
+    results = {split: evaluation and evaluation.as_json() for split, evaluation in evaluations.items()}
     stopped = loop.stopped and not loop.finished
     session.leave([progress.step, stopped])
     if stopped:
@@ -284,10 +294,11 @@ def _finish(loop: TrainingLoop, seconds: float) -> Run:
     left_out = loop.loader.skipped_at_opening + progress.skipped_before + progress.skipped
     loop.emit(
         "done", run_dir=str(folder.folder), steps=progress.step, seconds=round(seconds, 3),
-        test=evaluation.as_json() if evaluation else None, weights=str(folder.weights), log=str(folder.log),
+        **results, weights=str(folder.weights), log=str(folder.log),
         **({"skipped": left_out} if left_out else {}), **session.done_facts(),
     )  # fmt: skip
-    return Run(folder.folder, progress.step, seconds, evaluation, folder.weights, folder.log, left_out)
+    weights, test, validation = folder.weights, evaluations["test"], evaluations["validation"]
+    return Run(folder.folder, progress.step, seconds, test, weights, folder.log, left_out, validation)
 
 
 def _serve(session: Session, compiler: Compiler, began: float) -> Run:

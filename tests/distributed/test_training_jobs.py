@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import yaml
 
+import netspec
 from netspec.cli import main
 from netspec.distributed.launcher.mpi_discovery import INSTALL, Mpiexec
 from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
@@ -298,6 +299,23 @@ def test_data_error_on_one_worker_keeps_the_checkpoint_of_all(
     }
     position = ("epoch", "position", "step")
     assert [saved.progress["loader"][one] for one in position] == [expected.progress["loader"][one] for one in position]
+
+
+@pytest.mark.parametrize("more", [[], BY_SERVERS])
+def test_workers_evaluate_validation_data_in_training_and_test_data_once(
+    jobs, spec: Path, tmp_path: Path, more: list[str]
+) -> None:
+    split = f"source: npz, path: {tmp_path / 'blobs.npz'}, batch_size: 6"
+    changes = [f"data.validation={{{split}, limit: 25}}", f"data.test={{{split}}}", "train.max_steps=10", *more]
+    folder = tmp_path / "run"
+    job = jobs.train(spec, *changes, "train.test_every=5", "--run-dir", folder, by=3)
+    assert job.end() == 0, job.err
+    events = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    tests = [(event["step"], event["split"], event["samples"]) for event in events if event["event"] == "test"]
+    assert tests == [(5, "validation", 25), (10, "validation", 25), (10, "test", 50)]
+    for name in ("validation", "test"):
+        alone = netspec.test(folder / "spec.yaml", weights=folder / "weights.h5", split=name)
+        assert alone.loss == pytest.approx(events[-1][name]["loss"], rel=1e-6)  # batches of other sizes round otherwise
 
 
 def test_too_many_workers_are_rejected(spec: Path, capfd) -> None:

@@ -79,8 +79,10 @@ def test_a_loss_that_is_never_finite_leaves_no_best(
     run = netspec.train(spec(test_every=0), run_dir=tmp_path / "run")
     assert not (run.run_dir / "best.h5").exists()
     *_, test, warning, _checkpoint, done = strict(run.run_dir)
-    assert test == {"event": "test", "step": 40, "samples": 57, "loss": None, "metrics": {"accuracy": 0.5},
-                    "non_finite": ["loss"], "seconds": test["seconds"]}  # fmt: skip
+    assert test == {
+        "event": "test", "step": 40, "split": "test", "samples": 57, "loss": None, "metrics": {"accuracy": 0.5},
+        "non_finite": ["loss"], "seconds": test["seconds"],
+    }  # fmt: skip
     assert warning["event"] == "warning"
     assert warning["message"] == "not finite (nan or infinite) on the test data: loss"
     assert done["test"]["loss"] is None

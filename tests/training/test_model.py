@@ -15,7 +15,7 @@ import netspec
 from netspec.data.loader import open_loader
 from netspec.errors import InputError
 from netspec.schema.load import load_train
-from netspec.training.evaluation import open_test_loader
+from netspec.training.evaluation import open_evaluation_loader
 from netspec.training.evaluation import test as evaluate_weights
 from tests.training.conftest import NET
 
@@ -222,7 +222,7 @@ def test_evaluating_a_file_gives_what_the_run_said(spec: Make, tmp_path: Path) -
     model = netspec.load(training.net, run.weights)
     with (
         open_loader(training.data.train, seed=3) as train,
-        open_test_loader(training, model.compiler, train.learned) as t,
+        open_evaluation_loader(training, "test", model.compiler, train.learned) as t,
     ):
         assert model.evaluate(t) == run.test
 

@@ -91,10 +91,27 @@ class DataSpec(Spec):
     """The data of a training."""
 
     foreign_fields: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("validation", "valid", "val", "eval"), "here it is `test`"
+        ("valid", "val", "eval", "dev", "holdout"), "here it is `validation`"
     )
 
     train: AnySource
     """samples to learn from"""
+    validation: AnySource | None = None
+    """Samples to evaluate on during the training: best weights, early stopping and plateau schedules depend on them."""
     test: AnySource | None = None
-    """samples to evaluate on"""
+    """Samples to evaluate on at the end of the training; without `validation`, also during the training."""
+
+    def splits(self) -> dict[str, SplitFields]:
+        """Return the splits that the file has, by name."""
+        named = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: split for name, split in named.items() if split is not None}
+
+    @property
+    def monitored(self) -> str:
+        """Name of the split that is evaluated during the training, if there is one: `validation` or `test`."""
+        return "validation" if "validation" in self.splits() else "test"
+
+    @property
+    def deployed(self) -> SplitFields:
+        """The split whose samples are prepared as new samples are: without augmentation, if there is such a split."""
+        return self.test or self.validation or self.train

@@ -48,7 +48,7 @@ INTRODUCTIONS: Mapping[str, str] = {
     "strategy": "A strategy is the value of `parallel` in a train file: how several workers train together. "
     "[Several workers](../guide/workers.md) compares them.",
     "callback": "Callbacks are the entries of `callbacks` in a train file. They run between steps.",
-    "data source": "Data sources are the values of `data.train` and `data.test` in a train file.",
+    "data source": "Data sources are the values of `data.train`, `data.validation` and `data.test` in a train file.",
     "transform": "Transforms are the entries of `transforms` of a data source. They change samples before the net "
     "reads them.",
     "tokenizer": "Tokenizers are values of `tokenizer` in data sources and columns of text.",

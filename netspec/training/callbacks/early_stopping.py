@@ -53,11 +53,12 @@ class EarlyStopping(CallbackSpec):
         return self
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        if training.data.test is None or training.train.test_every == 0:
+        evaluated = training.data.monitored in training.data.splits()
+        if not evaluated or training.train.test_every == 0:
             yield Problem(
                 "EarlyStopping needs evaluations during the training", self.where(),
-                expected="`data.test`, and `train.test_every` above 0",
-                got="no `data.test`" if training.data.test is None else "`test_every: 0`",
+                expected="`data.validation` or `data.test`, and `train.test_every` above 0",
+                got="no such data" if not evaluated else "`test_every: 0`",
             )  # fmt: skip
         known = ["loss", *(metric.name for metric in resolve_names(training.net).metrics)]
         if self.monitor not in known:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Evaluations(Callback):
-    """Evaluates on the test data every `test_every` steps, and at the end."""
+    """Evaluates on the validation data, or else on the test data, every `test_every` steps and at the end."""
 
     def on_train_start(self, training: TrainingLoop) -> None:
         """Evaluate if a run was interrupted between a checkpoint and the evaluation after it."""
@@ -31,6 +31,14 @@ class Evaluations(Callback):
     def on_step_end(self, training: TrainingLoop) -> None:
         if training.finished or training.is_due(training.spec.train.test_every):
             training.evaluate()
+
+
+class FinalTest(Callback):
+    """Evaluates on the test data once, at the end of a training that is evaluated on validation data."""
+
+    def on_train_end(self, training: TrainingLoop) -> None:
+        if training.finished:
+            training.evaluate("test")
 
 
 class BestWeights(Callback):

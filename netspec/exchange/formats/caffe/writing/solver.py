@@ -24,7 +24,7 @@ def solver_message(train: Any, net: str, prefix: str, notes: list[str]) -> Messa
     """The solver of a training whose net is the file `net`. Raises `UnsupportedFeature` with all reasons."""
     solver, loop = train.solver, train.train
     fields: dict[str, Any] = {"net": net}
-    if (test := train.data.test) is not None:
+    if (test := train.data.splits().get(train.data.monitored)) is not None:
         if not test.limit:
             notes.append("test_iter 100 is a guess: test_iter × batch_size samples are tested")
         fields["test_iter"] = [-(-test.limit // test.batch_size) if test.limit else 100]

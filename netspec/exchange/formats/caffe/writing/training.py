@@ -34,7 +34,8 @@ def trained(exported: Exportable, prefix: str) -> CaffeNet:
     ends = [source for loss in links.losses for source in loss.sources]
     writer = writer_for(exported, links, ends, filler=_filler, rates=_rates(train.solver), prefix=prefix)
     inputs = needed_inputs(exported, links, [*ends, *(name for metric in links.metrics for name in metric.sources)])
-    for phase, split in (("TRAIN", train.data.train), ("TEST", train.data.test)):
+    evaluated = train.data.splits().get(train.data.monitored)
+    for phase, split in (("TRAIN", train.data.train), ("TEST", evaluated)):
         if split is not None:
             _write_data(writer, split, phase, inputs)
     layers = links.computing(ends)
@@ -46,7 +47,7 @@ def trained(exported: Exportable, prefix: str) -> CaffeNet:
                 writer.problems.append(Problem(what, link.fields.where(name)))
     computed = {name for link in layers for name in (link.name, *link.outputs)} | set(inputs)
     for metric in links.metrics:
-        if train.data.test is None or not (set(metric.sources) <= computed and _write_metric(writer, metric)):
+        if evaluated is None or not (set(metric.sources) <= computed and _write_metric(writer, metric)):
             writer.notes.add(
                 f"the metric `{metric.name}` is left out of the net for training",
                 "{count} metrics are left out of the net for training", f"`{metric.name}`",

@@ -1,0 +1,164 @@
+"""Validation data is evaluated during the training and decides what evaluations decide; test data is evaluated once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.errors import InputError
+from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
+from netspec.schema.load import load_train
+from netspec.tools.charts import Scale
+from netspec.tools.curves import run_charts
+from netspec.training.loop import TrainingLoop
+
+Make = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def with_validation(spec: Make, points: Path) -> Make:
+    """Makes the training of the small problem with validation data of 40 samples, one in four with a wrong label."""
+    arrays = dict(np.load(points / "test.npz"))
+    labels = np.where(np.arange(40) % 4 == 0, (arrays["label"][:40] + 1) % 3, arrays["label"][:40])
+    np.savez(points / "validation.npz", x=arrays["x"][:40] + 0.25, label=labels)
+
+    def make(**loop: Any) -> dict[str, Any]:
+        training = spec(**loop)
+        split = {**training["data"]["test"], "path": str(points / "validation.npz")}
+        return {**training, "data": {**training["data"], "validation": split}}
+
+    return make
+
+
+def evaluations(folder: Path) -> list[tuple[int, str, int]]:
+    events = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [(event["step"], event["split"], event["samples"]) for event in events if event["event"] == "test"]
+
+
+def arrays(path: Path) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in read_weights(path).arrays.items()}
+
+
+def test_validation_data_is_evaluated_during_the_training_and_test_data_once(
+    with_validation: Make, tmp_path: Path
+) -> None:
+    run = netspec.train(with_validation(test_every=16), run_dir=tmp_path / "run")
+    assert evaluations(run.run_dir) == [
+        (16, "validation", 40), (32, "validation", 40), (40, "validation", 40), (40, "test", 57)
+    ]  # fmt: skip
+    assert run.validation is not None
+    assert run.test is not None
+    assert (run.validation.samples, run.test.samples) == (40, 57)
+    assert [event.get("split") for event in run.history if event["step"] == 40] == [None, "validation", "test"]
+    spec_file = run.run_dir / "spec.yaml"
+    again = netspec.test(spec_file, weights=run.weights, split="validation")
+    assert (again.loss, again.metrics) == (run.validation.loss, run.validation.metrics)
+    assert netspec.test(spec_file, weights=run.weights).metrics == run.test.metrics
+    text = (run.run_dir / "log.txt").read_text()
+    assert "step 16 validation loss " in text
+    assert "step 40 test loss " in text
+
+
+def test_the_last_checkpoint_holds_both_evaluations(with_validation: Make, tmp_path: Path) -> None:
+    run = netspec.train(with_validation(), run_dir=tmp_path / "run")
+    progress = read_checkpoint(run.run_dir / "checkpoints" / "step-00000040.h5").progress
+    assert (progress["validated_step"], progress["tested_step"]) == (40, 40)
+    assert run.test is not None
+    assert progress["last_test"]["loss"] == run.test.loss != progress["last_validation"]["loss"]
+
+
+def test_validation_data_decides_the_best_weights(with_validation: Make, tmp_path: Path) -> None:
+    run = netspec.train(with_validation(test_every=4), run_dir=tmp_path / "run")
+    losses = {
+        event["step"]: event["loss"]
+        for event in run.history
+        if event["event"] == "test" and event["split"] == "validation"
+    }
+    assert read_weights(run.run_dir / "best.h5").meta["step"] == min(losses, key=lambda step: losses[step])
+
+
+def test_only_validation_data_reaches_callbacks_early_stopping_and_schedules(
+    with_validation: Make, tmp_path: Path
+) -> None:
+    class Recorder(netspec.Callback):
+        def __init__(self) -> None:
+            self.samples: list[int] = []
+
+        def on_evaluation_end(self, training: TrainingLoop, evaluation: Any) -> None:
+            self.samples.append(evaluation.samples)
+
+    recorder = Recorder()
+    training = with_validation(test_every=4, max_steps=400)
+    training["callbacks"] = [{"type": "EarlyStopping", "monitor": "accuracy", "mode": "max", "min_delta": 0.9}]
+    del training["data"]["test"]
+    stopped = netspec.train(training, run_dir=tmp_path / "stopped", callbacks=[recorder])
+    assert (stopped.steps, recorder.samples, stopped.test) == (16, [40] * 4, None)
+    training = with_validation(test_every=8)
+    training["solver"] = {"type": "Adam", "learning_rate": {
+        "type": "ReduceLROnPlateau", "schedule": 0.01, "monitor": "accuracy", "mode": "max", "threshold": 1.0,
+        "patience": 2,
+    }}  # fmt: skip
+    progress = read_checkpoint(
+        netspec.train(training, run_dir=tmp_path / "plateau").run_dir / "checkpoints" / "step-00000040.h5"
+    ).progress
+    [seen] = progress["seen"].values()
+    # The first of five evaluations is the best one: the next four are two reductions, and the test is none of them.
+    assert (seen["reductions"], seen["waited"]) == (2, 0)
+
+
+def test_a_resumed_run_evaluates_the_same(with_validation: Make, tmp_path: Path) -> None:
+    class Stop(netspec.Callback):
+        def on_step_end(self, training: TrainingLoop) -> None:
+            if training.step == 20:
+                training.request_stop("the test")
+
+    whole = netspec.train(with_validation(test_every=8), run_dir=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        netspec.train(with_validation(test_every=8), run_dir=tmp_path / "parts", callbacks=[Stop()])
+    assert "test" not in [split for _, split, _ in evaluations(tmp_path / "parts")]
+    parts = netspec.train(with_validation(test_every=8), run_dir=tmp_path / "parts", resume=True)
+    assert evaluations(parts.run_dir) == evaluations(whole.run_dir)
+    assert (parts.test, parts.validation) == (whole.test, whole.validation)
+    for name in ("weights.h5", "best.h5"):
+        assert arrays(parts.run_dir / name) == arrays(whole.run_dir / name)
+    before = len(evaluations(parts.run_dir))
+    complete = netspec.train(with_validation(test_every=8), run_dir=tmp_path / "parts", resume=True)
+    assert len(evaluations(complete.run_dir)) == before
+    assert complete.test == whole.test
+
+
+def test_validation_data_may_change_in_a_resumed_run(with_validation: Make, tmp_path: Path) -> None:
+    netspec.train(with_validation(), run_dir=tmp_path / "run")
+    training = with_validation()
+    training["data"]["validation"]["limit"] = 9
+    run = netspec.train(training, run_dir=tmp_path / "run", resume=True)
+    assert evaluations(run.run_dir)[-2:] == [(40, "validation", 9), (40, "test", 57)]
+
+
+def test_charts_show_both_curves(with_validation: Make, tmp_path: Path) -> None:
+    run = netspec.train(with_validation(test_every=8), run_dir=tmp_path / "run")
+    loss, accuracy = run_charts(run.run_dir, Scale())
+    assert [(curve.name, len(curve.xs)) for curve in loss.curves] == [("training", 5), ("validation", 5), ("test", 1)]
+    assert [curve.name for curve in accuracy.curves] == ["validation", "test"]
+
+
+@pytest.mark.parametrize("name", ["val", "valid", "eval", "dev"])
+def test_names_of_other_tools_are_hinted(spec: Make, name: str) -> None:
+    training = spec()
+    training["data"][name] = training["data"]["test"]
+    with pytest.raises(InputError, match="here it is `validation`"):
+        load_train(training)
+
+
+def test_a_missing_split_is_named(spec: Make, tmp_path: Path) -> None:
+    run = netspec.train(spec(max_steps=1), run_dir=tmp_path / "run")
+    with pytest.raises(InputError, match="there is no validation data"):
+        netspec.test(run.run_dir, split="validation")
+    with pytest.raises(InputError, match="there is no such split"):
+        netspec.test(run.run_dir, split="tset")
