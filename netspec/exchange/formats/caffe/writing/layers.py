@@ -190,7 +190,7 @@ def batch_normalization(writer: CaffeWriter, link: LayerLink, fields: Any) -> No
         factor = np.float32(max(int(writer.weight(link, "num_batches_tracked").values), 1))
     statistics = [writer.weight(link, name).values * factor for name in ("moving_mean", "moving_variance")]
     param = {"eps": fields.epsilon, "moving_average_fraction": 1.0 if fields.momentum is None else fields.momentum}
-    if writer.filler is not None and not fields.trainable:
+    if writer.training and not fields.trainable:
         param["use_global_stats"] = True
     weights = [Weight(values) for values in (*statistics, np.full(1, factor, np.float32))]
     writer.layer(link.name, "BatchNorm", writer.bottoms(link), [link.name], param, weights)
@@ -280,7 +280,7 @@ def dropout(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
     """Dropout; other noise is left out, since it changes nothing in inference."""
     if fields.type == "Dropout" and fields.noise_shape is None and fields.rate:
         _plain(writer, link, "Dropout", {"dropout_ratio": fields.rate})
-    elif writer.filler is not None and (fields.type != "Dropout" or fields.rate):
+    elif writer.training and (fields.type != "Dropout" or fields.rate):
         raise UnsupportedFeature("Caffe's Dropout drops single elements, and it has no other noise", hint="use Dropout")
     else:
         _alias(writer, link)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod, sqrt
+from math import prod
 from typing import Any
 
 from netspec.errors import InputError, Problem, by_place
@@ -12,13 +12,11 @@ from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.writing.writer import (
     CaffeNet,
     CaffeWriter,
-    Weight,
     finished,
     needed_inputs,
     writer_for,
 )
 from netspec.exchange.formats.registry import Exportable
-from netspec.exchange.notes import Notes
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.schema.specs.links import LossLink, MetricLink, resolve_names
 from netspec.schema.specs.patterns import matches
@@ -32,7 +30,7 @@ def trained(exported: Exportable, prefix: str) -> CaffeNet:
     links, train = resolve_names(exported.net), exported.train
     assert train is not None
     ends = [source for loss in links.losses for source in loss.sources]
-    writer = writer_for(exported, links, ends, filler=_filler, rates=_rates(train.solver), prefix=prefix)
+    writer = writer_for(exported, links, ends, training=True, rates=_rates(train.solver), prefix=prefix)
     inputs = needed_inputs(exported, links, [*ends, *(name for metric in links.metrics for name in metric.sources)])
     evaluated = train.data.splits().get(train.data.monitored)
     for phase, split in (("TRAIN", train.data.train), ("TEST", evaluated)):
@@ -75,55 +73,6 @@ def _rates(solver: Any) -> Callable[[str], tuple[float, float]]:
         return group.learning_rate_multiplier, decay
 
     return of
-
-
-def _filler(weight: Weight, notes: Notes) -> Message:
-    """The filler of an array; a normal distribution of the same deviation, and a note, if Caffe has no such filler."""
-    initializer: Any = weight.initializer
-    kind = getattr(initializer, "type", "")
-    filler: dict[str, Any]
-    truncated = kind == "TruncatedNormal"
-    match kind:
-        case "Zeros" | "Ones" | "Constant":
-            value = {"Zeros": 0.0, "Ones": 1.0}[kind] if kind != "Constant" else float(initializer.value)
-            filler = {"type": "constant", "value": value or None}
-        case "RandomNormal" | "TruncatedNormal":
-            filler = {"type": "gaussian", "mean": initializer.mean or None, "std": initializer.stddev}
-            filler["sparse"] = getattr(initializer, "sparse", None)
-        case "RandomUniform":
-            filler = {"type": "uniform", "min": initializer.minval, "max": initializer.maxval}
-        case "PositiveUnitball" | "Bilinear":
-            filler = {"type": "bilinear" if kind == "Bilinear" else "positive_unitball"}
-        case _ if kind == "VarianceScaling" or hasattr(initializer, "fan"):
-            scale, mode = ("scale", "mode") if kind == "VarianceScaling" else ("factor", "fan")
-            uniform = getattr(initializer, "distribution", "uniform") == "uniform" and not getattr(
-                initializer, "normal", False
-            )
-            truncated = not uniform and getattr(initializer, "distribution", "truncated_normal") == "truncated_normal"
-            filler = _by_fan(getattr(initializer, scale), getattr(initializer, mode), weight, uniform=uniform)
-        case _:
-            filler = {"type": "gaussian", "std": float(weight.values.std()) if weight.values.size > 1 else 0.0}
-            notes.add(f"{weight.state}: Caffe has no filler for {kind or 'its initializer'}: "
-                      "a normal distribution with the deviation of the weights")  # fmt: skip
-    if truncated:
-        notes.add(f"{weight.state}: Caffe's normal distribution is not truncated at two deviations")
-    message = Message("FillerParameter")
-    for name, value in filler.items():
-        if value is not None:
-            message[name] = value
-    return message
-
-
-def _by_fan(scale: float, mode: str, weight: Weight, *, uniform: bool) -> dict[str, Any]:
-    """A variance of scale / fan: xavier is uniform with scale 1, msra normal with scale 2."""
-    shape = weight.values.shape
-    fans = {"fan_in": prod(shape[1:]), "fan_out": prod(shape) / max(1, prod(shape[1:2]))}
-    fans["fan_avg"] = (fans["fan_in"] + fans["fan_out"]) / 2
-    if scale == (1 if uniform else 2):
-        norms = {"fan_in": None, "fan_out": "FAN_OUT", "fan_avg": "AVERAGE"}
-        return {"type": "xavier" if uniform else "msra", "variance_norm": norms[mode]}
-    limit = sqrt((3 if uniform else 1) * scale / fans[mode])
-    return {"type": "uniform", "min": -limit, "max": limit} if uniform else {"type": "gaussian", "std": limit}
 
 
 def _write_data(writer: CaffeWriter, split: Any, phase: str, inputs: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from netspec.errors import InputError, Problem, by_place
 from netspec.exchange.formats.caffe.blobs import array_blob
+from netspec.exchange.formats.caffe.fillers import filler_message
 from netspec.exchange.formats.caffe.proto.fields import MessageField, kinds
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.registry import Exportable
@@ -82,8 +83,8 @@ class CaffeWriter:
     arrays: Mapping[str, Array]
     readers: Mapping[str, Sequence[str]]
     """Types of the layers that read each value; `output` for the outputs of the net."""
-    filler: Callable[[Weight, Notes], Message] | None = None
-    """Makes the filler of an array; None for deployment."""
+    training: bool = False
+    """Whether the net for training is written, with fillers and learning rates."""
     rates: Callable[[str], tuple[float, float]] = lambda _: (1.0, 1.0)
     """Multipliers of the learning rate and the weight decay that the solver has for a parameter."""
     sharing: frozenset[str] = frozenset()
@@ -137,9 +138,12 @@ class CaffeWriter:
 
     def fillers(self, weights: Sequence[Weight], *names: str) -> dict[str, Message]:
         """The fillers of a layer's arrays by the names of their fields; empty for deployment."""
-        if self.filler is None:
+        if not self.training:
             return {}
-        return {name: self.filler(weight, self.notes) for name, weight in zip(names, weights, strict=False)}
+        return {
+            name: filler_message(weight.initializer, weight.values, weight.state, self.notes)
+            for name, weight in zip(names, weights, strict=False)
+        }
 
     def layer(
         self,
@@ -178,7 +182,7 @@ class CaffeWriter:
                 decay = _multiplier(of, "weight_decay", name) * solver_decay
                 if owner in self.sharing:
                     spec["name"] = weight.state
-            if self.filler is not None:
+            if self.training:
                 spec["lr_mult"] = rate
                 if decay != 1:
                     spec["decay_mult"] = decay
