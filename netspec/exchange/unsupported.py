@@ -21,3 +21,9 @@ class UnsupportedFeature(Exception):
 
 class MixesSamples(UnsupportedFeature):
     """A node combines samples along axis 0, so that it can't be applied to a batch, but to a model of one sample."""
+
+
+def require(condition: object, reason: str, hint: str | None = None) -> None:
+    """Raise `UnsupportedFeature` with the reason unless the condition is true."""
+    if not condition:
+        raise UnsupportedFeature(reason, hint=hint)

@@ -11,7 +11,7 @@ from netspec.errors import InputError
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.proto.text import parse
 from netspec.exchange.formats.caffe.solver.context import Diagnostics
-from netspec.exchange.formats.caffe.solver.rules import loop, rule
+from netspec.exchange.formats.caffe.solver.rules import loop, update_rule
 from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.base import SolverSpec
 from tests.exchange.formats.caffe.solver_formulas import Caffe
@@ -74,7 +74,7 @@ def solver_of(**fields: Any) -> Message:
 
 def read(message: Message) -> tuple[SolverSpec, list[str]]:
     remarks = Diagnostics()
-    made = rule(message, remarks)
+    made = update_rule(message, remarks)
     remarks.check()
     found = SOLVERS.parse(made)
     assert isinstance(found, SolverSpec)
@@ -92,7 +92,7 @@ def test_rates_are_those_of_caffe_at_every_step(policy):
 
 def test_a_policy_that_changes_nothing_is_a_number():
     for name in ("fixed", "step of 1", "inv of 0", "multistep of nothing", "poly of 0"):
-        assert rule(solver_of(**RATES[name]), Diagnostics())["learning_rate"] == 0.1
+        assert update_rule(solver_of(**RATES[name]), Diagnostics())["learning_rate"] == 0.1
 
 
 @pytest.mark.parametrize("fields", RULES, ids=lambda fields: " ".join(map(str, fields.values())))
@@ -127,20 +127,20 @@ WRONG = {
     "base_lr: 0": ("the learning rate must be positive", "base_lr above 0"),
     "base_lr: -1": ("the learning rate must be positive", "base_lr above 0"),
     "lr_policy: 'cosine'": ("unknown policy of the learning rate", "one of fixed, step, exp, inv, multistep"),
-    "lr_policy: 'step' gamma: 0.5": ("a rate that falls in steps needs their size", "stepsize above 0"),
+    "lr_policy: 'step' gamma: 0.5": ("`stepsize` must be ≥ 1", "stepsize above 0"),
     "lr_policy: 'exp'": ("the policy `exp` needs a factor", "gamma above 0"),
     "lr_policy: 'exp' gamma: 2 max_iter: 100000": ("a rate that rises so often has no counterpart", "gamma of 1"),
     "lr_policy: 'exp' gamma: 1e30 max_iter: 100": ("a rate that rises so often has no counterpart", "gamma of 1"),
     "lr_policy: 'inv' gamma: 1 power: -1": ("a rate that rises has no counterpart", "gamma and power of 0 or more"),
     "lr_policy: 'poly' power: -1": ("a rate that rises has no counterpart", "power of 0 or more"),
-    "lr_policy: 'sigmoid'": ("a sigmoid needs its middle and how steep it is", "stepsize above 0"),
+    "lr_policy: 'sigmoid'": ("the policy `sigmoid` needs `stepsize` and `gamma`", "stepsize above 0"),
     "type: 'Adamw'": ("unknown solver", "one of SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam"),
     "momentum: 1": ("`momentum` is the decay rate of an average", "0 or more, below 1"),
     "type: 'Adam' momentum2: 1.5": ("`momentum2` is the decay rate of an average", "0 or more, below 1"),
-    "type: 'Adam' delta: -1": ("`delta` keeps from a division by 0", "0 or more"),
-    "weight_decay: -0.1": ("`weight_decay` pulls weights to 0", "0 or more"),
+    "type: 'Adam' delta: -1": ("`delta` must be 0 or more", "0 or more"),
+    "weight_decay: -0.1": ("`weight_decay` must be 0 or more", "0 or more"),
     "regularization_type: 'L3'": ("unknown kind of decay", "L1 or L2"),
-    "clip_gradients: 0": ("clipping to 0 leaves no gradients", "above 0"),
+    "clip_gradients: 0": ("`clip_gradients` must be positive, or negative for no clipping", "above 0"),
 }
 
 
@@ -160,14 +160,14 @@ def test_invalid_solver_fields_are_reported_with_their_position(text):
 
 def test_all_problems_are_reported_at_once():
     remarks = Diagnostics()
-    rule(parse("base_lr: 0 lr_policy: 'fixed' momentum: 2 weight_decay: -1", "SolverParameter"), remarks)
+    update_rule(parse("base_lr: 0 lr_policy: 'fixed' momentum: 2 weight_decay: -1", "SolverParameter"), remarks)
     assert len(remarks.problems) == 3
 
 
 def test_momentum_where_caffe_has_none_and_a_delta_of_0():
     message = solver_of(type="AdaGrad", momentum=0.9, delta=0.0)
     _, notes = read(message)
-    assert rule(message, Diagnostics())["epsilon"] == 1e-30
+    assert update_rule(message, Diagnostics())["epsilon"] == 1e-30
     assert [note.split(":")[0] for note in notes] == [
         "momentum 0.9 is left out", "delta 0 is written as epsilon 1e-30",
     ]  # fmt: skip

@@ -63,6 +63,13 @@ def kinds() -> dict[str, MessageType]:
     return parse_kinds(NET + OLDER + SOLVER)
 
 
+@cache
+def own_param(type_: str) -> str:
+    """The field of LayerParameter that contains the parameters of a type of layer."""
+    message = f"{'Convolution' if type_ == 'Deconvolution' else type_}Parameter"
+    return next(field.name for field in kinds()["LayerParameter"].fields.values() if field.type == message)
+
+
 def parse_kinds(table: str) -> dict[str, MessageType]:
     """The messages in a table by name."""
     found: dict[str, MessageType] = {}

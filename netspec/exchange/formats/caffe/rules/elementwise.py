@@ -1,36 +1,17 @@
-"""Elementwise functions, and Dropout."""
+"""Elementwise functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import isfinite, nan
 from typing import Any
 
 from netspec.exchange.formats.caffe.fillers import initializers
 from netspec.exchange.formats.caffe.importer import CaffeImporter, NetValue, ParameterBlob, rule
-from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.wiring import CaffeNode
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.schema.specs.kinds import LAYERS
 
-
-def _base(given: Message, path: str) -> dict[str, Any]:
-    """The fields of Exp and Log; a base of -1 is e."""
-    base = given["base"]
-    if base != -1 and base <= 0:
-        raise UnsupportedFeature(f"its base is {base:g}", field=f"{path}.base")
-    return {"base": None if base == -1 else base, "scale": given["scale"], "shift": given["shift"]}
-
-
 _ACTIVATIONS = {"Sigmoid": "sigmoid", "TanH": "tanh"}
-_FUNCTIONS: dict[str, tuple[str, str, Callable[[Message, str], dict[str, Any]]]] = {
-    "ELU": ("ELU", "elu_param", lambda given, _: {"alpha": given["alpha"]}),
-    "Swish": ("Swish", "swish_param", lambda given, _: {"beta": given["beta"]}),
-    "Threshold": ("Threshold", "threshold_param", lambda given, _: {"threshold": given["threshold"]}),
-    "Clip": ("Clip", "clip_param", lambda given, _: {"min": given["min"], "max": given["max"]}),
-    "Exp": ("Exp", "exp_param", _base),
-    "Log": ("Log", "log_param", _base),
-}
 
 
 @rule("ReLU")
@@ -67,19 +48,6 @@ def bnll(importer: CaffeImporter, node: CaffeNode) -> None:
     _activate(importer, node, "softplus", "BNLL", {})
 
 
-@rule("AbsVal")
-def absolute(importer: CaffeImporter, node: CaffeNode) -> None:
-    """Abs."""
-    importer.give(node, importer.one(node, "Abs", [importer.read(node)]))
-
-
-@rule(*_FUNCTIONS)
-def function(importer: CaffeImporter, node: CaffeNode) -> None:
-    """Layers with the same fields."""
-    type_, path, fields = _FUNCTIONS[node.type]
-    importer.give(node, importer.one(node, type_, [importer.read(node)], fields(node.layer[path], path)))
-
-
 @rule("Power")
 def power(importer: CaffeImporter, node: CaffeNode) -> None:
     """Power; a constant if its scale is 0, as in Caffe."""
@@ -97,13 +65,6 @@ def power(importer: CaffeImporter, node: CaffeNode) -> None:
     importer.give(
         node, importer.one(node, "Expression", [importer.read(node)], {"expr": f"{number!r} if x < 0 else {number!r}"})
     )
-
-
-@rule("Dropout")
-def dropout(importer: CaffeImporter, node: CaffeNode) -> None:
-    """Dropout, which scales in training too."""
-    rate = node.layer["dropout_param"]["dropout_ratio"]
-    importer.give(node, importer.one(node, "Dropout", [importer.read(node)], {"rate": rate}))
 
 
 @rule("PReLU")

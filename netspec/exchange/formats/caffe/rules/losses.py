@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from netspec.errors import InputError
 from netspec.exchange.formats.caffe.blobs import read_mean
 from netspec.exchange.formats.caffe.importer import CaffeImporter, NetValue, rule
+from netspec.exchange.formats.caffe.proto.fields import own_param
 from netspec.exchange.formats.caffe.wiring import TEST, TRAIN, CaffeNode, ValueRef
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.schema.specs.kinds import LOSSES, METRICS
@@ -60,26 +62,6 @@ def _matrix(importer: CaffeImporter, node: CaffeNode, count: int) -> list[list[f
     return [[float(str(one)) for one in row] for row in array[0]]
 
 
-@rule("MultinomialLogisticLoss")
-def multinomial(importer: CaffeImporter, node: CaffeNode) -> None:
-    """MultinomialLogistic of probabilities."""
-    x = importer.read(node)
-    _lose(importer, node, "MultinomialLogistic", [x, importer.read(node, 1, ())], {})
-
-
-@rule("HingeLoss")
-def hinge(importer: CaffeImporter, node: CaffeNode) -> None:
-    """OneVsRestHinge."""
-    x = importer.read(node)
-    _lose(
-        importer,
-        node,
-        "OneVsRestHinge",
-        [x, importer.read(node, 1, ())],
-        {"norm": node.layer["hinge_loss_param"]["norm"]},
-    )
-
-
 @rule("SigmoidCrossEntropyLoss")
 def sigmoid_loss(importer: CaffeImporter, node: CaffeNode) -> None:
     """BinaryCrossentropy of scores; summed up over a sample, where ours is a mean along the last axis."""
@@ -92,21 +74,24 @@ def sigmoid_loss(importer: CaffeImporter, node: CaffeNode) -> None:
     _lose(importer, node, "BinaryCrossentropy", [x, target], {"from_logits": True} | fields, factor)
 
 
-@rule("EuclideanLoss")
-def euclidean(importer: CaffeImporter, node: CaffeNode) -> None:
-    """Euclidean. Either input may be the target; both get gradients."""
-    x = importer.read(node)
-    _lose(importer, node, "Euclidean", [x, importer.read(node, 1, x.shape[1:])], {})
+SAME_LOSSES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "MultinomialLogisticLoss": ("MultinomialLogistic", {}),
+    "HingeLoss": ("OneVsRestHinge", {"norm": "norm"}),
+    "EuclideanLoss": ("Euclidean", {}),
+    "ContrastiveLoss": ("Contrastive", {"margin": "margin", "legacy_version": "legacy_version"}),
+}
+"""Losses that are averaged over samples: ours for each of Caffe's, and our field for each of its fields."""
 
 
-@rule("ContrastiveLoss")
-def contrastive(importer: CaffeImporter, node: CaffeNode) -> None:
-    """Contrastive."""
-    given = node.layer["contrastive_loss_param"]
-    sources = [importer.read(node), importer.read(node, 1), importer.read(node, 2, ())]
-    _lose(
-        importer, node, "Contrastive", sources, {"margin": given["margin"], "legacy_version": given["legacy_version"]}
-    )
+@rule(*SAME_LOSSES)
+def same_losses(importer: CaffeImporter, node: CaffeNode) -> None:
+    """The losses of the table. Either input of a Euclidean one may be the target: both get gradients."""
+    type_, names = SAME_LOSSES[node.type]
+    inputs = [importer.read(node, index) for index in range(2 if node.type == "ContrastiveLoss" else 1)]
+    like = inputs[0].shape[1:] if node.type == "EuclideanLoss" else ()
+    inputs.append(importer.read(node, len(inputs), like))
+    fields = {ours: node.layer[own_param(node.type)][theirs] for theirs, ours in names.items()}
+    _lose(importer, node, type_, inputs, fields)
 
 
 @rule("Accuracy")

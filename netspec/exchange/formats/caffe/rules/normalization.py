@@ -1,4 +1,4 @@
-"""BatchNorm and Scale, together and alone, Bias, MVN."""
+"""BatchNorm and Scale, together and alone, and Bias."""
 
 from __future__ import annotations
 
@@ -118,15 +118,3 @@ def _with_second(importer: CaffeImporter, node: CaffeNode, type_: str, path: str
     if x.shape == other.shape:
         type_ = {"Scale": "Multiply", "Bias": "Add"}[type_]
     return importer.one(node, type_, [x, other])
-
-
-@rule("MVN")
-def mean_variance(importer: CaffeImporter, node: CaffeNode) -> None:
-    """MVN."""
-    given = node.layer["mvn_param"]
-    fields = {
-        "normalize_variance": given["normalize_variance"],
-        "across_channels": given["across_channels"],
-        "epsilon": given["eps"],
-    }
-    importer.give(node, importer.one(node, "MVN", [importer.read(node)], fields))

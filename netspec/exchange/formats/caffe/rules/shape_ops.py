@@ -11,6 +11,9 @@ from netspec.exchange.formats.caffe.rules.weighted import flattened, plain, size
 from netspec.exchange.formats.caffe.wiring import CaffeNode, last_step
 from netspec.exchange.unsupported import UnsupportedFeature
 
+OPERATIONS = {"PROD": "Multiply", "SUM": "Add", "MAX": "Maximum"}
+"""The layer for each operation of an Eltwise without coefficients."""
+
 
 @rule("Split")
 def split(importer: CaffeImporter, node: CaffeNode) -> None:
@@ -46,9 +49,7 @@ def eltwise(importer: CaffeImporter, node: CaffeNode) -> None:
             ),
         )
     else:
-        importer.give(
-            node, importer.one(node, {"PROD": "Multiply", "SUM": "Add", "MAX": "Maximum"}[given["operation"]], inputs)
-        )
+        importer.give(node, importer.one(node, OPERATIONS[given["operation"]], inputs))
 
 
 @rule("Concat")
@@ -100,21 +101,6 @@ def crop(importer: CaffeImporter, node: CaffeNode) -> None:
         axis, offset = 1, offset[1:] or offset
     axis = importer.axis(node, f"{path}.axis", len(x.shape), axis)
     importer.give(node, importer.one(node, "Crop", [x, reference], {"axis": axis, "offset": plain(offset)}))
-
-
-@rule("Tile")
-def tile(importer: CaffeImporter, node: CaffeNode) -> None:
-    """Tile."""
-    path = "tile_param"
-    given, x = node.layer[path], importer.read(node)
-    axis = importer.axis(node, f"{path}.axis", len(x.shape), given["axis"])
-    importer.give(node, importer.one(node, "Tile", [x], {"tiles": given["tiles"], "axis": axis}))
-
-
-@rule("BatchReindex")
-def reindex(importer: CaffeImporter, node: CaffeNode) -> None:
-    """BatchReindex."""
-    importer.give(node, importer.one(node, "BatchReindex", [importer.read(node), importer.read(node, 1)]))
 
 
 @rule("Flatten")

@@ -16,7 +16,7 @@ from netspec.exchange.formats.caffe.proto.text import read_text
 from netspec.exchange.formats.caffe.reading import NetDraft, draft_net
 from netspec.exchange.formats.caffe.solver.context import Diagnostics, FileFinder
 from netspec.exchange.formats.caffe.solver.data import SplitContext, split
-from netspec.exchange.formats.caffe.solver.rules import loop, rule
+from netspec.exchange.formats.caffe.solver.rules import loop, update_rule
 from netspec.exchange.formats.caffe.solver.states import SolverState, is_state, read_state, slots_of
 from netspec.exchange.formats.caffe.upgrade import upgraded
 from netspec.exchange.formats.caffe.wiring import DATA_LAYERS, TEST, TRAIN, NetState, included, wire
@@ -129,7 +129,7 @@ def read_solver(path: Path, options: ImportOptions) -> Imported:
             draft = draft_net(net, options, weights=weights, weights_file=name, states=states, folder=folder)
         except InputError as error:
             remarks.problems += error.problems
-    trained = rule(solver, remarks)
+    trained = update_rule(solver, remarks)
     data = _data(solver, net, draft, states, finder, remarks) if net is not None and draft is not None else {}
     steps = loop(solver, remarks, tested="test" in data)
     remarks.check()

@@ -17,6 +17,7 @@ from netspec.exchange.containers.hdf5 import open_hdf5
 from netspec.exchange.files import HEAD_BYTES, reading
 from netspec.exchange.formats.caffe.blobs import BadBlob, blob_array
 from netspec.exchange.formats.caffe.proto.binary import read_binary
+from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.reading import NetDraft
 from netspec.exchange.formats.caffe.recognizing import is_solver_state
 from netspec.files.hdf5 import SIGNATURE
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 STATE = "the state of a solver of Caffe's (.solverstate or .solverstate.h5)"
 _MOST = 100_000
-KEPT: Mapping[str, tuple[tuple[str, float], ...]] = {
+SLOTS: Mapping[str, tuple[tuple[str, float], ...]] = {
     "SGD": (("velocity", -1.0),),
     "Adagrad": (("accumulator", 1.0),),
     "RMSprop": (("second_moment", 1.0),),
@@ -82,6 +83,16 @@ def _read_hdf5(path: Path) -> SolverState:
     return _checked(SolverState(path, int(step.item()), learned, history))
 
 
+def hdf5_datasets(state: Message) -> dict[str, NDArray[Any]]:
+    """The datasets of a `.solverstate.h5`: Caffe reads numbers as arrays of one, and texts with a 0 at the end."""
+    import numpy as np
+
+    learned = state["learned_net"].encode()
+    arrays = {name: np.array([state[name]], np.int32) for name in ("iter", "current_step")}
+    arrays["learned_net"] = np.array(learned, f"S{len(learned) + 1}")
+    return arrays | {f"history/{index}": blob_array(blob) for index, blob in enumerate(state["history"])}
+
+
 def _checked(state: SolverState) -> SolverState:
     if state.step < 0:
         raise InputError(f"{state.path} is not {STATE}", expected="an iteration of 0 or more", got=str(state.step))
@@ -95,7 +106,7 @@ def slots_of(state: SolverState, solver: Mapping[str, Any], draft: NetDraft) -> 
     """
     import numpy as np
 
-    kept = KEPT[solver["type"]]
+    kept = SLOTS[solver["type"]]
     learned = draft.learned
     if len(state.history) != len(kept) * len(learned):
         raise InputError(

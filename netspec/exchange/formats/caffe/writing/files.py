@@ -15,7 +15,8 @@ from netspec.exchange.files import check_writable, write_atomically
 from netspec.exchange.formats.caffe.proto.binary import encode
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.proto.text import to_text
-from netspec.exchange.formats.caffe.writing.solver import hdf5_state, solver_message, state_message
+from netspec.exchange.formats.caffe.solver.states import hdf5_datasets
+from netspec.exchange.formats.caffe.writing.solver import solver_message, state_message
 from netspec.exchange.formats.caffe.writing.training import trained
 from netspec.exchange.formats.caffe.writing.writer import CaffeNet, deployed
 from netspec.exchange.formats.registry import Exportable, ExportOptions, Lost
@@ -51,7 +52,7 @@ def write_caffe(path: Path, exported: Exportable) -> tuple[str, ...]:
             if exported.step:
                 state = state_message(exported, solver, weights)
                 name = stem + (".solverstate.h5" if in_hdf5 else ".solverstate")
-                files[name] = _hdf5(hdf5_state(state)) if in_hdf5 else encode(state)
+                files[name] = _hdf5(hdf5_datasets(state)) if in_hdf5 else encode(state)
     targets = {path.with_name(name): content for name, content in files.items()}
     for target in targets:
         check_writable(target)

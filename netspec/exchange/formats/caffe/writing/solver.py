@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
-from math import isclose
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from netspec.exchange.formats.caffe.blobs import array_blob, blob_array
+from netspec.exchange.formats.caffe.blobs import array_blob
 from netspec.exchange.formats.caffe.proto.message import Message
-from netspec.exchange.formats.caffe.solver.rules import UPDATE_RULES
-from netspec.exchange.formats.caffe.solver.states import KEPT
+from netspec.exchange.formats.caffe.solver.policies import policy_fields
+from netspec.exchange.formats.caffe.solver.rules import update_rule_fields
+from netspec.exchange.formats.caffe.solver.states import SLOTS
 from netspec.exchange.formats.caffe.writing.training import trained
 from netspec.exchange.formats.registry import Exportable
 from netspec.exchange.unsupported import UnsupportedFeature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def solver_message(train: Any, net: str, prefix: str, notes: list[str]) -> Message:
@@ -29,8 +25,8 @@ def solver_message(train: Any, net: str, prefix: str, notes: list[str]) -> Messa
             notes.append("test_iter 100 is a guess: test_iter × batch_size samples are tested")
         fields["test_iter"] = [-(-test.limit // test.batch_size) if test.limit else 100]
         fields |= {"test_interval": loop.test_every or loop.max_steps, "test_initialization": False}
-    rate, rate_reason = _learning_rate(solver.learning_rate, loop.max_steps or 1)
-    rule, rule_reasons = _update_rule(solver)
+    rate, rate_reason = policy_fields(solver.learning_rate, loop.max_steps or 1)
+    rule, rule_reasons = update_rule_fields(solver)
     if reasons := [reason for reason in (rate_reason, *rule_reasons, *_unsupported(solver, loop)) if reason]:
         raise UnsupportedFeature("; ".join(reasons))
     fields |= rate | rule
@@ -66,67 +62,6 @@ def _unsupported(solver: Any, loop: Any) -> Iterator[str]:
         yield "Caffe's decays are factors of that of the solver, which is 0"
 
 
-def _update_rule(solver: Any) -> tuple[dict[str, Any], list[str]]:
-    """Type and constants of a solver; the reasons if Caffe does not have it."""
-    nesterov = getattr(solver, "nesterov", False)
-    rules = {name: rule for name, rule in UPDATE_RULES.items() if rule.type == solver.type}
-    if not rules:
-        return {}, [f"Caffe has no solver {solver.type}"]
-    name = "Nesterov" if nesterov else next(iter(rules))
-    rule = rules[name]
-    momentum = getattr(solver, "momentum", 0) or solver.type != "SGD"  # what needs it does not matter without it
-    required = {**rule.imported, **rule.required} if momentum else {}
-    reasons = [
-        f"Caffe's {name} has `{field}: {_shown(value)}`, not `{_shown(found)}`"
-        for field, value in required.items()
-        if (found := getattr(solver, field)) != value
-    ]
-    fields = {theirs: getattr(solver, ours) for theirs, ours in rule.fields.items()}
-    return {**({"type": name} if name != "SGD" else {}), **(fields if momentum else {})}, reasons
-
-
-def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _learning_rate(schedule: Any, steps: int) -> tuple[dict[str, Any], str]:
-    """The policy of a schedule; the reason if Caffe does not have it."""
-    reason = ""
-    fields: dict[str, Any] = {}
-    match schedule.type:
-        case "Constant":
-            fields = {"lr_policy": "fixed"}
-        case "StepDecay" | "SigmoidDecay":
-            policy = "step" if schedule.type == "StepDecay" else "sigmoid"
-            fields = {"lr_policy": policy, "gamma": schedule.gamma, "stepsize": schedule.step_size}
-        case "MultiStepDecay":
-            fields = {"lr_policy": "multistep", "gamma": schedule.gamma, "stepvalue": list(schedule.milestones)}
-        case "ExponentialDecay":
-            period, rate = schedule.decay_steps or steps, schedule.decay_rate
-            fields = {"lr_policy": "exp", "gamma": rate ** (1 / period)}
-            if schedule.staircase:
-                fields = {"lr_policy": "step", "gamma": rate, "stepsize": period}
-        case "InverseTimeDecay":
-            if schedule.staircase and schedule.decay_steps > 1:
-                reason = "Caffe's policy `inv` falls at every step"
-            gamma = schedule.decay_rate / schedule.decay_steps
-            fields = {"lr_policy": "inv", "gamma": gamma, "power": schedule.power}
-        case "PolynomialDecay":
-            if schedule.end or schedule.cycle or schedule.decay_steps not in (None, steps):
-                reason = "Caffe's policy `poly` falls to 0, at the end of the training"
-            fields = {"lr_policy": "poly", "power": schedule.power}
-        case "PiecewiseConstantDecay":
-            factors = [after / before for before, after in pairwise(schedule.values)]
-            if not all(isclose(factor, factors[0], rel_tol=1e-9) for factor in factors):
-                reason = "Caffe's policy `multistep` has one factor for all its steps"
-            values = [boundary + 1 for boundary in schedule.boundaries]
-            fields = {"lr_policy": "multistep", "gamma": factors[0], "stepvalue": values}
-        case other:
-            reason = f"Caffe has no policy like {other}"
-    first = schedule.values[0] if schedule.type == "PiecewiseConstantDecay" else getattr(schedule, "initial", None)
-    return {"base_lr": first, **fields}, reason
-
-
 def state_message(exported: Exportable, solver: Message, learned: str) -> Message:
     """The states of the solver in a checkpoint; the file `learned` contains its weights.
 
@@ -138,7 +73,7 @@ def state_message(exported: Exportable, solver: Message, learned: str) -> Messag
 
     train: Any = exported.train
     state = Message("SolverState", iter=exported.step, learned_net=learned)
-    for slot, factor in KEPT[train.solver.type]:
+    for slot, factor in SLOTS[train.solver.type]:
         prefix, suffix = "solver/", f"/{slot}"
         slots = {
             name.removeprefix(prefix).removesuffix(suffix): factor * array
@@ -150,13 +85,3 @@ def state_message(exported: Exportable, solver: Message, learned: str) -> Messag
             state.add("history", array_blob(np.asarray(values, np.float32, order="C")))
     state["current_step"] = sum(value < exported.step for value in solver["stepvalue"])
     return state
-
-
-def hdf5_state(state: Message) -> dict[str, NDArray[Any]]:
-    """The datasets of a `.solverstate.h5`: Caffe reads numbers as arrays of one, and texts with a 0 at the end."""
-    import numpy as np
-
-    learned = state["learned_net"].encode()
-    arrays = {name: np.array([state[name]], np.int32) for name in ("iter", "current_step")}
-    arrays["learned_net"] = np.array(learned, f"S{len(learned) + 1}")
-    return arrays | {f"history/{index}": blob_array(blob) for index, blob in enumerate(state["history"])}

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from netspec.errors import InputError, Problem, by_place
 from netspec.exchange.formats.caffe.blobs import array_blob
 from netspec.exchange.formats.caffe.fillers import filler_message
-from netspec.exchange.formats.caffe.proto.fields import MessageField, kinds
+from netspec.exchange.formats.caffe.proto.fields import MessageField, kinds, own_param
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.registry import Exportable
 from netspec.exchange.lower.masks import reads_a_mask
 from netspec.exchange.names import UniqueNames
 from netspec.exchange.notes import Notes
 from netspec.exchange.unsupported import UnsupportedFeature
-from netspec.schema.specs.links import LayerLink, Links, resolve_names
+from netspec.schema.specs.links import LayerLink, Links, LossLink, MetricLink, resolve_names
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 ALWAYS_WRITTEN = ("pool", "pad_h", "pad_w", "norm_region", "local_size", "alpha", "beta", "k", "normalization")
 """Fields that are written even if they equal the default, which OpenCV's reader, or a type of layer, does not share."""
+
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ class CaffeWriter:
         """Name of the blob that holds a value."""
         return self.blobs.get(value, value)
 
-    def bottoms(self, link: LayerLink) -> list[str]:
+    def bottoms(self, link: LayerLink | LossLink | MetricLink) -> list[str]:
         """The blobs that a layer reads."""
         return [self.blob(source) for source in link.sources]
 
@@ -145,16 +148,26 @@ class CaffeWriter:
             for name, weight in zip(names, weights, strict=False)
         }
 
+    def add(
+        self,
+        link: LayerLink,
+        type_: str,
+        param: Mapping[str, Any] = _NOTHING,
+        weights: Sequence[Weight] = (),
+    ) -> None:
+        """Add the Caffe layer that computes a layer's value from its inputs."""
+        self.layer(link.name, type_, self.bottoms(link), [link.name], param, weights, link)
+
     def layer(
         self,
         name: str,
         type_: str,
         bottoms: Sequence[str],
         tops: Sequence[str],
-        param: Mapping[str, Any] = MappingProxyType({}),
+        param: Mapping[str, Any] = _NOTHING,
         weights: Sequence[Weight] = (),
         of: LayerLink | None = None,
-        others: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+        others: Mapping[str, Mapping[str, Any]] = _NOTHING,
     ) -> Message:
         """Add a layer of Caffe with its own parameters, and `others` by field; `of` is the owner of the weights."""
         message = Message("LayerParameter", name=self.unique(name), type=type_)
@@ -162,7 +175,7 @@ class CaffeWriter:
             for blob in blobs:
                 message.add(side, blob)
         self._add_param_specs(message, weights, of)
-        for key, fields in {**({_own_param(type_): param} if param else {}), **others}.items():
+        for key, fields in {**({own_param(type_): param} if param else {}), **others}.items():
             kind = kinds()[message.field(key).type]
             for inner, value in fields.items():
                 if _differs_from_default(kind.fields[inner], value):
@@ -189,12 +202,6 @@ class CaffeWriter:
             specs.append(spec)
         if any([*spec] != ["lr_mult"] or spec["lr_mult"] != 1 for spec in specs if [*spec]):
             message["param"] = specs
-
-
-def _own_param(type_: str) -> str:
-    """The field with the parameters of a type of layer."""
-    message = f"{'Convolution' if type_ == 'Deconvolution' else type_}Parameter"
-    return next(field.name for field in kinds()["LayerParameter"].fields.values() if field.type == message)
 
 
 def _differs_from_default(field: MessageField, value: Any) -> bool:
@@ -283,23 +290,19 @@ def _separate_outputs(writer: CaffeWriter, outputs: Iterable[str]) -> None:
     """
     separate: set[str] = set()
     for output in outputs:
-        blob = writer.blob(output)
+        source = blob = writer.blob(output)
         messages = [layer.message for layer in writer.layers]
-        if blob not in separate and not any(
-            blob in message["bottom"] and blob not in message["top"] for message in messages
-        ):
-            separate.add(blob)
-            continue
-        source = blob
-        if output == blob:
+        is_read = any(blob in message["bottom"] and blob not in message["top"] for message in messages)
+        if is_read and output == blob:
             used = {name for message in messages for side in ("bottom", "top") for name in message[side]}
             source = next(name for number in count() if (name := f"{blob}_{number}") not in used)
             for message, side in product(messages, ("bottom", "top")):
                 if blob in message[side]:
                     message[side] = [source if name == blob else name for name in message[side]]
-        last = max(number for number, message in enumerate(messages) if source in message["top"])
-        writer.layer(f"{output}_output", "Split", [source], [output])
-        writer.layers.insert(last + 1, writer.layers.pop())
+        if is_read or blob in separate:
+            last = max(number for number, message in enumerate(messages) if source in message["top"])
+            writer.layer(f"{output}_output", "Split", [source], [output])
+            writer.layers.insert(last + 1, writer.layers.pop())
         separate.add(output)
 
 
