@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from netspec.exchange.formats.caffe.importer import CaffeImporter, rule
-from netspec.exchange.formats.caffe.rules.weighted import flattened, plain, sizes_of
+from netspec.exchange.formats.caffe.rules.weighted import flattened, plain, window_sizes
 from netspec.exchange.formats.caffe.wiring import CaffeNode, last_step
 from netspec.exchange.unsupported import UnsupportedFeature
 
@@ -208,10 +208,7 @@ def patches(importer: CaffeImporter, node: CaffeNode) -> None:
     given, x = node.layer[path], importer.read(node)
     if len(x.shape) != 4 or importer.axis(node, f"{path}.axis", len(x.shape), given["axis"]) != 1:
         raise UnsupportedFeature("its input is not an image (N, C, H, W)", field=f"{path}.axis")
-    size = sizes_of(given, path, "kernel_size", "kernel", 2, None)
-    strides = sizes_of(given, path, "stride", "stride", 2, 1)
-    pads = sizes_of(given, path, "pad", "pad", 2, 0)
-    dilation = sizes_of(given, path, "dilation", "", 2, 1)
+    size, strides, pads, dilation = window_sizes(given, path, 2)
     if size[0] * size[1] > MOST_PLACES:
         raise UnsupportedFeature(
             f"a window of {size[0]} × {size[1]} elements: at most {MOST_PLACES} are supported", field=path

@@ -31,9 +31,7 @@ def convolution(importer: CaffeImporter, node: CaffeNode) -> None:
             raise UnsupportedFeature(
                 f"its input has {spatial} spatial axes: 1 to {MOST_SPATIAL} are there", field=f"{path}.axis"
             )
-        size = sizes_of(given, path, "kernel_size", "kernel", spatial, None)
-        strides = sizes_of(given, path, "stride", "stride", spatial, 1)
-        pads = sizes_of(given, path, "pad", "pad", spatial, 0)
+        size, strides, pads, dilation = window_sizes(given, path, spatial)
         transposed = node.type == "Deconvolution"
         cut = any(pads) or (transposed and any(step > reach for step, reach in zip(strides, size, strict=True)))
         fields: dict[str, Any] = {
@@ -41,7 +39,7 @@ def convolution(importer: CaffeImporter, node: CaffeNode) -> None:
             "kernel_size": plain(size),
             "strides": plain(strides),
             **({"padding": plain(pads) if len(set(pads)) == 1 or spatial > 1 else pads[0]} if cut else {}),
-            "dilation_rate": plain(sizes_of(given, path, "dilation", "", spatial, 1)),
+            "dilation_rate": plain(dilation),
             "groups": given["group"],
             "use_bias": given["bias_term"],
             **initializers(given, path, kernel_initializer="weight_filler", bias_initializer="bias_filler"),
@@ -68,29 +66,54 @@ def _each(
         importer.give(node, importer.one(node, kind, [x], fields | {"share": first}, part=str(index)), index)
 
 
-def sizes_of(given: Message, path: str, name: str, short: str, count: int, default: int | None) -> list[int]:
+_WINDOW = {"kernel_size": ("kernel", None), "stride": ("stride", 1), "pad": ("pad", 0), "dilation": ("", 1)}
+"""The fields of a window, with the prefix of the fields for height and width, and the default."""
+
+
+def window_sizes(param: Message, path: str, count: int) -> list[list[int]]:
+    """Kernel, strides, padding and dilation along each of `count` axes."""
+    return [_sizes(param, path, name, short, count, default) for name, (short, default) in _WINDOW.items()]
+
+
+def _sizes(param: Message, path: str, name: str, short: str, count: int, default: int | None) -> list[int]:
     """Sizes along each axis: given for all, for each, or as `kernel_h` and `kernel_w`."""
     both = [f"{short}_h", f"{short}_w"] if short else []
-    if any(size in given for size in both):
-        if given.get(name, ()):
+    if any(size in param for size in both):
+        if param.get(name, ()):
             raise UnsupportedFeature(f"`{name}` and `{both[0]}` are given", field=f"{path}.{both[0]}")
         if count != 2:
             raise UnsupportedFeature(f"`{both[0]}` is for 2 spatial axes, not {count}", field=f"{path}.{both[0]}")
-        if default is None and not all(size in given for size in both):
+        if default is None and not all(size in param for size in both):
             raise UnsupportedFeature(f"`{both[0]}` and `{both[1]}` go together", field=path)
-        sizes = [given.get(size, 0) for size in both]
+        sizes = [param.get(size, 0) for size in both]
     else:
-        found: Sequence[int] = given[name]
-        if not found and default is None:
+        values: Sequence[int] = param[name]
+        if not values and default is None:
             raise UnsupportedFeature(f"it has no `{name}`", field=path)
-        if len(found) > 1 and len(found) != count:
+        if len(values) > 1 and len(values) != count:
             raise UnsupportedFeature(
-                f"`{name}` has {len(found)} values for {count} spatial axes", field=f"{path}.{name}"
+                f"`{name}` has {len(values)} values for {count} spatial axes", field=f"{path}.{name}"
             )
-        sizes = list(found) * (count if len(found) == 1 else 1) or [default or 0] * count
+        sizes = list(values) * (count if len(values) == 1 else 1) or [default or 0] * count
     if min(sizes) < (0 if name == "pad" else 1):
         raise UnsupportedFeature(f"`{name}` is {min(sizes)}", field=f"{path}.{name}")
     return sizes
+
+
+def window_fields(*sizes: Sequence[int]) -> dict[str, Any]:
+    """Caffe's fields for kernel, strides, padding and dilation.
+
+    A field has one value if it is that of all axes, else one by axis; for images they are in `_h` and `_w`.
+    """
+    fields: dict[str, Any] = {}
+    for (name, (short, default)), values in zip(_WINDOW.items(), sizes, strict=True):
+        if all(value == default for value in values):
+            continue
+        if short and len(values) == 2 and values[0] != values[1]:
+            fields |= {f"{short}_h": values[0], f"{short}_w": values[1]}
+        else:
+            fields[name] = list(values[:1] if len(set(values)) == 1 else values)
+    return fields
 
 
 def plain(sizes: Sequence[int]) -> Any:

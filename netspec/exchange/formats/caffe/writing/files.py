@@ -18,7 +18,7 @@ from netspec.exchange.formats.caffe.proto.text import to_text
 from netspec.exchange.formats.caffe.solver.states import hdf5_datasets
 from netspec.exchange.formats.caffe.writing.solver import solver_message, state_message
 from netspec.exchange.formats.caffe.writing.training import trained
-from netspec.exchange.formats.caffe.writing.writer import CaffeNet, deployed
+from netspec.exchange.formats.caffe.writing.writer import CaffeWriter, deployed
 from netspec.exchange.formats.registry import Exportable, ExportOptions, Lost
 from netspec.exchange.unsupported import UnsupportedFeature
 
@@ -35,17 +35,17 @@ def write_caffe(path: Path, exported: Exportable) -> tuple[str, ...]:
     Returns notes for the user. Raises `InputError` with every layer that Caffe does not have.
     """
     net, stem, weights = deployed(exported), _stem(path.name), parts_of(path)[1].name
-    in_hdf5 = weights.endswith(HDF5)
-    files: dict[str, bytes | memoryview] = {
-        stem + TEXT: _text(net.message, exported),
-        weights: _hdf5(_weight_arrays(net), [layer.message["name"] for layer in net.layers]) if in_hdf5
-        else encode(net.with_arrays()),
-    }  # fmt: skip
-    notes = list(net.notes)
+    in_hdf5, notes = weights.endswith(HDF5), list(net.notes)
+    files: dict[str, bytes | memoryview] = {stem + TEXT: _text(net.message(), exported)}
+    if in_hdf5:
+        arrays = {f"data/{layer}/{index}": weight.values for layer, index, weight in net.parameters()}
+        files[weights] = _hdf5(arrays, [layer.message["name"] for layer in net.layers])
+    else:
+        files[weights] = encode(net.message(with_arrays=True))
     if exported.train is not None:
         training, solver = _trained(exported, stem, notes)
         if training is not None:
-            files[stem + TRAINED] = _text(training.message, exported)
+            files[stem + TRAINED] = _text(training.message(), exported)
             files |= {name: encode(message) for name, message in training.files.items()}
         if training is not None and solver is not None:
             files[stem + SOLVER] = _text(solver, exported)
@@ -98,7 +98,7 @@ def _text(message: Message, exported: Exportable) -> bytes:
 
 def _trained(
     exported: Exportable, stem: str, notes: list[str], reported: Collection[Problem] = ()
-) -> tuple[CaffeNet | None, Message | None]:
+) -> tuple[CaffeWriter | None, Message | None]:
     """The net for training and the solver; None, and a note with what is not yet reported, if Caffe lacks something."""
     net = solver = None
     try:
@@ -112,19 +112,6 @@ def _trained(
     except UnsupportedFeature as reason:
         notes.append(f"{stem}{SOLVER} is not written: {reason}")
     return net, solver
-
-
-def _weight_arrays(net: CaffeNet) -> dict[str, NDArray[Any]]:
-    """The datasets of a `.caffemodel.h5`; a shared array belongs to its first layer."""
-    import numpy as np
-
-    arrays, owned = {}, set()
-    for layer in net.layers:
-        for index, weight in enumerate(layer.weights):
-            if not weight.state or weight.state not in owned:
-                arrays[f"data/{layer.message['name']}/{index}"] = np.asarray(weight.values, np.float32)
-            owned.add(weight.state)
-    return arrays
 
 
 def _hdf5(arrays: Mapping[str, NDArray[Any]], layers: Sequence[str] = ()) -> memoryview:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.rules.pooling import GLOBAL, SLIDING
 from netspec.exchange.formats.caffe.rules.same_fields import SAME_FIELDS
 from netspec.exchange.formats.caffe.rules.shape_ops import OPERATIONS
+from netspec.exchange.formats.caffe.rules.weighted import window_fields
 from netspec.exchange.formats.caffe.writing.writer import HINTS, CaffeWriter, Weight, writes
 from netspec.exchange.unsupported import UnsupportedFeature, require
 from netspec.graph.ops.window import Window
@@ -53,7 +54,7 @@ def convolution(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
         padding.append(before)
     param = {"num_output": channels * fields.depth_multiplier, "group": channels} if depthwise else {
         "num_output": fields.filters, "group": fields.groups}  # fmt: skip
-    param |= {**_sizes(window, padding), "bias_term": fields.use_bias}
+    param |= {**window_fields(window.size, window.strides, padding, window.dilation), "bias_term": fields.use_bias}
     kernel = writer.weight(link, "kernel", fields.depthwise_initializer if depthwise else fields.kernel_initializer)
     _with_kernel(writer, link, fields, "Deconvolution" if transposed else "Convolution", kernel, param)
     _activation(writer, link, fields.activation, 1)
@@ -71,8 +72,9 @@ def dense(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
 def _with_kernel(
     writer: CaffeWriter, link: LayerLink, fields: Any, type_: str, kernel: Weight, param: dict[str, Any]
 ) -> None:
-    """Add a layer that has a kernel, and a bias if its fields say so."""
-    weights = [kernel, *([writer.weight(link, "bias", fields.bias_initializer)] if fields.use_bias else [])]
+    """Add a layer that has a kernel, and a bias if it has a `bias_term`."""
+    biases = [writer.weight(link, "bias", fields.bias_initializer)] if param["bias_term"] else []
+    weights = [kernel, *biases]
     writer.add(link, type_, param | writer.fillers(weights, "weight_filler", "bias_filler"), weights)
 
 
@@ -81,22 +83,6 @@ def _uneven(before: int, after: int) -> UnsupportedFeature:
         f"Caffe pads both sides of an axis by the same amount, got {before} and {after}",
         hint="give `padding` as a number, or choose sizes for which both sides are equal",
     )
-
-
-def _sizes(window: Window, padding: Sequence[int]) -> dict[str, Any]:
-    """The fields of a window: one value if it is that of all axes, else by axis, `_h` and `_w` for images."""
-    sizes: dict[str, Any] = {}
-    for name, short, values, default in (
-        ("kernel_size", "kernel", window.size, None), ("stride", "stride", window.strides, 1),
-        ("pad", "pad", padding, 0), ("dilation", "", window.dilation, 1),
-    ):  # fmt: skip
-        if all(value == default for value in values):
-            continue
-        if short and len(values) == 2 and values[0] != values[1]:
-            sizes |= {f"{short}_h": values[0], f"{short}_w": values[1]}
-        else:
-            sizes[name] = list(values[:1] if len(set(values)) == 1 else values)
-    return sizes
 
 
 @writes(*SLIDING.values())
@@ -121,14 +107,15 @@ def pooling(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
             require(divisors == [min(start + kernel, size + pad) - start for start in starts],
                     "Caffe's averages include the padding", hint="set `count_include_pad: true`")  # fmt: skip
     require(bool(roundings), "its sizes are rounded up along one axis and down along the other")
-    fixed = {name: value[0] if isinstance(value, list) else value for name, value in _sizes(window, padding).items()}
+    fields_of_window = window_fields(window.size, window.strides, padding, window.dilation)
+    param = {name: value[0] if isinstance(value, list) else value for name, value in fields_of_window.items()}
     if "CEIL" not in roundings:
-        fixed["round_mode"] = "FLOOR"
+        param["round_mode"] = "FLOOR"
         writer.notes.add(
             f"`{link.name}` has `round_mode: FLOOR`, which needs Caffe of 2018 or later",
             "{count} layers have `round_mode: FLOOR`, which needs Caffe of 2018 or later", f"`{link.name}`",
         )  # fmt: skip
-    writer.add(link, "Pooling", {"pool": _key(SLIDING, fields.type), **fixed})
+    writer.add(link, "Pooling", {"pool": _key(SLIDING, fields.type), **param})
 
 
 def _key(names: Mapping[str, str], type_: str, default: str = "") -> str:
@@ -159,7 +146,7 @@ def embedding(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
     """Embed."""
     table = writer.weight(link, "embeddings", fields.embeddings_initializer)
     param = {"input_dim": fields.input_dim, "num_output": fields.output_dim, "bias_term": False}
-    writer.add(link, "Embed", param | writer.fillers([table], "weight_filler"), [table])
+    _with_kernel(writer, link, fields, "Embed", table, param)
 
 
 @writes("BatchNormalization")
@@ -255,9 +242,9 @@ SAME: Mapping[str, tuple[str, Mapping[str, str]]] = {
 """Layers and functions with the fields of a Caffe layer: its type, and our field for each of Caffe's."""
 
 
-@writes(*(kind for kind in SAME if kind[0].isupper()), "ReLU")
+@writes(*(kind for kind in SAME if kind[0].isupper()), "ReLU", "Clip")
 def function(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
-    """The layers of the table, and ReLU."""
+    """The layers of the table, ReLU and Clip."""
     writer.add(link, *_function(writer, link, fields, 1))
 
 
@@ -277,10 +264,13 @@ def _function(writer: CaffeWriter, link: LayerLink, function: Any, axis: int) ->
             if function.max_value is not None:
                 return "Clip", {"min": 0.0, "max": function.max_value}
             return "ReLU", {"negative_slope": function.negative_slope}
-        case "relu6":
-            return "Clip", {"min": 0.0, "max": 6.0}
-        case "hard_tanh":
-            return "Clip", {"min": -1.0, "max": 1.0}
+        case "Clip":
+            limits = ((function.min, -MAX_FLOAT32), (function.max, MAX_FLOAT32))
+            low, high = (default if limit is None else limit for limit, default in limits)
+            return "Clip", {"min": low, "max": high}
+        case "relu6" | "hard_tanh":
+            low, high = (0.0, 6.0) if function.type == "relu6" else (-1.0, 1.0)
+            return "Clip", {"min": low, "max": high}
     raise UnsupportedFeature(f"Caffe has no layer for the function {function.type}")
 
 
@@ -303,16 +293,6 @@ def activation(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
         identity(writer, link, fields)
     else:
         writer.add(link, *_function(writer, link, fields.activation, fields.axis))
-
-
-@writes("Clip")
-def clip(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
-    """Clip; a missing limit is the largest float32."""
-    low, high = (
-        (-MAX_FLOAT32 if fields.min is None else fields.min),
-        (MAX_FLOAT32 if fields.max is None else fields.max),
-    )
-    writer.add(link, "Clip", {"min": low, "max": high})
 
 
 @writes("Softmax")

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from netspec.exchange.formats.caffe.blobs import array_blob
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.solver.policies import policy_fields
@@ -69,8 +71,6 @@ def state_message(exported: Exportable, solver: Message, learned: str) -> Messag
     written as its parameter is, so that its layout is the same. `current_step` counts the values of `multistep` that
     are passed: Caffe moves on before a step, not after it.
     """
-    import numpy as np
-
     train: Any = exported.train
     state = Message("SolverState", iter=exported.step, learned_net=learned)
     for slot, factor in SLOTS[train.solver.type]:
@@ -80,8 +80,8 @@ def state_message(exported: Exportable, solver: Message, learned: str) -> Messag
             for name, array in exported.slots.items()
             if name.startswith(prefix) and name.endswith(suffix)
         }
-        for weight in trained(replace(exported, arrays={**exported.arrays, **slots}), "").parameters():
-            values = weight.values if weight.state in slots else np.zeros(weight.values.shape)
-            state.add("history", array_blob(np.asarray(values, np.float32, order="C")))
+        for _, _, weight in trained(replace(exported, arrays={**exported.arrays, **slots}), "").parameters():
+            values = weight.values if weight.state in slots else np.zeros_like(weight.values)
+            state.add("history", array_blob(values))
     state["current_step"] = sum(value < exported.step for value in solver["stepvalue"])
     return state

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from netspec.errors import InputError, Problem, by_place
+from netspec.errors import Problem
 from netspec.exchange.formats.caffe.blobs import array_blob
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.rules.losses import REDUCTIONS, SAME_LOSSES
 from netspec.exchange.formats.caffe.solver.data import data_layer, transform_param
-from netspec.exchange.formats.caffe.writing.writer import (
-    CaffeNet,
-    CaffeWriter,
-    finished,
-    needed_inputs,
-    writer_for,
-)
+from netspec.exchange.formats.caffe.writing.writer import CaffeWriter, needed_inputs, writer_for
 from netspec.exchange.formats.registry import Exportable
 from netspec.exchange.unsupported import UnsupportedFeature, require
 from netspec.schema.specs.links import LossLink, MetricLink, resolve_names
-from netspec.schema.specs.patterns import matches
 
 
-def trained(exported: Exportable, prefix: str) -> CaffeNet:
+def trained(exported: Exportable, prefix: str) -> CaffeWriter:
     """The net for training; further files are called `prefix_…`.
 
     Raises `InputError` with everything in it that Caffe does not have.
@@ -32,7 +25,7 @@ def trained(exported: Exportable, prefix: str) -> CaffeNet:
     links, train = resolve_names(exported.net), exported.train
     assert train is not None
     ends = [source for loss in links.losses for source in loss.sources]
-    writer = writer_for(exported, links, ends, training=True, rates=_rates(train.solver), prefix=prefix)
+    writer = writer_for(exported, links, ends, solver=train.solver, prefix=prefix)
     inputs = needed_inputs(exported, links, [*ends, *(name for metric in links.metrics for name in metric.sources)])
     evaluated = train.data.splits().get(train.data.monitored)
     for phase, split in (("TRAIN", train.data.train), ("TEST", evaluated)):
@@ -52,29 +45,16 @@ def trained(exported: Exportable, prefix: str) -> CaffeNet:
                 f"the metric `{metric.name}` is left out of the net for training",
                 "{count} metrics are left out of the net for training", f"`{metric.name}`",
             )  # fmt: skip
-    problems = [] if links.losses else [Problem("a net without losses is not trained", exported.net.where())]
+    if not links.losses:
+        writer.problems.append(Problem("a net without losses is not trained", exported.net.where()))
     for loss in links.losses:
         try:
             _write_loss(writer, loss)
         except UnsupportedFeature as reason:
             what = f"the loss `{loss.name}` cannot be written for Caffe: {reason}"
-            problems.append(Problem(what, loss.fields.where()))
-    if problems:
-        raise InputError(sorted([*writer.problems, *problems], key=by_place))
-    return finished(exported, writer)
-
-
-def _rates(solver: Any) -> Callable[[str], tuple[float, float]]:
-    """Multipliers of the learning rate and the weight decay of each parameter, by the groups of a solver."""
-
-    def of(state: str) -> tuple[float, float]:
-        group = next((group for group in solver.groups if matches(group.match, state)), None)
-        if group is None:
-            return 1.0, 1.0
-        decay = 1.0 if group.weight_decay is None else group.weight_decay / (solver.weight_decay or 1.0)
-        return group.learning_rate_multiplier, decay
-
-    return of
+            writer.problems.append(Problem(what, loss.fields.where()))
+    writer.check()
+    return writer
 
 
 def _write_data(writer: CaffeWriter, split: Any, phase: str, inputs: Sequence[str]) -> None:

@@ -10,6 +10,8 @@ from itertools import count, product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from netspec.errors import InputError, Problem, by_place
 from netspec.exchange.formats.caffe.blobs import array_blob
 from netspec.exchange.formats.caffe.fillers import filler_message
@@ -21,6 +23,7 @@ from netspec.exchange.names import UniqueNames
 from netspec.exchange.notes import Notes
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.schema.specs.links import LayerLink, Links, LossLink, MetricLink, resolve_names
+from netspec.schema.specs.patterns import matches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,8 +34,6 @@ if TYPE_CHECKING:
 
 ALWAYS_WRITTEN = ("pool", "pad_h", "pad_w", "norm_region", "local_size", "alpha", "beta", "k", "normalization")
 """Fields that are written even if they equal the default, which OpenCV's reader, or a type of layer, does not share."""
-
-
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -79,29 +80,33 @@ def rules() -> Mapping[str, CaffeWriteRule]:
 
 @dataclass
 class CaffeWriter:
-    """Caffe's layers of a net, as far as it is written."""
+    """A net in Caffe's form, whose layers are added one by one."""
 
+    name: str
     types: Mapping[str, TensorType]
     """Type of each value by name, for a batch of one."""
     arrays: Mapping[str, Array]
     readers: Mapping[str, Sequence[str]]
     """Types of the layers that read each value; `output` for the outputs of the net."""
-    training: bool = False
-    """Whether the net for training is written, with fillers and learning rates."""
-    rates: Callable[[str], tuple[float, float]] = lambda _: (1.0, 1.0)
-    """Multipliers of the learning rate and the weight decay that the solver has for a parameter."""
+    solver: Any = None
+    """The solver that trains the net; None for deployment."""
     sharing: frozenset[str] = frozenset()
     """Layers whose states other layers use too."""
     prefix: str = ""
     """Prefix of the names of further files."""
     layers: list[WrittenLayer] = field(default_factory=list)
     blobs: dict[str, str] = field(default_factory=dict)
-    """Blob of each value that is not called as the value."""
+    """Blob of each value whose name is not that of the value."""
     unique: UniqueNames = field(default_factory=partial(UniqueNames, first=2))
     problems: list[Problem] = field(default_factory=list)
     notes: Notes = field(default_factory=Notes)
     files: dict[str, Message] = field(default_factory=dict)
     """Further files that layers name."""
+
+    @property
+    def training(self) -> bool:
+        """Whether the net for training is written, with fillers and learning rates."""
+        return self.solver is not None
 
     def write(self, link: LayerLink) -> None:
         """Add a layer of the net; record a problem if Caffe has none."""
@@ -136,8 +141,8 @@ class CaffeWriter:
     ) -> Weight:
         """A state of a layer, in Caffe's layout by `convert`."""
         state = f"{link.fields.share or link.name}/{name}"
-        values = self.arrays[state]
-        return Weight(values if convert is None else convert(values), state, initializer)
+        values = self.arrays[state] if convert is None else convert(self.arrays[state])
+        return Weight(np.asarray(values, np.float32, order="C"), state, initializer)
 
     def fillers(self, weights: Sequence[Weight], *names: str) -> dict[str, Message]:
         """The fillers of a layer's arrays by the names of their fields; empty for deployment."""
@@ -149,11 +154,7 @@ class CaffeWriter:
         }
 
     def add(
-        self,
-        link: LayerLink,
-        type_: str,
-        param: Mapping[str, Any] = _NOTHING,
-        weights: Sequence[Weight] = (),
+        self, link: LayerLink, type_: str, param: Mapping[str, Any] = _NOTHING, weights: Sequence[Weight] = ()
     ) -> None:
         """Add the Caffe layer that computes a layer's value from its inputs."""
         self.layer(link.name, type_, self.bottoms(link), [link.name], param, weights, link)
@@ -189,11 +190,8 @@ class CaffeWriter:
         for weight in weights:
             rate, decay, spec = 0.0, 0.0, Message("ParamSpec")
             if weight.state and of is not None:
-                owner, _, name = weight.state.rpartition("/")
-                solver_rate, solver_decay = self.rates(weight.state)
-                rate = _multiplier(of, "learning_rate", name) * solver_rate if of.fields.trainable else 0.0
-                decay = _multiplier(of, "weight_decay", name) * solver_decay
-                if owner in self.sharing:
+                rate, decay = self._multipliers(of, weight.state)
+                if weight.state.rpartition("/")[0] in self.sharing:
                     spec["name"] = weight.state
             if self.training:
                 spec["lr_mult"] = rate
@@ -202,6 +200,41 @@ class CaffeWriter:
             specs.append(spec)
         if any([*spec] != ["lr_mult"] or spec["lr_mult"] != 1 for spec in specs if [*spec]):
             message["param"] = specs
+
+    def _multipliers(self, link: LayerLink, state: str) -> tuple[float, float]:
+        """Multipliers of a parameter's learning rate and weight decay, by its layer and the solver's groups."""
+        name, groups = state.rpartition("/")[2], self.solver.groups if self.training else ()
+        of_layer = (link.fields.learning_rate_multiplier, link.fields.weight_decay_multiplier)
+        rate, decay = (value.get(name, 1.0) if isinstance(value, Mapping) else value for value in of_layer)
+        if group := next((group for group in groups if matches(group.match, state)), None):
+            rate *= group.learning_rate_multiplier
+            if group.weight_decay is not None:
+                decay *= group.weight_decay / (self.solver.weight_decay or 1.0)
+        return float(rate) if link.fields.trainable else 0.0, float(decay)
+
+    def parameters(self) -> Iterator[tuple[str, int, Weight]]:
+        """Layer, index and array of all parameters in the order of Caffe's solvers, which count shared arrays once."""
+        seen: set[str] = set()
+        for layer in self.layers:
+            for index, weight in enumerate(layer.weights):
+                if not weight.state or weight.state not in seen:
+                    yield layer.message["name"], index, weight
+                seen.add(weight.state)
+
+    def message(self, *, with_arrays: bool = False) -> Message:
+        """The net; with the arrays of its layers for a `.caffemodel` file."""
+        net = Message("NetParameter", name=self.name)
+        for layer in self.layers:
+            message = layer.message.copy()
+            for weight in layer.weights if with_arrays else ():
+                message.add("blobs", array_blob(weight.values))
+            net.add("layer", message)
+        return net
+
+    def check(self) -> None:
+        """Raise `InputError` with all problems, if there are any."""
+        if self.problems:
+            raise InputError(sorted(self.problems, key=by_place))
 
 
 def _differs_from_default(field: MessageField, value: Any) -> bool:
@@ -212,42 +245,6 @@ def _differs_from_default(field: MessageField, value: Any) -> bool:
     return field.repeated or field.is_message or value != field.default
 
 
-def _multiplier(link: LayerLink, which: str, name: str) -> float:
-    multiplier = getattr(link.fields, f"{which}_multiplier")
-    return float(multiplier.get(name, 1.0)) if isinstance(multiplier, Mapping) else float(multiplier)
-
-
-@dataclass
-class CaffeNet:
-    """A written net with its arrays, notes for the user, and the further files that its layers name."""
-
-    message: Message
-    layers: list[WrittenLayer]
-    notes: list[str]
-    files: dict[str, Message]
-
-    def parameters(self) -> Iterator[Weight]:
-        """The arrays of all layers in the order of Caffe's solvers, which count shared arrays once."""
-        seen: set[str] = set()
-        for layer in self.layers:
-            for weight in layer.weights:
-                if not weight.state or weight.state not in seen:
-                    yield weight
-                seen.add(weight.state)
-
-    def with_arrays(self) -> Message:
-        """The net with the arrays of its layers, as in a `.caffemodel` file."""
-        import numpy as np
-
-        net = Message("NetParameter", name=self.message["name"])
-        for layer in self.layers:
-            message = layer.message.copy()
-            for weight in layer.weights:
-                message.add("blobs", array_blob(np.asarray(weight.values, np.float32, order="C")))
-            net.add("layer", message)
-        return net
-
-
 def writer_for(exported: Exportable, links: Links, ends: Sequence[str], **fields: Any) -> CaffeWriter:
     """A writer for the layers that compute the values `ends`."""
     types = {name: value.type for name, value in exported.graph_for(1).named.items()}
@@ -256,7 +253,7 @@ def writer_for(exported: Exportable, links: Links, ends: Sequence[str], **fields
         for source in link.sources:
             readers.setdefault(source, []).append(str(getattr(link.fields, "type", "")))
     sharing = frozenset(link.fields.share for link in links.layers if link.fields.share)
-    return CaffeWriter(types, exported.arrays, readers, sharing=sharing, **fields)
+    return CaffeWriter(exported.net.name, types, exported.arrays, readers, sharing=sharing, **fields)
 
 
 def needed_inputs(exported: Exportable, links: Links, ends: Iterable[str]) -> list[str]:
@@ -266,7 +263,7 @@ def needed_inputs(exported: Exportable, links: Links, ends: Iterable[str]) -> li
     return [name for name in exported.net.inputs if name in needed]
 
 
-def deployed(exported: Exportable) -> CaffeNet:
+def deployed(exported: Exportable) -> CaffeWriter:
     """The net for inference. Raises `InputError` with every layer that Caffe has no layer for, and why."""
     links = resolve_names(exported.net)
     writer = writer_for(exported, links, links.outputs)
@@ -278,9 +275,9 @@ def deployed(exported: Exportable) -> CaffeNet:
             what = "it computes with a mask of an earlier layer"
             writer.problems.append(Problem(f"`{link.name}` cannot be written for Caffe: {what}", link.fields.where()))
         writer.write(link)
-    if not writer.problems:
-        _separate_outputs(writer, links.outputs)
-    return finished(exported, writer)
+    writer.check()
+    _separate_outputs(writer, links.outputs)
+    return writer
 
 
 def _separate_outputs(writer: CaffeWriter, outputs: Iterable[str]) -> None:
@@ -304,13 +301,3 @@ def _separate_outputs(writer: CaffeWriter, outputs: Iterable[str]) -> None:
             writer.layer(f"{output}_output", "Split", [source], [output])
             writer.layers.insert(last + 1, writer.layers.pop())
         separate.add(output)
-
-
-def finished(exported: Exportable, writer: CaffeWriter) -> CaffeNet:
-    """The net of the written layers. Raises `InputError` with all problems."""
-    if writer.problems:
-        raise InputError(sorted(writer.problems, key=by_place))
-    net = Message("NetParameter", name=exported.net.name)
-    for layer in writer.layers:
-        net.add("layer", layer.message)
-    return CaffeNet(net, writer.layers, writer.notes, writer.files)
