@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, TypeAlias
+
+from netspec.exchange.rule_table import import_rules
 
 if TYPE_CHECKING:
     from netspec.exchange.lift.context import LiftContext
@@ -57,9 +57,7 @@ def rule(
 @cache
 def rules() -> Mapping[tuple[str, str], LiftRule]:
     """All rules by domain and operator; every module of `rules/` is imported."""
-    package = import_module("netspec.exchange.lift.rules")
-    for module in iter_modules(package.__path__):
-        import_module(f"{package.__name__}.{module.name}")
+    import_rules("netspec.exchange.lift.rules")
     return _rules
 
 

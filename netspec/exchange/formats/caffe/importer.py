@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import ValidationError
@@ -34,6 +32,7 @@ from netspec.exchange.formats.caffe.wiring import (
 from netspec.exchange.names import UniqueNames
 from netspec.exchange.net_yaml_writer import Draft, DraftLayer, clean
 from netspec.exchange.notes import Notes
+from netspec.exchange.rule_table import RuleTable
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import ShapeMismatch, Value, in_scope
@@ -92,30 +91,14 @@ class ImportedParameter:
 
 
 CaffeImportRule: TypeAlias = "Callable[[CaffeImporter, CaffeNode], None]"
-_rules: dict[str, CaffeImportRule] = {}
+_RULES: RuleTable[CaffeImportRule] = RuleTable("netspec.exchange.formats.caffe.rules")
+rule = _RULES.register
+"""`@rule(*types)` registers a function that adds layers for these types, or raises `UnsupportedFeature`."""
+rules = cache(_RULES.all)
 
 
 class SkippedLayer(Exception):
-    """What the layer reads could not be made; that has been told."""
-
-
-def rule(*types: str) -> Callable[[CaffeImportRule], CaffeImportRule]:
-    """Decorator: the function writes down layers of these types, or raises `UnsupportedFeature` with the reason."""
-
-    def register(function: CaffeImportRule) -> CaffeImportRule:
-        _rules.update(dict.fromkeys(types, function))
-        return function
-
-    return register
-
-
-@cache
-def rules() -> Mapping[str, CaffeImportRule]:
-    """All rules by type; the modules of `rules/` are found by scan."""
-    package = import_module("netspec.exchange.formats.caffe.rules")
-    for module in iter_modules(package.__path__):
-        import_module(f"{package.__name__}.{module.name}")
-    return _rules
+    """An input of the layer could not be translated; that problem is already reported."""
 
 
 BATCH = 2

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any, TypeAlias
 
 from netspec.exchange.net_yaml_writer import Draft, DraftLayer
+from netspec.exchange.rule_table import import_rules
 
 Joint: TypeAlias = "tuple[DraftLayer, list[DraftLayer]]"
 """A layer that replaces several: it takes the position and name of the last one; `parts` are the others."""
@@ -25,9 +24,7 @@ def joining(rule: FusionRule) -> FusionRule:
 
 @cache
 def _all() -> tuple[FusionRule, ...]:
-    package = import_module("netspec.exchange.lift.layer_fusion")
-    for module in iter_modules(package.__path__):
-        import_module(f"{package.__name__}.{module.name}")
+    import_rules("netspec.exchange.lift.layer_fusion")
     return tuple(_rules)
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
 from math import inf
-from pkgutil import iter_modules
 from typing import Any, TypeAlias
 
 from netspec.exchange.lift.patterns.formula import Term, ends_in, operators
 from netspec.exchange.lift.patterns.matching import Match, PatternSearch
 from netspec.exchange.operator_graph.graph import ImportedGraph, OperatorNode
 from netspec.exchange.operator_graph.onnx_protos import rename
+from netspec.exchange.rule_table import import_rules
 
 DOMAIN = "netspec"
 """Domain of the nodes that replace patterns."""
@@ -48,9 +47,7 @@ def patterns(family: Callable[[], Sequence[OperatorPattern]]) -> Callable[[], Se
 
 @cache
 def _all() -> tuple[OperatorPattern, ...]:
-    package = import_module("netspec.exchange.lift.patterns")
-    for module in iter_modules(package.__path__):
-        import_module(f"{package.__name__}.{module.name}")
+    import_rules("netspec.exchange.lift.patterns")
     return tuple(pattern for family in _families for pattern in family())
 
 

@@ -64,6 +64,14 @@ def test_a_mask_of_an_earlier_layer_is_refused(tmp_path: Path) -> None:
         write_caffe(tmp_path / "m.prototxt", exportable(net))
 
 
+def test_scale_by_a_second_input_with_bias_is_refused(tmp_path: Path) -> None:
+    inputs = {"x": {"shape": [3, 4]}, "factors": {"shape": [3]}}
+    scale = {"name": "s", "type": "Scale", "from": ["x", "factors"], "axis": 1, "use_bias": True}
+    with pytest.raises(InputError, match=r"`s` \(Scale\) cannot be written for Caffe: .* second input has no bias"):
+        write_caffe(tmp_path / "m.prototxt", exportable(Net.of(net_data(scale, inputs=inputs))))
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("field", "told"), [("shift: 0.5 power: 2", 0.25), ("power: -1", None), ("shift: -8 power: 0.5", None)]
 )

@@ -57,12 +57,8 @@ def write_caffe(path: Path, exported: Exportable) -> tuple[str, ...]:
     for target in targets:
         check_writable(target)
     for target, content in targets.items():
-        write_atomically(target, partial(_write_bytes, content))
+        write_atomically(target, partial(Path.write_bytes, data=content))
     return tuple(dict.fromkeys(notes))
-
-
-def _write_bytes(content: bytes | memoryview, path: Path) -> None:
-    path.write_bytes(content)
 
 
 def parts_of(path: Path) -> tuple[Path, Path]:

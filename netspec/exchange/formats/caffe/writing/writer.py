@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from itertools import count, product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,6 +20,7 @@ from netspec.exchange.formats.registry import Exportable
 from netspec.exchange.lower.masks import reads_a_mask
 from netspec.exchange.names import UniqueNames
 from netspec.exchange.notes import Notes
+from netspec.exchange.rule_table import RuleTable
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.schema.specs.links import LayerLink, Links, LossLink, MetricLink, resolve_names
 from netspec.schema.specs.patterns import matches
@@ -56,26 +56,11 @@ class WrittenLayer:
 
 
 CaffeWriteRule: TypeAlias = "Callable[[CaffeWriter, LayerLink, Any], None]"
-_RULES: dict[str, CaffeWriteRule] = {}
-"""The function that writes each type of layer; it takes the layer and its fields."""
+_RULES: RuleTable[CaffeWriteRule] = RuleTable("netspec.exchange.formats.caffe.writing.layers")
+writes, rules = _RULES.register, _RULES.all
+"""`@writes(*types)` registers a function that writes layers of these types; it takes the layer and its fields."""
 HINTS: dict[str, str] = {}
 """Alternatives to types that Caffe has no layer for."""
-
-
-def writes(*types: str) -> Callable[[CaffeWriteRule], CaffeWriteRule]:
-    """Decorator: the function writes layers of these types."""
-
-    def register(rule: CaffeWriteRule) -> CaffeWriteRule:
-        _RULES.update(dict.fromkeys(types, rule))
-        return rule
-
-    return register
-
-
-def rules() -> Mapping[str, CaffeWriteRule]:
-    """All rules, by type of layer."""
-    import_module("netspec.exchange.formats.caffe.writing.layers")
-    return _RULES
 
 
 @dataclass
