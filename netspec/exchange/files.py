@@ -36,7 +36,7 @@ FORGOTTEN = 3600.0
 """Seconds after which such a file, or folder, that nobody has written to is what a killed process left."""
 
 
-def write_atomically(path: str | Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Have `write` fill a temporary file next to `path`, force it to disk, and rename it to `path`.
 
     Whatever happens, `path` holds either what it held before or the whole new file; what killed processes left of
