@@ -224,7 +224,7 @@ net.yaml:10:10: error: there is no layer named `logit`
 train.yaml:3:7: error: `data` needs `train`, which is missing
   3 | data: {}
     |       ^
-  expected: `train: …` (samples to learn from)
+  expected: `train: …` (samples to train on)
 train.yaml:4:36: error: `learning_rate` is not of a type that it takes
   4 | solver: {type: SGD, learning_rate: "0.1", momentum: 1.5}
     |                                    ^

@@ -108,9 +108,9 @@ def test_a_net_that_is_no_net(folder):
     with pytest.raises(SpecError) as caught:
         load_train("train.yaml")
     assert caught.value.render() == (
-        "train.yaml:2:6: error: `net` is not a net\n"
+        "train.yaml:2:6: error: `net` is not a path or a net\n"
         "  2 | net: 5\n"
         "    |      ^\n"
-        "  expected: the path of a net file, or the net itself\n"
+        "  expected: the path of a net file, or the content of one\n"
         "  got: 5 (a number)"
     )

@@ -50,9 +50,9 @@ class Strategy(Spec):
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "type": "here it is `strategy`",
-        "workers": "how many they are is said when they are started: `netspec train … --workers 4`",
-        "num_workers": "how many they are is said when they are started: `netspec train … --workers 4`",
-        "world_size": "how many they are is said when they are started: `netspec train … --workers 4`",
+        "workers": "the number of workers is an option of the command line: `netspec train … --workers 4`",
+        "num_workers": "the number of workers is an option of the command line: `netspec train … --workers 4`",
+        "world_size": "the number of workers is an option of the command line: `netspec train … --workers 4`",
         "backend": "not needed: workers of the processor speak by MPI, those of GPUs by NCCL too",
         "bucket_cap_mb": "`bucket_cap_mb` is PyTorch's name: here it is `bucket`, such as `25MB`",
     }

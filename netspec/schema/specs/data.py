@@ -1,6 +1,6 @@
-"""What a train file may say of its data: a source per split, batches, shuffling, transforms.
+"""The field `data` of a training file: a source per split, batches, shuffling, transforms.
 
-A split is written flat, `{source: mnist, split: train, batch_size: 64, …}`: `source` picks the class, which inherits
+A split is one mapping, `{source: mnist, split: train, batch_size: 64, …}`: `source` selects the class, which inherits
 the fields common to all sources from `SplitFields` and adds its own.
 """
 
@@ -21,10 +21,10 @@ COLUMNS: Registry[Spec] = Registry("column")
 
 
 class ShuffleWindow(Spec):
-    """A random order that needs only some samples at a time: blocks of neighbours, and these mixed within a window."""
+    """A random order that keeps only some samples in memory: blocks of neighbors, mixed within a window."""
 
     window: PositiveInt
-    """how many samples are mixed with each other; 1: none"""
+    """Number of samples that are mixed with each other; 1: none."""
 
 
 def _as_shuffle(value: Any) -> Any:
@@ -32,7 +32,7 @@ def _as_shuffle(value: Any) -> Any:
         return value
     if not isinstance(value, dict):
         raise problem(
-            "not a way to shuffle", expected="true, false, or `{window: 10000}`", got=describe(value),
+            "not a boolean or a window", expected="true, false, or `{window: 10000}`", got=describe(value),
             hint=truth_hint(value),
         )  # fmt: skip
     try:
@@ -42,7 +42,7 @@ def _as_shuffle(value: Any) -> Any:
 
 
 class SplitFields(Spec):
-    """What every data source has in YAML: how its samples become batches."""
+    """Base of all data sources: the fields that turn samples into batches."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "batch": "here it is `batch_size`",
@@ -55,31 +55,32 @@ class SplitFields(Spec):
         "ignore_errors": "here it is `on_error: skip`",
         "seed": "`seed` belongs under `train`",
         "epochs": "it belongs under `train`, as `max_epochs`",
-        "drop_last": "not needed: each sample is taken exactly once an epoch",
+        "drop_last": "not needed: each sample is read exactly once per epoch",
     }
 
     batch_size: PositiveInt
-    """samples in a batch, over all workers together"""
+    """Number of samples in a batch, over all workers together."""
     shuffle: Annotated[bool | ShuffleWindow, BeforeValidator(_as_shuffle)] = False
-    """draw the samples in a new random order every epoch; with `{window: 10000}` in an order that needs only that many
-    samples at a time, for data larger than memory"""
+    """Whether to shuffle the samples in each epoch. `{window: 10000}` mixes only about that many samples at a time, for
+    data larger than memory."""
     transforms: list[AnyTransform] = Field(default_factory=list)
-    """what is done to each sample, in order"""
+    """Transforms to apply to each sample, in order."""
     inputs: dict[str, str] = Field(default_factory=dict)
-    """which field of the source feeds which input of the net, as `{net input: source field}`; default: same names"""
+    """The source's field for each input of the net, as `{net input: source field}`. By default the field of the same
+    name."""
     limit: PositiveInt | None = None
-    """use only the first N samples"""
+    """Number of samples to use, from the first on. By default all."""
     prefetch: int = Field(default=2, ge=0, le=64)
-    """batches prepared ahead of the step, where preparing one takes long enough to be worth a thread"""
+    """Number of batches to prepare ahead of the step, if preparing one takes long enough to use threads."""
     workers: PositiveInt | None = Field(default=None, le=256)
-    """threads that prepare batches, where that is worth a thread; default: as many as there are processors. Results do
-    not depend on it"""
+    """Number of threads that prepare batches, if that takes long enough to use threads. By default one per processor.
+    Results do not depend on it."""
     on_error: Literal["error", "skip"] = "error"
-    """what a damaged sample does (a file that cannot be read, a value that is not finite, a label out of range): end
-    the run (`error`), or be left out and counted in the log (`skip`)"""
+    """Whether a damaged sample (a file that cannot be read, a value that is not finite, a label out of range) ends the
+    run (`error`), or is left out and counted in the log (`skip`)."""
 
     def known_samples(self) -> int | None:
-        """How many samples an epoch has, where the spec alone says it."""
+        """Return the number of samples in an epoch, or None if it is only known after reading the data."""
         return None
 
 
@@ -88,14 +89,14 @@ AnySource = Annotated[SplitFields, Member(SOURCES)]
 
 
 class DataSpec(Spec):
-    """The data of a training."""
+    """The data: samples for training, validation and test."""
 
     foreign_fields: ClassVar[dict[str, str]] = dict.fromkeys(
         ("valid", "val", "eval", "dev", "holdout"), "here it is `validation`"
     )
 
     train: AnySource
-    """samples to learn from"""
+    """Samples to train on."""
     validation: AnySource | None = None
     """Samples to evaluate on during the training: best weights, early stopping and plateau schedules depend on them."""
     test: AnySource | None = None

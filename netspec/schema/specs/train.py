@@ -1,4 +1,4 @@
-"""What a train file may say: the net, the data, the solver and the training loop."""
+"""Fields of a training file: the net, the data, the solver and the training loop."""
 
 from __future__ import annotations
 
@@ -25,26 +25,29 @@ PrecisionName = Literal["float32", "float64", "tf32", "bfloat16", "float16"]
 
 
 class LossScale(Spec):
-    """An adaptive factor of the loss: halved when gradients overflow, doubled after many steps without overflow."""
+    """A factor on the loss that is halved if gradients overflow, and doubled after many steps without overflow."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "init_scale": "`init_scale` is PyTorch's name: here it is `initial`",
         "initial_scale": "here it is `initial`",
         "growth_interval": "`growth_interval` is PyTorch's name: here it is `growth_steps`",
         "dynamic_growth_steps": "here it is `growth_steps`",
-        "growth_factor": "the scale is always doubled: powers of two round nothing",
-        "backoff_factor": "the scale is always halved: powers of two round nothing",
+        "growth_factor": "not needed: the scale is always doubled, since powers of two cause no rounding",
+        "backoff_factor": "not needed: the scale is always halved, since powers of two cause no rounding",
     }
 
     initial: float = Field(default=2.0**15, gt=0)
-    """the factor of the first step"""
+    """Factor of the first step."""
     growth_steps: PositiveInt | None = 2000
-    """it is doubled after this many steps with finite gradients, one after the other, and halved where they are not;
-    null: it stays as it is, and no step is skipped"""
+    """Number of consecutive steps with finite gradients after which the factor is doubled.
+
+    A step with gradients that are not finite is skipped, and halves the factor. With null the factor is constant and no
+    step is skipped.
+    """
 
 
 def _loss_scale(value: object) -> object:
-    """`dynamic`, or a number, as the mapping that it is short for."""
+    """Convert `dynamic` or a number to the mapping that it abbreviates."""
     if value == "dynamic":
         return LossScale()
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -64,7 +67,7 @@ Scaling = Annotated[
 
 
 class LoopSpec(Spec):
-    """The training loop: how long, how often what, and the seed."""
+    """The training loop: its length, its intervals, precision, memory and the seed."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "epochs": "here it is `max_epochs`",
@@ -73,7 +76,7 @@ class LoopSpec(Spec):
         "max_iter": "`max_iter` is Caffe's name: here it is `max_steps`",
         "iterations": "here it is `max_steps`",
         "test_interval": "`test_interval` is Caffe's name: here it is `test_every`",
-        "test_iter": "not needed: evaluation covers each test sample once",
+        "test_iter": "not needed: an evaluation reads each test sample once",
         "snapshot": "`snapshot` is Caffe's name: here it is `checkpoint_every`",
         "display": "`display` is Caffe's name: here it is `log_every`",
         "random_seed": "here it is `seed`",
@@ -91,39 +94,48 @@ class LoopSpec(Spec):
     }
 
     max_steps: PositiveInt | None = None
-    """stop after this many steps (updates)"""
+    """Number of steps (updates) after which the training ends."""
     max_epochs: PositiveInt | None = None
-    """stop after this many passes over the training data; one of `max_steps` and `max_epochs` is needed"""
+    """Number of passes over the training data after which the training ends. Exactly one of `max_steps` and
+    `max_epochs` is required."""
     test_every: Count | None = None
-    """evaluate on the test data every this many steps; 0: only at the end; default: once an epoch"""
+    """Number of steps between two evaluations; 0: only at the end. By default once per epoch."""
     checkpoint_every: Count | None = None
-    """write a checkpoint every this many steps; 0: only at the end; default: once an epoch"""
+    """Number of steps between two checkpoints; 0: only at the end. By default once per epoch."""
     keep_checkpoints: PositiveInt = 2
-    """how many checkpoints stay on disk"""
+    """Number of checkpoints to keep on disk."""
     log_every: PositiveInt = 100
-    """write the training loss to the log every this many steps"""
+    """Number of steps between two lines of the log with the training loss."""
     seed: Count = 1
-    """seed of everything random: initial weights, shuffling, dropout, augmentation"""
+    """Seed of all random numbers: initial weights, shuffling, dropout, augmentation."""
     precision: PrecisionName = "float32"
-    """element type the net is computed in. `bfloat16` and `float16` are mixed: products take operands of 16 bits, and
-    activations are stored in 16 bits; parameters, statistics, losses and updates stay float32. With `tf32`, products
-    may round operands of float32 to 10 bits, on devices where that is faster"""
+    """Element type in which the net is computed.
+
+    `bfloat16` and `float16` are mixed precision: matrix products take 16-bit operands and activations are stored in 16
+    bits; parameters, statistics, losses and updates are float32. `tf32` is float32, except that matrix products may
+    round operands to 10 bits of mantissa on devices where that is faster.
+    """
     accumulate: PositiveInt = 1
-    """how many batches a step reads (fewer at the end of an epoch): the update follows the mean of their gradients over
-    all samples, as if they were one batch; layers with statistics of a batch see each by itself"""
+    """Number of batches in a step (fewer at the end of an epoch). The update uses the mean of their gradients over all
+    samples, as if they were one batch. Layers with batch statistics, such as BatchNormalization, see one batch at a
+    time."""
     loss_scale: Scaling | None = None
-    """factor on the loss before its gradients are made, so that small ones survive 16 bits; they are divided by it
-    before anything else: a number, or `dynamic` (or a mapping): found out, and a step whose gradients are not finite is
-    skipped; default: `dynamic` with `precision: float16`, else none"""
+    """Factor by which the loss is multiplied before its gradients are computed, so that small gradients do not
+    underflow in 16 bits. The gradients are then divided by it.
+
+    A number, or `dynamic` or a mapping for a factor that adapts: a step with gradients that are not finite is skipped
+    and halves it. By default `dynamic` with `precision: float16`, otherwise no factor.
+    """
     recompute: Literal["auto", "none", "all"] = "auto"
-    """activations computed a second time for the gradients instead of kept: as few as make the step fit into its memory
-    (`auto`), none, or as many as make it need least (`all`); results are bit-identical"""
+    """Activations to recompute for the gradients instead of storing them (gradient checkpointing): as few as necessary
+    to fit the step into memory (`auto`), none, or as many as reduce its memory (`all`). Results are bit-identical."""
     memory_budget: Bytes | None = None
-    """most memory for the training step, as `netspec plan` counts it: `2GiB`; default: what the machine has free"""
+    """Maximum memory of the training step, such as `2GiB`, as `netspec plan` reports it. By default the free memory of
+    the machine."""
 
     @property
     def scaling(self) -> LossScale | None:
-        """The factor on the loss: as given, or what float16 needs, whose least numbers are not small."""
+        """The value of `loss_scale`, or by default a dynamic scale for float16, in which small gradients underflow."""
         return LossScale() if self.loss_scale is None and self.precision == "float16" else self.loss_scale
 
     @model_validator(mode="after")
@@ -131,7 +143,7 @@ class LoopSpec(Spec):
         if (self.max_steps is None) == (self.max_epochs is None):
             both = self.max_steps is not None
             raise problem(
-                "both `max_steps` and `max_epochs` are given" if both else "`max_steps` or `max_epochs` is missing",
+                "`max_steps` and `max_epochs` cannot be combined" if both else "`max_steps` or `max_epochs` is missing",
                 field="max_epochs" if both else None,
                 expected="exactly one of `max_steps` and `max_epochs`",
                 got="both" if both else "neither",
@@ -141,28 +153,34 @@ class LoopSpec(Spec):
 
 
 class CompileSpec(Spec):
-    """How the net is compiled for the machine."""
+    """Choice of the kernels that run on this machine."""
 
     autotune: AutotuneLevel = "off"
-    """race the kernels that can do the same, and remember this machine's winners: `quick` spends about two seconds,
-    `full` races every one at length. Another winner may round otherwise; with the same ones results are bitwise the
-    same"""
+    """Whether to measure the kernels that can run the same operation, and use the fastest.
+
+    `quick` measures for about two seconds in total, `full` measures all of them and takes longer. Results are stored
+    for this machine. Another kernel may round differently; with the same kernels a training is bit-identical.
+    """
     rounding: RoundingLevel = "fast"
-    """`direct`: no kernels that round more than sums of products do. `fast`: also those that do with fewer products, as
-    convolutions can, and round more: errors of up to 2e-6 of a result's length instead of 1e-6"""
+    """`fast` allows convolutions with fewer multiplications (Winograd's algorithm), which round more: the relative
+    error of results is up to 2e-6 instead of 1e-6. `direct` disables them."""
     deterministic: bool = True
-    """false: also kernels that add up in another order each time, which GPUs have for gradients of convolutions: the
-    same training ends with other weights each time, which differ by rounding at first"""
+    """Whether to use only kernels that add in the same order each time.
+
+    false allows others, which GPUs have for gradients of convolutions: two runs of the same training then differ, at
+    first only by rounding.
+    """
 
 
 def _net(value: object) -> object:
-    if not isinstance(value, (dict, NetSpec)):  # a path has been replaced by the net it names
-        raise problem("not a net", expected="the path of a net file, or the net itself", got=describe(value))
+    if not isinstance(value, (dict, NetSpec)):  # a path was replaced by the net in its file before
+        expected = "the path of a net file, or the content of one"
+        raise problem("not a path or a net", expected=expected, got=describe(value))
     return value
 
 
 class TrainSpec(Spec):
-    """A training: which net, on what data, how."""
+    """A training file: the net, the data, and how to train."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "model": "here it is `net`",
@@ -171,12 +189,12 @@ class TrainSpec(Spec):
         "dataset": "here it is `data`",
         "training": "here it is `train`",
         "trainer": "here it is `train`",
-        "layers": "`layers` go into the net file, which `net` names",
-        "inputs": "`inputs` go into the net file, which `net` names",
-        "outputs": "`outputs` go into the net file, which `net` names",
-        "losses": "`losses` go into the net file, which `net` names",
-        "loss": "losses go into the net file, under `losses`",
-        "metrics": "`metrics` go into the net file, which `net` names",
+        "layers": "`layers` belong in the net file that `net` names",
+        "inputs": "`inputs` belong in the net file that `net` names",
+        "outputs": "`outputs` belong in the net file that `net` names",
+        "losses": "`losses` belong in the net file that `net` names",
+        "loss": "losses belong in the net file, under `losses`",
+        "metrics": "`metrics` belong in the net file that `net` names",
         "epochs": "it belongs under `train`, as `max_epochs`",
         "max_epochs": "`max_epochs` belongs under `train`",
         "max_steps": "`max_steps` belongs under `train`",
@@ -193,45 +211,45 @@ class TrainSpec(Spec):
         "includes": "here it is `include`",
         "distributed": "here it is `parallel`",
         "distribution": "here it is `parallel`",
-        "workers": "how many they are is said when they are started: `netspec train … --workers 4`",
+        "workers": "the number of workers is an option of the command line: `netspec train … --workers 4`",
         "strategy": "`strategy` belongs under `parallel`",
     }
 
     netspec: Literal[1]
-    """version of the spec language"""
+    """Version of the spec language."""
     name: Name | None = None
-    """name of the run; default: the net's name"""
+    """Name of the run. By default the name of the net."""
     description: str = ""
-    """what this training is for"""
+    """Purpose of the training, in free text."""
     vars: dict[str, Variable] = Field(default_factory=dict)
-    """values for `${…}` expressions: numbers, texts, lists and mappings of these"""
+    """Values for `${…}` expressions: numbers, texts, lists and mappings of these."""
     include: Include = Field(default=(), exclude=True)
-    """files (relative to this one) whose `vars` are taken as if they stood here"""
+    """Files whose `vars` are added to those of this file. Paths are relative to this file."""
     net: Annotated[NetSpec, BeforeValidator(_net)]
-    """the net: the path of a net file (relative to this file), or the net itself"""
+    """The net: the path of a net file, relative to this file, or the content of one."""
     data: DataSpec
-    """where the samples come from"""
+    """The sources of the samples for training, validation and test."""
     solver: AnySolver
-    """the update rule and its learning rate"""
+    """The update rule and its learning rate."""
     train: LoopSpec
-    """the training loop"""
+    """The training loop: its length, its intervals, precision, memory and the seed."""
     init_from: InitFromSpec | None = None
-    """weights to start from; default: fresh ones"""
+    """Weights to start from. By default the initializers of the layers set them."""
     callbacks: list[AnyCallback] = Field(default_factory=list)
-    """what is done between steps besides evaluation, checkpoints and logs, in order"""
+    """Actions between steps, in order, in addition to evaluation, checkpoints and logs."""
     expect: TrainExpectation | None = None
-    """what `netspec check --run` is to find: the first loss, a few samples that are learned"""
+    """Results that `netspec check --run` must find: the first loss, and that a few samples can be memorized."""
     parallel: AnyStrategy | None = None
-    """how several workers train together; default: `strategy: all_reduce`. How many they are is said on the command
-    line, by `--workers`"""
+    """Strategy by which several workers train together. By default `strategy: all_reduce`. The option `--workers` sets
+    the number of workers."""
     compile: CompileSpec = Field(default_factory=CompileSpec)
-    """how the net is compiled for the machine"""
+    """Choice of the kernels that run on this machine."""
 
     def clashes(self) -> Iterator[Problem]:
-        """What of the solver and the loop does not go together with the rest of the training."""
-        parts = [(name, getattr(self, name)) for name in ("solver", "train", "parallel")]
-        parts += [(f"callbacks.{index}", callback) for index, callback in enumerate(self.callbacks)]
-        for name, given in parts:
-            for path, part in parts_of(given) if given is not None else ():
-                for conflict in part.conflicts(self):
+        """Yield the conflicts of the solver, the loop, the strategy and the callbacks with the rest of the file."""
+        sections = [(name, getattr(self, name)) for name in ("solver", "train", "parallel")]
+        sections += [(f"callbacks.{index}", callback) for index, callback in enumerate(self.callbacks)]
+        for name, section in sections:
+            for path, spec in parts_of(section) if section is not None else ():
+                for conflict in spec.conflicts(self):
                     yield replace(conflict, path=".".join(filter(None, (name, path, conflict.path))))

@@ -51,7 +51,7 @@ def _resolved(path: PurePosixPath) -> list[str]:
 @pytest.mark.parametrize(
     ("page", "line"),
     [
-        ("README.md", "- [`train.yaml`](train.md): A training: which net, on what data, how."),
+        ("README.md", "- [`train.yaml`](train.md): A training file: the net, the data, and how to train."),
         ("layers/core.md", "| `units: 4` | (3, 5) | (3, 4) | `kernel` (5, 4), `bias` (4) |"),
         ("layers/core.md", "  - {name: example, type: Dense, units: 4}"),
         ("layers/shape.md", "| `sections: [1, 4], axis: -1` | (2, 2, 5) | `0` (2, 2, 1), `1` (2, 2, 4) |"),
