@@ -23,6 +23,7 @@ app = command_app()
     epilog=examples(
         "netspec test runs/lenet_mnist",
         "netspec test runs/lenet_mnist --split validation",
+        "netspec test runs/lenet_mnist --report --output results",
         "netspec test train.yaml --weights weights.h5 data.test.batch_size=500 --json",
     ),
 )
@@ -34,6 +35,16 @@ def evaluate(
     split: Annotated[str, typer.Option("--split", metavar="NAME", help="Evaluate train, validation or test.")] = "test",
     device: Device = "auto",
     threads: Threads = None,
+    report: Annotated[bool, typer.Option("--report", help="Add a class report and a confusion matrix.")] = False,
+    output_folder: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            metavar="DIR",
+            help="Write metrics.json, tables as CSV, matrices as PNG.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate weights on the test data, or on another split.
@@ -44,7 +55,10 @@ def evaluate(
     spec, weights = find_weights(spec, weights)
     from netspec.tools.predict import test
 
-    evaluation = test(spec, weights=weights, overrides=overrides or (), device=device, split=split)
+    evaluation = test(
+        spec, weights=weights, overrides=overrides or (), device=device, split=split, report=report,
+        output=output_folder,
+    )  # fmt: skip
     if evaluation.remark is not None:
         print(f"note: {evaluation.remark}", file=sys.stderr)
     if evaluation.non_finite:

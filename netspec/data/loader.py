@@ -134,6 +134,12 @@ class Loader:
         steps = self._pipeline.transforms
         return [(binding.name, step) for field, step in steps for binding in self._bindings if binding.field == field]
 
+    @property
+    def classes(self) -> dict[str, Sequence[str]]:
+        """The class names of each input of the net whose values are classes with names."""
+        names = self.learned.classes
+        return {binding.name: names[binding.field] for binding in self._bindings if binding.field in names}
+
     def identify(self, index: int) -> tuple[str, str | int]:
         """Return what tells a sample from others in a list of predictions: `("file", "a.png")` or `("row", 13)`."""
         return self._pipeline.identify(index)

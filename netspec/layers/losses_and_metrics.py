@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from netspec.graph.ops.elementwise import Equal, Where, call_elementwise, cast, scalar
 from netspec.graph.ops.reduce import ReduceMean, ReduceSum, reshape_to
@@ -155,6 +155,10 @@ class MetricSpec(MetricFields):
     def build(self, builder: Builder, *inputs: Any, **_: Any) -> tuple[Value, ...]:
         """Build the totals of one batch from prediction and target."""
         raise NotImplementedError  # abstract: subclasses say
+
+    def with_class_names(self, names: Sequence[str]) -> Self:
+        """Return the metric with the names that the data has for the classes of its target."""
+        return self
 
     def result(self, *totals: Any) -> MetricResult:
         """Compute the metric from the totals of all batches."""

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 from netspec.graph.ops.elementwise import Equal, GreaterOrEqual, Where, call_elementwise, cast, scalar
 from netspec.graph.ops.linear import Gather
 from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.ops.shape import OneHot
 from netspec.graph.ops.source import constant
 from netspec.graph.types import DType
 from netspec.graph.value import Value, current_scope, require_precomputable
@@ -39,6 +40,16 @@ def align_target(builder: Builder, prediction: Value, target: Value) -> tuple[Va
         hint=hint,
     )
     return builder.floating(prediction), reshape_to(builder.floating(target), shape)
+
+
+def one_hot_target(builder: Builder, prediction: Value, target: Value) -> Value:
+    """Class indices (N) or (N, 1) next to a prediction (N, C) as vectors (N, C) of 0 and 1; other targets unchanged."""
+    batch, *rest = prediction.shape
+    is_index = not target.dtype.is_float and target.shape in ((batch,), (batch, 1))
+    if not is_index or len(rest) != 1 or rest[0] == 1:
+        return target
+    builder.require_range(target, 0, rest[0], _class_count_reason(prediction, rest[0]))
+    return OneHot(rest[0], builder.dtype, 1)(reshape_to(target, (batch,)))
 
 
 def to_signs(target: Value) -> Value:

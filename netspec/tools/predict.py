@@ -16,6 +16,7 @@ from netspec.errors import InputError, listing
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.evaluation_files import write_evaluation
 from netspec.tools.model_inputs import is_model_file, load, read_npz, spec_and_weights, unapplied_transforms
 from netspec.tools.prediction_files import AnsweredBatch, write_answers
 from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
@@ -288,16 +289,26 @@ def test(
     device: str = "auto",
     samples: Mapping[str, Any] | None = None,
     split: str = "test",
+    report: bool = False,
+    output: str | Path | None = None,
 ) -> Evaluation:
     """Evaluate weights on the test data of a training, or on another split; each sample counts exactly once.
 
     `source` is a run directory or a training file; `weights` names a weights file or a checkpoint, and a run directory
     brings its own. `samples` are those of splits of `source: python`: `{"test": arrays}`.
 
-    `split` is `"test"`, `"validation"` or `"train"`. Raises `InputError` if there is no such data, or the weights do
-    not fit.
+    `split` is `"test"`, `"validation"` or `"train"`. `report` adds a report of the classes and a confusion matrix to
+    the metrics of a classifier. `output` names a folder to write all metrics to: `metrics.json`, a CSV file for each
+    table, and a picture of each confusion matrix.
+
+    Raises `InputError` if there is no such data, or the weights do not fit.
 
         >>> netspec.test("runs/lenet_mnist").metrics
     """
     spec_file, weights_file = spec_and_weights(source, weights)
-    return evaluate_weights(spec_file, weights_file, overrides, device=device, samples=samples, split=split)
+    evaluation = evaluate_weights(
+        spec_file, weights_file, overrides, device=device, samples=samples, split=split, report=report
+    )
+    if output is not None:
+        write_evaluation(evaluation, Path(output))
+    return evaluation

@@ -18,9 +18,12 @@ from netspec.data.pipeline import Learned
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.graph.ops.source import Input
 from netspec.graph.types import Precision
-from netspec.layers.losses_and_metrics import TableRow
+from netspec.layers.losses_and_metrics import LossSpec, TableRow
 from netspec.schema.load import Overrides, Source, load_spec
 from netspec.schema.specs.data import SplitFields
+from netspec.schema.specs.kinds import METRICS, MetricFields
+from netspec.schema.specs.links import resolve_names
+from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.events import MAX_EXAMPLES, SPLITS
 from netspec.training.inputs import input_ranges
@@ -98,14 +101,25 @@ def evaluate(compiler: Compiler, loader: Loader, session: Session = LOCAL) -> Ev
     skipped, damaged = loader.skipped_at_opening + more, [*loader.damaged_at_opening, *damaged]
     mean = loss / samples if compiler.spec.losses else None
     evaluation = Evaluation(samples, mean, skipped=skipped, damaged=tuple(damaged[:MAX_EXAMPLES]))
+    names = class_names(compiler.spec, loader)
     for name, metric in compiler.metrics.items():
         keys = sorted((key for key in totals if key.rpartition("/")[0] == name), key=_number)
-        result = metric.result(*(totals[key] for key in keys))
+        result = metric.with_class_names(names.get(name, ())).result(*(totals[key] for key in keys))
         if isinstance(result, Mapping):
             evaluation.tables[name] = result
         else:
             evaluation.metrics[name] = result
     return evaluation
+
+
+def class_names(net: NetSpec, loader: Loader) -> dict[str, Sequence[str]]:
+    """Return the class names that the data has for the target of a metric, by the name of the metric."""
+    return {
+        metric.name: names
+        for metric in resolve_names(net).metrics
+        for names in [loader.classes.get(source) for source in metric.sources[1:2]]
+        if names
+    }
 
 
 def total_skipped(session: Session, samples: int, examples: Sequence[str]) -> tuple[int, list[str]]:
@@ -144,20 +158,37 @@ def test(
     device: str = "auto",
     samples: Mapping[str, Any] | None = None,
     split: str = "test",
+    report: bool = False,
 ) -> Evaluation:
     """Evaluate weights on a split of a training file, by default the test data.
 
-    `samples` holds the data of splits with `source: python`.
-
-    Values learned from the training data (class names, means) come from the weights; if the weights do not have them,
-    the training data is read.
+    `samples` holds the data of splits with `source: python`. `report` adds a confusion matrix and a report of the
+    classes for each loss over class indices. Values learned from the training data (class names, means) come from the
+    weights; if the weights do not have them, the training data is read.
     """
     spec = with_samples(with_split(source, split, overrides), samples)
+    if report:
+        spec = spec.model_copy(update={"net": with_class_reports(spec.net)})
     options = spec.compile
     opened = open_device(device, options.autotune, options.rounding, deterministic=options.deterministic)
     compiler = Compiler(spec.net, dtype=Precision(spec.train.precision), device=opened, seed=spec.train.seed)
     learned = PreprocessingRecord.from_meta(load_weights(compiler, weights).meta).learned
     return replace(evaluate_on(spec, compiler, learned, split), remark=opened.remark)
+
+
+def with_class_reports(net: NetSpec) -> NetSpec:
+    """Return a net with a confusion matrix and a report of the classes for each loss over class indices."""
+    metrics: list[MetricFields] = []
+    for loss in resolve_names(net).losses:
+        target = net.inputs.get(loss.sources[1]) if len(loss.sources) > 1 else None
+        assert isinstance(loss.fields, LossSpec)
+        if loss.fields.prediction_kind != "classes" or target is None or target.dtype.startswith("float"):
+            continue
+        fields = {"from": list(loss.sources[:2]), "axis": getattr(loss.fields, "axis", -1)}
+        ignored = getattr(loss.fields, "ignore_class", None)
+        fields |= {} if ignored is None else {"ignore_class": ignored}
+        metrics += [METRICS.parse({"type": kind, **fields}) for kind in ("ClassificationReport", "ConfusionMatrix")]
+    return net.model_copy(update={"metrics": [*net.metrics, *metrics]})
 
 
 def with_split(source: Source, split: str = "test", overrides: Overrides = ()) -> TrainSpec:

@@ -253,3 +253,29 @@ def test_a_folder_is_for_masks_only(netspec, trained):
     assert result.status == 2
     assert "only masks are written to" in result.err
     assert not Path("masks").exists()
+
+
+def test_a_report_has_class_names_and_files(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for index in range(6):
+        name = ("ant", "bee")[index % 2]
+        Path(f"photos/{name}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((4, 6), 40 * index, np.uint8)).save(f"photos/{name}/{index}.png")
+    text = IMAGES.replace("SOURCE", FOLDER)
+    Path("train.yaml").write_text(
+        text.replace("data: {train:", "data:\n  train:").replace("}]}}", "}]}\n")
+        + "  test: {source: image_folder, path: photos, channels: 1, batch_size: 4,\n"
+        "    transforms: [{type: Rescaling, apply_to: image, scale: 0.5}]}\n"
+    )
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    result = netspec("test", "run", "--report", "--output", "results", "--json")
+    tables = result.json["tables"]
+    assert list(tables["confusion_matrix"]) == ["ant", "bee"]
+    assert sum(sum(row.values()) for row in tables["confusion_matrix"].values()) == 6
+    assert list(tables["classification_report"])[:2] == ["ant", "bee"]
+    assert loads(Path("results/metrics.json").read_text()) == result.json
+    header, *rows = Path("results/confusion_matrix.csv").read_text().splitlines()
+    assert header == ",ant,bee"
+    assert [row.split(",")[0] for row in rows] == ["ant", "bee"]
+    with Image.open("results/confusion_matrix.png") as picture:
+        assert picture.width > 88  # two cells of 44 pixels and the names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -70,9 +71,14 @@ class ConfusionMatrixMetric(ClassAxis, MetricSpec):
         label, mask = mask_ignored(label, self.ignore_class)
         return (confusion_totals(builder, ArgMax(axis)(scores), cast(label, DType.INT64), count, mask),)
 
+    def with_class_names(self, names: Sequence[str]) -> Self:
+        """Return the metric with these names, unless it declares its own."""
+        return self if self.class_names is not None else self.model_copy(update={"class_names": list(names)})
+
     def named(self, count: int) -> list[str]:
-        """The names of the classes."""
-        return self.class_names or [str(number) for number in range(count)]
+        """The names of the classes; their indices if the data has names for another number of classes."""
+        names = self.class_names or []
+        return names if len(names) == count else [str(number) for number in range(count)]
 
 
 @METRICS.register

@@ -6,6 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from netspec.graph.ops.shape import Slice
+from netspec.graph.ops.softmax import Softmax
 from netspec.graph.ops.source import constant
 from netspec.graph.ops.unary import Sigmoid
 from netspec.graph.value import Value
@@ -13,7 +15,7 @@ from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import require
 from netspec.layers.losses_and_metrics import MetricResult, MetricSpec
 from netspec.layers.metrics.counting import Counts, ThresholdGrid, Thresholds, positives, safe_quotient
-from netspec.layers.targets import EPSILON, align_target
+from netspec.layers.targets import EPSILON, align_target, one_hot_target
 from netspec.schema.specs.kinds import METRICS
 from netspec.schema.specs.spec import problem
 
@@ -23,7 +25,9 @@ class AUC(MetricSpec):
     """Area under the curve of the rates of right and wrong answers at thresholds from 0 to 1, as Keras approximates it.
 
     Prediction (N, …) probabilities, or with `from_logits` scores before the sigmoid; target 0 or 1 of the same shape.
-    With `multi_label` both are (N, C), each class has a curve, and the areas are averaged.
+    With `multi_label` both are (N, C), each class has a curve, and the areas are averaged. The target of a prediction
+    (N, C) may also be class indices (N); with `from_logits` the prediction then has scores before the softmax. With two
+    classes the curve is that of class 1; with more, each class has a curve against all others.
     """
 
     type: Literal["AUC"] = "AUC"
@@ -74,7 +78,7 @@ class AUC(MetricSpec):
 
     def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction, target: (N, …) → counts by target and thresholds exceeded, (classes or 1, 2, thresholds + 1)."""
-        prediction, target = align_target(builder, prediction, target)
+        prediction, target, separate = self._operands(builder, prediction, target)
         rank, count = len(prediction.shape), prediction.shape[-1]
         require(
             rank == 2 or not self.multi_label, "several labels are a matrix", expected="(N, C)", got=prediction.type
@@ -86,13 +90,25 @@ class AUC(MetricSpec):
             require(
                 fits, "the weights of labels do not fit", expected=expected, got=f"{len(self.label_weights)} numbers"
             )
-            if not self.multi_label:
+            if not separate:
                 import numpy as np
 
                 more = (constant(np.array([self.label_weights], str(builder.dtype))),)
+        return (positives(builder, self._levels, prediction, target, count if separate else 1, more),)
+
+    def _operands(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, Value, bool]:
+        """Probabilities and targets of one shape, and whether each class on the last axis has a curve of its own."""
+        vectors = one_hot_target(builder, prediction, target)
+        if vectors is target:
+            prediction, target = align_target(builder, prediction, target)
+            return Sigmoid()(prediction) if self.from_logits else prediction, target, self.multi_label
+        probabilities = builder.floating(prediction)
         if self.from_logits:
-            prediction = Sigmoid()(prediction)
-        return (positives(builder, self._levels, prediction, target, count if self.multi_label else 1, more),)
+            probabilities = Softmax(1)(probabilities)
+        if vectors.shape[1] == 2 and not self.multi_label and self.label_weights is None:
+            of_class_1 = Slice(1, 1, 2)
+            return of_class_1(probabilities), of_class_1(vectors), False
+        return probabilities, vectors, True
 
     def result(self, *totals: Any) -> MetricResult:
         """The area, or the mean over the classes."""
@@ -108,9 +124,9 @@ class AUC(MetricSpec):
                 "majoring": (left + right + abs(left - right)) / 2,
             }[self.summation_method]
             areas = ((x[:, :-1] - x[:, 1:]) * height).sum(-1)
-        if not self.multi_label or self.label_weights is None:
-            return float(areas.mean())
         weights = self.label_weights
+        if weights is None or len(areas) == 1:
+            return float(areas.mean())
         return float(safe_quotient((areas * weights).sum(), sum(weights)))
 
     def _curve(self, counts: Counts) -> tuple[Any, Any]:

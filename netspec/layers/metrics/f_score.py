@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from netspec.graph.ops.elementwise import Equal, Greater, call_elementwise, cast
 from netspec.graph.ops.reduce import ReduceMax, ReduceSum
@@ -12,7 +13,7 @@ from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import require
 from netspec.layers.losses_and_metrics import ElementLosses, MetricResult, MetricSpec
-from netspec.layers.targets import EPSILON, align_target
+from netspec.layers.targets import EPSILON, align_target, one_hot_target
 from netspec.schema.specs.kinds import METRICS
 
 SAMPLES = (
@@ -32,9 +33,18 @@ class FScore(MetricSpec):
     threshold: float | None = Field(default=None, gt=0, le=1)
     """a prediction greater than this means yes; default: the greatest of each sample does"""
 
+    _names: tuple[str, ...] = PrivateAttr(default=())
+    """Names of the classes, from the data."""
+
+    def with_class_names(self, names: Sequence[str]) -> Self:
+        """Return the metric with names for its scores of each class."""
+        named = self.model_copy()
+        named._names = tuple(names)
+        return named
+
     def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
-        """prediction, target: (N, C) → true positives, predicted positives, positive targets, (C) each."""
-        prediction, target = align_target(builder, prediction, target)
+        """prediction: (N, C), target: (N, C) or (N) → true positives, predicted and actual positives, (C) each."""
+        prediction, target = align_target(builder, prediction, one_hot_target(builder, prediction, target))
         require(len(prediction.shape) == 2, "scores of classes are a matrix", expected="(N, C)", got=prediction.type)
         if self.threshold is None:
             is_predicted = Equal()(prediction, ReduceMax((1,), keepdims=True)(prediction))
@@ -56,14 +66,15 @@ class FScore(MetricSpec):
             return float((scores * actual).sum() / (actual.sum() + EPSILON))
         if self.average is not None:
             return float(scores.mean())
-        return {str(index): float(score) for index, score in enumerate(scores)}
+        names = self._names if len(self._names) == len(scores) else range(len(scores))
+        return {str(name): float(score) for name, score in zip(names, scores, strict=True)}
 
 
 @METRICS.register
 class F1Score(FScore):
     """2 · precision · recall / (precision + recall), of each class or, with `average`, of all.
 
-    Prediction (N, C) probabilities, target (N, C), 0 or 1.
+    Prediction (N, C) probabilities; target (N, C), 0 or 1, or class indices (N).
     """
 
     type: Literal["F1Score"] = "F1Score"
@@ -79,7 +90,7 @@ class F1Score(FScore):
 class FBetaScore(FScore):
     """(1 + beta²) · precision · recall / (beta² · precision + recall), of each class or, with `average`, of all.
 
-    Prediction (N, C) probabilities, target (N, C), 0 or 1.
+    Prediction (N, C) probabilities; target (N, C), 0 or 1, or class indices (N).
     """
 
     type: Literal["FBetaScore"] = "FBetaScore"

@@ -120,6 +120,31 @@ def test_auc_is_the_fraction_of_ordered_pairs():
     assert found == pytest.approx(higher.mean(), abs=1e-12)
 
 
+@pytest.mark.parametrize("labels", [np.array([1, 0, 2, 0, 1]), np.array([[1], [0], [2], [0], [1]], np.int32)])
+def test_auc_and_f1_take_class_indices(labels):
+    scores = np.random.default_rng(4).normal(size=(5, 3))
+    probabilities = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    one_hot = np.eye(3)[labels.reshape(-1)]
+    by_vectors = metric({"type": "AUC", "multi_label": True}, probabilities, one_hot).result()
+    assert metric({"type": "AUC", "from_logits": True}, scores, labels).result() == pytest.approx(by_vectors, rel=1e-12)
+    assert metric("F1Score", probabilities, labels).figure() == metric("F1Score", probabilities, one_hot).figure()
+
+
+def test_auc_of_two_classes_is_that_of_class_1():
+    scores = np.random.default_rng(5).normal(size=(40, 2))
+    labels = np.random.default_rng(6).integers(0, 2, 40)
+    margin = scores[:, 1:] - scores[:, :1]  # its sigmoid is the softmax of class 1
+    expected = metric({"type": "AUC", "from_logits": True}, margin, labels).result()
+    assert metric({"type": "AUC", "from_logits": True}, scores, labels).result() == pytest.approx(expected, rel=1e-12)
+
+
+def test_scores_of_classes_have_the_names_of_the_data():
+    made = metric("F1Score", np.eye(3), np.array([0, 1, 1]))
+    assert list(made.figure()) == ["0", "1", "2"]
+    assert list(made.spec.with_class_names(["a", "b", "c"]).result(*made.all)) == ["a", "b", "c"]
+    assert list(made.spec.with_class_names(["a", "b"]).result(*made.all)) == ["0", "1", "2"]  # names of something else
+
+
 def test_precision_at_k_of_equal_scores():
     scores, answers = np.array([[0.5, 0.5, 0.5, 0.1]]), np.array([[1, 0, 0, 0]])
     assert metric({"type": "Precision", "top_k": 1}, scores, answers).result() == 1
