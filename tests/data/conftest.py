@@ -24,10 +24,10 @@ CODES = {"uint8": 0x08, "int8": 0x09, "int16": 0x0B, "int32": 0x0C, "float32": 0
 def located(value: Any, file: str) -> Any:
     """Plain data as the YAML reader gives it: every value in the document says where it stands (one line a key)."""
     if isinstance(value, dict):
-        made = Map(Location(file, 1, 1))
+        mapping = Map(Location(file, 1, 1))
         for line, (key, item) in enumerate(value.items(), 1):
-            made.put(key, located(item, file), Location(file, line, 1), Location(file, line, len(key) + 3))
-        return made
+            mapping.put(key, located(item, file), Location(file, line, 1), Location(file, line, len(key) + 3))
+        return mapping
     if isinstance(value, list):
         items = Seq(Location(file, 1, 1))
         for item in value:
@@ -38,9 +38,9 @@ def located(value: Any, file: str) -> Any:
 
 def split_of(_file: str = "train.yaml", **fields: Any) -> Source:
     """The split that these fields of a train file describe."""
-    made = SOURCES.parse(located({"batch_size": 4, **fields}, _file))
-    assert isinstance(made, Source)
-    return made
+    split = SOURCES.parse(located({"batch_size": 4, **fields}, _file))
+    assert isinstance(split, Source)
+    return split
 
 
 def plain_dataset(samples: int) -> ArrayDataset:

@@ -28,16 +28,16 @@ def opened(folder: Path, **fields: Any) -> Dataset:
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", ">i2", "bool", "uint64"])
-def test_rows_of_npy_files(tmp_path, dtype, order):
+def test_npy_files_are_read_by_row(tmp_path, dtype, order):
     x = np.asarray((X * 10).astype(dtype), order=order)
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "y.npy", Y)
     data = opened(tmp_path, source="npy", files={"x": "x.npy", "label": "y.npy"})
     assert data.fields == {"x": FieldType((3, 4), np.dtype(dtype).name), "label": FieldType((), "int64")}
-    found = arrays_of(data, ROWS)
-    assert found["x"].dtype.isnative
-    assert np.array_equal(found["x"], x[ROWS])
-    assert np.array_equal(found["label"], Y[ROWS])
+    arrays = arrays_of(data, ROWS)
+    assert arrays["x"].dtype.isnative
+    assert np.array_equal(arrays["x"], x[ROWS])
+    assert np.array_equal(arrays["label"], Y[ROWS])
     assert data.describe(3) == "x.npy and y.npy, sample 3"
 
 
@@ -53,7 +53,7 @@ def test_several_npy_files_are_one_array(tmp_path_factory, parts, seed):
     assert np.array_equal(arrays_of(data, rows)["x"], X[rows])
 
 
-def test_npy_files_that_do_not_match_are_all_told(tmp_path):
+def test_all_npy_files_that_do_not_match_are_reported(tmp_path):
     np.save(tmp_path / "a.npy", X)
     np.save(tmp_path / "b.npy", Y[:49])
     np.save(tmp_path / "c.npy", np.array([{}], object), allow_pickle=True)
@@ -74,7 +74,7 @@ def test_npy_files_that_do_not_match_are_all_told(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["npy", "npz"])
-def test_a_header_that_is_cut_short_is_refused(tmp_path: Path, source: str) -> None:
+def test_a_truncated_header_is_refused(tmp_path: Path, source: str) -> None:
     """NumPy passes the text after an unclosed brace to Python's tokenizer."""
     text = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2"
     (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
@@ -85,7 +85,7 @@ def test_a_header_that_is_cut_short_is_refused(tmp_path: Path, source: str) -> N
         opened(tmp_path, source=source, **fields)
 
 
-def test_an_hdf5_array_whose_samples_claim_more_than_is_stored_is_refused(tmp_path):
+def test_hdf5_samples_larger_than_their_file_are_refused(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("x", (10, 2**28), "f4", chunks=(1, 2**20))
     with pytest.raises(InputError, match="claims more bytes than are stored"):
@@ -98,7 +98,7 @@ def test_hdf5_samples_that_were_never_written_are_zeros(tmp_path):
     assert not arrays_of(opened(tmp_path, source="hdf5", path="a.h5"), np.array([0, 2**40 - 1]))["x"].any()
 
 
-def test_several_npz_files_and_some_of_their_arrays(tmp_path):
+def test_several_npz_files_with_selected_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", x=X[:20], y=Y[:20], rest=np.zeros((20, 2)))
     np.savez_compressed(tmp_path / "b.npz", x=X[20:], y=Y[20:])
     data = opened(tmp_path, source="npz", path=["a.npz", "b.npz"], arrays=["y", "x"])
@@ -122,7 +122,7 @@ HDF5: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("form", HDF5)
 @pytest.mark.parametrize("dtype", ["<f4", ">f8"])
-def test_rows_of_hdf5_files(tmp_path, form, dtype):
+def test_hdf5_files_are_read_by_row(tmp_path, form, dtype):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("x", data=X.astype(dtype), **HDF5[form])
         file.create_dataset("group/y", data=Y)
@@ -136,13 +136,13 @@ def test_rows_of_hdf5_files(tmp_path, form, dtype):
     assert arrays_of(named, ROWS)["group/y"].tolist() == Y[ROWS].tolist()
 
 
-def test_a_user_block_before_the_arrays(tmp_path):
+def test_hdf5_files_with_a_user_block_are_read(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w", userblock_size=512) as file:
         file["x"] = X
     assert np.array_equal(arrays_of(opened(tmp_path, source="hdf5", path="a.h5"), ROWS)["x"], X[ROWS])
 
 
-def test_caffes_lists_and_float_labels(tmp_path, monkeypatch):
+def test_hdf5_lists_of_caffe_with_float_labels(tmp_path, monkeypatch):
     (tmp_path / "sets").mkdir()
     for number, rows in enumerate([slice(0, 30), slice(30, 50)]):
         with h5py.File(tmp_path / "sets" / f"{number}.h5", "w") as file:
@@ -153,9 +153,9 @@ def test_caffes_lists_and_float_labels(tmp_path, monkeypatch):
         tmp_path, source="hdf5", path="sets/list.txt", dtypes={"label": "int32"}, shapes={"label": [], "data": [12]}
     )
     assert data.fields == {"data": FieldType((12,), "float32"), "label": FieldType((), "int32")}
-    found = arrays_of(data, ROWS)
-    assert found["label"].tolist() == Y[ROWS].tolist()
-    assert np.array_equal(found["data"], X.reshape(50, 12)[ROWS])
+    arrays = arrays_of(data, ROWS)
+    assert arrays["label"].tolist() == Y[ROWS].tolist()
+    assert np.array_equal(arrays["data"], X.reshape(50, 12)[ROWS])
     (tmp_path / "sets" / "list.txt").write_text("0.h5\n2.h5\n")
     with pytest.raises(InputError, match=r"there is no file .*sets/2\.h5"):
         opened(tmp_path, source="hdf5", path="sets/list.txt")
@@ -164,7 +164,7 @@ def test_caffes_lists_and_float_labels(tmp_path, monkeypatch):
         opened(tmp_path, source="hdf5", path="sets/list.txt")
 
 
-def test_values_that_another_type_does_not_hold_are_damaged_samples(tmp_path):
+def test_values_out_of_range_of_the_type_are_damaged_samples(tmp_path):
     np.savez(tmp_path / "a.npz", y=np.array([1.0, 2.5, 300.0, np.nan, -1.0, 7.0]))
     data = opened(tmp_path, source="npz", path="a.npz", dtypes={"y": "uint8"})
     assert arrays_of(data, np.array([0, 5]))["y"].tolist() == [1, 7]
@@ -176,7 +176,7 @@ def test_values_that_another_type_does_not_hold_are_damaged_samples(tmp_path):
     )
 
 
-def test_types_and_shapes_of_fields_that_are_not_there(tmp_path):
+def test_types_and_shapes_of_missing_fields_are_refused(tmp_path):
     np.savez(tmp_path / "a.npz", image=X)
     with pytest.raises(InputError) as error:
         opened(tmp_path, source="npz", path="a.npz", dtypes={"imag": "uint8"}, shapes={"image": [3, 5]})
@@ -186,11 +186,11 @@ def test_types_and_shapes_of_fields_that_are_not_there(tmp_path):
     ]
 
 
-def test_hdf5_files_that_are_none_or_damaged(tmp_path):
+def test_damaged_and_other_files_are_refused_as_hdf5(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["x"], file["y"], file["words"] = X, Y[:5], np.array([b"a"] * 50)
-    whole = (tmp_path / "a.h5").read_bytes()
-    (tmp_path / "short.h5").write_bytes(whole[: len(whole) // 2])
+    content = (tmp_path / "a.h5").read_bytes()
+    (tmp_path / "short.h5").write_bytes(content[: len(content) // 2])
     (tmp_path / "text.h5").write_text("hello")
     with pytest.raises(InputError) as error:
         opened(tmp_path, source="hdf5", path=["a.h5", "short.h5", "text.h5", "none.h5"])
@@ -211,12 +211,12 @@ def test_hdf5_files_that_are_none_or_damaged(tmp_path):
     assert error.value.problems[0].hint == "name those to take, as `arrays: [train/…]`"
 
 
-def test_a_damaged_chunk_is_told_with_its_rows(tmp_path):
+def test_a_damaged_chunk_is_reported_with_its_rows(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         array = file.create_dataset("x", data=X, chunks=(10, 3, 4), compression="gzip")
-        place = array.id.get_chunk_info(2).byte_offset
+        offset = array.id.get_chunk_info(2).byte_offset
     content = bytearray((tmp_path / "a.h5").read_bytes())
-    content[place : place + 40] = bytes(40)
+    content[offset : offset + 40] = bytes(40)
     (tmp_path / "a.h5").write_bytes(content)
     data = opened(tmp_path, source="hdf5", path="a.h5")
     assert np.array_equal(arrays_of(data, np.array([19, 30]))["x"], X[[19, 30]])
@@ -226,7 +226,7 @@ def test_a_damaged_chunk_is_told_with_its_rows(tmp_path):
     assert error.value.problems[0].message.startswith("sample 25 of array `x` of ")
 
 
-def test_a_window_keeps_the_rows_of_a_chunk_together(tmp_path):
+def test_a_shuffle_window_keeps_the_rows_of_a_chunk_together(tmp_path):
     for name in ("a", "b"):
         with h5py.File(tmp_path / f"{name}.h5", "w") as file:
             file.create_dataset("x", data=X, chunks=(10, 3, 4), compression="gzip")
@@ -250,7 +250,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, source):
 
 
 @given(position=st.integers(0, 10**4), byte=st.integers(0, 255), kind=st.sampled_from(["npy", "hdf5"]))
-def test_any_damage_is_read_or_told(tmp_path_factory, position, byte, kind):
+def test_any_damage_is_read_or_reported(tmp_path_factory, position, byte, kind):
     folder = tmp_path_factory.mktemp("damage")
     np.save(folder / "a.npy", X[:3])
     with h5py.File(folder / "a.h5", "w") as file:
@@ -268,15 +268,15 @@ def test_any_damage_is_read_or_told(tmp_path_factory, position, byte, kind):
     assert path.name in complaint(read, path)
 
 
-def test_the_fingerprint_of_a_large_file_is_that_of_samples(tmp_path, monkeypatch):
+def test_the_fingerprint_of_a_large_file_reads_parts_of_it(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "WHOLE", 10)
     monkeypatch.setattr(records, "BLOCK", 8)
     path = tmp_path / "x"
     path.write_bytes(bytes(20_000))
     before = records.file_fingerprint(path)
     assert records.file_fingerprint(path) == before
-    for place in (0, 19_999):  # the first and the last bytes are always among them
-        path.write_bytes(bytes(place) + b"\1" + bytes(19_999 - place))
+    for offset in (0, 19_999):  # the first and the last bytes are always among them
+        path.write_bytes(bytes(offset) + b"\1" + bytes(19_999 - offset))
         assert records.file_fingerprint(path) != before
     path.write_bytes(bytes(20_001))
     assert records.file_fingerprint(path) != before
@@ -306,7 +306,7 @@ NPY_ERRORS = """\
 5 errors"""
 
 
-def test_a_virtual_array_needs_the_files_that_it_is_made_of(tmp_path):
+def test_a_virtual_array_needs_its_source_files(tmp_path):
     layout = h5py.VirtualLayout((50, 3, 4), X.dtype)
     for number in range(2):
         with h5py.File(tmp_path / f"part{number}.h5", "w") as file:

@@ -24,46 +24,46 @@ def write(path: Path, samples: np.ndarray, rate: int = 8000) -> np.ndarray:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for place, size in (("yes/b.wav", 30), ("yes/a.WAV", 50), ("no/x.wave", 20), ("no/notes.txt", 1), ("no/.h.wav", 1)):
-        write(tmp_path / "words" / place, np.linspace(-1, 1, size)[None].astype(np.float32))
+    for name, size in (("yes/b.wav", 30), ("yes/a.WAV", 50), ("no/x.wave", 20), ("no/notes.txt", 1), ("no/.h.wav", 1)):
+        write(tmp_path / "words" / name, np.linspace(-1, 1, size)[None].astype(np.float32))
     return tmp_path
 
 
 def sounds(folder: Path, **fields: Any) -> Dataset:
-    given = {"path": "words", "sampling_rate": 8000, **fields}
-    return split_of(str(folder / "train.yaml"), source="audio", **given).open()
+    settings = {"path": "words", "sampling_rate": 8000, **fields}
+    return split_of(str(folder / "train.yaml"), source="audio", **settings).open()
 
 
 def everything(data: Dataset) -> Any:
     return data.read(np.arange(len(data)))
 
 
-def test_sounds_come_by_class_and_path_each_of_its_length(folder):
+def test_sounds_are_ordered_by_class_and_path_and_keep_their_length(folder):
     data = sounds(folder)
     assert data.fields == {"audio": FieldType((1, None), "float32"), "label": FieldType((), "int32")}
     assert data.classes == {"label": ("no", "yes")}
-    found = everything(data)
-    assert [one.shape for one in found["audio"]] == [(1, 20), (1, 50), (1, 30)]
-    assert found["label"].tolist() == [0, 1, 1]
-    assert np.array_equal(found["audio"][1][0], np.linspace(-1, 1, 50).astype(np.float32))
+    arrays = everything(data)
+    assert [sound.shape for sound in arrays["audio"]] == [(1, 20), (1, 50), (1, 30)]
+    assert arrays["label"].tolist() == [0, 1, 1]
+    assert np.array_equal(arrays["audio"][1][0], np.linspace(-1, 1, 50).astype(np.float32))
     assert data.describe(1) == str(folder / "words" / "yes" / "a.WAV")
 
 
-def test_sounds_of_a_list(folder):
+def test_sounds_of_a_file_list(folder):
     (folder / "list.csv").write_text("path,label\nyes/b.wav,ja\nno/x.wave,nein\n", encoding="utf-8")
     data = sounds(folder, list="list.csv", classes=["nein", "ja"])
     assert everything(data)["label"].tolist() == [1, 0]
-    assert [one.shape[1] for one in everything(data)["audio"]] == [30, 20]
+    assert [sound.shape[1] for sound in everything(data)["audio"]] == [30, 20]
 
 
-def test_channels_are_mixed_or_chosen(tmp_path):
-    both = write(tmp_path / "words" / "a" / "1.wav", np.array([[0.5, -1, 0.25], [0.25, 1, -0.25]], np.float32))
-    made = {"mix": both.mean(axis=0, keepdims=True), "left": both[:1], "right": both[1:], "stereo": both}
-    for channels, expected in made.items():
+def test_channels_are_mixed_or_selected(tmp_path):
+    stereo = write(tmp_path / "words" / "a" / "1.wav", np.array([[0.5, -1, 0.25], [0.25, 1, -0.25]], np.float32))
+    results = {"mix": stereo.mean(axis=0, keepdims=True), "left": stereo[:1], "right": stereo[1:], "stereo": stereo}
+    for channels, expected in results.items():
         data = sounds(tmp_path, channels=channels)
         assert data.fields["audio"].shape == (len(expected), None)
         assert np.array_equal(everything(data)["audio"][0], expected)
-    write(tmp_path / "words" / "a" / "1.wav", both[:1])
+    write(tmp_path / "words" / "a" / "1.wav", stereo[:1])
     with pytest.raises(DamagedSamples) as error:
         everything(sounds(tmp_path, channels="stereo"))
     assert problems_of(error, tmp_path) == (
@@ -85,12 +85,12 @@ def test_another_rate_is_an_error_or_resampled(folder):
         "  got: 44,100\n"
         "  hint: `resample: true` brings every sound to that rate"
     )
-    found = everything(sounds(folder, resample=True))["audio"]
-    assert np.array_equal(found[0], resampled(tone, 44100, 8000))
-    assert [one.shape[1] for one in found] == [55, 50, 30]
+    sounds_read = everything(sounds(folder, resample=True))["audio"]
+    assert np.array_equal(sounds_read[0], resampled(tone, 44100, 8000))
+    assert [sound.shape[1] for sound in sounds_read] == [55, 50, 30]
 
 
-def test_damaged_sounds_end_the_run_or_are_left_out(folder):
+def test_damaged_sounds_are_errors_or_skipped(folder):
     path = folder / "words" / "yes" / "a.WAV"
     path.write_bytes(path.read_bytes()[:-5])
     padding = {"type": "Padding", "length": 40, "truncating": "random"}
@@ -105,20 +105,20 @@ def test_damaged_sounds_end_the_run_or_are_left_out(folder):
         assert batch.indices.tolist() == [0, 2]
 
 
-def test_sounds_of_several_lengths_need_one_before_the_net(folder):
+def test_sounds_of_several_lengths_need_padding_before_the_net(folder):
     split = split_of(str(folder / "train.yaml"), source="audio", path="words", sampling_rate=8000)
     with pytest.raises(InputError, match="Padding"):
         open_loader(split, seed=1, wanted={"audio": FieldType((1, 40), "float32")})
 
 
-def test_a_sound_that_changes_is_told(folder):
+def test_a_changed_sound_file_is_reported(folder):
     data = sounds(folder)
     write(folder / "words" / "no" / "x.wave", np.zeros((1, 7), np.float32))
     with pytest.raises(DamagedSamples, match=r"x\.wave changed while it was read"):
         everything(data)
 
 
-def test_folders_without_sounds_are_told(tmp_path):
+def test_folders_without_sounds_are_reported(tmp_path):
     (tmp_path / "words" / "a").mkdir(parents=True)
     with pytest.raises(InputError, match="holds no sound") as error:
         sounds(tmp_path)
@@ -126,7 +126,7 @@ def test_folders_without_sounds_are_told(tmp_path):
 
 
 @pytest.mark.parametrize("rate", [1, 31, 4194301])
-def test_absurd_rates_are_told_and_need_no_memory(folder, rate):
+def test_absurd_sampling_rates_are_reported_without_allocation(folder, rate):
     write(folder / "words" / "no" / "x.wave", np.zeros((1, 300), np.float32), rate)
     with pytest.raises(DamagedSamples, match="has a rate that is not brought to 8,000 a second"):
         everything(sounds(folder, resample=True))

@@ -19,9 +19,9 @@ from tests.data.conftest import split_of
 
 
 def transform(_type: str, **fields: Any) -> Transform:
-    made = TRANSFORMS.parse({"type": _type, **fields})
-    assert isinstance(made, Transform)
-    return made
+    spec = TRANSFORMS.parse({"type": _type, **fields})
+    assert isinstance(spec, Transform)
+    return spec
 
 
 def keys(count: int, seed: int = 1, epoch: int = 0) -> SampleKeys:
@@ -40,30 +40,30 @@ def ragged(*sizes: int) -> list[np.ndarray]:
         ({"truncating": "pre"}, [[1, 2, 0, 0], [3, 4, 5, 6], [0, 0, 0, 0]]),
     ],
 )
-def test_padding_gives_one_length(fields, rows):
-    found = transform("Padding", length=4, **fields).apply(ragged(2, 6, 0), keys(3))
-    assert isinstance(found, np.ndarray)
-    assert found.dtype == np.int32
-    assert found.tolist() == rows
+def test_padding_makes_lengths_equal(fields, rows):
+    padded = transform("Padding", length=4, **fields).apply(ragged(2, 6, 0), keys(3))
+    assert isinstance(padded, np.ndarray)
+    assert padded.dtype == np.int32
+    assert padded.tolist() == rows
 
 
-def test_a_random_part_is_another_one_in_each_epoch_and_every_one_occurs():
+def test_random_crops_differ_between_epochs_and_cover_all_offsets():
     padding = transform("Padding", length=3, truncating="random")
     starts = [int(np.asarray(padding.apply(ragged(3, 6, 2), keys(3, epoch=epoch)))[1, 0]) for epoch in range(60)]
     assert set(starts) == {1, 2, 3, 4}
-    again = padding.apply(ragged(3, 6, 2), keys(3, epoch=7))
-    assert np.asarray(again)[:, 0].tolist() == [1, starts[7], 1]
-    row = np.asarray(again)[1]
+    later_epoch = padding.apply(ragged(3, 6, 2), keys(3, epoch=7))
+    assert np.asarray(later_epoch)[:, 0].tolist() == [1, starts[7], 1]
+    row = np.asarray(later_epoch)[1]
     assert (np.diff(row) == 1).all()
 
 
-def test_padding_of_other_axes():
+def test_padding_along_other_axes():
     padding = transform("Padding", length=2, axis=0, value=0.5)
     assert padding.infer(FieldType((None, 3), "float32")) == FieldType((2, 3), "float32")
-    found = padding.apply([np.ones((1, 3), np.float32), np.ones((4, 3), np.float32)], keys(2))
-    assert np.asarray(found).tolist() == [[[1] * 3, [0.5] * 3], [[1] * 3, [1] * 3]]
-    both = padding.apply([np.ones((1, 3), np.float32), np.ones((4, 2), np.float32)], keys(2))
-    assert [one.shape for one in both] == [(2, 3), (2, 2)]
+    padded = padding.apply([np.ones((1, 3), np.float32), np.ones((4, 3), np.float32)], keys(2))
+    assert np.asarray(padded).tolist() == [[[1] * 3, [0.5] * 3], [[1] * 3, [1] * 3]]
+    padded_pair = padding.apply([np.ones((1, 3), np.float32), np.ones((4, 2), np.float32)], keys(2))
+    assert [array.shape for array in padded_pair] == [(2, 3), (2, 2)]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_padding_of_other_axes():
         (FieldType((None,), "int32"), {"value": 0.5}, "samples of int32 cannot be padded with 0.5"),
     ],
 )
-def test_what_cannot_be_padded(field, fields, message):
+def test_fields_that_cannot_be_padded_are_refused(field, fields, message):
     with pytest.raises(InputError) as error:
         transform("Padding", length=4, **fields).infer(field)
     assert error.value.problems[0].message == message
@@ -99,7 +99,7 @@ class _Sequences(Dataset):
         return f"sequence {index}"
 
 
-def test_padding_takes_the_field_whose_samples_differ():
+def test_padding_applies_to_the_field_of_varying_length():
     split = split_of(source="npz", path="unused", batch_size=5, transforms=[{"type": "Padding", "length": 3}])
     with Loader(_Sequences(), split, seed=1) as loader:
         (batch,) = loader.one_pass()
@@ -121,50 +121,50 @@ def slow_spectrogram(sound: np.ndarray, *, length: int, stride: int, bins: int, 
         return float(1127 * np.log(1 + hertz / 700))
 
     edges = np.linspace(mel(low), mel(rate / 2), bins + 2)
-    found = np.zeros((bins, len(frames)))
+    magnitudes = np.zeros((bins, len(frames)))
     for band in range(bins):
         begin, top, end = edges[band : band + 3]
         for k in range(1, length // 2 + 1):
             at = mel(k * rate / length)
-            found[band] += power[:, k] * max(0.0, min((at - begin) / (top - begin), (end - at) / (end - top)))
-    return found
+            magnitudes[band] += power[:, k] * max(0.0, min((at - begin) / (top - begin), (end - at) / (end - top)))
+    return magnitudes
 
 
 @given(
     size=st.integers(20, 90), length=st.sampled_from([16, 24, 32]), stride=st.integers(1, 40), seed=st.integers(0, 9)
 )
-def test_a_mel_spectrogram_is_what_the_formula_says(size, length, stride, seed):
+def test_a_mel_spectrogram_matches_the_formula(size, length, stride, seed):
     sound = np.random.default_rng(seed).normal(size=size).astype(np.float32)
     fields = {"fft_length": length, "sequence_stride": stride, "num_mel_bins": 3, "sampling_rate": 8000}
-    made = transform("MelSpectrogram", **fields, min_freq=100.0, power_to_db=False)
-    found = np.asarray(made.apply(sound[None, None], keys(1)))[0, 0]
-    assert made.infer(FieldType((1, size), "float32")) == FieldType((1, *found.shape), "float32")
+    mel = transform("MelSpectrogram", **fields, min_freq=100.0, power_to_db=False)
+    actual = np.asarray(mel.apply(sound[None, None], keys(1)))[0, 0]
+    assert mel.infer(FieldType((1, size), "float32")) == FieldType((1, *actual.shape), "float32")
     expected = slow_spectrogram(sound, length=length, stride=stride, bins=3, rate=8000, low=100.0)
     # Sums of some dozens of float32 products: about 1e-6 of the largest.
-    np.testing.assert_allclose(found, expected, atol=1e-5 * expected.max())
+    np.testing.assert_allclose(actual, expected, atol=1e-5 * expected.max())
 
 
-def test_a_sound_is_changed_by_itself_whatever_else_is_in_the_batch():
+def test_a_spectrogram_does_not_depend_on_the_rest_of_the_batch():
     sounds = np.random.default_rng(1).normal(size=(4, 1, 300)).astype(np.float32) * np.array([1, 1e-3, 1e3, 0])[
         :, None, None
     ].astype(np.float32)  # fmt: skip
-    made = transform("MelSpectrogram", fft_length=64, sequence_stride=32, num_mel_bins=8)
-    whole = np.asarray(made.apply(sounds, keys(4)))
-    listed = made.apply(list(sounds), keys(4))
-    assert made.infer(FieldType((1, None), "int16")) == FieldType((1, 8, None), "float32")
+    mel = transform("MelSpectrogram", fft_length=64, sequence_stride=32, num_mel_bins=8)
+    batch_result = np.asarray(mel.apply(sounds, keys(4)))
+    listed = mel.apply(list(sounds), keys(4))
+    assert mel.infer(FieldType((1, None), "int16")) == FieldType((1, 8, None), "float32")
     for row, sound in enumerate(sounds):
-        alone = np.asarray(made.apply(sound[None], keys(1)))[0]
-        assert np.array_equal(whole[row], alone)
-        assert np.array_equal(listed[row], alone)
-    assert (whole.max(axis=(1, 2, 3)) - whole.min(axis=(1, 2, 3)) <= 80.001).all()
+        single_result = np.asarray(mel.apply(sound[None], keys(1)))[0]
+        assert np.array_equal(batch_result[row], single_result)
+        assert np.array_equal(listed[row], single_result)
+    assert (batch_result.max(axis=(1, 2, 3)) - batch_result.min(axis=(1, 2, 3)) <= 80.001).all()
 
 
-def test_long_sounds_are_cut_into_pieces_of_frames(monkeypatch):
+def test_long_sounds_are_processed_in_blocks_of_frames(monkeypatch):
     sound = np.random.default_rng(1).normal(size=(1, 500)).astype(np.float32)
-    made = transform("MelSpectrogram", fft_length=64, sequence_stride=10, num_mel_bins=8)
-    whole = made.apply(sound, keys(1))
+    mel = transform("MelSpectrogram", fft_length=64, sequence_stride=10, num_mel_bins=8)
+    full = mel.apply(sound, keys(1))
     monkeypatch.setattr("netspec.data.transforms.spectra.AT_A_TIME", 64 * 7)
-    np.testing.assert_allclose(np.asarray(made.apply(sound, keys(1))), np.asarray(whole), atol=1e-4)
+    np.testing.assert_allclose(np.asarray(mel.apply(sound, keys(1))), np.asarray(full), atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -175,15 +175,15 @@ def test_long_sounds_are_cut_into_pieces_of_frames(monkeypatch):
         ({"max_freq": 9000.0}, "the frequency range is not valid"),
     ],
 )
-def test_spectra_that_make_no_sense(fields, message):
+def test_invalid_spectrogram_settings_are_refused(fields, message):
     with pytest.raises(ValidationError, match=message):
         TRANSFORMS["MelSpectrogram"].model_validate(fields)
 
 
-def test_sounds_that_are_too_short():
-    made = transform("MelSpectrogram", fft_length=64)
+def test_sounds_that_are_too_short_are_reported():
+    mel = transform("MelSpectrogram", fft_length=64)
     with pytest.raises(InputError, match="too short to be mirrored"):
-        made.infer(FieldType((1, 32), "float32"))
+        mel.infer(FieldType((1, 32), "float32"))
     with pytest.raises(InputError, match="too short to be mirrored") as error:
-        made.apply([np.ones((1, 33), np.float32), np.ones((1, 32), np.float32)], keys(2))
+        mel.apply([np.ones((1, 33), np.float32), np.ones((1, 32), np.float32)], keys(2))
     assert list(getattr(error.value, "rows")) == [1]  # noqa: B009  DamagedSamples

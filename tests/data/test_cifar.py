@@ -28,7 +28,7 @@ def write_cifar(path: Path, labels: np.ndarray, seed: int = 0) -> np.ndarray:
     return images
 
 
-def test_several_files_are_read_one_behind_the_other(tmp_path):
+def test_several_files_are_concatenated(tmp_path):
     first = write_cifar(tmp_path / "a.bin", np.arange(4), 1)
     second = write_cifar(tmp_path / "b.bin", np.arange(9, 2, -1), 2)
     data = split_of(str(tmp_path / "train.yaml"), source="cifar_binary", path=["a.bin", "b.bin"]).open()
@@ -36,20 +36,20 @@ def test_several_files_are_read_one_behind_the_other(tmp_path):
     assert data.fields == {"image": FieldType((3, 32, 32), "uint8"), "label": FieldType((), "int32")}
     assert data.classes == CIFAR10.classes
     rows = np.array([10, 0, 4, 3, 5, 6, 0])
-    found = arrays_of(data, rows)
-    assert np.array_equal(found["image"], np.concatenate([first, second])[rows])
-    assert found["label"].tolist() == np.concatenate([np.arange(4), np.arange(9, 2, -1)])[rows].tolist()
+    arrays = arrays_of(data, rows)
+    assert np.array_equal(arrays["image"], np.concatenate([first, second])[rows])
+    assert arrays["label"].tolist() == np.concatenate([np.arange(4), np.arange(9, 2, -1)])[rows].tolist()
     assert data.describe(5) == "b.bin, record 1"
 
 
-def test_labels_of_cifar100_are_the_coarse_one_and_the_fine_one(tmp_path):
+def test_cifar100_has_coarse_and_fine_labels(tmp_path):
     labels = np.array([[19, 99], [0, 4]])
     images = write_cifar(tmp_path / "train.bin", labels)
     data = split_of(str(tmp_path / "x.yaml"), source="cifar_binary", kind="cifar100", path=".", split="train").open()
-    found = arrays_of(data, np.array([1, 0]))
-    assert found["coarse_label"].tolist() == [0, 19]
-    assert found["label"].tolist() == [4, 99]
-    assert np.array_equal(found["image"], images[[1, 0]])
+    arrays = arrays_of(data, np.array([1, 0]))
+    assert arrays["coarse_label"].tolist() == [0, 19]
+    assert arrays["label"].tolist() == [4, 99]
+    assert np.array_equal(arrays["image"], images[[1, 0]])
     assert {name: len(classes) for name, classes in data.classes.items()} == {"coarse_label": 20, "label": 100}
     assert data.classes["label"][4] == "beaver"
     assert data.classes["coarse_label"][0] == "aquatic_mammals"
@@ -58,7 +58,7 @@ def test_labels_of_cifar100_are_the_coarse_one_and_the_fine_one(tmp_path):
 
 @pytest.mark.parametrize("inside", ["", "cifar-10-batches-bin"])
 @pytest.mark.parametrize("source", ["cifar_binary", "cifar10"])
-def test_a_folder_has_files_of_the_usual_names(tmp_path, monkeypatch, inside, source):
+def test_a_folder_contains_files_with_the_published_names(tmp_path, monkeypatch, inside, source):
     for number in range(1, 6):
         write_cifar(tmp_path / inside / f"data_batch_{number}.bin", np.full(2, number), number)
     write_cifar(tmp_path / inside / "test_batch.bin", np.array([0, 6, 8]))
@@ -77,7 +77,7 @@ def test_a_folder_has_files_of_the_usual_names(tmp_path, monkeypatch, inside, so
     assert arrays_of(test, np.arange(3))["label"].tolist() == [0, 6, 8]
 
 
-def test_the_fingerprint_follows_the_content(tmp_path):
+def test_the_fingerprint_depends_on_the_content(tmp_path):
     file = str(tmp_path / "train.yaml")
     write_cifar(tmp_path / "a.bin", np.arange(4))
     before = split_of(file, source="cifar_binary", path="a.bin").open().digest
@@ -88,7 +88,7 @@ def test_the_fingerprint_follows_the_content(tmp_path):
     assert split_of(file, source="cifar_binary", path="a.bin").open().digest != before
 
 
-def test_labels_of_no_class_are_damaged_samples(tmp_path):
+def test_labels_out_of_range_are_damaged_samples(tmp_path):
     write_cifar(tmp_path / "a.bin", np.array([3, 1]))
     write_cifar(tmp_path / "b.bin", np.array([3, 10, 9, 255, 0]))
     split = split_of(str(tmp_path / "train.yaml"), source="cifar_binary", path=["a.bin", "b.bin"])
@@ -109,7 +109,7 @@ def test_labels_of_no_class_are_damaged_samples(tmp_path):
     )
 
 
-def test_damaged_records_may_be_skipped(tmp_path):
+def test_damaged_records_can_be_skipped(tmp_path):
     write_cifar(tmp_path / "a.bin", np.array([3, 10, 9, 255, 0]))
     split = split_of(str(tmp_path / "train.yaml"), source="cifar_binary", path="a.bin", on_error="skip")
     with open_loader(split, seed=1) as loader:
@@ -118,7 +118,7 @@ def test_damaged_records_may_be_skipped(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "got"),
+    ("content", "message"),
     [
         (b"", "an empty file"),
         (b"\x01" * 3072, "0 records and 3,072 bytes left over"),
@@ -127,15 +127,15 @@ def test_damaged_records_may_be_skipped(tmp_path):
         (b"\x80\x02}q\x01(U\x0b" + bytes(99), "a Python pickle"),
     ],
 )
-def test_files_that_are_not_of_the_binary_version(tmp_path, content, got):
+def test_files_of_other_cifar_versions_are_refused(tmp_path, content, message):
     (tmp_path / "a.bin").write_bytes(content)
     with pytest.raises(InputError, match=r"a\.bin is not a file of CIFAR's binary version") as error:
         split_of(str(tmp_path / "train.yaml"), source="cifar_binary", path="a.bin").open()
     (problem,) = error.value.problems
-    assert (problem.expected, problem.got) == ("whole records of 3,073 bytes", got)
+    assert (problem.expected, problem.got) == ("whole records of 3,073 bytes", message)
 
 
-def test_paths_that_lead_to_no_files(tmp_path):
+def test_missing_cifar_files_are_reported(tmp_path):
     file = str(tmp_path / "train.yaml")
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match="is a folder") as error:
@@ -165,7 +165,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="this user may read every file")
-def test_a_file_that_may_not_be_read(tmp_path):
+def test_an_unreadable_file_is_reported(tmp_path):
     write_cifar(tmp_path / "a.bin", np.arange(RECORDS))
     (tmp_path / "a.bin").chmod(0)
     with pytest.raises(InputError, match="cannot read"):

@@ -29,15 +29,15 @@ age,town,born,pay,rich
 
 def table(folder: Path, columns: Any, text: str = PEOPLE, *, learned: Any = None, **fields: Any) -> Dataset:
     (folder / "people.csv").write_text(text)
-    given = {"header": True, "columns": columns, **fields}
-    return split_of(str(folder / "train.yaml"), source="csv", path="people.csv", **given).open(learned=learned)
+    settings = {"header": True, "columns": columns, **fields}
+    return split_of(str(folder / "train.yaml"), source="csv", path="people.csv", **settings).open(learned=learned)
 
 
 def everything(data: Dataset) -> dict[str, Any]:
     return {name: np.asarray(values).tolist() for name, values in data.read(np.arange(len(data))).items()}
 
 
-def test_columns_lie_side_by_side_in_features_or_in_fields_of_their_own(tmp_path):
+def test_columns_are_joined_in_features_or_become_fields(tmp_path):
     columns = {
         "pay": {"type": "numeric", "missing": 0},
         "town": "categorical",
@@ -76,18 +76,18 @@ def test_columns_lie_side_by_side_in_features_or_in_fields_of_their_own(tmp_path
         ),
     ],
 )
-def test_numbers(tmp_path, column, expected, learned):
+def test_numeric_columns(tmp_path, column, expected, learned):
     data = table(tmp_path, {"age": {"type": "numeric", **column}})
     assert everything(data)["features"] == expected
     assert data.learned.get("age", {}) == learned
 
 
-def test_standard_normalization_is_that_of_the_values_that_are_known(tmp_path):
+def test_standard_normalization_ignores_missing_values(tmp_path):
     data = table(tmp_path, {"age": {"type": "numeric", "missing": "mean", "normalization": "standard"}})
-    found = np.asarray(data.read(np.arange(4))["features"])
+    features = np.asarray(data.read(np.arange(4))["features"])
     known = np.array([30, 50, 40.0])
     expected = (np.array([30, 40, 50, 40.0]) - known.mean()) / known.std()
-    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6)  # float32 rounds what float64 computed
+    np.testing.assert_allclose(features[:, 0], expected, rtol=1e-6)  # float32 rounds what float64 computed
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_standard_normalization_is_that_of_the_values_that_are_known(tmp_path):
         ({"output_mode": "int", "replace": {"Genf": "Chur"}}, [0, 1, 0, 1]),
     ],
 )
-def test_categories_as_whole_numbers(tmp_path, column, expected):
+def test_categories_as_integers(tmp_path, column, expected):
     data = table(tmp_path, {"town": {"type": "categorical", **column}})
     assert data.fields == {"town": FieldType((), "int32")}
     assert everything(data) == {"town": expected}
@@ -117,7 +117,7 @@ def test_missing_and_unknown_categories(tmp_path):
     assert everything(data) == {"features": [[1, 0, 0], [0, 1, 0]]}
 
 
-def test_dates(tmp_path):
+def test_date_columns(tmp_path):
     parts = ["year", "month", "day", "weekday", "day_of_year", "hour", "minute", "second", "timestamp"]
     data = table(tmp_path, {"born": {"type": "date", "parts": parts}})
     assert everything(data)["features"] == [
@@ -135,7 +135,7 @@ TALK = 'said,age\n"Hello, you there",1\n?,2\nyou too,3\nhello  you,4\n'
 
 
 @pytest.mark.parametrize("cache", [512, 0])
-def test_texts_are_the_numbers_of_their_first_tokens(tmp_path, cache):
+def test_text_columns_are_their_first_token_ids(tmp_path, cache):
     tokenizer = {"type": "words", "lowercase": True, "punctuation": "drop", "padding": True}
     column = {"type": "text", "tokenizer": tokenizer, "length": 3, "missing": "drop"}
     data = table(tmp_path, {"said": column}, TALK, cache=cache)
@@ -152,17 +152,17 @@ def test_texts_are_the_numbers_of_their_first_tokens(tmp_path, cache):
         table(tmp_path, {"said": {**column, "missing": "error"}}, TALK)
 
 
-def test_another_split_is_read_with_what_the_training_split_learned(tmp_path):
+def test_other_splits_use_statistics_of_the_training_split(tmp_path):
     columns = {
         "age": {"type": "numeric", "missing": "median", "normalization": "standard"},
         "town": "categorical",
         "born": {"type": "date", "normalization": "standard"},
     }
     train = table(tmp_path, columns)
-    again = table(tmp_path, columns, PEOPLE.replace("50,Bern", "90,Bern"), learned=train.learned)
-    assert again.learned == train.learned
+    test_data = table(tmp_path, columns, PEOPLE.replace("50,Bern", "90,Bern"), learned=train.learned)
+    assert test_data.learned == train.learned
     np.testing.assert_array_equal(
-        again.read(np.array([0, 1, 3]))["features"], train.read(np.array([0, 1, 3]))["features"]
+        test_data.read(np.array([0, 1, 3]))["features"], train.read(np.array([0, 1, 3]))["features"]
     )
     with pytest.raises(InputError, match="'Basel' is not a category of the training split"):
         table(tmp_path, columns, PEOPLE.replace("Chur", "Basel"), learned=train.learned)
@@ -177,18 +177,18 @@ def test_another_split_is_read_with_what_the_training_split_learned(tmp_path):
         (False, {"columns": {"1": "numeric", "2": "categorical"}}),
     ],
 )
-def test_files_without_a_header(tmp_path, header, fields):
-    given = {"columns": {"a": "numeric", "b": "categorical"}, **fields}
+def test_columns_without_a_header_are_named_or_numbered(tmp_path, header, fields):
+    settings = {"columns": {"a": "numeric", "b": "categorical"}, **fields}
     text = "|a title\n1,x\n|a remark\n2,y\n"
-    assert everything(table(tmp_path, text=text, header=header, comment="|", **given))["features"] == [
+    assert everything(table(tmp_path, text=text, header=header, comment="|", **settings))["features"] == [
         [1, 1, 0],
         [2, 0, 1],
     ]
     if header:
-        assert len(table(tmp_path, text="a,b\n1,x\n", header=header, **given)) == 1
+        assert len(table(tmp_path, text="a,b\n1,x\n", header=header, **settings)) == 1
 
 
-def test_lines_to_skip_quotes_and_other_letters(tmp_path):
+def test_skipped_lines_quotes_and_encodings(tmp_path):
     (tmp_path / "people.csv").write_bytes(
         'a table\nfrom "here\na;b\n1;"Zürich; See"\n2;"two\nlines"\n'.encode("latin-1")
     )
@@ -212,13 +212,13 @@ nan,Bern,1990-01-01,7
 BAD_COLUMNS = {"age": "numeric", "town": {"type": "categorical", "vocabulary": ["Bern", "Chur"]}, "born": "date"}
 
 
-def test_all_that_is_wrong_is_told_with_its_place(tmp_path):
+def test_all_problems_are_reported_with_their_location(tmp_path):
     with pytest.raises(InputError) as error:
         table(tmp_path, BAD_COLUMNS, BAD)
     assert problems_of(error, tmp_path) == BAD_TOLD
 
 
-def test_bad_rows_are_left_out_and_counted(tmp_path):
+def test_bad_rows_are_skipped_and_counted(tmp_path):
     text = BAD + "40,Chur,1991-01-01\n" + "1_0,Chur,1991-01-01\n" + "50,Bern,1992-01-01\n"
     data = table(tmp_path, BAD_COLUMNS, text, on_error="skip")
     assert (len(data), data.skipped) == (2, 7)
@@ -243,19 +243,19 @@ def test_a_table_larger_than_the_cache_is_the_same_table(tmp_path, shuffle):
         "x": {"type": "numeric", "missing": "drop", "normalization": "standard"},
         "kind": {"type": "categorical", "output_mode": "int"},
     }
-    whole = table(tmp_path, columns, many(5000))
+    uncached = table(tmp_path, columns, many(5000))
     paged = table(tmp_path, columns, many(5000), cache=0, shuffle=shuffle)
     assert isinstance(paged, PagedDataset)
-    assert not isinstance(whole, PagedDataset)
-    assert (len(paged), paged.digest, paged.learned) == (len(whole), whole.digest, whole.learned)
-    assert len(whole) == 4545
-    order = np.random.default_rng(1).permutation(len(whole))
-    for indices in (np.arange(len(whole)), order[:300], order[:1]):
-        expected = whole.read(indices)
+    assert not isinstance(uncached, PagedDataset)
+    assert (len(paged), paged.digest, paged.learned) == (len(uncached), uncached.digest, uncached.learned)
+    assert len(uncached) == 4545
+    order = np.random.default_rng(1).permutation(len(uncached))
+    for indices in (np.arange(len(uncached)), order[:300], order[:1]):
+        expected = uncached.read(indices)
         for name, values in paged.read(indices).items():
             np.testing.assert_array_equal(values, expected[name])
     for index in order[:50].tolist():
-        assert paged.describe(index) == whole.describe(index)
+        assert paged.describe(index) == uncached.describe(index)
 
 
 @pytest.mark.parametrize(("rows", "window"), [(5000, 640), (5000, 100)])
@@ -284,7 +284,7 @@ def test_a_window_is_read_once_even_if_the_cache_could_not_hold_it(tmp_path, mon
     assert len(reads) <= 1.25 * pages  # a page at the border of two blocks may have been given up between them
 
 
-def test_a_limit_is_one_of_rows_that_are_used_and_of_what_is_learned(tmp_path):
+def test_a_limit_applies_to_used_rows_and_to_learning(tmp_path):
     column = {"type": "numeric", "missing": "drop", "normalization": "min_max"}
     data = table(tmp_path, {"x": column}, many(100), limit=3)
     assert data.learned == {"x": {"offset": [1.0], "scale": [2.0]}}
@@ -304,7 +304,7 @@ def test_a_table_that_changes_while_it_is_read(tmp_path):
         paged.read(np.array([2500]))
 
 
-def test_files_that_cannot_be_read(tmp_path, monkeypatch):
+def test_files_that_cannot_be_read_are_reported(tmp_path, monkeypatch):
     (tmp_path / "people.csv").mkdir()
     split = split_of(str(tmp_path / "train.yaml"), source="csv", path="people.csv", header=True)
     with pytest.raises(InputError, match="is not a file"):
@@ -339,8 +339,8 @@ def adult(file: str, **fields: Any) -> Any:
     columns: dict[str, Any] = dict.fromkeys(ADULT_NUMBERS, "numeric")
     columns |= {name: {"type": "categorical", "unknown": "index", "missing": "unknown"} for name in ADULT_NAMES}
     columns["Y"] = {"type": "categorical", "replace": {"<=50K.": "<=50K", ">50K.": ">50K"}}
-    given = {"path": f"{DATASETS}/adult/{file}", "header": True, "columns": columns, "label": "Y", **fields}
-    return split_of(source="csv", **given)
+    settings = {"path": f"{DATASETS}/adult/{file}", "header": True, "columns": columns, "label": "Y", **fields}
+    return split_of(source="csv", **settings)
 
 
 @pytest.mark.skipif(DATASETS is None, reason="NETSPEC_DATASETS does not name a folder with adult/adult.data")

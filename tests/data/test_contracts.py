@@ -51,7 +51,7 @@ class First(Transform):
         return np.stack([sample[:, :1] for sample in batch])
 
 
-def test_samples_of_different_sizes_need_a_transform_that_gives_them_one():
+def test_samples_of_different_sizes_need_a_resizing_transform():
     with pytest.raises(InputError) as error:
         Loader(Lengths(5), split_of(source="npz", path="x"), seed=1, wanted={"x": FieldType((1, 1), "float32")})
     (problem,) = error.value.problems
@@ -59,11 +59,11 @@ def test_samples_of_different_sizes_need_a_transform_that_gives_them_one():
     assert problem.got == "[1, ?] of float32 from the source"
     assert "Resizing" in str(problem.hint)
     split = split_of(source="npz", path="x").model_copy(update={"transforms": [First()]})
-    found = [batch.inputs["x"].tolist() for batch in Loader(Lengths(5), split, seed=1).one_pass()]
-    assert found == [[[[0]], [[1]], [[2]], [[3]]], [[[4]]]]
+    batches = [batch.inputs["x"].tolist() for batch in Loader(Lengths(5), split, seed=1).one_pass()]
+    assert batches == [[[[0]], [[1]], [[2]], [[3]]], [[[4]]]]
 
 
-def test_shape_keeping_transforms_take_samples_of_different_sizes():
+def test_shape_preserving_transforms_accept_samples_of_different_sizes():
     scaled = {"type": "Rescaling", "scale": 2}
     normal = {"type": "Normalization", "adapt": True, "apply_to": "x"}
     split = split_of(source="npz", path="x", transforms=[scaled, normal], batch_size=5)
@@ -75,38 +75,38 @@ def test_shape_keeping_transforms_take_samples_of_different_sizes():
     np.testing.assert_allclose(batch.inputs["x"][:, 0, 0], expected, atol=4 * 3 * 2**-24)
 
 
-def test_what_the_source_learned_is_saved_and_given_to_other_splits(monkeypatch: pytest.MonkeyPatch):
+def test_learned_values_of_a_source_are_saved_and_passed_to_other_splits(monkeypatch: pytest.MonkeyPatch):
     split = split_of(source="npz", path="x")
     data = ArrayDataset({"x": np.zeros((3, 1))}, digest="", describe=str, learned={"words": ["a", "b"]})
     learned = Learned.from_json(Loader(data, split, seed=1).learned.as_json())
     assert learned.source == {"words": ["a", "b"]}
-    given: list[Any] = []
+    learned_values: list[Any] = []
 
     def opened(self: object, *, seed: int, learned: Any) -> Dataset:
-        given.append(learned)
+        learned_values.append(learned)
         return data
 
     monkeypatch.setattr(type(split), "open", opened)
     open_loader(split, seed=1)
     open_loader(split, seed=1, learned=learned)
-    assert given == [None, {"words": ["a", "b"]}]
+    assert learned_values == [None, {"words": ["a", "b"]}]
     assert Learned.from_json({"classes": {}, "values": {}}).source == {}  # of older files
 
 
-def test_a_file_that_changes_is_found_out(tmp_path: Path):
-    one, other = tmp_path / "one", tmp_path / "other"
-    for path in (one, other):
+def test_a_changed_file_is_detected(tmp_path: Path):
+    first, other = tmp_path / "one", tmp_path / "other"
+    for path in (first, other):
         path.write_bytes(b"123")
-    watched = Watched([one, other])
+    watched = Watched([first, other])
     watched.check()
     other.write_bytes(b"1234")
-    watched.check(one)
+    watched.check(first)
     with pytest.raises(InputError, match="other changed while it was read") as error:
         watched.check()
     assert error.value.problems[0].got == "4 bytes; its size changed"
-    os.utime(one, ns=(0, 0))
+    os.utime(first, ns=(0, 0))
     with pytest.raises(InputError, match="its modification time changed"):
-        watched.check(one)
-    one.unlink()
+        watched.check(first)
+    first.unlink()
     with pytest.raises(InputError, match="one was removed while it was read"):
-        watched.check(one)
+        watched.check(first)

@@ -39,13 +39,15 @@ def everything(data: Dataset) -> dict[str, list]:
     return {name: values.tolist() for name, values in arrays_of(data, np.arange(len(data))).items()}
 
 
-def test_names_of_classes_become_indices(tmp_path):
+def test_class_names_become_indices(tmp_path):
     data = table(tmp_path, IRIS, label="species")
     assert data.fields == {"features": FieldType((2,), "float32"), "label": FieldType((), "int32")}
     assert data.classes == {"label": ("setosa", "versicolor", "virginica")}
-    found = everything(data)
-    assert found["label"] == [0, 1, 2, 0]
-    np.testing.assert_array_equal(found["features"], np.array([[5.1, 1.4], [7, 4.7], [6.3, 6], [4.9, 1.5]], np.float32))
+    arrays = everything(data)
+    assert arrays["label"] == [0, 1, 2, 0]
+    np.testing.assert_array_equal(
+        arrays["features"], np.array([[5.1, 1.4], [7, 4.7], [6.3, 6], [4.9, 1.5]], np.float32)
+    )
     assert data.describe(2) == "some.csv, line 5"  # the blank line counts as a line
 
 
@@ -54,7 +56,7 @@ def test_declared_classes_decide_the_indices(tmp_path):
     assert everything(data)["label"] == [3, 2, 0, 3]
 
 
-def test_columns_by_name_by_number_and_in_any_order(tmp_path):
+def test_columns_are_selected_by_name_or_number_in_any_order(tmp_path):
     assert everything(table(tmp_path, IRIS, columns=["petal"]))["features"] == [
         [np.float32(x)] for x in (1.4, 4.7, 6, 1.5)
     ]
@@ -72,7 +74,7 @@ def test_columns_by_name_by_number_and_in_any_order(tmp_path):
         (["3e9", "0", "1"], "float32", [3e9, 0, 1]),
     ],
 )
-def test_labels_that_are_numbers(tmp_path, labels, dtype, expected):
+def test_numeric_labels(tmp_path, labels, dtype, expected):
     data = table(tmp_path, "".join(f"7,{label}\n" for label in labels), header=False, label=2)
     assert data.fields["label"] == FieldType((), dtype)
     assert everything(data)["label"] == expected
@@ -86,7 +88,7 @@ def test_other_delimiters_quotes_byte_order_marks_and_line_ends(tmp_path):
     assert data.classes == {"label": ('say "z"', "x; y")}
 
 
-def test_missing_values_can_be_a_number(tmp_path):
+def test_missing_values_can_be_replaced_by_a_number(tmp_path):
     data = table(tmp_path, "a,b\n1,\n?,2\nNA,nan\n", missing=-1)
     assert everything(data)["features"] == [[1, -1], [-1, 2], [-1, -1]]
 
@@ -108,14 +110,14 @@ def test_missing_values_can_be_a_number(tmp_path):
         ("utf-8", b"a,b\n1,\xff\n", {}),
     ],
 )
-def test_all_that_is_wrong_is_told_with_its_place(tmp_path, name, text, fields):
+def test_all_problems_are_reported_with_their_location(tmp_path, name, text, fields):
     with pytest.raises(InputError) as error:
         table(tmp_path, text, **fields)
     assert problems_of(error, tmp_path) == ERRORS[name]
 
 
 @pytest.mark.parametrize("delimiter", ['"', "\n", "\r", "\0", "", ",,"])
-def test_what_cannot_stand_between_cells(delimiter):
+def test_invalid_delimiters_are_refused(delimiter):
     with pytest.raises(ValidationError, match="delimiter"):
         SOURCES["csv"].model_validate({"path": "a.csv", "header": True, "batch_size": 1, "delimiter": delimiter})
 
@@ -130,13 +132,13 @@ def test_what_cannot_stand_between_cells(delimiter):
         ("1 2\n3 4\n", {"header": False}, '" "'),
     ],
 )
-def test_the_delimiter_that_stands_in_the_file_is_named(tmp_path, text, fields, written):
+def test_the_delimiter_found_in_the_file_is_suggested(tmp_path, text, fields, written):
     with pytest.raises(InputError) as error:
         table(tmp_path, text, **fields)
     assert error.value.problems[0].hint == f"the line is a single cell: for this file set `delimiter: {written}`"
 
 
-def test_cells_between_blanks(tmp_path):
+def test_blanks_around_cells_are_stripped(tmp_path):
     assert everything(table(tmp_path, "a b\n1 2\n", delimiter=" "))["features"] == [[1, 2]]
 
 
@@ -150,7 +152,7 @@ def test_the_same_fault_in_every_row_is_shown_five_times_and_counted(tmp_path):
     ]
 
 
-def test_reading_stops_when_everything_is_wrong_in_another_way(tmp_path):
+def test_reading_stops_after_too_many_different_problems(tmp_path):
     rows = "".join(f"1,{number}x\n" for number in range(10_000))
     with pytest.raises(InputError) as error:
         table(tmp_path, "a,b\n1,2\n" + rows, label="b", classes=["2"])
@@ -158,14 +160,14 @@ def test_reading_stops_when_everything_is_wrong_in_another_way(tmp_path):
 
 
 @pytest.mark.parametrize("fields", [{}, {"label": "b"}, {"columns": ["b"]}, {"label": "a", "columns": [2]}])
-def test_two_columns_of_one_name_are_refused(tmp_path, fields):
+def test_duplicate_column_names_are_refused(tmp_path, fields):
     with pytest.raises(InputError, match="two columns are called 'a'"):
         table(tmp_path, "a,b,a\n1,2,3\n", **fields)
 
 
-def test_names_make_no_difference_where_columns_go_by_number(tmp_path):
-    found = table(tmp_path, "a,b,a\n1,2,3\n", columns=[3, 1], label=2)
-    assert everything(found) == {"features": [[3, 1]], "label": [2]}
+def test_duplicate_names_are_allowed_if_columns_are_selected_by_number(tmp_path):
+    data = table(tmp_path, "a,b,a\n1,2,3\n", columns=[3, 1], label=2)
+    assert everything(data) == {"features": [[3, 1]], "label": [2]}
     assert everything(table(tmp_path, ",,b\n1,2,3\n"))["features"] == [[1, 2, 3]]  # blanks are no names
 
 
@@ -188,7 +190,7 @@ def test_numbers_read_back_exactly(tmp_path_factory, rows):
 
 
 @given(text=st.text(alphabet='ab1,"\n\r\0 .', max_size=60) | st.binary(max_size=40))
-def test_any_text_is_read_or_told(tmp_path_factory, text):
+def test_any_text_is_read_or_reported(tmp_path_factory, text):
     folder = tmp_path_factory.mktemp("csv")
     samples = None
     with suppress(InputError):  # any other exception is a failure
@@ -337,26 +339,26 @@ train.yaml:2:9: error: the classes of `label` are not those of the training spli
 }
 
 
-def test_where_all_rows_are_left_out_some_are_told(tmp_path):
+def test_if_all_rows_are_skipped_some_are_reported(tmp_path):
     text = "a,b\n" + "1\n" * 20
     with pytest.raises(InputError, match="all 20 rows") as error:
         table(tmp_path, text, header=True, on_error="skip")
-    told = error.value.problems[1:]
-    assert len(told) == 5
-    assert {problem.message for problem in told} == {"this row has 1 cell"}
+    problems = error.value.problems[1:]
+    assert len(problems) == 5
+    assert {problem.message for problem in problems} == {"this row has 1 cell"}
 
 
-def test_cells_may_hold_whole_documents(tmp_path, monkeypatch):
+def test_cells_can_hold_long_texts(tmp_path, monkeypatch):
     monkeypatch.setattr("netspec.data.tabular.csv.BLOCK_BYTES", 2**18)
     rows = [f"{'word ' * 30_000},{number}" for number in range(7)]
     columns = {"t": {"type": "text", "tokenizer": {"type": "words", "padding": True}, "length": 3}, "n": "numeric"}
     data = table(tmp_path, "\n".join(["t,n", *rows]), header=True, columns=columns)
-    found = arrays_of(data, np.arange(7))
-    assert found["features"][:, 0].tolist() == list(range(7))
-    assert len(np.unique(found["t"])) == 1
+    arrays = arrays_of(data, np.arange(7))
+    assert arrays["features"][:, 0].tolist() == list(range(7))
+    assert len(np.unique(arrays["t"])) == 1
 
 
-def test_the_first_rows_that_are_left_out_are_named(tmp_path):
+def test_the_first_skipped_rows_are_named(tmp_path):
     data = table(tmp_path, "a,b\n1,2\n1\n1,x\n", header=True, on_error="skip", label="a")
     path = tmp_path / "some.csv"
     assert (len(data), data.skipped) == (1, 2)
@@ -375,15 +377,15 @@ def test_the_label_is_no_input(tmp_path, columns, label):
 
 
 @pytest.mark.parametrize(
-    ("content", "got"),
+    ("content", "message"),
     [(gzip.compress(b"a,b\n1,2\n", mtime=0), "gzipped data"), ("a,b\n1,2\n".encode("utf-16"), "text in UTF-16")],
 )
-def test_what_is_no_plain_text_is_told_as_what_it_is(tmp_path, content, got):
-    with pytest.raises(InputError, match=f"got: {got}"):
+def test_files_of_other_formats_are_named(tmp_path, content, message):
+    with pytest.raises(InputError, match=f"got: {message}"):
         table(tmp_path, content, header=True)
 
 
-def test_columns_of_another_split_go_by_the_names_of_training(tmp_path):
+def test_columns_of_another_split_are_matched_by_name(tmp_path):
     learned = table(tmp_path, "a,b,y,c\n1,2,0,3\n", header=True, label="y").learned
     options: dict[str, Any] = {"source": "csv", "path": "other.csv", "header": True, "label": "y"}
     split, other = split_of(str(tmp_path / "train.yaml"), **options), tmp_path / "other.csv"
@@ -398,18 +400,18 @@ def test_columns_of_another_split_go_by_the_names_of_training(tmp_path):
     assert (problem.expected, problem.got) == ("a, b, c", "lacks b; also has d")
 
 
-@pytest.mark.parametrize(("odd", "said"), [("0.5", "not an integer"), ("99999999999", "out of range")])
-def test_a_label_that_is_no_whole_number_among_others(tmp_path, odd, said):
+@pytest.mark.parametrize(("odd", "message"), [("0.5", "not an integer"), ("99999999999", "out of range")])
+def test_a_non_integer_label_is_reported(tmp_path, odd, message):
     text = f"a,y\n1,0\n2,1\n3,{odd}\n4,1\n"
     split: dict[str, Any] = {"path": "unused", "source": "npz", "batch_size": 4}
     wanted = {"features": FieldType((1,), "float32"), "label": FieldType((), "int32")}
     data = table(tmp_path, text, header=True, label="y")
-    with pytest.raises(InputError, match=f"some.csv:4:3: error: the label `y` is {said} here"):
+    with pytest.raises(InputError, match=f"some.csv:4:3: error: the label `y` is {message} here"):
         Loader(data, split_of(**split), seed=1, wanted=wanted)
     with Loader(data, split_of(**split, on_error="skip"), seed=1, wanted=wanted) as loader:
         (batch,) = loader.one_pass()
     assert batch.inputs["label"].tolist() == [0, 1, 1]
-    assert [str(one) for one in batch.skipped] == [
+    assert [str(damage) for damage in batch.skipped] == [
         f"a value for `label` does not fit in int32: {float(np.float32(odd))} in some.csv, line 4"
     ]
     floats = {**wanted, "label": FieldType((), "float32")}

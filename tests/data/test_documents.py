@@ -18,8 +18,8 @@ WORDS = {"type": "words", "lowercase": True, "padding": True, "punctuation": "dr
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for place, text in {"pos/1.txt": "Good, good film", "pos/0.txt": "a film", "neg/5.txt": "bad\nfilm"}.items():
-        path = tmp_path / "train" / place
+    for name, text in {"pos/1.txt": "Good, good film", "pos/0.txt": "a film", "neg/5.txt": "bad\nfilm"}.items():
+        path = tmp_path / "train" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     (tmp_path / "neg.txt").write_text("bad film\r\n\r\n  \nso bad\n", encoding="utf-8")
@@ -28,14 +28,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def opened(folder: Path, learned: Any = None, **fields: Any) -> Dataset:
-    given = {"path": "train", "tokenizer": WORDS, **fields}
-    return split_of(str(folder / "train.yaml"), source="documents", **given).open(learned=learned)
+    settings = {"path": "train", "tokenizer": WORDS, **fields}
+    return split_of(str(folder / "train.yaml"), source="documents", **settings).open(learned=learned)
 
 
 def texts(data: Dataset) -> list[list[str]]:
     vocabulary = data.learned["tokenizer"]["vocabulary"]
-    found: Any = data.read(np.arange(len(data)))["text"]
-    return [[vocabulary[number - 1] for number in one] for one in found]
+    rows: Any = data.read(np.arange(len(data)))["text"]
+    return [[vocabulary[number - 1] for number in row] for row in rows]
 
 
 def test_files_are_documents_by_class_and_path(folder):
@@ -52,9 +52,9 @@ def test_lines_are_documents_and_files_may_be_classes(folder):
     assert texts(data) == [["bad", "film"], ["so", "bad"], ["good", "film"]]
     assert np.asarray(data.read(np.array([2, 0, 1]))["label"]).tolist() == [1, 0, 0]
     assert data.describe(1) == f"{folder / 'neg.txt'}, line 4"
-    alone = opened(folder, documents="lines", path="neg.txt")
-    assert set(alone.fields) == {"text"}
-    assert alone.digest != data.digest
+    single_file = opened(folder, documents="lines", path="neg.txt")
+    assert set(single_file.fields) == {"text"}
+    assert single_file.digest != data.digest
 
 
 def test_documents_become_batches_of_one_length(folder):
@@ -69,15 +69,15 @@ def test_documents_become_batches_of_one_length(folder):
 
 
 @pytest.mark.parametrize("kind", ["files", "lines"])
-def test_what_is_unknown_is_told_with_its_place_or_left_out(folder, kind):
+def test_unknown_tokens_are_reported_with_their_location_or_skipped(folder, kind):
     learned = opened(folder).learned
     path = folder / "train" / "neg" / "5.txt" if kind == "files" else folder / "neg.txt"
     path.write_text("bad film\nso bad\n" if kind == "lines" else "bad\nso film", encoding="utf-8")
     fields: dict[str, Any] = {"documents": kind, "path": "train" if kind == "files" else "neg.txt"}
     with pytest.raises(DamagedSamples) as error:
         texts(opened(folder, learned, **fields))
-    place = str(path.relative_to(folder))
-    assert problems_of(error, folder).startswith(f"./{place}:2:1: error: the word 'so' is not in the vocabulary\n")
+    name = str(path.relative_to(folder))
+    assert problems_of(error, folder).startswith(f"./{name}:2:1: error: the word 'so' is not in the vocabulary\n")
     path.write_bytes(b"bad film\nb\xe4d film\n" if kind == "lines" else b"b\xe4d")
     for damaged in (None, learned):
         with pytest.raises(InputError, match="this is not text in UTF-8"):
@@ -101,14 +101,14 @@ def test_what_is_unknown_is_told_with_its_place_or_left_out(folder, kind):
         ({"documents": "lines", "path": "empty.txt"}, "is empty"),
     ],
 )
-def test_documents_that_are_not_there(folder, fields, message):
+def test_missing_documents_are_reported(folder, fields, message):
     (folder / "blank.txt").write_text(" \n\n", encoding="utf-8")
     (folder / "empty.txt").touch()
     with pytest.raises(InputError, match=message):
         opened(folder, **fields)
 
 
-def test_lines_and_files_have_a_bound(folder, monkeypatch):
+def test_lines_and_files_have_a_maximum_size(folder, monkeypatch):
     monkeypatch.setattr("netspec.data.text.documents.MOST_BYTES", 5)
     with pytest.raises(InputError, match="is too long"):
         opened(folder)
@@ -116,7 +116,7 @@ def test_lines_and_files_have_a_bound(folder, monkeypatch):
         opened(folder, documents="lines", path="neg.txt")
 
 
-def test_a_file_of_lines_that_changes_is_told(folder):
+def test_a_file_of_lines_that_changes_is_reported(folder):
     data = opened(folder, documents="lines", path="neg.txt")
     (folder / "neg.txt").write_text("bad", encoding="utf-8")
     with pytest.raises(InputError, match="changed while it was read"):

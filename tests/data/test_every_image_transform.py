@@ -33,26 +33,26 @@ SEVERAL = ("RandomColorJitter", "RandAugment", "AugMix")
 """Steps within these go from byte to byte, and a later one may make more of what an earlier one rounded."""
 
 
-def made(cls: type[Any], sample: dict[str, Any]) -> ImageTransform:
+def build_transform(cls: type[Any], sample: dict[str, Any]) -> ImageTransform:
     """The transform of a sample, which is told the range of bytes: those of floats, here, are the same."""
-    told = {"value_range": [0, 255]} if issubclass(cls, ColourTransform) else {}
-    found = TRANSFORMS.parse({"type": cls.__name__, **sample, **told})
-    assert isinstance(found, ImageTransform)
-    return found
+    extra_fields = {"value_range": [0, 255]} if issubclass(cls, ColourTransform) else {}
+    transform = TRANSFORMS.parse({"type": cls.__name__, **sample, **extra_fields})
+    assert isinstance(transform, ImageTransform)
+    return transform
 
 
 @cache
 def images(channels: int, dtype: str) -> tuple[Array, ...]:
     """Images of all sizes: smooth colours with some noise."""
     rng = np.random.default_rng(3)
-    found = []
+    batch = []
     for height, width in SIZES:
         slope = np.linspace(0, 200, height)[:, None] * np.linspace(0.2, 1, width)
         values = slope + rng.integers(0, 56, (channels, height, width))
         array = values.astype(np.uint8).astype(dtype)
         array.flags.writeable = False
-        found.append(array)
-    return tuple(found)
+        batch.append(array)
+    return tuple(batch)
 
 
 def one_size(channels: int, dtype: str) -> Array:
@@ -70,49 +70,49 @@ def applied(transform: ImageTransform, batch: Samples) -> Samples:
 
 
 @pytest.mark.parametrize(("cls", "sample"), CASES)
-def test_is_read_back_as_it_was_written(cls, sample):
-    transform = made(cls, sample)
+def test_image_transform_round_trips_through_yaml(cls, sample):
+    transform = build_transform(cls, sample)
     assert TRANSFORMS.parse(transform.model_dump()) == transform
 
 
 @pytest.mark.parametrize(("cls", "sample"), CASES)
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
-def test_makes_what_it_says_of_images_of_one_size_and_of_several(cls, sample, dtype):
-    transform = made(cls, sample)
+def test_results_have_the_inferred_type_for_one_and_several_sizes(cls, sample, dtype):
+    transform = build_transform(cls, sample)
     for channels in (3, 1, 4):
         try:
-            told = transform.infer(FieldType((channels, 28, 28), dtype))
+            field = transform.infer(FieldType((channels, 28, 28), dtype))
         except InputError:
             assert channels != 3
             continue
         batch = one_size(channels, dtype)
-        found = applied(transform, batch)
-        assert isinstance(found, np.ndarray)
-        assert (found.shape, found.dtype.name) == ((len(batch), *told.shape), told.dtype)
+        results = applied(transform, batch)
+        assert isinstance(results, np.ndarray)
+        assert (results.shape, results.dtype.name) == ((len(batch), *field.shape), field.dtype)
         if dtype != "uint8":
-            assert np.isfinite(found).all()
+            assert np.isfinite(results).all()
         several = transform.infer(FieldType((channels, None, None), dtype))
         ragged = applied(transform, list(images(channels, dtype)))
         assert isinstance(ragged, list) == several.ragged
         for image in ragged:
-            assert image.dtype.name == told.dtype
-            assert image.shape[0] == told.shape[0]
+            assert image.dtype.name == field.dtype
+            assert image.shape[0] == field.shape[0]
             assert several.ragged or image.shape == several.shape
 
 
 @pytest.mark.parametrize(("cls", "sample"), CASES)
-def test_batches_their_order_threads_and_memory_make_no_difference(cls, sample):
-    transform = made(cls, sample)
+def test_results_do_not_depend_on_batches_order_threads_and_memory(cls, sample):
+    transform = build_transform(cls, sample)
     batch = one_size(3, "uint8")
     rows = np.arange(len(batch))
     expected = np.asarray(transform.apply(batch, keys(rows)))
 
-    def one(row: int) -> Array:
-        (found,) = transform.apply(batch[row : row + 1], keys(rows[row : row + 1]))
-        return found
+    def transform_row(row: int) -> Array:
+        (result,) = transform.apply(batch[row : row + 1], keys(rows[row : row + 1]))
+        return result
 
     with ThreadPoolExecutor(3) as pool:
-        assert np.array_equal(np.stack(list(pool.map(one, rows.tolist()))), expected)
+        assert np.array_equal(np.stack(list(pool.map(transform_row, rows.tolist()))), expected)
     assert np.array_equal(transform.apply(batch[::-1], keys(rows[::-1])), expected[::-1])
     lists = transform.apply(list(batch), keys(rows))
     assert np.array_equal(np.stack(list(lists)), expected)
@@ -121,8 +121,8 @@ def test_batches_their_order_threads_and_memory_make_no_difference(cls, sample):
 
 
 @pytest.mark.parametrize(("cls", "sample"), CASES)
-def test_bytes_and_floats_differ_by_rounding_alone(cls, sample):
-    transform = made(cls, sample)
+def test_uint8_and_float_results_differ_by_rounding_alone(cls, sample):
+    transform = build_transform(cls, sample)
     batch = one_size(3, "uint8")
     floats = np.clip(applied(transform, batch.astype(np.float32)), 0, 255)  # bicubic goes beyond its neighbours
     away = np.abs(np.asarray(applied(transform, batch), np.float64) - floats)
@@ -133,44 +133,44 @@ def test_bytes_and_floats_differ_by_rounding_alone(cls, sample):
 
 
 @pytest.mark.parametrize(("cls", "sample"), CASES)
-def test_the_smallest_images_and_what_is_not_a_number_are_taken(cls, sample):
-    transform = made(cls, sample)
+def test_the_smallest_images_and_nan_are_accepted(cls, sample):
+    transform = build_transform(cls, sample)
     for dtype in ("uint8", "float32"):
-        told = transform.infer(FieldType((3, None, None), dtype))
+        field = transform.infer(FieldType((3, None, None), dtype))
         for size in ((1, 1), (1, 7), (5, 1), (2, 2)):
             small = [image[:, : size[0], : size[1]].copy() for image in images(3, dtype)]
             if dtype == "float32":
                 small[0][:] = np.nan
                 small[1][0, 0, 0] = np.inf
-            found = applied(transform, small)
-            assert all(image.dtype == dtype and image.ndim == 3 for image in found)
+            results = applied(transform, small)
+            assert all(image.dtype == dtype and image.ndim == 3 for image in results)
             assert all(
-                known in (None, size) for image in found for known, size in zip(told.shape, image.shape, strict=True)
+                known in (None, size) for image in results for known, size in zip(field.shape, image.shape, strict=True)
             )
             if (
                 dtype == "float32"
                 and "fill" not in str(sample)
                 and cls.__name__ not in ("RandomErasing", "RandomPerspective")
             ):
-                assert np.isnan(found[0]).any()  # for the guard behind the transforms to find
+                assert np.isnan(results[0]).any()  # for the guard behind the transforms to find
 
 
 @pytest.mark.parametrize("cls", TYPES)
-def test_what_is_random_is_another_for_each_sample_and_epoch(cls):
+def test_random_results_differ_between_samples_and_epochs(cls):
     alike = np.repeat(one_size(3, "uint8")[:1], 32, axis=0)
     rows = np.arange(32)
     outcomes = []
     for sample in cls.samples:
-        found = np.asarray(made(cls, sample).apply(alike, keys(rows)))
-        other = np.asarray(made(cls, sample).apply(alike, SampleKeys(SEED, EPOCH + 1, rows, STAGE)))
-        outcomes.append((len({image.tobytes() for image in found}) > 1, not np.array_equal(found, other)))
-    draws = max(made(cls, sample).draws for sample in cls.samples) > 0 or cls.__name__ == "GaussianNoise"
+        results = np.asarray(build_transform(cls, sample).apply(alike, keys(rows)))
+        other = np.asarray(build_transform(cls, sample).apply(alike, SampleKeys(SEED, EPOCH + 1, rows, STAGE)))
+        outcomes.append((len({image.tobytes() for image in results}) > 1, not np.array_equal(results, other)))
+    draws = max(build_transform(cls, sample).draws for sample in cls.samples) > 0 or cls.__name__ == "GaussianNoise"
     assert ((True, True) in outcomes) == draws
 
 
 @pytest.mark.parametrize("cls", TYPES)
-def test_says_what_it_cannot_change(cls):
-    transform = made(cls, cls.samples[0])
+def test_fields_that_are_no_images_are_refused(cls):
+    transform = build_transform(cls, cls.samples[0])
     for field in (FieldType((5,), "float32"), FieldType((3, 8, 8), "int32"), FieldType((None, 8, 8), "uint8")):
         with pytest.raises(InputError, match=f"{cls.__name__} changes images"):
             transform.infer(field)
@@ -178,8 +178,8 @@ def test_says_what_it_cannot_change(cls):
 
 @pytest.mark.parametrize(("cls", "sample"), TAKES_PICTURES)
 @pytest.mark.parametrize("channels", [1, 3])
-def test_images_that_are_still_pillows_become_the_same(cls, sample, channels):
-    transform = made(cls, sample)
+def test_pillow_images_give_the_same_results_as_arrays(cls, sample, channels):
+    transform = build_transform(cls, sample)
     arrays = list(images(channels, "uint8"))
     assert None not in transform.infer(FieldType((channels, None, None), "uint8")).shape  # else there were no batch
     pictures = [Picture(Image.fromarray(image.transpose(1, 2, 0).squeeze())) for image in arrays]

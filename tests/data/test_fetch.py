@@ -60,35 +60,35 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    found: Server
+    server: Server
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked = self.headers.get("Range")
-            found.asked.append((self.path, asked))
+            byte_range = self.headers.get("Range")
+            server.asked.append((self.path, byte_range))
             if self.path == "/moved":
                 self.send_response(302)
                 self.send_header("Location", "/file")
                 self.end_headers()
                 return
-            content = found.files.get(self.path)
+            content = server.files.get(self.path)
             if content is None:
                 self.send_error(404)
                 return
-            begin = int(asked.removeprefix("bytes=").rstrip("-")) if asked and found.ranges else 0
-            sleep(found.wait)
+            begin = int(byte_range.removeprefix("bytes=").rstrip("-")) if byte_range and server.ranges else 0
+            sleep(server.wait)
             self.send_response(206 if begin else 200)
             self.send_header("Content-Length", str(len(content) - begin))
             self.end_headers()
-            self.wfile.write(content[begin : found.cut])
+            self.wfile.write(content[begin : server.cut])
 
         def log_message(self, format: str, *args: object) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        found = Server(listening.server_port)
+        server = Server(listening.server_port)
         threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
-        yield found
+        yield server
         listening.shutdown()
 
 
@@ -103,7 +103,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
 
 
-def test_a_set_is_fetched_once_and_only_its_own_files_are_kept(tmp_path, server, capfd, monkeypatch):
+def test_a_set_is_downloaded_once_and_only_its_files_are_kept(tmp_path, server, capfd, monkeypatch):
     monkeypatch.setattr(logging.getLogger("netspec.data"), "propagate", False)  # as where no log is set up
     server.files["/set.tar.gz"] = ARCHIVE
     tiny = known(f"{server.address}/")
@@ -121,7 +121,7 @@ def test_a_set_is_fetched_once_and_only_its_own_files_are_kept(tmp_path, server,
     assert capfd.readouterr().err == f"fetching set.tar.gz (0.0 MB) from {server.address}/set.tar.gz\n"
 
 
-def test_a_file_that_is_just_gzipped(tmp_path, server):
+def test_a_gzipped_file_is_unpacked(tmp_path, server):
     server.files["/b.bin.gz"] = PACKED
     part = PublishedFile("b.bin", len(CONTENT["b.bin"]), sha(CONTENT["b.bin"]))
     download = Download("b.bin.gz", len(PACKED), sha(PACKED), (f"{server.address}/",), {"b.bin": part})
@@ -129,7 +129,7 @@ def test_a_file_that_is_just_gzipped(tmp_path, server):
     assert files(tmp_path) == {"b.bin": CONTENT["b.bin"]}
 
 
-def test_the_next_mirror_is_asked_and_a_mirror_of_ones_own_first(tmp_path, server, monkeypatch):
+def test_mirrors_are_tried_in_order_after_the_mirror_of_the_user(tmp_path, server, monkeypatch):
     server.files["/c/set.tar.gz"] = ARCHIVE
     server.files["/b/set.tar.gz"] = ARCHIVE[:-1] + b"!"
     monkeypatch.setenv("NETSPEC_DATA_MIRROR", f"{server.address}/own/")
@@ -139,7 +139,7 @@ def test_the_next_mirror_is_asked_and_a_mirror_of_ones_own_first(tmp_path, serve
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_what_broke_off_is_gone_on_with(tmp_path, server, ranges):
+def test_an_interrupted_download_is_resumed(tmp_path, server, ranges):
     server.files["/set.tar.gz"] = ARCHIVE
     server.cut = 300
     tiny = known(f"{server.address}/")
@@ -152,15 +152,15 @@ def test_what_broke_off_is_gone_on_with(tmp_path, server, ranges):
     assert files(tmp_path) == CONTENT
 
 
-def test_a_beginning_of_another_file_is_thrown_away(tmp_path, server):
+def test_a_partial_download_of_another_file_is_discarded(tmp_path, server):
     server.files["/set.tar.gz"] = ARCHIVE
     (tmp_path / "set.tar.gz.part").write_bytes(b"!" * 300)
     ensure(known(f"{server.address}/a/", f"{server.address}/"), tmp_path)  # one mirror that works is enough
-    assert [asked for _, asked in server.asked] == ["bytes=300-", "bytes=300-", None]
+    assert [byte_range for _, byte_range in server.asked] == ["bytes=300-", "bytes=300-", None]
     assert files(tmp_path) == CONTENT
 
 
-def test_all_that_was_tried_is_told_and_how_to_do_it_by_hand(tmp_path, server, monkeypatch):
+def test_all_attempts_are_reported_with_instructions_for_a_manual_download(tmp_path, server, monkeypatch):
     server.files |= {"/longer/set.tar.gz": ARCHIVE + b"!", "/other/set.tar.gz": bytes(len(ARCHIVE))}
     server.files["/slow/set.tar.gz"] = ARCHIVE
     monkeypatch.setattr(downloads, "TIMEOUT", 0.3)
@@ -187,7 +187,7 @@ def test_all_that_was_tried_is_told_and_how_to_do_it_by_hand(tmp_path, server, m
     assert error.value.problems[0].notes[0].endswith("no response for 0 s")
 
 
-def test_a_mirror_that_trickles_is_given_up(tmp_path, server, monkeypatch):
+def test_a_mirror_that_is_too_slow_is_abandoned(tmp_path, server, monkeypatch):
     server.files["/set.tar.gz"] = ARCHIVE
     monkeypatch.setattr(downloads, "PATIENCE", -1.0)
     with pytest.raises(RunError) as error:
@@ -195,7 +195,7 @@ def test_a_mirror_that_trickles_is_given_up(tmp_path, server, monkeypatch):
     assert "too slow: " in error.value.problems[0].notes[0]
 
 
-def test_an_archive_fetched_by_hand_is_unpacked_and_kept(tmp_path):
+def test_a_manually_downloaded_archive_is_unpacked_and_kept(tmp_path):
     (tmp_path / "set.tar.gz").write_bytes(ARCHIVE)
     ensure(known(), tmp_path, offline=True)
     assert files(tmp_path) == {**CONTENT, "set.tar.gz": ARCHIVE}
@@ -210,13 +210,13 @@ def test_an_archive_fetched_by_hand_is_unpacked_and_kept(tmp_path):
         (lambda folder: None, "tiny is not in "),
     ],
 )
-def test_what_is_in_the_way_is_told(tmp_path, prepare: Callable[[Path], object], message):
+def test_files_in_the_way_are_reported(tmp_path, prepare: Callable[[Path], object], message):
     prepare(tmp_path)
     with pytest.raises(InputError, match=message):
         ensure(known(), tmp_path, offline=True)
 
 
-def test_a_folder_that_cannot_be_made(tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="file is not a folder"):
         ensure(known(), tmp_path / "file")
@@ -227,7 +227,7 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 @pytest.mark.parametrize(
     "members", [{"set/a.bin": CONTENT["a.bin"]}, {"set/a.bin": CONTENT["a.bin"] + b"!", "set/b.bin": CONTENT["b.bin"]}]
 )
-def test_archives_without_the_right_members(tmp_path, members):
+def test_archives_with_missing_or_wrong_members_are_refused(tmp_path, members):
     archive = packed(members)
     (tmp_path / "set.tar.gz").write_bytes(archive)
     with pytest.raises(
@@ -237,7 +237,7 @@ def test_archives_without_the_right_members(tmp_path, members):
     assert not list(tmp_path.glob("*.new"))
 
 
-def test_one_process_at_a_time(tmp_path):
+def test_only_one_process_downloads_at_a_time(tmp_path):
     fcntl = pytest.importorskip("fcntl", reason="the platform has no locks of files")
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -245,7 +245,7 @@ def test_one_process_at_a_time(tmp_path):
             ensure(known(), tmp_path)
 
 
-def test_wrong_files_are_found(tmp_path):
+def test_files_with_wrong_content_are_detected(tmp_path):
     for name, content in CONTENT.items():
         (tmp_path / name).write_bytes(content)
     assert not damaged_files(known(), tmp_path)
@@ -253,7 +253,7 @@ def test_wrong_files_are_found(tmp_path):
     assert [part.name for part in damaged_files(known(), tmp_path)] == ["b.bin"]
 
 
-def test_where_sets_are_kept(monkeypatch, tmp_path):
+def test_the_folder_of_downloaded_sets(monkeypatch, tmp_path):
     monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "mine"))
     assert home() == tmp_path / "mine"
     monkeypatch.delenv("NETSPEC_DATA")
@@ -264,7 +264,7 @@ def test_where_sets_are_kept(monkeypatch, tmp_path):
     assert home() == tmp_path / ".cache" / "netspec" / "data"
 
 
-def test_the_known_sets_are_whole():
+def test_the_known_sets_are_complete():
     for name, known_set in KNOWN_SETS.items():
         assert known_set.name == name
         assert {part for split in known_set.splits.values() for part in split} == set(known_set.parts)
@@ -276,7 +276,7 @@ def test_the_known_sets_are_whole():
             assert all(len(sha) == 64 for sha in (download.sha256, *(part.sha256 for part in known_set.parts.values())))
 
 
-def test_files_count_once_their_content_is_right(tmp_path, monkeypatch):
+def test_files_count_only_if_their_content_is_right(tmp_path, monkeypatch):
     monkeypatch.setenv("NETSPEC_DATA", str(tmp_path / "home"))
     part, tiny = (
         PublishedFile("b.bin", len(CONTENT["b.bin"]), sha(CONTENT["b.bin"])),
@@ -289,17 +289,17 @@ def test_files_count_once_their_content_is_right(tmp_path, monkeypatch):
     (folder / "b.bin.gz").write_bytes(gzip.compress(CONTENT["b.bin"], 1))  # another compression, the same content
     assert ensure(tiny, folder, offline=True) == folder
     assert not damaged_files(tiny, folder)
-    found = [folder / "set" / "a.bin", folder / "b.bin.gz"]
-    assert verified_files(tiny, folder, CONTENT) == found
+    files = [folder / "set" / "a.bin", folder / "b.bin.gz"]
+    assert verified_files(tiny, folder, CONTENT) == files
     with monkeypatch.context() as patched:  # what was checked is not read again
         patched.setattr("netspec.data.dataset_files.content_digest", lambda *_: pytest.fail("read twice"))
-        assert verified_files(tiny, folder, CONTENT) == found
-    found[0].write_bytes(b"!" + CONTENT["a.bin"][1:])
+        assert verified_files(tiny, folder, CONTENT) == files
+    files[0].write_bytes(b"!" + CONTENT["a.bin"][1:])
     with pytest.raises(InputError, match=r"a\.bin is not the published file"):
         verified_files(tiny, folder, CONTENT)
-    found[0].write_bytes(CONTENT["a.bin"])
+    files[0].write_bytes(CONTENT["a.bin"])
     (tmp_path / "home" / REMEMBERED).write_text("[damaged")
-    assert verified_files(tiny, folder, CONTENT) == found
-    found[1].write_bytes(gzip.compress(CONTENT["b.bin"])[:-9])
+    assert verified_files(tiny, folder, CONTENT) == files
+    files[1].write_bytes(gzip.compress(CONTENT["b.bin"])[:-9])
     with pytest.raises(InputError, match=r"b\.bin\.gz is not the published file"):
         verified_files(tiny, folder, CONTENT)

@@ -14,7 +14,7 @@ RNG = np.random.default_rng(8)
 
 @pytest.mark.parametrize("cuts", [(), (1,), (3, 4, 30)])
 @pytest.mark.parametrize("offset", [0, 1e8])
-def test_chunks_make_no_difference(cuts, offset):
+def test_statistics_do_not_depend_on_chunks(cuts, offset):
     values = RNG.standard_normal((40, 3, 5, 4)) + offset
     figures = FieldStatistics(FieldType((3, 5, 4), "float64"))
     for chunk in np.split(values, cuts):
@@ -27,7 +27,7 @@ def test_chunks_make_no_difference(cuts, offset):
     assert figures.samples == 40
 
 
-def test_samples_of_several_sizes():
+def test_statistics_of_samples_of_several_sizes():
     images = [RNG.integers(0, 256, (3, height, 6)).astype(np.uint8) for height in (4, 9, 5)]
     figures = FieldStatistics(FieldType((3, None, None), "uint8"))
     figures.add(images[:2])
@@ -38,7 +38,7 @@ def test_samples_of_several_sizes():
     np.testing.assert_allclose(figures.deviation, joined.std((1, 2)), rtol=1e-12)
 
 
-def test_what_is_missing_is_counted_and_left_out():
+def test_missing_values_are_counted_and_excluded():
     values = RNG.standard_normal((6, 2)).astype(np.float32)
     values[1, 0], values[2, 0], values[:, 1] = np.nan, np.inf, np.nan
     figures = FieldStatistics(FieldType((2,), "float32"))
@@ -50,7 +50,7 @@ def test_what_is_missing_is_counted_and_left_out():
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype", "apart"),
+    ("shape", "dtype", "separate"),
     [
         ((3, 4, 5), "uint8", 3),
         ((7,), "float32", 7),
@@ -60,10 +60,10 @@ def test_what_is_missing_is_counted_and_left_out():
         ((), "int32", 1),
     ],
 )
-def test_channels_and_columns_are_told_apart(shape, dtype, apart):
+def test_channels_and_columns_are_distinguished(shape, dtype, separate):
     figures = FieldStatistics(FieldType(shape, dtype))
     figures.add(np.zeros((2, *shape), dtype))
-    assert len(figures.mean) == apart == figures.channels
+    assert len(figures.mean) == separate == figures.channels
 
 
 def test_classes_are_counted_by_name_or_number():
@@ -76,7 +76,7 @@ def test_classes_are_counted_by_name_or_number():
     assert "classes" not in quantities.as_json()
 
 
-def test_pictures_show_ranges_as_they_are():
+def test_pictures_keep_the_range_of_values():
     assert span_of([np.array([[[3]]], np.uint8)]) == (0, 255)
     assert span_of([np.array([[[0.5]]])]) == (0, 1)
     assert span_of([np.array([[[-2.0, 3.0]]]), np.array([[[7.0]]])]) == (-2, 7)

@@ -33,15 +33,15 @@ def listed(folder: Path, text: str, name: str = "list.csv", **fields: Any) -> Da
     return split_of(str(folder / "train.yaml"), source="image_folder", path="photos", **fields).open()
 
 
-def seen(data: Dataset) -> list[tuple[int, int]]:
+def samples_of(data: Dataset) -> list[tuple[int, int]]:
     """Which image each sample is, and its label."""
-    found = arrays_of(data, np.arange(len(data)))
-    return list(zip((found["image"][:, 0, 0, 0] // 10).tolist(), found["label"].tolist(), strict=True))
+    arrays = arrays_of(data, np.arange(len(data)))
+    return list(zip((arrays["image"][:, 0, 0, 0] // 10).tolist(), arrays["label"].tolist(), strict=True))
 
 
-def test_caffes_form(photos):
+def test_lists_in_the_format_of_caffe(photos):
     data = listed(photos, "d.png 7\na b.png 0\n\ndeep/er/c.png  12\nd.png 1\n", "list.txt")
-    assert seen(data) == [(2, 7), (0, 0), (1, 12), (2, 1)]
+    assert samples_of(data) == [(2, 7), (0, 0), (1, 12), (2, 1)]
     assert data.describe(3) == f"{photos / 'photos' / 'd.png'} (list.txt, line 5)"
     assert data.classes == {}
 
@@ -56,14 +56,14 @@ def test_caffes_form(photos):
         ('path,label\r\n"d.png","a, b"\r\n"a b.png",c\r\n', [0, 1], ("a, b", "c")),
     ],
 )
-def test_csv(photos, text, labels, classes):
+def test_lists_as_csv(photos, text, labels, classes):
     data = listed(photos, text)
-    assert seen(data) == [(2, labels[0]), (0, labels[1])]
+    assert samples_of(data) == [(2, labels[0]), (0, labels[1])]
     assert data.classes == ({} if classes is None else {"label": classes})
 
 
 def test_declared_classes_and_no_labels(photos):
-    assert seen(listed(photos, "path,label\nd.png,cat\n", classes=["dog", "cat"])) == [(2, 1)]
+    assert samples_of(listed(photos, "path,label\nd.png,cat\n", classes=["dog", "cat"])) == [(2, 1)]
     data = listed(photos, "path\nd.png\n")
     assert data.fields == {"image": FieldType((1, 2, 2), "uint8")}
     assert list(data.read(np.array([0]))) == ["image"]
@@ -74,10 +74,10 @@ def test_a_split_is_a_list_or_a_folder(photos):
     (photos / "photos" / "val.txt").write_text("a b.png 3\n")
     file = str(photos / "train.yaml")
     fields = {"source": "image_folder", "path": "photos", "channels": 1}
-    assert seen(split_of(file, split="train", **fields).open()) == [(2, 1)]
-    assert seen(split_of(file, split="val", **fields).open()) == [(0, 3)]
+    assert samples_of(split_of(file, split="train", **fields).open()) == [(2, 1)]
+    assert samples_of(split_of(file, split="val", **fields).open()) == [(0, 3)]
     deep = split_of(file, split="deep", **fields).open()
-    assert seen(deep) == [(1, 0)]
+    assert samples_of(deep) == [(1, 0)]
     assert deep.classes == {"label": ("er",)}
     with pytest.raises(InputError, match="there is no folder"):
         split_of(file, split="test", **fields).open()
@@ -101,37 +101,37 @@ def test_a_split_is_a_list_or_a_folder(photos):
         ("list.txt", "", "NONE"),
     ],
 )
-def test_lists_that_are_wrong(photos, name, text, expected):
+def test_problems_of_lists_are_reported(photos, name, text, expected):
     fields = {"classes": ["cat", "dog"]} if expected in {"CSV", "RANGE"} else {}
     with pytest.raises(InputError) as error:
         listed(photos, text, name, **fields)
     assert problems_of(error, photos) == ERRORS[expected]
 
 
-def test_a_list_that_is_no_text(photos):
+def test_a_list_that_is_not_text_is_refused(photos):
     (photos / "list.txt").write_bytes(b"\x89PNG\xff\xfe")
     with pytest.raises(InputError, match=r"list\.txt is not a list of images"):
         split_of(str(photos / "train.yaml"), source="image_folder", path="photos", list="list.txt").open()
 
 
-def test_files_that_are_not_there_may_be_skipped(photos):
+def test_missing_files_can_be_skipped(photos):
     data = listed(photos, "path,label\nd.png,cat\nnone.png,ant\na b.png,bee\n", on_error="skip")
     assert data.skipped == 1
     assert list(data.damaged) == [f"there is no file {photos / 'photos' / 'none.png'} (list.csv, line 3)"]
     assert data.classes == {"label": ("ant", "bee", "cat")}
-    assert seen(data) == [(2, 2), (0, 1)]
+    assert samples_of(data) == [(2, 2), (0, 1)]
 
 
-def test_lines_with_wrong_labels_may_be_skipped(photos):
+def test_lines_with_wrong_labels_can_be_skipped(photos):
     data = listed(photos, "d.png 2\nd.png -1\na b.png 10\nd.png\n", "list.txt", on_error="skip")
-    assert (data.skipped, seen(data), data.classes) == (2, [(2, 2), (0, 10)], {})
+    assert (data.skipped, samples_of(data), data.classes) == (2, [(2, 2), (0, 10)], {})
     assert list(data.damaged) == [
         "list.txt, line 2: the label `-1` is not an integer ≥ 0",
         "list.txt, line 4 has no label",
     ]
 
 
-def test_labels_mean_what_they_mean_in_training(photos):
+def test_labels_have_the_same_meaning_as_in_training(photos):
     def learned(text: str, **fields: Any) -> Any:
         return listed(photos, text, **fields).learned
 
@@ -142,30 +142,30 @@ def test_labels_mean_what_they_mean_in_training(photos):
 
     names = learned("path,label\nd.png,cat\nd.png,ant\nd.png,dog\n")
     few = other("path,label\nd.png,dog\n", names)
-    assert (seen(few), few.classes) == ([(2, 2)], {"label": ("ant", "cat", "dog")})
+    assert (samples_of(few), few.classes) == ([(2, 2)], {"label": ("ant", "cat", "dog")})
     with pytest.raises(InputError, match="there is no class `owl`"):
         other("path,label\nd.png,cat\nd.png,owl\n", names)
     numbers = learned("path,label\nd.png,0\nd.png,3\n")
     with pytest.raises(InputError, match="the label `cat` is not an integer"):
         other("path,label\nd.png,cat\n", numbers)
-    beside = learned("path,label,class\nd.png,0,cat\nd.png,1,ant\n")
-    assert other("path,label,class\nd.png,1,ant\n", beside).classes == {"label": ("cat", "ant")}
+    other_split = learned("path,label,class\nd.png,0,cat\nd.png,1,ant\n")
+    assert other("path,label,class\nd.png,1,ant\n", other_split).classes == {"label": ("cat", "ant")}
     with pytest.raises(InputError, match="label 1 has two names"):
-        other("path,label,class\nd.png,1,cat\n", beside)
+        other("path,label,class\nd.png,1,cat\n", other_split)
 
 
-def test_images_that_differ_in_size_keep_their_own(photos):
+def test_images_of_different_sizes_keep_their_size(photos):
     Image.fromarray(np.full((3, 5), 20, np.uint8)).save(photos / "photos" / "d.png")
     text = "path,label\nd.png,0\na b.png,1\n"
     data = listed(photos, text)
     assert data.fields["image"] == FieldType((1, None, None), "uint8")
-    found = data.read(np.array([1, 0]))["image"]
-    assert isinstance(found, list)
-    assert [image.shape for image in found] == [(1, 2, 2), (1, 3, 5)]
+    images = data.read(np.array([1, 0]))["image"]
+    assert isinstance(images, list)
+    assert [image.shape for image in images] == [(1, 2, 2), (1, 3, 5)]
     assert listed(photos, text, size=4).fields["image"].shape == (1, 4, 4)
 
 
-def test_damaged_headers_are_left_for_skipping(photos):
+def test_images_with_damaged_headers_can_be_skipped(photos):
     (photos / "photos" / "d.png").write_bytes(b"\x89PNG no more")
     text = "path,label\nd.png,0\na b.png,1\n"
     with pytest.raises(InputError, match=r"d\.png \(list\.csv, line 2\) cannot be read"):
@@ -261,7 +261,7 @@ ERRORS = {
 }
 
 
-def test_none_of_the_files_is_there(photos):
+def test_if_all_files_are_missing_the_list_is_refused(photos):
     with pytest.raises(InputError, match="none of the images that ") as error:
         listed(photos, "path,label\nx.png,cat\ny.png,cat\n", on_error="skip")
     assert "2 lines, the first: there is no file " in str(error.value.problems[0].got)

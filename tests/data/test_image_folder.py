@@ -28,7 +28,7 @@ def folder_of(root: Path, **fields: Any) -> Dataset:
     return split_of(str(root / "train.yaml"), source="image_folder", path="set", **fields).open()
 
 
-def put(path: Path, pixels: np.ndarray | Image.Image, **options: Any) -> Path:
+def write_image(path: Path, pixels: np.ndarray | Image.Image, **options: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
     image.save(path, **options)
@@ -43,10 +43,10 @@ def noise(*shape: int, seed: int = 0) -> np.ndarray:
 def animals(tmp_path):
     """Two classes, three images of 4 × 6, one of them deeper down; and files that are no samples."""
     pixels = [noise(4, 6, 3, seed=seed) for seed in range(3)]
-    put(tmp_path / "set" / "dog" / "b.png", pixels[2])
-    put(tmp_path / "set" / "dog" / "a" / "z.BMP", pixels[1])
-    put(tmp_path / "set" / "cat" / "1.webp", pixels[0], lossless=True)
-    put(tmp_path / "set" / "dog" / ".hidden.png", pixels[0])
+    write_image(tmp_path / "set" / "dog" / "b.png", pixels[2])
+    write_image(tmp_path / "set" / "dog" / "a" / "z.BMP", pixels[1])
+    write_image(tmp_path / "set" / "cat" / "1.webp", pixels[0], lossless=True)
+    write_image(tmp_path / "set" / "dog" / ".hidden.png", pixels[0])
     (tmp_path / "set" / "dog" / "notes.txt").write_text("no image")
     (tmp_path / "set" / ".cache").mkdir()
     return tmp_path, pixels
@@ -58,10 +58,10 @@ def test_classes_are_folders_and_samples_are_sorted(animals):
     assert data.classes == {"label": ("cat", "dog")}
     assert data.fields == {"image": FieldType((3, 4, 6), "uint8"), "label": FieldType((), "int32")}
     assert [Path(data.describe(index)).name for index in range(len(data))] == ["1.webp", "z.BMP", "b.png"]
-    found = arrays_of(data, np.array([2, 0, 1]))
-    assert found["label"].tolist() == [1, 0, 1]
+    arrays = arrays_of(data, np.array([2, 0, 1]))
+    assert arrays["label"].tolist() == [1, 0, 1]
     expected = np.stack([pixels[2], pixels[0], pixels[1]]).transpose(0, 3, 1, 2)
-    assert np.array_equal(found["image"], expected)
+    assert np.array_equal(arrays["image"], expected)
 
 
 def test_declared_classes_decide_the_labels_and_may_be_empty(animals):
@@ -70,7 +70,7 @@ def test_declared_classes_decide_the_labels_and_may_be_empty(animals):
     assert arrays_of(data, np.arange(3))["label"].tolist() == [1, 1, 2]
 
 
-def test_the_fingerprint_follows_names_and_sizes(animals):
+def test_the_fingerprint_depends_on_names_and_sizes(animals):
     root, _ = animals
     before = folder_of(root).digest
     assert folder_of(root).digest == before
@@ -78,13 +78,13 @@ def test_the_fingerprint_follows_names_and_sizes(animals):
     assert folder_of(root).digest != before
 
 
-def test_resizing(tmp_path):
-    put(tmp_path / "set" / "x" / "a.png", np.full((8, 8, 3), 77, np.uint8))
-    put(tmp_path / "set" / "x" / "b.png", np.kron(np.array([[0, 200]], np.uint8), np.ones((2, 2), np.uint8)))
+def test_images_are_resized(tmp_path):
+    write_image(tmp_path / "set" / "x" / "a.png", np.full((8, 8, 3), 77, np.uint8))
+    write_image(tmp_path / "set" / "x" / "b.png", np.kron(np.array([[0, 200]], np.uint8), np.ones((2, 2), np.uint8)))
     data = folder_of(tmp_path, size=[2, 4], channels=1, interpolation="nearest")
     assert data.fields["image"] == FieldType((1, 2, 4), "uint8")
-    found = arrays_of(data, np.array([0, 1]))["image"]
-    assert found.tolist() == [[[[77] * 4] * 2], [[[0, 0, 200, 200]] * 2]]
+    images = arrays_of(data, np.array([0, 1]))["image"]
+    assert images.tolist() == [[[[77] * 4] * 2], [[[0, 0, 200, 200]] * 2]]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_resizing(tmp_path):
 def test_colour_modes_become_rgb(tmp_path, mode, colour):
     image = Image.new("RGB", (3, 2), RED).convert("P") if mode == "P" else Image.new(mode, (3, 2), colour)
     suffix = "jpg" if mode == "CMYK" else "png"
-    put(tmp_path / "set" / "x" / f"a.{suffix}", image)
+    write_image(tmp_path / "set" / "x" / f"a.{suffix}", image)
     pixels = arrays_of(folder_of(tmp_path), np.array([0]))["image"][0]
     # JPEG rounds its coefficients: a few steps of 255.
     assert np.abs(pixels[:, 0, 0].astype(int) - RED).max() <= (6 if suffix == "jpg" else 0)
@@ -102,16 +102,16 @@ def test_colour_modes_become_rgb(tmp_path, mode, colour):
 def test_transparent_palettes_are_read_without_a_warning(tmp_path):
     image = Image.new("P", (2, 2), 1)
     image.putpalette([*RED, *GREEN])
-    put(tmp_path / "set" / "x" / "a.png", image, transparency=b"\x00\x80")
+    write_image(tmp_path / "set" / "x" / "a.png", image, transparency=b"\x00\x80")
     assert arrays_of(folder_of(tmp_path), np.array([0]))["image"][0, :, 0, 0].tolist() == list(GREEN)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_sixteen_bit_grey_keeps_its_upper_bits(tmp_path, channels):
     deep = np.array([[0x0000, 0x12FF], [0x8000, 0xFFFF]], np.uint16)
-    put(tmp_path / "set" / "x" / "a.png", deep)
-    found = arrays_of(folder_of(tmp_path, channels=channels), np.array([0]))["image"]
-    assert found.tolist() == [[[[0x00, 0x12], [0x80, 0xFF]]] * channels]
+    write_image(tmp_path / "set" / "x" / "a.png", deep)
+    images = arrays_of(folder_of(tmp_path, channels=channels), np.array([0]))["image"]
+    assert images.tolist() == [[[[0x00, 0x12], [0x80, 0xFF]]] * channels]
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -131,14 +131,14 @@ def test_exif_orientation_is_honoured(tmp_path, orientation):
     }[orientation]
     exif = Image.Exif()
     exif[0x0112] = orientation
-    put(tmp_path / "set" / "x" / "a.png", np.ascontiguousarray(stored), exif=exif)
+    write_image(tmp_path / "set" / "x" / "a.png", np.ascontiguousarray(stored), exif=exif)
     data = folder_of(tmp_path)  # the size is that of the upright picture, without `size`
     assert np.array_equal(arrays_of(data, np.array([0]))["image"][0], upright.transpose(2, 0, 1))
 
 
-def test_images_of_different_sizes_keep_their_own_until_they_get_one(tmp_path):
-    put(tmp_path / "set" / "x" / "a.png", noise(4, 6, 3))
-    put(tmp_path / "set" / "y" / "c.png", noise(6, 4, 3))
+def test_images_of_different_sizes_keep_their_size_until_resized(tmp_path):
+    write_image(tmp_path / "set" / "x" / "a.png", noise(4, 6, 3))
+    write_image(tmp_path / "set" / "y" / "c.png", noise(6, 4, 3))
     data = folder_of(tmp_path)
     assert data.fields["image"] == FieldType((3, None, None), "uint8")
     assert [image.shape for image in data.read(np.array([1, 0]))["image"]] == [(3, 6, 4), (3, 4, 6)]
@@ -152,22 +152,22 @@ def test_images_of_different_sizes_keep_their_own_until_they_get_one(tmp_path):
 
 
 @pytest.mark.parametrize("second", [(4, 6), (6, 4)])
-def test_images_that_are_cropped_first_are_not_made_arrays_before(tmp_path, monkeypatch, second):
-    put(tmp_path / "set" / "x" / "a.png", noise(4, 6, 3))
-    put(tmp_path / "set" / "y" / "b.png", noise(*second, 3, seed=1))
+def test_images_that_are_cropped_first_are_not_decoded_to_arrays_before(tmp_path, monkeypatch, second):
+    write_image(tmp_path / "set" / "x" / "a.png", noise(4, 6, 3))
+    write_image(tmp_path / "set" / "y" / "b.png", noise(*second, 3, seed=1))
     crop = {"type": "RandomResizedCrop", "height": 3, "width": 2}
     split = split_of(source="image_folder", path=str(tmp_path / "set"), transforms=[crop, {"type": "RandomFlip"}])
     rows = np.array([1, 0])
     data = split.open()
     raw = TransformPipeline(data, split, seed=3).transform_samples(data.read(rows), rows, 2)
     monkeypatch.setattr(data, "read", None)
-    found = TransformPipeline(data, split, seed=3).read(rows, 2)
-    assert np.array_equal(np.asarray(found["image"]), np.asarray(raw["image"]))
-    assert list(found["label"]) == [1, 0]
+    batch = TransformPipeline(data, split, seed=3).read(rows, 2)
+    assert np.array_equal(np.asarray(batch["image"]), np.asarray(raw["image"]))
+    assert list(batch["label"]) == [1, 0]
 
 
 def test_damaged_images_are_all_named(tmp_path):
-    good = put(tmp_path / "set" / "x" / "a.png", noise(40, 40, 3))
+    good = write_image(tmp_path / "set" / "x" / "a.png", noise(40, 40, 3))
     (tmp_path / "set" / "x" / "b.png").write_bytes(good.read_bytes()[:-900])
     (tmp_path / "set" / "x" / "c.jpg").write_text("hello")
     (tmp_path / "set" / "x" / "d.bmp").touch()
@@ -180,7 +180,7 @@ def test_damaged_images_are_all_named(tmp_path):
         folder_of(tmp_path)
 
 
-def test_an_image_that_turns_out_to_be_damaged_is_told_with_the_place_that_asked_for_it(tmp_path):
+def test_an_image_found_damaged_later_is_reported_with_the_spec_location(tmp_path):
     (tmp_path / "set" / "x").mkdir(parents=True)
     (tmp_path / "set" / "x" / "a.jpg").write_text("hello")
     split = split_of(str(tmp_path / "train.yaml"), source="image_folder", path="set", size=[4, 4])
@@ -195,23 +195,23 @@ def test_an_image_that_turns_out_to_be_damaged_is_told_with_the_place_that_asked
 
 
 @given(position=st.integers(0, 10**4), byte=st.integers(0, 255), suffix=st.sampled_from(["png", "jpg", "bmp", "webp"]))
-def test_any_damage_to_an_image_is_read_or_told(tmp_path_factory, position, byte, suffix):
+def test_any_damage_to_an_image_is_read_or_reported(tmp_path_factory, position, byte, suffix):
     root = tmp_path_factory.mktemp("images")
-    path = put(root / "set" / "x" / f"a.{suffix}", noise(5, 5, 3))
+    path = write_image(root / "set" / "x" / f"a.{suffix}", noise(5, 5, 3))
     content = bytearray(path.read_bytes())
     content[position % len(content)] = byte
     path.write_bytes(content)
     data = folder_of(root, size=[5, 5])
-    told = str(path)
+    shown = str(path)
     try:
         arrays_of(data, np.array([0]))
     except InputError as error:  # any other exception is a failure
-        told = str(error)
-    assert str(path) in told
+        shown = str(error)
+    assert str(path) in shown
 
 
-def test_an_image_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
-    put(tmp_path / "set" / "x" / "a.png", noise(40, 50, 3))
+def test_an_image_larger_than_memory_is_refused(tmp_path, monkeypatch):
+    write_image(tmp_path / "set" / "x" / "a.png", noise(40, 50, 3))
     monkeypatch.setattr(decode, "MAX_PIXELS", 1999)
     with pytest.raises(InputError) as error:
         arrays_of(folder_of(tmp_path, size=[4, 4]), np.array([0]))
@@ -221,15 +221,15 @@ def test_an_image_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("limit", [1500, 900])
-def test_pillows_own_bound_is_told_as_an_error_too(tmp_path, monkeypatch, limit):
+def test_the_size_limit_of_pillow_is_reported_as_an_error(tmp_path, monkeypatch, limit):
     """Above its bound Pillow warns, above twice that it raises."""
-    put(tmp_path / "set" / "x" / "a.png", noise(40, 50, 3))
+    write_image(tmp_path / "set" / "x" / "a.png", noise(40, 50, 3))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     with pytest.raises(InputError, match="is too large"):
         folder_of(tmp_path)
 
 
-def test_folders_that_cannot_be_a_set(tmp_path):
+def test_folders_that_are_no_image_folders_are_refused(tmp_path):
     with pytest.raises(InputError, match="there is no folder"):
         folder_of(tmp_path)
     (tmp_path / "set").mkdir()
@@ -238,7 +238,7 @@ def test_folders_that_cannot_be_a_set(tmp_path):
     (tmp_path / "set" / "cat").mkdir()
     with pytest.raises(InputError, match="holds no image"):
         folder_of(tmp_path, classes=["cat"])
-    put(tmp_path / "set" / "dog" / "a.png", noise(2, 2, 3))
+    write_image(tmp_path / "set" / "dog" / "a.png", noise(2, 2, 3))
     with pytest.raises(InputError) as error:
         folder_of(tmp_path)
     assert problems_of(error, tmp_path) == EMPTY
@@ -262,34 +262,34 @@ UNDECLARED = """\
 
 def test_names_of_files_may_be_any_bytes(tmp_path):
     name = os.fsdecode(b"\xff\xfe.png")
-    put(tmp_path / "set" / "a" / "x.png", noise(2, 2, 3))
+    write_image(tmp_path / "set" / "a" / "x.png", noise(2, 2, 3))
     try:
         (tmp_path / "set" / "a" / "x.png").rename(tmp_path / "set" / "a" / name)
     except OSError:
         pytest.skip("this file system has names of text alone")
-    put(tmp_path / "set" / "a" / "y.png", noise(2, 2, 3))
+    write_image(tmp_path / "set" / "a" / "y.png", noise(2, 2, 3))
     data = folder_of(tmp_path)
     assert len(data) == 2
     assert data.digest == folder_of(tmp_path).digest
 
 
-def test_an_image_that_vanishes_while_it_is_read_is_a_damaged_sample(tmp_path, monkeypatch):
-    put(tmp_path / "set" / "a" / "x.png", noise(2, 2, 3))
+def test_an_image_removed_while_reading_is_a_damaged_sample(tmp_path, monkeypatch):
+    write_image(tmp_path / "set" / "a" / "x.png", noise(2, 2, 3))
     data = folder_of(tmp_path)
     read = ImageFiles.read_one
 
     def vanish(self: ImageFiles, file: Path, name: str) -> Any:
-        found = read(self, file, name)
+        content = read(self, file, name)
         file.unlink()
-        return found
+        return content
 
     monkeypatch.setattr(ImageFiles, "read_one", vanish)
     with pytest.raises(DamagedSamples, match="was removed while it was read"):
         data.read(np.arange(1))
 
 
-def test_a_class_whose_name_is_not_text_is_told(tmp_path):
-    put(tmp_path / "set" / "a" / "x.png", noise(2, 2, 3))
+def test_a_class_folder_whose_name_is_not_unicode_is_reported(tmp_path):
+    write_image(tmp_path / "set" / "a" / "x.png", noise(2, 2, 3))
     try:
         (tmp_path / "set" / "a").rename(tmp_path / "set" / os.fsdecode(b"\xffcat"))
     except OSError:
@@ -299,7 +299,7 @@ def test_a_class_whose_name_is_not_text_is_told(tmp_path):
     assert error.value.problems[0].got == repr(b"\xffcat")
 
 
-def test_an_image_that_may_not_be_read_is_told_in_the_systems_words(animals, monkeypatch):
+def test_an_unreadable_image_is_reported_with_the_system_error(animals, monkeypatch):
     root, _ = animals
 
     def refused(*_, **__):
@@ -311,7 +311,7 @@ def test_an_image_that_may_not_be_read_is_told_in_the_systems_words(animals, mon
     assert {(problem.expected, problem.got) for problem in error.value.problems} == {(None, "Permission denied")}
 
 
-def test_a_link_that_leads_nowhere_is_told_or_left_out(animals):
+def test_a_dangling_link_is_reported_or_skipped(animals):
     root, _ = animals
     link = root / "set" / "dog" / "gone.png"
     link.symlink_to("nowhere.png")

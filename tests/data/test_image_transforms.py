@@ -25,10 +25,10 @@ MANY = 4000
 PLACES = np.arange(MANY)
 
 
-def made(name: str, **fields: Any) -> ImageTransform:
-    found = TRANSFORMS.parse({"type": name, **fields})
-    assert isinstance(found, ImageTransform)
-    return found
+def build_transform(name: str, **fields: Any) -> ImageTransform:
+    transform = TRANSFORMS.parse({"type": name, **fields})
+    assert isinstance(transform, ImageTransform)
+    return transform
 
 
 def applied(transform: ImageTransform, image: np.ndarray, samples: int = MANY, epoch: int = 0) -> np.ndarray:
@@ -51,22 +51,22 @@ def often(hits: int, chance: float) -> bool:
     return abs(hits - MANY * chance) <= 5 * sqrt(MANY * chance * (1 - chance))
 
 
-def test_flips_are_drawn_apart_for_the_two_directions():
+def test_flips_in_both_directions_are_independent():
     corner = np.zeros((1, 2, 2), np.uint8)
     corner[0, 0, 0] = 1
-    found = applied(made("RandomFlip"), corner).reshape(MANY, 4).argmax(axis=1)
-    assert even(np.bincount(found, minlength=4))
-    across = applied(made("RandomFlip", mode="horizontal"), corner).reshape(MANY, 4).argmax(axis=1)
+    corners = applied(build_transform("RandomFlip"), corner).reshape(MANY, 4).argmax(axis=1)
+    assert even(np.bincount(corners, minlength=4))
+    across = applied(build_transform("RandomFlip", mode="horizontal"), corner).reshape(MANY, 4).argmax(axis=1)
     assert set(across.tolist()) == {0, 1}
     assert often(int(across.sum()), 0.5)
 
 
-def test_crops_are_at_all_places_alike():
+def test_crop_offsets_are_uniform():
     numbered = np.arange(7 * 6, dtype=np.uint8).reshape(1, 7, 6)
-    found = applied(made("RandomCrop", height=3, width=4), numbered)
-    assert even(np.bincount(found[:, 0, 0, 0], minlength=42).reshape(7, 6)[:5, :3])
-    assert np.array_equal(found[:, 0, 1, 2] - found[:, 0, 0, 0], np.full(MANY, 8))
-    padded = applied(made("RandomCrop", height=7, width=6, padding=1, fill_value=99), numbered)
+    crops = applied(build_transform("RandomCrop", height=3, width=4), numbered)
+    assert even(np.bincount(crops[:, 0, 0, 0], minlength=42).reshape(7, 6)[:5, :3])
+    assert np.array_equal(crops[:, 0, 1, 2] - crops[:, 0, 0, 0], np.full(MANY, 8))
+    padded = applied(build_transform("RandomCrop", height=7, width=6, padding=1, fill_value=99), numbered)
     middles = padded[:, 0, 3, 3]
     assert even(
         np.array([(middles == 3 * 6 + 3 + down * 6 + across).sum() for down in (-1, 0, 1) for across in (-1, 0, 1)])
@@ -83,18 +83,18 @@ def test_crops_are_at_all_places_alike():
         ("wrap", [1, 2, 3, 0, 1, 2, 3, 0, 1, 2]),
     ],
 )
-def test_images_go_on_beyond_their_edges(fill_mode, row):
+def test_padding_modes_beyond_the_edges(fill_mode, row):
     line = np.arange(4, dtype=np.uint8).reshape(1, 1, 4).repeat(2, axis=1)
-    whole = made("RandomCrop", height=8, width=10, padding=3, fill_mode=fill_mode, fill_value=9)
-    found = applied(whole, line, samples=1)[0, 0]
-    assert found[3].tolist() == row
-    far = made("RandomCrop", height=2, width=24, padding=10, fill_mode=fill_mode, fill_value=9)
+    full_pass = build_transform("RandomCrop", height=8, width=10, padding=3, fill_mode=fill_mode, fill_value=9)
+    result = applied(full_pass, line, samples=1)[0, 0]
+    assert result[3].tolist() == row
+    far = build_transform("RandomCrop", height=2, width=24, padding=10, fill_mode=fill_mode, fill_value=9)
     assert (
         applied(far, line, samples=1)[0, 0, 0].tolist()[7:17] == applied(far, line, samples=1)[0, 0, 1].tolist()[7:17]
     )
 
 
-def test_parts_have_areas_and_proportions_of_the_ranges():
+def test_crops_have_areas_and_aspect_ratios_in_range():
     transform = TRANSFORMS.parse(
         {"type": "RandomResizedCrop", "height": 8, "width": 8, "scale": [0.1, 0.35], "ratio": [0.5, 2]}
     )
@@ -118,7 +118,7 @@ def test_parts_have_areas_and_proportions_of_the_ranges():
     assert even(np.histogram(np.log2(ratio), bins=10, range=(-1, 1))[0])
 
 
-def test_where_no_part_fits_the_largest_allowed_is_taken():
+def test_if_no_crop_fits_the_largest_allowed_is_used():
     transform = TRANSFORMS.parse(
         {"type": "RandomResizedCrop", "height": 8, "width": 8, "scale": [1, 1], "ratio": [0.9, 1.1]}
     )
@@ -129,13 +129,13 @@ def test_where_no_part_fits_the_largest_allowed_is_taken():
     assert transform.part(100, 9, draw) == (45, 0, 10, 9)
 
 
-def test_a_resized_part_is_what_pillow_makes_of_it():
+def test_a_resized_crop_equals_pillow():
     rng = np.random.default_rng(0)
     image = rng.integers(0, 256, (3, 40, 50)).astype(np.uint8)
     transform = TRANSFORMS.parse({"type": "RandomResizedCrop", "height": 16, "width": 12})
     assert isinstance(transform, RandomResizedCrop)
     keys = SampleKeys(3, 1, np.array([8, 5]), 2)
-    found = transform.apply(np.stack([image, image]), keys)
+    resized = transform.apply(np.stack([image, image]), keys)
     numbers = keys.uniform(transform.draws).tolist()
     for row in range(2):
         top, left, height, width = transform.part(40, 50, Draw(numbers[row], keys, row))
@@ -145,7 +145,7 @@ def test_a_resized_part_is_what_pillow_makes_of_it():
         assert (height, width) == (round(sqrt(area / ratio)), round(sqrt(area * ratio)))
         part = Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0)[top : top + height, left : left + width]))
         expected = np.asarray(part.resize((12, 16), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
-        assert np.array_equal(found[row], expected)
+        assert np.array_equal(resized[row], expected)
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,10 @@ def test_a_resized_part_is_what_pillow_makes_of_it():
         ("RandomGrayscale", {"factor": 0.7}, 0.7),
     ],
 )
-def test_chances_are_as_they_say(name, fields, chance):
+def test_transforms_apply_with_their_probability(name, fields, chance):
     image = np.random.default_rng(2).integers(1, 120, (3, 5, 6)).astype(np.uint8)
-    found = applied(made(name, **fields), image)
-    assert often(int((found != image).any(axis=(1, 2, 3)).sum()), chance)
+    results = applied(build_transform(name, **fields), image)
+    assert often(int((results != image).any(axis=(1, 2, 3)).sum()), chance)
 
 
 @pytest.mark.parametrize(
@@ -175,47 +175,49 @@ def test_chances_are_as_they_say(name, fields, chance):
         ("RandomSaturation", [0, 0.5], 0, 100),
     ],
 )
-def test_factors_are_spread_evenly_over_their_range(name, factor, low, high):
+def test_factors_are_uniform_in_their_range(name, factor, low, high):
     if name == "RandomBrightness":
         image = np.full((3, 1, 1), 127.5, np.float32)
     else:  # the difference of two values, which are multiplied
         image = np.tile(np.array([50, 150], np.float32), (3, 1, 1))
     if name == "RandomSaturation":
         image = np.array([200, 100, 100], np.float32).reshape(3, 1, 1)
-    found = applied(made(name, factor=factor, value_range=[0, 255]), image)
-    values = found[:, 0, 0, 0] if name == "RandomBrightness" else found[:, 0, 0, -1] - found[:, 0, 0, 0]
+    results = applied(build_transform(name, factor=factor, value_range=[0, 255]), image)
+    values = results[:, 0, 0, 0] if name == "RandomBrightness" else results[:, 0, 0, -1] - results[:, 0, 0, 0]
     if name == "RandomSaturation":
-        share = (found[:, 0, 0, 0] - found[:, 1, 0, 0]) / 100  # f / (1 − f)
+        share = (results[:, 0, 0, 0] - results[:, 1, 0, 0]) / 100  # f / (1 − f)
         values = 200 * share / (1 + share)
     assert values.min() >= low - 0.01
     assert values.max() <= high + 0.01
     assert even(np.histogram(values, bins=10, range=(low, high))[0])
 
 
-def test_turns_by_quarters_are_exact():
+def test_quarter_rotations_are_exact():
     image = np.random.default_rng(4).integers(0, 256, (3, 9, 9)).astype(np.uint8)
-    quarter = applied(made("RandomRotation", factor=[0.25, 0.25], interpolation="nearest"), image, samples=1)[0]
+    quarter = applied(
+        build_transform("RandomRotation", factor=[0.25, 0.25], interpolation="nearest"), image, samples=1
+    )[0]
     assert np.array_equal(quarter, np.rot90(image, axes=(1, 2)))
 
 
-def test_posterized_images_have_the_bits_asked_for():
+def test_posterized_images_have_the_requested_bits():
     values = np.arange(256, dtype=np.uint8).reshape(1, 16, 16)
-    found = applied(made("RandomPosterization", factor=[2, 5]), values)
-    kinds = np.array([len(np.unique(image)) for image in found])
+    results = applied(build_transform("RandomPosterization", factor=[2, 5]), values)
+    kinds = np.array([len(np.unique(image)) for image in results])
     assert even(np.array([(kinds == 2**bits).sum() for bits in (2, 3, 4, 5)]))
     assert kinds.min() == 4
     assert kinds.max() == 32
 
 
-def test_noise_has_the_mean_and_deviation_asked_for():
+def test_noise_has_the_requested_mean_and_deviation():
     image = np.full((3, 40, 40), 0.5, np.float32)
-    found = applied(made("GaussianNoise", mean=0.1, sigma=0.05, value_range=[0, 1]), image, samples=50) - 0.5
+    noise = applied(build_transform("GaussianNoise", mean=0.1, sigma=0.05, value_range=[0, 1]), image, samples=50) - 0.5
     # 240,000 numbers: five times the error of their mean and of their deviation.
-    assert abs(found.mean() - 0.1) < 5 * 0.05 / sqrt(240_000)
-    assert abs(found.std() - 0.05) < 5 * 0.05 / sqrt(2 * 240_000)
+    assert abs(noise.mean() - 0.1) < 5 * 0.05 / sqrt(240_000)
+    assert abs(noise.std() - 0.05) < 5 * 0.05 / sqrt(2 * 240_000)
 
 
-def test_all_eleven_are_drawn_alike():
+def test_all_eleven_operations_are_equally_likely():
     transform = TRANSFORMS.parse({"type": "RandAugment", "num_ops": 1, "factor": [0.4, 0.4]})
     assert isinstance(transform, RandAugment)
     keys = SampleKeys(1, 0, PLACES, 0)
@@ -225,7 +227,7 @@ def test_all_eleven_are_drawn_alike():
     assert transform.draws == 1 + max(choice.draws for choice in transform._choices)
 
 
-def test_a_strength_of_nothing_changes_no_more_than_contrast():
+def test_zero_strength_changes_at_most_the_contrast():
     """Two of the eleven, AutoContrast and Equalization, have no strength; the others leave bytes as they are."""
     image = np.random.default_rng(5).integers(60, 180, (3, 9, 9)).astype(np.uint8)
     transform = TRANSFORMS.parse({"type": "RandAugment", "num_ops": 1, "factor": 0})
@@ -236,17 +238,17 @@ def test_a_strength_of_nothing_changes_no_more_than_contrast():
     assert [name for name, same in unchanged.items() if not same] == ["AutoContrast", "Equalization"]
 
 
-def test_two_epochs_differ_and_the_same_epoch_does_not():
-    transform = made("RandomCrop", height=20, width=20, padding=4)
+def test_epochs_differ_and_repeat_exactly():
+    transform = build_transform("RandomCrop", height=20, width=20, padding=4)
     image = np.random.default_rng(1).integers(0, 256, (3, 20, 20)).astype(np.uint8)
-    first, again, next_one = (applied(transform, image, 8, epoch) for epoch in (0, 0, 1))
-    assert np.array_equal(first, again)
+    first, first_again, next_one = (applied(transform, image, 8, epoch) for epoch in (0, 0, 1))
+    assert np.array_equal(first, first_again)
     assert not np.array_equal(first, next_one)
 
 
-def test_reversed_channels_are_those_of_opencv():
+def test_reversed_channels_equal_opencv():
     image = np.random.default_rng(1).integers(0, 256, (3, 4, 5)).astype(np.uint8)
-    assert np.array_equal(applied(made("ReverseChannels"), image), [image[::-1]] * MANY)
+    assert np.array_equal(applied(build_transform("ReverseChannels"), image), [image[::-1]] * MANY)
 
 
 # MeanImage
@@ -262,17 +264,17 @@ def loader_of(
     return Loader(data, split, seed=3, learned=learned, prefetch=0)
 
 
-def whole(loader: Loader) -> np.ndarray:
+def full_pass(loader: Loader) -> np.ndarray:
     return np.concatenate([batch.inputs["image"] for batch in loader.one_pass()])
 
 
 def test_the_mean_image_is_that_of_the_training_split():
     train = loader_of(IMAGES, {"type": "MeanImage", "adapt": True})
-    found = whole(train)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found.mean(axis=0), 0, atol=2e-5)  # 24 bits of values of up to 255, averaged
+    mean_image = full_pass(train)
+    assert mean_image.dtype == np.float32
+    np.testing.assert_allclose(mean_image.mean(axis=0), 0, atol=2e-5)  # 24 bits of values of up to 255, averaged
     learned = Learned.from_json(train.learned.as_json())
-    other = whole(loader_of(IMAGES[:7] // 2, {"type": "MeanImage", "adapt": True}, learned))
+    other = full_pass(loader_of(IMAGES[:7] // 2, {"type": "MeanImage", "adapt": True}, learned))
     mean = IMAGES.mean(axis=0).astype(np.float32)
     assert np.array_equal(other, (IMAGES[:7] // 2).astype(np.float32) - mean)
 
@@ -292,7 +294,7 @@ def blob_of_caffe(path: Path, mean: np.ndarray, kind: str) -> None:
             "sizes": sizes + tagged(5, floats.tobytes()),
             "shape": tagged(5, floats.tobytes()) + shape,
             "double": shape + tagged(8, mean.astype("<f8").tobytes()),
-            "unpacked": sizes + b"".join(b"\x2d" + one.tobytes() for one in floats.reshape(-1)),
+            "unpacked": sizes + b"".join(b"\x2d" + value.tobytes() for value in floats.reshape(-1)),
         }[kind]
     )
 
@@ -309,7 +311,7 @@ def test_the_mean_image_can_come_from_a_file(tmp_path: Path, name: str):
     else:
         blob_of_caffe(tmp_path / name, mean, name.removesuffix(".binaryproto"))
     loader = loader_of(IMAGES, {"type": "MeanImage", "file": name}, file=str(tmp_path / "t.yaml"))
-    assert np.array_equal(whole(loader), IMAGES - mean[0].astype(np.float32))
+    assert np.array_equal(full_pass(loader), IMAGES - mean[0].astype(np.float32))
     assert set(loader.learned.values) == {"MeanImage image 0"}  # kept with the weights, not the file's name alone
 
 
@@ -319,7 +321,7 @@ def fault(tmp_path: Path, name: str) -> str:
     return problems_of(error, tmp_path)
 
 
-def test_files_that_hold_no_mean_image(tmp_path: Path):
+def test_files_without_a_mean_image_are_refused(tmp_path: Path):
     np.save(tmp_path / "shape.npy", np.zeros((3, 5, 4)))
     np.save(tmp_path / "nan.npy", np.full((3, 4, 5), np.nan))
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
@@ -344,16 +346,18 @@ def test_files_that_hold_no_mean_image(tmp_path: Path):
     assert all("t.yaml:2:" in fault(tmp_path, name) for name in ("nan.npy", "missing.npy", "text.npy"))
 
 
-def test_samples_of_several_sizes_have_no_mean():
+def test_samples_of_several_sizes_have_no_mean_image():
     transform = TRANSFORMS.parse({"type": "MeanImage", "adapt": True})
     assert isinstance(transform, Transform)
     with pytest.raises(InputError, match="differ in size have no mean"):
         transform.learn(FieldType((3, None, None), "uint8"), [])
 
 
-def test_a_mean_that_was_not_learned_is_no_second_error():
+def test_a_missing_mean_is_not_reported_twice():
     images = ArrayDataset({"image": IMAGES.astype(np.float32)}, digest="", describe=str)
-    made = [located(one, "t.yaml") for one in ({"type": "GaussianNoise"}, {"type": "MeanImage", "adapt": True})]
+    build_transform = [
+        located(fields, "t.yaml") for fields in ({"type": "GaussianNoise"}, {"type": "MeanImage", "adapt": True})
+    ]
     with pytest.raises(InputError, match="value_range") as error:
-        Loader(images, split_of(source="npz", path="unused", transforms=made), seed=1)
+        Loader(images, split_of(source="npz", path="unused", transforms=build_transform), seed=1)
     assert len(error.value.problems) == 1

@@ -49,7 +49,7 @@ def datum(pixels: np.ndarray, label: int, *, packed: bool = False) -> bytes:
         return head + text(4, pixels.tobytes()) + number(5, label)
     if packed:
         return head + number(5, label) + text(6, pixels.astype("<f4").tobytes())
-    return head + number(5, label) + b"".join(b"\x35" + struct.pack("<f", one) for one in pixels.reshape(-1))
+    return head + number(5, label) + b"".join(b"\x35" + struct.pack("<f", value) for value in pixels.reshape(-1))
 
 
 def encoded(pixels: np.ndarray, label: int) -> bytes:
@@ -85,15 +85,15 @@ def test_raw_pixels_in_the_order_of_the_keys(tmp_path, subdir):
     assert len(data) == 30
     assert data.fields == {"image": FieldType((2, 3, 4), "uint8"), "label": FieldType((), "int32")}
     rows = np.array([29, 0, 7, 0])
-    found = arrays_of(data, rows)
-    assert np.array_equal(found["image"], images[rows])
-    assert found["label"].tolist() == [26, -3, 4, -3]
+    arrays = arrays_of(data, rows)
+    assert np.array_equal(arrays["image"], images[rows])
+    assert arrays["label"].tolist() == [26, -3, 4, -3]
     assert data.describe(7) == "set, key 00000007_s"
     assert opened(tmp_path).digest == data.digest  # a second time, while it is open
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_floats(tmp_path, packed):
+def test_datums_with_floats(tmp_path, packed):
     images = np.random.default_rng(1).normal(size=(4, 3, 2, 2)).astype(np.float32)
     write(tmp_path / "set", {b"%d" % index: datum(image, index, packed=packed) for index, image in enumerate(images)})
     data = opened(tmp_path)
@@ -101,7 +101,7 @@ def test_floats(tmp_path, packed):
     assert np.array_equal(arrays_of(data, np.arange(4))["image"], images)
 
 
-def test_encoded_images_of_one_size_of_several_and_resized(tmp_path):
+def test_encoded_images_of_one_size_several_sizes_and_resized(tmp_path):
     images = [noise(4, 6, 3, seed=1), noise(4, 6, 3, seed=2), noise(5, 3, 3, seed=3)]
     write(tmp_path / "set", {b"%d" % index: encoded(image, index) for index, image in enumerate(images)})
     data = opened(tmp_path)
@@ -120,14 +120,14 @@ def test_encoded_images_of_one_size_of_several_and_resized(tmp_path):
     )
     varied = opened(tmp_path, size="varied")
     assert varied.fields["image"].shape == (3, None, None)
-    found = varied.read(np.arange(3))["image"]
-    assert isinstance(found, list)
-    assert [image.shape for image in found] == [(3, 4, 6), (3, 4, 6), (3, 5, 3)]
-    assert np.array_equal(found[2], images[2].transpose(2, 0, 1))
+    images_read = varied.read(np.arange(3))["image"]
+    assert isinstance(images_read, list)
+    assert [image.shape for image in images_read] == [(3, 4, 6), (3, 4, 6), (3, 5, 3)]
+    assert np.array_equal(images_read[2], images[2].transpose(2, 0, 1))
     assert arrays_of(opened(tmp_path, size=[8, 8], channels=1), np.arange(3))["image"].shape == (3, 1, 8, 8)
 
 
-def test_damaged_datums_are_told_with_their_keys(tmp_path):
+def test_damaged_datums_are_reported_with_their_keys(tmp_path):
     good = datum(noise(1, 2, 2), 1)
     short = number(1, 1) + number(2, 2) + number(3, 2) + text(4, b"abc")
     broken = number(7, 1) + text(4, b"\x89PNG no more")
@@ -143,13 +143,13 @@ def test_damaged_datums_are_told_with_their_keys(tmp_path):
     ]
 
 
-def test_raw_images_are_not_resized_here(tmp_path):
+def test_raw_images_are_not_resized(tmp_path):
     write(tmp_path / "set", {b"a": datum(noise(1, 2, 2), 1)})
     with pytest.raises(InputError, match="are not encoded"):
         opened(tmp_path, size=[4, 4])
 
 
-def test_what_is_no_lmdb(tmp_path):
+def test_files_that_are_no_lmdb_are_refused(tmp_path):
     with pytest.raises(InputError, match="there is no LMDB"):
         opened(tmp_path)
     (tmp_path / "set").mkdir()
@@ -171,7 +171,7 @@ def test_what_is_no_lmdb(tmp_path):
         opened(tmp_path)
 
 
-def test_a_file_cut_short_or_changed(tmp_path):
+def test_truncated_and_changed_files_are_reported(tmp_path):
     write(tmp_path / "set", {b"%d" % index: datum(noise(1, 40, 40), 1) for index in range(20)})
     path = tmp_path / "set" / "data.mdb"
     data = opened(tmp_path)
@@ -192,20 +192,20 @@ def test_a_file_cut_short_or_changed(tmp_path):
 WHOLE = datum(noise(2, 3, 3), 7) + number(9, 5) + text(10, b"new") + varint(11 << 3 | 5) + b"abcd"
 
 
-def test_fields_that_are_not_known_are_passed_over():
-    found = parse_datum(WHOLE)
-    assert (found.label, found.pixels().shape) == (7, (2, 3, 3))
+def test_unknown_fields_of_a_datum_are_ignored():
+    datum_read = parse_datum(WHOLE)
+    assert (datum_read.label, datum_read.pixels().shape) == (7, (2, 3, 3))
 
 
 @given(position=st.integers(0, len(WHOLE) - 1), byte=st.integers(0, 255), cut=st.integers(0, len(WHOLE)))
-def test_any_damage_to_a_datum_is_read_or_told(position, byte, cut):
+def test_any_damage_to_a_datum_is_read_or_reported(position, byte, cut):
     message = bytearray(WHOLE)
     message[position] = byte
     with suppress(NoMessage):
         assert parse_datum(bytes(message[:cut])).pixels().size
 
 
-def test_a_first_datum_that_is_damaged_is_told_or_left_out(tmp_path):
+def test_a_damaged_first_datum_is_reported_or_skipped(tmp_path):
     good = datum(noise(1, 2, 2), 1)
     short = number(1, 2**30) + number(2, 2**30) + number(3, 2**30) + text(4, b"abc")
     write(tmp_path / "set", {b"a": short, b"b": b"\xff" * 9, b"c": good})
@@ -218,7 +218,7 @@ def test_a_first_datum_that_is_damaged_is_told_or_left_out(tmp_path):
     assert sorted(error.value.rows) == [0, 1]
 
 
-def test_an_lmdb_that_is_cut_off_while_it_is_read_is_told(tmp_path, monkeypatch):
+def test_an_lmdb_truncated_while_reading_is_reported(tmp_path, monkeypatch):
     write(tmp_path / "set", {b"%04d" % number: datum(noise(3, 32, 32), 1) for number in range(64)})
     data = opened(tmp_path)
     data.read(np.arange(64))
@@ -234,7 +234,7 @@ def test_an_lmdb_that_is_cut_off_while_it_is_read_is_told(tmp_path, monkeypatch)
         assert error.value.problems[0].got == "the process that reads it ended (SIGBUS)"
 
 
-def test_pages_with_more_keys_than_there_are_end_the_search(tmp_path):
+def test_pages_that_claim_too_many_keys_end_the_search(tmp_path):
     """Damaged pages can form a cycle: the number of entries in the meta pages bounds the search."""
     write(tmp_path / "set", {f"{index}".encode(): datum(noise(3, 2, 2), 0) for index in range(5)}, subdir=False)
     data = bytearray((tmp_path / "set").read_bytes())
@@ -251,12 +251,12 @@ def test_several_threads_read_one_lmdb(tmp_path):
     data = opened(tmp_path)
     parts = [np.arange(first, 64, 7) for first in range(7)]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(data.read, parts * 5))
-    for part, read in zip(parts * 5, found, strict=True):
+        results = list(pool.map(data.read, parts * 5))
+    for part, read in zip(parts * 5, results, strict=True):
         np.testing.assert_array_equal(read["label"], part)
 
 
-def test_the_process_that_reads_ends_with_the_set(tmp_path):
+def test_the_reading_process_ends_with_the_dataset(tmp_path):
     write(tmp_path / "set", {b"a": datum(noise(1, 2, 2), 1)})
     data = opened(tmp_path)
     assert isinstance(data, DatumDataset)

@@ -30,15 +30,15 @@ def loader_of(samples: int, *, seed: int = 1, prefetch: int = 0, **fields: Any) 
     return Loader(plain_dataset(samples), split, seed=seed, wanted=PLAIN, prefetch=prefetch)
 
 
-def same(one: Batch, other: Batch) -> bool:
+def same(first: Batch, other: Batch) -> bool:
     return (
-        (one.epoch, one.position, one.step) == (other.epoch, other.position, other.step)
-        and np.array_equal(one.indices, other.indices)
-        and all(np.array_equal(values, other.inputs[name]) for name, values in one.inputs.items())
+        (first.epoch, first.position, first.step) == (other.epoch, other.position, other.step)
+        and np.array_equal(first.indices, other.indices)
+        and all(np.array_equal(values, other.inputs[name]) for name, values in first.inputs.items())
     )
 
 
-def test_the_order_is_the_one_written_down():
+def test_the_order_does_not_change_between_versions():
     # Frozen: another order would make every checkpoint written so far resume elsewhere.
     assert epoch_order(10, seed=1, epoch=0).tolist() == ORDER_1_0
     assert epoch_order(10, seed=1, epoch=1).tolist() == ORDER_1_1
@@ -66,16 +66,16 @@ def test_every_epoch_has_every_sample_once(samples, batch, shuffle, limit):
     for epoch in (0, 1):
         mine = [batch for batch in batches if batch.epoch == epoch]
         assert len(mine) == loader.steps_per_epoch
-        indices = [index for one in mine for index in one.indices.tolist()]
+        indices = [index for batch_read in mine for index in batch_read.indices.tolist()]
         assert sorted(indices) == list(range(expected))
         assert shuffle or indices == list(range(expected))
-        assert [one.position for one in mine] == [number * batch for number in range(len(mine))]
-        assert {len(one) for one in mine} == set(loader.batch_sizes)
+        assert [batch_read.position for batch_read in mine] == [number * batch for number in range(len(mine))]
+        assert {len(batch_read) for batch_read in mine} == set(loader.batch_sizes)
     assert [batch.step for batch in batches] == list(range(len(batches)))
-    for one in batches:
-        assert one.inputs["label"].dtype == np.int32
-        assert one.inputs["label"].tolist() == one.indices.tolist()
-        assert one.inputs["x"][:, 1].tolist() == (-one.indices).tolist()
+    for batch_read in batches:
+        assert batch_read.inputs["label"].dtype == np.int32
+        assert batch_read.inputs["label"].tolist() == batch_read.indices.tolist()
+        assert batch_read.inputs["x"][:, 1].tolist() == (-batch_read.indices).tolist()
 
 
 @given(samples=sizes, batch=sizes, prefetch=st.integers(0, 3))
@@ -83,14 +83,14 @@ def test_one_pass_has_every_sample_once_in_order(samples, batch, prefetch):
     loader = loader_of(samples, batch_size=batch, prefetch=prefetch)
     before = loader.state()
     for _ in range(2):
-        indices = [index for one in loader.one_pass() for index in one.indices.tolist()]
+        indices = [index for read_batch in loader.one_pass() for index in read_batch.indices.tolist()]
         assert indices == list(range(samples))
     assert loader.state() == before
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
 @pytest.mark.parametrize("batch", [1, 3, 5, 10, 12])
-def test_resuming_anywhere_goes_on_as_if_nothing_happened(batch, prefetch):
+def test_resuming_at_any_batch_gives_the_same_batches(batch, prefetch):
     samples, steps = 10, 22
     straight = list(islice(loader_of(samples, batch_size=batch), steps))
     stopping = loader_of(samples, batch_size=batch, prefetch=prefetch)
@@ -101,15 +101,15 @@ def test_resuming_anywhere_goes_on_as_if_nothing_happened(batch, prefetch):
         resumed.restore(state)
         rest = list(islice(resumed, steps - stopped))
         resumed.close()
-        assert all(same(one, other) for one, other in zip(rest, straight[stopped:], strict=True))
+        assert all(same(resumed_batch, other) for resumed_batch, other in zip(rest, straight[stopped:], strict=True))
 
 
-def test_a_new_iteration_goes_on_where_the_last_one_stopped():
+def test_a_new_iteration_continues_where_the_last_one_stopped():
     loader = loader_of(10, batch_size=4)
     straight = list(islice(loader_of(10, batch_size=4), 6))
     first = iter(loader)
     halves = [next(first), next(first), *islice(loader, 4)]
-    assert all(same(one, other) for one, other in zip(halves, straight, strict=True))
+    assert all(same(second_half, other) for second_half, other in zip(halves, straight, strict=True))
     assert list(first) == []  # it was ended by the second
 
 
@@ -132,16 +132,16 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("prefetch", [1, 2, 5])
 @pytest.mark.parametrize(("samples", "batch"), [(1, 1), (5, 3), (7, 7), (40, 3), (23, 30)])
-def test_prefetching_changes_nothing(samples, batch, prefetch):
+def test_prefetching_does_not_change_batches(samples, batch, prefetch):
     expected = list(islice(loader_of(samples, batch_size=batch), 9))
     with loader_of(samples, batch_size=batch, prefetch=prefetch) as loader:
         batches = iter(loader)  # forgotten, it would end its thread
-        got = list(islice(batches, 9))
+        batches_read = list(islice(batches, 9))
         assert len(prefetching_threads()) == 1
-    assert all(same(one, other) for one, other in zip(got, expected, strict=True))
+    assert all(same(read_batch, other) for read_batch, other in zip(batches_read, expected, strict=True))
 
 
-def test_what_is_made_at_once_needs_no_thread(monkeypatch: pytest.MonkeyPatch):
+def test_fast_items_start_no_thread(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(prefetching, "SLOW", 60.0)
     with loader_of(100, batch_size=2, prefetch=3) as loader:
         batches = iter(loader)
@@ -150,7 +150,7 @@ def test_what_is_made_at_once_needs_no_thread(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(("times", "ahead"), [([2, 2, 1, 2, 2, 1], 0), ([1, 2, 2, 2, 1, 1], 2)])
-def test_a_thread_makes_the_items_after_three_slow_ones_in_a_row(monkeypatch: pytest.MonkeyPatch, times, ahead):
+def test_a_thread_starts_after_three_slow_items_in_a_row(monkeypatch: pytest.MonkeyPatch, times, ahead):
     now = 0.0
 
     def items() -> Iterator[str]:
@@ -161,8 +161,8 @@ def test_a_thread_makes_the_items_after_three_slow_ones_in_a_row(monkeypatch: py
 
     monkeypatch.setattr(prefetching, "SLOW", 1.5)
     monkeypatch.setattr(prefetching, "perf_counter", lambda: now)
-    with prefetching.Prefetcher(items(), 2) as made:
-        assert [name == "netspec-prefetch" for name in made] == [False] * (6 - ahead) + [True] * ahead
+    with prefetching.Prefetcher(items(), 2) as prefetcher:
+        assert [name == "netspec-prefetch" for name in prefetcher] == [False] * (6 - ahead) + [True] * ahead
 
 
 def prefetching_threads() -> list[threading.Thread]:
@@ -196,7 +196,7 @@ def test_threads_end_when_the_consumer_fails():
 
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
-def test_an_error_in_the_data_comes_after_the_batches_before_it(prefetch):
+def test_an_error_in_the_data_is_raised_after_the_preceding_batches(prefetch):
     labels = np.array([0, 1, 2, 1, 0, 0, 1, 1, 7, 0])
     data = ArrayDataset({"label": labels}, digest="", describe=lambda index: f"labels.npz, sample {index}")
     split = split_of(source="npz", path="labels.npz", batch_size=2)
@@ -238,7 +238,7 @@ def test_the_same_fault_of_many_samples_is_shown_five_times_and_counted():
         (np.array([[2**24, 2], [3, 2**24 + 1]], np.int32), "float32", "16777217 in x, sample 1"),
     ],
 )
-def test_values_that_an_input_cannot_take(values, dtype, message):
+def test_values_that_an_input_cannot_take_are_reported(values, dtype, message):
     data = ArrayDataset({"x": values}, digest="", describe=lambda index: f"x, sample {index}")
     loader = Loader(data, split_of(source="npz", path="x"), seed=1, wanted={"x": FieldType((2,), dtype)}, prefetch=0)
     with pytest.raises(InputError) as error:
@@ -257,7 +257,7 @@ def test_values_that_fit_are_converted(source, dtype):
     assert batch.inputs["x"].tolist() == [0, 1, 1]
 
 
-def test_all_that_does_not_match_the_net_is_told_at_once(tmp_path):
+def test_all_fields_that_do_not_match_the_net_are_reported_at_once(tmp_path):
     image, score, label = np.zeros((3, 28, 28), np.uint8), np.zeros(3, np.float32), np.zeros(3, np.int64)
     np.savez(tmp_path / "some.npz", image=image, score=score, label=label)
     inputs = {"label": "labl", "imge": "image", "y": "score"}
@@ -273,7 +273,7 @@ def test_all_that_does_not_match_the_net_is_told_at_once(tmp_path):
     assert problems_of(error, tmp_path) == MISMATCHES
 
 
-def test_without_wanted_inputs_all_fields_come_under_their_own_names():
+def test_without_requested_inputs_all_fields_keep_their_names():
     split = split_of(source="npz", path="x", inputs={"image": "x"})
     (batch, *_) = Loader(plain_dataset(3), split, seed=1).one_pass()
     assert {name: values.dtype.name for name, values in batch.inputs.items()} == {"image": "float32", "label": "int64"}
@@ -322,7 +322,7 @@ def test_the_random_numbers_of_a_sample_depend_on_nothing_else():
 
 
 @pytest.mark.parametrize("others", [0, 100])  # many are computed together
-def test_uniform_numbers_are_those_of_numpys_philox(others):
+def test_uniform_numbers_equal_the_philox_of_numpy(others):
     indices = np.append(np.array([0, 1, 7, 2**40]), np.arange(others))
     for seed, epoch, stage in ((0, 0, 0), (3, 5, 2), (2**64 - 1, 2**33, 1)):
         drawn = SampleKeys(seed, epoch, indices, stage).uniform(7)
@@ -334,9 +334,9 @@ def test_uniform_numbers_are_those_of_numpys_philox(others):
 
 
 def test_uniform_numbers_depend_on_the_sample_alone():
-    whole = SampleKeys(1, 2, np.arange(90), 3).uniform(2)
-    assert whole[4:6].tolist() == SampleKeys(1, 2, np.array([4, 5]), 3).uniform(2).tolist()
-    assert whole[:, :1].tolist() == SampleKeys(1, 2, np.arange(90), 3).uniform(1).tolist()
+    all_numbers = SampleKeys(1, 2, np.arange(90), 3).uniform(2)
+    assert all_numbers[4:6].tolist() == SampleKeys(1, 2, np.array([4, 5]), 3).uniform(2).tolist()
+    assert all_numbers[:, :1].tolist() == SampleKeys(1, 2, np.arange(90), 3).uniform(1).tolist()
 
 
 ORDER_1_0 = [0, 6, 5, 3, 4, 9, 7, 8, 2, 1]

@@ -27,7 +27,7 @@ def split(*transforms: dict[str, Any], **fields: Any) -> SplitFields:
     return split_of(source="npz", path="x", transforms=list(transforms), **{"batch_size": 8, **fields})
 
 
-def found(*transforms: dict[str, Any], images: np.ndarray = IMAGES, **fields: Any) -> list[Any]:
+def batches_of(*transforms: dict[str, Any], images: np.ndarray = IMAGES, **fields: Any) -> list[Any]:
     loader = Loader(dataset(image=images, label=LABELS), split(*transforms, **fields), seed=4, prefetch=0)
     return list(loader.one_pass())
 
@@ -38,14 +38,14 @@ def drawn(indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.argsort(numbers[:, 0], kind="stable"), numbers[:, 1:5], numbers[:, 5:]
 
 
-def test_mixup_is_the_formula_of_the_paper():
-    for batch in found({"type": "MixUp", "num_classes": 3, "alpha": 0.4}):
+def test_mixup_matches_the_formula_of_the_paper():
+    for batch in batches_of({"type": "MixUp", "num_classes": 3, "alpha": 0.4}):
         partner, numbers, _ = drawn(batch.indices)
         weight = symmetric_beta(0.4, numbers)
-        own, other = IMAGES[batch.indices], IMAGES[batch.indices[partner]]
+        images, other = IMAGES[batch.indices], IMAGES[batch.indices[partner]]
         share = weight[:, None, None, None]
         # Three roundings of values below 5 in float32.
-        np.testing.assert_allclose(batch.inputs["image"], share * own + (1 - share) * other, atol=3 * 5 * 2**-24)
+        np.testing.assert_allclose(batch.inputs["image"], share * images + (1 - share) * other, atol=3 * 5 * 2**-24)
         labels = np.eye(3)[LABELS[batch.indices]], np.eye(3)[LABELS[batch.indices[partner]]]
         np.testing.assert_allclose(
             batch.inputs["label"], weight[:, None] * labels[0] + (1 - weight[:, None]) * labels[1], atol=2**-22
@@ -54,20 +54,20 @@ def test_mixup_is_the_formula_of_the_paper():
         assert batch.inputs["label"].dtype == np.float32
 
 
-def test_cutmix_is_the_formula_of_the_paper():
-    for batch in found({"type": "CutMix", "num_classes": 3}, images=(IMAGES * 100).astype(np.int8).view(np.uint8)):
+def test_cutmix_matches_the_formula_of_the_paper():
+    for batch in batches_of({"type": "CutMix", "num_classes": 3}, images=(IMAGES * 100).astype(np.int8).view(np.uint8)):
         pixels = (IMAGES * 100).astype(np.int8).view(np.uint8)
         partner, numbers, centers = drawn(batch.indices)
         weight = symmetric_beta(1.0, numbers)
         for row, index in enumerate(batch.indices):
-            own, other = pixels[index], pixels[batch.indices[partner[row]]]
+            pixels_of_one, other = pixels[index], pixels[batch.indices[partner[row]]]
             height, width = 6 * np.sqrt(1 - weight[row]), 5 * np.sqrt(1 - weight[row])
             y, x = centers[row] * (6, 5)
             inside = np.zeros((6, 5), bool)
-            top, bottom = (int(np.clip(round(one), 0, 6)) for one in (y - height / 2, y + height / 2))
-            left, right = (int(np.clip(round(one), 0, 5)) for one in (x - width / 2, x + width / 2))
+            top, bottom = (int(np.clip(round(edge), 0, 6)) for edge in (y - height / 2, y + height / 2))
+            left, right = (int(np.clip(round(edge), 0, 5)) for edge in (x - width / 2, x + width / 2))
             inside[top:bottom, left:right] = True
-            assert np.array_equal(batch.inputs["image"][row], np.where(inside, other, own))
+            assert np.array_equal(batch.inputs["image"][row], np.where(inside, other, pixels_of_one))
             share = 1 - inside.sum() / 30
             expected = share * np.eye(3)[LABELS[index]] + (1 - share) * np.eye(3)[LABELS[batch.indices[partner[row]]]]
             np.testing.assert_allclose(batch.inputs["label"][row], expected, atol=2**-22)
@@ -92,27 +92,27 @@ def test_weights_are_beta_distributed(alpha):
 
 
 def test_labels_that_are_probabilities_are_mixed_again():
-    for batch in found({"type": "CategoryEncoding", "num_tokens": 3}, {"type": "MixUp"}, {"type": "CutMix"}):
+    for batch in batches_of({"type": "CategoryEncoding", "num_tokens": 3}, {"type": "MixUp"}, {"type": "CutMix"}):
         assert batch.inputs["label"].shape == (8, 3)
         assert np.abs(batch.inputs["label"].sum(axis=1) - 1).max() <= 2**-21
         assert len(np.unique(batch.inputs["label"])) > 3
 
 
 def test_encoded_labels():
-    (first, *_) = found({"type": "CategoryEncoding", "num_tokens": 4})
+    (first, *_) = batches_of({"type": "CategoryEncoding", "num_tokens": 4})
     assert first.inputs["label"].tolist() == np.eye(4, dtype=np.float32)[LABELS[:8]].tolist()
 
 
-def test_what_comes_after_mixing_sees_the_mixed_batch():
+def test_later_transforms_receive_the_mixed_batch():
     plain, scaled = (
-        found({"type": "MixUp", "num_classes": 3}, *more) for more in ([], [{"type": "Rescaling", "scale": 2}])
+        batches_of({"type": "MixUp", "num_classes": 3}, *more) for more in ([], [{"type": "Rescaling", "scale": 2}])
     )
-    for one, other in zip(plain, scaled, strict=True):
-        assert np.array_equal(2 * one.inputs["image"], other.inputs["image"])
+    for plain_batch, other in zip(plain, scaled, strict=True):
+        assert np.array_equal(2 * plain_batch.inputs["image"], other.inputs["image"])
 
 
 @pytest.mark.parametrize("kind", ["MixUp", "CutMix"])
-def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, kind):
+def test_mixing_does_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch, kind):
     monkeypatch.setattr("netspec.data.prefetch.SLOW", -1.0)
 
     def run(prefetch: int) -> list[list[Any]]:
@@ -124,27 +124,27 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, kind):
     assert run(0) == run(2)
 
 
-def test_damaged_samples_spoil_no_partner():
+def test_damaged_samples_are_no_mixing_partners():
     images = IMAGES.copy()
     images[[2, 9]] = np.nan
     for step in ({"type": "MixUp", "num_classes": 3}, {"type": "CutMix", "num_classes": 3}):
-        batches = found(step, images=images, on_error="skip")
+        batches = batches_of(step, images=images, on_error="skip")
         assert sum(map(len, batches)) == COUNT - 2
-        assert [one.index for batch in batches for one in batch.skipped] == [2, 9]
+        assert [sample.index for batch in batches for sample in batch.skipped] == [2, 9]
         with pytest.raises(InputError, match="a value of `image` is not finite") as error:
-            found(step, images=images)
+            batches_of(step, images=images)
         assert error.value.problems[0].got == "one in sample 2"
 
 
 @pytest.mark.parametrize("step", [{"type": "MixUp", "num_classes": 2}, {"type": "CategoryEncoding", "num_tokens": 2}])
-def test_labels_out_of_range(step):
+def test_labels_out_of_range_are_reported(step):
     with pytest.raises(InputError) as error:
-        found(step)
+        batches_of(step)
     assert [(problem.message, problem.got) for problem in error.value.problems] == [
         ("`label` is 2, out of range", "2 in sample 2"),
         ("`label` is 2, out of range", "2 in sample 5"),
     ]
-    assert sum(map(len, found(step, on_error="skip"))) == 16
+    assert sum(map(len, batches_of(step, on_error="skip"))) == 16
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_labels_out_of_range(step):
         ({"type": "CategoryEncoding", "num_tokens": 3, "apply_to": "image"}, "only class numbers can be encoded"),
     ],
 )
-def test_what_cannot_be_mixed(step, message):
+def test_fields_that_cannot_be_mixed_are_refused(step, message):
     with pytest.raises(InputError) as error:
-        found(step)
+        batches_of(step)
     assert error.value.problems[0].message == message
     assert str(error.value.problems[0].location).startswith("train.yaml")
 
@@ -171,7 +171,7 @@ def named(classes: int) -> Any:
 
 
 @pytest.mark.parametrize("transform", [{"type": "MixUp"}, {"type": "CutMix"}, {"type": "CategoryEncoding"}])
-def test_the_source_says_how_many_classes_there_are(transform):
+def test_the_number_of_classes_comes_from_the_source(transform):
     with Loader(named(4), split(transform), seed=4) as loader:
         batch = next(loader.one_pass())
         assert batch.inputs["label"].shape == (8, 4)
@@ -181,13 +181,13 @@ def test_the_source_says_how_many_classes_there_are(transform):
         assert next(loader.one_pass()).inputs["label"].shape == (8, 4)
 
 
-def test_classes_of_the_source_do_not_count_where_labels_are_vectors_already():
+def test_label_vectors_override_the_number_of_classes_of_the_source():
     transforms: list[dict[str, Any]] = [{"type": "CategoryEncoding", "num_tokens": 6}, {"type": "MixUp"}]
     with Loader(named(4), split(*transforms), seed=4) as loader:
         assert next(loader.one_pass()).inputs["label"].shape == (8, 6)
 
 
 @pytest.mark.parametrize("transform", ["MixUp", "CategoryEncoding"])
-def test_nobody_says_how_many_classes_there_are(transform):
+def test_an_unknown_number_of_classes_is_an_error(transform):
     with pytest.raises(InputError, match="the number of classes is missing"):
-        found({"type": transform})
+        batches_of({"type": transform})

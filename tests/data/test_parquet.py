@@ -52,33 +52,36 @@ def test_columns_of_all_kinds(tmp_path):
         data = table(tmp_path, columns, cache=cache)
         assert isinstance(data, PagedDataset) == (cache == 0)
         assert data.fields["features"] == FieldType((8,), "float32")
-        found = data.read(np.array([3, 0, 1, 2]))
-        assert np.asarray(found["features"]).tolist() == [
+        columns_read = data.read(np.array([3, 0, 1, 2]))
+        assert np.asarray(columns_read["features"]).tolist() == [
             [40, 300, 0, 0, 1, 7, 12, 2],
             [30, 100.5, 0, 1, 0, 2, 12, 1.5],
             [40, 2.25, 1, 0, 0, 12, 12, 0],
             [50, 99.5, 0, 1, 0, 1, 12, 0],
         ]
-        assert (np.asarray(found["known"]).tolist(), np.asarray(found["room"]).tolist()) == ([0, 2, 1, 2], [1, 1, 0, 1])
+        assert (np.asarray(columns_read["known"]).tolist(), np.asarray(columns_read["room"]).tolist()) == (
+            [0, 2, 1, 2],
+            [1, 1, 0, 1],
+        )
         assert data.describe(3) == "some.parquet, row 4"
         assert data.learned == {"age": {"fill": 40.0}, "known": {"vocabulary": ["false", "true"]}}
 
 
-def test_numbers_alone_and_a_label(tmp_path):
+def test_numeric_columns_and_a_label(tmp_path):
     data = table(tmp_path, ["pay", 5], label="town")
     assert np.asarray(data.read(np.array([1]))["features"]).tolist() == [[2.25, 12]]
     assert data.classes == {"label": ("Bern", "Chur", "Genf")}
 
 
-def test_what_is_wrong_with_rows_and_columns(tmp_path):
+def test_problems_of_rows_and_columns_are_reported(tmp_path):
     rows = {"x": pa.array([1.0, None, float("inf"), 2.0]), "town": pa.array(["a", "b", "c", None])}
     columns = {"x": "numeric", "town": {"type": "categorical", "vocabulary": ["a", "b"]}}
     with pytest.raises(InputError) as error:
         table(tmp_path, columns, rows)
     assert problems_of(error, tmp_path) == WRONG
-    kept = table(tmp_path, columns, rows | {"town": pa.array(["a", "b", "c", "b"])}, on_error="skip", cache=0)
-    assert (len(kept), kept.skipped) == (2, 2)
-    assert np.asarray(kept.read(np.array([0, 1]))["features"]).tolist() == [[1, 1, 0], [2, 0, 1]]
+    remaining = table(tmp_path, columns, rows | {"town": pa.array(["a", "b", "c", "b"])}, on_error="skip", cache=0)
+    assert (len(remaining), remaining.skipped) == (2, 2)
+    assert np.asarray(remaining.read(np.array([0, 1]))["features"]).tolist() == [[1, 1, 0], [2, 0, 1]]
     with pytest.raises(InputError, match=r"`tags` of .* is of the type list"):
         table(tmp_path, ["tags"])
     with pytest.raises(InputError, match="has no column 'ages'") as error:
@@ -86,7 +89,7 @@ def test_what_is_wrong_with_rows_and_columns(tmp_path):
     assert error.value.problems[0].hint == "did you mean `age`?"
 
 
-def test_damaged_files(tmp_path):
+def test_damaged_parquet_files_are_reported(tmp_path):
     table(tmp_path, ["pay"])
     path = tmp_path / "some.parquet"
     content = path.read_bytes()
@@ -116,7 +119,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
         data.read(np.array([3]))
 
 
-def test_the_library_that_is_missing_is_named(tmp_path, monkeypatch):
+def test_a_missing_pyarrow_is_named(tmp_path, monkeypatch):
     split = split_of(str(tmp_path / "train.yaml"), source="parquet", path="some.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError) as error:

@@ -27,16 +27,16 @@ def stream() -> Iterator[dict[str, Any]]:
         yield {"x": np.array([index, -index], np.float32), "label": index}
 
 
-def loader_of(given: object, *, prefetch: int = 0, **fields: Any) -> Loader:
+def loader_of(samples: object, *, prefetch: int = 0, **fields: Any) -> Loader:
     split = split_of(source="python", **{"batch_size": 8, "shuffle": True, **fields})
     assert isinstance(split, Python)
-    return Loader(split.given(given).open(seed=1), split, seed=1, prefetch=prefetch)
+    return Loader(split.given(samples).open(seed=1), split, seed=1, prefetch=prefetch)
 
 
 def epochs(loader: Loader, number: int) -> list[tuple[int, list[Any], list[Any]]]:
     """Epoch, indices and values of each batch."""
-    found = islice(loader, number * loader.steps_per_epoch)
-    return [(one.epoch, one.indices.tolist(), one.inputs["x"].tolist()) for one in found]
+    batches = islice(loader, number * loader.steps_per_epoch)
+    return [(batch.epoch, batch.indices.tolist(), batch.inputs["x"].tolist()) for batch in batches]
 
 
 class Fresh:
@@ -57,21 +57,24 @@ GIVEN: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("prefetch", [0, 2])
 @pytest.mark.parametrize("kind", GIVEN)
-def test_every_sample_comes_once_an_epoch(monkeypatch: pytest.MonkeyPatch, kind, prefetch):
+def test_every_sample_appears_once_per_epoch(monkeypatch: pytest.MonkeyPatch, kind, prefetch):
     monkeypatch.setattr("netspec.data.prefetch.SLOW", -1.0)
     more = {"fields": ["x", "label"]} if kind == "tuples" else {}
     with loader_of(GIVEN[kind](), prefetch=prefetch, **more) as loader:
-        found = epochs(loader, 2)
+        epochs_read = epochs(loader, 2)
     for epoch in (0, 1):
         mine = [
-            (index, x) for number, indices, xs in found if number == epoch for index, x in zip(indices, xs, strict=True)
+            (index, x)
+            for number, indices, xs in epochs_read
+            if number == epoch
+            for index, x in zip(indices, xs, strict=True)
         ]
         assert sorted(index for index, _ in mine) == list(range(COUNT))
         assert all(x == [index, -index] for index, x in mine)
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_a_stream_resumes_where_it_was(monkeypatch: pytest.MonkeyPatch, prefetch):
+def test_a_stream_resumes_at_its_position(monkeypatch: pytest.MonkeyPatch, prefetch):
     monkeypatch.setattr("netspec.data.prefetch.SLOW", -1.0)
     fields = {"shuffle": {"window": 20}, "prefetch": prefetch}
     straight = epochs(loader_of(stream, **fields), 3)
@@ -85,7 +88,9 @@ def test_a_stream_resumes_where_it_was(monkeypatch: pytest.MonkeyPatch, prefetch
         with loader_of(stream, prefetch=prefetch, shuffle={"window": 20}) as loader:
             loader.restore(state)
             rest = islice(loader, 21 - stop)
-            assert [(one.epoch, one.indices.tolist(), one.inputs["x"].tolist()) for one in rest] == straight[stop:]
+            assert [(batch.epoch, batch.indices.tolist(), batch.inputs["x"].tolist()) for batch in rest] == straight[
+                stop:
+            ]
 
 
 def test_a_stream_holds_no_more_than_two_windows():
@@ -114,7 +119,7 @@ def test_a_stream_holds_no_more_than_two_windows():
     assert 40 <= most <= 2 * 40 + 2  # and the one in the generator, and the one taken from it
 
 
-def test_windows_of_a_stream_that_is_not_shuffled_are_batches():
+def test_windows_of_an_unshuffled_stream_are_batches():
     data = StreamDataset(stream, None, window=1, limit=None, skip=False)
     for start in range(0, COUNT, 10):
         data.read(np.arange(start, start + 10))
@@ -137,7 +142,7 @@ ONE = {"x": [1.0, 2.0]}
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("samples", "message"),
     [
         (3, "the object does not hold samples"),
         ({"x": [[1, 2], [3]]}, "`x` is not an array"),
@@ -157,27 +162,27 @@ ONE = {"x": [1.0, 2.0]}
         ([{"x": "ab"}], "`x` of the first sample is not of numbers"),
     ],
 )
-def test_what_is_wrong_is_told_before_the_first_batch(given, message):
+def test_problems_are_reported_before_the_first_batch(samples, message):
     with pytest.raises(InputError) as error:
-        loader_of(given)
+        loader_of(samples)
     assert error.value.problems[0].message.startswith(message)
 
 
-@pytest.mark.parametrize(("second", "got"), [([ONE] * 2, "2"), ([ONE] * 4, "more")])
-def test_another_number_of_samples_the_second_time(second, got):
+@pytest.mark.parametrize(("second", "message"), [([ONE] * 2, "2"), ([ONE] * 4, "more")])
+def test_a_different_number_of_samples_in_the_second_pass_is_an_error(second, message):
     with loader_of(changing([[ONE] * 3, second]), shuffle=False) as loader, pytest.raises(InputError) as error:
         list(loader.one_pass())
     assert "a different number of samples" in error.value.problems[0].message
-    assert error.value.problems[0].got == got
+    assert error.value.problems[0].got == message
 
 
-def test_samples_that_do_not_fit_are_counted_or_left_out():
+def test_samples_that_do_not_fit_are_reported_or_skipped():
     samples = [ONE, {"x": [1.0]}, ONE, {"z": 1}, ONE]
-    for given in (samples, lambda: iter(samples)):
-        with loader_of(given, shuffle=False, on_error="skip", batch_size=2) as loader:
-            found = list(loader.one_pass())
-        assert [one.indices.tolist() for one in found] == [[0, 2], [4]]
-        assert [str(skipped) for one in found for skipped in one.skipped] == [
+    for source in (samples, lambda: iter(samples)):
+        with loader_of(source, shuffle=False, on_error="skip", batch_size=2) as loader:
+            batches = list(loader.one_pass())
+        assert [batch.indices.tolist() for batch in batches] == [[0, 2], [4]]
+        assert [str(skipped) for batch in batches for skipped in batch.skipped] == [
             "`x` is not as in the first sample: [1] of float64 in sample 1",
             "a sample has other fields than the first one: z in sample 3",
         ]
@@ -186,9 +191,9 @@ def test_samples_that_do_not_fit_are_counted_or_left_out():
     assert error.value.problems[-1].message == "4 more samples do not fit"
 
 
-def test_the_fingerprint_follows_the_samples():
-    def digest(given: object) -> str:
-        return loader_of(given).state()["data"]  # type: ignore[return-value]  # a text, of the values of a state
+def test_the_fingerprint_depends_on_the_samples():
+    def digest(samples: object) -> str:
+        return loader_of(samples).state()["data"]  # type: ignore[return-value]  # a text, of the values of a state
 
     for kind in GIVEN.values():
         more: dict[str, Any] = {"fields": ["x", "label"]} if kind is GIVEN["tuples"] else {}
@@ -222,16 +227,16 @@ def halves() -> Iterator[dict[str, Any]]:
         yield {**sample, "label": sample["label"] % 2}
 
 
-def test_a_training_on_given_samples_resumes_and_is_evaluated(tmp_path):
-    arrays = {name: np.stack([np.asarray(one[name]) for one in halves()]) for name in ("x", "label")}
-    given = {"train": halves, "test": arrays}
-    run = netspec.train(spec(), run_dir=tmp_path / "run", samples=given)
+def test_training_on_python_samples_resumes_and_is_evaluated(tmp_path):
+    arrays = {name: np.stack([np.asarray(sample[name]) for sample in halves()]) for name in ("x", "label")}
+    samples = {"train": halves, "test": arrays}
+    run = netspec.train(spec(), run_dir=tmp_path / "run", samples=samples)
     assert run.steps == 10
     assert run.test is not None
-    longer = netspec.train(spec(max_epochs=3), run_dir=tmp_path / "run", samples=given, resume=True)
-    whole = netspec.train(spec(max_epochs=3), run_dir=tmp_path / "whole", samples=given)
-    assert longer.weights.read_bytes() == whole.weights.read_bytes()
-    assert evaluated(spec(), longer.weights, samples=given) == longer.test
+    longer = netspec.train(spec(max_epochs=3), run_dir=tmp_path / "run", samples=samples, resume=True)
+    uninterrupted = netspec.train(spec(max_epochs=3), run_dir=tmp_path / "whole", samples=samples)
+    assert longer.weights.read_bytes() == uninterrupted.weights.read_bytes()
+    assert evaluated(spec(), longer.weights, samples=samples) == longer.test
     assert netspec.load(NET, longer.weights).evaluate(spec(), samples={"test": list(halves())}) == longer.test
     with pytest.raises(InputError, match="the samples of this split are missing") as error:
         netspec.train(run.run_dir / "spec.yaml", run_dir=tmp_path / "other")
@@ -239,18 +244,18 @@ def test_a_training_on_given_samples_resumes_and_is_evaluated(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("samples", "message"),
     [
         ([1], "samples are not given by split"),
         ({"training": [ONE]}, "samples are given for `training`, but the spec has no such split"),
         ({"test": [ONE]}, "samples are given for `test`, which reads from another source"),
     ],
 )
-def test_samples_for_no_split_of_their_kind(given, message):
+def test_samples_are_given_by_split(samples, message):
     other = spec()
     other["data"]["test"] = {"source": "npz", "path": "x.npz", "batch_size": 4}
     with pytest.raises(InputError, match=message):
-        netspec.train(other, samples=given)
+        netspec.train(other, samples=samples)
 
 
 class Raising:
@@ -270,28 +275,28 @@ def streamed() -> Iterator[dict[str, float]]:
     return map(Raising().__getitem__, range(9))
 
 
-def open_given(given: object, **fields: Any) -> Dataset:
+def open_given(samples: object, **fields: Any) -> Dataset:
     split = split_of("train.yaml", source="python", **fields)
     assert isinstance(split, Python)
-    return split.given(given).open()
+    return split.given(samples).open()
 
 
-@pytest.mark.parametrize("given", [Raising(), streamed], ids=["indexed", "stream"])
-def test_what_the_program_raises_is_told_with_the_samples_number(given):
+@pytest.mark.parametrize("samples", [Raising(), streamed], ids=["indexed", "stream"])
+def test_exceptions_of_a_sequence_name_the_sample(samples):
     with pytest.raises(InputError) as error:
-        open_given(given)
-    found = error.value.problems[0]
-    assert found.message == "the program raised an exception for a sample"
-    assert found.got is not None
-    assert found.got.startswith("ValueError: no file 0 at ")
-    assert found.got.endswith(" in sample 0")
-    with loader_of(given, on_error="skip", batch_size=9) as loader:
+        open_given(samples)
+    problem = error.value.problems[0]
+    assert problem.message == "the program raised an exception for a sample"
+    assert problem.got is not None
+    assert problem.got.startswith("ValueError: no file 0 at ")
+    assert problem.got.endswith(" in sample 0")
+    with loader_of(samples, on_error="skip", batch_size=9) as loader:
         (batch,) = loader.one_pass()
     assert batch.inputs["x"].tolist() == [1, 2, 3, 5, 6, 7, 8]
-    assert ["in sample 0" in str(one.problems[0].got) for one in batch.skipped] == [True, False]
+    assert ["in sample 0" in str(sample.problems[0].got) for sample in batch.skipped] == [True, False]
 
 
-def test_a_generator_that_raises_is_an_error_all_the_same():
+def test_a_generator_that_raises_is_an_error():
     def samples():
         yield {"x": 1.0}
         yield {"x": 2.0}
@@ -305,7 +310,7 @@ def test_a_generator_that_raises_is_an_error_all_the_same():
     assert problem.hint == "no sample comes after it"
 
 
-def test_a_first_sample_of_another_length_has_its_number():
+def test_a_first_sample_of_another_length_is_named():
     with pytest.raises(InputError) as error:
         open_given([(1.0, 2.0, 3.0), (1.0, 2.0)], fields=["x", "y"])
     assert error.value.problems[0].got == "3 parts in sample 0"

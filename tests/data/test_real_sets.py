@@ -51,38 +51,38 @@ def opened(name: str, split: str, **fields: Any) -> Source:
 
 
 @pytest.mark.parametrize(("name", "split"), FIRST)
-def test_counts_labels_and_content(name, split):
+def test_published_sets_have_their_counts_labels_and_content(name, split):
     data = opened(name, split).open()
-    known = {one.name: one for one in (CIFAR10, CIFAR100, FASHION_MNIST)}[name]
+    known = {dataset.name: dataset for dataset in (CIFAR10, CIFAR100, FASHION_MNIST)}[name]
     expected = 10_000 if split == "test" else 60_000 if name == "fashion_mnist" else 50_000
     assert len(data) == expected
-    found = arrays_of(data, np.arange(len(data)))
+    arrays = arrays_of(data, np.arange(len(data)))
     first = FIRST[name, split]
-    assert found["label"][: len(first)].tolist() == first
+    assert arrays["label"][: len(first)].tolist() == first
     classes = len(data.classes["label"])
-    assert np.bincount(found["label"]).tolist() == [expected // classes] * classes
+    assert np.bincount(arrays["label"]).tolist() == [expected // classes] * classes
     parts = [known.parts[part] for part in known.splits[split]]
-    assert [sha for _, sha in written(name, found)] == [part.sha256 for part in parts]
-    assert [size for size, _ in written(name, found)] == [part.size for part in parts]
+    assert [sha for _, sha in written(name, arrays)] == [part.sha256 for part in parts]
+    assert [size for size, _ in written(name, arrays)] == [part.size for part in parts]
 
 
-def written(name: str, found: dict[str, np.ndarray]) -> list[tuple[int, str]]:
+def written(name: str, arrays: dict[str, np.ndarray]) -> list[tuple[int, str]]:
     """Size and SHA-256 of the set's files, as they would be written anew from what was read."""
-    count = len(found["label"])
+    count = len(arrays["label"])
     if name == "fashion_mnist":
-        images = bytes.fromhex("00000803") + np.array([count, 28, 28], ">u4").tobytes() + found["image"].tobytes()
-        labels = bytes.fromhex("00000801") + np.array([count], ">u4").tobytes() + found["label"].astype("u1").tobytes()
+        images = bytes.fromhex("00000803") + np.array([count, 28, 28], ">u4").tobytes() + arrays["image"].tobytes()
+        labels = bytes.fromhex("00000801") + np.array([count], ">u4").tobytes() + arrays["label"].astype("u1").tobytes()
         files = [images, labels]
     else:
-        heads = [found[field].astype("u1") for field in ("coarse_label", "label") if field in found]
-        records = np.concatenate([np.stack(heads, axis=1), found["image"].reshape(count, -1)], axis=1)
+        heads = [arrays[field].astype("u1") for field in ("coarse_label", "label") if field in arrays]
+        records = np.concatenate([np.stack(heads, axis=1), arrays["image"].reshape(count, -1)], axis=1)
         pieces = np.split(records, 5) if count == 50_000 and name == "cifar10" else [records]
         files = [piece.tobytes() for piece in pieces]
     return [(len(file), hashlib.sha256(file).hexdigest()) for file in files]
 
 
 @pytest.mark.parametrize("name", ["cifar10", "fashion_mnist", "mnist"])
-def test_the_order_under_a_seed(name):
+def test_the_order_of_a_seed_does_not_change(name):
     split = (
         split_of(source="mnist", split="test", batch_size=1000, shuffle=True)
         if name == "mnist"
@@ -99,5 +99,5 @@ def test_the_order_under_a_seed(name):
 
 
 @pytest.mark.parametrize("known", [CIFAR10, CIFAR100], ids=lambda known: known.name)
-def test_files_are_those_that_were_published(known):
+def test_published_files_have_their_checksums(known):
     assert damaged_files(known, folder_of(known.name)) == []

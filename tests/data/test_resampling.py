@@ -25,17 +25,17 @@ FILTERS = {"bilinear": Image.Resampling.BILINEAR, "box": Image.Resampling.BOX}
         (224, 300, (224, 100)), (250, 224, (100, 224)), (299, 399, (1, 1)), (300, 400, (500, 10)), (7, 300, (80, 3)),
     ],
 )  # fmt: skip
-def test_pixels_are_pillows(height, width, to, interpolation):
+def test_pixels_equal_pillow(height, width, to, interpolation):
     top, left = (300 - height) // 2, (400 - width) // 3
     box = (left, top, left + width, top + height)
     expected = from_pillow(PHOTO.crop(box).resize(to[::-1], FILTERS[interpolation]))
-    found = resized_photo(PHOTO, box, to[0], to[1], interpolation)
-    assert found is not None
-    assert found.flags.c_contiguous
-    assert np.array_equal(found, expected)
+    resized = resized_photo(PHOTO, box, to[0], to[1], interpolation)
+    assert resized is not None
+    assert resized.flags.c_contiguous
+    assert np.array_equal(resized, expected)
 
 
-def test_what_pillow_holds_in_another_way_goes_through_pillow():
+def test_other_pillow_modes_are_resized_by_pillow():
     assert resized_photo(PHOTO.convert("L"), (0, 0, 400, 300), 9, 9, "bilinear") is None
     large = Image.new("RGB", (2100, 2100))  # in pieces of 16 MB
     assert resized_photo(large, (0, 0, 2100, 2100), 9, 9, "bilinear") is None
@@ -43,16 +43,16 @@ def test_what_pillow_holds_in_another_way_goes_through_pillow():
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_pictures_and_arrays_become_the_same(interpolation, monkeypatch):
+def test_pillow_images_and_arrays_are_resized_equally(interpolation, monkeypatch):
     as_array = geometry.resized(np.asarray(PHOTO), 50, 60, interpolation)
-    asked = []
+    requests = []
 
     def noted(*args: Any) -> Any:
-        asked.append(args[-1])
+        requests.append(args[-1])
         return resized_photo(*args)
 
     monkeypatch.setattr("netspec.data.imaging.resampling.resized_photo", noted)
     assert np.array_equal(geometry.resized(Picture(PHOTO), 50, 60, interpolation), as_array)
     part = geometry.resized(Picture(PHOTO).window(3, 4, 100, 100), 50, 60, interpolation)  # too few to load numba for
     assert np.array_equal(part, geometry.resized(np.asarray(PHOTO)[3:103, 4:104], 50, 60, interpolation))
-    assert asked == ["bilinear"] * (interpolation == "bilinear")
+    assert requests == ["bilinear"] * (interpolation == "bilinear")

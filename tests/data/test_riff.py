@@ -25,8 +25,8 @@ def chunk(name: bytes, content: bytes) -> bytes:
 
 def form(kind: int, bits: int, channels: int, rate: int = 8000, *, extensible: bool = False) -> bytes:
     block = channels * bits // 8
-    told = struct.pack("<HHIIHH", 0xFFFE if extensible else kind, channels, rate, rate * block, block, bits)
-    return told + (struct.pack("<HHIH", 22, bits, 3, kind) + GUID if extensible else b"")
+    header = struct.pack("<HHIIHH", 0xFFFE if extensible else kind, channels, rate, rate * block, block, bits)
+    return header + (struct.pack("<HHIH", 22, bits, 3, kind) + GUID if extensible else b"")
 
 
 def wav(fmt: bytes, data: bytes, *before: bytes) -> bytes:
@@ -39,26 +39,26 @@ def encoded(samples: np.ndarray, kind: int, bits: int) -> bytes:
     flat = samples.T.ravel()
     if kind == 3:
         return flat.astype(f"<f{bits // 8}").tobytes()
-    whole = [round(float(one) * 2 ** (bits - 1)) + (128 if bits == 8 else 0) for one in flat]
-    return b"".join(one.to_bytes(bits // 8, "little", signed=bits != 8) for one in whole)
+    integers = [round(float(value) * 2 ** (bits - 1)) + (128 if bits == 8 else 0) for value in flat]
+    return b"".join(value.to_bytes(bits // 8, "little", signed=bits != 8) for value in integers)
 
 
 @pytest.mark.parametrize("extensible", [False, True])
 @pytest.mark.parametrize(("kind", "bits"), [(1, 8), (1, 16), (1, 24), (1, 32), (3, 32), (3, 64)])
 @pytest.mark.parametrize("channels", [1, 2, 3])
-def test_every_format_gives_the_same_numbers(tmp_path, kind, bits, channels, extensible):
+def test_every_format_gives_the_same_samples(tmp_path, kind, bits, channels, extensible):
     samples = np.array([[-1, -0.5, 0, 0.25, 0.5, 0.9921875]] * channels) * np.linspace(1, 0.5, channels)[:, None]
     samples = np.round(samples * 128) / 128  # what 8 bits hold too
     fmt = form(kind, bits, channels, 44100, extensible=extensible)
     path = tmp_path / "a.wav"
     path.write_bytes(wav(fmt, encoded(samples, kind, bits), chunk(b"LIST", b"odd"), chunk(b"fact", b"1234")))
-    sound, found = read_sound(path)
+    sound, samples_read = read_sound(path)
     assert (sound.rate, sound.channels, sound.frames, sound.bits) == (44100, channels, 6, bits)
-    assert found.dtype == np.float32
-    assert np.array_equal(found, samples)
+    assert samples_read.dtype == np.float32
+    assert np.array_equal(samples_read, samples)
 
 
-def test_what_the_standard_library_writes_is_read(tmp_path):
+def test_files_written_by_the_standard_library_are_read(tmp_path):
     wave = pytest.importorskip("wave", reason="this Python reads no WAVE files")
     path = tmp_path / "a.wav"
     with wave.open(str(path), "wb") as file:
@@ -74,7 +74,7 @@ GOOD = wav(MONO, bytes(8))
 
 
 @pytest.mark.parametrize(
-    ("content", "message", "got"),
+    ("content", "message", "fragment"),
     [
         (b"", "is not a WAV file", "an empty file"),
         (b"ID3 and so on", "is not a WAV file", "a text file"),
@@ -97,27 +97,27 @@ GOOD = wav(MONO, bytes(8))
         (wav(MONO, b"")[:-4] + b"\xff\xff\xff\xff" + bytes(8), "is cut short", "8"),
     ],
 )
-def test_damaged_files_are_told(tmp_path, content, message, got):
+def test_damaged_files_are_reported(tmp_path, content, message, fragment):
     path = tmp_path / "a.wav"
     path.write_bytes(content)
     with pytest.raises(InputError) as error:
         read_sound(path)
     (problem,) = error.value.problems
     assert problem.message.replace(str(tmp_path), ".") == f"./a.wav {message}"
-    assert problem.got == got
+    assert problem.got == fragment
 
 
-@given(place=st.integers(0, 43), byte=st.integers(0, 255), cut=st.integers(0, 60))
-def test_any_damage_is_read_or_told(tmp_path_factory, place, byte, cut):
+@given(position=st.integers(0, 43), byte=st.integers(0, 255), cut=st.integers(0, 60))
+def test_any_damage_is_read_or_reported(tmp_path_factory, position, byte, cut):
     content = bytearray(wav(MONO, bytes(range(16))))
-    content[place] = byte
+    content[position] = byte
     path = tmp_path_factory.mktemp("riff") / "a.wav"
     path.write_bytes(content[:cut])
     readable(path)
 
 
 @given(content=st.binary(max_size=200))
-def test_any_bytes_are_read_or_told(tmp_path_factory, content):
+def test_any_bytes_are_read_or_reported(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("riff") / "a.wav"
     path.write_bytes(b"RIFF\0\0\0\0WAVE" + content)
     readable(path)
@@ -125,16 +125,16 @@ def test_any_bytes_are_read_or_told(tmp_path_factory, content):
 
 def readable(path: Path) -> None:
     """Fails unless the file is read as what it says, or is refused with its name."""
-    told = ""
+    message = ""
     try:
-        sound, found = read_sound(path)
-        assert found.shape == (sound.channels, sound.frames)
+        sound, samples = read_sound(path)
+        assert samples.shape == (sound.channels, sound.frames)
     except InputError as error:
-        told = str(error)
-    assert not told or str(path) in told
+        message = str(error)
+    assert not message or str(path) in message
 
 
-def test_a_file_longer_than_memory_is_told(tmp_path, monkeypatch):
+def test_a_file_longer_than_memory_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(riff, "MOST_BYTES", 7)
     path = tmp_path / "a.wav"
     path.write_bytes(GOOD)
@@ -148,8 +148,8 @@ def test_a_file_longer_than_memory_is_told(tmp_path, monkeypatch):
 def slowly(sound: np.ndarray, rate: int, wanted: int) -> np.ndarray:
     """The formula with all its zeros: rates have nothing in common."""
     half = ZEROS * max(rate, wanted)
-    places = np.arange(-half, half + 1)
-    weights = np.sinc(places / max(rate, wanted)) * np.kaiser(2 * half + 1, BETA)
+    positions = np.arange(-half, half + 1)
+    weights = np.sinc(positions / max(rate, wanted)) * np.kaiser(2 * half + 1, BETA)
     weights *= wanted / weights.sum()
     spread = np.zeros(len(sound) * wanted)
     spread[::wanted] = sound
@@ -158,16 +158,16 @@ def slowly(sound: np.ndarray, rate: int, wanted: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("rate", "wanted"), [(1, 2), (2, 1), (3, 2), (160, 441), (441, 160)])
 @pytest.mark.parametrize("frames", [1, 7, 300])
-def test_resampling_is_what_the_formula_says(rate, wanted, frames):
+def test_resampling_matches_the_formula(rate, wanted, frames):
     sound = np.random.default_rng(frames).normal(size=(2, frames)).astype(np.float32)
-    found = resampled(sound, rate * 100, wanted * 100)
-    for one, other in zip(found, sound, strict=True):
+    actual = resampled(sound, rate * 100, wanted * 100)
+    for channel, other in zip(actual, sound, strict=True):
         # 21 zeros of a sinc: sums of some dozens of products in float32.
-        np.testing.assert_allclose(one, slowly(other, rate, wanted), atol=2e-6)
+        np.testing.assert_allclose(channel, slowly(other, rate, wanted), atol=2e-6)
 
 
-def test_a_tone_below_both_rates_stays_and_one_above_goes():
+def test_tones_above_the_new_rate_are_removed():
     time = np.arange(4410) / 44100
     for hertz, level in ((1000, 1.0), (15000, 0.0)):
-        found = resampled(np.sin(2 * np.pi * hertz * time, dtype=np.float32)[None], 44100, 16000)[0, 100:-100]
-        assert abs(float(np.sqrt(2 * np.mean(found**2))) - level) < 0.01
+        samples = resampled(np.sin(2 * np.pi * hertz * time, dtype=np.float32)[None], 44100, 16000)[0, 100:-100]
+        assert abs(float(np.sqrt(2 * np.mean(samples**2))) - level) < 0.01

@@ -62,10 +62,10 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetching, "SLOW", -1.0)
 
 
-def told(batch: Batch) -> tuple[Any, ...]:
-    skipped = [(one.index, str(one)) for one in batch.skipped]
-    place = (batch.epoch, batch.position, batch.step, batch.end)
-    return place, batch.indices.tolist(), batch.inputs["x"].tolist(), skipped
+def contents(batch: Batch) -> tuple[Any, ...]:
+    skipped = [(sample.index, str(sample)) for sample in batch.skipped]
+    position = (batch.epoch, batch.position, batch.step, batch.end)
+    return position, batch.indices.tolist(), batch.inputs["x"].tolist(), skipped
 
 
 def threads() -> list[str]:
@@ -78,19 +78,19 @@ samples_and_damage = st.integers(1, 30).flatmap(
 
 
 @given(data=samples_and_damage, size=st.integers(1, 12))
-def test_each_sound_sample_comes_once_an_epoch_in_full_batches(data, size):
+def test_each_intact_sample_appears_once_per_epoch_in_full_batches(data, size):
     samples, damaged = data
     loader, plain = (loader_of(Torn(samples, torn), batch_size=size, workers=1) for torn in (damaged, ()))
     sound = samples - len(damaged)
-    found = list(islice(loader, 2 * -(-sound // size)))
+    batches = list(islice(loader, 2 * -(-sound // size)))
     order = list(islice(plain, 2 * plain.steps_per_epoch))
     for epoch in (0, 1):
-        mine = [batch for batch in found if batch.epoch == epoch]
-        whole = [index for batch in order if batch.epoch == epoch for index in batch.indices.tolist()]
+        mine = [batch for batch in batches if batch.epoch == epoch]
+        epoch_order = [index for batch in order if batch.epoch == epoch for index in batch.indices.tolist()]
         indices = [index for batch in mine for index in batch.indices.tolist()]
-        assert indices == [index for index in whole if index not in damaged]
+        assert indices == [index for index in epoch_order if index not in damaged]
         assert [len(batch) for batch in mine[:-1]] == [size] * (len(mine) - 1)
-        assert sorted(one.index for batch in mine for one in batch.skipped) == sorted(damaged)
+        assert sorted(sample.index for batch in mine for sample in batch.skipped) == sorted(damaged)
         assert [batch.position for batch in mine[1:]] == [batch.end for batch in mine[:-1]]
         assert mine[-1].end == samples
     assert loader.epoch == 2
@@ -100,42 +100,42 @@ def test_each_sound_sample_comes_once_an_epoch_in_full_batches(data, size):
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("size", [1, 7, 20, 64])
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_threads_and_resuming_change_nothing(size, workers):
+def test_results_do_not_depend_on_threads_and_resuming(size, workers):
     damaged = [0, 3, 4, 5, 6, 19, 38, 39]
     steps = 14
-    straight = [told(batch) for batch in islice(loader_of(Torn(40, damaged), batch_size=size), steps)]
+    straight = [contents(batch) for batch in islice(loader_of(Torn(40, damaged), batch_size=size), steps)]
     with loader_of(Torn(40, damaged), batch_size=size, prefetch=2, workers=workers) as loader:
-        states, found = [loader.state()], []
+        states, batches = [loader.state()], []
         for batch in islice(loader, steps):
-            found.append(told(batch))
+            batches.append(contents(batch))
             states.append(loader.state())
-    assert found == straight
+    assert batches == straight
     for stopped in range(0, steps, 3):
         with loader_of(Torn(40, damaged), batch_size=size, prefetch=2, workers=workers) as loader:
             loader.restore(states[stopped])
-            assert [told(batch) for batch in islice(loader, steps - stopped)] == straight[stopped:]
+            assert [contents(batch) for batch in islice(loader, steps - stopped)] == straight[stopped:]
     assert threads() == []
 
 
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_values_that_the_net_cannot_take_are_left_out_too(prefetch):
+def test_values_that_the_net_cannot_take_are_skipped(prefetch):
     data = Torn(50, [7])
     split = split_of(source="npz", path="unused", batch_size=4, on_error="skip", workers=2)
     ranges = {"x": ValueRange(-20, 45, "so it is")}
     with Loader(
         data, split, seed=1, wanted={"x": FieldType((2,), "float32")}, ranges=ranges, prefetch=prefetch
     ) as loader:
-        found = list(loader.one_pass())
-    assert [index for batch in found for index in batch.indices.tolist()] == [*range(7), *range(8, 21)]
-    skipped = [one for batch in found for one in batch.skipped]
-    assert [one.index for one in skipped] == [7, *range(21, 50)]
+        batches = list(loader.one_pass())
+    assert [index for batch in batches for index in batch.indices.tolist()] == [*range(7), *range(8, 21)]
+    skipped = [sample for batch in batches for sample in batch.skipped]
+    assert [sample.index for sample in skipped] == [7, *range(21, 50)]
     assert str(skipped[1]) == "`x` is -21.0, out of range: -21.0 in torn, sample 21"
 
 
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_without_skipping_damage_ends_the_iteration_with_all_that_is_wrong_in_the_batch(prefetch):
+def test_without_skipping_all_damaged_samples_of_a_batch_are_reported(prefetch):
     with loader_of(Torn(90, [70, 71, 85]), batch_size=20, prefetch=prefetch, on_error="error", shuffle=False) as loader:
         batches = loader.one_pass()
         assert [next(batches).indices[0] for _ in range(3)] == [0, 20, 40]
@@ -146,7 +146,7 @@ def test_without_skipping_damage_ends_the_iteration_with_all_that_is_wrong_in_th
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_an_epoch_without_a_sound_sample_is_an_error(prefetch):
+def test_an_epoch_without_an_intact_sample_is_an_error(prefetch):
     with loader_of(Torn(6, range(6)), batch_size=4, prefetch=prefetch) as loader, pytest.raises(InputError) as error:
         next(iter(loader))
     assert error.value.problems[0].message == "none of 6 samples can be used"
@@ -154,7 +154,7 @@ def test_an_epoch_without_a_sound_sample_is_an_error(prefetch):
 
 
 @pytest.mark.usefixtures("slow")
-def test_an_error_of_a_thread_comes_after_the_batches_before_it():
+def test_an_error_in_a_thread_is_raised_after_the_preceding_batches():
     data = Torn(90, [70], error=OSError("the disk is gone"))
     with loader_of(data, batch_size=20, prefetch=2, on_error="error", shuffle=False) as loader:
         batches = loader.one_pass()
@@ -174,7 +174,7 @@ class Slow(Torn):
 
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("steps", [3, 5])
-def test_stopping_half_way_ends_the_threads(steps):
+def test_stopping_early_ends_the_threads(steps):
     def consume() -> None:
         for batch in loader_of(Slow(10_000), batch_size=64, prefetch=2):
             if batch.step == steps:
@@ -198,10 +198,10 @@ def test_workers_keep_the_order_and_stop_at_once():
         yield 23
 
     with ThreadPool(4) as workers:
-        found = workers.map_ordered(slowest_first, items(), 8)
-        assert list(islice(found, 23)) == list(range(23))
+        results = workers.map_ordered(slowest_first, items(), 8)
+        assert list(islice(results, 23)) == list(range(23))
         with pytest.raises(ValueError, match="23"):
-            next(found)
+            next(results)
         blocked = workers.map_ordered(lambda _: time.sleep(0.05), iter(range(100)), 50)
         next(blocked)
         began = time.perf_counter()

@@ -69,7 +69,7 @@ def test_another_folder_in_the_layout_of_mnist(tmp_path):
     assert arrays_of(data, np.array([2, 0]))["image"].tolist() == images[[2, 0], None].tolist()
 
 
-def test_the_zoo_is_found():
+def test_the_zoo_folder_exists():
     assert (zoo_root() / "data" / "mnist" / "README.md").is_file()
 
 
@@ -83,7 +83,7 @@ def test_naming_a_source_loads_no_array_library():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_all_sources_are_found_and_documented():
+def test_all_sources_are_registered_and_documented():
     assert set(SOURCES.names()) >= {"mnist", "idx", "npz", "csv", "image_folder"}
     for source in SOURCES:
         assert source.__doc__
@@ -93,20 +93,20 @@ def test_all_sources_are_found_and_documented():
 @pytest.mark.parametrize("dtype", sorted(CODES))
 @pytest.mark.parametrize("suffix", ["idx", "idx.gz"])
 @given(shape=st.lists(st.integers(0, 4), min_size=1, max_size=4), seed=st.integers(0, 9))
-def test_idx_files_read_back(tmp_path_factory, suffix, dtype, shape, seed):
+def test_idx_files_round_trip(tmp_path_factory, suffix, dtype, shape, seed):
     array = np.random.default_rng(seed).integers(0, 100, shape).astype(dtype)
     path = write_idx(tmp_path_factory.mktemp("idx") / f"some.{suffix}", array)
-    found, _ = read_idx(path)
-    assert found.dtype == array.dtype
-    assert np.array_equal(found, array)
+    array_read, _ = read_idx(path)
+    assert array_read.dtype == array.dtype
+    assert np.array_equal(array_read, array)
 
 
-def test_the_fingerprint_follows_the_content(tmp_path):
-    one = write_idx(tmp_path / "one", np.zeros(5, np.uint8))
+def test_the_fingerprint_depends_on_the_content(tmp_path):
+    first = write_idx(tmp_path / "one", np.zeros(5, np.uint8))
     other = write_idx(tmp_path / "other", np.eye(1, 5, dtype=np.uint8)[0])
-    assert read_idx(one)[1] != read_idx(other)[1]
-    other.write_bytes(one.read_bytes())
-    assert read_idx(one)[1] == read_idx(other)[1]
+    assert read_idx(first)[1] != read_idx(other)[1]
+    other.write_bytes(first.read_bytes())
+    assert read_idx(first)[1] == read_idx(other)[1]
 
 
 GOOD = bytes.fromhex("00000801 00000003 010203")
@@ -128,19 +128,19 @@ GOOD = bytes.fromhex("00000801 00000003 010203")
         (gzip.compress(GOOD + b"\0", mtime=0), "GZIP_IDX_LONG"),
     ],
 )
-def test_damaged_idx_files(tmp_path, content, message):
+def test_damaged_idx_files_are_reported(tmp_path, content, message):
     path = tmp_path / "labels"
     path.write_bytes(content)
     for read in (read_idx, open_idx):
         with pytest.raises(InputError) as error:
             read(path)
-        told = problems_of(error, tmp_path)
-        assert told == IDX_ERRORS[message]
+        messages = problems_of(error, tmp_path)
+        assert messages == IDX_ERRORS[message]
 
 
 @pytest.mark.parametrize("packed", [False, True])
 @given(position=st.integers(0, 60), byte=st.integers(0, 255))
-def test_any_damage_to_an_idx_file_is_read_or_told(tmp_path_factory, packed, position, byte):
+def test_any_damage_to_an_idx_file_is_read_or_reported(tmp_path_factory, packed, position, byte):
     content = bytearray(gzip.compress(GOOD, mtime=0) if packed else GOOD)
     content[position % len(content)] = byte
     path = tmp_path_factory.mktemp("idx") / "labels"
@@ -149,7 +149,7 @@ def test_any_damage_to_an_idx_file_is_read_or_told(tmp_path_factory, packed, pos
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_images_are_read_by_place_or_whole(tmp_path, suffix):
+def test_images_are_read_by_index_or_all_at_once(tmp_path, suffix):
     images = np.random.default_rng(0).integers(0, 2**15, (7, 2, 3)).astype(np.int16)
     write_idx(tmp_path / f"images{suffix}", images)
     write_idx(tmp_path / f"labels{suffix}", np.arange(7, dtype=np.uint8))
@@ -167,7 +167,7 @@ def test_images_are_read_by_place_or_whole(tmp_path, suffix):
             data.read(rows)
 
 
-def test_images_and_labels_that_do_not_belong_together(tmp_path):
+def test_images_and_labels_that_do_not_match_are_reported(tmp_path):
     write_idx(tmp_path / "images", np.zeros((3, 2, 2), np.uint8))
     write_idx(tmp_path / "labels", np.zeros(4, np.uint8))
     file = str(tmp_path / "train.yaml")
@@ -184,7 +184,7 @@ def test_images_and_labels_that_do_not_belong_together(tmp_path):
     assert error.value.problems[0].hint == "are `images` and `labels` swapped?"
 
 
-def test_missing_files_are_told_together_with_the_nearest_names(tmp_path):
+def test_missing_files_are_reported_with_the_nearest_names(tmp_path):
     (tmp_path / "labels").mkdir()
     (tmp_path / "images.idx").touch()
     file = str(tmp_path / "train.yaml")
@@ -231,7 +231,7 @@ def test_npz(tmp_path):
     assert data.describe(3) == "some.npz, sample 3"
 
 
-def test_all_that_is_wrong_with_an_npz_file_is_told_at_once(tmp_path):
+def test_all_problems_of_an_npz_file_are_reported_at_once(tmp_path):
     path = tmp_path / "some.npz"
     arrays = {"objects": np.array([{}, []], object), "words": np.array(["a", "b"]), "one": np.array(1)}
     np.savez(path, allow_pickle=True, **arrays, x=np.zeros((2, 3)), y=np.zeros(3))
@@ -249,7 +249,7 @@ def test_all_that_is_wrong_with_an_npz_file_is_told_at_once(tmp_path):
         ("cut.npz", "a zip whose end is missing"),
     ],
 )
-def test_files_that_are_not_npz(tmp_path, name, message):
+def test_files_that_are_not_npz_are_refused(tmp_path, name, message):
     path = tmp_path / name
     if name == "array.npy":
         np.save(path, np.zeros(3))
@@ -260,14 +260,14 @@ def test_files_that_are_not_npz(tmp_path, name, message):
     assert error.value.problems[0].got == message
 
 
-def test_an_npz_without_arrays(tmp_path):
+def test_an_npz_without_arrays_is_refused(tmp_path):
     np.savez(tmp_path / "none.npz")
     with pytest.raises(InputError, match="holds no arrays"):
         open_npz(tmp_path / "none.npz")
 
 
 @given(position=st.integers(0, 10**4), byte=st.integers(0, 255), compressed=st.booleans())
-def test_any_damage_to_an_npz_file_is_read_or_told(tmp_path_factory, position, byte, compressed):
+def test_any_damage_to_an_npz_file_is_read_or_reported(tmp_path_factory, position, byte, compressed):
     path = tmp_path_factory.mktemp("npz") / "some.npz"
     (np.savez_compressed if compressed else np.savez)(path, x=np.arange(6.0), y=np.arange(6))
     content = bytearray(path.read_bytes())
@@ -372,14 +372,14 @@ def bomb(path: Path, header: str, content: bytes = b"") -> Path:
 
 
 @pytest.mark.parametrize("shape", ["(4000000000000,)", "(1000000, 1000000, 1000)", "(2,)"])
-def test_an_array_that_claims_more_than_is_stored_is_refused_before_memory_is_taken(tmp_path, monkeypatch, shape):
+def test_an_array_larger_than_its_file_is_refused_before_allocation(tmp_path, monkeypatch, shape):
     path = bomb(tmp_path / "x.npz", f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}", b"\0" * 8)
     monkeypatch.setattr(np, "ndarray", None)  # nothing may be allocated
     with pytest.raises(InputError, match="claims more bytes than are stored"):
         open_npz(path)
 
 
-def test_what_packs_well_is_no_bomb(tmp_path):
+def test_a_highly_compressed_array_is_read(tmp_path):
     np.savez_compressed(tmp_path / "zeros.npz", x=np.zeros((1000, 1000)))
     assert open_npz(tmp_path / "zeros.npz").fields["x"] == FieldType((1000,), "float64")
 
@@ -395,7 +395,7 @@ def test_what_packs_well_is_no_bomb(tmp_path):
     ],
     ids=lambda fields: fields["source"],
 )
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path, fields):
+def test_a_pipe_is_refused_without_waiting(tmp_path, fields):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "class").mkdir()
     os.mkfifo(tmp_path / "class" / "image.png")

@@ -19,7 +19,7 @@ from tests.data.conftest import split_of
 IMAGE = {"image": {"shape": [1, 12, 12]}, "label": {"classes": 3}}
 
 
-def made(seed: int = 1, **fields: Any) -> Dataset:
+def open_synthetic(seed: int = 1, **fields: Any) -> Dataset:
     return split_of(source="synthetic", **{"samples": 300, **fields}).open(seed=seed)
 
 
@@ -28,26 +28,29 @@ def everything(data: Dataset) -> dict[str, Any]:
 
 
 @given(order=st.permutations(range(8)), task=st.sampled_from([None, "classification"]))
-def test_a_sample_is_the_same_in_any_order(order, task):
-    data = made(fields=IMAGE, task=task)
+def test_a_sample_does_not_depend_on_the_reading_order(order, task):
+    data = open_synthetic(fields=IMAGE, task=task)
     straight = data.read(np.arange(8))
     for name, values in data.read(np.array(order)).items():
         assert np.array_equal(values, np.asarray(straight[name])[order])
 
 
-def test_samples_follow_from_the_seed_and_the_number():
-    data, later = made(fields=IMAGE, task="classification"), made(fields=IMAGE, task="classification", first=5)
+def test_samples_depend_on_seed_and_index_alone():
+    data, later = (
+        open_synthetic(fields=IMAGE, task="classification"),
+        open_synthetic(fields=IMAGE, task="classification", first=5),
+    )
     image = np.asarray(everything(data)["image"])
-    assert np.array_equal(image, everything(made(fields=IMAGE, task="classification"))["image"])
+    assert np.array_equal(image, everything(open_synthetic(fields=IMAGE, task="classification"))["image"])
     assert np.array_equal(image[5:], np.asarray(everything(later)["image"])[:-5])
-    other = made(seed=2, fields=IMAGE, task="classification")
+    other = open_synthetic(seed=2, fields=IMAGE, task="classification")
     assert not np.array_equal(image, everything(other)["image"])
     assert len({data.digest, later.digest, other.digest}) == 3
     assert later.describe(0) == "synthetic sample 5"
 
 
-def test_types_and_values_are_those_asked_for():
-    data = made(
+def test_fields_have_the_requested_types_and_values():
+    data = open_synthetic(
         samples=4000,
         fields={
             "byte": {"shape": [3], "dtype": "uint8"},
@@ -58,35 +61,38 @@ def test_types_and_values_are_those_asked_for():
             "one": {},
         },
     )
-    found = {name: np.asarray(values) for name, values in everything(data).items()}
-    assert {name: FieldType(one.shape[1:], one.dtype.name) for name, one in found.items()} == data.fields
-    assert (found["byte"].min(), found["byte"].max()) == (0, 255)
-    assert set(np.unique(found["token"])) == {-2, -1, 0, 1, 2}
-    assert set(np.unique(found["label"])) == set(range(5))
-    assert -1 <= found["even"].min() < -0.95 < 1.95 < found["even"].max() < 2
+    arrays = {name: np.asarray(values) for name, values in everything(data).items()}
+    assert {name: FieldType(array.shape[1:], array.dtype.name) for name, array in arrays.items()} == data.fields
+    assert (arrays["byte"].min(), arrays["byte"].max()) == (0, 255)
+    assert set(np.unique(arrays["token"])) == {-2, -1, 0, 1, 2}
+    assert set(np.unique(arrays["label"])) == set(range(5))
+    assert -1 <= arrays["even"].min() < -0.95 < 1.95 < arrays["even"].max() < 2
     # 4000 samples: a mean is off by 1.6 % of the standard deviation, one of five by as much; four times that is safe.
-    assert abs(found["normal"].mean() - 7) < 0.02
-    assert abs(found["normal"].std() - 0.25) < 0.02
-    assert abs(found["even"].mean() - 0.5) < 0.05
-    assert abs(found["one"].std() - 1) < 0.07
-    assert np.abs(np.bincount(found["label"]) - 800).max() < 120
-    assert np.abs(np.bincount(found["byte"].ravel() // 64) - 3000).max() < 300
+    assert abs(arrays["normal"].mean() - 7) < 0.02
+    assert abs(arrays["normal"].std() - 0.25) < 0.02
+    assert abs(arrays["even"].mean() - 0.5) < 0.05
+    assert abs(arrays["one"].std() - 1) < 0.07
+    assert np.abs(np.bincount(arrays["label"]) - 800).max() < 120
+    assert np.abs(np.bincount(arrays["byte"].ravel() // 64) - 3000).max() < 300
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
-def test_classes_can_be_told_apart_by_their_patterns(dtype):
+def test_classes_differ_in_their_patterns(dtype):
     fields = {**IMAGE, "image": {"shape": [1, 12, 12], "dtype": dtype}}
-    train, test = made(fields=fields, task="classification"), made(fields=fields, task="classification", first=300)
+    train, test = (
+        open_synthetic(fields=fields, task="classification"),
+        open_synthetic(fields=fields, task="classification", first=300),
+    )
     data, new = everything(train), everything(test)
     image, label = np.asarray(data["image"], float), np.asarray(data["label"])
-    means = np.stack([image[label == one].mean(axis=0) for one in range(3)])
+    means = np.stack([image[label == class_number].mean(axis=0) for class_number in range(3)])
     distances = ((np.asarray(new["image"], float)[:, None] - means) ** 2).sum(axis=(2, 3, 4))
     assert (distances.argmin(axis=1) == new["label"]).mean() > 0.98
 
 
-def test_a_linear_map_is_found_by_least_squares():
+def test_least_squares_recovers_the_linear_map():
     data = everything(
-        made(fields={"x": {"shape": [4, 2]}, "y": {"shape": [2], "mean": 3}}, task="regression", noise=0.1)
+        open_synthetic(fields={"x": {"shape": [4, 2]}, "y": {"shape": [2], "mean": 3}}, task="regression", noise=0.1)
     )
     x = np.asarray(data["x"]).reshape(300, 8)
     y = np.asarray(data["y"])
@@ -97,7 +103,7 @@ def test_a_linear_map_is_found_by_least_squares():
 
 
 def test_spirals_turn():
-    data = everything(made(fields={"x": {"shape": [2]}, "label": {"classes": 2}}, task="spirals", noise=0.0))
+    data = everything(open_synthetic(fields={"x": {"shape": [2]}, "label": {"classes": 2}}, task="spirals", noise=0.0))
     x, label = np.asarray(data["x"]), np.asarray(data["label"])
     radius = np.hypot(*x.T)
     angle = np.arctan2(x[:, 1], x[:, 0]) / (2 * np.pi)
@@ -125,11 +131,11 @@ def test_spirals_turn():
         ),
     ],
 )
-def test_fields_that_make_no_sense(fields, message):
+def test_invalid_fields_are_refused(fields, message):
     with pytest.raises(ValidationError, match=message):
         SOURCES["synthetic"].model_validate({"batch_size": 1, "samples": 2, **fields})
 
 
-def test_a_linear_map_has_a_bound():
+def test_a_linear_map_has_a_maximum_size():
     with pytest.raises(InputError, match="the linear map is too large"):
-        made(fields={"x": {"shape": [10000]}, "y": {"shape": [10000]}}, task="regression")
+        open_synthetic(fields={"x": {"shape": [10000]}, "y": {"shape": [10000]}}, task="regression")

@@ -29,21 +29,21 @@ def folder(tmp_path: Path) -> Path:
 
 
 def windows(folder: Path, learned: Any = None, **fields: Any) -> TextWindows:
-    given = {"path": "a.txt", "tokenizer": "characters", "length": 4, **fields}
-    made = split_of(str(folder / "train.yaml"), source="text", **given).open(learned=learned)
-    assert isinstance(made, TextWindows)
-    return made
+    settings = {"path": "a.txt", "tokenizer": "characters", "length": 4, **fields}
+    dataset = split_of(str(folder / "train.yaml"), source="text", **settings).open(learned=learned)
+    assert isinstance(dataset, TextWindows)
+    return dataset
 
 
 def shown(data: TextWindows, alphabet: str) -> list[tuple[str, str]]:
-    found = data.read(np.arange(len(data)))
+    windows_read = data.read(np.arange(len(data)))
     return [
         ("".join(alphabet[at] for at in text), "".join(alphabet[at] for at in target))
-        for text, target in zip(found["text"], found["target"], strict=True)
+        for text, target in zip(windows_read["text"], windows_read["target"], strict=True)
     ]
 
 
-def test_windows_follow_each_other_and_targets_are_one_later(folder):
+def test_windows_are_consecutive_and_targets_shifted_by_one(folder):
     data = windows(folder)
     assert data.fields == {"text": FieldType((4,), "int32"), "target": FieldType((4,), "int32")}
     assert shown(data, "\nabc") == [("abca", "bcab"), ("bcab", "cabc"), ("cabc", "abc\n")]
@@ -51,53 +51,53 @@ def test_windows_follow_each_other_and_targets_are_one_later(folder):
     assert data.describe(2) == "a.txt, tokens 8 to 12"
 
 
-def test_windows_overlap_with_a_stride_and_none_spans_two_files(folder):
+def test_windows_overlap_with_a_stride_and_never_span_files(folder):
     data = windows(folder, path=["a.txt", "b.txt"], stride=3, tokenizer={"type": "characters", "padding": True})
-    own = "\0\nabcegs"
-    assert shown(data, own) == [
+    characters = "\0\nabcegs"
+    assert shown(data, characters) == [
         ("abca", "bcab"), ("abca", "bcab"), ("abca", "bc\u0061b"), ("cabb", "abba"), ("bage", "ages"),
     ]  # fmt: skip
     assert [data.describe(row) for row in (2, 3)] == ["a.txt, tokens 6 to 10", "b.txt, tokens 0 to 4"]
-    assert shown(windows(folder, path=".", stride=3, tokenizer={"type": "characters", "padding": True}), own) == shown(
-        data, own
-    )
+    assert shown(
+        windows(folder, path=".", stride=3, tokenizer={"type": "characters", "padding": True}), characters
+    ) == shown(data, characters)
 
 
 @given(text=st.text("aé€😀\n ", min_size=20, max_size=80), cut=st.floats(0.01, 0.99), block=st.integers(4, 40))
-def test_parts_and_blocks_give_all_the_text_once(tmp_path_factory, text, cut, block):
+def test_blocks_of_all_parts_cover_the_text_once(tmp_path_factory, text, cut, block):
     path = tmp_path_factory.mktemp("parts") / "some.txt"
     path.write_bytes(text.encode())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "BLOCK", block)
         parts = [files.part_of(path, 0, cut), files.part_of(path, cut, 1)]
-        assert "".join(one.text for part in parts for one in files.blocks(part)) == text
+        assert "".join(text_block.text for part in parts for text_block in files.blocks(part)) == text
 
 
 @pytest.mark.parametrize("tokenizer", ["characters", {"type": "byte_pairs", "size": 300}])
-def test_many_tokens_lie_in_a_file_that_the_next_run_finds(folder, monkeypatch, tokenizer):
+def test_many_tokens_are_cached_in_a_file_for_the_next_run(folder, monkeypatch, tokenizer):
     (folder / "long.txt").write_text("to be or not to be\n" * 500, encoding="utf-8")
     fields = {"path": ["long.txt", "a.txt"], "tokenizer": tokenizer}
-    held = windows(folder, **fields)
+    first_open = windows(folder, **fields)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     monkeypatch.setattr(token_store, "IN_MEMORY", 100)
     monkeypatch.setattr(files, "BLOCK", 1000)
     mapped = windows(folder, **fields)
     (file,) = (folder / "cache" / "netspec" / "tokens").iterdir()
-    made = file.stat().st_ino
-    again = windows(folder, **fields)
-    assert file.stat().st_ino == made
-    order = np.random.default_rng(0).permutation(len(held))
-    for other in (mapped, again):
-        assert len(other) == len(held)
-        for name, values in held.read(order).items():
+    inode = file.stat().st_ino
+    reopened = windows(folder, **fields)
+    assert file.stat().st_ino == inode
+    order = np.random.default_rng(0).permutation(len(first_open))
+    for other in (mapped, reopened):
+        assert len(other) == len(first_open)
+        for name, values in first_open.read(order).items():
             assert np.array_equal(other.read(order)[name], values)
     file.write_bytes(file.read_bytes()[:-3])  # half written by somebody else
-    assert np.array_equal(windows(folder, **fields).read(order)["text"], held.read(order)["text"])
+    assert np.array_equal(windows(folder, **fields).read(order)["text"], first_open.read(order)["text"])
     (folder / "long.txt").write_text("to be or to be\n" * 500, encoding="utf-8")
-    assert len(windows(folder, **fields)) < len(held)
+    assert len(windows(folder, **fields)) < len(first_open)
 
 
-def test_a_cache_folder_that_cannot_be_written(folder, monkeypatch):
+def test_an_unwritable_cache_folder_is_reported(folder, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "a.txt"))
     monkeypatch.setattr(token_store, "IN_MEMORY", 3)
     with pytest.raises(InputError, match="cannot create the cache folder") as error:
@@ -105,7 +105,7 @@ def test_a_cache_folder_that_cannot_be_written(folder, monkeypatch):
     assert error.value.problems[0].hint == "choose another folder with XDG_CACHE_HOME=FOLDER"
 
 
-def test_another_split_reads_with_the_vocabulary_of_the_training_split(folder):
+def test_other_splits_use_the_training_vocabulary(folder):
     learned = Learned.from_json(Learned({}, {}, windows(folder).learned).as_json()).source
     (folder / "c.txt").write_text("bbbbbbb\n", encoding="utf-8")
     assert shown(windows(folder, learned, path="c.txt"), "\nabc") == [("bbbb", "bbbb")]
@@ -123,7 +123,7 @@ def test_another_split_reads_with_the_vocabulary_of_the_training_split(folder):
         windows(folder, learned, tokenizer="words")
 
 
-def test_the_order_is_that_of_the_seed_and_every_window_comes_once_an_epoch(folder):
+def test_every_window_appears_once_per_epoch_in_the_order_of_the_seed(folder):
     split = split_of(
         str(folder / "train.yaml"), source="text", path="a.txt", tokenizer="characters", length=2, shuffle=True
     )  # fmt: skip
@@ -152,14 +152,14 @@ def test_the_order_is_that_of_the_seed_and_every_window_comes_once_an_epoch(fold
     ],
     ids=["empty", "latin1", "nul", "short"],
 )
-def test_text_that_is_none(folder, content, message):
+def test_files_that_are_not_text_are_refused(folder, content, message):
     (folder / "a.txt").write_bytes(content)
     with pytest.raises(InputError) as error:
         windows(folder)
     assert message in problems_of(error, folder) + "\n"
 
 
-def test_what_is_wrong_far_into_a_file_is_told_with_its_line(folder, monkeypatch):
+def test_problems_far_into_a_file_are_reported_with_their_line(folder, monkeypatch):
     monkeypatch.setattr(files, "BLOCK", 50)
     (folder / "a.txt").write_bytes("\ufeff".encode() + "é line\n".encode() * 100 + b"\xff\n")
     with pytest.raises(InputError) as error:
@@ -172,7 +172,7 @@ def test_what_is_wrong_far_into_a_file_is_told_with_its_line(folder, monkeypatch
     assert problems_of(error, folder).startswith("./a.txt:101:4: error: the character 'a' is not in the vocabulary\n")
 
 
-def test_files_that_are_not_there(folder):
+def test_missing_files_are_reported(folder):
     with pytest.raises(InputError, match=r"there is no file .*c\.txt"):
         windows(folder, path=["a.txt", "c.txt"])
     (folder / "empty").mkdir()
@@ -197,19 +197,19 @@ def test_a_file_that_changes_while_it_is_read(folder, monkeypatch):
 TINY_SHAKESPEARE = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 
 
-def test_tinyshakespeare_comes_back_window_by_window():
-    place = os.environ.get("NETSPEC_DATASETS")
-    if not place or not Path(place, "tinyshakespeare.txt").is_file():
+def test_tinyshakespeare_is_read_window_by_window():
+    datasets_folder = os.environ.get("NETSPEC_DATASETS")
+    if not datasets_folder or not Path(datasets_folder, "tinyshakespeare.txt").is_file():
         pytest.skip("NETSPEC_DATASETS names no folder with tinyshakespeare.txt")
-    folder = Path(place)
+    folder = Path(datasets_folder)
     data = windows(folder, path="tinyshakespeare.txt", length=100)
     raw = (folder / "tinyshakespeare.txt").read_bytes()
     assert hashlib.sha256(raw).hexdigest() == TINY_SHAKESPEARE
     alphabet = data.learned["tokenizer"]["vocabulary"]
     assert (len(raw), len(alphabet), len(data)) == (1_115_394, 65, 11_153)
-    found = data.read(np.arange(len(data)))
+    windows_read = data.read(np.arange(len(data)))
     for name, first in (("text", 0), ("target", 1)):
-        back = np.array([ord(one) for one in alphabet], np.uint8)[found[name]].tobytes()
+        back = np.array([ord(character) for character in alphabet], np.uint8)[windows_read[name]].tobytes()
         assert back == raw[first : first + len(back)]
     train, test = (windows(folder, {"tokenizer": data.learned["tokenizer"]}, path="tinyshakespeare.txt", part=part)
                    for part in ([0, 0.9], [0.9, 1]))  # fmt: skip

@@ -23,9 +23,9 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 
 
 def spec_of(_type: str, **fields: Any) -> TokenizerSpec:
-    made = TOKENIZERS.parse(located({"type": _type, **fields}, "train.yaml"))
-    assert isinstance(made, TokenizerSpec)
-    return made
+    spec = TOKENIZERS.parse(located({"type": _type, **fields}, "train.yaml"))
+    assert isinstance(spec, TokenizerSpec)
+    return spec
 
 
 def trained(_type: str, *texts: str, **fields: Any) -> Tokenizer:
@@ -37,67 +37,71 @@ def trained(_type: str, *texts: str, **fields: Any) -> Tokenizer:
 
 
 def test_characters_are_numbered_by_code_point():
-    own = trained("characters", "héllo\n", "wörld")
-    assert own.size == len(set("héllo\nwörld"))
-    assert own.encode("\nhé").tolist() == [0, sorted(set("héllo\nwörld")).index("h"), sorted("\ndhlorwéö").index("é")]
-    assert own.encode("").tolist() == []
-    assert own.encode("ö").dtype == np.int32
+    tokenizer = trained("characters", "héllo\n", "wörld")
+    assert tokenizer.size == len(set("héllo\nwörld"))
+    assert tokenizer.encode("\nhé").tolist() == [
+        0,
+        sorted(set("héllo\nwörld")).index("h"),
+        sorted("\ndhlorwéö").index("é"),
+    ]
+    assert tokenizer.encode("").tolist() == []
+    assert tokenizer.encode("ö").dtype == np.int32
 
 
 @given(text=TEXT.filter(bool))
-def test_characters_come_back(text):
-    own = trained("characters", text, padding=True)
-    assert own.decode(own.encode(text)) == text
-    assert own.encode(text).min() == 1
+def test_characters_round_trip(text):
+    tokenizer = trained("characters", text, padding=True)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.encode(text).min() == 1
 
 
-def test_padding_and_unknown_have_the_first_numbers():
-    own = trained("characters", "abc", padding=True, unknown=True)
-    assert (own.padding, own.unknown, own.size) == (0, 1, 5)
-    assert own.encode("a?c").tolist() == [2, 1, 4]
-    assert own.decode([2, 1, 0, 0]) == "a�"
-    own = trained("words", "b a b", unknown=True)
-    assert (own.padding, own.unknown) == (None, 0)
-    assert own.encode("a b c").tolist() == [2, 1, 0]
+def test_padding_and_unknown_have_the_first_ids():
+    tokenizer = trained("characters", "abc", padding=True, unknown=True)
+    assert (tokenizer.padding, tokenizer.unknown, tokenizer.size) == (0, 1, 5)
+    assert tokenizer.encode("a?c").tolist() == [2, 1, 4]
+    assert tokenizer.decode([2, 1, 0, 0]) == "a�"
+    tokenizer = trained("words", "b a b", unknown=True)
+    assert (tokenizer.padding, tokenizer.unknown) == (None, 0)
+    assert tokenizer.encode("a b c").tolist() == [2, 1, 0]
 
 
 @pytest.mark.parametrize("kind", ["characters", "words"])
-def test_what_was_not_seen_is_told_with_its_place(kind):
-    own = trained(kind, "a b\n")
+def test_unseen_tokens_are_reported_with_their_position(kind):
+    tokenizer = trained(kind, "a b\n")
     with pytest.raises(UnknownText) as error:
-        own.encode("a b c a")
+        tokenizer.encode("a b c a")
     assert (error.value.token, error.value.offset) == ("c", 4)
     assert error.value.problem().message == f"the {kind[:-1]} 'c' is not in the vocabulary"
     with pytest.raises(UnknownText) as error:
-        own.encode("a\na  c")
+        tokenizer.encode("a\na  c")
     assert (error.value.line, error.value.column) == (1, 3)
 
 
 def test_the_most_frequent_words_come_first_and_the_rarest_are_unknown():
-    own = trained("words", "to be, or not to be: to", "not", size=5, unknown=True)
-    assert own.decode(range(1, 5)) == "to be not ,"
-    assert own.encode("to or , :").tolist() == [1, 0, 4, 0]
-    own = trained("words", "to be, or not to be: to", "not", min_count=2, unknown=True)
-    assert own.decode(range(own.size)) == "� to be not"
+    tokenizer = trained("words", "to be, or not to be: to", "not", size=5, unknown=True)
+    assert tokenizer.decode(range(1, 5)) == "to be not ,"
+    assert tokenizer.encode("to or , :").tolist() == [1, 0, 4, 0]
+    tokenizer = trained("words", "to be, or not to be: to", "not", min_count=2, unknown=True)
+    assert tokenizer.decode(range(tokenizer.size)) == "� to be not"
 
 
 @pytest.mark.parametrize(
     ("punctuation", "words"),
     [("apart", "Don't stop , it's 3 . 5"), ("drop", "Don't stop it's 3 5"), ("keep", "Don't stop, it's 3.5")],
 )
-def test_what_is_a_word(punctuation, words):
-    own = trained("words", "Don't stop,  it's\n3.5", punctuation=punctuation)
-    assert own.decode(own.encode("Don't stop, it's 3.5")) == words
+def test_punctuation_is_split_off_dropped_or_kept(punctuation, words):
+    tokenizer = trained("words", "Don't stop,  it's\n3.5", punctuation=punctuation)
+    assert tokenizer.decode(tokenizer.encode("Don't stop, it's 3.5")) == words
 
 
-def test_text_is_brought_into_one_form_first():
-    own = trained("characters", "Ée", normalize="NFC", lowercase=True)
-    assert own.size == 2
-    assert own.encode("E\u0301").tolist() == own.encode("é").tolist()
+def test_text_is_normalized_before_tokenizing():
+    tokenizer = trained("characters", "Ée", normalize="NFC", lowercase=True)
+    assert tokenizer.size == 2
+    assert tokenizer.encode("E\u0301").tolist() == tokenizer.encode("é").tolist()
     assert trained("characters", "é", normalize="NFD").size == 2
 
 
-def test_a_vocabulary_that_does_not_fit_is_told_with_the_rarest():
+def test_a_vocabulary_that_is_too_large_is_reported_with_the_rarest_tokens():
     with pytest.raises(InputError) as error:
         trained("characters", "aab" * 9 + "xyz", size=3)
     assert error.value.render() == (
@@ -118,7 +122,7 @@ def test_a_vocabulary_that_does_not_fit_is_told_with_the_rarest():
         ({"type": "byte_pairs", "size": 256}, "greater than 256"),
     ],
 )
-def test_fields_that_contradict_each_other(fields, message):
+def test_contradicting_fields_are_refused(fields, message):
     with pytest.raises(ValidationError, match=message):
         TOKENIZERS[fields["type"]].model_validate(fields)
 
@@ -141,32 +145,33 @@ def test_another_split_must_have_the_same_tokenizer():
 SENTENCES = ["the cat sat on the mat\n", "the dog sat on the log\n"] * 5
 
 
-def test_byte_pairs_are_learned_the_same_each_time_and_give_any_text_back():
-    own = trained("byte_pairs", *SENTENCES, size=300)
-    assert 256 < own.size <= 300
-    assert len(own.encode("the cat")) < len("the cat")
-    assert own.decode(own.encode_long("the cat\n" * 9999)) == "the cat\n" * 9999
+def test_byte_pairs_are_deterministic_and_encode_any_text():
+    tokenizer = trained("byte_pairs", *SENTENCES, size=300)
+    assert 256 < tokenizer.size <= 300
+    assert len(tokenizer.encode("the cat")) < len("the cat")
+    assert tokenizer.decode(tokenizer.encode_long("the cat\n" * 9999)) == "the cat\n" * 9999
     assert (
-        own.encode("the dog sat").tolist() == trained("byte_pairs", *SENTENCES, size=300).encode("the dog sat").tolist()
+        tokenizer.encode("the dog sat").tolist()
+        == trained("byte_pairs", *SENTENCES, size=300).encode("the dog sat").tolist()
     )
 
 
 @given(text=TEXT)
-def test_byte_pairs_come_back(text):
-    own = trained("byte_pairs", *SENTENCES, size=300, padding=True)
-    assert own.decode(own.encode(text)) == text
-    assert 0 not in own.encode(text)
+def test_byte_pairs_round_trip(text):
+    tokenizer = trained("byte_pairs", *SENTENCES, size=300, padding=True)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert 0 not in tokenizer.encode(text)
 
 
-def test_a_tokenizer_json_is_what_it_was_written_as(tmp_path):
+def test_a_tokenizer_json_equals_the_library_tokenizer(tmp_path):
     library = pytest.importorskip("tokenizers", reason="Hugging Face's library is not installed")
-    own = library.Tokenizer(library.models.WordLevel({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"))
-    own.pre_tokenizer = library.pre_tokenizers.Whitespace()
-    own.enable_padding(length=9)
-    own.save(str(tmp_path / "tokenizer.json"))
-    found = trained("tokenizer_json", path=str(tmp_path / "tokenizer.json"))
-    assert found.encode("b a c").tolist() == [2, 1, 0]
-    assert found.size == 3
+    library_tokenizer = library.Tokenizer(library.models.WordLevel({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"))
+    library_tokenizer.pre_tokenizer = library.pre_tokenizers.Whitespace()
+    library_tokenizer.enable_padding(length=9)
+    library_tokenizer.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = trained("tokenizer_json", path=str(tmp_path / "tokenizer.json"))
+    assert tokenizer.encode("b a c").tolist() == [2, 1, 0]
+    assert tokenizer.size == 3
 
 
 @pytest.mark.parametrize(
@@ -179,7 +184,7 @@ def test_a_tokenizer_json_is_what_it_was_written_as(tmp_path):
         (b'{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}', "leaves out characters"),
     ],
 )
-def test_a_file_that_is_no_tokenizer(tmp_path, content, message):
+def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, content, message):
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message) as error:
@@ -187,7 +192,7 @@ def test_a_file_that_is_no_tokenizer(tmp_path, content, message):
     assert "./tokenizer.json" in problems_of(error, tmp_path)
 
 
-def test_without_the_library_there_is_a_word_on_how_to_get_it(monkeypatch):
+def test_a_missing_tokenizers_library_gets_an_install_hint(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(InputError) as error:
         trained("byte_pairs", "a", size=300)

@@ -31,7 +31,7 @@ def loader_of(data: ArrayDataset, *transforms: object, learned: Learned | None =
     return Loader(data, split, seed=3, learned=learned, prefetch=0)
 
 
-def whole(loader: Loader) -> dict[str, np.ndarray]:
+def full_pass(loader: Loader) -> dict[str, np.ndarray]:
     batches = list(loader.one_pass())
     return {name: np.concatenate([batch.inputs[name] for batch in batches]) for name in batches[0].inputs}
 
@@ -40,21 +40,23 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (50, 3, 4, 5)).astype(np.uint
 
 
 def test_rescaling_is_scale_and_offset_in_float32():
-    found = whole(loader_of(dataset(image=IMAGES), {"type": "Rescaling", "scale": 1 / 255, "offset": -0.5}))["image"]
-    assert found.dtype == np.float32
-    # Two roundings of values below 1: half a unit in the last place each, 2^-24.
-    assert np.abs(found - (IMAGES / 255 - 0.5)).max() <= 2**-23
-
-
-def test_transforms_change_the_first_field_of_uint8_or_floats_unless_told():
-    data = dataset(label=np.arange(50), weight=np.ones(50, np.float32), count=np.ones((50, 2), np.int32), image=IMAGES)
-    found = whole(loader_of(data, {"type": "Rescaling", "scale": 2}))
-    assert [name for name, values in found.items() if values.max() > arrays_of(data, np.arange(50))[name].max()] == [
+    image = full_pass(loader_of(dataset(image=IMAGES), {"type": "Rescaling", "scale": 1 / 255, "offset": -0.5}))[
         "image"
     ]
-    found = whole(loader_of(data, {"type": "Rescaling", "scale": 2, "apply_to": "weight"}))
-    assert found["weight"].tolist() == [2.0] * 50
-    assert found["image"].max() == 255
+    assert image.dtype == np.float32
+    # Two roundings of values below 1: half a unit in the last place each, 2^-24.
+    assert np.abs(image - (IMAGES / 255 - 0.5)).max() <= 2**-23
+
+
+def test_transforms_apply_to_the_first_uint8_or_float_field_by_default():
+    data = dataset(label=np.arange(50), weight=np.ones(50, np.float32), count=np.ones((50, 2), np.int32), image=IMAGES)
+    arrays = full_pass(loader_of(data, {"type": "Rescaling", "scale": 2}))
+    assert [name for name, values in arrays.items() if values.max() > arrays_of(data, np.arange(50))[name].max()] == [
+        "image"
+    ]
+    arrays = full_pass(loader_of(data, {"type": "Rescaling", "scale": 2, "apply_to": "weight"}))
+    assert arrays["weight"].tolist() == [2.0] * 50
+    assert arrays["image"].max() == 255
 
 
 @pytest.mark.parametrize(
@@ -62,11 +64,11 @@ def test_transforms_change_the_first_field_of_uint8_or_floats_unless_told():
 )
 def test_normalization_by_given_values(mean, variance):
     transform = {"type": "Normalization", "mean": mean, "variance": variance}
-    found = whole(loader_of(dataset(image=IMAGES), transform))["image"]
+    image = full_pass(loader_of(dataset(image=IMAGES), transform))["image"]
     axes = (-1, 1, 1)
     expected = (IMAGES - np.reshape(mean, axes)) / np.sqrt(np.reshape(variance, axes))
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, rtol=2**-22)  # a difference and a quotient, each rounded to 24 bits
+    assert image.dtype == np.float32
+    np.testing.assert_allclose(image, expected, rtol=2**-22)  # a difference and a quotient, each rounded to 24 bits
 
 
 @pytest.mark.parametrize("shape", [(3000,), (3000, 4), (2500, 3, 5, 2)])
@@ -75,26 +77,26 @@ def test_adapting_gives_zero_mean_and_unit_variance_per_channel(shape, dtype):
     rng = np.random.default_rng(1)
     data = dataset(x=(rng.random(shape) * 200 + 20).astype(dtype))
     transform = {"type": "Normalization", "adapt": True, "apply_to": "x"}
-    found = whole(loader_of(data, transform, batch_size=64))["x"].astype(np.float64)
+    values_read = full_pass(loader_of(data, transform, batch_size=64))["x"].astype(np.float64)
     axes = (0, *range(2, len(shape)))
-    np.testing.assert_allclose(found.mean(axes), 0, atol=1e-6)  # 24 bits of values of size 1, averaged
-    np.testing.assert_allclose(found.var(axes), 1, rtol=1e-6)
+    np.testing.assert_allclose(values_read.mean(axes), 0, atol=1e-6)  # 24 bits of values of size 1, averaged
+    np.testing.assert_allclose(values_read.var(axes), 1, rtol=1e-6)
 
 
-def test_adapting_survives_a_large_mean():
+def test_adapting_is_accurate_with_a_large_mean():
     values = 1e8 + np.random.default_rng(2).standard_normal(5000)
-    found = whole(loader_of(dataset(x=values[:, None]), {"type": "Normalization", "adapt": True}))["x"]
+    values_read = full_pass(loader_of(dataset(x=values[:, None]), {"type": "Normalization", "adapt": True}))["x"]
     # In float64 near 1e8 a unit in the last place is 1.5e-8; summing squares without care would be off by about 2.
-    assert abs(float(found.astype(np.float64).std()) - 1) < 1e-6
+    assert abs(float(values_read.astype(np.float64).std()) - 1) < 1e-6
 
 
 def test_a_constant_channel_becomes_zeros():
-    found = whole(loader_of(dataset(x=np.full((10, 2), 7.25)), {"type": "Normalization", "adapt": True}))["x"]
-    assert not found.any()
+    values_read = full_pass(loader_of(dataset(x=np.full((10, 2), 7.25)), {"type": "Normalization", "adapt": True}))["x"]
+    assert not values_read.any()
 
 
 @given(batch=st.integers(1, 60), limit=st.integers(1, 50))
-def test_what_is_learned_does_not_depend_on_batches_and_obeys_limit(batch, limit):
+def test_learned_values_do_not_depend_on_batches_and_obey_limit(batch, limit):
     transforms = [{"type": "Rescaling", "scale": 0.5}, {"type": "Normalization", "adapt": True}]
     loader = loader_of(dataset(image=IMAGES), *transforms, batch_size=batch, limit=limit)
     values = loader.learned.values["Normalization image 0"]
@@ -103,24 +105,24 @@ def test_what_is_learned_does_not_depend_on_batches_and_obeys_limit(batch, limit
     assert values == loader_of(dataset(image=IMAGES), *transforms, limit=limit).learned.values["Normalization image 0"]
 
 
-def test_the_test_split_uses_what_the_training_split_learned():
+def test_the_test_split_uses_values_learned_from_training():
     adapt = {"type": "Normalization", "adapt": True}
     train = loader_of(dataset(image=IMAGES), adapt)
     values = train.learned.values["Normalization image 0"]
     other = IMAGES[::-1] // 2
     learned = Learned.from_json(train.learned.as_json())
-    found = whole(loader_of(dataset(image=other), adapt, learned=learned))["image"]
-    given_values = whole(loader_of(dataset(image=other), {"type": "Normalization", **values}))["image"]
-    assert np.array_equal(found, given_values)
+    image = full_pass(loader_of(dataset(image=other), adapt, learned=learned))["image"]
+    given_values = full_pass(loader_of(dataset(image=other), {"type": "Normalization", **values}))["image"]
+    assert np.array_equal(image, given_values)
 
 
-def test_a_test_split_cannot_adapt_to_what_was_not_learned():
+def test_a_test_split_cannot_adapt_without_learned_values():
     with pytest.raises(InputError) as error:
         loader_of(dataset(image=IMAGES), {"type": "Normalization", "adapt": True}, learned=Learned())
     assert error.value.render() == NOT_LEARNED
 
 
-def test_all_transforms_that_do_not_fit_are_told_at_once():
+def test_all_transforms_that_do_not_fit_are_reported_at_once():
     transforms = [
         {"type": "Normalization", "mean": [1, 2], "variance": [1.0, 2, 3, 4]},
         {"type": "Rescaling", "scale": 1, "apply_to": "imge"},
@@ -131,7 +133,7 @@ def test_all_transforms_that_do_not_fit_are_told_at_once():
     assert error.value.render() == DO_NOT_FIT
 
 
-def test_a_source_without_a_field_to_change():
+def test_transforms_need_a_field_to_apply_to():
     with pytest.raises(InputError, match="no field that this transform can change"):
         loader_of(dataset(label=np.arange(3)), {"type": "Rescaling", "scale": 1})
 
@@ -146,7 +148,7 @@ def test_a_source_without_a_field_to_change():
         ({"variance": 1, "adapt": True}, "`adapt` computes `variance`, which is also set"),
     ],
 )
-def test_normalization_must_be_told_one_way(fields, message):
+def test_normalization_needs_either_adapt_or_values(fields, message):
     with pytest.raises(ValidationError, match=message):
         TRANSFORMS["Normalization"].model_validate(fields)
 
@@ -175,22 +177,24 @@ def jittered(batch_size: int, prefetch: int, transforms: int = 1) -> dict[tuple[
     """The sample of each (epoch, index) of two epochs."""
     split = split_of(source="npz", path="unused", batch_size=batch_size, shuffle=True)
     split = split.model_copy(update={"transforms": [Jitter()] * transforms})
-    found = {}
+    results = {}
     with Loader(dataset(x=np.zeros((10, 1))), split, seed=5, prefetch=prefetch) as loader:
         for batch in loader:
             if batch.epoch == 2:
                 break
             for row, index in enumerate(batch.indices.tolist()):
-                found[batch.epoch, index] = batch.inputs["x"][row].tolist()
-    return found
+                results[batch.epoch, index] = batch.inputs["x"][row].tolist()
+    return results
 
 
 def test_random_transforms_depend_on_seed_epoch_and_sample_alone():
     expected = jittered(1, 0)
     assert len({value for (value,) in expected.values()}) == 20
     assert jittered(4, 0) == jittered(10, 2) == expected
-    twice = jittered(3, 0, transforms=2)
-    assert all(twice[key] != [2 * value] for key, (value,) in expected.items())  # each stage draws its own numbers
+    two_transforms = jittered(3, 0, transforms=2)
+    assert all(
+        two_transforms[key] != [2 * value] for key, (value,) in expected.items()
+    )  # each stage draws its own numbers
 
 
 NOT_LEARNED = """\

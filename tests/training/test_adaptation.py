@@ -21,8 +21,8 @@ Make = Callable[..., dict[str, Any]]
 
 def with_layers(spec: Make, *layers: dict[str, Any], **loop: Any) -> dict[str, Any]:
     """The small problem with these layers before its own."""
-    made = spec(**{"max_steps": 1, **loop})
-    return {**made, "net": {**made["net"], "layers": [*layers, *made["net"]["layers"]]}}
+    train_spec = spec(**{"max_steps": 1, **loop})
+    return {**train_spec, "net": {**train_spec["net"], "layers": [*layers, *train_spec["net"]["layers"]]}}
 
 
 def weights_of(training: dict[str, Any], folder: Path, **more: Any) -> dict[str, np.ndarray]:
@@ -31,33 +31,35 @@ def weights_of(training: dict[str, Any], folder: Path, **more: Any) -> dict[str,
 
 def test_mean_and_variance_are_those_of_the_training_data(spec: Make, points: Path, tmp_path: Path) -> None:
     data = np.load(points / "train.npz")["x"].astype(float)  # 230 samples: the last batch is smaller
-    found = weights_of(with_layers(spec, {"name": "scaled", "type": "Normalization"}), tmp_path / "run")
+    weights = weights_of(with_layers(spec, {"name": "scaled", "type": "Normalization"}), tmp_path / "run")
     # Rounded to float32 once; within a batch sums of 32 numbers are float32.
-    np.testing.assert_allclose(found["scaled/mean"], data.mean(0), rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(found["scaled/variance"], data.var(0), rtol=1e-6)
+    np.testing.assert_allclose(weights["scaled/mean"], data.mean(0), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(weights["scaled/variance"], data.var(0), rtol=1e-6)
 
 
-def test_layers_behind_others_are_adapted_to_what_those_make(spec: Make, points: Path, tmp_path: Path) -> None:
+def test_later_layers_adapt_to_the_output_of_earlier_ones(spec: Make, points: Path, tmp_path: Path) -> None:
     data = np.load(points / "train.npz")["x"].astype(float)
     first = {"name": "first", "type": "Normalization", "axis": None}
     square = {"name": "square", "type": "Expression", "expr": "x * x"}
-    found = weights_of(with_layers(spec, first, square, {"name": "second", "type": "Normalization"}), tmp_path / "run")
-    np.testing.assert_allclose(found["first/mean"], [data.mean()], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found["first/variance"], [data.var()], rtol=1e-6)
+    weights = weights_of(
+        with_layers(spec, first, square, {"name": "second", "type": "Normalization"}), tmp_path / "run"
+    )
+    np.testing.assert_allclose(weights["first/mean"], [data.mean()], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(weights["first/variance"], [data.var()], rtol=1e-6)
     behind = ((data - data.mean()) / data.std()) ** 2
-    np.testing.assert_allclose(found["second/mean"], behind.mean(0), rtol=1e-5)
-    np.testing.assert_allclose(found["second/variance"], behind.var(0), rtol=1e-5)
+    np.testing.assert_allclose(weights["second/mean"], behind.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(weights["second/variance"], behind.var(0), rtol=1e-5)
 
 
-def test_a_resumed_run_and_given_weights_keep_what_they_have(spec: Make, points: Path, tmp_path: Path) -> None:
+def test_resumed_runs_and_loaded_weights_keep_their_statistics(spec: Make, points: Path, tmp_path: Path) -> None:
     training = with_layers(spec, {"name": "scaled", "type": "Normalization"}, checkpoint_every=1)
     first = weights_of(training, tmp_path / "run")
     other = np.load(points / "train.npz")
     np.savez(points / "more.npz", x=other["x"] + 5, label=other["label"])
     moved = {**training, "data": {**training["data"]}}
     moved["data"]["train"] = {**moved["data"]["train"], "path": str(points / "more.npz")}
-    again = weights_of(moved, tmp_path / "tuned", weights=tmp_path / "run" / "weights.h5")
-    np.testing.assert_array_equal(again["scaled/mean"], first["scaled/mean"])
+    tuned_again = weights_of(moved, tmp_path / "tuned", weights=tmp_path / "run" / "weights.h5")
+    np.testing.assert_array_equal(tuned_again["scaled/mean"], first["scaled/mean"])
     fresh = weights_of(moved, tmp_path / "fresh")
     np.testing.assert_allclose(fresh["scaled/mean"], first["scaled/mean"] + 5, rtol=1e-5)
     longer = {**training, "train": {**training["train"], "max_steps": 2}}
@@ -67,27 +69,27 @@ def test_a_resumed_run_and_given_weights_keep_what_they_have(spec: Make, points:
     np.testing.assert_array_equal(read_weights(on.weights).arrays["scaled/mean"], first["scaled/mean"])
 
 
-def test_what_is_not_finite_is_told_at_the_layer(spec: Make, tmp_path: Path) -> None:
+def test_non_finite_statistics_are_reported_with_the_layer(spec: Make, tmp_path: Path) -> None:
     layers = {"name": "logs", "type": "Log"}, {"name": "scaled", "type": "Normalization"}
     with pytest.raises(InputError, match="`scaled`: the statistics of the training data are not finite"):
         netspec.train(with_layers(spec, *layers), run_dir=tmp_path / "run")
 
 
-def test_moments_merge_without_a_loss_of_digits() -> None:
+def test_moments_merge_without_losing_precision() -> None:
     """A mean a million times the deviation: a sum of squares would keep four digits of the variance in float64."""
     data = np.random.default_rng(1).normal(1e6, 1.0, (1000, 3))
-    whole = None
+    merged = None
     for part in np.split(data, [1, 10, 400]):
         mean = part.mean(0)
-        one = Moments.of(len(part), mean, ((part - mean) ** 2).sum(0))
-        whole = one if whole is None else whole.merged(one)
-    assert whole is not None
-    for got, expected in zip(whole.values(), (data.mean(0), data.var(0)), strict=True):
+        moments = Moments.of(len(part), mean, ((part - mean) ** 2).sum(0))
+        merged = moments if merged is None else merged.merged(moments)
+    assert merged is not None
+    for actual, expected in zip(merged.values(), (data.mean(0), data.var(0)), strict=True):
         # A mean of 1e6 is rounded by 1e-10, and with it the distances from it, which are about 1.
-        np.testing.assert_allclose(got, expected, rtol=1e-9)
+        np.testing.assert_allclose(actual, expected, rtol=1e-9)
 
 
-def test_what_is_expected_of_the_first_loss_is_of_adapted_layers(spec: Make, points: Path) -> None:
+def test_the_expected_first_loss_is_computed_after_adaptation(spec: Make, points: Path) -> None:
     training = spec(max_steps=1)
     scaled, weighed = {"name": "scaled", "type": "Normalization"}, {"name": "weighed", "type": "Scale"}  # which is by 1
     net = {
@@ -100,5 +102,5 @@ def test_what_is_expected_of_the_first_loss_is_of_adapted_layers(spec: Make, poi
     data = np.load(points / "train.npz")["x"].astype(float)
     loss = float(np.mean(((data - data.mean(0)) / data.std(0) - data) ** 2))
     expect = {"first_loss": {"value": loss, "within": 1e-4}}
-    (found,) = run_expectations(load_train({**training, "net": net, "data": splits, "expect": expect}))
-    assert found.problem is None, found.summary
+    (expectation,) = run_expectations(load_train({**training, "net": net, "data": splits, "expect": expect}))
+    assert expectation.problem is None, expectation.summary

@@ -27,7 +27,7 @@ def only(caught: pytest.ExceptionInfo[InputError]) -> tuple[str, str | None, str
 
 
 @pytest.mark.parametrize(
-    ("options", "message", "expected", "got", "hint"),
+    ("options", "message", "expected", "what_was_got", "hint"),
     [
         (
             {"precision": "flaot32"},
@@ -53,16 +53,16 @@ def only(caught: pytest.ExceptionInfo[InputError]) -> tuple[str, str | None, str
         ({"weights": 5}, "`weights` is not a path", "the path of a file, as str or Path", "5", None),
     ],
 )
-def test_options_of_load(
-    options: dict[str, Any], message: str, expected: str, got: str, hint: str | None
+def test_options_of_load_are_checked(
+    options: dict[str, Any], message: str, expected: str, what_was_got: str, hint: str | None
 ) -> None:  # fmt: skip
     with pytest.raises(InputError) as caught:
         netspec.load(NET, **options)
-    assert only(caught) == (message, expected, got, hint and f"did you mean `{hint}`?")
+    assert only(caught) == (message, expected, what_was_got, hint and f"did you mean `{hint}`?")
 
 
 @pytest.mark.parametrize("source", [5, None, b"net.yaml", ["net.yaml"]])
-def test_what_is_no_spec(source: Any) -> None:
+def test_objects_that_are_no_spec_are_refused(source: Any) -> None:
     for call in (netspec.load, netspec.train):
         with pytest.raises(InputError, match="a spec is given in another form") as caught:
             call(source)
@@ -70,7 +70,7 @@ def test_what_is_no_spec(source: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [0, -2, "2", 1.5, True])
-def test_batch_sizes(model: netspec.Model, size: Any) -> None:
+def test_batch_sizes_are_checked(model: netspec.Model, size: Any) -> None:
     with pytest.raises(InputError) as caught:
         model.predict({"x": X}, batch_size=size)
     assert only(caught) == ("`batch_size` is wrong", "an integer of at least 1", repr(size), None)
@@ -78,13 +78,13 @@ def test_batch_sizes(model: netspec.Model, size: Any) -> None:
     assert model.predict({"x": X}, batch_size=two)["logits"].shape == (3, 3)
 
 
-def test_rows_of_different_lengths(model: netspec.Model) -> None:
+def test_rows_of_different_lengths_are_refused(model: netspec.Model) -> None:
     with pytest.raises(InputError, match="`x` is not an array"):
         model.predict({"x": [[1, 2], [3]]})
 
 
 @pytest.mark.parametrize("name", ["seed", "step"])
-def test_keys_of_randomness(model: netspec.Model, name: str) -> None:
+def test_seeds_and_steps_are_checked(model: netspec.Model, name: str) -> None:
     wrong: Any
     for wrong in (-1, "1", 2**63):
         with pytest.raises(InputError, match=f"`{name}` is wrong"):
@@ -103,7 +103,7 @@ def test_keys_of_randomness(model: netspec.Model, name: str) -> None:
         ([1, 2], "has the wrong shape"),
     ],
 )
-def test_values_of_parameters(model: netspec.Model, value: Any, message: str) -> None:
+def test_values_of_parameters_are_checked(model: netspec.Model, value: Any, message: str) -> None:
     before = model.parameters["logits/bias"].tobytes()
     with pytest.raises(InputError, match=f"`logits/bias` {message}"):
         model.parameters["logits/bias"] = value
@@ -111,12 +111,12 @@ def test_values_of_parameters(model: netspec.Model, value: Any, message: str) ->
 
 
 @pytest.mark.parametrize("value", [[1, 2, 3], [True, False, True], np.full(3, np.nan), np.full(3, -np.inf)])
-def test_all_real_numbers_can_be_given(model: netspec.Model, value: Any) -> None:
+def test_any_real_type_can_be_assigned_to_a_parameter(model: netspec.Model, value: Any) -> None:
     model.parameters["logits/bias"] = value
     np.testing.assert_array_equal(model.parameters["logits/bias"], np.asarray(value, np.float32))
 
 
-def test_paths_of_weights(model: netspec.Model, tmp_path: Path) -> None:
+def test_paths_of_weights_are_checked(model: netspec.Model, tmp_path: Path) -> None:
     for call in (model.save_weights, model.load_weights):
         with pytest.raises(InputError, match="is not a path"):
             call(5)  # type: ignore[arg-type]  # what this test is of

@@ -25,14 +25,14 @@ Make = Callable[..., dict[str, Any]]
 
 def told_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> list[bytes]:
     """Lets evaluations find these losses, one after the other; the weights of each are kept in the list given back."""
-    kept: list[bytes] = []
+    best_files: list[bytes] = []
 
     def evaluate(compiler: Any, loader: Any, session: Any) -> Evaluation:
-        kept.append(compiler.states["logits/kernel"].tobytes())
-        return Evaluation(57, losses[len(kept) - 1], {"accuracy": 0.5})
+        best_files.append(compiler.states["logits/kernel"].tobytes())
+        return Evaluation(57, losses[len(best_files) - 1], {"accuracy": 0.5})
 
     monkeypatch.setattr(loop, "evaluate", evaluate)
-    return kept
+    return best_files
 
 
 def strict(folder: Path) -> list[Event]:
@@ -52,19 +52,17 @@ def strict(folder: Path) -> list[Event]:
 def test_the_best_weights_are_those_of_the_lowest_finite_loss(
     spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, losses: list[float], best: int
 ) -> None:
-    kept = told_losses(monkeypatch, losses)
+    best_files = told_losses(monkeypatch, losses)
     run = netspec.train(spec(test_every=8, checkpoint_every=40), run_dir=tmp_path / "run")
-    assert len(kept) == 5
-    found = read_weights(run.run_dir / "best.h5")
-    assert found.meta["step"] == 8 * (best + 1)
-    assert found.arrays["logits/kernel"].tobytes() == kept[best]
+    assert len(best_files) == 5
+    best_weights = read_weights(run.run_dir / "best.h5")
+    assert best_weights.meta["step"] == 8 * (best + 1)
+    assert best_weights.arrays["logits/kernel"].tobytes() == best_files[best]
     progress = read_checkpoint(run.run_dir / "checkpoints" / "step-00000040.h5").progress
     assert (progress["best_loss"], progress["best_step"]) == (losses[best], 8 * (best + 1))
 
 
-def test_the_best_so_far_is_remembered_by_a_resumed_run(
-    spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_remembers_the_best_loss(spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told_losses(monkeypatch, [2.0, 1.0, 3.0])
     netspec.train(spec(max_steps=24, test_every=8), run_dir=tmp_path / "run")
     told_losses(monkeypatch, [1.5, 1.25])
@@ -72,32 +70,32 @@ def test_the_best_so_far_is_remembered_by_a_resumed_run(
     assert read_weights(tmp_path / "run" / "best.h5").meta["step"] == 16
 
 
-def test_a_loss_that_is_never_finite_leaves_no_best(
+def test_losses_that_are_never_finite_save_no_best_weights(
     spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told_losses(monkeypatch, [nan])
     run = netspec.train(spec(test_every=0), run_dir=tmp_path / "run")
     assert not (run.run_dir / "best.h5").exists()
-    *_, test, warning, _checkpoint, done = strict(run.run_dir)
+    *_, test, warning, _checkpoint, done_event = strict(run.run_dir)
     assert test == {
         "event": "test", "step": 40, "split": "test", "samples": 57, "loss": None, "metrics": {"accuracy": 0.5},
         "non_finite": ["loss"], "seconds": test["seconds"],
     }  # fmt: skip
     assert warning["event"] == "warning"
     assert warning["message"] == "not finite (nan or infinite) on the test data: loss"
-    assert done["test"]["loss"] is None
+    assert done_event["test"]["loss"] is None
     assert "test loss nan accuracy 0.50000 over 57 samples (not finite)" in (run.run_dir / "log.txt").read_text()
-    again = netspec.train(spec(test_every=0), run_dir=tmp_path / "run", resume=True)  # from JSON, where it is null
-    assert again.test is not None
-    assert again.test.non_finite == ["loss"]
+    resumed = netspec.train(spec(test_every=0), run_dir=tmp_path / "run", resume=True)  # from JSON, where it is null
+    assert resumed.test is not None
+    assert resumed.test.non_finite == ["loss"]
 
 
 @pytest.mark.parametrize("checkpoint_every", [0, 8])
-def test_a_bad_test_sample_loses_nothing_of_the_epoch(
+def test_a_damaged_test_sample_loses_no_step_of_the_epoch(
     spec: Make, points: Path, tmp_path: Path, checkpoint_every: int
 ) -> None:
     timing = {"test_every": 8, "checkpoint_every": checkpoint_every}
-    whole = netspec.train(spec(**timing), run_dir=tmp_path / "whole")
+    uninterrupted = netspec.train(spec(**timing), run_dir=tmp_path / "whole")
     arrays = dict(np.load(points / "test.npz"))
     np.savez(points / "test.npz", x=arrays["x"], label=np.where(np.arange(57) == 40, 7, arrays["label"]))
     with pytest.raises(InputError, match="sample 40"):
@@ -105,19 +103,19 @@ def test_a_bad_test_sample_loses_nothing_of_the_epoch(
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000008.h5"]
     np.savez(points / "test.npz", **arrays)
     rest = netspec.train(spec(**timing), run_dir=tmp_path / "run", resume=True)
-    assert rest.test == whole.test
-    tests = [[one for one in strict(run.run_dir) if one["event"] == "test"] for run in (whole, rest)]
-    figures = [[(one["step"], one["loss"], one["metrics"]) for one in of_run] for of_run in tests]
+    assert rest.test == uninterrupted.test
+    tests = [[event for event in strict(run.run_dir) if event["event"] == "test"] for run in (uninterrupted, rest)]
+    figures = [[(event["step"], event["loss"], event["metrics"]) for event in of_run] for of_run in tests]
     assert figures[0] == figures[1]  # the one that failed is made up for
     for name in ("weights.h5", "best.h5"):
-        one, other = (read_weights(run.run_dir / name) for run in (whole, rest))
-        assert {key: array.tobytes() for key, array in one.arrays.items()} == {
+        event, other = (read_weights(run.run_dir / name) for run in (uninterrupted, rest))
+        assert {key: array.tobytes() for key, array in event.arrays.items()} == {
             key: array.tobytes() for key, array in other.arrays.items()
         }
-        assert one.meta["step"] == other.meta["step"]
+        assert event.meta["step"] == other.meta["step"]
 
 
-def test_a_bad_training_sample_loses_nothing_of_the_steps_before(spec: Make, points: Path, tmp_path: Path) -> None:
+def test_a_damaged_training_sample_loses_no_earlier_step(spec: Make, points: Path, tmp_path: Path) -> None:
     arrays = dict(np.load(points / "train.npz"))
     bad = np.where(np.arange(230) == 100, 9, arrays["label"])
     np.savez(points / "train.npz", x=arrays["x"], label=bad)
@@ -128,7 +126,7 @@ def test_a_bad_training_sample_loses_nothing_of_the_steps_before(spec: Make, poi
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000003.h5"]
 
 
-def test_a_checkpoint_that_cannot_be_written_is_what_is_told(
+def test_a_checkpoint_that_cannot_be_written_is_the_reported_error(
     spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -140,7 +138,7 @@ def test_a_checkpoint_that_cannot_be_written_is_what_is_told(
 
 
 def test_evaluations_survive_json() -> None:
-    found = Evaluation(3, nan, {"a": inf, "b": 0.5})
-    again = Evaluation.from_json(json.loads(json_text(found.as_json())))
-    assert again.non_finite == found.non_finite == ["loss", "a"]
+    evaluation = Evaluation(3, nan, {"a": inf, "b": 0.5})
+    read_back = Evaluation.from_json(json.loads(json_text(evaluation.as_json())))
+    assert read_back.non_finite == evaluation.non_finite == ["loss", "a"]
     assert Evaluation.from_json(Evaluation(3, None, {"b": 0.5}).as_json()) == Evaluation(3, None, {"b": 0.5})

@@ -67,28 +67,28 @@ def test_a_callback_does_not_change_the_training(spec: Make, tmp_path: Path) -> 
 
 
 def test_the_state_of_a_callback_survives_a_resume(spec: Make, tmp_path: Path) -> None:
-    whole, first, second = Counter(), Counter(), Counter()
+    uninterrupted, first, second = Counter(), Counter(), Counter()
     constant = {"solver": {"type": "Adam", "learning_rate": 0.01}}
-    netspec.train(spec(max_steps=20) | constant, run_dir=tmp_path / "whole", callbacks=[whole])
+    netspec.train(spec(max_steps=20) | constant, run_dir=tmp_path / "whole", callbacks=[uninterrupted])
     netspec.train(spec(max_steps=12) | constant, run_dir=tmp_path / "parts", callbacks=[first])
     saved = read_checkpoint(tmp_path / "parts" / "checkpoints" / "step-00000012.h5").progress["callbacks"]
     assert saved == {"Counter": {"stop_training": False, "state": {"steps": 12, "total": first.total}}}
     netspec.train(spec(max_steps=20) | constant, run_dir=tmp_path / "parts", resume=True, callbacks=[second])
-    assert (second.steps, second.total) == (20, whole.total)
+    assert (second.steps, second.total) == (20, uninterrupted.total)
 
 
-def test_a_checkpoint_without_the_callback_leaves_it_as_it_is(spec: Make, tmp_path: Path) -> None:
+def test_a_checkpoint_without_its_state_does_not_change_a_callback(spec: Make, tmp_path: Path) -> None:
     netspec.train(spec(max_steps=12), run_dir=tmp_path / "run")
     counter = Counter()
     netspec.train(spec(max_steps=20), run_dir=tmp_path / "run", resume=True, callbacks=[counter])
     assert counter.steps == 8
 
 
-def test_a_callback_ends_the_training(spec: Make, tmp_path: Path) -> None:
+def test_a_callback_can_end_the_training(spec: Make, tmp_path: Path) -> None:
     run = netspec.train(spec(), run_dir=tmp_path / "run", callbacks=[Counter(stop=5)])
     assert (run.steps, run.test is not None, run.weights.is_file()) == (5, True, True)
-    again = netspec.train(spec(), run_dir=tmp_path / "run", resume=True, callbacks=[Counter(stop=5)])
-    assert again.steps == 5
+    resumed = netspec.train(spec(), run_dir=tmp_path / "run", resume=True, callbacks=[Counter(stop=5)])
+    assert resumed.steps == 5
     further = netspec.train(spec(), run_dir=tmp_path / "run", resume=True)
     assert further.steps == 40
 
@@ -110,8 +110,8 @@ def test_a_requested_stop_is_saved_and_resumed(spec: Make, tmp_path: Path) -> No
     with pytest.raises(netspec.Interrupted):
         netspec.train(spec(), run_dir=tmp_path / "run", callbacks=[Deadline(5)])
     resumed = netspec.train(spec(), run_dir=tmp_path / "run", resume=True)
-    whole = netspec.train(spec(), run_dir=tmp_path / "whole")
-    weights, expected = (read_weights(run.weights).arrays for run in (resumed, whole))
+    uninterrupted = netspec.train(spec(), run_dir=tmp_path / "whole")
+    weights, expected = (read_weights(run.weights).arrays for run in (resumed, uninterrupted))
     assert expected
     assert all(np.array_equal(weights[name], array) for name, array in expected.items())
 
@@ -127,10 +127,10 @@ def test_an_error_in_a_callback_names_it_and_leaves_a_checkpoint(spec: Make, tmp
     assert read_checkpoint(tmp_path / "run" / "checkpoints" / "step-00000007.h5").progress["step"] == 7
 
 
-def test_what_is_not_a_callback_is_refused(spec: Make, tmp_path: Path) -> None:
-    given: Any = [print]
+def test_objects_that_are_no_callbacks_are_refused(spec: Make, tmp_path: Path) -> None:
+    callbacks: Any = [print]
     with pytest.raises(InputError, match="not a callback"):
-        netspec.train(spec(), run_dir=tmp_path / "run", callbacks=given)
+        netspec.train(spec(), run_dir=tmp_path / "run", callbacks=callbacks)
 
 
 def test_state_that_json_cannot_hold_is_an_error(spec: Make, tmp_path: Path) -> None:
@@ -144,13 +144,13 @@ def test_state_that_json_cannot_hold_is_an_error(spec: Make, tmp_path: Path) -> 
 
 def test_early_stopping_ends_after_evaluations_without_improvement(spec: Make, tmp_path: Path) -> None:
     stopping = {"type": "EarlyStopping", "monitor": "accuracy", "mode": "max", "patience": 2, "min_delta": 1.0}
-    given = spec(max_steps=40, test_every=4) | {"callbacks": [stopping]}
+    train_spec = spec(max_steps=40, test_every=4) | {"callbacks": [stopping]}
     events: list[Event] = []
-    run = netspec.train(given, run_dir=tmp_path / "run", listeners=[events.append])
+    run = netspec.train(train_spec, run_dir=tmp_path / "run", listeners=[events.append])
     assert run.steps == 12
     message = "early stopping after step 12: accuracy has not improved in 2 evaluations"
     assert [event["message"] for event in events if event["event"] == "note"][-1] == message
-    resumed = netspec.train(given, run_dir=tmp_path / "run", resume=True)
+    resumed = netspec.train(train_spec, run_dir=tmp_path / "run", resume=True)
     assert resumed.steps == 12
 
 

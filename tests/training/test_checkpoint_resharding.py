@@ -29,9 +29,11 @@ __all__ = ["points", "spec"]
 Make = Callable[..., dict[str, Any]]
 
 
-def begun(given: dict[str, Any], way: str, size: int, path: Path | None) -> list[tuple[Compiler, list[str]]]:
+def start_workers(
+    train_spec: dict[str, Any], name: str, size: int, path: Path | None
+) -> list[tuple[Compiler, list[str]]]:
     """Each worker as it begins, from that checkpoint, and what it was warned of."""
-    known = load_train(given | {"parallel": {"strategy": way}})
+    known = load_train(train_spec | {"parallel": {"strategy": name}})
     assert isinstance(known.parallel, Strategy)
     strategy = known.parallel
 
@@ -40,59 +42,66 @@ def begun(given: dict[str, Any], way: str, size: int, path: Path | None) -> list
         compiler = training_compiler(known, "reference", session)
         session.sharded_states(compiler)
         with open_training_loader(known, compiler, session) as loader:
-            found = start_from_checkpoint(path, known, compiler, loader, session) if path and session.is_root else None
-            start = StartingPoint(Progress()) if found is None else replace(found, progress=Progress())
+            start, warnings = StartingPoint(Progress()), list[str]()
+            if path and session.is_root:
+                checkpoint_start = start_from_checkpoint(path, known, compiler, loader, session)
+                start, warnings = replace(checkpoint_start, progress=Progress()), checkpoint_start.warnings
             session.align(compiler, loader, start)
-        return compiler, found.warnings if found else []
+        return compiler, warnings
 
     return together(size, begin)
 
 
 @pytest.mark.parametrize(("strategy", "workers"), [("all_reduce", 2), ("local_sgd", 2), ("elastic_averaging", 1)])
-def test_workers_without_centers_go_on_from_the_center(spec: Make, tmp_path: Path, strategy: str, workers: int) -> None:
+def test_workers_without_centers_resume_from_the_center(
+    spec: Make, tmp_path: Path, strategy: str, workers: int
+) -> None:
     """What a checkpoint is evaluated by is what the run begins with; of what all have in common there is the mean."""
-    given, path = spec() | {"solver": {"type": "Adam", "ema": {"decay": 0.9}}}, tmp_path / "center.h5"
-    first = begun(given, "elastic_averaging", 2, None)[0][0]
+    train_spec, path = spec() | {"solver": {"type": "Adam", "ema": {"decay": 0.9}}}, tmp_path / "center.h5"
+    first = start_workers(train_spec, "elastic_averaging", 2, None)[0][0]
     random = np.random.default_rng(1)
     states = {name: random.normal(size=first.states[name].shape).astype(np.float32) for name in first.info}
-    own = {
+    own_states = {
         name: random.normal(size=state.shape).astype(np.float32)
         for name, state in states.items()
         if "center/" not in name
     }
     roles = {name: info.role for name, info in first.info.items()}
-    told = "parallel: {strategy: elastic_averaging}"
-    write_checkpoint(path, states, roles, {"step": 3}, told, first.evaluated, [own])
-    found = begun(given, strategy, workers, path)
+    parallel = "parallel: {strategy: elastic_averaging}"
+    write_checkpoint(path, states, roles, {"step": 3}, parallel, first.evaluated, [own_states])
+    starts = start_workers(train_spec, strategy, workers, path)
     centers = {name: states[label] for name, label in first.evaluated.items()}
     assert len(centers) == 8
-    for compiler, _ in found:
+    for compiler, _ in starts:
         averages = {label: name for name, label in compiler.evaluated.items()}
         assert len(averages) == 6
         for name in compiler.info:
-            mean = (states[name] + own[name]) / 2
+            mean = (states[name] + own_states[name]) / 2
             np.testing.assert_array_equal(compiler.states[name], centers.get(averages.get(name, name), mean), name)
     now = strategy if workers == 2 else "one worker"
-    assert found[0][1] == [f"{now} has no centers and continues from those of elastic_averaging"]
+    assert starts[0][1] == [f"{now} has no centers and continues from those of elastic_averaging"]
 
 
-def test_it_is_told_who_has_no_use_for_what_whom_had_kept(spec: Make, tmp_path: Path) -> None:
-    whole = netspec.train(spec(max_steps=5), run_dir=tmp_path / "whole")
-    found = read_checkpoint(max((whole.run_dir / "checkpoints").iterdir()))
-    kept = {"residual/fc1/kernel": np.ones((6, 16), np.float32)}
+def test_states_that_the_new_strategy_does_not_use_are_noted(spec: Make, tmp_path: Path) -> None:
+    uninterrupted = netspec.train(spec(max_steps=5), run_dir=tmp_path / "whole")
+    checkpoint = read_checkpoint(max((uninterrupted.run_dir / "checkpoints").iterdir()))
+    residuals = {"residual/fc1/kernel": np.ones((6, 16), np.float32)}
     other = replace(
-        found, states={**found.states, **kept}, roles={**found.roles, "residual/fc1/kernel": "residual"},
-        spec="parallel: {strategy: top_k}", own=(kept,),
-    )  # fmt: skip
+        checkpoint,
+        states={**checkpoint.states, **residuals},
+        roles={**checkpoint.roles, "residual/fc1/kernel": "residual"},
+        spec="parallel: {strategy: top_k}",
+        own=(residuals,),
+    )
     known = load_train(spec() | {"parallel": {"strategy": "all_reduce"}})
     strategy = known.parallel
     assert isinstance(strategy, Strategy)
 
-    def taken(everyone: Communicator) -> tuple[set[str], set[str], list[str]]:
+    def reshard(everyone: Communicator) -> tuple[set[str], set[str], list[str]]:
         session = WorkerSession(everyone, strategy)
-        left, told = reshard_checkpoint(other, training_compiler(known, "reference", session), session)
-        return set(left.states), set(left.own[0]), told
+        left, notes = reshard_checkpoint(other, training_compiler(known, "reference", session), session)
+        return set(left.states), set(left.own[0]), notes
 
     for size, now in ((1, "one worker"), (2, "all_reduce")):
-        told = [f"{now} does not use these states of top_k: residual/fc1/kernel"]
-        assert together(size, taken) == [(set(found.states), set(), told)] * size
+        notes = [f"{now} does not use these states of top_k: residual/fc1/kernel"]
+        assert together(size, reshard) == [(set(checkpoint.states), set(), notes)] * size

@@ -45,25 +45,25 @@ def test_logits_become_the_most_probable_classes_by_name() -> None:
     np.testing.assert_allclose(answers["probability_2"], [0.2, 0.4], rtol=1e-6)
 
 
-def test_more_classes_than_there_are_means_all() -> None:
+def test_top_k_beyond_the_number_of_classes_gives_all() -> None:
     spec = net([3], INT, {"type": "SparseCategoricalCrossentropy", "from_logits": True})
     answers = decode(spec, [[1.0, 2.0, 3.0]], top=9)
     assert [answers[name][0] for name in ("class", "class_2", "class_3")] == [2, 1, 0]
     assert len(answers) == 6
 
 
-def test_probabilities_are_not_turned_into_probabilities_again() -> None:
+def test_probabilities_are_not_normalized_again() -> None:
     spec = net([3], INT, {"type": "SparseCategoricalCrossentropy"})
     assert decode(spec, [[0.25, 0.5, 0.25]]) == {"class": [1], "probability": [0.5]}
 
 
-def test_the_output_may_be_a_softmax_of_what_the_loss_reads() -> None:
+def test_the_output_may_be_the_softmax_of_the_logits() -> None:
     softmax = {"type": "Softmax", "name": "p", "from": "y"}
     spec = net([3], INT, {"type": "SparseCategoricalCrossentropy", "from_logits": True}, layers=[softmax])
     assert decode(spec, [[0.25, 0.5, 0.25]], learned=NAMES) == {"class": ["dog"], "probability": [0.5]}
 
 
-def test_a_net_without_losses_says_what_it_is_by_its_last_layer() -> None:
+def test_the_last_layer_of_a_net_without_losses_decides_its_kind() -> None:
     dense = {"type": "Dense", "units": 3, "activation": "softmax"}
     assert decode(net([3], INT, layers=[dense]), [[0.0, 0.0, 1.0]]) == {"class": [2], "probability": [1.0]}
     dense = {"type": "Dense", "units": 1, "activation": "sigmoid"}
@@ -73,18 +73,18 @@ def test_a_net_without_losses_says_what_it_is_by_its_last_layer() -> None:
     }  # fmt: skip
 
 
-def test_margins_are_scores() -> None:
+def test_hinge_margins_are_reported_as_scores() -> None:
     assert decode(net([3], INT, {"type": "MultiMargin"}), [[0.5, -1.0, 3.0]]) == {"class": [2], "score": [3.0]}
 
 
-def test_a_binary_answer_has_the_probability_of_its_class() -> None:
+def test_a_binary_prediction_has_the_probability_of_its_class() -> None:
     spec = net([1], {"shape": [1]}, {"type": "BinaryCrossentropy", "from_logits": True})
     answers = decode(spec, [[0.0], [np.log(3.0)]], learned=Learned(classes={"t": ["no", "yes"]}))
     assert answers["class"] == ["no", "yes"]
     np.testing.assert_allclose(answers["probability"], [0.5, 0.75], rtol=1e-6)  # float32 logits
 
 
-def test_several_binary_answers_name_all_that_apply() -> None:
+def test_several_binary_predictions_name_all_classes_that_apply() -> None:
     spec = net([3], {"shape": [3]}, {"type": "BinaryCrossentropy"})
     answers = decode(spec, [[0.75, 0.25, 0.875], [0.0, 0.25, 0.125]], learned=NAMES)
     assert answers["classes"] == [["cat", "owl"], []]

@@ -11,7 +11,7 @@ from netspec.distributed.strategies.top_k import TopK
 from netspec.training.events import LogFiles, format_event
 
 
-def test_the_log_takes_names_of_files_that_are_not_text(tmp_path):
+def test_the_log_accepts_file_names_that_are_not_unicode(tmp_path):
     name = "image " + os.fsdecode(b"a-\xff.png")
     with LogFiles(tmp_path) as log:
         log({"event": "skipped", "split": "train", "epoch": 1, "samples": 1, "examples": [name]})
@@ -27,12 +27,12 @@ def test_the_first_line_of_several_workers_names_the_strategy_and_its_settings()
     }  # fmt: skip
     assert format_event(facts) == "n: 2 parameters, 8 samples, batch 4, 3 steps on cpu"
     several = {**facts, "split": [2, 2], "by_host": False}
-    for given, told in (
+    for parallel, message in (
         (TopK(density=0.5), "by top_k: bucket 4194304, first_bucket 262144, density 0.5, "),
         (AllReduce(), "by all_reduce: bucket 4194304, first_bucket 262144, reduce_in float32, hierarchical false, "),
     ):
-        assert told in format_event({**several, "parallel": given.model_dump()})
-        assert "heartbeat" not in format_event({**several, "parallel": given.model_dump()})
+        assert message in format_event({**several, "parallel": parallel.model_dump()})
+        assert "heartbeat" not in format_event({**several, "parallel": parallel.model_dump()})
 
 
 def test_the_first_line_of_a_pipeline_names_its_stages():

@@ -49,7 +49,7 @@ def test_a_small_net_is_fitted_in_twenty_steps(tmp_path):
     assert losses[-1] < 1e-3 * losses[0]
 
 
-def test_a_step_that_does_not_read_all_data_is_refused(tmp_path):
+def test_a_batch_smaller_than_the_data_is_refused(tmp_path):
     with pytest.raises(InputError, match="LBFGS reads the whole training set in each step") as caught:
         netspec.train(spec(tmp_path, LAYERS, accumulate=2), run_dir=tmp_path / "run")
     (problem,) = caught.value.problems
@@ -65,7 +65,7 @@ def test_a_step_that_does_not_read_all_data_is_refused(tmp_path):
         ("source: synthetic, samples: 2000, fields: {image: {}, label: {classes: 2}}", 1500, 2),
     ],
 )
-def test_so_is_one_before_the_data_is_there_where_the_spec_says_how_much_there_is(tmp_path, source, limit, batches):
+def test_a_batch_smaller_than_the_data_is_refused_before_the_data_is_read(tmp_path, source, limit, batches):
     split = f"{source}, batch_size: 800" + (f", limit: {limit}" if limit else "")
     text = f"""\
 netspec: 1
@@ -93,26 +93,26 @@ train: {{max_epochs: 1, accumulate: ACCUMULATE}}
         ({"type": "Dense", "units": 2, "learning_rate_multiplier": 2.0}, "has a learning rate multiplier"),
     ],
 )
-def test_a_loss_that_is_not_the_same_twice_is_refused(layer, why, tmp_path):
+def test_a_loss_that_is_not_reproducible_is_refused(layer, why, tmp_path):
     layers = [LAYERS[0], {"name": "odd", **layer}, LAYERS[1]]
     with pytest.raises(InputError, match=f"layer `odd` {why}"):
         netspec.train(spec(tmp_path, layers), run_dir=tmp_path / "run")
 
 
 @pytest.mark.parametrize("first", [1e-3, 0.4, 5.0, 1e3])
-def test_a_search_fulfils_the_conditions(first):
+def test_the_line_search_satisfies_the_wolfe_conditions(first):
     """loss = t⁴ / 4 - t, from 0: lowest at 1."""
 
     def at(t: float) -> Point:
         return Point(t, t**4 / 4 - t, t**3 - 1)
 
     start = at(0.0)
-    found = LineSearch(at, start, 25, 1e-9).run(first)
-    assert found.loss <= start.loss + 1e-4 * found.t * start.slope
-    assert abs(found.slope) <= 0.9
+    point = LineSearch(at, start, 25, 1e-9).run(first)
+    assert point.loss <= start.loss + 1e-4 * point.t * start.slope
+    assert abs(point.slope) <= 0.9
 
 
-def test_a_search_comes_back_from_where_there_is_no_loss():
+def test_the_line_search_recovers_from_non_finite_losses():
     def at(t: float) -> Point:
         return Point(t, (t - 1) ** 2, 2 * (t - 1)) if t < 3 else Point(t, float("inf"), float("inf"))
 

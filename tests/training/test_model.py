@@ -32,7 +32,7 @@ def x(count: int) -> Any:
     return RNG.normal(size=(count, 6))
 
 
-def test_predict_is_the_net_and_does_not_depend_on_the_batch_size(model: netspec.Model) -> None:
+def test_predictions_do_not_depend_on_the_batch_size(model: netspec.Model) -> None:
     p = dict(model.parameters)
     p["norm/moving_mean"], p["norm/moving_variance"] = RNG.normal(size=16), RNG.uniform(0.5, 2, size=16)
     for name in ("norm/moving_mean", "norm/moving_variance"):
@@ -41,9 +41,11 @@ def test_predict_is_the_net_and_does_not_depend_on_the_batch_size(model: netspec
     hidden = np.maximum(inputs @ p["fc1/kernel"] + p["fc1/bias"], 0)
     scale = p["norm/gamma"] / np.sqrt(p["norm/moving_variance"] + 1e-3)
     expected = ((hidden - p["norm/moving_mean"]) * scale + p["norm/beta"]) @ p["logits/kernel"] + p["logits/bias"]
-    found = model.predict({"x": inputs})
-    assert list(found) == ["logits"]
-    np.testing.assert_allclose(found["logits"], expected, rtol=1e-12)  # float64: the order of additions alone differs
+    predictions = model.predict({"x": inputs})
+    assert list(predictions) == ["logits"]
+    np.testing.assert_allclose(
+        predictions["logits"], expected, rtol=1e-12
+    )  # float64: the order of additions alone differs
     for size in (1, 3, 11, 100):
         parts = model.predict({"x": inputs}, batch_size=size)["logits"]
         np.testing.assert_allclose(parts, expected, rtol=1e-12)
@@ -51,11 +53,11 @@ def test_predict_is_the_net_and_does_not_depend_on_the_batch_size(model: netspec
 
 def test_gradients_are_those_of_the_sum_of_losses(model: netspec.Model) -> None:
     batch = {"x": x(8), "label": RNG.integers(0, 3, 8)}
-    losses, found = model.loss_and_gradients(batch, seed=9, step=4)
+    losses, gradients = model.loss_and_gradients(batch, seed=9, step=4)
     assert set(losses) == {"sparse_categorical_crossentropy", "regularization"}
-    assert set(found) == {name for name in model.parameters if "moving" not in name}
+    assert set(gradients) == {name for name in model.parameters if "moving" not in name}
     step = 1e-6  # central differences in float64: error about step² = 1e-12 and rounding 1e-16 / step = 1e-10
-    for name, gradient in found.items():
+    for name, gradient in gradients.items():
         direction = RNG.normal(size=gradient.shape)
         start = model.parameters[name]
         ends = []
@@ -68,7 +70,7 @@ def test_gradients_are_those_of_the_sum_of_losses(model: netspec.Model) -> None:
         )
 
 
-def test_nothing_changes_by_asking_for_gradients(model: netspec.Model) -> None:
+def test_computing_gradients_changes_no_state(model: netspec.Model) -> None:
     before = {name: array.tobytes() for name, array in model.parameters.items()}
     model.loss_and_gradients({"x": x(4), "label": np.zeros(4, np.int64)})
     assert before == {name: array.tobytes() for name, array in model.parameters.items()}
@@ -88,18 +90,18 @@ def test_parameters_are_read_as_copies_and_assigned_by_value(model: netspec.Mode
         del model.parameters["fc1/bias"]
 
 
-def test_a_model_says_what_it_is(model: netspec.Model) -> None:
+def test_the_repr_of_a_model_summarizes_it(model: netspec.Model) -> None:
     assert repr(model) == "<Model small: 195 parameters on cpu>"  # 6·16 + 16 + 2·16 + 16·3 + 3; no moving statistics
     assert repr(model.parameters).startswith("<Parameters: fc1/kernel [6, 16], fc1/bias [16], ")
 
 
-def test_a_name_that_is_none_is_told_with_the_nearest(model: netspec.Model) -> None:
+def test_an_unknown_parameter_name_suggests_the_nearest(model: netspec.Model) -> None:
     with pytest.raises(KeyError, match="no parameter `fc1/bia`: did you mean `fc1/bias`"):
         model.parameters["fc1/bia"]
     assert "fc1/bia" not in model.parameters
 
 
-def test_an_array_without_a_name_is_told_how_to_be_given(model: netspec.Model) -> None:
+def test_an_array_without_a_name_gets_a_hint(model: netspec.Model) -> None:
     for call in (model.predict, model.loss_and_gradients):
         with pytest.raises(InputError, match=r"expected: a mapping \{input: array\}: \{'x': …\}\n.*shape \[4, 6\]"):
             call(x(4))
@@ -117,7 +119,7 @@ def test_train_is_a_documented_function() -> None:
     assert {"Callback", "CallbackSpec", "Model", "Run", "load", "train"} <= set(dir(netspec))
 
 
-def test_every_wrong_input_is_named_at_once(model: netspec.Model) -> None:
+def test_all_wrong_inputs_are_reported_at_once(model: netspec.Model) -> None:
     with pytest.raises(InputError) as caught:
         model.loss_and_gradients({"X": x(4), "x": x(4)[:, :5], "label": np.array([0, 1, 2, 3])})
     assert [problem.render() for problem in caught.value.problems] == [
@@ -158,19 +160,19 @@ def test_evaluation_covers_each_sample_once_whatever_the_batch_size(spec: Make, 
         source = training.data.test.model_copy(update={"batch_size": size}) if training.data.test else None
         assert source is not None
         with open_loader(source, seed=1) as loader:
-            found = model.evaluate(loader)
-        assert found.samples == 57
-        assert found.metrics["accuracy"] == accuracy
+            evaluation = model.evaluate(loader)
+        assert evaluation.samples == 57
+        assert evaluation.metrics["accuracy"] == accuracy
         # Penalties are of training alone. float32 sums of 57 terms: a few units in the 7th digit.
-        assert found.loss == pytest.approx(entropy.mean(), rel=2e-6)
+        assert evaluation.loss == pytest.approx(entropy.mean(), rel=2e-6)
 
 
 @pytest.mark.parametrize("form", ["arrays", "source", "list", "tuples", "stream"])
-def test_samples_may_come_in_any_form(model: netspec.Model, tmp_path: Path, form: str) -> None:
+def test_samples_can_be_arrays_rows_or_streams(model: netspec.Model, tmp_path: Path, form: str) -> None:
     arrays = {"x": x(20).astype(np.float32), "label": RNG.integers(0, 3, 20).astype(np.int32)}
     np.savez(tmp_path / "data.npz", **arrays)
-    rows = [{"x": one, "label": label} for one, label in zip(arrays["x"], arrays["label"], strict=True)]
-    given: dict[str, Any] = {
+    rows = [{"x": image, "label": label} for image, label in zip(arrays["x"], arrays["label"], strict=True)]
+    forms: dict[str, Any] = {
         "arrays": arrays,
         "source": {"source": "npz", "path": str(tmp_path / "data.npz"), "transforms": []},
         "list": rows,
@@ -179,13 +181,13 @@ def test_samples_may_come_in_any_form(model: netspec.Model, tmp_path: Path, form
     }
     expected = model.predict({"x": arrays["x"]})["logits"]
     for size in (None, 7):  # float64 from the same numbers: the order of additions alone differs
-        np.testing.assert_allclose(model.predict(given[form], size)["logits"], expected, rtol=1e-12)
-        found = model.evaluate(given[form], batch_size=size)
-        assert found.samples == 20
-        assert found.metrics["accuracy"] == (expected.argmax(1) == arrays["label"]).mean()
+        np.testing.assert_allclose(model.predict(forms[form], size)["logits"], expected, rtol=1e-12)
+        evaluation = model.evaluate(forms[form], batch_size=size)
+        assert evaluation.samples == 20
+        assert evaluation.metrics["accuracy"] == (expected.argmax(1) == arrays["label"]).mean()
 
 
-def test_what_a_source_names_is_done_with_what_the_training_learned(spec: Make, tmp_path: Path) -> None:
+def test_other_data_is_transformed_with_values_learned_in_training(spec: Make, tmp_path: Path) -> None:
     training = spec()
     for split in training["data"].values():
         split["transforms"] = [{"type": "Normalization", "apply_to": "x", "adapt": True}]
@@ -199,14 +201,14 @@ def test_what_a_source_names_is_done_with_what_the_training_learned(spec: Make, 
     assert (logits.argmax(1) == label).mean() == run.test.metrics["accuracy"]
 
 
-def test_samples_that_do_not_fit_are_told(model: netspec.Model) -> None:
+def test_samples_that_do_not_fit_the_net_are_reported(model: netspec.Model) -> None:
     with pytest.raises(InputError, match="unknown data source 'nzp'"):
         model.evaluate({"source": "nzp"})
     with pytest.raises(InputError, match="`npz` needs `path`, which is missing") as caught:
         model.predict({"source": "npz", "limt": 3})
     assert [problem.path for problem in caught.value.problems] == ["limt", "path"]
     with pytest.raises(InputError, match="a generator can be iterated only once"):
-        model.predict(one for one in [{"x": x(1)[0]}])
+        model.predict(row for row in [{"x": x(1)[0]}])
     with pytest.raises(InputError, match="the object does not hold samples"):
         model.evaluate(7)
     with pytest.raises(InputError, match="`label` is 9, out of range"):
@@ -215,7 +217,7 @@ def test_samples_that_do_not_fit_are_told(model: netspec.Model) -> None:
         model.evaluate({"x": x(2), "label": np.array([1, 2])}, batch_size=0)
 
 
-def test_evaluating_a_file_gives_what_the_run_said(spec: Make, tmp_path: Path) -> None:
+def test_evaluating_saved_weights_repeats_the_results_of_the_run(spec: Make, tmp_path: Path) -> None:
     run = netspec.train(spec(), run_dir=tmp_path / "run")
     assert evaluate_weights(run.run_dir / "spec.yaml", run.weights) == run.test
     training = load_train(run.run_dir / "spec.yaml")
@@ -246,7 +248,7 @@ def test_a_model_is_evaluated_on_the_test_data_of_a_training(spec: Make, tmp_pat
         model.evaluate(NET)
 
 
-def test_a_net_alone_cannot_be_tested(tmp_path: Path) -> None:
+def test_a_net_without_training_cannot_be_tested(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no test data") as caught:
         evaluate_weights(NET, tmp_path / "none.h5")
     assert "the spec.yaml of a run" in str(caught.value.problems[0].hint)

@@ -15,19 +15,19 @@ Make = Callable[..., dict[str, Any]]
 
 def watched(spec: Make, **loop: Any) -> dict[str, Any]:
     """Two evaluations without a loss less by 0.1 halve the rate; there are none of a test so small for long."""
-    made = spec(test_every=3, log_every=1, **loop)
+    train_spec = spec(test_every=3, log_every=1, **loop)
     plateau = {"type": "ReduceLROnPlateau", "schedule": 0.01, "factor": 0.5, "patience": 2, "threshold": 0.1}
-    return {**made, "solver": {**made["solver"], "learning_rate": plateau}}
+    return {**train_spec, "solver": {**train_spec["solver"], "learning_rate": plateau}}
 
 
 def rates(events: list[Event]) -> dict[int, float]:
     return {event["step"]: event["learning_rate"] for event in events if event["event"] == "log"}
 
 
-def test_a_resumed_run_reduces_where_the_whole_one_does(spec: Make, tmp_path: Path) -> None:
-    told: list[Event] = []
-    whole = netspec.train(watched(spec), run_dir=tmp_path / "whole", listeners=[told.append])
-    known = rates(told)
+def test_a_resumed_run_reduces_the_rate_at_the_same_steps(spec: Make, tmp_path: Path) -> None:
+    log_events: list[Event] = []
+    uninterrupted = netspec.train(watched(spec), run_dir=tmp_path / "whole", listeners=[log_events.append])
+    known = rates(log_events)
     assert len(set(known.values())) >= 3, "two reductions"
     changes = [step for step in known if step > 1 and known[step] != known[step - 1]]
     assert all(step % 3 == 1 for step in changes), "the first step after an evaluation"
@@ -38,5 +38,5 @@ def test_a_resumed_run_reduces_where_the_whole_one_does(spec: Make, tmp_path: Pa
             listeners=[parts.append],
         )  # fmt: skip
     assert rates(parts) == known
-    first, second = read_weights(whole.weights).arrays, read_weights(run.weights).arrays
+    first, second = read_weights(uninterrupted.weights).arrays, read_weights(run.weights).arrays
     assert all((first[name] == second[name]).all() for name in first)

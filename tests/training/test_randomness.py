@@ -28,11 +28,11 @@ def test_every_step_draws_its_own_dropout_mask(spec: Make, points: Path, tmp_pat
     still["solver"] = {"type": "SGD", "learning_rate": 1e-30}
     still["data"]["train"]["shuffle"] = False
     run = netspec.train(still, run_dir=tmp_path / "run")
-    found = losses_of(run.run_dir)
-    assert len(set(found)) == 6
+    losses = losses_of(run.run_dir)
+    assert len(set(losses)) == 6
     model = netspec.load(still["net"], run.weights, seed=3)
     expected = [sum(model.loss_and_gradients(arrays, seed=3, step=step)[0].values()) for step in range(6)]
-    assert found == pytest.approx(expected, rel=1e-6)  # float32 of the same sums; masks move the loss by percents
+    assert losses == pytest.approx(expected, rel=1e-6)  # float32 of the same sums; masks move the loss by percents
     still["net"] = json.loads(json.dumps(still["net"]))
     still["net"]["layers"][2]["rate"] = 0.0
     calm = netspec.train(still, run_dir=tmp_path / "calm")

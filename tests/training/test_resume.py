@@ -24,9 +24,9 @@ from tests.training.conftest import NET
 Make = Callable[..., dict[str, Any]]
 
 
-def same(one: Path, other: Path) -> bool:
+def same(path: Path, other: Path) -> bool:
     """Whether two weights files hold the same numbers, bit for bit."""
-    first, second = read_weights(one).arrays, read_weights(other).arrays
+    first, second = read_weights(path).arrays, read_weights(other).arrays
     return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
@@ -45,12 +45,12 @@ def test_without_the_spec_file_the_checkpoint_says_what_may_not_change(spec: Mak
     with pytest.raises(InputError) as caught:
         netspec.train(other, run_dir=run.run_dir, resume=True)
     assert {problem.path for problem in caught.value.problems} == {"data.train.batch_size", "train.seed"}
-    again = netspec.train(spec(), run_dir=run.run_dir, resume=True)
-    assert again.test == run.test
+    resumed = netspec.train(spec(), run_dir=run.run_dir, resume=True)
+    assert resumed.test == run.test
     assert (run.run_dir / "spec.yaml").exists()
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_is_not_begun_anew_in_silence(spec: Make, tmp_path: Path) -> None:
+def test_a_run_with_only_damaged_checkpoints_does_not_restart_silently(spec: Make, tmp_path: Path) -> None:
     run = netspec.train(spec(checkpoint_every=20), run_dir=tmp_path / "run")
     saved = sorted((run.run_dir / "checkpoints").iterdir())
     assert len(saved) == 2
@@ -63,7 +63,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_not_begun_anew_in_silence(sp
     assert f"--weights {run.weights}" in str(problem.hint)
 
 
-def test_a_run_whose_checkpoints_were_removed_is_not_begun_anew(
+def test_a_run_with_removed_checkpoints_does_not_restart(
     spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -78,9 +78,11 @@ def test_a_run_whose_checkpoints_were_removed_is_not_begun_anew(
     # A run that never came to a checkpoint begins again.
     lines = [line for line in first.log.read_text().splitlines(keepends=True) if '"checkpoint"' not in line]
     first.log.write_text("".join(lines))
-    told: list[Event] = []
-    assert netspec.train(first.run_dir / "spec.yaml", resume=True, listeners=[told.append]).run_dir == first.run_dir
-    assert any("there is no checkpoint yet" in one.get("message", "") for one in told)
+    log_events: list[Event] = []
+    assert (
+        netspec.train(first.run_dir / "spec.yaml", resume=True, listeners=[log_events.append]).run_dir == first.run_dir
+    )
+    assert any("there is no checkpoint yet" in event.get("message", "") for event in log_events)
     assert sorted(Path("runs").iterdir()) == [first.run_dir, second.run_dir]
 
 
@@ -92,30 +94,30 @@ def edit(path: Path, old: str, new: str) -> int:
     return text[: text.index(old)].count("\n") + 1
 
 
-def test_an_edited_spec_of_the_run_changes_no_course(spec: Make, tmp_path: Path) -> None:
-    made = spec(max_steps=10)
-    made["net"] = NET | {"layers": [{**NET["layers"][0], "units": 17}, *NET["layers"][1:]]}
-    run = netspec.train(made, run_dir=tmp_path / "run")
-    own = run.run_dir / "spec.yaml"
-    kept = own.read_text()
+def test_editing_the_spec_of_a_run_cannot_change_its_results(spec: Make, tmp_path: Path) -> None:
+    train_spec = spec(max_steps=10)
+    train_spec["net"] = NET | {"layers": [{**NET["layers"][0], "units": 17}, *NET["layers"][1:]]}
+    run = netspec.train(train_spec, run_dir=tmp_path / "run")
+    spec_file = run.run_dir / "spec.yaml"
+    original_text = spec_file.read_text()
     lines = {
-        "data.train.batch_size": edit(own, "batch_size: 32", "batch_size: 16"),
-        "solver.learning_rate.initial": edit(own, "initial: 0.01", "initial: 0.001"),
-        "net.layers.fc1.units": edit(own, "units: 17", "units: 18"),
+        "data.train.batch_size": edit(spec_file, "batch_size: 32", "batch_size: 16"),
+        "solver.learning_rate.initial": edit(spec_file, "initial: 0.01", "initial: 0.001"),
+        "net.layers.fc1.units": edit(spec_file, "units: 17", "units: 18"),
     }
     with pytest.raises(InputError) as caught:
-        netspec.train(own, resume=True, **{"train.max_steps": 12})
-    found = {problem.path: problem for problem in caught.value.problems}
-    assert found.keys() == lines.keys()
-    for path, problem in found.items():
+        netspec.train(spec_file, resume=True, **{"train.max_steps": 12})
+    problems = {problem.path: problem for problem in caught.value.problems}
+    assert problems.keys() == lines.keys()
+    for path, problem in problems.items():
         assert problem.location is not None
-        assert (problem.location.file, problem.location.line) == (str(own), lines[path])
+        assert (problem.location.file, problem.location.line) == (str(spec_file), lines[path])
         assert problem.hint == "restore the earlier value; or start a new run with --weights"
-    own.write_text(kept)
-    edit(own, "max_steps: 10", "max_steps: 12")
-    told: list[Event] = []
-    assert netspec.train(own, resume=True, listeners=[told.append]).steps == 12
-    assert {"event": "warning", "message": "changed since the run began: train.max_steps: 10 → 12"} in told
+    spec_file.write_text(original_text)
+    edit(spec_file, "max_steps: 10", "max_steps: 12")
+    log_events: list[Event] = []
+    assert netspec.train(spec_file, resume=True, listeners=[log_events.append]).steps == 12
+    assert {"event": "warning", "message": "changed since the run began: train.max_steps: 10 → 12"} in log_events
 
 
 def test_the_training_data_may_have_moved(spec: Make, points: Path, tmp_path: Path) -> None:
@@ -126,41 +128,41 @@ def test_the_training_data_may_have_moved(spec: Make, points: Path, tmp_path: Pa
 
 
 def test_a_resumed_run_keeps_the_origins_of_its_values(spec: Make, tmp_path: Path) -> None:
-    made = spec(max_steps=4)
-    net, given = tmp_path / "net.yaml", tmp_path / "train.yaml"
-    net.write_text(resolved_yaml(load_net(made["net"])))
-    given.write_text(json.dumps({**made, "net": "net.yaml"}, indent=1))
-    run = netspec.train(given, run_dir=tmp_path / "run")
-    own, kept = run.run_dir / "spec.yaml", (run.run_dir / "spec.yaml").read_text()
-    assert f"# {given}:" in kept
-    netspec.train(own, resume=True)
-    assert own.read_text() == kept
-    line = edit(own, "log_every: 10 ", "log_every: 11 ")
-    netspec.train(own, resume=True, **{"train.max_steps": 5})
-    now = dict(re.split(" +# (?=[^#]*$)", text.strip()) for text in own.read_text().splitlines())
-    assert now["log_every: 11"] == f"{own}:{line}"
+    train_spec = spec(max_steps=4)
+    net, train_file = tmp_path / "net.yaml", tmp_path / "train.yaml"
+    net.write_text(resolved_yaml(load_net(train_spec["net"])))
+    train_file.write_text(json.dumps({**train_spec, "net": "net.yaml"}, indent=1))
+    run = netspec.train(train_file, run_dir=tmp_path / "run")
+    spec_file, original_text = run.run_dir / "spec.yaml", (run.run_dir / "spec.yaml").read_text()
+    assert f"# {train_file}:" in original_text
+    netspec.train(spec_file, resume=True)
+    assert spec_file.read_text() == original_text
+    line = edit(spec_file, "log_every: 10 ", "log_every: 11 ")
+    netspec.train(spec_file, resume=True, **{"train.max_steps": 5})
+    now = dict(re.split(" +# (?=[^#]*$)", text.strip()) for text in spec_file.read_text().splitlines())
+    assert now["log_every: 11"] == f"{spec_file}:{line}"
     assert now["max_steps: 5"] == "python"
-    assert now["seed: 3"].startswith(f"{given}:")
+    assert now["seed: 3"].startswith(f"{train_file}:")
 
 
 @pytest.mark.parametrize("removed", ["run", "run/checkpoints"])
-def test_a_run_directory_that_is_removed_is_made_again(spec: Make, tmp_path: Path, removed: str) -> None:
-    told: list[Event] = []
+def test_a_removed_run_directory_is_created_again(spec: Make, tmp_path: Path, removed: str) -> None:
+    log_events: list[Event] = []
 
     def remove(event: Event) -> None:
-        told.append(event)
+        log_events.append(event)
         if event["event"] == "log" and event["step"] == 10:
             shutil.rmtree(tmp_path / removed)
 
     run = netspec.train(spec(max_steps=20, checkpoint_every=0), run_dir=tmp_path / "run", listeners=[remove])
-    (warning,) = [one["message"] for one in told if one["event"] == "warning"]
+    (warning,) = [warning_event["message"] for warning_event in log_events if warning_event["event"] == "warning"]
     assert warning.startswith(f"{tmp_path / removed} was removed during the training")
     assert read_weights(run.weights).meta["step"] == 20
     assert json.loads(run.log.read_text().splitlines()[-1])["event"] == "done"
     assert netspec.train(run.run_dir / "spec.yaml", resume=True).steps == 20
 
 
-def test_a_run_directory_that_cannot_be_made_again_fails_the_run(spec: Make, tmp_path: Path) -> None:
+def test_a_run_directory_that_cannot_be_created_again_fails_the_run(spec: Make, tmp_path: Path) -> None:
     def replace(event: Event) -> None:
         if event["event"] == "log" and event["step"] == 10:
             shutil.rmtree(tmp_path / "run")
@@ -170,21 +172,21 @@ def test_a_run_directory_that_cannot_be_made_again_fails_the_run(spec: Make, tmp
         netspec.train(spec(max_steps=20), run_dir=tmp_path / "run", listeners=[replace])
 
 
-def test_a_torn_last_line_of_the_log_spoils_no_other(spec: Make, tmp_path: Path) -> None:
+def test_an_incomplete_last_log_line_damages_no_other(spec: Make, tmp_path: Path) -> None:
     run = netspec.train(spec(max_steps=10), run_dir=tmp_path / "run")
-    whole = run.log.read_text()
+    log_text = run.log.read_text()
     for name in ("log.jsonl", "log.txt"):
         path = run.run_dir / name
         path.write_text(path.read_text()[:-9])
     netspec.train(spec(max_steps=20), run_dir=tmp_path / "run", resume=True)
     lines = run.log.read_text().splitlines()
-    torn = len(whole.splitlines()) - 1
-    assert whole.splitlines()[torn].startswith(lines[torn])
+    torn = len(log_text.splitlines()) - 1
+    assert log_text.splitlines()[torn].startswith(lines[torn])
     assert [json.loads(line)["event"] for line in lines[:torn] + lines[torn + 1 :]][-1] == "done"
     assert (run.run_dir / "log.txt").read_text().splitlines()[torn + 1].startswith("warning: changed since")
 
 
-def test_what_a_killed_writer_left_is_removed_at_the_start(spec: Make, tmp_path: Path) -> None:
+def test_files_of_a_killed_writer_are_removed_at_the_start(spec: Make, tmp_path: Path) -> None:
     run = netspec.train(spec(max_steps=10), run_dir=tmp_path / "run")
     left = [
         run.run_dir / "checkpoints" / ".step-00000020.h5.0123456789ab.tmp",
@@ -198,41 +200,44 @@ def test_what_a_killed_writer_left_is_removed_at_the_start(spec: Make, tmp_path:
 
 def steady(spec: Make, steps: int) -> dict[str, Any]:
     """A training whose rate does not depend on its length."""
-    made = spec(max_steps=steps)
-    made["solver"]["learning_rate"] = 0.01
-    return made
+    train_spec = spec(max_steps=steps)
+    train_spec["solver"]["learning_rate"] = 0.01
+    return train_spec
 
 
-def test_a_new_run_goes_on_from_the_checkpoint_of_another(spec: Make, tmp_path: Path) -> None:
-    whole = netspec.train(steady(spec, 20), run_dir=tmp_path / "whole")
+def test_a_new_run_continues_from_the_checkpoint_of_another(spec: Make, tmp_path: Path) -> None:
+    uninterrupted = netspec.train(steady(spec, 20), run_dir=tmp_path / "whole")
     half = netspec.train(steady(spec, 10), run_dir=tmp_path / "half")
     checkpoint = max((half.run_dir / "checkpoints").iterdir())
     rest = netspec.train(steady(spec, 20), run_dir=tmp_path / "rest", resume=checkpoint)
     assert rest.steps == 20
-    assert same(rest.weights, whole.weights)
-    assert rest.test == whole.test
+    assert same(rest.weights, uninterrupted.weights)
+    assert rest.test == uninterrupted.test
 
 
 def test_a_new_run_from_a_checkpoint_of_its_last_step_warns(spec: Make, tmp_path: Path) -> None:
     half = netspec.train(steady(spec, 10), run_dir=tmp_path / "half")
     checkpoint = max((half.run_dir / "checkpoints").iterdir())
     for steps, warns in ((8, True), (10, True), (11, False)):
-        told: list[Event] = []
-        netspec.train(steady(spec, steps), run_dir=tmp_path / f"{steps}", resume=checkpoint, listeners=[told.append])
+        log_events: list[Event] = []
+        netspec.train(
+            steady(spec, steps), run_dir=tmp_path / f"{steps}", resume=checkpoint, listeners=[log_events.append]
+        )
         assert (
-            any("no steps left to train" in event["message"] for event in told if event["event"] == "warning") == warns
+            any("no steps left to train" in event["message"] for event in log_events if event["event"] == "warning")
+            == warns
         )
 
 
-def test_a_checkpoint_without_a_place_in_the_data_goes_on_after_as_many_steps(spec: Make, tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_loader_state_resumes_after_its_steps(spec: Make, tmp_path: Path) -> None:
     """As `netspec import` writes them."""
-    whole = netspec.train(steady(spec, 20), run_dir=tmp_path / "whole")
+    uninterrupted = netspec.train(steady(spec, 20), run_dir=tmp_path / "whole")
     half = netspec.train(steady(spec, 13), run_dir=tmp_path / "half")
     path = max((half.run_dir / "checkpoints").iterdir())
-    found = read_checkpoint(path)
-    write_checkpoint(tmp_path / "other.h5", found.states, found.roles, {"step": 13}, found.spec)
+    checkpoint = read_checkpoint(path)
+    write_checkpoint(tmp_path / "other.h5", checkpoint.states, checkpoint.roles, {"step": 13}, checkpoint.spec)
     rest = netspec.train(steady(spec, 20), run_dir=tmp_path / "rest", resume=str(tmp_path / "other.h5"))
-    assert same(rest.weights, whole.weights)
+    assert same(rest.weights, uninterrupted.weights)
 
 
 def test_a_checkpoint_of_another_solver_is_refused_before_a_step(spec: Make, tmp_path: Path) -> None:
@@ -245,7 +250,7 @@ def test_a_checkpoint_of_another_solver_is_refused_before_a_step(spec: Make, tmp
 
 
 @pytest.mark.parametrize("first", [None, {"strategy": "all_reduce"}], ids=["none", "default"])
-def test_no_strategy_is_the_default_one(spec: Make, tmp_path: Path, first: Any) -> None:
+def test_no_strategy_equals_the_default_strategy(spec: Make, tmp_path: Path, first: Any) -> None:
     run = netspec.train({**spec(max_steps=2), "parallel": first}, run_dir=tmp_path / "run")
     other = None if first else {"strategy": "all_reduce", "heartbeat": 60}
     netspec.train({**spec(max_steps=4), "parallel": other}, run_dir=run.run_dir, resume=True)
@@ -260,7 +265,7 @@ def test_no_strategy_is_the_default_one(spec: Make, tmp_path: Path, first: Any) 
     assert "spec.yaml" not in str(caught.value.problems[0].hint)
 
 
-def test_a_run_that_is_refused_its_checkpoint_leaves_nothing(spec: Make, tmp_path: Path) -> None:
+def test_a_refused_checkpoint_leaves_no_run_directory(spec: Make, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     for folder in (tmp_path / "new" / "run", tmp_path / "mine"):
         with pytest.raises(InputError):

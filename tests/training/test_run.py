@@ -30,8 +30,8 @@ def weights(folder: Path) -> dict[str, Any]:
     return dict(read_weights(folder / "weights.h5").arrays)
 
 
-def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
+def same(first: dict[str, Any], other: dict[str, Any]) -> bool:
+    return first.keys() == other.keys() and all(first[name].tobytes() == other[name].tobytes() for name in first)
 
 
 def events(folder: Path) -> list[Event]:
@@ -39,8 +39,8 @@ def events(folder: Path) -> list[Event]:
 
 
 def test_a_run_directory_holds_spec_log_checkpoints_and_weights(spec: Make, tmp_path: Path) -> None:
-    told: list[Event] = []
-    run = netspec.train(spec(checkpoint_every=15), run_dir=tmp_path / "run", listeners=[told.append])
+    log_events: list[Event] = []
+    run = netspec.train(spec(checkpoint_every=15), run_dir=tmp_path / "run", listeners=[log_events.append])
     written = {path.relative_to(run.run_dir).as_posix() for path in run.run_dir.rglob("*") if path.is_file()}
     assert written == {
         "spec.yaml", "lock", "log.jsonl", "log.txt", "weights.h5", "best.h5",
@@ -50,18 +50,18 @@ def test_a_run_directory_holds_spec_log_checkpoints_and_weights(spec: Make, tmp_
     assert run.test is not None
     assert run.test.samples == 57
     assert run.test.metrics["accuracy"] > 0.8
-    done = events(run.run_dir)[-1]
-    assert done["event"] == "done"
-    assert done["test"] == {"samples": 57, "loss": run.test.loss, "metrics": run.test.metrics}
-    assert [event for event in told if event["event"] != "progress"] == events(run.run_dir)
+    done_event = events(run.run_dir)[-1]
+    assert done_event["event"] == "done"
+    assert done_event["test"] == {"samples": 57, "loss": run.test.loss, "metrics": run.test.metrics}
+    assert [event for event in log_events if event["event"] != "progress"] == events(run.run_dir)
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others(spec: Make, tmp_path: Path) -> None:
-    first, again, other = (
+def test_weights_depend_on_the_seed_alone(spec: Make, tmp_path: Path) -> None:
+    first, repeated, other = (
         weights(netspec.train(spec(seed=seed), run_dir=tmp_path / name).run_dir)
         for name, seed in (("a", 3), ("b", 3), ("c", 4))
     )
-    assert same(first, again)
+    assert same(first, repeated)
     assert not same(first, other)
 
 
@@ -72,10 +72,8 @@ def test_evaluation_and_logging_do_not_change_the_weights(spec: Make, tmp_path: 
 
 
 @pytest.mark.parametrize("stop", [1, 7, 8, 15, 39])
-def test_a_resumed_run_reaches_bitwise_the_weights_of_an_uninterrupted_one(
-    spec: Make, tmp_path: Path, stop: int
-) -> None:
-    whole = netspec.train(spec(), run_dir=tmp_path / "whole")
+def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(spec: Make, tmp_path: Path, stop: int) -> None:
+    uninterrupted = netspec.train(spec(), run_dir=tmp_path / "whole")
 
     def interrupt(event: Event) -> None:
         if event["event"] == "log" and event["step"] == stop:
@@ -86,9 +84,11 @@ def test_a_resumed_run_reaches_bitwise_the_weights_of_an_uninterrupted_one(
     assert caught.value.step == stop
     rest = netspec.train(spec(log_every=1), run_dir=tmp_path / "parts", resume=True)
     assert rest.steps == 40
-    assert same(weights(whole.run_dir), weights(rest.run_dir))
-    one, other = (read_checkpoint(tmp_path / name / "checkpoints" / "step-00000040.h5") for name in ("whole", "parts"))
-    assert same(dict(one.states), dict(other.states))  # the solver's slots too
+    assert same(weights(uninterrupted.run_dir), weights(rest.run_dir))
+    expected, other = (
+        read_checkpoint(tmp_path / name / "checkpoints" / "step-00000040.h5") for name in ("whole", "parts")
+    )
+    assert same(dict(expected.states), dict(other.states))  # the solver's slots too
 
 
 def command(folder: Path, spec_file: Path, *more: str) -> list[str]:
@@ -101,7 +101,7 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(spec: Make, tmp_
     spec_file.write_text(
         yaml.safe_dump(spec(max_steps=400, checkpoint_every=20, log_every=20, test_every=100), sort_keys=False)
     )
-    whole = netspec.train(spec_file, run_dir=tmp_path / "whole")
+    uninterrupted = netspec.train(spec_file, run_dir=tmp_path / "whole")
     folder = tmp_path / "killed"
     process = subprocess.Popen(command(folder, spec_file), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     log = folder / "log.jsonl"
@@ -111,32 +111,30 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(spec: Make, tmp_
         time.sleep(0.005)
     process.kill()
     assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
-    done = subprocess.run(
+    killed = subprocess.run(
         command(folder, folder / "spec.yaml", "--resume"), capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert same(weights(whole.run_dir), weights(folder))
-    assert (whole.run_dir / "weights.h5").read_bytes() == (folder / "weights.h5").read_bytes()
+    assert killed.returncode == 0, killed.stderr
+    assert same(weights(uninterrupted.run_dir), weights(folder))
+    assert (uninterrupted.run_dir / "weights.h5").read_bytes() == (folder / "weights.h5").read_bytes()
 
 
-def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_saying_so(spec: Make, tmp_path: Path) -> None:
-    whole = netspec.train(spec(checkpoint_every=10), run_dir=tmp_path / "run")
-    before = weights(whole.run_dir)
+def test_a_damaged_checkpoint_falls_back_to_the_previous_one_with_a_warning(spec: Make, tmp_path: Path) -> None:
+    first_run = netspec.train(spec(checkpoint_every=10), run_dir=tmp_path / "run")
+    before = weights(first_run.run_dir)
     newest = tmp_path / "run" / "checkpoints" / "step-00000040.h5"
     damaged = bytearray(newest.read_bytes())
     damaged[len(damaged) // 2] ^= 0xFF
     newest.write_bytes(bytes(damaged))
-    told: list[Event] = []
-    netspec.train(spec(checkpoint_every=10), run_dir=tmp_path / "run", resume=True, listeners=[told.append])
+    log_events: list[Event] = []
+    netspec.train(spec(checkpoint_every=10), run_dir=tmp_path / "run", resume=True, listeners=[log_events.append])
     assert same(before, weights(tmp_path / "run"))
-    start = next(event for event in told if event["event"] == "start")
+    start = next(event for event in log_events if event["event"] == "start")
     assert start["step"] == 30
-    assert any("step-00000040.h5" in event["message"] for event in told if event["event"] == "warning")
+    assert any("step-00000040.h5" in event["message"] for event in log_events if event["event"] == "warning")
 
 
-def test_resume_refuses_settings_that_change_the_course_and_tells_those_that_may_change(
-    spec: Make, tmp_path: Path
-) -> None:
+def test_resume_refuses_settings_that_change_results_and_lists_the_others(spec: Make, tmp_path: Path) -> None:
     netspec.train(spec(), run_dir=tmp_path / "run")
     changed = spec()
     changed["data"]["train"]["batch_size"] = 16
@@ -146,10 +144,10 @@ def test_resume_refuses_settings_that_change_the_course_and_tells_those_that_may
     paths = {problem.path for problem in caught.value.problems}
     assert "data.train.batch_size" in paths
     assert any(path.startswith("solver.learning_rate") for path in paths)
-    told: list[Event] = []
-    run = netspec.train(spec(max_steps=60), run_dir=tmp_path / "run", resume=True, listeners=[told.append])
+    log_events: list[Event] = []
+    run = netspec.train(spec(max_steps=60), run_dir=tmp_path / "run", resume=True, listeners=[log_events.append])
     assert run.steps == 60
-    assert {"event": "warning", "message": "changed since the run began: train.max_steps: 40 → 60"} in told
+    assert {"event": "warning", "message": "changed since the run began: train.max_steps: 40 → 60"} in log_events
 
 
 def test_changed_training_data_is_noticed_on_resume(spec: Make, points: Path, tmp_path: Path) -> None:
@@ -172,7 +170,7 @@ def test_a_second_run_does_not_overwrite_the_first(spec: Make, tmp_path: Path, m
         netspec.train(spec(), run_dir=tmp_path / "nothing", resume=True)
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_weights_before_it(spec: Make, tmp_path: Path) -> None:
+def test_a_non_finite_loss_stops_the_run_and_saves_the_previous_weights(spec: Make, tmp_path: Path) -> None:
     wild = spec()
     wild["solver"] = {"type": "SGD", "learning_rate": 1e30}
     with pytest.raises(RunError, match="the loss is not finite at step") as caught:
@@ -180,13 +178,13 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_weights_before_it
     (problem,) = caught.value.problems
     # The variance of squares overflows; the kernel that finds it does what follows, drop, at once.
     assert problem.message.endswith("at step 2: first in layer `norm` (BatchNormalization)")
-    (kept,) = (tmp_path / "run" / "checkpoints").iterdir()
-    assert str(kept) in problem.notes[0]
+    (checkpoint,) = (tmp_path / "run" / "checkpoints").iterdir()
+    assert str(checkpoint) in problem.notes[0]
     assert not (tmp_path / "run" / "weights.h5").exists()
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the platform has no SIGUSR1")
-def test_sigusr1_writes_a_checkpoint_and_goes_on(spec: Make, tmp_path: Path) -> None:
+def test_sigusr1_writes_a_checkpoint_and_training_continues(spec: Make, tmp_path: Path) -> None:
     def ask(event: Event) -> None:
         if event["event"] == "log" and event["step"] == 10:
             os.kill(os.getpid(), signal.SIGUSR1)
@@ -197,13 +195,13 @@ def test_sigusr1_writes_a_checkpoint_and_goes_on(spec: Make, tmp_path: Path) -> 
     assert saved == [11, 40] or saved == [10, 40]  # the signal may be handled during the step or right after it
 
 
-def test_weights_start_a_new_run_and_what_does_not_fit_is_named(spec: Make, tmp_path: Path) -> None:
+def test_a_new_run_starts_from_weights_and_names_those_that_do_not_fit(spec: Make, tmp_path: Path) -> None:
     first = netspec.train(spec(), run_dir=tmp_path / "first")
     other = json.loads(json.dumps(spec(max_steps=1)))
     other["net"]["layers"][-1]["units"] = 5
-    told: list[Event] = []
-    netspec.train(other, run_dir=tmp_path / "second", weights=first.weights, listeners=[told.append])
-    (warning,) = [event["message"] for event in told if event["event"] == "warning"]
+    log_events: list[Event] = []
+    netspec.train(other, run_dir=tmp_path / "second", weights=first.weights, listeners=[log_events.append])
+    (warning,) = [event["message"] for event in log_events if event["event"] == "warning"]
     assert warning.endswith("not in it, so initialized: logits/bias, logits/kernel")
     other["net"]["layers"] = [{"name": "other", "type": "Dense", "units": 3}]
     other["net"]["losses"][0]["from"] = other["net"]["metrics"][0]["from"] = ["other", "label"]
@@ -227,7 +225,7 @@ def test_overrides_by_keyword_and_by_dotted_name(spec: Make, tmp_path: Path) -> 
     assert log[-1]["learning_rate"] == 0.5
 
 
-def test_a_run_of_two_processes_is_refused_and_the_holder_named(spec: Make, tmp_path: Path) -> None:
+def test_a_second_process_is_refused_and_the_lock_holder_named(spec: Make, tmp_path: Path) -> None:
     run = tmp_path / "run"
     holder = (
         "import sys; from pathlib import Path; from netspec.training.lock import locked\n"
@@ -252,7 +250,7 @@ def test_a_run_of_two_processes_is_refused_and_the_holder_named(spec: Make, tmp_
     assert netspec.train(spec(max_steps=2), run_dir=run, resume=True).steps == 2  # a kill frees it
 
 
-def test_without_locks_of_the_system_a_file_is_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_file_is_used_without_system_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "fcntl", None)
     with lock.locked(tmp_path):
         assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
@@ -264,32 +262,32 @@ def test_without_locks_of_the_system_a_file_is_the_lock(tmp_path: Path, monkeypa
 def test_the_spec_of_a_run_resumes_that_run(spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     first, second = netspec.train(spec(max_steps=2)), netspec.train(spec(max_steps=3))
-    own = first.run_dir / "spec.yaml"
+    spec_file = first.run_dir / "spec.yaml"
     longer = {"train.max_steps": 4}
-    assert netspec.train(own, resume=True, **longer).run_dir == first.run_dir
-    assert netspec.train(own, resume=True, run_dir=second.run_dir, **longer).run_dir == second.run_dir
-    assert netspec.train(own).run_dir == Path("runs/small-3")  # without `resume` it is a spec like any other
+    assert netspec.train(spec_file, resume=True, **longer).run_dir == first.run_dir
+    assert netspec.train(spec_file, resume=True, run_dir=second.run_dir, **longer).run_dir == second.run_dir
+    assert netspec.train(spec_file).run_dir == Path("runs/small-3")  # without `resume` it is a spec like any other
 
 
 def test_a_finished_run_has_nothing_left_to_do(spec: Make, tmp_path: Path) -> None:
     # The last checkpoint is written before the last evaluation: its result must outlive the run all the same.
     options = {"max_steps": 10, "test_every": 0, "checkpoint_every": 5}
     run = netspec.train(spec(**options), run_dir=tmp_path / "run")
-    kept = run.weights.stat().st_mtime_ns
-    told: list[Event] = []
-    again = netspec.train(spec(**options), run_dir=tmp_path / "run", resume=True, listeners=[told.append])
-    assert [event["event"] for event in told] == ["start", "note", "done"]
-    assert told[1]["message"] == "nothing to do: the run is complete after 10 steps"
+    written_at = run.weights.stat().st_mtime_ns
+    log_events: list[Event] = []
+    resumed = netspec.train(spec(**options), run_dir=tmp_path / "run", resume=True, listeners=[log_events.append])
+    assert [event["event"] for event in log_events] == ["start", "note", "done"]
+    assert log_events[1]["message"] == "nothing to do: the run is complete after 10 steps"
     assert run.test is not None
-    assert again.test == run.test
-    assert told[2]["test"] == run.test.as_json()
-    assert run.weights.stat().st_mtime_ns == kept
+    assert resumed.test == run.test
+    assert log_events[2]["test"] == run.test.as_json()
+    assert run.weights.stat().st_mtime_ns == written_at
     # Asked for another evaluation, or without the final weights, there is something to do.
     other = spec(**options)
     other["data"]["test"]["limit"] = 20
-    found = netspec.train(other, run_dir=tmp_path / "run", resume=True).test
-    assert found is not None
-    assert found.samples == 20
+    evaluation = netspec.train(other, run_dir=tmp_path / "run", resume=True).test
+    assert evaluation is not None
+    assert evaluation.samples == 20
     run.weights.unlink()
     netspec.train(other, run_dir=tmp_path / "run", resume=True)
     assert run.weights.exists()
@@ -298,12 +296,12 @@ def test_a_finished_run_has_nothing_left_to_do(spec: Make, tmp_path: Path) -> No
 def test_the_last_checkpoint_is_written_once_and_holds_the_last_evaluation(spec: Make, tmp_path: Path) -> None:
     run = netspec.train(spec(max_steps=10, test_every=5, checkpoint_every=5), run_dir=tmp_path / "run")
     wanted = ("test", "checkpoint")
-    what = [(one["event"], one["step"]) for one in events(run.run_dir) if one["event"] in wanted]
-    assert what == [("checkpoint", 5), ("test", 5), ("test", 10), ("checkpoint", 10)]
+    logged = [(event["event"], event["step"]) for event in events(run.run_dir) if event["event"] in wanted]
+    assert logged == [("checkpoint", 5), ("test", 5), ("test", 10), ("checkpoint", 10)]
     assert read_checkpoint(run.run_dir / "checkpoints" / "step-00000010.h5").progress["tested_step"] == 10
 
 
-def test_a_last_evaluation_that_fails_loses_no_step(spec: Make, points: Path, tmp_path: Path) -> None:
+def test_a_failing_last_evaluation_loses_no_step(spec: Make, points: Path, tmp_path: Path) -> None:
     arrays = dict(np.load(points / "test.npz"))
     np.savez(points / "test.npz", x=arrays["x"], label=np.full(57, 7))
     with pytest.raises(InputError, match="out of range"):
@@ -317,7 +315,7 @@ def test_the_first_step_is_logged(spec: Make, tmp_path: Path) -> None:
     assert [event["step"] for event in events(run.run_dir) if event["event"] == "log"] == [1, 10, 20, 25]
 
 
-def test_the_start_says_versions_and_threads_and_resume_warns_of_others(
+def test_the_log_starts_with_versions_and_threads_and_resume_warns_of_changes(
     spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
@@ -331,13 +329,13 @@ def test_the_start_says_versions_and_threads_and_resume_warns_of_others(
     }
     monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 5, 7}, raising=False)
-    told: list[Event] = []
-    netspec.train(spec(max_steps=4), run_dir=tmp_path / "run", resume=True, listeners=[told.append])
-    warnings = [event["message"] for event in told if event["event"] == "warning"]
+    log_events: list[Event] = []
+    netspec.train(spec(max_steps=4), run_dir=tmp_path / "run", resume=True, listeners=[log_events.append])
+    warnings = [event["message"] for event in log_events if event["event"] == "warning"]
     assert any(message.startswith("4 threads now, 3 before") for message in warnings)
 
 
-def test_what_may_not_change_says_how_the_run_goes_on(spec: Make, tmp_path: Path) -> None:
+def test_errors_about_changed_settings_say_how_to_resume(spec: Make, tmp_path: Path) -> None:
     netspec.train(spec(max_steps=2), run_dir=tmp_path / "run", **{"solver.global_clipnorm": None})
     with pytest.raises(InputError) as caught:
         netspec.train(spec(max_steps=2), run_dir=tmp_path / "run", resume=True)
@@ -366,27 +364,27 @@ def test_a_device_that_cannot_run_leaves_no_run_directory(spec: Make, tmp_path: 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_schedule_that_the_training_ends_before_is_told(spec, tmp_path):
+def test_a_schedule_longer_than_the_training_is_reported(spec, tmp_path):
     """No mistake, since a training may be tried for some steps; nor are a warm-up and its part of equal length."""
     warm = {"steps": 4, "schedule": {"type": "Warmup", "steps": 4, "then": 0.1}}
-    made = spec(max_steps=6)
-    made["solver"] = {
+    train_spec = spec(max_steps=6)
+    train_spec["solver"] = {
         "type": "SGD", "learning_rate": [warm, {"steps": 2, "schedule": 0.1}, {"schedule": 0.01}],
         "groups": [
             {"match": "fc1/*", "learning_rate": {"type": "Warmup", "steps": 7, "then": 0.1}},
             {"match": "logits/*", "learning_rate": [warm, {"schedule": 0.01}]},
         ],
     }  # fmt: skip
-    told: list[Event] = []
-    netspec.train(made, run_dir=tmp_path / "run", listeners=[told.append])
-    warnings = [event["message"] for event in told if event["event"] == "warning"]
+    log_events: list[Event] = []
+    netspec.train(train_spec, run_dir=tmp_path / "run", listeners=[log_events.append])
+    warnings = [event["message"] for event in log_events if event["event"] == "warning"]
     assert [message.split(": ")[1] for message in warnings] == [
         "the 6 steps of the training never reach part 3, from step 7",
         "the 6 steps of the training never reach the end of a warm-up of 7 steps",
     ]
 
 
-def test_a_run_has_its_history_and_its_best_weights(spec: Make, tmp_path: Path) -> None:
+def test_a_run_has_history_and_best_weights(spec: Make, tmp_path: Path) -> None:
     run = netspec.train(spec(max_steps=20, test_every=10), run_dir=tmp_path / "run")
     run = netspec.train(spec(max_steps=30, test_every=10), run_dir=tmp_path / "run", resume=True)
     rows = [(event["event"], event["step"]) for event in run.history]

@@ -29,26 +29,28 @@ SOLVERS_OF_RUNS = [
 
 def run(spec: Make, folder: Path, solver: dict[str, Any], **loop: Any) -> tuple[dict[str, Any], dict[int, float]]:
     """The weights of a training, and the momenta that it logged."""
-    resume, told = loop.pop("resume", False), list[Event]()
-    made = {**spec(log_every=1, **loop), "solver": solver}
-    done = netspec.train(made, run_dir=folder, resume=resume, listeners=[told.append])
-    momenta = {event["step"]: event["momentum"] for event in told if event["event"] == "log" and "momentum" in event}
-    return read_weights(done.weights).arrays, momenta
+    resume, log_events = loop.pop("resume", False), list[Event]()
+    train_spec = {**spec(log_every=1, **loop), "solver": solver}
+    finished = netspec.train(train_spec, run_dir=folder, resume=resume, listeners=[log_events.append])
+    momenta = {
+        event["step"]: event["momentum"] for event in log_events if event["event"] == "log" and "momentum" in event
+    }
+    return read_weights(finished.weights).arrays, momenta
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
-@pytest.mark.parametrize("solver", SOLVERS_OF_RUNS, ids=lambda one: one["type"])
-def test_a_resumed_run_goes_on_with_the_scheduled_momentum(solver, accumulate, spec: Make, tmp_path: Path) -> None:
-    whole, momenta = run(spec, tmp_path / "whole", solver, accumulate=accumulate, max_steps=24)
+@pytest.mark.parametrize("solver", SOLVERS_OF_RUNS, ids=lambda solver_fields: solver_fields["type"])
+def test_a_resumed_run_continues_the_momentum_schedule(solver, accumulate, spec: Make, tmp_path: Path) -> None:
+    uninterrupted, momenta = run(spec, tmp_path / "whole", solver, accumulate=accumulate, max_steps=24)
     schedule: Any = SCHEDULES.parse(CYCLE)
     assert momenta == {step + 1: schedule.value(step, 24) for step in range(24)}
     run(spec, tmp_path / "parts", solver, accumulate=accumulate, max_steps=11)
     parts, rest = run(spec, tmp_path / "parts", solver, accumulate=accumulate, max_steps=24, resume=True)
     assert rest == {step: value for step, value in momenta.items() if step > 11}
-    assert all(np.array_equal(array, parts[name]) for name, array in whole.items())
+    assert all(np.array_equal(array, parts[name]) for name, array in uninterrupted.items())
 
 
-def test_a_schedule_of_equal_values_trains_as_the_number(spec: Make, tmp_path: Path) -> None:
+def test_a_constant_schedule_trains_like_a_fixed_momentum(spec: Make, tmp_path: Path) -> None:
     """In float64: only the rounding of 1 - β differs."""
     equal = {"type": "PiecewiseConstantDecay", "boundaries": [5], "values": [0.75, 0.75]}
     for solver in ({"type": "SGD", "momentum": 0.75}, {"type": "Adam", "beta_1": 0.75}):
@@ -60,7 +62,7 @@ def test_a_schedule_of_equal_values_trains_as_the_number(spec: Make, tmp_path: P
             np.testing.assert_allclose(scheduled[key], array, rtol=1e-9, atol=1e-11)
 
 
-def test_a_constant_adds_nothing_to_the_program(tmp_path: Path) -> None:
+def test_a_constant_momentum_adds_no_input_to_the_program(tmp_path: Path) -> None:
     text = """
 netspec: 1
 inputs: {x: {shape: [3]}, y: {shape: [2]}}
@@ -73,13 +75,13 @@ losses: [{type: MeanSquaredError, from: [fc, y]}]
     )
     assert number == constant
     programs = [
-        Compiler(net(text, tmp_path), solver=one, device="reference").program(ProgramKind.TRAIN, 4)  # type: ignore[arg-type]  # a registry of specs
-        for one in (number, schedule)
+        Compiler(net(text, tmp_path), solver=solver, device="reference").program(ProgramKind.TRAIN, 4)  # type: ignore[arg-type]  # a registry of specs
+        for solver in (number, schedule)
     ]
     assert set(programs[1].inputs) - set(programs[0].inputs) == {MOMENTUM}
 
 
-def test_workers_whose_updates_add_up_share_the_rates_and_not_the_momenta() -> None:
+def test_workers_with_summed_updates_divide_rates_but_not_momenta() -> None:
     group = {"match": "*/bias", "solver": {"type": "Adam", "learning_rate": 0.5, "beta_1": CYCLE}}
     solver: Any = SOLVERS.parse({"type": "SGD", "momentum": {**CYCLE, "end": 0.9}, "groups": [group]})
     names = list(scheduled_inputs(solver))

@@ -26,16 +26,16 @@ print('imported', sorted(name for name in sys.modules if name.startswith(package
 
 
 @pytest.mark.parametrize("program", [BY_API, BY_COMMAND], ids=["api", "command"])
-def test_one_worker_imports_nothing_of_several(spec: Make, tmp_path: Path, program: str) -> None:
+def test_training_with_one_worker_imports_nothing_from_distributed(spec: Make, tmp_path: Path, program: str) -> None:
     (tmp_path / "train.yaml").write_text(yaml.safe_dump(spec(max_steps=4), sort_keys=False))
     command = [sys.executable, "-c", f"{program}\n{SHOW}"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "imported []"
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines()[-1] == "imported []"
     assert (tmp_path / "run" / "weights.h5").is_file()
 
 
-def test_the_session_follows_the_spec(spec: Make) -> None:
+def test_the_spec_selects_the_session(spec: Make) -> None:
     with open_session(load_train(spec())) as session:
         assert session is LOCAL
     with open_session(load_train(spec() | {"parallel": {"strategy": "all_reduce"}})) as session:

@@ -36,19 +36,19 @@ def saved(folder: Path) -> list[int]:
     return [event["step"] for event in map(json.loads, lines) if event["event"] == "checkpoint"]
 
 
-@pytest.mark.parametrize(("name", "again"), [("SIGINT", "Ctrl-C"), ("SIGTERM", "SIGTERM")])
+@pytest.mark.parametrize(("name", "second_signal"), [("SIGINT", "Ctrl-C"), ("SIGTERM", "SIGTERM")])
 def test_a_request_to_stop_ends_the_step_and_saves(
-    spec: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, again: str
+    spec: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, second_signal: str
 ) -> None:
     before = signal.getsignal(getattr(signal, name))
     with pytest.raises(Interrupted) as caught:
         netspec.train(spec(checkpoint_every=0), run_dir=tmp_path / "run", listeners=[at_step(10, name)])
     assert signal.getsignal(getattr(signal, name)) is before
-    assert capfd.readouterr().err == f"finishing this step, then saving; {again} again stops now\n"
+    assert capfd.readouterr().err == f"finishing this step, then saving; {second_signal} again stops now\n"
     assert not caught.value.at_once
     assert caught.value.step in (10, 11)  # the handler runs between two instructions: at once, or in the step after
-    (kept,) = (tmp_path / "run" / "checkpoints").iterdir()
-    assert read_checkpoint(kept).progress["step"] == caught.value.step
+    (checkpoint,) = (tmp_path / "run" / "checkpoints").iterdir()
+    assert read_checkpoint(checkpoint).progress["step"] == caught.value.step
     assert not (tmp_path / "run" / "weights.h5").exists()  # these are of a finished run
 
 
@@ -62,10 +62,12 @@ def test_the_second_request_stops_at_once(spec: Make, tmp_path: Path, names: tup
 
 
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGUSR1"])
-def test_a_request_for_a_checkpoint_writes_one_and_goes_on(spec: Make, tmp_path: Path, name: str) -> None:
+def test_a_requested_checkpoint_is_written_and_training_continues(spec: Make, tmp_path: Path, name: str) -> None:
     plain = netspec.train(spec(checkpoint_every=0), run_dir=tmp_path / "plain")
-    asked = netspec.train(spec(checkpoint_every=0), run_dir=tmp_path / "asked", listeners=[at_step(10, name)])
-    assert asked.steps == 40
-    assert saved(asked.run_dir) in ([10, 40], [11, 40])
-    one, other = (read_weights(run.weights).arrays for run in (plain, asked))
-    assert {key: array.tobytes() for key, array in one.items()} == {key: a.tobytes() for key, a in other.items()}
+    signalled = netspec.train(spec(checkpoint_every=0), run_dir=tmp_path / "asked", listeners=[at_step(10, name)])
+    assert signalled.steps == 40
+    assert saved(signalled.run_dir) in ([10, 40], [11, 40])
+    plain_weights, other = (read_weights(run.weights).arrays for run in (plain, signalled))
+    assert {key: array.tobytes() for key, array in plain_weights.items()} == {
+        key: a.tobytes() for key, a in other.items()
+    }

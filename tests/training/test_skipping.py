@@ -30,10 +30,10 @@ def damaged(spec: Make, points: Path) -> Make:
         np.savez(points / f"{name}.npz", x=x, label=label)
 
     def make(on_error: str = "skip", **loop: Any) -> dict[str, Any]:
-        made = spec(**loop)
-        for split in made["data"].values():
+        train_spec = spec(**loop)
+        for split in train_spec["data"].values():
             split["on_error"] = on_error
-        return made
+        return train_spec
 
     return make
 
@@ -43,22 +43,22 @@ def events(folder: Path, *kinds: str) -> list[Event]:
     return [line for line in map(json.loads, lines) if line["event"] in kinds]
 
 
-def test_damaged_samples_are_left_out_and_counted(damaged: Make, tmp_path: Path) -> None:
+def test_damaged_samples_are_skipped_and_counted(damaged: Make, tmp_path: Path) -> None:
     run = netspec.train(damaged(max_steps=None, max_epochs=3), run_dir=tmp_path / "run")
     assert run.steps == 3 * 7  # 218 sound samples in batches of 32; with all 230 it were 8 an epoch
     assert run.skipped == 3 * 12
     assert run.test is not None
     assert (run.test.samples, run.test.skipped) == (56, 1)
-    of_training = [one for one in events(run.run_dir, "skipped") if one["split"] == "train"]
-    assert [(one["epoch"], one["samples"]) for one in of_training] == [(1, 12), (2, 12), (3, 12)]
-    assert [len(one["examples"]) for one in of_training] == [3, 3, 3]
-    of_test = [one for one in events(run.run_dir, "skipped") if one["split"] == "test"]
-    assert [(one["samples"], one["examples"]) for one in of_test] == 3 * [
+    of_training = [event for event in events(run.run_dir, "skipped") if event["split"] == "train"]
+    assert [(event["epoch"], event["samples"]) for event in of_training] == [(1, 12), (2, 12), (3, 12)]
+    assert [len(event["examples"]) for event in of_training] == [3, 3, 3]
+    of_test = [event for event in events(run.run_dir, "skipped") if event["split"] == "test"]
+    assert [(event["samples"], event["examples"]) for event in of_test] == 3 * [
         (1, ["a value for `x` is not a finite float32: nan in test.npz, sample 3"])
     ]
-    assert [one["step"] for one in events(run.run_dir, "test")] == [7, 14, 21]
-    assert [one["skipped"] for one in events(run.run_dir, "test")] == [1, 1, 1]
-    assert [one["skipped"] for one in events(run.run_dir, "done")] == [36]
+    assert [event["step"] for event in events(run.run_dir, "test")] == [7, 14, 21]
+    assert [event["skipped"] for event in events(run.run_dir, "test")] == [1, 1, 1]
+    assert [event["skipped"] for event in events(run.run_dir, "done")] == [36]
     text = (run.run_dir / "log.txt").read_text()
     assert "skipped: 12 damaged samples of the training data left out in epoch 2 (a value for `x` is not" in text
     assert "over 56 samples, 1 left out" in text
@@ -67,7 +67,7 @@ def test_damaged_samples_are_left_out_and_counted(damaged: Make, tmp_path: Path)
 
 @pytest.mark.parametrize("stop", [7, 10])
 @pytest.mark.slow
-def test_a_resumed_run_leaves_out_and_counts_the_same(damaged: Make, tmp_path: Path, stop: int) -> None:
+def test_a_resumed_run_skips_and_counts_the_same_samples(damaged: Make, tmp_path: Path, stop: int) -> None:
     def interrupt(event: Event) -> None:
         if event["event"] == "log" and event["step"] == stop:
             signal.raise_signal(signal.SIGINT)
@@ -75,14 +75,19 @@ def test_a_resumed_run_leaves_out_and_counts_the_same(damaged: Make, tmp_path: P
     def three_epochs() -> dict[str, Any]:
         return damaged(max_steps=None, max_epochs=3, log_every=1)
 
-    whole = netspec.train(three_epochs(), run_dir=tmp_path / "whole")
+    uninterrupted = netspec.train(three_epochs(), run_dir=tmp_path / "whole")
     with pytest.raises(Interrupted):
         netspec.train(three_epochs(), run_dir=tmp_path / "parts", listeners=[interrupt])
     rest = netspec.train(three_epochs(), run_dir=tmp_path / "parts", resume=True)
-    assert rest.steps == whole.steps == 21
-    assert whole.weights.read_bytes() == rest.weights.read_bytes()
-    one, other = (events(run.run_dir, "skipped", "done") for run in (whole, rest))
-    counts = [[(one.get("epoch"), one.get("samples"), one.get("skipped")) for one in found] for found in (one, other)]
+    assert rest.steps == uninterrupted.steps == 21
+    assert uninterrupted.weights.read_bytes() == rest.weights.read_bytes()
+    counts = [
+        [
+            (event.get("epoch"), event.get("samples"), event.get("skipped"))
+            for event in events(folder, "skipped", "done")
+        ]
+        for folder in (uninterrupted.run_dir, rest.run_dir)
+    ]
     assert counts[0] == counts[1]
 
 
@@ -92,7 +97,7 @@ def test_without_skipping_the_first_damaged_sample_ends_the_run(damaged: Make, t
     assert "train.npz, sample" in str(error.value.problems[0].got)
 
 
-def test_the_last_line_counts_what_was_left_out(
+def test_the_last_line_counts_skipped_samples(
     damaged: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "train.yaml").write_text(json.dumps(damaged(max_steps=None, max_epochs=1)))
@@ -101,12 +106,12 @@ def test_the_last_line_counts_what_was_left_out(
     assert line.endswith("12 damaged samples left out")
     weights = str(tmp_path / "run" / "weights.h5")
     assert main(["test", str(tmp_path / "train.yaml"), "--weights", weights]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert "left out 1" in [" ".join(line.split()) for line in told]
-    assert told[-1] == "left out: a value for `x` is not a finite float32: nan in test.npz, sample 3"
+    printed = capsys.readouterr().out.splitlines()
+    assert "left out 1" in [" ".join(line.split()) for line in printed]
+    assert printed[-1] == "left out: a value for `x` is not a finite float32: nan in test.npz, sample 3"
 
 
-def test_samples_left_out_at_opening_count_too(tmp_path: Path) -> None:
+def test_samples_skipped_on_opening_are_counted(tmp_path: Path) -> None:
     rows = [f"{n}.5,{n % 2}" for n in range(20)]
     (tmp_path / "a.csv").write_text(
         "\n".join(["x,label", *rows, "word,1", "3,0,7", "1e30,9"])
@@ -117,11 +122,11 @@ def test_samples_left_out_at_opening_count_too(tmp_path: Path) -> None:
         "losses": [{"type": "SparseCategoricalCrossentropy", "from_logits": True}],
     }  # fmt: skip
     split = {"source": "csv", "path": "a.csv", "header": True, "label": "label", "batch_size": 4, "on_error": "skip"}
-    made = {
+    train_spec = {
         "netspec": 1, "net": net, "data": {"train": split}, "train": {"max_epochs": 1},
         "solver": {"type": "SGD", "learning_rate": 0.001},
     }  # fmt: skip
-    (tmp_path / "train.yaml").write_text(json.dumps(made))
+    (tmp_path / "train.yaml").write_text(json.dumps(train_spec))
     run = netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run")
     assert run.skipped == 3
-    assert [one["skipped"] for one in events(run.run_dir, "done")] == [3]
+    assert [event["skipped"] for event in events(run.run_dir, "done")] == [3]

@@ -62,12 +62,12 @@ train: {max_steps: 30, log_every: 1, seed: 2}
 
 def rows(count: int, seed: int, towns: tuple[str, ...]) -> list[str]:
     random = np.random.default_rng(seed)
-    made = []
+    lines = []
     for _ in range(count):
         age, town, colour = random.integers(10, 90), random.choice(towns), random.choice(["red", "blue", "green"])
         paid = "yes" if (age > 50) == (town == "Bern") else "no"
-        made.append(f"{age if random.random() > 0.1 else ''},{town},{colour},{paid}")
-    return made
+        lines.append(f"{age if random.random() > 0.1 else ''},{town},{colour},{paid}")
+    return lines
 
 
 @pytest.fixture
@@ -84,22 +84,22 @@ DATASETS = os.environ.get("NETSPEC_DATASETS")
 
 
 @pytest.mark.skipif(DATASETS is None, reason="NETSPEC_DATASETS does not name a folder with adult/adult.data")
-def test_the_zoos_net_learns_adult(tmp_path: Path) -> None:
+def test_the_zoo_net_learns_adult(tmp_path: Path) -> None:
     run = netspec.train(zoo_root() / "mlp_adult" / "train.yaml", vars={"folder": f"{DATASETS}/adult"}, run_dir=tmp_path)
     assert run.test is not None
     assert run.test.samples == 16281
     assert run.test.metrics["accuracy"] >= 0.85
 
 
-def same_weights(one: Path, other: Path) -> bool:
-    first, second = (read_weights(folder / "weights.h5").arrays for folder in (one, other))
+def same_weights(path: Path, other: Path) -> bool:
+    first, second = (read_weights(folder / "weights.h5").arrays for folder in (path, other))
     return all(first[name].tobytes() == second[name].tobytes() for name in first)
 
 
-def test_a_resumed_run_is_bitwise_that_which_was_not_interrupted(work: Path) -> None:
-    whole = netspec.train("train.yaml", run_dir=work / "whole")
-    assert whole.test is not None
-    assert whole.test.samples == 40
+def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(work: Path) -> None:
+    uninterrupted = netspec.train("train.yaml", run_dir=work / "whole")
+    assert uninterrupted.test is not None
+    assert uninterrupted.test.samples == 40
 
     def interrupt(event: Event) -> None:
         if event["event"] == "log" and event["step"] == 13:
@@ -108,14 +108,14 @@ def test_a_resumed_run_is_bitwise_that_which_was_not_interrupted(work: Path) -> 
     with pytest.raises(Interrupted):
         netspec.train("train.yaml", run_dir=work / "parts", listeners=[interrupt])
     rest = netspec.train("train.yaml", run_dir=work / "parts", resume=True)
-    assert same_weights(whole.run_dir, rest.run_dir)
+    assert same_weights(uninterrupted.run_dir, rest.run_dir)
     paged = netspec.train(
         "train.yaml", data={"train": {"cache": 0}}, run_dir=work / "paged"
     )  # read again for each batch
-    assert same_weights(whole.run_dir, paged.run_dir)
+    assert same_weights(uninterrupted.run_dir, paged.run_dir)
 
 
-def test_what_the_columns_learned_is_saved_with_the_weights(work: Path) -> None:
+def test_column_statistics_are_saved_with_the_weights(work: Path) -> None:
     run = netspec.train("train.yaml", run_dir=work / "run")
     assert run.test is not None
     learned: Any = read_weights(run.run_dir / "weights.h5").meta["learned"]
@@ -126,8 +126,8 @@ def test_what_the_columns_learned_is_saved_with_the_weights(work: Path) -> None:
     assert evaluated("train.yaml", run.run_dir / "weights.h5").metrics == run.test.metrics
 
 
-def predict(given: str, *more: str) -> int:
-    words = ["--weights", "run/weights.h5", "--input", given, "--output", "out.npz", *more]
+def predict(path: str, *more: str) -> int:
+    words = ["--weights", "run/weights.h5", "--input", path, "--output", "out.npz", *more]
     return main(["predict", "train.yaml", *words])
 
 
@@ -135,9 +135,9 @@ def test_rows_of_another_table_are_prepared_as_in_the_training(work: Path, capsy
     run = netspec.train("train.yaml", run_dir=work / "run")
     learned: Any = read_weights(run.run_dir / "weights.h5").meta["learned"]["source"]
     (work / "train.csv").unlink()
-    given = [("20", "Bern", "red"), ("", "Ulm", "blue"), ("70", "Chur", "green")]
+    table_rows = [("20", "Bern", "red"), ("", "Ulm", "blue"), ("70", "Chur", "green")]
     for header, order in (("age,town,colour", (0, 1, 2)), ("id,colour,town,paid,age", (None, 2, 1, None, 0))):
-        lines = [header, *(",".join("" if place is None else row[place] for place in order) for row in given)]
+        lines = [header, *(",".join("" if column is None else row[column] for column in order) for row in table_rows)]
         (work / "rows.csv").write_text("\n".join(lines) + "\n")
         assert predict("rows.csv", "--batch-size", "2") == 0
         assert capsys.readouterr().out.endswith("3 samples: logits [3, 2] in out.npz\n")
@@ -150,12 +150,12 @@ def test_rows_of_another_table_are_prepared_as_in_the_training(work: Path, capsy
             np.testing.assert_allclose(written["logits"], expected, rtol=1e-5, atol=1e-6)
     (work / "rows.csv").write_text("age,town,colour\n20,Bern,mauve\nold,Bern,red\n")
     assert predict("rows.csv") == 2
-    told = capsys.readouterr().err
-    assert "rows.csv:2:9: error: 'mauve' is not a category of the training split" in told
-    assert "rows.csv:3:1: error: column `age` has text here" in told
+    printed = capsys.readouterr().err
+    assert "rows.csv:2:9: error: 'mauve' is not a category of the training split" in printed
+    assert "rows.csv:3:1: error: column `age` has text here" in printed
 
 
-def test_data_that_is_no_table_takes_arrays_only(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_net_without_a_table_predicts_from_arrays_only(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     netspec.train("train.yaml", train={"max_steps": 1}, run_dir=work / "run")
     spec = yaml.safe_load(TRAIN)
     spec["data"] = {"train": {"source": "npz", "path": "some.npz", "batch_size": 4}}
@@ -164,7 +164,7 @@ def test_data_that_is_no_table_takes_arrays_only(work: Path, capsys: pytest.Capt
     assert "rows.csv cannot replace the data of the training, whose source is `npz`" in capsys.readouterr().err
 
 
-def test_rows_that_are_left_out_are_counted_in_the_log(work: Path) -> None:
+def test_skipped_rows_are_counted_in_the_log(work: Path) -> None:
     with (work / "train.csv").open("a") as file:
         file.write("1,2\nx,Bern,red,no\n")
     with pytest.raises(InputError, match="this row has 2 cells"):
@@ -193,15 +193,15 @@ def test_answers_have_class_names_and_the_columns_of_their_rows(work: Path, caps
     ]
     assert {row[6] for row in cells} <= {"yes", "no"}
     assert all(0.5 <= float(row[7]) <= 1 for row in cells)
-    both = netspec.predict("run", ["a.csv", "b.csv"], keep=True).answers
-    assert both["id"] == ["x", "y", "z", "w"]
-    assert both["file"] == ["a.csv"] * 3 + ["b.csv"]
-    assert both["row"] == [1, 2, 3, 1]
+    answers = netspec.predict("run", ["a.csv", "b.csv"], keep=True).answers
+    assert answers["id"] == ["x", "y", "z", "w"]
+    assert answers["file"] == ["a.csv"] * 3 + ["b.csv"]
+    assert answers["row"] == [1, 2, 3, 1]
     with (work / "a.csv").open("rb") as file:
-        assert netspec.predict("run", file).answers["class"] == both["predicted_class"][:3]
+        assert netspec.predict("run", file).answers["class"] == answers["predicted_class"][:3]
 
 
-def test_rows_that_are_left_out_get_no_answer(work: Path) -> None:
+def test_skipped_rows_get_no_prediction(work: Path) -> None:
     text = TRAIN.replace("missing: median", "missing: drop")
     (work / "drop.yaml").write_text(text)
     netspec.train("drop.yaml", run_dir=work / "run")

@@ -33,13 +33,13 @@ def plan(points: Path, spec: Spec, **fields: Any) -> dict[str, Any]:
     return {**spec(max_steps=1), "init_from": {"file": str(points / "start.h5"), **fields}}
 
 
-def told(points: Path, training: dict[str, Any]) -> str:
+def error_message(points: Path, training: dict[str, Any]) -> str:
     with pytest.raises(InputError) as caught:
         netspec.train(training, run_dir=points / "wrong")
     return str(caught.value)
 
 
-def test_all_is_taken_and_what_is_frozen_stays(points, spec, start):
+def test_all_weights_are_loaded_and_frozen_ones_stay(points, spec, start):
     run = netspec.train(plan(points, spec, freeze=["fc1", "no*"]), run_dir=points / "run")
     after = read_weights(run.weights).arrays
     for name in ("fc1/kernel", "fc1/bias", "norm/gamma", "norm/moving_mean"):
@@ -50,21 +50,21 @@ def test_all_is_taken_and_what_is_frozen_stays(points, spec, start):
     assert event["loaded"] == len(start)
     assert "fc1/kernel  " in (points / "run" / "log.txt").read_text()
     assert "trainable: false" in (points / "run" / "spec.yaml").read_text()
-    again = netspec.train(points / "run" / "spec.yaml", resume=True)  # reads the checkpoint, and freezes the same
-    assert again.steps == run.steps
+    resumed = netspec.train(points / "run" / "spec.yaml", resume=True)  # reads the checkpoint, and freezes the same
+    assert resumed.steps == run.steps
 
 
 def test_names_are_mapped_and_left_out(points, spec, start):
     renamed = {name.replace("fc1/", "old/body/"): array for name, array in start.items()}
     write_weights(points / "start.h5", renamed)
     rules = {"old/*/kernel": "fc1/kernel", "old/body/*": "fc1/*", "logits/*": None}
-    assert "`logits/kernel` is missing" in told(points, plan(points, spec, map=rules))
+    assert "`logits/kernel` is missing" in error_message(points, plan(points, spec, map=rules))
     training = plan(points, spec, map=rules, require=["fc1/*", "norm/*"], freeze="fc1")
     run = netspec.train(training, run_dir=points / "run")
     np.testing.assert_array_equal(read_weights(run.weights).arrays["fc1/bias"], start["fc1/bias"])
 
 
-def test_weights_of_another_program_are_taken_after_they_are_renamed(points, spec, start):
+def test_weights_of_another_program_are_loaded_after_renaming(points, spec, start):
     theirs = {name.replace("fc1", "encoder.body"): array for name, array in to_state_dict(start).items()}
     write_safetensors(points / "theirs.safetensors", theirs, {})
     training = plan(points, spec, map={"encoder.body.*": "fc1.*"}, freeze=["fc1", "norm*"])
@@ -74,28 +74,30 @@ def test_weights_of_another_program_are_taken_after_they_are_renamed(points, spe
     for name in ("fc1/kernel", "fc1/bias", "norm/moving_mean"):
         np.testing.assert_array_equal(after[name], start[name], err_msg=name)
     training["init_from"]["map"]["encoder.*.weight"] = "logits.weight"
-    assert "`encoder.*.weight` fits no name in the file" in told(points, training)
+    assert "`encoder.*.weight` fits no name in the file" in error_message(points, training)
 
 
-def test_what_must_fit_and_does_not_is_told_at_the_plan(points, spec, start):
+def test_weights_that_do_not_fit_are_reported_by_plan(points, spec, start):
     del start["norm/gamma"]
     start["fc1/kernel"] = start["fc1/kernel"][:3]
     start["more"] = start["fc1/bias"]
     write_weights(points / "start.h5", start)
-    all_ = told(points, plan(points, spec))
+    all_ = error_message(points, plan(points, spec))
     assert "`norm/gamma` is missing" in all_
     assert "`fc1/kernel` has the wrong shape" in all_
     assert "the net has no `more`" in all_
-    some = told(points, plan(points, spec, require=["norm/*", "nothing"]))
+    some = error_message(points, plan(points, spec, require=["norm/*", "nothing"]))
     assert "`norm/gamma` is missing" in some
     assert "`fc1/kernel`" not in some
     assert "`nothing` fits no name in the net" in some
     netspec.train(plan(points, spec, require="some"), run_dir=points / "run")
 
 
-def test_rules_that_fit_nothing_or_unite_names(points, spec, start):
-    assert "`encoder/*` fits no name in the file" in told(points, plan(points, spec, map={"encoder/*": "fc1/*"}))
-    united = told(points, plan(points, spec, map={"*/bias": "fc1/bias"}))
+def test_rules_that_match_nothing_or_merge_names_are_refused(points, spec, start):
+    assert "`encoder/*` fits no name in the file" in error_message(
+        points, plan(points, spec, map={"encoder/*": "fc1/*"})
+    )
+    united = error_message(points, plan(points, spec, map={"*/bias": "fc1/bias"}))
     assert "two arrays of the file become `fc1/bias`" in united
 
 
@@ -104,8 +106,8 @@ def test_the_option_and_the_plan_exclude_each_other(points, spec, start):
         netspec.train(plan(points, spec), weights=points / "start.h5")
 
 
-def test_a_file_that_is_not_there_is_told_at_the_plan(points, spec):
-    assert "there is no file" in told(points, plan(points, spec))
+def test_a_missing_weight_file_is_reported_by_plan(points, spec):
+    assert "there is no file" in error_message(points, plan(points, spec))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_patterns(pattern, name, target, renamed):
     assert (name in Pattern(pattern)) is (renamed is not None)
 
 
-def test_what_was_adapted_is_taken_and_not_found_anew(points, spec):
+def test_adapted_statistics_are_loaded_and_not_recomputed(points, spec):
     """Mean and variance of the data come with the weights; a net that does not get them finds them in its own data."""
     scaled = {"name": "scaled", "type": "Normalization"}
     first = {**spec(max_steps=2), "net": {**spec()["net"], "layers": [scaled, *spec()["net"]["layers"]]}}

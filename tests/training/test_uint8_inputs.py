@@ -60,19 +60,19 @@ def training(
         ([{**FLIP, "mode": "vertical"}, SMALLER, RESCALING, MIDDLE, {**FLIP, "mode": "horizontal"}], (7, 8)),
     ],
 )
-def test_weights_are_the_same_to_the_bit(
+def test_weights_are_bit_identical(
     transforms: list[dict[str, Any]], size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec, found = training(tmp_path, transforms, size=size), []
+    spec, results = training(tmp_path, transforms, size=size), []
     for bytes_ in (False, True):
         monkeypatch.setattr(CpuDevice, "accepts_uint8", bytes_)
         run = netspec.train(spec, run_dir=tmp_path / str(bytes_), device="cpu")
         assert run.test is not None
-        found.append((run.test.loss, dict(read_weights(run.weights).arrays)))
-    (loss, weights), (other_loss, other) = found
+        results.append((run.test.loss, dict(read_weights(run.weights).arrays)))
+    (loss, weights), (other_loss, other) = results
     assert loss == other_loss
-    assert {name: one.tobytes() for name, one in weights.items()} == {
-        name: one.tobytes() for name, one in other.items()
+    assert {name: array.tobytes() for name, array in weights.items()} == {
+        name: array.tobytes() for name, array in other.items()
     }
 
 
@@ -83,14 +83,14 @@ def compiled(spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Com
     compiler = training_compiler(loaded, "cpu")
     with open_training_loader(loaded, compiler) as loader:
         batch = next(iter(loader))
-        return compiler, dict(batch.inputs), [str(one.type) for _, one in loader.transforms]  # type: ignore[attr-defined]  # of a loader
+        return compiler, dict(batch.inputs), [str(transform.type) for _, transform in loader.transforms]  # type: ignore[attr-defined]  # of a loader
 
 
-def test_programs_read_bytes_and_the_loader_still_tells_of_all_transforms(
+def test_programs_read_uint8_and_the_loader_lists_all_transforms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiler, batch, told = compiled(training(tmp_path, [FLIP, RESCALING, CHANNELS]), monkeypatch)
-    assert told == ["RandomFlip", "Rescaling", "Normalization"]
+    compiler, batch, transform_names = compiled(training(tmp_path, [FLIP, RESCALING, CHANNELS]), monkeypatch)
+    assert transform_names == ["RandomFlip", "Rescaling", "Normalization"]
     assert batch["image"].dtype == np.uint8
     assert compiler.program(ProgramKind.TRAIN, 16).inputs["image"].dtype == "uint8"
     assert compiler.program(ProgramKind.TEST, 16).inputs["image"].dtype == "float32"
@@ -100,7 +100,7 @@ def test_programs_read_bytes_and_the_loader_still_tells_of_all_transforms(
 @pytest.mark.parametrize(
     ("transforms", "dtype"), [([RESCALING, {**CROP, "fill_mode": "constant"}], "uint8"), ([RESCALING], "float32")]
 )
-def test_what_cannot_be_looked_up_is_made_before(
+def test_transforms_without_a_lookup_table_run_in_the_loader(
     transforms: list[dict[str, Any]], dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler, batch, _ = compiled(training(tmp_path, transforms, dtype), monkeypatch)
@@ -118,15 +118,15 @@ def test_what_cannot_be_looked_up_is_made_before(
         ([SMALLER, MIDDLE, RESCALING], (9, 12), [(6, 5, 0)]),  # most of the bytes would travel in vain
     ],
 )
-def test_parts_are_taken_where_bytes_become_numbers(
+def test_crops_are_applied_before_the_conversion_to_floats(
     transforms: list[dict[str, Any]],
     size: tuple[int, int],
     parts: list[tuple[int, int, int]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    compiler, batch, told = compiled(training(tmp_path, transforms, size=size), monkeypatch)
-    assert told == [one["type"] for one in transforms]
+    compiler, batch, transform_names = compiled(training(tmp_path, transforms, size=size), monkeypatch)
+    assert transform_names == [transform["type"] for transform in transforms]
     assert list(compiler.uint8_inputs["image"].parts) == parts
     program = compiler.program(ProgramKind.TRAIN, 16)
     for number in range(len(parts)):
@@ -134,7 +134,7 @@ def test_parts_are_taken_where_bytes_become_numbers(
     assert batch["image"].shape == program.inputs["image"].shape
 
 
-def test_a_table_of_numbers_that_are_not_finite_is_none() -> None:
+def test_a_lookup_table_with_non_finite_values_is_not_used() -> None:
     """The loader finds out which sample it is."""
     field = FieldType((3, 6, 5), "uint8")
     assert lookup_table(field, [Rescaling(scale=3e38)]) is None

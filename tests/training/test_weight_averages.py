@@ -18,12 +18,12 @@ Make = Callable[..., dict[str, Any]]
 
 def averaged(spec: Make, **loop: Any) -> dict[str, Any]:
     """The small training with an average of the weights."""
-    made = spec(**loop)
-    made["solver"] |= {"type": "Adam", "ema": 0.9, "groups": [{"match": "*/bias", "learning_rate": 0.02}]}
-    return made
+    train_spec = spec(**loop)
+    train_spec["solver"] |= {"type": "Adam", "ema": 0.9, "groups": [{"match": "*/bias", "learning_rate": 0.02}]}
+    return train_spec
 
 
-def test_what_is_evaluated_is_what_is_saved(spec: Make, tmp_path: Path) -> None:
+def test_the_saved_weights_are_the_evaluated_averages(spec: Make, tmp_path: Path) -> None:
     run = netspec.train(averaged(spec, max_steps=20), run_dir=tmp_path / "run")
     checkpoint = read_checkpoint(run.run_dir / "checkpoints" / "step-00000020.h5")
     saved = read_weights(run.weights).arrays
@@ -31,43 +31,43 @@ def test_what_is_evaluated_is_what_is_saved(spec: Make, tmp_path: Path) -> None:
         np.testing.assert_array_equal(saved[name], checkpoint.states[f"solver/{name}/average"])
         assert (saved[name] != checkpoint.states[name]).any()
     for file in (run.weights, run.run_dir / "checkpoints" / "step-00000020.h5"):
-        again = netspec.load(averaged(spec), file).evaluate(averaged(spec))
-        assert again == run.test
+        reloaded = netspec.load(averaged(spec), file).evaluate(averaged(spec))
+        assert reloaded == run.test
     np.testing.assert_array_equal(read_weights(run.run_dir / "best.h5").arrays["fc1/kernel"], saved["fc1/kernel"])
 
 
-def test_what_a_run_writes_down_is_read_again(spec: Make, tmp_path: Path) -> None:
+def test_a_saved_spec_with_averages_can_be_loaded(spec: Make, tmp_path: Path) -> None:
     """Every field stands in `spec.yaml`, those too that a solver within a group can't have."""
-    made = averaged(spec, max_steps=6)
-    made["solver"]["groups"] = [{"match": "fc1/*", "solver": {"type": "Muon", "learning_rate": 0.01}}]
-    run = netspec.train(made, run_dir=tmp_path / "run")
+    train_spec = averaged(spec, max_steps=6)
+    train_spec["solver"]["groups"] = [{"match": "fc1/*", "solver": {"type": "Muon", "learning_rate": 0.01}}]
+    run = netspec.train(train_spec, run_dir=tmp_path / "run")
     written = run.run_dir / "spec.yaml"
     assert netspec.load(written, run.weights).evaluate(written) == run.test
     assert netspec.train(written, run_dir=run.run_dir, resume=True).steps == 6
 
 
-def test_the_average_starts_at_the_weights_that_the_run_starts_from(spec: Make, tmp_path: Path) -> None:
+def test_the_average_starts_at_the_initial_weights(spec: Make, tmp_path: Path) -> None:
     first = netspec.train(spec(max_steps=5), run_dir=tmp_path / "first")
-    made = averaged(spec, max_steps=1)
-    made["solver"] |= {"learning_rate": 1e-9, "groups": []}
-    run = netspec.train(made, run_dir=tmp_path / "run", weights=first.weights)
-    saved, given = read_weights(run.weights).arrays, read_weights(first.weights).arrays
-    np.testing.assert_allclose(saved["fc1/kernel"], given["fc1/kernel"], rtol=0, atol=1e-7)
+    train_spec = averaged(spec, max_steps=1)
+    train_spec["solver"] |= {"learning_rate": 1e-9, "groups": []}
+    run = netspec.train(train_spec, run_dir=tmp_path / "run", weights=first.weights)
+    saved, initial = read_weights(run.weights).arrays, read_weights(first.weights).arrays
+    np.testing.assert_allclose(saved["fc1/kernel"], initial["fc1/kernel"], rtol=0, atol=1e-7)
 
 
-def test_a_resumed_run_is_the_same_to_the_last_bit(spec: Make, tmp_path: Path) -> None:
+def test_a_resumed_run_is_bit_identical(spec: Make, tmp_path: Path) -> None:
     def train(folder: str, steps: int, **more: Any) -> dict[str, Any]:
-        made = averaged(spec, max_steps=steps)
-        made["solver"]["learning_rate"] = 0.01
-        run = netspec.train(made, run_dir=tmp_path / folder, **more)
+        train_spec = averaged(spec, max_steps=steps)
+        train_spec["solver"]["learning_rate"] = 0.01
+        run = netspec.train(train_spec, run_dir=tmp_path / folder, **more)
         return {name: array.tobytes() for name, array in read_weights(run.weights).arrays.items()}
 
-    whole = train("whole", 16)
+    uninterrupted = train("whole", 16)
     train("parts", 7)
-    assert train("parts", 16, resume=True) == whole
+    assert train("parts", 16, resume=True) == uninterrupted
 
 
-def test_a_checkpoint_whose_average_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_without_an_average_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "made.h5"
     states = {"w": np.zeros(3), "solver/w/average": np.zeros(2)}
     roles = {"w": "parameter", "solver/w/average": "slot"}
