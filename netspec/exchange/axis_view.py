@@ -41,8 +41,8 @@ class AxisView:
 def axes_without(axes: Axes, dropped: Collection[int]) -> Axes:
     """Axes of a tensor without some of its axes, which the net's tensor loses too."""
     gone = [own for axis in dropped for own in axes[axis]]
-    left = (own for axis, own in enumerate(axes) if axis not in dropped)
-    return tuple(tuple(axis - sum(other < axis for other in gone) for axis in own) for own in left)
+    remaining = (own for axis, own in enumerate(axes) if axis not in dropped)
+    return tuple(tuple(axis - sum(other < axis for other in gone) for axis in own) for own in remaining)
 
 
 def axes_of_order(order: Iterable[int]) -> Axes:

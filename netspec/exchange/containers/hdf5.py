@@ -65,18 +65,18 @@ class Hdf5Reader:
     def _walked(self) -> dict[str, Entry]:
         if self._datasets is not None:
             return self._datasets
-        found = self._file.walk(deepest=DEEPEST + 1, most=MOST_ITEMS + 1)
-        if len(found) > MOST_ITEMS:
+        entries = self._file.walk(deepest=DEEPEST + 1, most=MOST_ITEMS + 1)
+        if len(entries) > MOST_ITEMS:
             self.refuse(f"it holds more than {MOST_ITEMS} groups and arrays")
-        for entry in found:
+        for entry in entries:
             if entry.kind == "link":
                 self.refuse(f"{entry.path!r} is a link, not stored here")
             if entry.kind == "loop":
                 self.refuse(f"the group {entry.path!r} contains itself")
             if entry.path.count("/") >= DEEPEST:
                 self.refuse(f"groups are nested more than {DEEPEST} deep at {entry.path[:100]!r}")
-        self._groups |= {entry.path for entry in found if entry.kind == "group"}
-        self._datasets = {entry.path: entry for entry in found if entry.kind == "dataset"}
+        self._groups |= {entry.path for entry in entries if entry.kind == "group"}
+        self._datasets = {entry.path: entry for entry in entries if entry.kind == "dataset"}
         return self._datasets
 
     def stored(self, path: str) -> StoredArray:

@@ -46,8 +46,8 @@ class _Mismatch(Exception):
 
 def is_onnx(head: bytes, path: Path) -> bool:
     """Whether a file is an ONNX model: a message with a graph, and the version of the format or of the operators."""
-    found = fields_of(path, _onnx()["ModelProto"], _onnx())
-    return 7 in found and not found.isdisjoint({1, 8})
+    numbers = fields_of(path, _onnx()["ModelProto"], _onnx())
+    return 7 in numbers and not numbers.isdisjoint({1, 8})
 
 
 def fields_of(path: Path, kind: MessageType, known: Mapping[str, MessageType]) -> frozenset[int]:

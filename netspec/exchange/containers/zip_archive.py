@@ -30,8 +30,8 @@ def open_zip(path: str | Path, what: str) -> Iterator[zipfile.ZipFile]:
         except Exception as error:  # the first bytes of the file explain more than `refuse_damage`
             file.seek(0)
             head = file.read(512)
-            found, hint = ("a damaged zip archive", None) if head.startswith(MAGIC) else sniff(head)
-            raise InputError(f"{path} can't be read", expected=what, got=found, hint=hint) from error
+            got, hint = ("a damaged zip archive", None) if head.startswith(MAGIC) else sniff(head)
+            raise InputError(f"{path} can't be read", expected=what, got=got, hint=hint) from error
         with archive:
             problems = _problems(archive, size)
             if problems:
@@ -51,14 +51,14 @@ def _problems(archive: zipfile.ZipFile, size: int) -> list[str]:
     bombs = [
         member.filename for member in members if member.file_size > MOST_DEFLATED * member.compress_size + MOST_DEFLATED
     ]
-    said = [
+    findings = [
         ("these members are there twice: ", twice),
         ("these members lie outside of it: ", outside),
         ("these members are encrypted: ", locked),
         ("these members are packed in a way that is not read: ", packed),
         ("these members claim more than can be packed into them: ", bombs),
     ]
-    problems = [text + listing(found, 6) for text, found in said if found]
+    problems = [text + listing(found, 6) for text, found in findings if found]
     if sum(member.compress_size for member in members) > size:
         problems.append("its members overlap")
     return problems

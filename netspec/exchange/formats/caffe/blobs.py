@@ -51,9 +51,9 @@ def blob_array(blob: Message) -> NDArray[Any]:
 def array_blob(array: NDArray[Any]) -> Message:
     """An array of float32 or float64 as a BlobProto."""
     name = "double_data" if array.dtype.itemsize == 8 else "data"
-    found = Message("BlobProto", shape=Message("BlobShape", dim=list(array.shape)))
-    found[name] = array.reshape(-1)
-    return found
+    blob = Message("BlobProto", shape=Message("BlobShape", dim=list(array.shape)))
+    blob[name] = array.reshape(-1)
+    return blob
 
 
 def trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -74,10 +74,10 @@ def _laid_out(array: NDArray[Any]) -> NDArray[Any]:
 
     if array.ndim != 2 or array.flags.c_contiguous:
         return np.require(array, np.float32, ["C", "ALIGNED"])
-    made = np.empty(array.shape, np.float32)
+    contiguous = np.empty(array.shape, np.float32)
     for start in range(0, array.shape[1], ROWS):  # few rows stay in the cache: eight times as fast as all at once
-        made[:, start : start + ROWS] = array[:, start : start + ROWS].T.copy().T
-    return made
+        contiguous[:, start : start + ROWS] = array[:, start : start + ROWS].T.copy().T
+    return contiguous
 
 
 def running_statistics(blobs: list[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -92,9 +92,9 @@ def running_statistics(blobs: list[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 def read_mean(path: str | Path) -> NDArray[Any]:
     """The mean image in a `.binaryproto` file, (channels, height, width). Raises `InputError`."""
     what = "a mean image of Caffe's (.binaryproto)"
-    found = read_binary(path, "BlobProto", what)
+    blob = read_binary(path, "BlobProto", what)
     try:
-        array = blob_array(found)
+        array = blob_array(blob)
     except BadBlob as error:
         raise InputError(f"{path} is not {what}", expected=what, got=str(error)) from None
     if array.ndim == 4 and array.shape[0] == 1:
@@ -106,7 +106,7 @@ def read_mean(path: str | Path) -> NDArray[Any]:
 
 def weights_of(net: Message, path: str | Path) -> dict[str, list[NDArray[Any]]]:
     """The arrays of the layers of a net. Raises `InputError` with all damaged ones."""
-    found: dict[str, list[NDArray[Any]]] = {}
+    weights: dict[str, list[NDArray[Any]]] = {}
     problems: list[Problem] = []
     for layer in net["layer"]:
         arrays = []
@@ -116,10 +116,10 @@ def weights_of(net: Message, path: str | Path) -> dict[str, list[NDArray[Any]]]:
             except BadBlob as error:
                 problems.append(Problem(f"{path}: blob {index} of the layer `{layer['name']}`: {error}"))
         if arrays:
-            found.setdefault(layer["name"], arrays)
+            weights.setdefault(layer["name"], arrays)
     if problems:
         raise InputError(problems)
-    return found
+    return weights
 
 
 def read_weights(path: str | Path) -> tuple[Weights, Message | None]:

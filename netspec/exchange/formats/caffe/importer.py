@@ -21,8 +21,8 @@ from netspec.exchange.formats.caffe.inputs import KnownInput, as_field, net_besi
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.wiring import (
     DATA_LAYERS,
+    SINKS,
     TRAIN,
-    WATCHERS,
     CaffeGraph,
     CaffeNode,
     CaffeSequences,
@@ -75,8 +75,8 @@ class ParameterBlob:
     @property
     def spec(self) -> Message | None:
         """Its multipliers in the prototxt, and its name if other layers share it."""
-        those = self.node.layer["param"]
-        return those[self.index] if self.index < len(those) else None
+        specs = self.node.layer["param"]
+        return specs[self.index] if self.index < len(specs) else None
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,12 @@ class CaffeImporter:
     _layer_names: UniqueNames = field(default_factory=partial(UniqueNames, first=2))
     _readers: dict[ValueRef, list[CaffeNode]] | None = None
     _shared: dict[str, tuple[DraftLayer, str]] = field(default_factory=dict)
-    _judged_names: UniqueNames = field(default_factory=partial(UniqueNames, ["regularization"], first=2))
+    _entry_names: UniqueNames = field(default_factory=partial(UniqueNames, ["regularization"], first=2))
     _used: dict[str, CaffeNode] = field(default_factory=dict)
     """Caffe's layers whose weights were taken, by their names."""
 
     def run(self) -> None:
-        """Translate all layers; what cannot be is in `problems`, all of it."""
+        """Translate all layers, and record all problems in `problems`."""
         self._layer_names.take(clean(name) for name in self.inputs)
         for node in self.wired.nodes:
             if node.key in self.done:
@@ -148,22 +148,22 @@ class CaffeImporter:
             if function is None:
                 hint = did_you_mean(node.type, [*rules(), *DATA_LAYERS])
                 where = node.layer.location("type")
-                self.problems.append(Problem(f"{_called(node)} is of no type that Caffe has", where, hint=hint))
+                self.problems.append(Problem(f"{_label(node)} is of no type that Caffe has", where, hint=hint))
                 continue
             if self._unknown_fields(node.layer):
                 continue
-            with self._told(node):
-                if not node.layer["top"] and node.type not in WATCHERS:
+            with self._reporting(node):
+                if not node.layer["top"] and node.type not in SINKS:
                     raise UnsupportedFeature("it writes 0 blobs, and makes 1", field="top")
                 function(self, node)
 
     def _unknown_fields(self, message: Message) -> bool:
         """Report unknown fields of a text file; Caffe itself ignores those of binary files."""
-        found = False
+        is_problem = False
         for unknown in message.unknown:
-            where = message.source.location(unknown.place)
+            where = message.source.location(unknown.offset)
             if where is not None:
-                found = True
+                is_problem = True
                 hint = did_you_mean(unknown.name, message.kind.fields)
                 self.problems.append(Problem(f"{message.kind.name} of Caffe has no `{unknown.name}`", where, hint=hint))
             else:
@@ -175,12 +175,12 @@ class CaffeImporter:
             value = message[name]
             for inner in value if isinstance(value, list) else [value]:
                 if isinstance(inner, Message):
-                    found |= self._unknown_fields(inner)
-        return found
+                    is_problem |= self._unknown_fields(inner)
+        return is_problem
 
     @contextmanager
-    def _told(self, node: CaffeNode) -> Iterator[None]:
-        """Make problems of what goes wrong with a layer."""
+    def _reporting(self, node: CaffeNode) -> Iterator[None]:
+        """Record the errors of a layer as problems."""
         try:
             yield
         except SkippedLayer:
@@ -188,17 +188,17 @@ class CaffeImporter:
         except UnsupportedFeature as error:
             holder, _, name = error.field.rpartition(".")
             where = (node.layer[holder] if holder else node.layer).location(name or "type")
-            self.problems.append(Problem(f"{_called(node)}: {error}", where, hint=error.hint))
+            self.problems.append(Problem(f"{_label(node)}: {error}", where, hint=error.hint))
         except ShapeMismatch as error:
-            told = Problem(f"{_called(node)}: {error.message}", node.layer.location(), expected=error.expected)
-            self.problems.append(replace(told, got=error.got, hint=error.hint))
+            problem = Problem(f"{_label(node)}: {error.message}", node.layer.location(), expected=error.expected)
+            self.problems.append(replace(problem, got=error.got, hint=error.hint))
         except SpecError as error:
             self.problems += [
-                Problem(f"{_called(node)}: {problem.message}", node.layer.location()) for problem in error.problems
+                Problem(f"{_label(node)}: {problem.message}", node.layer.location()) for problem in error.problems
             ]
         except ValidationError as error:
             self.problems += [
-                Problem(f"{_called(node)}: {error['msg']}", node.layer.location(), got=str(error.get("input"))[:80])
+                Problem(f"{_label(node)}: {error['msg']}", node.layer.location(), got=str(error.get("input"))[:80])
                 for error in error.errors()
             ]
 
@@ -207,7 +207,7 @@ class CaffeImporter:
         self.notes.add(text, kind, subject)
 
     def read(self, node: CaffeNode, index: int = 0, like: tuple[int, ...] | None = None) -> NetValue:
-        """What a layer reads. `like` is the shape of an input of which the file does not say it, without the batch."""
+        """An input of a layer. `like` is the shape of a sample if the file does not specify it."""
         if index >= len(node.bottoms):
             raise UnsupportedFeature(f"it reads {len(node.bottoms)} blobs, and needs {index + 1}", field="bottom")
         ref = node.bottoms[index]
@@ -222,15 +222,15 @@ class CaffeImporter:
         return self.values[ref]
 
     def _declare(self, ref: ValueRef, node: CaffeNode, index: int, like: tuple[int, ...] | None) -> None:
-        """Make an input of a blob that is read for the first time."""
+        """Add an input of the net for a blob that is read for the first time."""
         known = self.inputs[ref.blob]
         shape = known.shape if known.shape is not None else like
         if shape is None or min(shape, default=1) < 1:
             got = "nothing" if shape is None else f"{list(shape)}"
             hint = f"give the sizes of a sample: `--shape {ref.blob}=CHANNELS,HEIGHT,WIDTH`, say"
             if self.weights_file and known.layer.location() is None:  # weights, with the net that was trained
-                whole = command("import", net_beside(self.weights_file), "--weights", self.weights_file)
-                hint = f"import the net that has it, `{whole}`; or {hint}"
+                net_command = command("import", net_beside(self.weights_file), "--weights", self.weights_file)
+                hint = f"import the net that has it, `{net_command}`; or {hint}"
             problem = Problem(
                 f"the shape of the input `{ref.blob}` is not in the file", known.layer.location(), got=got, hint=hint
             )
@@ -245,14 +245,14 @@ class CaffeImporter:
         self.draft.inputs[name] = as_field(known, shape)
 
     def is_parameter(self, node: CaffeNode, index: int) -> bool:
-        """Whether an input is what a layer Parameter holds."""
+        """Whether an input is the output of a layer Parameter."""
         return node.bottoms[index] in self.parameters
 
-    def give(self, node: CaffeNode, made: NetValue, index: int = 0) -> None:
-        """What a layer writes into its `index`-th top."""
+    def set_top(self, node: CaffeNode, value: NetValue, index: int = 0) -> None:
+        """Set the value of a layer's `index`-th top."""
         if index >= len(node.layer["top"]):
             raise UnsupportedFeature(f"it writes {len(node.layer['top'])} blobs, and makes {index + 1}", field="top")
-        self.values[ValueRef(node.key, index, node.layer["top"][index])] = made
+        self.values[ValueRef(node.key, index, node.layer["top"][index])] = value
 
     def readers(self, ref: ValueRef) -> list[CaffeNode]:
         """The layers that read a value."""
@@ -268,11 +268,11 @@ class CaffeImporter:
         return ref in self.outputs or any(node.type != "Silence" for node in self.readers(ref))
 
     def first_of(self, node: CaffeNode) -> str:
-        """What the layer is called that a layer's first output comes from."""
+        """Name of the value in a layer's first top."""
         return self.values[ValueRef(node.key, 0, node.layer["top"][0])].name
 
     def reader(self, node: CaffeNode, type_: str) -> CaffeNode | None:
-        """The layer that reads what this one writes, if it is the only one, of this type, and always there as well."""
+        """The only reader of a layer's first top, if it is of this type and in the same phases."""
         ref = ValueRef(node.key, 0, node.layer["top"][0])
         readers = self.readers(ref)
         alone = (
@@ -284,7 +284,7 @@ class CaffeImporter:
         return readers[0] if alone and readers[0].type == type_ else None
 
     def axis(self, node: CaffeNode, path: str, rank: int, value: int) -> int:
-        """An axis counted from the front, which must not be that of the batch. `path` is the field that says it.
+        """An axis counted from the front, which must not be that of the batch. `path` is the field with the axis.
 
         Sequences are (T, N, …) in Caffe: their axis 0 is 1 here, and their axis 1 that of the batch.
         """
@@ -297,7 +297,7 @@ class CaffeImporter:
             raise UnsupportedFeature(f"it works along axis {value}, the batch", field=path)
         return axis
 
-    def add(
+    def add_outputs(
         self,
         node: CaffeNode,
         type_: str,
@@ -307,9 +307,9 @@ class CaffeImporter:
         arrays: Mapping[str, NDArray[Any]] | None = None,
         part: str = "",
     ) -> list[NetValue]:
-        """Write a layer, and give its outputs. `parameters` come out of the weights, `arrays` are given.
+        """Add a layer and return its outputs. `parameters` are read from the weights, `arrays` are used as they are.
 
-        A layer of Caffe's that becomes several calls the others `name_part`.
+        If a layer of Caffe becomes several, the further ones are named `name_part`.
         """
         name = self.unique(f"{node.name}_{part}" if part else node.name or node.type)
         layer = DraftLayer(name, type_, dict(fields or {}), tuple(source.name for source in sources))
@@ -318,21 +318,22 @@ class CaffeImporter:
             layer.fields = {key: value for key, value in layer.fields.items() if not key.endswith("_initializer")}
         self._multipliers(layer, blobs)
         owner = self._share(layer, blobs)
-        given = {key: value for key, value in layer.fields.items() if value is not None}
-        spec: Any = LAYERS[type_].model_validate({"type": type_, "name": name, **given})
+        fields_set = {key: value for key, value in layer.fields.items() if value is not None}
+        spec: Any = LAYERS[type_].model_validate({"type": type_, "name": name, **fields_set})
         with in_scope(self.builder.enter(spec, name)):
-            found = spec.call(self.builder, *(source.value for source in sources))
+            results = spec.call(self.builder, *(source.value for source in sources))
         self.draft.layers.append(layer)
         if owner is None:
             self._load(layer, blobs)
             for key, array in (arrays or {}).items():
                 layer.arrays[key] = self._fitted(f"{name}/{key}", array)
-        several = spec.output_names() if isinstance(found, tuple) else ()
+        several = spec.output_names() if isinstance(results, tuple) else ()
         if several:
-            return [NetValue(f"{name}.{one}", value, layer, node) for one, value in zip(several, found, strict=True)]
-        return [NetValue(name, found[0] if isinstance(found, tuple) else found, layer, node)]
+            pairs = zip(several, results, strict=True)
+            return [NetValue(f"{name}.{output}", value, layer, node) for output, value in pairs]
+        return [NetValue(name, results[0] if isinstance(results, tuple) else results, layer, node)]
 
-    def one(
+    def add(
         self,
         node: CaffeNode,
         type_: str,
@@ -340,27 +341,27 @@ class CaffeImporter:
         fields: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> NetValue:
-        """As `add`, of a layer with one output."""
-        return self.add(node, type_, sources, fields, **more)[0]
+        """Add a layer and return its only output, or its first; see `add_outputs`."""
+        return self.add_outputs(node, type_, sources, fields, **more)[0]
 
     def unique(self, name: str) -> str:
-        """A name for a layer that no other has."""
+        """A layer name that is not used yet."""
         return self._layer_names(clean(name))
 
-    def judge(
+    def checked_entry(
         self, registry: Registry[Any], name: str, type_: str, sources: Sequence[NetValue], fields: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """A loss or a metric as a net file has it, which fits what it compares. Raises `ShapeMismatch`."""
-        name = self._judge_name(name)
+        """A loss or a metric as the entry of a net file. Raises `ShapeMismatch` if it does not fit its inputs."""
+        name = self._entry_name(name)
         spec: Any = registry[type_].model_validate({"type": type_, "name": name, **fields})
         with in_scope(self.builder.enter(spec, name)):
             spec.build(self.builder, *(source.value for source in sources))
         return {"name": name, "type": type_, "from": [source.name for source in sources], **fields}
 
-    def _judge_name(self, name: str) -> str:
+    def _entry_name(self, name: str) -> str:
         """A unique name for a loss or a metric; names that begin with `loss/` are reserved for losses."""
         base = clean(name)
-        return self._judged_names(base.replace("/", "_") if base.partition("/")[0] == "loss" else base)
+        return self._entry_names(base.replace("/", "_") if base.partition("/")[0] == "loss" else base)
 
     def _multipliers(self, layer: DraftLayer, blobs: Mapping[str, ParameterBlob]) -> None:
         """Set the multipliers from `lr_mult` and `decay_mult`, if they are not 1."""
@@ -368,17 +369,17 @@ class CaffeImporter:
             return
         specs = {key: blob.spec for key, blob in blobs.items()}
         rates, decays = (
-            {key: whole(spec[name]) if spec is not None else 1 for key, spec in specs.items()}
+            {key: _without_fraction(spec[name]) if spec is not None else 1 for key, spec in specs.items()}
             for name in ("lr_mult", "decay_mult")
         )
         if rates and not any(rates.values()):
             layer.fields["trainable"] = False
             return
-        for name, given in (("learning_rate_multiplier", rates), ("weight_decay_multiplier", decays)):
-            other = {key: value for key, value in given.items() if value != 1}
+        for name, multipliers in (("learning_rate_multiplier", rates), ("weight_decay_multiplier", decays)):
+            other = {key: value for key, value in multipliers.items() if value != 1}
             if other:
-                same = len(other) == len(given) and len(set(given.values())) == 1
-                layer.fields[name] = next(iter(given.values())) if same else other
+                same = len(other) == len(multipliers) and len(set(multipliers.values())) == 1
+                layer.fields[name] = next(iter(multipliers.values())) if same else other
 
     def _share(self, layer: DraftLayer, blobs: Mapping[str, ParameterBlob]) -> DraftLayer | None:
         """The earlier layer whose parameters this one uses, if any; parameters are shared by name."""
@@ -387,11 +388,11 @@ class CaffeImporter:
         if not owners:
             self._shared |= {name: (layer, key) for key, name in names.items()}
             return None
-        those = {id(owner): owner for owner, _ in owners.values()}
-        whole = len(owners) == len(blobs) and all(key == there for key, (_, there) in owners.items())
-        if len(those) > 1 or not whole:
+        owning_layers = {id(owner): owner for owner, _ in owners.values()}
+        shares_all = len(owners) == len(blobs) and all(key == owner_key for key, (_, owner_key) in owners.items())
+        if len(owning_layers) > 1 or not shares_all:
             raise UnsupportedFeature("it shares some of its parameters, or those of several layers", field="param")
-        (owner,) = those.values()
+        (owner,) = owning_layers.values()
         if owner.type != layer.type:
             raise UnsupportedFeature(
                 f"it shares the parameters of `{owner.name}`, a layer of another type", field="param"
@@ -418,26 +419,26 @@ class CaffeImporter:
             raise UnsupportedFeature(
                 f"another layer is called `{node.name}` too, and weights are assigned by name", field="name"
             )
-        those = self.weights.get(node.name)
-        if those is None:
+        arrays = self.weights.get(node.name)
+        if arrays is None:
             hint = did_you_mean(node.name, [name for name in self.weights if name not in self._used])
             raise UnsupportedFeature(f"{self.weights_file} has no weights for it", field="name", hint=hint)
-        if index >= len(those):
+        if index >= len(arrays):
             raise UnsupportedFeature(
-                f"{self.weights_file} has {len(those)} arrays for it, and not {index + 1}", field="name"
+                f"{self.weights_file} has {len(arrays)} arrays for it, and not {index + 1}", field="name"
             )
-        found: NDArray[Any] = those[index]
+        found: NDArray[Any] = arrays[index]
         return found
 
     def _fitted(self, state: str, array: NDArray[Any], blob: ParameterBlob | None = None) -> NDArray[Any]:
         """An array in the shape of a state. Leading axes of size 1 are ignored: old files always have four axes."""
-        wanted = self.builder.states[state].value.shape
-        if trimmed(array.shape) != trimmed(wanted):
+        shape = self.builder.states[state].value.shape
+        if trimmed(array.shape) != trimmed(shape):
             where = f" (blob {blob.index} of `{blob.node.name}`)" if blob is not None else ""
             raise UnsupportedFeature(
-                f"its weights have another shape: {list(array.shape)}, not {list(wanted)}{where}", field="name"
+                f"its weights have another shape: {list(array.shape)}, not {list(shape)}{where}", field="name"
             )
-        return fitted(array, wanted)
+        return fitted(array, shape)
 
     def is_trained(self, node: CaffeNode) -> bool:
         """Whether a layer is in the net for training."""
@@ -448,10 +449,10 @@ class CaffeImporter:
         return [name for name in self.weights or {} if name not in self._used]
 
 
-def whole(number: float) -> float:
+def _without_fraction(number: float) -> float:
     """The number as 2 instead of 2.0."""
     return int(number) if float(number).is_integer() else number
 
 
-def _called(node: CaffeNode) -> str:
+def _label(node: CaffeNode) -> str:
     return f"layer `{node.name}` ({node.type})"

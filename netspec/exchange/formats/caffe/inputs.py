@@ -11,7 +11,7 @@ from typing import Any
 from netspec.errors import InputError
 from netspec.exchange.formats.caffe.blobs import read_mean
 from netspec.exchange.formats.caffe.proto.message import Message
-from netspec.exchange.formats.caffe.wiring import WATCHERS, CaffeGraph, CaffeNode, ValueRef
+from netspec.exchange.formats.caffe.wiring import SINKS, CaffeGraph, CaffeNode, ValueRef
 
 COLOURS = 3
 CLASSES = {
@@ -40,24 +40,24 @@ class KnownInput:
 
 
 def known_inputs(
-    wired: CaffeGraph, given: Mapping[str, tuple[int, ...]], folder: Path, timed: Collection[str] = ()
+    wired: CaffeGraph, shapes: Mapping[str, tuple[int, ...]], folder: Path, timed: Collection[str] = ()
 ) -> dict[str, KnownInput]:
     """All inputs by the names of their blobs. `given` are the user's shapes, `folder` is that of the net.
 
     `timed` are sequences, whose samples are along the second axis.
     """
-    whole = _whole(wired)
-    found: dict[str, KnownInput] = {}
+    integer_inputs = _whole(wired)
+    inputs: dict[str, KnownInput] = {}
     for node in wired.data:
         for index, top in enumerate(node.layer["top"]):
             shape, note = _shape(node.layer, index, folder, 1 if top in timed else 0)
-            numbered = whole.get(top, False) or (shape == () and node.type in LABELLED)
+            numbered = integer_inputs.get(top, False) or (shape == () and node.type in LABELLED)
             if numbered and shape is not None and set(shape) == {1}:
                 shape = ()  # a scalar, which has four axes in old files
-            known = KnownInput(given.get(top, shape), node.layer, numbered, "" if top in given else note)
-            if top not in found or found[top].shape is None:
-                found[top] = known
-    return found
+            known = KnownInput(shapes.get(top, shape), node.layer, numbered, "" if top in shapes else note)
+            if top not in inputs or inputs[top].shape is None:
+                inputs[top] = known
+    return inputs
 
 
 def _shape(layer: Message, index: int, folder: Path, batch: int) -> tuple[tuple[int, ...] | None, str]:
@@ -79,10 +79,10 @@ def _shape(layer: Message, index: int, folder: Path, batch: int) -> tuple[tuple[
 def _declared(layer: Message) -> Sequence[Sequence[int]]:
     if layer["type"] == "Input":
         return [shape["dim"] for shape in layer["input_param"]["shape"]]
-    given = layer["dummy_data_param"]
-    if given["shape"]:
-        return [shape["dim"] for shape in given["shape"]]
-    sizes = [given[name] for name in ("num", "channels", "height", "width")]
+    param = layer["dummy_data_param"]
+    if param["shape"]:
+        return [shape["dim"] for shape in param["shape"]]
+    sizes = [param[name] for name in ("num", "channels", "height", "width")]
     most = max(map(len, sizes))
     rows = [size * most if len(size) == 1 else size for size in sizes]  # one value for all tops, or one for each
     return list(zip(*rows, strict=False))
@@ -112,8 +112,8 @@ def _channels(layer: Message) -> int:
     changed = layer["transform_param"]
     if changed["force_gray"] or (layer["type"] == "ImageData" and not layer["image_data_param"]["is_color"]):
         return 1
-    told = changed["force_color"] or layer["type"] in ("ImageData", "WindowData") or len(changed["mean_value"]) > 1
-    return COLOURS if told else 0
+    is_color = changed["force_color"] or layer["type"] in ("ImageData", "WindowData") or len(changed["mean_value"]) > 1
+    return COLOURS if is_color else 0
 
 
 def _mean_shape(name: str, folder: Path) -> tuple[int, ...] | None:
@@ -136,16 +136,16 @@ def _whole(wired: CaffeGraph) -> dict[str, bool]:
 
     def uses(ref: ValueRef, depth: int = 0) -> set[str]:
         """How a value is used by its readers, and by those of its parts: as a class, or as a number."""
-        found: set[str] = set()
+        kinds: set[str] = set()
         for node, index in readers.get(ref, ()):
             if index in CLASSES.get(node.type, ()):
-                found.add("class")
+                kinds.add("class")
             elif node.type in PASSING and depth < DEEPEST:
                 tops = enumerate(node.layer["top"])
-                found = found.union(*(uses(ValueRef(node.key, place, name), depth + 1) for place, name in tops))
-            elif node.type not in WATCHERS:
-                found.add("number")
-        return found
+                kinds = kinds.union(*(uses(ValueRef(node.key, index, name), depth + 1) for index, name in tops))
+            elif node.type not in SINKS:
+                kinds.add("number")
+        return kinds
 
     inputs = {ref for ref in readers if ref.layer is None}
     return {ref.blob: uses(ref) == {"class"} for ref in inputs}

@@ -27,42 +27,42 @@ def weights_onto(path: Path, target: Target) -> dict[str, NDArray[Any]]:
     weights, net = read_weights(path)
     blobs = {clean(name): arrays for name, arrays in weights.items()}
     scales = {} if net is None else _scales(net)
-    found: dict[str, NDArray[Any]] = {}
+    states: dict[str, NDArray[Any]] = {}
     for layer in resolve_names(target.net).layers:
         kind = str(getattr(layer.fields, "type", ""))
         if layer.name not in blobs or layer.fields.share:
             continue
-        given: Mapping[str, Any]
+        arrays: Mapping[str, Any]
         if kind == "BatchNormalization" and len(blobs[layer.name]) == 3:
-            given = _normalization(layer.name, blobs, scales)
+            arrays = _normalization(layer.name, blobs, scales)
         else:
-            given = dict(zip(_ORDER.get(kind, ("kernel", "bias")), blobs[layer.name], strict=False))
-        for key, array in given.items():
+            arrays = dict(zip(_ORDER.get(kind, ("kernel", "bias")), blobs[layer.name], strict=False))
+        for key, array in arrays.items():
             state = f"{layer.name}/{key}"
-            wanted = target.states[state].shape if state in target.states else array.shape
-            if kind == "PReLU" and (array.size,) == wanted[:1]:
-                array = array.reshape(-1, *(1 for _ in wanted[1:]))
-            found[state] = _dense(array, wanted) if (kind, key) == ("Dense", "kernel") else fitted(array, wanted)
-    return target.renamed(found)
+            shape = target.states[state].shape if state in target.states else array.shape
+            if kind == "PReLU" and (array.size,) == shape[:1]:
+                array = array.reshape(-1, *(1 for _ in shape[1:]))
+            states[state] = _dense(array, shape) if (kind, key) == ("Dense", "kernel") else fitted(array, shape)
+    return target.renamed(states)
 
 
-def _dense(array: NDArray[Any], wanted: tuple[int, ...]) -> NDArray[Any]:
+def _dense(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """(out, in) → (in, out). An array that fits without this is from a layer with `transpose`."""
     while array.ndim > 2 and array.shape[0] == 1:
         array = array[0]
-    turned = array.T
-    return array if array.shape == wanted != turned.shape else fitted(turned, wanted)
+    transposed = array.T
+    return array if array.shape == shape != transposed.shape else fitted(transposed, shape)
 
 
 def _normalization(name: str, blobs: Mapping[str, list[Any]], scales: Mapping[str, str]) -> dict[str, Any]:
     """Statistics, and the arrays of the Scale after it."""
     mean, variance = running_statistics(blobs[name])
-    made = {"moving_mean": mean, "moving_variance": variance}
+    arrays = {"moving_mean": mean, "moving_variance": variance}
     for candidate in _behind(name, scales):
-        behind = blobs.get(candidate, [])
-        if candidate != name and behind and all(one.size == mean.size for one in behind):
-            return made | dict(zip(("gamma", "beta"), behind, strict=False))
-    return made
+        scale_blobs = blobs.get(candidate, [])
+        if candidate != name and scale_blobs and all(blob.size == mean.size for blob in scale_blobs):
+            return arrays | dict(zip(("gamma", "beta"), scale_blobs, strict=False))
+    return arrays
 
 
 def _behind(name: str, scales: Mapping[str, str]) -> Iterator[str]:
@@ -75,12 +75,12 @@ def _behind(name: str, scales: Mapping[str, str]) -> Iterator[str]:
 
 def _scales(net: Message) -> dict[str, str]:
     """The Scale that reads each BatchNorm of a net."""
-    found: dict[str, str] = {}
-    written: dict[str, str] = {}
+    scale_of: dict[str, str] = {}
+    norm_of_blob: dict[str, str] = {}
     for layer in net["layer"]:
-        before = written.get(layer["bottom"][0], "") if layer["bottom"] else ""
+        before = norm_of_blob.get(layer["bottom"][0], "") if layer["bottom"] else ""
         if layer["type"] == "Scale" and before:
-            found.setdefault(before, clean(layer["name"]))
+            scale_of.setdefault(before, clean(layer["name"]))
         for top in layer["top"]:
-            written[top] = clean(layer["name"]) if layer["type"] == "BatchNorm" else ""
-    return found
+            norm_of_blob[top] = clean(layer["name"]) if layer["type"] == "BatchNorm" else ""
+    return scale_of

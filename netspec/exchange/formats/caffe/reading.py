@@ -15,10 +15,10 @@ from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.proto.text import read_text
 from netspec.exchange.formats.caffe.upgrade import upgraded
 from netspec.exchange.formats.caffe.wiring import (
-    JUDGES,
+    LOSS_LAYERS,
+    SINKS,
     TEST,
     TRAIN,
-    WATCHERS,
     CaffeGraph,
     CaffeNode,
     NetState,
@@ -71,38 +71,39 @@ def draft_net(
     outputs, without_inputs = cut(wired, options.until, net.source.file) if options.until else ([], [])
     if not wired.nodes and not wired.problems:
         raise InputError(Problem(f"{net.source.file} has no layers", net.location()))
-    trained = any(node.type in JUDGES and TRAIN in node.phases for node in wired.nodes)
-    given = {name: tuple(sizes) for name, sizes in options.shapes.items()}
-    timed = sequences(wired)
-    translator = CaffeImporter(
-        wired, known_inputs(wired, given, folder, timed.inputs), weights, trained=trained, weights_file=weights_file,
-        folder=folder, sequences=timed, done=marking(wired), outputs=frozenset(outputs),
+    trained = any(node.type in LOSS_LAYERS and TRAIN in node.phases for node in wired.nodes)
+    shapes = {name: tuple(sizes) for name, sizes in options.shapes.items()}
+    sequence_layers = sequences(wired)
+    importer = CaffeImporter(
+        wired, known_inputs(wired, shapes, folder, sequence_layers.inputs), weights, trained=trained,
+        weights_file=weights_file, folder=folder, sequences=sequence_layers, done=marking(wired),
+        outputs=frozenset(outputs),
     )  # fmt: skip
-    translator.problems += wired.problems
+    importer.problems += wired.problems
     for name in net.unknown:
-        where = net.source.location(name.place)
+        where = net.source.location(name.offset)
         if where is not None:
-            translator.problems.append(Problem(f"NetParameter of Caffe has no `{name.name}`", where))
-    translator.run()
-    if translator.problems:
-        told = [_of_file(problem, net.source.file) for problem in dict.fromkeys(translator.problems)]
-        raise InputError(sorted(told, key=by_place))
-    draft = translator.draft
+            importer.problems.append(Problem(f"NetParameter of Caffe has no `{name.name}`", where))
+    importer.run()
+    if importer.problems:
+        problems_of_file = [_of_file(problem, net.source.file) for problem in dict.fromkeys(importer.problems)]
+        raise InputError(sorted(problems_of_file, key=by_place))
+    draft = importer.draft
     draft.name = net["name"] or Path(net.source.file).stem
     draft.origin = Path(net.source.file).name
     draft.outputs = (
-        list(dict.fromkeys(translator.values[ref].name for ref in outputs))
+        list(dict.fromkeys(importer.values[ref].name for ref in outputs))
         if options.until
-        else _outputs(translator, wired, states)
+        else _outputs(importer, wired, states)
     )
     for node, blobs in without_inputs:
-        translator.note(*dropped(f"`{node.name}` ({node.type})", blobs, f"`{node.name}`"))
+        importer.note(*dropped(f"`{node.name}` ({node.type})", blobs, f"`{node.name}`"))
     _tidy(draft)
-    translator.notes += notes_of_not_finite(draft.arrays())
-    extra = translator.unused_weights()
+    importer.notes += notes_of_not_finite(draft.arrays())
+    extra = importer.unused_weights()
     if extra and not options.until:
-        translator.note(f"weights of layers that the net does not have are left out: {', '.join(extra[:20])}")
-    return NetDraft(draft, translator.notes, wired.data, translator.learned)
+        importer.note(f"weights of layers that the net does not have are left out: {', '.join(extra[:20])}")
+    return NetDraft(draft, importer.notes, wired.data, importer.learned)
 
 
 def _of_file(problem: Problem, file: str) -> Problem:
@@ -116,35 +117,35 @@ def _phases(phase: str) -> tuple[str, ...]:
 
 def _state(net: Message, phase: str, options: ImportOptions) -> NetState:
     """The state of one phase, from the net and the options."""
-    said = net["state"].copy()
-    del said["phase"]
-    state = NetState(phase).joined(said)
+    state_message = net["state"].copy()
+    del state_message["phase"]
+    state = NetState(phase).joined(state_message)
     return NetState(phase, options.level or state.level, state.stages | frozenset(options.stages))
 
 
-def _outputs(translator: CaffeImporter, wired: CaffeGraph, states: Sequence[NetState]) -> list[str]:
+def _outputs(importer: CaffeImporter, wired: CaffeGraph, states: Sequence[NetState]) -> list[str]:
     """The outputs of the last phase: values that only losses and metrics read, or nothing does.
 
     Targets of losses are not outputs. Without any other, the last layer's value is the output.
     """
     phase = states[-1].phase
-    there = [node for node in wired.nodes if phase in node.phases] or wired.nodes
-    used = {ref for node in there for index, ref in enumerate(node.bottoms) if _uses(node, index)}
-    found: dict[str, None] = {}
-    for node in there:
-        for ref, made in translator.values.items():
-            if ref.layer == node.key and ref not in used and made.layer is not None:
-                found[made.name] = None
-    names = list(found)
-    last = translator.draft.layers[-1].name if translator.draft.layers else ""
+    nodes = [node for node in wired.nodes if phase in node.phases] or wired.nodes
+    used = {ref for node in nodes for index, ref in enumerate(node.bottoms) if _uses(node, index)}
+    unread: dict[str, None] = {}
+    for node in nodes:
+        for ref, value in importer.values.items():
+            if ref.layer == node.key and ref not in used and value.layer is not None:
+                unread[value.name] = None
+    names = list(unread)
+    last = importer.draft.layers[-1].name if importer.draft.layers else ""
     return [] if names == [last] else names or [last]
 
 
-def _uses(node: CaffeNode, place: int) -> bool:
+def _uses(node: CaffeNode, index: int) -> bool:
     """Whether a layer computes something from its input, or reads it as the target."""
     if node.type == "Silence":
         return True
-    return node.type not in WATCHERS or place == len(node.bottoms) - 1 > 0
+    return node.type not in SINKS or index == len(node.bottoms) - 1 > 0
 
 
 def _tidy(draft: Draft) -> None:
@@ -200,6 +201,6 @@ def refuse_mean(path: Path, options: ImportOptions) -> Imported:
     )  # fmt: skip
 
 
-def imported(found: NetDraft) -> Imported:
+def imported(net_draft: NetDraft) -> Imported:
     """A draft as importers return it."""
-    return Imported(found.draft.text(), found.draft.arrays(), tuple(found.notes), draft=found.draft)
+    return Imported(net_draft.draft.text(), net_draft.draft.arrays(), tuple(net_draft.notes), draft=net_draft.draft)

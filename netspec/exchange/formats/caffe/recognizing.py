@@ -36,9 +36,9 @@ def is_weights(head: bytes, path: Path) -> bool:
 
 def is_mean(head: bytes, path: Path) -> bool:
     """Whether a file is a single blob, such as a mean image: it has values, and a shape in one of two forms."""
-    found = caffe_fields(path, "BlobProto")
-    sizes = found & {1, 2, 3, 4, 7}
-    return sizes in ({1, 2, 3, 4}, {7}) and not found.isdisjoint({5, 8})
+    numbers = caffe_fields(path, "BlobProto")
+    sizes = numbers & {1, 2, 3, 4, 7}
+    return sizes in ({1, 2, 3, 4}, {7}) and not numbers.isdisjoint({5, 8})
 
 
 def is_hdf5_weights(head: bytes, path: Path) -> bool:
@@ -59,8 +59,8 @@ def is_hdf5_weights(head: bytes, path: Path) -> bool:
 def is_solver_state(head: bytes, path: Path) -> bool:
     """Whether a file is the state of a solver: a message, or HDF5, that has the iteration and a history or weights."""
     if not head.startswith(SIGNATURE):
-        found = caffe_fields(path, "SolverState")
-        return 1 in found and not found.isdisjoint({2, 3}) and found <= {1, 2, 3, 4}
+        numbers = caffe_fields(path, "SolverState")
+        return 1 in numbers and not numbers.isdisjoint({2, 3}) and numbers <= {1, 2, 3, 4}
     with suppress(InputError):
         return {("iter", "dataset"), ("history", "group")} <= _kinds(Hdf5File(str(path), path, "an HDF5 file"))
     return False

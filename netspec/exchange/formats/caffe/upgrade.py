@@ -82,7 +82,7 @@ def upgraded(net: Message) -> Message:
         problems.append(Problem(message, net["layers"][0].location(), expected="one of both"))
     elif "layers" in net:
         old = _without_padding(net["layers"], problems)
-        net["layer"] = [_from_v1(_from_v0(one, problems) if "layer" in one else one, problems) for one in old]
+        net["layer"] = [_from_v1(_from_v0(layer, problems) if "layer" in layer else layer, problems) for layer in old]
         del net["layers"]
     for layer in net["layer"]:
         _move_transforms(layer)
@@ -100,25 +100,25 @@ def _without_padding(layers: list[Message], problems: list[Problem]) -> list[Mes
         if "layer" in layer and layer["layer"]["type"] == "padding"
         for top in layer["top"]
     }
-    for one in layers:
-        for index, bottom in enumerate(one["bottom"]):
+    for layer in layers:
+        for index, bottom in enumerate(layer["bottom"]):
             before = padded.get(bottom)
-            if before is None or one is before:
+            if before is None or layer is before:
                 continue
-            if one["layer"]["type"] not in ("conv", "pool") or len(before["bottom"]) != 1:
+            if layer["layer"]["type"] not in ("conv", "pool") or len(before["bottom"]) != 1:
                 problems.append(
-                    Problem(f"a layer of type `{one['layer']['type']}` after a padding", one.location(),
+                    Problem(f"a layer of type `{layer['layer']['type']}` after a padding", layer.location(),
                             expected="a layer of type `conv` or `pool`")
                 )  # fmt: skip
                 continue
-            before["layer"].hand_over("pad", one["layer"], "pad")
-            one["bottom"][index] = before["bottom"][0]
+            before["layer"].hand_over("pad", layer["layer"], "pad")
+            layer["bottom"][index] = before["bottom"][0]
     return [layer for layer in layers if layer["layer"]["type"] != "padding"]
 
 
 def _from_v0(old: Message, problems: list[Problem]) -> Message:
     """A V0 layer, which is in a field of a V1 layer, in the form of V1."""
-    inner, new = old["layer"], Message("V1LayerParameter", old.source, old.place)
+    inner, new = old["layer"], Message("V1LayerParameter", old.source, old.offset)
     for name in ("bottom", "top"):
         old.hand_over(name, new, name)
     kind = inner["type"]
@@ -134,9 +134,9 @@ def _from_v0(old: Message, problems: list[Problem]) -> Message:
         elif name in _KEPT:
             inner.hand_over(name, new, name)
         else:
-            called, where = _V0_FIELDS[name]
-            if kind in where:
-                inner.hand_over(name, new.edit(where[kind]), called)
+            new_name, holders = _V0_FIELDS[name]
+            if kind in holders:
+                inner.hand_over(name, new.edit(holders[kind]), new_name)
             elif kind in _V0_TYPES:
                 problems.append(Problem(f"a layer of type `{kind}` has no `{name}`", inner.location(name)))
     return new
@@ -144,7 +144,7 @@ def _from_v0(old: Message, problems: list[Problem]) -> Message:
 
 def _from_v1(old: Message, problems: list[Problem]) -> Message:
     """A V1 layer in the form of the last version."""
-    new = Message("LayerParameter", old.source, old.place)
+    new = Message("LayerParameter", old.source, old.offset)
     for name in old:
         if name == "type":
             if old["type"] not in V1_TYPES:
@@ -153,11 +153,11 @@ def _from_v1(old: Message, problems: list[Problem]) -> Message:
             new.put("type", V1_TYPES.get(old["type"], ""))
         elif name not in _OF_PARAMETERS:
             old.hand_over(name, new, name)
-    for name, called in _OF_PARAMETERS.items():
+    for name, new_name in _OF_PARAMETERS.items():
         for index, value in enumerate(old[name]):
             while len(new["param"]) <= index:
-                new.add("param", Message("ParamSpec", old.source, old.place), old.place)
-            new["param"][index][called] = value
+                new.add("param", Message("ParamSpec", old.source, old.offset), old.offset)
+            new["param"][index][new_name] = value
     new.unknown = list(old.unknown)
     return new
 
@@ -176,7 +176,7 @@ def _make_input(net: Message, problems: list[Problem]) -> None:
     names = net["input"]
     if not names:
         return
-    new = Message("LayerParameter", net.source, net.place, name="input", type="Input")
+    new = Message("LayerParameter", net.source, net.offset, name="input", type="Input")
     for index, name in enumerate(names):
         new.add("top", name)
         sizes = net["input_dim"][4 * index : 4 * index + 4]
@@ -184,7 +184,7 @@ def _make_input(net: Message, problems: list[Problem]) -> None:
             shapes = net["input_shape"]
             shape = shapes[index] if index < len(shapes) else None
         else:
-            shape = Message("BlobShape", net.source, net.place, dim=sizes) if len(sizes) == 4 else None
+            shape = Message("BlobShape", net.source, net.offset, dim=sizes) if len(sizes) == 4 else None
         if shape is not None:
             new.edit("input_param").add("shape", shape)
         elif net["input_shape"] or net["input_dim"]:

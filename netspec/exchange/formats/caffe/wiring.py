@@ -28,12 +28,12 @@ class NetState:
     level: int = 0
     stages: frozenset[str] = frozenset()
 
-    def joined(self, given: Message) -> NetState:
+    def joined(self, state: Message) -> NetState:
         """Merge with a NetState as Caffe does: stages are united."""
         return NetState(
-            given.get("phase", self.phase),
-            given.get("level", self.level),
-            self.stages | frozenset(given["stage"]),
+            state.get("phase", self.phase),
+            state.get("level", self.level),
+            self.stages | frozenset(state["stage"]),
         )
 
 
@@ -83,11 +83,11 @@ DATA_LAYERS = ("Data", "ImageData", "HDF5Data", "MemoryData", "WindowData", "Dum
 ONLY_IN_TRAINING = ("Dropout",)
 """Layers that do nothing in testing, so that a net may omit them there."""
 
-JUDGES = (
+LOSS_LAYERS = (
     "SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "HingeLoss", "ContrastiveLoss", "InfogainLoss",
     "MultinomialLogisticLoss",
 )  # fmt: skip
-WATCHERS = (*JUDGES, "Accuracy", "Silence", "HDF5Output")
+SINKS = (*LOSS_LAYERS, "Accuracy", "Silence", "HDF5Output")
 """Layers that read a value without computing an output of the net."""
 ONE_FORM = "import one form of the net: `--phase train` or `--phase test`"
 
@@ -136,14 +136,14 @@ class CaffeGraph:
 
 def wire(layers: Sequence[Message], states: Sequence[NetState]) -> CaffeGraph:
     """The layers of the net in these states (training and testing, or one of them), each with the values it reads."""
-    found, by_key = CaffeGraph(), dict[Key, CaffeNode]()
+    graph, by_key = CaffeGraph(), dict[Key, CaffeNode]()
     for state in states:
         form = [layer for layer in layers if included(layer, state) or _idle(layer, states)]
-        _one_form(form, state, found, by_key)
-    place = {id(layer): index for index, layer in enumerate(layers)}
-    for nodes in (found.nodes, found.data):
-        nodes.sort(key=lambda node: place[id(node.layer)])
-    return found
+        _one_form(form, state, graph, by_key)
+    position = {id(layer): index for index, layer in enumerate(layers)}
+    for nodes in (graph.nodes, graph.data):
+        nodes.sort(key=lambda node: position[id(node.layer)])
+    return graph
 
 
 def cut(wired: CaffeGraph, names: Sequence[str], what: str) -> tuple[list[ValueRef], list[tuple[CaffeNode, list[str]]]]:
@@ -153,16 +153,16 @@ def cut(wired: CaffeGraph, names: Sequence[str], what: str) -> tuple[list[ValueR
     are shared by kept layers stay. Returns the values of the names, and the dropped losses and metrics with the dropped
     blobs that they read.
     """
-    making = [node for node in wired.nodes if node.type not in WATCHERS]
+    making = [node for node in wired.nodes if node.type not in SINKS]
     written = [[ValueRef(node.key, index, top) for index, top in enumerate(node.layer["top"])] for node in making]
     tops = {ref.blob: [ref] for refs in written for ref in refs}
     known = {node.name: refs for node, refs in zip(making, written, strict=True) if refs} | tops
-    wanted = [ref for refs in lookup(names, known, what) for ref in refs]
+    kept_values = [ref for refs in lookup(names, known, what) for ref in refs]
     needed = {
         node.key
         for node in needed_steps(
             wired.nodes,
-            (ref.layer for ref in wanted),
+            (ref.layer for ref in kept_values),
             lambda node: (*_shared_names(node), *(ref.layer for ref in node.bottoms if ref.layer)),
             lambda node: (*_shared_names(node), node.key),
         )
@@ -170,11 +170,11 @@ def cut(wired: CaffeGraph, names: Sequence[str], what: str) -> tuple[list[ValueR
     dropped_inputs = {
         node.key: [f"`{ref.blob}`" for ref in node.bottoms if ref.layer is not None and ref.layer not in needed]
         for node in wired.nodes
-        if node.type in WATCHERS and node.key not in needed
+        if node.type in SINKS and node.key not in needed
     }
     without_inputs = [(node, dropped_inputs[node.key]) for node in wired.nodes if dropped_inputs.get(node.key)]
     wired.nodes = [node for node in wired.nodes if node.key in needed or dropped_inputs.get(node.key) == []]
-    return wanted, without_inputs
+    return kept_values, without_inputs
 
 
 def _shared_names(node: CaffeNode) -> list[str]:
@@ -189,46 +189,46 @@ def _idle(layer: Message, states: Iterable[NetState]) -> bool:
     )
 
 
-def _one_form(layers: Sequence[Message], state: NetState, found: CaffeGraph, by_key: dict[Key, CaffeNode]) -> None:
+def _one_form(layers: Sequence[Message], state: NetState, graph: CaffeGraph, by_key: dict[Key, CaffeNode]) -> None:
     """Add the layers of the net in one state."""
     # Tops of data layers of another state exist in this one too, if all of them require stages.
-    blobs = {top: ValueRef(None, 0, top) for node in found.data for top in node.layer["top"]}
+    blobs = {top: ValueRef(None, 0, top) for node in graph.data for top in node.layer["top"]}
     counts: dict[tuple[str, str], int] = {}
     written: set[str] = set()
     for layer in layers:
-        called = layer["name"], layer["type"]
-        counts[called] = counts.get(called, 0) + 1
-        key = (*called, counts[called])
+        name_and_type = layer["name"], layer["type"]
+        counts[name_and_type] = counts.get(name_and_type, 0) + 1
+        key = (*name_and_type, counts[name_and_type])
         known = by_key.get(key)
-        given = layer["type"] in DATA_LAYERS
-        bottoms = _bottoms(layer, blobs, found.problems, told=known is not None)
-        if given:
-            same = [data_node for data_node in found.data if data_node.layer is layer]
+        is_data = layer["type"] in DATA_LAYERS
+        bottoms = _bottoms(layer, blobs, graph.problems, reported=known is not None)
+        if is_data:
+            same = [data_node for data_node in graph.data if data_node.layer is layer]
             if same:
                 same[0].phases.add(state.phase)
             else:
-                found.data.append(CaffeNode(layer, bottoms, {state.phase}, key))
+                graph.data.append(CaffeNode(layer, bottoms, {state.phase}, key))
         elif known is None:
             by_key[key] = CaffeNode(layer, bottoms, {state.phase}, key)
-            found.nodes.append(by_key[key])
+            graph.nodes.append(by_key[key])
         else:
-            _join(known, layer, bottoms, state, found.problems)
+            _join(known, layer, bottoms, state, graph.problems)
         for index, top in enumerate(layer["top"]):
             if top in written and top not in layer["bottom"]:
-                found.problems.append(
+                graph.problems.append(
                     Problem(f"the blob `{top}` is written by two layers", layer.location("top", index),
                             hint="only a layer that reads a blob may write it again, in place")
                 )  # fmt: skip
-            blobs[top] = ValueRef(None, 0, top) if given else ValueRef(key, index, top)
+            blobs[top] = ValueRef(None, 0, top) if is_data else ValueRef(key, index, top)
             written.add(top)
 
 
 def _bottoms(
-    layer: Message, blobs: dict[str, ValueRef], problems: list[Problem], *, told: bool
+    layer: Message, blobs: dict[str, ValueRef], problems: list[Problem], *, reported: bool
 ) -> tuple[ValueRef, ...]:
     refs = []
     for index, name in enumerate(layer["bottom"]):
-        if name not in blobs and not told:
+        if name not in blobs and not reported:
             problems.append(
                 Problem(f"no layer before this one writes the blob `{name}`", layer.location("bottom", index),
                         hint=did_you_mean(name, blobs))
@@ -271,9 +271,9 @@ OF_STEPS = {"LSTM": 2, "RNN": 2, "LSTMUnit": 3}
 
 def last_step(node: CaffeNode) -> bool:
     """Whether a layer removes the steps of a sequence with a single one: a Reshape without axis 0."""
-    given = node.layer["reshape_param"]
-    kept = given["axis"] or given["num_axes"] != 1 or [*given["shape"]["dim"]]
-    return node.type == "Reshape" and "shape" in given and not kept
+    param = node.layer["reshape_param"]
+    keeps_steps = param["axis"] or param["num_axes"] != 1 or [*param["shape"]["dim"]]
+    return node.type == "Reshape" and "shape" in param and not keeps_steps
 
 
 def marking(wired: CaffeGraph) -> set[Key]:
@@ -298,22 +298,22 @@ class CaffeSequences:
 
 def sequences(wired: CaffeGraph) -> CaffeSequences:
     """Find the layers that read or write a sequence: all their values are sequences."""
-    found: set[Key] = set()
+    keys: set[Key] = set()
     values: set[ValueRef] = set()
     rest = list(wired.nodes)
     while rest:
-        left = []
+        remaining = []
         for node in rest:
             bottoms = node.bottoms[: OF_STEPS.get(node.type)]
             own = {*bottoms}
             if not last_step(node):
                 own |= {ValueRef(node.key, index, top) for index, top in enumerate(node.layer["top"])}
             if node.type in OF_STEPS or own & values:
-                found.add(node.key)
+                keys.add(node.key)
                 values |= own
             else:
-                left.append(node)
-        if len(left) == len(rest):
+                remaining.append(node)
+        if len(remaining) == len(rest):
             break
-        rest = left
-    return CaffeSequences(frozenset(found), frozenset(ref.blob for ref in values if ref.layer is None))
+        rest = remaining
+    return CaffeSequences(frozenset(keys), frozenset(ref.blob for ref in values if ref.layer is None))

@@ -133,7 +133,7 @@ def test_unknown_fields_are_kept():
     text = 'layer { name: "a" permute_param { order: [0, 2] order: -1 } [ext.of]: "x" "y" type: "Permute" }'
     layer = parse(text, "NetParameter", "net.prototxt")["layer"][0]
     assert [one.name for one in layer.unknown] == ["permute_param", "[ext.of]"]
-    assert str(layer.source.location(layer.unknown[0].place)) == "net.prototxt:1:19"
+    assert str(layer.source.location(layer.unknown[0].offset)) == "net.prototxt:1:19"
     assert layer["type"] == "Permute"
     content = b"\x0a\x01a" + b"\xd2\x0c\x02\x08\x01"  # name, then field 202
     found = decode(content, "LayerParameter")

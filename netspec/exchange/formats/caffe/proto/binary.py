@@ -41,8 +41,8 @@ def read_binary(path: str | Path, kind: str, what: str) -> Message:
     with reading(path, what) as (file, _):
         content = file.read()
     if content.startswith(LFS_POINTER):
-        found, hint = sniff(content[:512])
-        raise InputError(f"{path} is not {what}", expected=what, got=found, hint=hint)
+        got, hint = sniff(content[:512])
+        raise InputError(f"{path} is not {what}", expected=what, got=got, hint=hint)
     return decode(content, kind, str(path), what)
 
 
@@ -51,10 +51,10 @@ def decode(content: bytes, kind: str, file: str = "the bytes", what: str = "a me
     try:
         return _Decoder(MessageSource(file)).message(kind, content)
     except _Damaged as error:
-        found, hint = sniff(content[:512])
-        if found.startswith("a file that begins"):
-            found, hint = str(error), "copy or download the file again"
-        raise InputError(f"{file} is not {what}, or is damaged: {error}", expected=what, got=found, hint=hint) from None
+        got, hint = sniff(content[:512])
+        if got.startswith("a file that begins"):
+            got, hint = str(error), "copy or download the file again"
+        raise InputError(f"{file} is not {what}, or is damaged: {error}", expected=what, got=got, hint=hint) from None
 
 
 def encode(message: Message) -> bytes:

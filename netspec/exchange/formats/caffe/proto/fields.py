@@ -72,14 +72,14 @@ def own_param(type_: str) -> str:
 
 def parse_kinds(table: str) -> dict[str, MessageType]:
     """The messages in a table by name."""
-    found: dict[str, MessageType] = {}
+    messages: dict[str, MessageType] = {}
     for name, body in _parts(table):
         lines = [" ".join(line.split()) for line in body.split(";") if line.strip()]
         fields = [_field(*_FIELD.fullmatch(line).groups()) for line in lines]  # type: ignore[union-attr]  # every line of the tables is one
-        found[name] = MessageType(
+        messages[name] = MessageType(
             name, {field.name: field for field in fields}, {field.number: field for field in fields}
         )
-    return found
+    return messages
 
 
 def _parts(table: str) -> Iterator[tuple[str, str]]:

@@ -28,15 +28,15 @@ class MessageSource:
     def _starts(self) -> list[int]:
         return [0, *(index + 1 for index, char in enumerate(self.text) if char == "\n")]
 
-    def location(self, place: int) -> Location | None:
-        """Line and column of a place in the text."""
-        if place < 0:
+    def location(self, offset: int) -> Location | None:
+        """Line and column of an offset in the text."""
+        if offset < 0:
             return None
-        line = bisect_right(self._starts, place)
+        line = bisect_right(self._starts, offset)
         start = self._starts[line - 1]
         end = self.text.find("\n", start)
         return Location(
-            self.file, line, place - start + 1, self.text[start : len(self.text) if end < 0 else end].rstrip()
+            self.file, line, offset - start + 1, self.text[start : len(self.text) if end < 0 else end].rstrip()
         )
 
 
@@ -46,7 +46,7 @@ class UnknownField:
 
     name: str
     """Its name, or its number in a binary file."""
-    place: int = NOWHERE
+    offset: int = NOWHERE
 
 
 class Message:
@@ -56,17 +56,17 @@ class Message:
     KeyError for a name that the tables do not have.
     """
 
-    __slots__ = ("_places", "_values", "kind", "place", "source", "unknown", "unknown_bytes")
+    __slots__ = ("_offsets", "_values", "kind", "offset", "source", "unknown", "unknown_bytes")
 
-    def __init__(self, kind: str, source: MessageSource | None = None, place: int = NOWHERE, **values: Any) -> None:
+    def __init__(self, kind: str, source: MessageSource | None = None, offset: int = NOWHERE, **values: Any) -> None:
         self.kind = kinds()[kind]
         self.source = source or MessageSource("")
-        self.place = place
+        self.offset = offset
         self.unknown: list[UnknownField] = []
         self.unknown_bytes = b""
         """The unknown fields of a binary file, with their tags."""
         self._values: dict[str, Any] = {}
-        self._places: dict[str, list[int]] = {}
+        self._offsets: dict[str, list[int]] = {}
         for name, value in values.items():
             self[name] = value
 
@@ -76,18 +76,18 @@ class Message:
         field = self.field(name)
         if field.repeated:
             return []
-        return Message(field.type, self.source, self.place) if field.is_message else field.default
+        return Message(field.type, self.source, self.offset) if field.is_message else field.default
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.field(name)
         self._values[name] = value
-        self._places.pop(name, None)
+        self._offsets.pop(name, None)
 
     def __delitem__(self, name: str) -> None:
         """Unset a field; nothing happens where it is not set."""
         self.field(name)
         self._values.pop(name, None)
-        self._places.pop(name, None)
+        self._offsets.pop(name, None)
 
     def __contains__(self, name: str) -> bool:
         self.field(name)
@@ -109,13 +109,13 @@ class Message:
         """What the tables say of a field."""
         return self.kind.fields[name]
 
-    def add(self, name: str, value: Any, place: int = NOWHERE) -> None:
+    def add(self, name: str, value: Any, offset: int = NOWHERE) -> None:
         """Set a field, or put a value at the end of a repeated one."""
         if self.field(name).repeated:
             self._values.setdefault(name, []).append(value)
         else:
             self._values[name] = value
-        self._places.setdefault(name, []).append(place)
+        self._offsets.setdefault(name, []).append(offset)
 
     def put(self, name: str, value: Any) -> None:
         """Set a field that stands where it stood before."""
@@ -125,9 +125,9 @@ class Message:
     def edit(self, name: str) -> Message:
         """The message in a field, set if it was not."""
         if name not in self._values:
-            self._values[name] = Message(self.field(name).type, self.source, self.place)
-        found: Message = self._values[name]
-        return found
+            self._values[name] = Message(self.field(name).type, self.source, self.offset)
+        message: Message = self._values[name]
+        return message
 
     def array(self, name: str) -> NDArray[Any]:
         """A repeated field of numbers as an array; a view of the file's bytes where it is packed there."""
@@ -136,27 +136,27 @@ class Message:
         kind = {"float": np.float32, "double": np.float64}.get(self.field(name).type, np.int64)
         return np.asarray(self[name], kind)
 
-    def hand_over(self, name: str, to: Message, called: str) -> None:
-        """Give another message what this one has in a field, with its places, in a field that may be called otherwise.
+    def hand_over(self, name: str, to: Message, new_name: str) -> None:
+        """Copy a field to another message, with its offsets in the text, under a name that may differ.
 
         A single value becomes the first of a repeated field; a repeated one is added to what is there.
         """
-        values, places = self[name], self._places.get(name, [])
+        values, offsets = self[name], self._offsets.get(name, [])
         for index, value in enumerate(values if self.field(name).repeated else [values]):
-            to.add(called, value, places[index] if index < len(places) else self.place)
+            to.add(new_name, value, offsets[index] if index < len(offsets) else self.offset)
 
     def copy(self) -> Message:
         """The same message, whose fields can be set without changing this one; messages in it are copied too."""
-        found = Message(self.kind.name, self.source, self.place)
-        found.unknown, found.unknown_bytes = list(self.unknown), self.unknown_bytes
-        found._values = {name: _copied(value) for name, value in self._values.items()}
-        found._places = {name: list(places) for name, places in self._places.items()}
-        return found
+        copied = Message(self.kind.name, self.source, self.offset)
+        copied.unknown, copied.unknown_bytes = list(self.unknown), self.unknown_bytes
+        copied._values = {name: _copied(value) for name, value in self._values.items()}
+        copied._offsets = {name: list(offsets) for name, offsets in self._offsets.items()}
+        return copied
 
     def location(self, name: str | None = None, index: int = 0) -> Location | None:
         """Where a field stands (which of a repeated one says `index`), else where the message begins."""
-        places = self._places.get(name, []) if name else []
-        return self.source.location(places[index] if index < len(places) else self.place)
+        offsets = self._offsets.get(name, []) if name else []
+        return self.source.location(offsets[index] if index < len(offsets) else self.offset)
 
 
 def _copied(value: Any) -> Any:

@@ -41,8 +41,8 @@ def read_text(path: str | Path, kind: str, what: str) -> Message:
             most = f"{MAX_BYTES:,} bytes at most"
             raise InputError(f"{path} is too large for a text of Caffe's", expected=most, got=f"{size:,} bytes")
         if b"\0" in head or head.startswith(LFS_POINTER):
-            found, hint = sniff(head)
-            raise InputError(f"{path} is not {what}", expected=what, got=found, hint=hint)
+            got, hint = sniff(head)
+            raise InputError(f"{path} is not {what}", expected=what, got=got, hint=hint)
         content = head + file.read()
     # Comments are in whatever encoding their writer had.
     return parse(content.decode("utf-8-sig", errors="replace"), kind, str(path))
@@ -54,10 +54,10 @@ def parse(text: str, kind: str, file: str = "the text") -> Message:
     Fields that the tables do not have are kept as unknown, with their place.
     """
     parser = _Parser(MessageSource(file, text))
-    found = parser.message(Message(kind, parser.source, 0), "", 0)
+    message = parser.message(Message(kind, parser.source, 0), "", 0)
     if parser.problems:
         raise InputError(parser.problems)
-    return found
+    return message
 
 
 class _Parser:
@@ -82,8 +82,8 @@ class _Parser:
         self.word = match[self.kind]
         self.start, self.end = match.span(self.kind)
 
-    def problem(self, message: str, place: int, **facts: Any) -> None:
-        self.problems.append(Problem(message, self.source.location(place), **facts))
+    def problem(self, message: str, offset: int, **facts: Any) -> None:
+        self.problems.append(Problem(message, self.source.location(offset), **facts))
         if len(self.problems) >= MAX_PROBLEMS:
             raise InputError(self.problems)
 
@@ -127,23 +127,23 @@ class _Parser:
         return (f"it begins at {message.location()}",)
 
     def one_field(self, into: Message, depth: int) -> None:
-        place = self.start
+        offset = self.start
         name = self.field_name()
         field = into.kind.fields.get(name)
         colon = self.take(":")
         if field is None:
-            into.unknown.append(UnknownField(name, place))
+            into.unknown.append(UnknownField(name, offset))
             self.pass_over(depth)
             return
         if not field.repeated and name in into:
             first = into.location(name)
-            self.problem(f"`{name}` is given twice", place, expected="one value", notes=(f"first at {first}",))
+            self.problem(f"`{name}` is given twice", offset, expected="one value", notes=(f"first at {first}",))
         if not colon and not field.is_message:
             self.unexpected(f"`:` after {name}")
         if self.take("["):
-            self.several(into, field, place, depth)
+            self.several(into, field, offset, depth)
         else:
-            self.value(into, field, place, depth)
+            self.value(into, field, offset, depth)
 
     def field_name(self) -> str:
         if self.take("["):  # the name of an extension, of which Caffe has none
@@ -160,29 +160,29 @@ class _Parser:
         self.advance()
         return name
 
-    def several(self, into: Message, field: MessageField, place: int, depth: int) -> None:
+    def several(self, into: Message, field: MessageField, offset: int, depth: int) -> None:
         """Values between `[` and `]`."""
         if not field.repeated:
-            self.problem(f"`{field.name}` takes one value, not a list", place)
+            self.problem(f"`{field.name}` takes one value, not a list", offset)
         while not self.take("]"):
             self.value(into, field, self.start, depth)
             if not self.take(",") and not (self.kind == "sign" and self.word == "]"):
                 self.unexpected("`,` or `]`")
 
-    def value(self, into: Message, field: MessageField, place: int, depth: int) -> None:
+    def value(self, into: Message, field: MessageField, offset: int, depth: int) -> None:
         if field.is_message:
             opening = self.word
             if self.kind != "sign" or opening not in _CLOSING:
                 self.unexpected(f"`{{`, since {field.name} is a message")
             self.advance()
-            inner = Message(field.type, self.source, place)
-            into.add(field.name, self.message(inner, _CLOSING[opening], depth + 1), place)
+            inner = Message(field.type, self.source, offset)
+            into.add(field.name, self.message(inner, _CLOSING[opening], depth + 1), offset)
             return
         start = self.start
         negative = self.take("-")
-        found = self.scalar(field, negative, start)
-        if found is not None:
-            into.add(field.name, found, place)
+        parsed = self.scalar(field, negative, start)
+        if parsed is not None:
+            into.add(field.name, parsed, offset)
 
     def scalar(self, field: MessageField, negative: bool, start: int) -> Any:
         """A value of a field, or None where it is wrong (and told)."""
@@ -192,18 +192,18 @@ class _Parser:
         if field.type == "string":
             return self.string(field)
         self.advance()
-        found: Any = None
+        parsed: Any = None
         if field.type in INTEGERS and kind == "number":
-            found = _whole(word, negative, *INTEGERS[field.type])
+            parsed = _whole(word, negative, *INTEGERS[field.type])
         elif field.type in FLOATS:
-            found = _real(kind, word, negative)
+            parsed = _real(kind, word, negative)
         elif field.type == "bool" and not negative and kind in ("name", "number"):
-            found = _BOOLEANS.get(word)
+            parsed = _BOOLEANS.get(word)
         elif field.type in enums() and not negative:
-            found = _choice(field.type, kind, word)
-        if found is None:
+            parsed = _choice(field.type, kind, word)
+        if parsed is None:
             self.wrong(field, ("-" if negative else "") + word[:60], start)
-        return found
+        return parsed
 
     def string(self, field: MessageField) -> str | None:
         if self.kind != "string":
@@ -216,7 +216,7 @@ class _Parser:
             self.advance()
         return "".join(parts)
 
-    def wrong(self, field: MessageField, got: str, place: int) -> None:
+    def wrong(self, field: MessageField, got: str, offset: int) -> None:
         choices = enums().get(field.type)
         if choices:
             expected = f"one of {listing(list(choices))}"
@@ -225,7 +225,7 @@ class _Parser:
         else:
             expected = {"bool": "true or false", "string": "text in quotes"}.get(field.type, "a number")
         hint = did_you_mean(got, choices) if choices else None
-        self.problem(f"`{field.name}` has a wrong value", place, expected=expected, got=f"`{got}`", hint=hint)
+        self.problem(f"`{field.name}` has a wrong value", offset, expected=expected, got=f"`{got}`", hint=hint)
 
     def pass_over(self, depth: int) -> None:
         """Pass over the value of an unknown field."""
@@ -251,15 +251,15 @@ class _Parser:
                 return
 
 
-def _whole(word: str, negative: bool, least: int, most: int) -> int | None:
+def _whole(word: str, negative: bool, smallest: int, largest: int) -> int | None:
     if len(word) > _MAX_DIGITS:
         return None
     try:
-        found = int(word, 16) if word[:2] in ("0x", "0X") else int(word, 8 if word[0] == "0" and word != "0" else 10)
+        integer = int(word, 16) if word[:2] in ("0x", "0X") else int(word, 8 if word[0] == "0" and word != "0" else 10)
     except ValueError:
         return None
-    found = -found if negative else found
-    return found if least <= found <= most else None
+    integer = -integer if negative else integer
+    return integer if smallest <= integer <= largest else None
 
 
 def _real(kind: str, word: str, negative: bool) -> float | None:
@@ -267,8 +267,8 @@ def _real(kind: str, word: str, negative: bool) -> float | None:
         return None
     if kind not in ("name", "number") or len(word) > _MAX_DIGITS or word[:2] in ("0x", "0X"):
         return None
-    found = float(word if kind == "name" else word.rstrip("fF"))
-    return -found if negative else found
+    number = float(word if kind == "name" else word.rstrip("fF"))
+    return -number if negative else number
 
 
 def _choice(enum: str, kind: str, word: str) -> str | None:

@@ -39,7 +39,7 @@ def softmax(importer: CaffeImporter, node: CaffeNode) -> None:
     path = "softmax_param"
     x = importer.read(node)
     axis = importer.axis(node, f"{path}.axis", len(x.shape), node.layer[path]["axis"])
-    importer.give(node, importer.one(node, "Softmax", [x], {} if axis == len(x.shape) - 1 else {"axis": axis}))
+    importer.set_top(node, importer.add(node, "Softmax", [x], {} if axis == len(x.shape) - 1 else {"axis": axis}))
 
 
 @rule("BNLL")
@@ -51,42 +51,43 @@ def bnll(importer: CaffeImporter, node: CaffeNode) -> None:
 @rule("Power")
 def power(importer: CaffeImporter, node: CaffeNode) -> None:
     """Power; a constant if its scale is 0, as in Caffe."""
-    given = node.layer["power_param"]
-    if given["scale"]:
-        fields = {name: given[name] for name in ("power", "scale", "shift")}
-        importer.give(node, importer.one(node, "Power", [importer.read(node)], fields))
+    param = node.layer["power_param"]
+    if param["scale"]:
+        fields = {name: param[name] for name in ("power", "scale", "shift")}
+        importer.set_top(node, importer.add(node, "Power", [importer.read(node)], fields))
         return
     try:
-        number = float(given["shift"]) ** float(given["power"])
+        number = float(param["shift"]) ** float(param["power"])
     except (ArithmeticError, ValueError):
         number = nan
     if isinstance(number, complex) or not isfinite(number):
         raise UnsupportedFeature("its result is not a number", field="power_param.power")
-    importer.give(
-        node, importer.one(node, "Expression", [importer.read(node)], {"expr": f"{number!r} if x < 0 else {number!r}"})
+    importer.set_top(
+        node, importer.add(node, "Expression", [importer.read(node)], {"expr": f"{number!r} if x < 0 else {number!r}"})
     )
 
 
 @rule("PReLU")
 def prelu(importer: CaffeImporter, node: CaffeNode) -> None:
     """PReLU with a slope per channel, or one for all."""
-    given, x = node.layer["prelu_param"], importer.read(node)
+    param, x = node.layer["prelu_param"], importer.read(node)
     rank = len(x.shape)
-    axes = list(range(1 if given["channel_shared"] else 2, rank))
+    axes = list(range(1 if param["channel_shared"] else 2, rank))
     fields = {
         **({"shared_axes": axes if len(axes) > 1 else axes[0]} if axes else {}),
         # Caffe's default is a quarter.
         "alpha_initializer": {"type": "Constant", "value": 0.25},
-        **initializers(given, "prelu_param", alpha_initializer="filler"),
+        **initializers(param, "prelu_param", alpha_initializer="filler"),
     }
     if not importer.trained:
         del fields["alpha_initializer"]
-    wanted = (1,) * (rank - 1) if given["channel_shared"] else (x.shape[1], *(1 for _ in x.shape[2:]))
+    shape = (1,) * (rank - 1) if param["channel_shared"] else (x.shape[1], *(1 for _ in x.shape[2:]))
 
     def spread(array: Any) -> Any:
-        return array.reshape(wanted) if array.size == (1 if given["channel_shared"] else x.shape[1]) else array
+        return array.reshape(shape) if array.size == (1 if param["channel_shared"] else x.shape[1]) else array
 
-    importer.give(node, importer.one(node, "PReLU", [x], fields, parameters={"alpha": ParameterBlob(node, 0, spread)}))
+    alpha = ParameterBlob(node, 0, spread)
+    importer.set_top(node, importer.add(node, "PReLU", [x], fields, parameters={"alpha": alpha}))
 
 
 def _activate(importer: CaffeImporter, node: CaffeNode, function: Any, type_: str, fields: dict[str, Any]) -> None:
@@ -95,9 +96,9 @@ def _activate(importer: CaffeImporter, node: CaffeNode, function: Any, type_: st
     if node.layer["top"][0] == node.layer["bottom"][0] and takes_activation(importer, node, x):
         assert x.layer is not None
         x.layer.fields["activation"] = function
-        importer.give(node, x)
+        importer.set_top(node, x)
     else:
-        importer.give(node, importer.one(node, type_, [x], fields))
+        importer.set_top(node, importer.add(node, type_, [x], fields))
 
 
 def takes_activation(importer: CaffeImporter, node: CaffeNode, x: NetValue) -> bool:

@@ -21,13 +21,13 @@ REDUCTIONS = {"FULL": "full", "VALID": "sum_over_batch_size", "BATCH_SIZE": "bat
 def softmax_loss(importer: CaffeImporter, node: CaffeNode) -> None:
     """SparseCategoricalCrossentropy of scores; a second top is the softmax itself."""
     x, axis = _scores(importer, node, "softmax_param")
-    label = importer.read(node, 1, _places(x, axis))
+    label = importer.read(node, 1, _label_shape(x, axis))
     last = axis == len(x.shape) - 1
     fields = {"from_logits": True} | _ignored(node) | _reduced(node, "VALID")
     _lose(importer, node, "SparseCategoricalCrossentropy", [x, label], fields | ({} if last else {"axis": axis}))
     tops = node.layer["top"]
     if len(tops) > 1 and (importer.is_read(ValueRef(node.key, 1, tops[1])) or TEST in node.phases):
-        importer.give(node, importer.one(node, "Softmax", [x], {} if last else {"axis": axis}, part="softmax"), 1)
+        importer.set_top(node, importer.add(node, "Softmax", [x], {} if last else {"axis": axis}, part="softmax"), 1)
 
 
 @rule("InfogainLoss")
@@ -35,7 +35,7 @@ def infogain(importer: CaffeImporter, node: CaffeNode) -> None:
     """InfoGain of scores, with the matrix in the file `source`."""
     path = "infogain_loss_param"
     x, axis = _scores(importer, node, path)
-    label = importer.read(node, 1, _places(x, axis))
+    label = importer.read(node, 1, _label_shape(x, axis))
     if len(node.bottoms) > 2:
         raise UnsupportedFeature("its matrix is computed", field="bottom")
     matrix = _matrix(importer, node, x.shape[axis])
@@ -59,7 +59,7 @@ def _matrix(importer: CaffeImporter, node: CaffeNode, count: int) -> list[list[f
         raise UnsupportedFeature(error.summary, field=path) from None
     if array.shape != (1, count, count):
         raise UnsupportedFeature(f"its matrix is {list(array.shape[1:])}, not [{count}, {count}]", field=path)
-    return [[float(str(one)) for one in row] for row in array[0]]
+    return [[float(str(value)) for value in row] for row in array[0]]
 
 
 @rule("SigmoidCrossEntropyLoss")
@@ -98,47 +98,47 @@ def same_losses(importer: CaffeImporter, node: CaffeNode) -> None:
 def accuracy(importer: CaffeImporter, node: CaffeNode) -> None:
     """SparseCategoricalAccuracy, or SparseTopKCategoricalAccuracy."""
     path = "accuracy_param"
-    given, (x, axis) = node.layer[path], _scores(importer, node, path)
-    label = importer.read(node, 1, _places(x, axis))
+    param, (x, axis) = node.layer[path], _scores(importer, node, path)
+    label = importer.read(node, 1, _label_shape(x, axis))
     fields: dict[str, Any] = {} if axis == len(x.shape) - 1 else {"axis": axis}
-    top_k = given["top_k"]
-    if top_k > 1 and "ignore_label" in given:
+    top_k = param["top_k"]
+    if top_k > 1 and "ignore_label" in param:
         raise UnsupportedFeature("`ignore_label` of the first several", field=f"{path}.ignore_label")
-    if "ignore_label" in given:
-        fields["ignore_class"] = given["ignore_label"]
+    if "ignore_label" in param:
+        fields["ignore_class"] = param["ignore_label"]
     kind = "SparseCategoricalAccuracy"
     if top_k > 1:
         kind, fields = "SparseTopKCategoricalAccuracy", fields | {"k": top_k}
     if len(node.layer["top"]) > 1:
         importer.note(f"`{node.name}`: the metric ClassificationReport has the accuracy of each class")
     name = node.layer["top"][0] if node.layer["top"] else node.name
-    importer.draft.metrics.append(importer.judge(METRICS, name, kind, [x, label], fields))
+    importer.draft.metrics.append(importer.checked_entry(METRICS, name, kind, [x, label], fields))
 
 
 def _scores(importer: CaffeImporter, node: CaffeNode, path: str) -> tuple[NetValue, int]:
-    """What is judged, and the axis of its classes."""
+    """The scores, and the axis of their classes."""
     x = importer.read(node)
     return x, importer.axis(node, f"{path}.axis", len(x.shape), node.layer[path]["axis"])
 
 
-def _places(x: NetValue, axis: int) -> tuple[int, ...]:
-    """The sizes of a label with a number for each place that has scores."""
+def _label_shape(x: NetValue, axis: int) -> tuple[int, ...]:
+    """Shape of a label with one class for each position that has scores, without the batch."""
     return tuple(size for index, size in enumerate(x.shape) if index not in (0, axis))
 
 
 def _ignored(node: CaffeNode) -> dict[str, Any]:
-    given = node.layer["loss_param"]
-    return {"ignore_class": given["ignore_label"]} if "ignore_label" in given else {}
+    param = node.layer["loss_param"]
+    return {"ignore_class": param["ignore_label"]} if "ignore_label" in param else {}
 
 
 def _reduced(node: CaffeNode, default: str) -> dict[str, Any]:
-    """What is made of the losses of all places; `normalize` is older than `normalization`."""
-    given = node.layer["loss_param"]
+    """The reduction of the losses of all positions; `normalize` is older than `normalization`."""
+    param = node.layer["loss_param"]
     kind = default
-    if "normalization" in given:
-        kind = given["normalization"]
-    elif "normalize" in given:
-        kind = "VALID" if given["normalize"] else "BATCH_SIZE"
+    if "normalization" in param:
+        kind = param["normalization"]
+    elif "normalize" in param:
+        kind = "VALID" if param["normalize"] else "BATCH_SIZE"
     return {"reduction": REDUCTIONS[kind]}
 
 
@@ -164,5 +164,5 @@ def _lose(
             "{count} losses of the test phase only are left out", f"`{node.name}`",
         )  # fmt: skip
     else:
-        given = {**fields, "weight": float(str(weight))}
-        importer.draft.losses.append(importer.judge(LOSSES, node.name, type_, sources, given))
+        loss_fields = {**fields, "weight": float(str(weight))}
+        importer.draft.losses.append(importer.checked_entry(LOSSES, node.name, type_, sources, loss_fields))

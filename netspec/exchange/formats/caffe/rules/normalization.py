@@ -20,13 +20,13 @@ def batch_norm(importer: CaffeImporter, node: CaffeNode) -> None:
 
     If the statistics are fixed even in training, the Scale, which is trained, stays a layer of its own.
     """
-    given, x = node.layer["batch_norm_param"], importer.read(node)
-    fields: dict[str, Any] = {"epsilon": given["eps"]}
-    frozen = given["use_global_stats"] and importer.is_trained(node)
+    param, x = node.layer["batch_norm_param"], importer.read(node)
+    fields: dict[str, Any] = {"epsilon": param["eps"]}
+    frozen = param["use_global_stats"] and importer.is_trained(node)
     if frozen:
         fields["trainable"] = False
-    elif importer.trained or "moving_average_fraction" in given:
-        fields["momentum"] = given["moving_average_fraction"]
+    elif importer.trained or "moving_average_fraction" in param:
+        fields["momentum"] = param["moving_average_fraction"]
     scale = None if frozen else importer.reader(node, "Scale")
     if scale is not None and not _by_channel(scale):
         scale = None
@@ -41,16 +41,16 @@ def batch_norm(importer: CaffeImporter, node: CaffeNode) -> None:
         fields |= initializers(factors, "scale_param", gamma_initializer="filler", beta_initializer="bias_filler")
     arrays = _statistics(importer, node) if importer.weights is not None else {}
     importer.learned += [ImportedParameter(node.name, index, "") for index in range(3)]
-    made = importer.one(node, "BatchNormalization", [x], fields, parameters=blobs, arrays=arrays)
-    importer.give(node, made)
+    normalized = importer.add(node, "BatchNormalization", [x], fields, parameters=blobs, arrays=arrays)
+    importer.set_top(node, normalized)
     if scale is not None:
         importer.done.add(scale.key)
-        importer.give(scale, made)
+        importer.set_top(scale, normalized)
 
 
 def _by_channel(scale: CaffeNode) -> bool:
-    given = scale.layer["scale_param"]
-    return bool(given["axis"] == 1 and given["num_axes"] == 1)
+    param = scale.layer["scale_param"]
+    return bool(param["axis"] == 1 and param["num_axes"] == 1)
 
 
 def _statistics(importer: CaffeImporter, node: CaffeNode) -> dict[str, NDArray[Any]]:
@@ -66,31 +66,31 @@ def _statistics(importer: CaffeImporter, node: CaffeNode) -> dict[str, NDArray[A
 def scaled(importer: CaffeImporter, node: CaffeNode) -> None:
     """Scale, by learned factors, or by a second input."""
     path = "scale_param"
-    given, x = node.layer[path], importer.read(node)
+    param, x = node.layer[path], importer.read(node)
     if len(node.bottoms) > 1 and not importer.is_parameter(node, 1):
-        if given["bias_term"]:
+        if param["bias_term"]:
             raise UnsupportedFeature("a bias in addition to a second input", field=f"{path}.bias_term")
-        importer.give(node, _with_second(importer, node, "Scale", path, x))
+        importer.set_top(node, _with_second(importer, node, "Scale", path, x))
         return
-    fields = {"use_bias": given["bias_term"], **initializers(given, path, bias_initializer="bias_filler")}
-    fields |= initializers(given, path, scale_initializer="filler") | _along(importer, node, path, x)
+    fields = {"use_bias": param["bias_term"], **initializers(param, path, bias_initializer="bias_filler")}
+    fields |= initializers(param, path, scale_initializer="filler") | _along(importer, node, path, x)
     factors = _factors(importer, node)
     blobs = {"scale": factors} | (
-        {"bias": ParameterBlob(node, int(factors.node is node))} if given["bias_term"] else {}
+        {"bias": ParameterBlob(node, int(factors.node is node))} if param["bias_term"] else {}
     )
-    importer.give(node, importer.one(node, "Scale", [x], fields, parameters=blobs))
+    importer.set_top(node, importer.add(node, "Scale", [x], fields, parameters=blobs))
 
 
 @rule("Bias")
 def bias(importer: CaffeImporter, node: CaffeNode) -> None:
     """Bias, learned, or a second input."""
     path = "bias_param"
-    given, x = node.layer[path], importer.read(node)
+    param, x = node.layer[path], importer.read(node)
     if len(node.bottoms) > 1 and not importer.is_parameter(node, 1):
-        importer.give(node, _with_second(importer, node, "Bias", path, x))
+        importer.set_top(node, _with_second(importer, node, "Bias", path, x))
         return
-    fields = initializers(given, path, bias_initializer="filler") | _along(importer, node, path, x)
-    importer.give(node, importer.one(node, "Bias", [x], fields, parameters={"bias": _factors(importer, node)}))
+    fields = initializers(param, path, bias_initializer="filler") | _along(importer, node, path, x)
+    importer.set_top(node, importer.add(node, "Bias", [x], fields, parameters={"bias": _factors(importer, node)}))
 
 
 def _factors(importer: CaffeImporter, node: CaffeNode) -> ParameterBlob:
@@ -100,11 +100,11 @@ def _factors(importer: CaffeImporter, node: CaffeNode) -> ParameterBlob:
 
 def _along(importer: CaffeImporter, node: CaffeNode, path: str, x: NetValue) -> dict[str, int]:
     """The axes of the learned array; `num_axes: -1` means all from the first on."""
-    given, rank = node.layer[path], len(x.shape)
+    param, rank = node.layer[path], len(x.shape)
     if len(node.bottoms) > 1:
         sizes = importer.parameters[node.bottoms[1]].layer["parameter_param"]["shape"]["dim"]
-        return {"axis": importer.axis(node, f"{path}.axis", rank, given["axis"]), "num_axes": len(sizes)}
-    axis, count = importer.axis(node, f"{path}.axis", rank, given["axis"]), given["num_axes"]
+        return {"axis": importer.axis(node, f"{path}.axis", rank, param["axis"]), "num_axes": len(sizes)}
+    axis, count = importer.axis(node, f"{path}.axis", rank, param["axis"]), param["num_axes"]
     if count == 0:
         raise UnsupportedFeature("one value for all elements, which has no axis here", field=f"{path}.num_axes")
     return {"axis": axis, "num_axes": rank - axis if count == -1 else count}
@@ -117,4 +117,4 @@ def _with_second(importer: CaffeImporter, node: CaffeNode, type_: str, path: str
         raise UnsupportedFeature("its second input has no axis for the batch", field=f"{path}.axis")
     if x.shape == other.shape:
         type_ = {"Scale": "Multiply", "Bias": "Add"}[type_]
-    return importer.one(node, type_, [x, other])
+    return importer.add(node, type_, [x, other])

@@ -17,14 +17,14 @@ SLIDING = {"MAX": "MaxPooling2D", "AVE": "AveragePooling2D", "STOCHASTIC": "Stoc
 def pooling(importer: CaffeImporter, node: CaffeNode) -> None:
     """Pooling, with sizes rounded up and averages that include padding, as in Caffe."""
     path = "pooling_param"
-    given, x = node.layer[path], importer.read(node)
+    param, x = node.layer[path], importer.read(node)
     if len(node.layer["top"]) > 1 and importer.is_read(ValueRef(node.key, 1, node.layer["top"][1])):
         raise UnsupportedFeature("the indices of the maxima are read", field="top")
-    kind = given["pool"]
-    if given["global_pooling"]:
+    kind = param["pool"]
+    if param["global_pooling"]:
         if kind not in GLOBAL:
             raise UnsupportedFeature("global stochastic pooling", field=f"{path}.pool")
-        importer.give(node, importer.one(node, GLOBAL[kind], [x], {"keepdims": True}))
+        importer.set_top(node, importer.add(node, GLOBAL[kind], [x], {"keepdims": True}))
         return
     size = _pair(node, "kernel_size", "kernel")
     strides = _pair(node, "stride", "stride")
@@ -38,48 +38,48 @@ def pooling(importer: CaffeImporter, node: CaffeNode) -> None:
         fields["padding"] = plain(pads)
         if kind == "AVE":
             fields["count_include_pad"] = True
-    if given["round_mode"] == "CEIL" and strides != (1, 1):
+    if param["round_mode"] == "CEIL" and strides != (1, 1):
         fields["ceil_mode"] = True
-    importer.give(node, importer.one(node, SLIDING[kind], [x], fields))
+    importer.set_top(node, importer.add(node, SLIDING[kind], [x], fields))
 
 
 def _pair(node: CaffeNode, name: str, short: str) -> tuple[int, int]:
     """Height and width of one of the fields."""
-    given = node.layer["pooling_param"]
+    param = node.layer["pooling_param"]
     high, wide = f"{short}_h", f"{short}_w"
-    if high in given or wide in given:
-        if name in given:
+    if high in param or wide in param:
+        if name in param:
             raise UnsupportedFeature(
-                f"`{name}` and `{high if high in given else wide}` are given", field=f"pooling_param.{name}"
+                f"`{name}` and `{high if high in param else wide}` are given", field=f"pooling_param.{name}"
             )
-        return given[high], given[wide]
-    return given[name], given[name]
+        return param[high], param[wide]
+    return param[name], param[name]
 
 
 @rule("SPP")
 def pyramid(importer: CaffeImporter, node: CaffeNode) -> None:
     """SpatialPyramidPooling."""
-    given = node.layer["spp_param"]
-    if given["pool"] == "STOCHASTIC":
+    param = node.layer["spp_param"]
+    if param["pool"] == "STOCHASTIC":
         raise UnsupportedFeature("stochastic pooling in a pyramid", field="spp_param.pool")
-    fields = {"levels": given["pyramid_height"], "pool": "max" if given["pool"] == "MAX" else "average"}
-    importer.give(node, importer.one(node, "SpatialPyramidPooling", [importer.read(node)], fields))
+    fields = {"levels": param["pyramid_height"], "pool": "max" if param["pool"] == "MAX" else "average"}
+    importer.set_top(node, importer.add(node, "SpatialPyramidPooling", [importer.read(node)], fields))
 
 
 @rule("LRN")
 def local_response(importer: CaffeImporter, node: CaffeNode) -> None:
     """LocalResponseNormalization. Within a channel Caffe uses a `k` of 1, whatever the field is."""
-    given = node.layer["lrn_param"]
-    if given["local_size"] % 2 == 0:
+    param = node.layer["lrn_param"]
+    if param["local_size"] % 2 == 0:
         raise UnsupportedFeature(
-            f"Caffe takes an odd `local_size`, got {given['local_size']}", field="lrn_param.local_size"
+            f"Caffe takes an odd `local_size`, got {param['local_size']}", field="lrn_param.local_size"
         )
-    across = given["norm_region"] == "ACROSS_CHANNELS"
+    across = param["norm_region"] == "ACROSS_CHANNELS"
     fields = {
-        "size": given["local_size"],
-        "alpha": given["alpha"],
-        "beta": given["beta"],
-        "k": given["k"] if across else 1.0,
+        "size": param["local_size"],
+        "alpha": param["alpha"],
+        "beta": param["beta"],
+        "k": param["k"] if across else 1.0,
         "region": "across_channels" if across else "within_channel",
     }
-    importer.give(node, importer.one(node, "LocalResponseNormalization", [importer.read(node)], fields))
+    importer.set_top(node, importer.add(node, "LocalResponseNormalization", [importer.read(node)], fields))

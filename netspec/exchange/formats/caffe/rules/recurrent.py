@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PATH = "recurrent_param"
 
 
-def _turned(array: NDArray[Any]) -> NDArray[Any]:
+def _transposed(array: NDArray[Any]) -> NDArray[Any]:
     """(out, in) → (in, out)."""
     return array.T
 
@@ -41,7 +41,7 @@ def lstm(importer: CaffeImporter, node: CaffeNode) -> None:
         "bias": ParameterBlob(node, 1, _gates),
         "recurrent_kernel": ParameterBlob(node, 2, _gates),
     }
-    importer.give(node, importer.one(node, "LSTM", [x], fields | {"unit_forget_bias": False}, parameters=parameters))
+    importer.set_top(node, importer.add(node, "LSTM", [x], fields | {"unit_forget_bias": False}, parameters=parameters))
 
 
 @rule("RNN")
@@ -49,16 +49,16 @@ def rnn(importer: CaffeImporter, node: CaffeNode) -> None:
     """SimpleRNN and a Dense: Caffe's RNN has a second product with a tanh."""
     x, fields = _sequence(importer, node)
     parameters = {
-        "kernel": ParameterBlob(node, 0, _turned),
+        "kernel": ParameterBlob(node, 0, _transposed),
         "bias": ParameterBlob(node, 1),
-        "recurrent_kernel": ParameterBlob(node, 2, _turned),
+        "recurrent_kernel": ParameterBlob(node, 2, _transposed),
     }
-    h = importer.one(node, "SimpleRNN", [x], fields, parameters=parameters)
-    of_sequences = ("return_sequences", "recurrent_initializer")
-    given = {name: value for name, value in fields.items() if name not in of_sequences}
-    parameters = {"kernel": ParameterBlob(node, 3, _turned), "bias": ParameterBlob(node, 4)}
-    out = importer.one(node, "Dense", [h], given | {"activation": "tanh"}, parameters=parameters, part="output")
-    importer.give(node, out)
+    h = importer.add(node, "SimpleRNN", [x], fields, parameters=parameters)
+    recurrent_only = ("return_sequences", "recurrent_initializer")
+    dense_fields = {name: value for name, value in fields.items() if name not in recurrent_only}
+    parameters = {"kernel": ParameterBlob(node, 3, _transposed), "bias": ParameterBlob(node, 4)}
+    out = importer.add(node, "Dense", [h], dense_fields | {"activation": "tanh"}, parameters=parameters, part="output")
+    importer.set_top(node, out)
 
 
 @rule("LSTMUnit")
@@ -69,27 +69,30 @@ def lstm_unit(importer: CaffeImporter, node: CaffeNode) -> None:
     """
     before, x, goes_on = (importer.read(node, index) for index in range(3))
 
-    def made(type_: str, sources: list[NetValue], part: str, **fields: Any) -> NetValue:
-        return importer.one(node, type_, sources, fields, part=part)
+    def add_part(type_: str, sources: list[NetValue], part: str, **fields: Any) -> NetValue:
+        return importer.add(node, type_, sources, fields, part=part)
 
-    i, f, o, g = importer.add(node, "Split", [x], {"sections": 4, "axis": -1}, part="gates")
-    i, f, o = (made("Activation", [one], part, activation="sigmoid") for one, part in ((i, "i"), (f, "f"), (o, "o")))
-    g = made("Activation", [g], "g", activation="tanh")
-    marks = made("Reshape", [goes_on], "goes_on", target_shape=[1, 1])
-    kept = made("Multiply", [made("Multiply", [f, before], "kept"), marks], "kept_if")
-    cell = made("Add", [kept, made("Multiply", [i, g], "new")], "cell")
-    importer.give(node, cell)
-    importer.give(node, importer.one(node, "Multiply", [o, made("Activation", [cell], "shown", activation="tanh")]), 1)
+    i, f, o, g = importer.add_outputs(node, "Split", [x], {"sections": 4, "axis": -1}, part="gates")
+    i, f, o = (
+        add_part("Activation", [gate], part, activation="sigmoid") for gate, part in ((i, "i"), (f, "f"), (o, "o"))
+    )
+    g = add_part("Activation", [g], "g", activation="tanh")
+    marks = add_part("Reshape", [goes_on], "goes_on", target_shape=[1, 1])
+    remembered = add_part("Multiply", [add_part("Multiply", [f, before], "kept"), marks], "kept_if")
+    cell = add_part("Add", [remembered, add_part("Multiply", [i, g], "new")], "cell")
+    importer.set_top(node, cell)
+    shown = add_part("Activation", [cell], "shown", activation="tanh")
+    importer.set_top(node, importer.add(node, "Multiply", [o, shown]), 1)
 
 
 def _sequence(importer: CaffeImporter, node: CaffeNode) -> tuple[NetValue, dict[str, Any]]:
     """The input of a recurrent layer, and the fields that LSTM and RNN share."""
-    given = node.layer[PATH]
-    if given["expose_hidden"]:
+    param = node.layer[PATH]
+    if param["expose_hidden"]:
         raise UnsupportedFeature("its states are inputs and outputs", field=f"{PATH}.expose_hidden")
     if len(node.bottoms) > 2:
         raise UnsupportedFeature("a third input, which is the same at all steps", field="bottom")
-    if not given["num_output"]:
+    if not param["num_output"]:
         raise UnsupportedFeature("it has no `num_output`", field=PATH)
     x = flattened(importer, node, importer.read(node), 2)
     importer.note(
@@ -98,7 +101,7 @@ def _sequence(importer: CaffeImporter, node: CaffeNode) -> tuple[NetValue, dict[
         f"`{node.name}`",
     )
     fillers = initializers(
-        given, PATH, kernel_initializer="weight_filler", recurrent_initializer="weight_filler",
+        param, PATH, kernel_initializer="weight_filler", recurrent_initializer="weight_filler",
         bias_initializer="bias_filler",
     )  # fmt: skip
-    return x, {"units": given["num_output"], "return_sequences": True, **fillers}
+    return x, {"units": param["num_output"], "return_sequences": True, **fillers}

@@ -40,4 +40,4 @@ def same_fields(importer: CaffeImporter, node: CaffeNode) -> None:
         fields["base"] = None
     elif "base" in fields and fields["base"] <= 0:
         raise UnsupportedFeature(f"its base is {fields['base']:g}", field=f"{path}.base")
-    importer.give(node, importer.one(node, type_, inputs, fields))
+    importer.set_top(node, importer.add(node, type_, inputs, fields))

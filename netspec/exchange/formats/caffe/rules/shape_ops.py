@@ -19,7 +19,7 @@ OPERATIONS = {"PROD": "Multiply", "SUM": "Add", "MAX": "Maximum"}
 def split(importer: CaffeImporter, node: CaffeNode) -> None:
     """Several names of one value."""
     for index in range(len(node.layer["top"])):
-        importer.give(node, importer.read(node), index)
+        importer.set_top(node, importer.read(node), index)
 
 
 @rule("Silence")
@@ -31,25 +31,25 @@ def silence(importer: CaffeImporter, node: CaffeNode) -> None:
 def eltwise(importer: CaffeImporter, node: CaffeNode) -> None:
     """Multiply, Add or WeightedSum, Maximum."""
     path = "eltwise_param"
-    given, inputs = node.layer[path], [importer.read(node, index) for index in range(len(node.bottoms))]
-    coefficients = given["coeff"]
+    param, inputs = node.layer[path], [importer.read(node, index) for index in range(len(node.bottoms))]
+    coefficients = param["coeff"]
     if len({x.shape for x in inputs}) > 1:
         raise UnsupportedFeature(f"its inputs differ in size: {' and '.join(str(list(x.shape[1:])) for x in inputs)}")
-    if coefficients and given["operation"] != "SUM":
+    if coefficients and param["operation"] != "SUM":
         raise UnsupportedFeature("coefficients are for sums", field=f"{path}.coeff")
     if coefficients and len(coefficients) != len(inputs):
         raise UnsupportedFeature(f"{len(coefficients)} coefficients for {len(inputs)} inputs", field=f"{path}.coeff")
     if len(inputs) < 2:
         raise UnsupportedFeature("it has one input", field="bottom")
     if any(coefficient != 1 for coefficient in coefficients):
-        importer.give(
+        importer.set_top(
             node,
-            importer.one(
+            importer.add(
                 node, "WeightedSum", inputs, {"coefficients": [float(str(coefficient)) for coefficient in coefficients]}
             ),
         )
     else:
-        importer.give(node, importer.one(node, OPERATIONS[given["operation"]], inputs))
+        importer.set_top(node, importer.add(node, OPERATIONS[param["operation"]], inputs))
 
 
 @rule("Concat")
@@ -57,7 +57,7 @@ def concat(importer: CaffeImporter, node: CaffeNode) -> None:
     """Concatenate."""
     inputs = [importer.read(node, index) for index in range(len(node.bottoms))]
     axis = _axis(importer, node, "concat_param", "concat_dim", len(inputs[0].shape))
-    importer.give(node, inputs[0] if len(inputs) == 1 else importer.one(node, "Concatenate", inputs, {"axis": axis}))
+    importer.set_top(node, inputs[0] if len(inputs) == 1 else importer.add(node, "Concatenate", inputs, {"axis": axis}))
 
 
 @rule("Slice")
@@ -76,12 +76,12 @@ def slices(importer: CaffeImporter, node: CaffeNode) -> None:
     if not points and size % tops:
         raise UnsupportedFeature(f"{size} along axis {axis} cannot be cut into {tops} equal parts", field=path)
     if tops == 1:
-        importer.give(node, x)
+        importer.set_top(node, x)
         return
     equal = not points or len(set(sizes)) == 1
-    parts = importer.add(node, "Split", [x], {"sections": tops if equal else sizes, "axis": axis})
+    parts = importer.add_outputs(node, "Split", [x], {"sections": tops if equal else sizes, "axis": axis})
     for index, part in enumerate(parts):
-        importer.give(node, part, index)
+        importer.set_top(node, part, index)
 
 
 def _axis(importer: CaffeImporter, node: CaffeNode, path: str, older: str, rank: int) -> int:
@@ -94,46 +94,46 @@ def _axis(importer: CaffeImporter, node: CaffeNode, path: str, older: str, rank:
 def crop(importer: CaffeImporter, node: CaffeNode) -> None:
     """Crop, to the size of the second input."""
     path = "crop_param"
-    given, x, reference = node.layer[path], importer.read(node), importer.read(node, 1)
-    offset = [int(offset) for offset in given["offset"]] or [0]
-    axis = given["axis"]
+    param, x, reference = node.layer[path], importer.read(node), importer.read(node, 1)
+    offset = [int(offset) for offset in param["offset"]] or [0]
+    axis = param["axis"]
     if axis in (0, -len(x.shape)) and offset[0] == 0:  # both have the same number of samples
         axis, offset = 1, offset[1:] or offset
     axis = importer.axis(node, f"{path}.axis", len(x.shape), axis)
-    importer.give(node, importer.one(node, "Crop", [x, reference], {"axis": axis, "offset": plain(offset)}))
+    importer.set_top(node, importer.add(node, "Crop", [x, reference], {"axis": axis, "offset": plain(offset)}))
 
 
 @rule("Flatten")
 def flatten(importer: CaffeImporter, node: CaffeNode) -> None:
     """Flatten, or Reshape if it merges only some axes."""
     path = "flatten_param"
-    given, x = node.layer[path], importer.read(node)
+    param, x = node.layer[path], importer.read(node)
     rank = len(x.shape)
-    first = importer.axis(node, f"{path}.axis", rank, given["axis"])
-    last = importer.axis(node, f"{path}.end_axis", rank, given["end_axis"])
+    first = importer.axis(node, f"{path}.axis", rank, param["axis"])
+    last = importer.axis(node, f"{path}.end_axis", rank, param["end_axis"])
     shape = x.shape
     if first >= last:
-        importer.give(node, x)
+        importer.set_top(node, x)
     elif first == 1 and last == rank - 1:
-        importer.give(node, importer.one(node, "Flatten", [x]))
+        importer.set_top(node, importer.add(node, "Flatten", [x]))
     else:
         target = [*shape[1:first], prod(shape[first : last + 1]), *shape[last + 1 :]]
-        importer.give(node, importer.one(node, "Reshape", [x], {"target_shape": target}))
+        importer.set_top(node, importer.add(node, "Reshape", [x], {"target_shape": target}))
 
 
 @rule("Reshape")
 def reshape(importer: CaffeImporter, node: CaffeNode) -> None:
     """Reshape of samples; axis 0 must stay unchanged."""
     path = "reshape_param"
-    given, x = node.layer[path], importer.read(node)
-    rank, dims = len(x.shape), [int(size) for size in given["shape"]["dim"]]
+    param, x = node.layer[path], importer.read(node)
+    rank, dims = len(x.shape), [int(size) for size in param["shape"]["dim"]]
     if last_step(node) and x.shape[1] == 1 and node.key in importer.sequences.layers:
-        importer.give(node, importer.one(node, "Reshape", [x], {"target_shape": [*x.shape[2:]]}))
+        importer.set_top(node, importer.add(node, "Reshape", [x], {"target_shape": [*x.shape[2:]]}))
         return
     if node.key in importer.sequences.layers:
         raise UnsupportedFeature("another shape of a sequence, whose samples are along axis 1", field=path)
-    start = given["axis"] if given["axis"] >= 0 else rank + given["axis"] + 1
-    count = given["num_axes"]
+    start = param["axis"] if param["axis"] >= 0 else rank + param["axis"] + 1
+    count = param["num_axes"]
     end = rank if count == -1 else start + count
     if not 0 <= start <= end <= rank:
         raise UnsupportedFeature(f"there are no axes {start} to {end}: the input has {rank}", field=f"{path}.axis")
@@ -146,9 +146,10 @@ def reshape(importer: CaffeImporter, node: CaffeNode) -> None:
         target = [*x.shape[1:start], *sizes, *x.shape[end:]]
     else:
         target = [*sizes[1:], *x.shape[end:]]
-        whole, known = prod(x.shape[1:]), prod(size for size in target if size != -1)
-        kept = bool(dims) and (dims[0] == 0 or whole == known or (-1 in target and dims[0] > 0 and whole % known == 0))
-        if not kept:
+        sample_size, target_size = prod(x.shape[1:]), prod(size for size in target if size != -1)
+        fits = sample_size == target_size or (-1 in target and dims[:1] > [0] and sample_size % target_size == 0)
+        keeps_batch = bool(dims) and (dims[0] == 0 or fits)
+        if not keeps_batch:
             raise UnsupportedFeature("it changes axis 0, the batch", field=f"{path}.shape")
         if dims[0] > 0 and -1 in target:
             importer.note(
@@ -157,64 +158,64 @@ def reshape(importer: CaffeImporter, node: CaffeNode) -> None:
             )  # fmt: skip
     if not target:
         raise UnsupportedFeature("nothing but the batch is left", field=f"{path}.shape")
-    importer.give(node, importer.one(node, "Reshape", [x], {"target_shape": target}))
+    importer.set_top(node, importer.add(node, "Reshape", [x], {"target_shape": target}))
 
 
 @rule("Reduction")
 def reduction(importer: CaffeImporter, node: CaffeNode) -> None:
     """Reduction over all axes from one on, and a factor behind it."""
     path = "reduction_param"
-    given, x = node.layer[path], importer.read(node)
+    param, x = node.layer[path], importer.read(node)
     rank = len(x.shape)
-    axis = importer.axis(node, f"{path}.axis", rank, given["axis"])
-    fields: dict[str, Any] = {"operation": given["operation"].lower()}
+    axis = importer.axis(node, f"{path}.axis", rank, param["axis"])
+    fields: dict[str, Any] = {"operation": param["operation"].lower()}
     if axis > 1:
         fields["axes"] = list(range(axis, rank))
-    made = importer.one(node, "Reduction", [x], fields)
-    if given["coeff"] != 1:
-        made = importer.one(node, "Power", [made], {"scale": given["coeff"]}, part="coeff")
-    importer.give(node, made)
+    reduced = importer.add(node, "Reduction", [x], fields)
+    if param["coeff"] != 1:
+        reduced = importer.add(node, "Power", [reduced], {"scale": param["coeff"]}, part="coeff")
+    importer.set_top(node, reduced)
 
 
 @rule("ArgMax")
 def arg_max(importer: CaffeImporter, node: CaffeNode) -> None:
     """ArgMax along an axis, which stays, or over all of a sample: then (N, 1, k), or (N, 2, k) with the numbers."""
     path = "argmax_param"
-    given, x = node.layer[path], importer.read(node)
-    top_k, values = given["top_k"], given["out_max_val"]
-    if "axis" in given:
-        axis = importer.axis(node, f"{path}.axis", len(x.shape), given["axis"])
+    param, x = node.layer[path], importer.read(node)
+    top_k, values = param["top_k"], param["out_max_val"]
+    if "axis" in param:
+        axis = importer.axis(node, f"{path}.axis", len(x.shape), param["axis"])
         fields = {"axis": axis, "keepdims": True, "top_k": top_k, "out_max_val": values}
-        importer.give(node, importer.add(node, "ArgMax", [x], fields)[-1])
+        importer.set_top(node, importer.add_outputs(node, "ArgMax", [x], fields)[-1])
         return
-    parts = importer.add(
+    parts = importer.add_outputs(
         node, "ArgMax", [flattened(importer, node, x, 1)], {"keepdims": True, "top_k": top_k, "out_max_val": values}
     )
     rows = [
-        importer.one(node, "Reshape", [part], {"target_shape": [1, top_k]}, part=f"row{index}" if values else "row")
+        importer.add(node, "Reshape", [part], {"target_shape": [1, top_k]}, part=f"row{index}" if values else "row")
         for index, part in enumerate(parts)
     ]
-    importer.give(node, importer.one(node, "Concatenate", rows, part="pairs") if values else rows[0])
+    importer.set_top(node, importer.add(node, "Concatenate", rows, part="pairs") if values else rows[0])
 
 
-MOST_PLACES = 64
-"""Of a window: each is a layer or three."""
+MAX_WINDOW = 64
+"""Largest number of elements of a window: each becomes up to three layers."""
 
 
 @rule("Im2col")
 def patches(importer: CaffeImporter, node: CaffeNode) -> None:
-    """(N, C, H, W) → (N, C · places, OH, OW): what lies at each place of the window, cut out and joined again."""
+    """(N, C, H, W) → (N, C · elements, OH, OW): values at each element of the window, by slices."""
     path = "convolution_param"
-    given, x = node.layer[path], importer.read(node)
-    if len(x.shape) != 4 or importer.axis(node, f"{path}.axis", len(x.shape), given["axis"]) != 1:
+    param, x = node.layer[path], importer.read(node)
+    if len(x.shape) != 4 or importer.axis(node, f"{path}.axis", len(x.shape), param["axis"]) != 1:
         raise UnsupportedFeature("its input is not an image (N, C, H, W)", field=f"{path}.axis")
-    size, strides, pads, dilation = window_sizes(given, path, 2)
-    if size[0] * size[1] > MOST_PLACES:
+    size, strides, pads, dilation = window_sizes(param, path, 2)
+    if size[0] * size[1] > MAX_WINDOW:
         raise UnsupportedFeature(
-            f"a window of {size[0]} × {size[1]} elements: at most {MOST_PLACES} are supported", field=path
+            f"a window of {size[0]} × {size[1]} elements: at most {MAX_WINDOW} are supported", field=path
         )
     if any(pads):
-        x = importer.one(node, "ZeroPadding2D", [x], {"padding": plain(pads)}, part="padded")
+        x = importer.add(node, "ZeroPadding2D", [x], {"padding": plain(pads)}, part="padded")
     counts = [
         (length - (window - 1) * gap - 1) // stride + 1
         for length, window, gap, stride in zip(x.shape[2:], size, dilation, strides, strict=True)
@@ -223,11 +224,11 @@ def patches(importer: CaffeImporter, node: CaffeNode) -> None:
         raise UnsupportedFeature(f"its window is larger than its input, {list(x.shape[2:])}", field=path)
     channels, parts = x.shape[1], []
     for offset in product(*map(range, size)):
-        one, name = x, "_".join(map(str, offset))
+        patch, name = x, "_".join(map(str, offset))
         for axis, (at, count, gap, stride) in enumerate(zip(offset, counts, dilation, strides, strict=True)):
             fields = {"axis": 2 + axis, "start": at * gap, "stop": at * gap + (count - 1) * stride + 1, "step": stride}
-            one = importer.one(node, "Slice", [one], fields, part=f"{'rows' if axis == 0 else 'at'}_{name}")
-        parts.append(importer.one(node, "ExpandDims", [one], {"axis": 2}, part=f"part_{name}"))
-    joined = importer.one(node, "Concatenate", parts, {"axis": 2}, part="parts") if len(parts) > 1 else parts[0]
+            patch = importer.add(node, "Slice", [patch], fields, part=f"{'rows' if axis == 0 else 'at'}_{name}")
+        parts.append(importer.add(node, "ExpandDims", [patch], {"axis": 2}, part=f"part_{name}"))
+    joined = importer.add(node, "Concatenate", parts, {"axis": 2}, part="parts") if len(parts) > 1 else parts[0]
     shape = [channels * len(parts), *counts]
-    importer.give(node, importer.one(node, "Reshape", [joined], {"target_shape": shape}))
+    importer.set_top(node, importer.add(node, "Reshape", [joined], {"target_shape": shape}))

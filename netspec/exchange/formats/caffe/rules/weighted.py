@@ -1,4 +1,4 @@
-"""Layers of products with weights: Convolution, Deconvolution, InnerProduct, Embed."""
+"""Layers with kernels: Convolution, Deconvolution, InnerProduct, Embed."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ MOST_SPATIAL = 3
 def convolution(importer: CaffeImporter, node: CaffeNode) -> None:
     """Windows over 1 to 3 spatial axes → Conv1D to Conv3D, and their transposes. Each input has an output."""
     path = "convolution_param"
-    given = node.layer[path]
+    param = node.layer[path]
     for index in range(len(node.bottoms)):
         x = importer.read(node, index)
         spatial = len(x.shape) - 2
-        if importer.axis(node, f"{path}.axis", len(x.shape), given["axis"]) != 1:
+        if importer.axis(node, f"{path}.axis", len(x.shape), param["axis"]) != 1:
             raise UnsupportedFeature("its channels are not axis 1", field=f"{path}.axis")
         if not 1 <= spatial <= MOST_SPATIAL:
             raise UnsupportedFeature(
                 f"its input has {spatial} spatial axes: 1 to {MOST_SPATIAL} are there", field=f"{path}.axis"
             )
-        size, strides, pads, dilation = window_sizes(given, path, spatial)
+        size, strides, pads, dilation = window_sizes(param, path, spatial)
         transposed = node.type == "Deconvolution"
         cut = any(pads) or (transposed and any(step > reach for step, reach in zip(strides, size, strict=True)))
         fields: dict[str, Any] = {
-            "filters": _count(given, path, "num_output"),
+            "filters": _count(param, path, "num_output"),
             "kernel_size": plain(size),
             "strides": plain(strides),
             **({"padding": plain(pads) if len(set(pads)) == 1 or spatial > 1 else pads[0]} if cut else {}),
             "dilation_rate": plain(dilation),
-            "groups": given["group"],
-            "use_bias": given["bias_term"],
-            **initializers(given, path, kernel_initializer="weight_filler", bias_initializer="bias_filler"),
+            "groups": param["group"],
+            "use_bias": param["bias_term"],
+            **initializers(param, path, kernel_initializer="weight_filler", bias_initializer="bias_filler"),
         }
-        blobs = {"kernel": ParameterBlob(node, 0)} | ({"bias": ParameterBlob(node, 1)} if given["bias_term"] else {})
+        blobs = {"kernel": ParameterBlob(node, 0)} | ({"bias": ParameterBlob(node, 1)} if param["bias_term"] else {})
         kind = f"Conv{spatial}D{'Transpose' if transposed else ''}"
-        _each(importer, node, index, kind, x, fields, blobs)
+        _add_for_input(importer, node, index, kind, x, fields, blobs)
 
 
-def _each(
+def _add_for_input(
     importer: CaffeImporter,
     node: CaffeNode,
     index: int,
@@ -58,12 +58,12 @@ def _each(
     fields: dict[str, Any],
     blobs: dict[str, ParameterBlob],
 ) -> None:
-    """Of several inputs all are treated alike: the further layers share the parameters of the first."""
+    """Add the layer for one of the inputs; the layers of further inputs share the parameters of the first."""
     if index == 0:
-        importer.give(node, importer.one(node, kind, [x], fields, parameters=blobs))
+        importer.set_top(node, importer.add(node, kind, [x], fields, parameters=blobs))
     else:
         first = importer.first_of(node)
-        importer.give(node, importer.one(node, kind, [x], fields | {"share": first}, part=str(index)), index)
+        importer.set_top(node, importer.add(node, kind, [x], fields | {"share": first}, part=str(index)), index)
 
 
 _WINDOW = {"kernel_size": ("kernel", None), "stride": ("stride", 1), "pad": ("pad", 0), "dilation": ("", 1)}
@@ -117,27 +117,27 @@ def window_fields(*sizes: Sequence[int]) -> dict[str, Any]:
 
 
 def plain(sizes: Sequence[int]) -> Any:
-    """Sizes as a person writes them: one number where they are equal."""
+    """Sizes as a net file has them: one number if they are equal."""
     return sizes[0] if len(set(sizes)) == 1 else list(sizes)
 
 
-def _count(given: Message, path: str, name: str) -> int:
-    count: int = given[name]
+def _count(param: Message, path: str, name: str) -> int:
+    count: int = param[name]
     if count < 1:
-        raise UnsupportedFeature(f"it has no `{name}`", field=f"{path}.{name}" if name in given else path)
+        raise UnsupportedFeature(f"it has no `{name}`", field=f"{path}.{name}" if name in param else path)
     return count
 
 
 @rule("InnerProduct")
 def inner_product(importer: CaffeImporter, node: CaffeNode) -> None:
-    """Dense, behind a Flatten where an input has more axes than the batch and `axis`."""
+    """Dense, after a Flatten if the input has more axes than the batch and `axis`."""
     path = "inner_product_param"
-    given = node.layer[path]
-    units = _count(given, path, "num_output")
+    param = node.layer[path]
+    units = _count(param, path, "num_output")
     x = importer.read(node)
     rank = len(x.shape)
-    x = flattened(importer, node, x, importer.axis(node, f"{path}.axis", rank, given["axis"]))
-    turned = not given["transpose"]
+    x = flattened(importer, node, x, importer.axis(node, f"{path}.axis", rank, param["axis"]))
+    in_first = not param["transpose"]
 
     def as_kernel(array: NDArray[Any]) -> NDArray[Any]:
         """(out, in), or (in, out) with `transpose`, of old files behind axes of size 1 → (in, out)."""
@@ -145,46 +145,47 @@ def inner_product(importer: CaffeImporter, node: CaffeNode) -> None:
             raise UnsupportedFeature(f"its weights have {array.size} elements for {units} outputs", field=path)
         while array.ndim > 2 and array.shape[0] == 1:
             array = array[0]
-        return array.T if turned else array
+        return array.T if in_first else array
 
     fields = {
         "units": units,
-        "use_bias": given["bias_term"],
+        "use_bias": param["bias_term"],
         **initializers(
-            given, path, swapped=given["transpose"], kernel_initializer="weight_filler", bias_initializer="bias_filler"
+            param, path, swapped=param["transpose"], kernel_initializer="weight_filler", bias_initializer="bias_filler"
         ),
     }
     blobs = {"kernel": ParameterBlob(node, 0, as_kernel)} | (
-        {"bias": ParameterBlob(node, 1)} if given["bias_term"] else {}
+        {"bias": ParameterBlob(node, 1)} if param["bias_term"] else {}
     )
-    importer.give(node, importer.one(node, "Dense", [x], fields, parameters=blobs))
+    importer.set_top(node, importer.add(node, "Dense", [x], fields, parameters=blobs))
 
 
 def flattened(importer: CaffeImporter, node: CaffeNode, x: NetValue, axis: int) -> NetValue:
-    """A value whose axes from `axis` on are one."""
+    """The value with all axes from `axis` on merged into one."""
     shape = x.shape[1:]
     if len(shape) == axis:
         return x
     if len(shape) < axis:
         raise UnsupportedFeature(f"its input has no axis {axis}: {list(shape)} are the sizes of a sample")
     if axis == 1:
-        return importer.one(node, "Flatten", [x], part="flatten")
-    return importer.one(node, "Reshape", [x], {"target_shape": [*shape[: axis - 1], -1]}, part="flatten")
+        return importer.add(node, "Flatten", [x], part="flatten")
+    return importer.add(node, "Reshape", [x], {"target_shape": [*shape[: axis - 1], -1]}, part="flatten")
 
 
 @rule("Embed")
 def embed(importer: CaffeImporter, node: CaffeNode) -> None:
-    """Embedding, with a Bias behind it where there is one."""
+    """Embedding, followed by a Bias if there is one."""
     path = "embed_param"
-    given = node.layer[path]
+    param = node.layer[path]
     x = importer.read(node)
     fields = {
-        "input_dim": _count(given, path, "input_dim"),
-        "output_dim": _count(given, path, "num_output"),
-        **initializers(given, path, swapped=True, embeddings_initializer="weight_filler"),
+        "input_dim": _count(param, path, "input_dim"),
+        "output_dim": _count(param, path, "num_output"),
+        **initializers(param, path, swapped=True, embeddings_initializer="weight_filler"),
     }
-    made = importer.one(node, "Embedding", [x], fields, parameters={"embeddings": ParameterBlob(node, 0)})
-    if given["bias_term"]:
-        fields = {"axis": -1, **initializers(given, path, bias_initializer="bias_filler")}
-        made = importer.one(node, "Bias", [made], fields, parameters={"bias": ParameterBlob(node, 1)}, part="bias")
-    importer.give(node, made)
+    embedded = importer.add(node, "Embedding", [x], fields, parameters={"embeddings": ParameterBlob(node, 0)})
+    if param["bias_term"]:
+        fields = {"axis": -1, **initializers(param, path, bias_initializer="bias_filler")}
+        blobs = {"bias": ParameterBlob(node, 1)}
+        embedded = importer.add(node, "Bias", [embedded], fields, parameters=blobs, part="bias")
+    importer.set_top(node, embedded)

@@ -22,8 +22,8 @@ class Diagnostics:
         expected: str | None = None, got: object = None, hint: str | None = None,
     ) -> None:  # fmt: skip
         """Add a problem of a field of `at`."""
-        told = None if got is None else str(got)
-        self.problems.append(Problem(message, at.location(name), expected=expected, got=told, hint=hint))
+        got_text = None if got is None else str(got)
+        self.problems.append(Problem(message, at.location(name), expected=expected, got=got_text, hint=hint))
 
     def note(self, text: str, kind: str = "", subject: str = "") -> None:
         """Note something for the user, once: see `Note`."""
@@ -47,11 +47,11 @@ class FileFinder:
 
     def candidates(self, name: str) -> list[Path]:
         """Paths that a name may mean, most likely first: in the same folder, as given, in folders above, by its end."""
-        folder, given = self.path.absolute().parent, Path(name)
-        if given.is_absolute():
-            return [given, *self._tails(folder, given)]
-        above = [parent / given for parent in list(folder.parents)[:MOST_ABOVE]]
-        return list(dict.fromkeys([folder / given, given.absolute(), *above, *self._tails(folder, given)]))
+        folder, named = self.path.absolute().parent, Path(name)
+        if named.is_absolute():
+            return [named, *self._tails(folder, named)]
+        above = [parent / named for parent in list(folder.parents)[:MOST_ABOVE]]
+        return list(dict.fromkeys([folder / named, named.absolute(), *above, *self._tails(folder, named)]))
 
     def find(self, name: str) -> Path | None:
         """The first of these paths that exists."""
@@ -59,25 +59,25 @@ class FileFinder:
 
     def need(self, name: str, what: str) -> Path:
         """The first of these paths that exists. Raises `InputError` with all paths if none does."""
-        found = self.find(name)
-        if found is None:
+        path = self.find(name)
+        if path is None:
             raise InputError(
                 f"{self.path} names {what} that does not exist: {name}", expected="one of " + self.tried(name),
                 hint="run netspec in the folder in which Caffe ran, or copy the file next to this one",
             )  # fmt: skip
-        return found
+        return path
 
     def tried(self, name: str) -> str:
         """The paths for a message; those in folders above are summarized."""
-        folder, given = self.path.absolute().parent, Path(name)
-        first = [folder / given, given.absolute()]
-        tails = self._tails(folder, given)
-        told = list(dict.fromkeys(map(str, [*first, *tails])))
-        return ", ".join(told) + ("" if given.is_absolute() else f", or {given} in a folder above")
+        folder, named = self.path.absolute().parent, Path(name)
+        first = [folder / named, named.absolute()]
+        tails = self._tails(folder, named)
+        paths = list(dict.fromkeys(map(str, [*first, *tails])))
+        return ", ".join(paths) + ("" if named.is_absolute() else f", or {named} in a folder above")
 
     @staticmethod
-    def _tails(folder: Path, given: Path) -> list[Path]:
-        parts = given.parts[1:]
+    def _tails(folder: Path, named: Path) -> list[Path]:
+        parts = named.parts[1:]
         return [folder.joinpath(*parts[k:]) for k in range(len(parts))]
 
 

@@ -15,20 +15,20 @@ from netspec.exchange.unsupported import UnsupportedFeature, require
 def image_transforms(layer: Message, feeding: SplitContext) -> list[dict[str, Any]]:
     """The transforms of a data layer's images; a crop is random in the phase TRAIN, else central."""
     param = layer["transform_param"]
-    made: list[dict[str, Any]] = []
+    transforms: list[dict[str, Any]] = []
     values = [float(mean) for mean in param["mean_value"]]
     if param["mean_file"]:
-        made.append({"type": "MeanImage", "file": feeding.named(param, "mean_file")})
+        transforms.append({"type": "MeanImage", "file": feeding.named(param, "mean_file")})
         if values:
             feeding.remarks.problem(
                 "a mean is given twice", param, "mean_value", expected="`mean_file` or `mean_value`", got="both"
             )
     if param["crop_size"]:
         kind = "RandomCrop" if feeding.phase == "TRAIN" else "CenterCrop"
-        made.append({"type": kind, "height": param["crop_size"], "width": param["crop_size"]})
+        transforms.append({"type": kind, "height": param["crop_size"], "width": param["crop_size"]})
     if param["mirror"]:
-        made.append({"type": "RandomFlip", "mode": "horizontal"})
-    return made + _normalization(values, param["scale"])
+        transforms.append({"type": "RandomFlip", "mode": "horizontal"})
+    return transforms + _normalization(values, param["scale"])
 
 
 def _normalization(values: list[float], scale: float) -> list[dict[str, Any]]:
@@ -62,13 +62,13 @@ class SplitContext:
         if not name:
             self.remarks.problem("the path of the data is missing", param, field, expected=f'`{field}: "…"`')
             return "nowhere"
-        found = self.finder.find(name)
-        if found is None:
+        path = self.finder.find(name)
+        if path is None:
             self.remarks.note(
                 f"{name} does not exist: set its path in train.yaml",
                 "{count} files do not exist and need paths in train.yaml", str(name),
             )  # fmt: skip
-        return name if found is None else str(found)
+        return name if path is None else str(path)
 
     def fed(self, layer: Message) -> list[str]:
         """The tops of a layer that the net reads."""
@@ -86,72 +86,74 @@ def split(layers: Sequence[Message], feeding: SplitContext, batches: int | None 
     if not layers:
         return None
     if len(layers) > 1 or layers[0]["type"] not in SOURCES:
-        made = _program(layers, feeding)
+        split_fields = _program(layers, feeding)
     else:
-        made = SOURCES[layers[0]["type"]](layers[0], feeding)
+        split_fields = SOURCES[layers[0]["type"]](layers[0], feeding)
     if batches:
-        made["limit"] = batches * made["batch_size"]
-    return made
+        split_fields["limit"] = batches * split_fields["batch_size"]
+    return split_fields
 
 
 def _data(layer: Message, feeding: SplitContext) -> dict[str, Any]:
     """`Data`: an LMDB or a LevelDB of Datums, read in order."""
     param = layer["data_param"]
     transform = layer["transform_param"]
-    made = {"source": "lmdb", "path": feeding.named(param, "source"), "batch_size": _batch(layer, param, feeding)}
+    path, size = feeding.named(param, "source"), _batch(layer, param, feeding)
+    split_fields = {"source": "lmdb", "path": path, "batch_size": size}
     if param["backend"] == "LEVELDB":
         feeding.remarks.note(f"{param['source']} is a LevelDB, which is not read: {WRITTEN_BY_CAFFE}")
     if param["rand_skip"]:
         feeding.remarks.note(f"rand_skip {param['rand_skip']} of {layer['name']} is left out")
-    made["order"] = "bgr"
+    split_fields["order"] = "bgr"
     if transform["force_gray"]:
-        made["channels"] = 1
-    return _with(made, feeding.renamed(layer, "image", "label"), image_transforms(layer, feeding))
+        split_fields["channels"] = 1
+    return _with(split_fields, feeding.renamed(layer, "image", "label"), image_transforms(layer, feeding))
 
 
 def _image_data(layer: Message, feeding: SplitContext) -> dict[str, Any]:
     """`ImageData`: a list of image files with their labels."""
     param = layer["image_data_param"]
-    made = {
+    split_fields = {
         "source": "image_folder", "path": feeding.named(param, "root_folder") if param["root_folder"] else ".",
         "list": feeding.named(param, "source"), "batch_size": _batch(layer, param, feeding),
     }  # fmt: skip
     if not param["root_folder"]:
-        found = feeding.finder.find(param["source"])
-        made["path"] = "." if found is None else str(found.parent)
-        feeding.remarks.note(f"the paths in {param['source']} are taken from {made['path']}: `path` is their base")
+        list_file = feeding.finder.find(param["source"])
+        split_fields["path"] = "." if list_file is None else str(list_file.parent)
+        base = split_fields["path"]
+        feeding.remarks.note(f"the paths in {param['source']} are relative to {base}: `path` is their base")
     if param["new_height"] and param["new_width"]:
-        made["size"] = [param["new_height"], param["new_width"]]
+        split_fields["size"] = [param["new_height"], param["new_width"]]
     if param["shuffle"]:
-        made["shuffle"] = True
+        split_fields["shuffle"] = True
     if param["rand_skip"]:
         feeding.remarks.note(f"rand_skip {param['rand_skip']} of {layer['name']} is left out")
     steps = image_transforms(layer, feeding)
     if not param["is_color"]:
-        made["channels"] = 1
+        split_fields["channels"] = 1
     else:
         steps.insert(0, {"type": "ReverseChannels"})  # as OpenCV reads them
-    return _with(made, feeding.renamed(layer, "image", "label"), steps)
+    return _with(split_fields, feeding.renamed(layer, "image", "label"), steps)
 
 
 def _hdf5_data(layer: Message, feeding: SplitContext) -> dict[str, Any]:
     """`HDF5Data`: arrays by the names of the tops; labels are floats there."""
     param = layer["hdf5_data_param"]
     fed = feeding.fed(layer)
-    made = {
+    split_fields = {
         "source": "hdf5", "path": feeding.named(param, "source"), "arrays": fed,
         "batch_size": _batch(layer, param, feeding),
     }  # fmt: skip
-    kinds = {name: feeding.inputs[name].get("dtype", "float32") for name in fed}
-    whole = {name: kind for name, kind in kinds.items() if kind != "float32"}
-    single: dict[str, list[int]] = {name: [] for name in fed if list(feeding.inputs[name].get("shape", [None])) == []}
-    if whole:
-        made["dtypes"] = whole
-    if single:
-        made["shapes"] = single
+    dtype_of = {name: feeding.inputs[name].get("dtype", "float32") for name in fed}
+    dtypes = {name: kind for name, kind in dtype_of.items() if kind != "float32"}
+    shapes: dict[str, list[int]] = {name: [] for name in fed if list(feeding.inputs[name].get("shape", [None])) == []}
+    if dtypes:
+        split_fields["dtypes"] = dtypes
+    if shapes:
+        split_fields["shapes"] = shapes
     if param["shuffle"]:
-        made["shuffle"] = True
-    return _with(made, feeding.renamed(layer, *layer["top"]), [])
+        split_fields["shuffle"] = True
+    return _with(split_fields, feeding.renamed(layer, *layer["top"]), [])
 
 
 SOURCES: dict[str, Callable[[Message, SplitContext], dict[str, Any]]] = {
@@ -196,16 +198,16 @@ _PARAMS = {
 
 
 def _batch(layer: Message, param: Message, feeding: SplitContext) -> int:
-    found: int = param["batch_size"]
-    if found < 1:
-        feeding.remarks.problem("no samples in a batch", param, "batch_size", expected="above 0", got=found)
-    return found
+    size: int = param["batch_size"]
+    if size < 1:
+        feeding.remarks.problem("no samples in a batch", param, "batch_size", expected="above 0", got=size)
+    return size
 
 
-def _with(made: dict[str, Any], renamed: dict[str, str], transforms: list[dict[str, Any]]) -> dict[str, Any]:
+def _with(split_fields: dict[str, Any], renamed: dict[str, str], transforms: list[dict[str, Any]]) -> dict[str, Any]:
     """The split with its inputs and its transforms, if there are any."""
-    more: dict[str, Any] = {"inputs": renamed} if renamed else {}
-    return {**made, **more, **({"transforms": transforms} if transforms else {})}
+    inputs: dict[str, Any] = {"inputs": renamed} if renamed else {}
+    return {**split_fields, **inputs, **({"transforms": transforms} if transforms else {})}
 
 
 def data_layer(split: Any) -> tuple[str, dict[str, Any], Sequence[str]]:

@@ -38,14 +38,14 @@ LEARNED = ("Convolution", "InnerProduct", "Deconvolution", "Embed")
 def shapes_beside(
     net: Message,
     finder: FileFinder,
-    given: Mapping[str, tuple[int, ...]],
+    option_shapes: Mapping[str, tuple[int, ...]],
     states: Sequence[NetState],
     remarks: Diagnostics,
 ) -> dict[str, tuple[int, ...]]:
     """The shapes given, those of existing data, and those of the first net in the folder with the same layers."""
     folder = finder.path.parent
     stored = {name: shape for layer in net["layer"] for name, shape in _stored(layer, finder).items()}
-    shapes = {**stored, **given}
+    shapes = {**stored, **option_shapes}
     missing = [
         name for name, known in known_inputs(wire(net["layer"], states), shapes, folder).items()
         if known.shape is None and name not in shapes
@@ -54,11 +54,11 @@ def shapes_beside(
     if not missing or not own:
         return shapes
     for path in sorted(folder.glob("*.prototxt"))[:MOST_FILES]:
-        found = _declared(path, own)
+        declared = _declared(path, own)
         for name in missing:
-            if name in found and name not in shapes:
-                shapes[name] = found[name]
-                sizes = ", ".join(map(str, found[name]))
+            if name in declared and name not in shapes:
+                shapes[name] = declared[name]
+                sizes = ", ".join(map(str, declared[name]))
                 remarks.note(f"the shape of `{name}`, [{sizes}], is that of {path.name} next to the net")
     return shapes
 
@@ -66,15 +66,15 @@ def shapes_beside(
 def _stored(layer: Message, finder: FileFinder) -> dict[str, tuple[int, ...]]:
     """Shapes of the arrays in the first file of an HDF5Data layer, if it exists."""
     source = layer["hdf5_data_param"]["source"]
-    names = finder.find(source) if layer["type"] == "HDF5Data" and source else None
-    if names is None or not names.is_file() or names.stat().st_size > MOST_BYTES:
+    list_file = finder.find(source) if layer["type"] == "HDF5Data" and source else None
+    if list_file is None or not list_file.is_file() or list_file.stat().st_size > MOST_BYTES:
         return {}
-    first = names.read_text(encoding="utf-8", errors="replace").split("\n", 1)[0].strip()
-    found = FileFinder(names).find(first) if first else None
-    if found is None or not found.is_file():
+    first = list_file.read_text(encoding="utf-8", errors="replace").split("\n", 1)[0].strip()
+    first_file = FileFinder(list_file).find(first) if first else None
+    if first_file is None or not first_file.is_file():
         return {}
     with suppress(InputError):
-        stored = {entry.path: entry.array for entry in Hdf5File(str(found), found, "an HDF5 file").walk()}
+        stored = {entry.path: entry.array for entry in Hdf5File(str(first_file), first_file, "an HDF5 file").walk()}
         tops = [(top, stored.get(top)) for top in layer["top"]]
         return {top: array.shape[1:] for top, array in tops if array is not None and array.shape and array.shape[1:]}
     return {}
@@ -86,9 +86,9 @@ def _declared(path: Path, own: dict[str, str]) -> dict[str, tuple[int, ...]]:
         net = upgraded(read_text(path, "NetParameter", "a net of Caffe's"))
     except InputError:  # solvers and damaged files
         return {}
-    those = _layers(net)
-    same = sum(own.get(name) == kind for name, kind in those.items())
-    if not those or same < len(those) or 2 * same < len(own):
+    other_layers = _layers(net)
+    same = sum(own.get(name) == kind for name, kind in other_layers.items())
+    if not other_layers or same < len(other_layers) or 2 * same < len(own):
         return {}
     return {
         top: tuple(map(int, shape["dim"][1:]))
@@ -159,14 +159,14 @@ def _states(solver: Message) -> list[NetState]:
 
 def _net(solver: Message, finder: FileFinder, remarks: Diagnostics, states: Sequence[NetState]) -> Message | None:
     """The net of all states, as the last version of Caffe has it. None, and a problem, where there is none."""
-    given = [name for name in TRAINED if name in solver]
-    if len(given) != 1:
+    names = [name for name in TRAINED if name in solver]
+    if len(names) != 1:
         remarks.problem(
-            "the net to train is given twice" if given else "the net to train is missing", solver,
-            given[1] if given else None, expected=f"one of {', '.join(TRAINED)}", got=" and ".join(given) or "none",
+            "the net to train is given twice" if names else "the net to train is missing", solver,
+            names[1] if names else None, expected=f"one of {', '.join(TRAINED)}", got=" and ".join(names) or "none",
         )  # fmt: skip
         return None
-    (name,) = given
+    (name,) = names
     net = _loaded(solver[name], finder, remarks)
     if name in ("net", "net_param"):
         _tell_of_more(solver, "test_state", remarks)
@@ -182,16 +182,16 @@ def _net(solver: Message, finder: FileFinder, remarks: Diagnostics, states: Sequ
 
 def _tell_of_more(solver: Message, name: str, remarks: Diagnostics) -> None:
     if len(solver[name]) > 1:
-        told = ", ".join(" ".join(value["stage"]) or f"state {index}" for index, value in enumerate(solver[name]))
-        remarks.note(f"only the first of the tests {told} is imported: a training has one test split")
+        states = ", ".join(" ".join(value["stage"]) or f"state {index}" for index, value in enumerate(solver[name]))
+        remarks.note(f"only the first of the tests {states} is imported: a training has one test split")
 
 
-def _loaded(given: Message | str, finder: FileFinder, remarks: Diagnostics) -> Message | None:
+def _loaded(net: Message | str, finder: FileFinder, remarks: Diagnostics) -> Message | None:
     """A net that stands in the solver itself, or in the file that it names."""
     try:
-        if isinstance(given, Message):
-            return upgraded(given)
-        return upgraded(read_text(finder.need(given, "a net"), "NetParameter", NET))
+        if isinstance(net, Message):
+            return upgraded(net)
+        return upgraded(read_text(finder.need(net, "a net"), "NetParameter", NET))
     except InputError as error:
         remarks.problems += error.problems
         return None
@@ -207,7 +207,7 @@ def _together(train: Message, test: Message, states: Sequence[NetState]) -> Mess
                 layer = layer.copy()
                 for name in ("include", "exclude"):
                     del layer[name]
-                layer.add("include", Message("NetStateRule", layer.source, layer.place, phase=state.phase))
+                layer.add("include", Message("NetStateRule", layer.source, layer.offset, phase=state.phase))
                 net.add("layer", layer)
     return net
 
@@ -232,7 +232,7 @@ def _data(
     solver: Message, net: Message, draft: NetDraft, states: Sequence[NetState], finder: FileFinder, remarks: Diagnostics
 ) -> dict[str, Any]:  # fmt: skip
     """The splits."""
-    found: dict[str, Any] = {}
+    splits: dict[str, Any] = {}
     batches = solver["test_iter"]
     for state in states:
         layers = [layer for layer in net["layer"] if layer["type"] in DATA_LAYERS and included(layer, state)]
@@ -240,14 +240,14 @@ def _data(
         inputs: Mapping[str, Mapping[str, Any]] = {top: draft.draft.inputs[clean(top)] for top in tops}
         feeding = SplitContext(state.phase, inputs, finder, remarks)
         limit = batches[0] if state.phase == TEST and batches else None
-        made = split(layers, feeding, limit)
-        if made is not None:
-            found[state.phase.lower()] = made
-    if "train" not in found:
+        split_fields = split(layers, feeding, limit)
+        if split_fields is not None:
+            splits[state.phase.lower()] = split_fields
+    if "train" not in splits:
         names = list(draft.draft.inputs)
         remarks.note(f"no layer gives {', '.join(names)} in training: give them by `netspec.train(…, samples={{…}})`")
-        found = {"train": {"source": "python", "fields": names, "batch_size": 1}, **found}
-    return found
+        splits = {"train": {"source": "python", "fields": names, "batch_size": 1}, **splits}
+    return splits
 
 
 def _name(solver: Message, draft: NetDraft) -> str:

@@ -106,42 +106,42 @@ def slots_of(state: SolverState, solver: Mapping[str, Any], draft: NetDraft) -> 
     """
     import numpy as np
 
-    kept = SLOTS[solver["type"]]
+    solver_slots = SLOTS[solver["type"]]
     learned = draft.learned
-    if len(state.history) != len(kept) * len(learned):
+    if len(state.history) != len(solver_slots) * len(learned):
         raise InputError(
             f"{state.path} is the state of another net or solver",
-            expected=f"{len(kept)} × {len(learned)} arrays, as {solver['type']} has for this net",
+            expected=f"{len(solver_slots)} × {len(learned)} arrays, as {solver['type']} has for this net",
             got=f"{len(state.history)} arrays",
         )
     if solver["type"] == "SGD" and not solver.get("momentum"):
         return {}
     arrays, frozen = draft.draft.arrays(), _frozen(draft)
-    found: dict[str, NDArray[Any]] = {}
-    for part, (slot, factor) in enumerate(kept):
-        for index, one in enumerate(learned):
-            if not one.state or one.state in frozen:
+    slots: dict[str, NDArray[Any]] = {}
+    for part, (slot, factor) in enumerate(solver_slots):
+        for index, parameter in enumerate(learned):
+            if not parameter.state or parameter.state in frozen:
                 continue
             array = state.history[part * len(learned) + index]
-            if array.size != arrays[one.state].size:
+            if array.size != arrays[parameter.state].size:
                 raise InputError(
-                    f"{state.path} is the state of another net", expected=f"{list(arrays[one.state].shape)}",
-                    got=f"{list(array.shape)} for {one.state}",
+                    f"{state.path} is the state of another net", expected=f"{list(arrays[parameter.state].shape)}",
+                    got=f"{list(array.shape)} for {parameter.state}",
                 )  # fmt: skip
-            turned = array if one.convert is None else one.convert(array)
-            found[f"solver/{one.state}/{slot}"] = np.ascontiguousarray(
-                factor * turned.reshape(arrays[one.state].shape), np.float32
+            converted = array if parameter.convert is None else parameter.convert(array)
+            slots[f"solver/{parameter.state}/{slot}"] = np.ascontiguousarray(
+                factor * converted.reshape(arrays[parameter.state].shape), np.float32
             )
-    return found
+    return slots
 
 
 def _frozen(draft: NetDraft) -> set[str]:
     """Parameters that are not trained, for which no solver here has slots."""
-    found = set()
+    frozen = set()
     for layer in draft.draft.layers:
         rate = layer.fields.get("learning_rate_multiplier", 1)
         for key in layer.arrays:
             own = rate.get(key, 1) if isinstance(rate, Mapping) else rate
             if not own or not layer.fields.get("trainable", True):
-                found.add(f"{layer.name}/{key}")
-    return found
+                frozen.add(f"{layer.name}/{key}")
+    return frozen
