@@ -49,25 +49,26 @@ def fold_batch_norm(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> Fold
     layers = {layer.name: layer for layer in draft.layers}
     new_names: dict[str, str] = {}
     """New names of removed layers."""
-    kept = []
+    unfolded = []
     for norm in draft.layers:
         if norm.type != "BatchNormalization":
             continue
         before = layers.get(norm.sources[0]) if len(norm.sources) == 1 else None
         if before is None or readers[before.name] != 1 or sharing & {before.name, norm.name}:
-            kept.append(norm.name)
+            unfolded.append(norm.name)
         elif _takes(before, norm, len(shapes[before.name])):
             is_output = norm.name in draft.outputs
             layers[before.name] = _merged(before, norm, norm.name if is_output else before.name)
             new_names[before.name if is_output else norm.name] = norm.name if is_output else before.name
             del layers[norm.name]
         else:
-            kept.append(norm.name)
+            unfolded.append(norm.name)
     kept_layers = [layers[layer.name] for layer in draft.layers if layer.name in layers]
     for layer in kept_layers:
         layer.sources = tuple(new_names.get(name, name) for name in layer.sources)
     judges = [[_renamed(entry, new_names) for entry in entries] for entries in (draft.losses, draft.metrics)]
-    return Folded(replace(draft, layers=kept_layers, losses=judges[0], metrics=judges[1]), len(new_names), tuple(kept))
+    folded = replace(draft, layers=kept_layers, losses=judges[0], metrics=judges[1])
+    return Folded(folded, len(new_names), tuple(unfolded))
 
 
 def _renamed(entry: dict[str, Any], new_names: Mapping[str, str]) -> dict[str, Any]:
@@ -99,9 +100,9 @@ def _merged(before: DraftLayer, norm: DraftLayer, name: str) -> DraftLayer:
     shift = (norm.arrays["beta"] if spec.center else 0.0) - mean * scale
     key = KERNELS[before.type]
     kernel = before.arrays[key]
-    turned = _times(before)(kernel.astype(np.float64), scale)
+    folded = _times(before)(kernel.astype(np.float64), scale)
     bias = before.arrays["bias"].astype(np.float64) * scale if "bias" in before.arrays else 0.0
-    arrays = {**before.arrays, key: turned.astype(kernel.dtype), "bias": (bias + shift).astype(kernel.dtype)}
+    arrays = {**before.arrays, key: folded.astype(kernel.dtype), "bias": (bias + shift).astype(kernel.dtype)}
     fields = {field: value for field, value in before.fields.items() if field != "use_bias"}
     return DraftLayer(name, before.type, fields, before.sources, arrays)
 

@@ -62,8 +62,8 @@ _STATUSES: tuple[Status, ...] = ("loaded", "missing", "shape differs", "not in t
 
 
 def match_weights(
-    wanted: Mapping[str, Shaped],
-    given: Mapping[str, NDArray[Any]],
+    targets: Mapping[str, Shaped],
+    arrays: Mapping[str, NDArray[Any]],
     *,
     partial: bool = False,
     source: str = "the weights",
@@ -73,16 +73,16 @@ def match_weights(
     Raises one `InputError` that lists every name that is missing, of another shape, or not in the net. With `partial`
     (fine-tuning) what fits is taken and the table says what does not; only no fit at all is an error.
     """
-    rows = [_row(name, kind.shape, given.get(name)) for name, kind in wanted.items()]
+    rows = [_row(name, kind.shape, arrays.get(name)) for name, kind in targets.items()]
     rows += [
-        Row(name, "not in the net", None, tuple(array.shape)) for name, array in given.items() if name not in wanted
+        Row(name, "not in the net", None, tuple(array.shape)) for name, array in arrays.items() if name not in targets
     ]
-    coverage = Coverage(tuple(rows), {row.name: given[row.name] for row in rows if row.status == "loaded"})
+    coverage = Coverage(tuple(rows), {row.name: arrays[row.name] for row in rows if row.status == "loaded"})
     if partial:
-        if wanted and not coverage.arrays:
+        if targets and not coverage.arrays:
             raise InputError(f"nothing in {source} fits the net", notes=tuple(coverage.render().splitlines()))
         return coverage
-    problems = [_problem(row, wanted, given, source) for row in rows if row.status != "loaded"]
+    problems = [_problem(row, targets, arrays, source) for row in rows if row.status != "loaded"]
     if problems:
         raise InputError(problems)
     return coverage
@@ -95,13 +95,13 @@ def _row(name: str, shape: tuple[int, ...], array: NDArray[Any] | None) -> Row:
     return Row(name, "loaded" if fits else "shape differs", tuple(shape), tuple(array.shape))
 
 
-def _problem(row: Row, wanted: Mapping[str, Shaped], given: Mapping[str, Any], source: str) -> Problem:
+def _problem(row: Row, targets: Mapping[str, Shaped], arrays: Mapping[str, Any], source: str) -> Problem:
     if row.status == "missing":
-        spare = {name: array for name, array in given.items() if name not in wanted}
+        spare = {name: array for name, array in arrays.items() if name not in targets}
         hint = _fitting_module(row, spare) or did_you_mean(row.name, spare)
         return Problem(f"{source}: `{row.name}` is missing", expected=_shape(row.wanted), hint=hint)
     if row.status == "not in the net":
-        open_ = [name for name in wanted if name not in given]
+        open_ = [name for name in targets if name not in arrays]
         return Problem(
             f"{source}: the net has no `{row.name}`", got=_shape(row.given), hint=did_you_mean(row.name, open_)
         )
@@ -135,7 +135,7 @@ def nowhere(*path: str, key: bool = False) -> Location | None:
 
 def renamed(
     rules: Mapping[str, str | None],
-    given: Mapping[str, NDArray[Any]],
+    arrays: Mapping[str, NDArray[Any]],
     *,
     path: str = "--map",
     where: Placed = nowhere,
@@ -149,7 +149,7 @@ def renamed(
     used: set[str] = set()
     origins: dict[str, str] = {}
     problems: list[Problem] = []
-    for name in given:
+    for name in arrays:
         rule = next((pattern for pattern in patterns if name in pattern), None)
         target: str | None = name
         if rule is not None:
@@ -164,16 +164,16 @@ def renamed(
                                     got=f"`{origins[target]}` and `{name}`", expected="names that differ"))  # fmt: skip
         origins[target] = name
     problems += [
-        fits_nothing(text, where(text, key=True), path, list(given), "the file") for text in rules if text not in used
+        fits_nothing(text, where(text, key=True), path, list(arrays), "the file") for text in rules if text not in used
     ]
     if problems:
         raise InputError(problems)
-    return {target: given[name] for target, name in origins.items()}
+    return {target: arrays[name] for target, name in origins.items()}
 
 
-def fits_nothing(text: str, place: Location | None, path: str, names: list[str], whose: str) -> Problem:
+def fits_nothing(text: str, location: Location | None, path: str, names: list[str], whose: str) -> Problem:
     """The problem of a pattern that fits no name."""
     return Problem(
-        f"`{text}` fits no name in {whose}", place, path, expected=f"one of {listing(names)}",
+        f"`{text}` fits no name in {whose}", location, path, expected=f"one of {listing(names)}",
         hint=did_you_mean(text, names),
     )  # fmt: skip

@@ -30,19 +30,19 @@ def check_names(path: str | Path, names: Iterable[str], expected: str) -> None:
 class UniqueNames:
     """Hands out names that nothing has yet: one that is taken gets a number (`conv`, `conv_1`, `conv_2`, …)."""
 
-    def __init__(self, taken: Iterable[str] = (), first: int = 1) -> None:
+    def __init__(self, reserved: Iterable[str] = (), first: int = 1) -> None:
         """`taken` are names that are there, `first` is the number of the second of a name."""
-        self._taken = set(taken)
+        self._taken = set(reserved)
         self._first = first
         self._next: dict[str, int] = {}
 
-    def __call__(self, wanted: str, parts: Sequence[str] = ()) -> str:
+    def __call__(self, preferred: str, parts: Sequence[str] = ()) -> str:
         """The name wanted, or the next one. `parts` are endings with which it must be free too (`.0`, `.1`)."""
-        name, count = wanted, self._next.get(wanted, self._first)
+        name, count = preferred, self._next.get(preferred, self._first)
         while not self._taken.isdisjoint([name, *(f"{name}{part}" for part in parts)]):
-            name = f"{wanted}_{count}"
+            name = f"{preferred}_{count}"
             count += 1
-        self._next[wanted] = count
+        self._next[preferred] = count
         self._taken.update([name, *(f"{name}{part}" for part in parts)])
         return name
 

@@ -58,10 +58,10 @@ class Draft:
         lines.append("layers:")
         above = next(iter(self.inputs), "")
         for layer in self.layers:
-            given = {"name": layer.name, "type": layer.type}
+            header = {"name": layer.name, "type": layer.type}
             if layer.sources != (above,):
-                given["from"] = named(layer.sources)
-            lines += item(given | without_defaults(layer.type, layer.fields), 2, WIDTH)
+                header["from"] = named(layer.sources)
+            lines += item(header | without_defaults(layer.type, layer.fields), 2, WIDTH)
             above = layer.name
         if self.outputs:
             lines.append(f"outputs: {flow(self.outputs)}")
@@ -84,12 +84,12 @@ def without_defaults(type_: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     except ValidationError:  # the reader of the YAML reports invalid fields, with their location
         return dict(fields)
     declared = {name: field for name, field in cls.model_fields.items() if name in fields}
-    kept = {
+    non_defaults = {
         name: fields[name]
         for name, field in declared.items()
         if field.is_required() or getattr(spec, name) != field.get_default(call_default_factory=True, validated_data={})
     }
-    return kept | {name: value for name, value in fields.items() if name not in declared}
+    return non_defaults | {name: value for name, value in fields.items() if name not in declared}
 
 
 def clean(name: str) -> str:

@@ -15,9 +15,9 @@ def needed_steps(
     results: Callable[[Step], Iterable[Hashable]],
 ) -> list[Step]:
     """The steps of a computation that the values depend on. Each step comes after those whose results it reads."""
-    needed, kept = set(values), []
+    needed, needed_reversed = set(values), []
     for step in reversed(steps):
         if not needed.isdisjoint(results(step)):
-            kept.append(step)
+            needed_reversed.append(step)
             needed.update(reads(step))
-    return kept[::-1]
+    return needed_reversed[::-1]

@@ -93,13 +93,13 @@ def truncated(imported: Imported, options: ImportOptions, what: str, *, until: b
         outputs = lookup(options.until, known, what)
     if options.drop_head:
         outputs = _before_head(net, _needed(links, outputs), outputs, options.drop_head, what)
-    kept = _needed(links, outputs)
+    kept_layers = _needed(links, outputs)
     names = [link.name for link in links.layers]
-    dropped_layers = [name for name in names if name not in {link.name for link in kept}]
+    dropped_layers = [name for name in names if name not in {link.name for link in kept_layers}]
     notes = [
         f"the net is cut at {listing(outputs, MOST_NAMED)}; dropped: {listing(dropped_layers, MOST_NAMED) or 'nothing'}"
     ]
-    part = _part(net, links, kept, outputs, notes)
+    part = _part(net, links, kept_layers, outputs, notes)
     if imported.train:
         notes.append(DROPPED_TRAINING)
     new = replace(
@@ -163,10 +163,10 @@ def _with_parameters(net: NetSpec, layers: Sequence[LayerLink]) -> list[LayerLin
         before, inputs = len(builder.states), [values[source] for source in link.sources]
         with in_scope(builder.enter(layer, link.name)):
             try:
-                made = layer.call(builder, *inputs)
+                results = layer.call(builder, *inputs)
             except ShapeMismatch as mismatch:
                 raise SpecError(mismatch_problem(inputs, mismatch)) from None
-        results = made if isinstance(made, tuple) else (made,)
+        results = results if isinstance(results, tuple) else (results,)
         values |= {link.name: results[0], **dict(zip(link.outputs, results, strict=False))}
         if (len(builder.states) > before or layer.share) and not isinstance(layer, Parameter):
             with_parameters.append(link)
@@ -179,7 +179,7 @@ def _part(
     """The part of a net with these layers; losses and metrics that read other layers are left out, with a note."""
     values = {*net.inputs, *(name for link in layers for name in (link.name, *link.outputs))}
     inputs = {source for link in layers for source in link.sources}
-    kept: dict[str, list[int]] = {"loss": [], "metric": []}
+    kept_indices: dict[str, list[int]] = {"loss": [], "metric": []}
     judged: tuple[tuple[str, Sequence[LossLink | MetricLink]], ...] = (
         ("loss", links.losses),
         ("metric", links.metrics),
@@ -192,9 +192,9 @@ def _part(
             if dropped_values:
                 notes.append(Note(*dropped(f"the {what} `{judge.name}`", dropped_values, f"`{judge.name}`")))
             else:
-                kept[what].append(index)
+                kept_indices[what].append(index)
                 inputs.update(read)
-    return _Part(layers, outputs, kept["loss"], kept["metric"], inputs & net.inputs.keys())
+    return _Part(layers, outputs, kept_indices["loss"], kept_indices["metric"], inputs & net.inputs.keys())
 
 
 def _owner(state: str, layers: Collection[str]) -> str:

@@ -118,30 +118,30 @@ class Format:
     def reads(self, path: Path, options: ImportOptions) -> Imported:
         """The net and the weights in a file."""
         with refuse_damage(path, self.what):
-            found: Imported = load_function(self.read or self.refuse)(path, options)
-            check_names(path, [*found.arrays, *found.slots], self.what)
-        return found
+            imported: Imported = load_function(self.read or self.refuse)(path, options)
+            check_names(path, [*imported.arrays, *imported.slots], self.what)
+        return imported
 
     def weights_for(self, path: Path, target: Target) -> dict[str, NDArray[Any]]:
         """The weights in a file, by the names of a net's states."""
         with refuse_damage(path, self.what):
-            found: dict[str, NDArray[Any]] = load_function(self.weights or self.refuse)(path, target)
-        return found
+            arrays: dict[str, NDArray[Any]] = load_function(self.weights or self.refuse)(path, target)
+        return arrays
 
-    def writes(self, path: Path, made: Exportable) -> tuple[str, ...]:
+    def writes(self, path: Path, exported: Exportable) -> tuple[str, ...]:
         """Write a file, whole or not at all; what the user should know of it."""
-        found: tuple[str, ...] = load_function(self.write)(path, made)
-        return found
+        notes: tuple[str, ...] = load_function(self.write)(path, exported)
+        return notes
 
     def parts_of(self, path: Path) -> tuple[Path, Path | None]:
         """The file that says the net that was written as `path`, and that of its weights, if it is another."""
-        found: tuple[Path, Path | None] = load_function(self.parts)(path) if self.parts else (path, None)
-        return found
+        paths: tuple[Path, Path | None] = load_function(self.parts)(path) if self.parts else (path, None)
+        return paths
 
-    def checks(self, made: Exportable, options: ExportOptions) -> Lost:
+    def checks(self, exported: Exportable, options: ExportOptions) -> Lost:
         """Everything that would be lost of the net and its training, whatever its weights, if it were written so."""
-        found: Lost = load_function(self.preflight)(made, options) if self.preflight else Lost()
-        return found
+        lost: Lost = load_function(self.preflight)(exported, options) if self.preflight else Lost()
+        return lost
 
 
 def load_function(name: str) -> Callable[..., Any]:
@@ -154,8 +154,8 @@ def load_function(name: str) -> Callable[..., Any]:
 def _is_keras(head: bytes, path: Path) -> bool:
     if not head.startswith((MAGIC, SIGNATURE)):
         return False
-    found: bool = load_function("keras.importing.archive:is_keras")(head, path)
-    return found
+    is_keras: bool = load_function("keras.importing.archive:is_keras")(head, path)
+    return is_keras
 
 
 OWN = "netspec"
@@ -253,10 +253,10 @@ def format_of(path: str | Path) -> Format:
             Hdf5File(str(path), path, "a model, or weights").walk()  # report damage once, not for each format
         fitting = [format_ for format_ in readable if format_.recognizes(head, path)]
     named = [format_ for format_ in readable if path.name.endswith(format_.suffixes)]
-    found = [format_ for format_ in fitting if format_ in named] or fitting
-    found = found or [format_ for format_ in named if container in format_.containers]
-    if found:
-        return found[0]
+    formats = [format_ for format_ in fitting if format_ in named] or fitting
+    formats = formats or [format_ for format_ in named if container in format_.containers]
+    if formats:
+        return formats[0]
     if container == "zip":
         with open_zip(path, "a model, or weights"):
             pass
@@ -279,14 +279,14 @@ def _container(head: bytes) -> Container:
 
 def format_to_write(path: str | Path) -> Format:
     """The format of a file name's suffix. Raises `InputError` if no writable format has it."""
-    found = [
+    formats = [
         (suffix, format_)
         for format_ in FORMATS
         if format_.write
         for suffix in format_.suffixes
         if str(path).endswith(suffix)
     ]
-    if not found:
+    if not formats:
         known = sorted({suffix for format_ in FORMATS if format_.write for suffix in format_.suffixes})
         raise InputError(
             f"{path}: its name says no format that is written",
@@ -295,7 +295,7 @@ def format_to_write(path: str | Path) -> Format:
             if Path(path).suffix in (".pt", ".pth")
             else None,
         )
-    return max(found, key=lambda pair: len(pair[0]))[1]
+    return max(formats, key=lambda pair: len(pair[0]))[1]
 
 
 def format_to_check(name: str, options: ExportOptions) -> Format:
@@ -312,7 +312,7 @@ def format_to_check(name: str, options: ExportOptions) -> Format:
 
 def check_options(format_: Format, options: ExportOptions) -> None:
     """Raise `InputError` for an option that the format does not support."""
-    given = [field.name for field in fields(options) if getattr(options, field.name) is not None]
-    unknown = [name for name in given if name not in format_.options]
+    option_names = [field.name for field in fields(options) if getattr(options, field.name) is not None]
+    unknown = [name for name in option_names if name not in format_.options]
     if unknown:
         raise InputError(f"a file of the format `{format_.name}` has no {listing(unknown)} to choose")

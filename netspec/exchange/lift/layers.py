@@ -159,18 +159,18 @@ class LayerWriter:
         names, results = build_layer(type_, values, fields, weights)
         for value in results:
             tensors.require_room(value.shape[tensors.axis_offset :])
-        made = list(node.outputs if outputs is None else outputs)
-        for index, value in enumerate(results[: len(made)]):
-            tensor = made[index]
+        output_names = list(node.outputs if outputs is None else outputs)
+        for index, value in enumerate(results[: len(output_names)]):
+            tensor = output_names[index]
             axes = result_axes(len(value.shape)) if result_axes is not None and tensor else None
             if axes is not None and axes != tensors.axes_in_order(len(value.shape) - tensors.axis_offset):
-                made[index] = tensors.fresh_name(tensor)
-                tensors.views[tensor] = AxisView(made[index], axes, node)
-        layer = LiftedLayer(type_, dict(fields), tuple(map(tensors.resolve, sources)), made[0], node, weights)
+                output_names[index] = tensors.fresh_name(tensor)
+                tensors.views[tensor] = AxisView(output_names[index], axes, node)
+        layer = LiftedLayer(type_, dict(fields), tuple(map(tensors.resolve, sources)), output_names[0], node, weights)
         self.written.append(layer)
-        tensors.values.update(zip(made, results, strict=False))
+        tensors.values.update(zip(output_names, results, strict=False))
         if names:
-            layer.outputs = tuple((tensor, name) for tensor, name in zip(made, names, strict=False) if tensor)
+            layer.outputs = tuple((tensor, name) for tensor, name in zip(output_names, names, strict=False) if tensor)
             self._keep_names(layer)
         return layer
 

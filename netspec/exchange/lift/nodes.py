@@ -159,8 +159,8 @@ class NodeLifter:
             return None
         inner = needed(self._ctx.model.nodes, [tensor])
         read = {tensor, *(name for node in inner if node.op_type not in MEASURES for name in node.inputs)}
-        few = [feed.name for feed in self._ctx.inputs.values() if feed.name in read and prod(feed.shape) <= FEW]
-        return "`" + " ".join(f"--value {name}=…" for name in few) + "` makes it one" if few else None
+        small = [feed.name for feed in self._ctx.inputs.values() if feed.name in read and prod(feed.shape) <= FEW]
+        return "`" + " ".join(f"--value {name}=…" for name in small) + "` makes it one" if small else None
 
     def _lose(self, node: OperatorNode) -> None:
         """Note that the results of a node do not exist."""

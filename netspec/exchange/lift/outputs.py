@@ -81,9 +81,9 @@ def name_layers(ctx: LiftContext) -> list[LiftedLayer]:
         node = layer.node.called
         tensor = ctx.tensors.stands_for.get(layer.output, layer.output)
         of_tensor = not node or node.startswith(f"{tensor}/")
-        wanted = outputs.get(layer.output) or (tensor if of_tensor else node)
+        preferred = outputs.get(layer.output) or (tensor if of_tensor else node)
         parts = [f".{name}" for _, name in layer.outputs]
-        layer.name = unique(clean(layer.stem if layer.outputs else wanted), parts)
+        layer.name = unique(clean(layer.stem if layer.outputs else preferred), parts)
         names |= tensor_names(layer)
     for layer in ctx.layers.written:
         layer.sources = tuple(names[ctx.tensors.resolve(tensor)] for tensor in layer.inputs)

@@ -175,10 +175,10 @@ class Reshaper:
 
     def _constant_samples_first(self, tensor: str, axis: int, others: Sequence[int]) -> str:
         tensors = self._tensors
-        turned = f"{tensor} with axis {axis} in front"
+        moved = f"{tensor} with axis {axis} in front"
         array = tensors.constants[tensor].transpose([axis, *others])
-        tensors.constants[turned] = array[0] if tensors.single_sample else array
-        name = self._layers.parameter(turned, tensors.rank(turned))
+        tensors.constants[moved] = array[0] if tensors.single_sample else array
+        name = self._layers.parameter(moved, tensors.rank(moved))
         tensors.stands_for[name] = tensor
         return name
 

@@ -139,11 +139,11 @@ class Arrays:
         return path
 
 
-def _whole(fields: Mapping[str, str], name: str, usual: int) -> int:
+def _whole(fields: Mapping[str, str], name: str, default: int) -> int:
     """An integer that locates a tensor in an external file. Raises `Damaged`."""
     value = fields.get(name)
     if value is None:
-        return usual
+        return default
     if not re.fullmatch(r"-?[0-9]{1,19}", value):
         raise Damaged(f"their {name} is {value[:40]!r}, not a number of bytes")
     return int(value)

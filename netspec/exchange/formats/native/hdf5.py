@@ -74,8 +74,8 @@ def read_weights(path: str | Path) -> WeightsFile:
     """Read a weights file, or the weights in a checkpoint. Raises `InputError` with what is wrong with the file."""
     content = read_file(path, WEIGHTS)
     if content.kind == "checkpoint":
-        found = _checkpoint(path, content)
-        return WeightsFile(found.learned(), kind="checkpoint", meta={"progress": found.progress})
+        weights = _checkpoint(path, content)
+        return WeightsFile(weights.learned(), kind="checkpoint", meta={"progress": weights.progress})
     net, name, extra = (
         _part(path, content.meta, key, kind) for key, kind in (("net", str), ("name", str), ("extra", dict))
     )
@@ -102,7 +102,7 @@ def write_checkpoint(
     if unknown:
         raise ValueError(f"states and roles differ: {sorted(unknown)}")
     step = progress.get("step")
-    others = {f"{WORKER}/{rank}/{name}": array for rank, one in enumerate(own, 1) for name, array in one.items()}
+    others = {f"{WORKER}/{rank}/{name}": array for rank, states in enumerate(own, 1) for name, array in states.items()}
     standing = {"evaluated": dict(evaluated)} if evaluated else {}
     all_roles = {**roles, **dict.fromkeys(others, "worker")}
     write_file(
@@ -138,17 +138,18 @@ def _checkpoint(path: str | Path, content: Content) -> CheckpointFile:
 
 def _own(path: str | Path, content: Content, states: Mapping[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], ...]:
     """Own states of further workers, in the order of ranks."""
-    found: dict[int, dict[str, NDArray[Any]]] = {}
+    by_rank: dict[int, dict[str, NDArray[Any]]] = {}
     for label, array in content.arrays.items():
         if content.roles[label] == "worker":
-            place, _, name = label.removeprefix(f"{WORKER}/").partition("/")
+            rank, _, name = label.removeprefix(f"{WORKER}/").partition("/")
             known = name in states and states[name].shape == array.shape and states[name].dtype == array.dtype
-            if not (place.isdecimal() and 1 <= int(place) <= len(content.arrays) and known):
+            if not (rank.isdecimal() and 1 <= int(rank) <= len(content.arrays) and known):
                 raise InputError(f"{path} is refused: no worker has a state `{label}`"[:300])
-            found.setdefault(int(place), {})[name] = array
-    if sorted(found) != list(range(1, len(found) + 1)) or len({frozenset(one) for one in found.values()}) > 1:
+            by_rank.setdefault(int(rank), {})[name] = array
+    names = {frozenset(states) for states in by_rank.values()}
+    if sorted(by_rank) != list(range(1, len(by_rank) + 1)) or len(names) > 1:
         raise InputError(f"{path} is refused: the states of some workers are not there")
-    return tuple(found[rank] for rank in sorted(found))
+    return tuple(by_rank[rank] for rank in sorted(by_rank))
 
 
 def _part(path: str | Path, meta: Mapping[str, Any], key: str, kind: type) -> Any:
@@ -169,7 +170,7 @@ class LatestCheckpoint:
 def find_latest_checkpoint(folder: str | Path) -> LatestCheckpoint:
     """The checkpoint of the highest step among the `.h5` files of `folder` whose every byte is as it was written."""
     notes: list[str] = []
-    found: list[tuple[int, str, Path]] = []
+    checkpoints: list[tuple[int, str, Path]] = []
     for path in sorted(Path(folder).glob("*.h5")):
         try:
             block = read_block(path, CHECKPOINT)
@@ -177,8 +178,8 @@ def find_latest_checkpoint(folder: str | Path) -> LatestCheckpoint:
             notes.append(f"left out: {error.summary}")
             continue
         if block.kind == "checkpoint":
-            found.append((-1 if block.step is None else block.step, path.name, path))
-    for _, _, path in sorted(found, reverse=True):
+            checkpoints.append((-1 if block.step is None else block.step, path.name, path))
+    for _, _, path in sorted(checkpoints, reverse=True):
         try:
             verify_file(path, CHECKPOINT)
         except InputError as error:

@@ -65,12 +65,12 @@ class HeaderBlock:
     @classmethod
     def parse(cls, head: bytes) -> HeaderBlock | None:
         """The block at the beginning of a file; None if it is missing or malformed."""
-        found = _BLOCK.match(head[:BLOCK_BYTES])
-        if found is None or len(head) < BLOCK_BYTES:
+        match = _BLOCK.match(head[:BLOCK_BYTES])
+        if match is None or len(head) < BLOCK_BYTES:
             return None
-        step = found["step"]
+        step = match["step"]
         block = cls(
-            found["kind"].decode(), int(found["version"]), int(found["size"]), found["sha256"].decode(),
+            match["kind"].decode(), int(match["version"]), int(match["size"]), match["sha256"].decode(),
             None if step is None else int(step),
         )  # fmt: skip
         return block if block.render() == head[:BLOCK_BYTES] else None
@@ -113,22 +113,22 @@ def write_file(
     """
     import numpy as np
 
-    held = {name: _plain(np, name, array) for name, array in arrays.items()}
+    stored_arrays = {name: _plain(np, name, array) for name, array in arrays.items()}
     entries: list[dict[str, Any]] = [
         {
             "name": name,
-            "path": dataset_path(name, held),
+            "path": dataset_path(name, stored_arrays),
             "role": roles.get(name, "parameter"),
             "dtype": str(array.dtype),
             "shape": list(array.shape),
             "crc32": checksum(array),
         }
-        for name, array in held.items()
+        for name, array in stored_arrays.items()
     ]
     manifest = {"kind": kind, "version": VERSION, "arrays": entries, "meta": dict(meta)}
     text = json.dumps(manifest, ensure_ascii=False, indent=1).encode()
 
-    image = _image(kind, text, {entry["path"]: held[entry["name"]] for entry in entries})
+    image = _image(kind, text, {entry["path"]: stored_arrays[entry["name"]] for entry in entries})
     _seal(image, kind, step)
 
     def write(temporary: Path) -> None:
@@ -230,8 +230,8 @@ def _block(path: str | Path, file: BufferedReader, size: int, what: str) -> Head
             short = f"; the file has {size} bytes only" if size < BLOCK_BYTES else ""
             raise InputError(f"{path} is damaged in its first lines{short}", expected=what, hint=DAMAGED)
         of_onnx = "an ONNX model", "`netspec import` reads it"
-        found, hint = of_onnx if is_onnx(head, Path(path)) else sniff(head)
-        raise InputError(f"{path} is not a file of netspec's own", expected=what, got=found, hint=hint)
+        got, hint = of_onnx if is_onnx(head, Path(path)) else sniff(head)
+        raise InputError(f"{path} is not a file of netspec's own", expected=what, got=got, hint=hint)
     if block.version > VERSION:
         raise InputError(
             f"{path} was written by a later netspec", expected=f"format version {VERSION} or lower",
@@ -247,10 +247,10 @@ def _block(path: str | Path, file: BufferedReader, size: int, what: str) -> Head
 
 def _verify(path: str | Path, file: BufferedReader, block: HeaderBlock) -> None:
     file.seek(BLOCK_BYTES)
-    found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != block.sha256:
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != block.sha256:
         raise InputError(
-            f"{path} is damaged: its checksum is wrong", expected=f"sha256 {block.sha256}", got=f"sha256 {found}",
+            f"{path} is damaged: its checksum is wrong", expected=f"sha256 {block.sha256}", got=f"sha256 {digest}",
             hint=DAMAGED,
         )  # fmt: skip
 
@@ -303,10 +303,10 @@ class _Reader:
             self._refuse("its manifest is not text")
         if dtype.kind == "O" or stored.stored != dtype.itemsize:
             self._refuse("its manifest is stored in another way")
-        found = json.loads(bytes(self.file.values(stored)[()]).decode())
-        if not isinstance(found, dict):
+        manifest = json.loads(bytes(self.file.values(stored)[()]).decode())
+        if not isinstance(manifest, dict):
             self._refuse("its manifest is not a JSON object")
-        return found
+        return manifest
 
     def _array(self, name: str, entry: dict[str, Any]) -> NDArray[Any]:
         import numpy as np

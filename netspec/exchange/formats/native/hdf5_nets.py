@@ -24,19 +24,19 @@ OF_THE_DATA = ("transforms", "learned")
 
 def import_hdf5(path: str | Path, options: ImportOptions | None = None) -> Imported:
     """The net and the weights in one of netspec's own files. Raises `InputError` if it has no net."""
-    found = read_weights(path)
-    if found.kind == "checkpoint":
+    contents = read_weights(path)
+    if contents.kind == "checkpoint":
         checkpoint = read_checkpoint(path)
         meta = {name: checkpoint.progress[name] for name in OF_THE_DATA if name in checkpoint.progress}
-        return Imported(_net_of_run(path, checkpoint), found.arrays, meta=meta)
-    if not found.net:
+        return Imported(_net_of_run(path, checkpoint), contents.arrays, meta=meta)
+    if not contents.net:
         raise WithoutNet(
             f"{path} holds weights without the net they belong to",
             expected="weights with their net, as `netspec train` writes them",
             got="weights alone",
             hint="use it with its net: `netspec test NET --weights FILE`, or give it: `netspec import FILE --net NET`",
         )
-    return Imported(found.net, found.arrays, meta=found.meta)
+    return Imported(contents.net, contents.arrays, meta=contents.meta)
 
 
 def weights_of(path: str | Path, target: Target) -> dict[str, NDArray[Any]]:
@@ -44,9 +44,9 @@ def weights_of(path: str | Path, target: Target) -> dict[str, NDArray[Any]]:
     return target.renamed(read_weights(path).arrays)
 
 
-def export_hdf5(path: str | Path, made: Exportable) -> tuple[str, ...]:
+def export_hdf5(path: str | Path, exported: Exportable) -> tuple[str, ...]:
     """A weights file with its net."""
-    write_weights(path, made.arrays, net=canonical_yaml(made.net), name=made.net.name, **made.meta)
+    write_weights(path, exported.arrays, net=canonical_yaml(exported.net), name=exported.net.name, **exported.meta)
     return ()
 
 

@@ -43,18 +43,18 @@ def holds(path: str | Path, name: str) -> bool:
 def read_npz(path: str | Path) -> dict[str, NDArray[Any]]:
     """All arrays of a file, never unpickling. Raises `InputError` with all that is wrong."""
     problems: list[Problem] = []
-    found: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     with open_zip(path, WHAT) as archive:
         for member in archive.infolist():
             name = member.filename.removesuffix(SUFFIX)
             try:
                 with refuse_damage(f"{path}: `{name}`", "an array of numbers"):
-                    found[name] = _array(archive, member)
+                    arrays[name] = _array(archive, member)
             except InputError as error:
                 problems += error.problems
     if problems:
         raise InputError(problems)
-    return found
+    return arrays
 
 
 def _array(archive: ZipFile, member: ZipInfo) -> NDArray[Any]:

@@ -53,17 +53,17 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[st
                 f"{path} is damaged, or cut short", expected=f"{end:,} bytes, as its header states",
                 got=f"{size:,} bytes", hint="copy or download the file again",
             )  # fmt: skip
-        places: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
+        entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
         problems: list[Problem] = []
         for name, entry in header.items():
             try:
-                places[name] = _place(entry, size - start)
+                entries[name] = _place(entry, size - start)
             except ValueError as error:
                 problems.append(Problem(f"{path}: `{name}` {error}", hint="copy or download the file again"))
-        problems = problems or _overlaps(path, places)
+        problems = problems or _overlaps(path, entries)
         if problems:
             raise InputError(problems)
-        return {name: _array(file, start, *offset) for name, offset in places.items()}, metadata
+        return {name: _array(file, start, *offset) for name, offset in entries.items()}, metadata
 
 
 def _header(path: str | Path, file: BufferedReader, size: int) -> tuple[dict[str, Any], int]:
@@ -74,10 +74,10 @@ def _header(path: str | Path, file: BufferedReader, size: int) -> tuple[dict[str
         raise InputError(f"{path} is damaged, or no safetensors file", expected=WHAT, got=what, hint=hint)
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        members = dict(pairs)
+        if len(members) < len(pairs):
             raise ValueError("a name is there twice")
-        return found
+        return members
 
     try:
         header = json.loads(file.read(length), object_pairs_hook=once)
@@ -114,12 +114,12 @@ def _place(entry: Any, room: int) -> tuple[str, tuple[int, ...], int, int]:
     return dtype, shape, offsets[0], offsets[1]
 
 
-def _overlaps(path: str | Path, places: Mapping[str, tuple[str, tuple[int, ...], int, int]]) -> list[Problem]:
+def _overlaps(path: str | Path, entries: Mapping[str, tuple[str, tuple[int, ...], int, int]]) -> list[Problem]:
     """Arrays that share bytes: a small file could stand for any amount of memory."""
-    ordered = sorted((first, last, name) for name, (_, _, first, last) in places.items() if last > first)
+    ordered = sorted((first, last, name) for name, (_, _, first, last) in entries.items() if last > first)
     return [
-        Problem(f"{path}: `{one}` and `{other}` share bytes", hint="copy or download the file again")
-        for (_, last, one), (first, _, other) in pairwise(ordered)
+        Problem(f"{path}: `{name}` and `{other}` share bytes", hint="copy or download the file again")
+        for (_, last, name), (first, _, other) in pairwise(ordered)
         if first < last
     ]
 
@@ -145,17 +145,17 @@ def write_safetensors(path: str | Path, arrays: Mapping[str, NDArray[Any]], meta
     little = {name: array.astype(array.dtype.newbyteorder("<"), copy=False) for name, array in plain.items()}
     order = sorted(little, key=lambda name: (-little[name].dtype.itemsize, name))
     header: dict[str, Any] = {METADATA: dict(sorted(metadata.items()))} if metadata else {}
-    place = 0
+    offset = 0
     for name in order:
         array = little[name]
-        end = place + array.nbytes
+        end = offset + array.nbytes
         # 0-d arrays lose their shape in `ascontiguousarray`
         header[name] = {
             "dtype": _NAMES[array.dtype.str],
             "shape": list(arrays[name].shape),
-            "data_offsets": [place, end],
+            "data_offsets": [offset, end],
         }
-        place = end
+        offset = end
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % ALIGNMENT)
 

@@ -37,10 +37,10 @@ def import_safetensors(path: Path, options: ImportOptions) -> Imported:
     if net is None or shapes is None:
         raise without_net(path)
     try:
-        wanted = {name: tuple(shape) for name, shape in json.loads(shapes).items()}
+        shape_of = {name: tuple(shape) for name, shape in json.loads(shapes).items()}
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise InputError(f"{path} is damaged: its `{SHAPES_KEY}` can't be read", got=str(error)) from error
-    return Imported(net, from_state_dict(arrays, wanted))
+    return Imported(net, from_state_dict(arrays, shape_of))
 
 
 def safetensors_for(path: Path, target: Target) -> dict[str, NDArray[Any]]:
@@ -49,33 +49,33 @@ def safetensors_for(path: Path, target: Target) -> dict[str, NDArray[Any]]:
     return from_state_dict(target.renamed(arrays), target.shapes())
 
 
-def export_safetensors(path: Path, made: Exportable) -> tuple[str, ...]:
+def export_safetensors(path: Path, exported: Exportable) -> tuple[str, ...]:
     """All states by PyTorch's names and in its shapes. Raises `InputError` if two layers would get one name."""
-    lost = _lost(made.net, {name: array.shape for name, array in made.arrays.items()})
+    lost = _lost(exported.net, {name: array.shape for name, array in exported.arrays.items()})
     if lost.problems:
         raise InputError(lost.problems)
-    shapes = json_text({name: list(array.shape) for name, array in made.arrays.items()})
-    metadata = {"format": "pt", NET_KEY: canonical_yaml(made.net), SHAPES_KEY: shapes}
-    write_safetensors(path, to_state_dict(made.arrays), metadata)
+    shapes = json_text({name: list(array.shape) for name, array in exported.arrays.items()})
+    metadata = {"format": "pt", NET_KEY: canonical_yaml(exported.net), SHAPES_KEY: shapes}
+    write_safetensors(path, to_state_dict(exported.arrays), metadata)
     return ()
 
 
-def preflight_safetensors(made: Exportable, options: ExportOptions) -> Lost:
+def preflight_safetensors(exported: Exportable, options: ExportOptions) -> Lost:
     """Layers whose arrays would have one name, `a/b` and `a.b`."""
-    return _lost(made.net, {name: value.shape for name, value in made.graph_for(1).states().items()})
+    return _lost(exported.net, {name: value.shape for name, value in exported.graph_for(1).states().items()})
 
 
 def _lost(net: NetSpec, shapes: Mapping[str, tuple[int, ...]]) -> Lost:
-    told: dict[tuple[str, str], Problem] = {}
-    for one, other, name in collisions(shapes):
+    problems: dict[tuple[str, str], Problem] = {}
+    for first, second, name in collisions(shapes):
         link = max(
-            (link for link in resolve_names(net).layers if f"{other}/".startswith(f"{link.name}/")),
+            (link for link in resolve_names(net).layers if f"{second}/".startswith(f"{link.name}/")),
             key=lambda link: len(link.name),
         )
-        what = f"the layers `{one}` and `{other}` would both have `{name}` in a safetensors file"
+        what = f"the layers `{first}` and `{second}` would both have `{name}` in a safetensors file"
         hint = "PyTorch's names have a dot for `/`: give one of the layers another name"
-        told.setdefault((one, other), Problem(what, link.fields.where("name"), hint=hint))
-    return Lost(tuple(told.values()))
+        problems.setdefault((first, second), Problem(what, link.fields.where("name"), hint=hint))
+    return Lost(tuple(problems.values()))
 
 
 def import_npz(path: Path, options: ImportOptions) -> Imported:
@@ -101,11 +101,11 @@ def npz_for(path: Path, target: Target) -> dict[str, NDArray[Any]]:
     return from_state_dict(target.renamed(arrays), target.shapes())
 
 
-def export_npz(path: Path, made: Exportable) -> tuple[str, ...]:
+def export_npz(path: Path, exported: Exportable) -> tuple[str, ...]:
     """All states by netspec's names."""
     import numpy as np
 
-    write_npz(path, {NET: np.asarray(canonical_yaml(made.net)), **made.arrays})
+    write_npz(path, {NET: np.asarray(canonical_yaml(exported.net)), **exported.arrays})
     return ()
 
 

@@ -76,13 +76,14 @@ def _model_of_node(node: onnx.NodeProto, inputs: Sequence[Any], outputs_info: An
     def info(name: str, dtype: Any, shape: Any) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
 
-    read, made = [name for name in node.input if name], [name for name in node.output if name]
-    given = [info(name, array.dtype, array.shape) for name, array in zip(read, map(np.asarray, inputs), strict=True)]
-    told = [info(name, *output_info) for name, output_info in zip(made, outputs_info or (), strict=False)]
-    results = told or [onnx.ValueInfoProto(name=name) for name in made]
+    input_names, output_names = [name for name in node.input if name], [name for name in node.output if name]
+    named_inputs = zip(input_names, map(np.asarray, inputs), strict=True)
+    input_infos = [info(name, array.dtype, array.shape) for name, array in named_inputs]
+    output_infos = [info(name, *facts) for name, facts in zip(output_names, outputs_info or (), strict=False)]
+    results = output_infos or [onnx.ValueInfoProto(name=name) for name in output_names]
     opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(node.domain, 1)] if node.domain else [])]
-    model = helper.make_model(helper.make_graph([node], "node", given, results), opset_imports=opsets)
-    return model if told else onnx.shape_inference.infer_shapes(model)
+    model = helper.make_model(helper.make_graph([node], "node", input_infos, results), opset_imports=opsets)
+    return model if output_infos else onnx.shape_inference.infer_shapes(model)
 
 
 @dataclass(frozen=True)
@@ -112,14 +113,14 @@ class PreparedModel(BackendRep):
 
         Raises `InputError` if the inputs are not the model's, or the model has nodes without a layer.
         """
-        given = self._given(inputs)
-        special = self._special(given)
-        found = dict(special.constants)
+        arrays = self._given(inputs)
+        special = self._special(arrays)
+        results_of = dict(special.constants)
         if special.lifted is not None:
             inputs, outputs = special.lifted.inputs, special.lifted.outputs
-            results = special.run({source.name: source.to_net(given[name]) for name, source in inputs.items()})
-            found |= {name: output.from_net(results[output.name]) for name, output in outputs.items()}
-        return self._tuple(*(found[name].astype(self._types[name], copy=False) for name in self._model.outputs))
+            results = special.run({source.name: source.to_net(arrays[name]) for name, source in inputs.items()})
+            results_of |= {name: output.from_net(results[output.name]) for name, output in outputs.items()}
+        return self._tuple(*(results_of[name].astype(self._types[name], copy=False) for name in self._model.outputs))
 
     def _given(self, inputs: Any) -> Arrays:
         import numpy as np
@@ -143,25 +144,25 @@ class PreparedModel(BackendRep):
             raise InputError(problems)
         return {name: np.asarray(named[name]) for name in names}
 
-    def _special(self, given: Arrays) -> _Special:
+    def _special(self, arrays: Arrays) -> _Special:
         """The model for these shapes and values, compiled if it is not yet."""
-        key = self._key(given)
+        key = self._key(arrays)
         if key not in self._kept:
-            special = self._specialised(given)
-            key = self._key(given)  # more inputs may have turned out to be needed as constants
+            special = self._specialised(arrays)
+            key = self._key(arrays)  # more inputs may have turned out to be needed as constants
             self._kept[key] = special
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
         return self._kept[key]
 
-    def _key(self, given: Arrays) -> object:
-        shapes = tuple((name, array.shape) for name, array in given.items())
-        return shapes, tuple((name, given[name].tobytes()) for name in sorted(self._fixed))
+    def _key(self, arrays: Arrays) -> object:
+        shapes = tuple((name, array.shape) for name, array in arrays.items())
+        return shapes, tuple((name, arrays[name].tobytes()) for name in sorted(self._fixed))
 
-    def _specialised(self, given: Arrays) -> _Special:
+    def _specialised(self, arrays: Arrays) -> _Special:
         while True:
-            model = self._with(given)
+            model = self._with(arrays)
             known = _computed(model)
             constants = {name: known[name] for name in model.outputs if name in known}
             if len(constants) == len(model.outputs):
@@ -170,27 +171,27 @@ class PreparedModel(BackendRep):
             try:
                 lifted = lift_model(rest, ImportOptions(), ORIGIN)
             except UnsupportedModel as error:
-                more = self._needed(error.needed_constants, given) - self._fixed
+                more = self._needed(error.needed_constants, arrays) - self._fixed
                 if not more:
                     raise
                 self._fixed |= more
             else:
                 return _Special(constants, lifted, self._compiled(lifted.imported))
 
-    def _needed(self, wanted: Iterable[str], given: Arrays) -> set[str]:
+    def _needed(self, names: Iterable[str], arrays: Arrays) -> set[str]:
         """The inputs that tensors depend on; for tensors within a function, all integer inputs."""
-        inside = set(wanted) - {name for node in self._model.nodes for name in node.outputs} - given.keys()
-        whole = {name for name, array in given.items() if array.dtype.kind in "iu"} if inside else set()
-        return _origins(self._model, wanted) & given.keys() | whole
+        inside = set(names) - {name for node in self._model.nodes for name in node.outputs} - arrays.keys()
+        integer_inputs = {name for name, array in arrays.items() if array.dtype.kind in "iu"} if inside else set()
+        return _origins(self._model, names) & arrays.keys() | integer_inputs
 
-    def _with(self, given: Arrays) -> ImportedGraph:
+    def _with(self, arrays: Arrays) -> ImportedGraph:
         """The model with the shapes of the inputs, and with the values of those that are needed as constants."""
         inputs = [
-            replace(model_input, dims=given[model_input.name].shape)
+            replace(model_input, dims=arrays[model_input.name].shape)
             for model_input in self._model.inputs
             if model_input.name not in self._fixed
         ]
-        values = {name: given[name] for name in self._fixed}
+        values = {name: arrays[name] for name in self._fixed}
         return replace(self._model, inputs=inputs, constants={**self._model.constants, **values})
 
 
@@ -202,27 +203,27 @@ def _computed(model: ImportedGraph) -> Arrays:
         model_input.name: np.broadcast_to(np.uint8(0), [size or 0 for size in model_input.dims or ()])
         for model_input in model.inputs
     }
-    found = dict(model.constants)
+    values = dict(model.constants)
     for node in model.nodes:
-        known = {**shapes, **found} if node.op_type in MEASURES and not node.domain else found
+        known = {**shapes, **values} if node.op_type in MEASURES and not node.domain else values
         if all(name in known for name in node.inputs if name):
             with suppress(UnsupportedFeature):
-                found |= zip(node.outputs, fold(node, [known.get(name) for name in node.inputs]), strict=False)
-    return found
+                values |= zip(node.outputs, fold(node, [known.get(name) for name in node.inputs]), strict=False)
+    return values
 
 
 def _origins(model: ImportedGraph, tensors: Iterable[str]) -> set[str]:
     """The tensors that the values of tensors depend on. Shapes do not count as dependencies."""
     makers = {name: node for node in model.nodes for name in node.outputs}
-    found: set[str] = set()
+    sources: set[str] = set()
     waiting = list(tensors)
     while waiting:
         name = waiting.pop()
         node = makers.get(name)
-        if name not in found and node is not None and node.op_type not in ("Shape", "Size"):
+        if name not in sources and node is not None and node.op_type not in ("Shape", "Size"):
             waiting += node.inputs
-        found.add(name)
-    return found
+        sources.add(name)
+    return sources
 
 
 def _element_type(info: onnx.ValueInfoProto) -> Any:

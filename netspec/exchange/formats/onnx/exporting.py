@@ -145,20 +145,20 @@ def to_onnx(
     return Exported(model, graph, dims, opset, apart)
 
 
-def write_onnx(path: Path, made: Exportable) -> tuple[str, ...]:
+def write_onnx(path: Path, exported: Exportable) -> tuple[str, ...]:
     """A net as an ONNX model, for writers of any format: checked by ONNX, compared with nothing."""
-    export_onnx(made.graph_for, made.arrays, path, name=made.net.name, doc=made.net.description)
+    export_onnx(exported.graph_for, exported.arrays, path, name=exported.net.name, doc=exported.net.description)
     return ()
 
 
-def preflight_onnx(made: Exportable, options: ExportOptions) -> Lost:
+def preflight_onnx(exported: Exportable, options: ExportOptions) -> Lost:
     """Everything that prevents `to_onnx` from writing the net, independent of its weights.
 
     Raises `InputError` for an unknown opset, `RunError` if ONNX's checker or onnxruntime rejects the model.
     """
-    graph, dims, opset, problems = _emitted(made.graph_for, options.batch, options.opset)
+    graph, dims, opset, problems = _emitted(exported.graph_for, options.batch, options.opset)
     if not problems:
-        model = _bare(graph, dims, opset, made.net.name)
+        model = _bare(graph, dims, opset, exported.net.name)
         messages.check_model(model)
         messages.open_session(model.SerializeToString())
     return Lost(problems)
@@ -172,12 +172,13 @@ def _bare(graph: LoweredGraph, dims: Mapping[str, Dims], opset: int, name: str) 
     return messages.make_model(bare, {}, opset=opset, dims=shapes, name=name)
 
 
-def _opset(given: int | None, graph: LoweredGraph) -> int:
+def _opset(requested: int | None, graph: LoweredGraph) -> int:
     """The requested opset, or the newest that onnxruntime runs. Raises `InputError` if it cannot be written."""
     newest = messages.newest_opset()
-    if given is not None and not LOWEST_OPSET <= given <= newest:
-        raise InputError(f"cannot write ONNX opset {given}", expected=f"{LOWEST_OPSET} … {newest}", got=str(given))
-    return given or messages.runnable_opset(node.op_type for node in graph.nodes)
+    if requested is not None and not LOWEST_OPSET <= requested <= newest:
+        expected = f"{LOWEST_OPSET} … {newest}"
+        raise InputError(f"cannot write ONNX opset {requested}", expected=expected, got=str(requested))
+    return requested or messages.runnable_opset(node.op_type for node in graph.nodes)
 
 
 def export_onnx(
@@ -194,7 +195,7 @@ def export_verified(
     predict: Predict,
     *,
     domains: Mapping[str, Domain] | None = None,
-    given: Arrays | None = None,
+    own_inputs: Arrays | None = None,
     all_values: Predict | None = None,
     undrawn_for: Callable[[int], Graph] | None = None,
     tolerance: float = TOLERANCE,
@@ -208,74 +209,79 @@ def export_verified(
     """Export, compare with `predict` on random inputs (two batch sizes if the batch is open), and only then save.
 
     `predict` maps the net's inputs to its outputs, for any batch size that the model takes; `all_values` likewise to
-    every layer's output, to name the first layer that differs. `domains` says what whole numbers the inputs take.
-    `given` are samples to compare on as well, as many as wanted; with a fixed batch, a multiple of it. `undrawn_for`
-    gives the graph without what is drawn at random: that is compared in place of a graph that draws. The largest
-    difference found goes into the model's metadata. Raises as `to_onnx`; `RunError` where results differ.
+    every layer's output, to name the first layer that differs. `domains` are the ranges of integer inputs.
+    `own_inputs` are further samples to compare on; with a fixed batch, a multiple of it. `undrawn_for` gives the graph
+    without random numbers, which is compared in place of a graph that draws them. The largest difference is written to
+    the model's metadata. Raises as `to_onnx`; `RunError` if results differ.
     """
-    parts = list(_parts(given, batch)) if given else []
-    made = to_onnx(graph_for, states, batch=batch, opset=opset, name=name, doc=doc, metadata=metadata, inside=inside)
+    parts = list(_parts(own_inputs, batch)) if own_inputs else []
+    exported = to_onnx(
+        graph_for, states, batch=batch, opset=opset, name=name, doc=doc, metadata=metadata, inside=inside
+    )
     target = Path(path)
     check_writable(target)
-    with staging(target) if made.weights else nullcontext(target) as folder:
-        model = made.runnable(folder, target.name)
-        compared = made
+    with staging(target) if exported.weights else nullcontext(target) as folder:
+        model = exported.runnable(folder, target.name)
+        compared = exported
         if undrawn_for is not None:
             compared = to_onnx(undrawn_for, states, batch=batch, opset=opset, inside=inside)
             model = compared.runnable(folder, f"{target.name}.compared")
-        differ = Verifier(model, predict, tolerance, graph=compared.graph, all_values=all_values)
-        found: list[OutputComparison] = []
+        compare = Verifier(model, predict, tolerance, graph=compared.graph, all_values=all_values)
+        comparisons: list[OutputComparison] = []
         for seed, size in enumerate((1, 3) if batch is None else (batch,)):
             types = {key: value.type for key, value in (undrawn_for or graph_for)(size).inputs().items()}
-            found.append(differ(random_inputs(types, domains or {}, seed), "random inputs"))
-        on_given = [differ(part, f"the samples given, from sample {start} on") for start, part in parts]
-        worst = OutputComparison.largest(found + on_given).whole
+            comparisons.append(compare(random_inputs(types, domains or {}, seed), "random inputs"))
+        on_own_inputs = [compare(part, f"the samples given, from sample {start} on") for start, part in parts]
+        worst = OutputComparison.largest(comparisons + on_own_inputs).whole
         if worst.finite:  # else there is nothing that was verified
-            made.model.metadata_props.add(key="verified_max_abs_difference", value=f"{worst.max_abs:.3g}")
-        told = OutputComparison.largest(found), OutputComparison.largest(on_given) if on_given else None
-        return made.save(path, *told, folder if made.weights else None)
+            exported.model.metadata_props.add(key="verified_max_abs_difference", value=f"{worst.max_abs:.3g}")
+        random_gap = OutputComparison.largest(comparisons)
+        own_gap = OutputComparison.largest(on_own_inputs) if on_own_inputs else None
+        return exported.save(path, random_gap, own_gap, folder if exported.weights else None)
 
 
-def _parts(given: Arrays, batch: int | None) -> Iterator[tuple[int, Arrays]]:
+def _parts(arrays: Arrays, batch: int | None) -> Iterator[tuple[int, Arrays]]:
     """Split the samples into batches that the model takes, each with its start."""
-    samples = len(next(iter(given.values())))
+    samples = len(next(iter(arrays.values())))
     if batch is not None and samples % batch:
         raise InputError(
             "the samples given do not fill whole batches", expected=f"a multiple of {batch}", got=f"{samples} samples"
         )
     step = batch or MOST_AT_ONCE
     for start in range(0, samples, step):
-        yield start, {name: array[start : start + step] for name, array in given.items()}
+        yield start, {name: array[start : start + step] for name, array in arrays.items()}
 
 
 def _emitted(
-    graph_for: Callable[[int], Graph], batch: int | None, given: int | None
+    graph_for: Callable[[int], Graph], batch: int | None, opset: int | None
 ) -> tuple[LoweredGraph, dict[str, Dims], int, list[Problem]]:
     """The net in nodes, the sizes of its inputs and outputs, the opset, and all that keeps it from being written.
 
     With an open batch it is emitted for two sizes; what is not the same for both is tied to the batch.
     """
-    made = [emit(graph_for(size)) for size in (PROBES if batch is None else (batch,))]
-    problems = dict.fromkeys(problem for _, found in made for problem in found)
-    tidied = [tidy(graph) for graph, _ in made]
-    opset = _opset(given, tidied[0])
+    emitted = [emit(graph_for(size)) for size in (PROBES if batch is None else (batch,))]
+    problems = dict.fromkeys(problem for _, node_problems in emitted for problem in node_problems)
+    tidied = [tidy(graph) for graph, _ in emitted]
+    opset = _opset(opset, tidied[0])
     graphs = [older(graph, opset) for graph in tidied]
     first, last = graphs[0], graphs[-1]
     for layer, (node, what) in differences(first, last).items():
-        told = Problem(
+        problem = Problem(
             f"layer `{layer}` ({node.scope.kind}) is tied to the batch size",
             node.scope.location,
             f"layers.{layer}",
             got=f"{what} depends on it",
             hint="export for a fixed batch size",
         )
-        problems[told] = None
+        problems[problem] = None
     problems.update(dict.fromkeys(messages.check_opset(first, opset)))
     other = {**last.inputs, **last.outputs}
     dims: dict[str, Dims] = {}
     for name, kind in {**first.inputs, **first.outputs}.items():
         sizes = enumerate(zip(kind.shape, other[name].shape, strict=True))
-        dims[name] = tuple(one if one == two else BATCH_AXIS if axis == 0 else None for axis, (one, two) in sizes)
+        dims[name] = tuple(
+            size if size == other_size else BATCH_AXIS if axis == 0 else None for axis, (size, other_size) in sizes
+        )
     return first, dims, opset, list(problems)
 
 

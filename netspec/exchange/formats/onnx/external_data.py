@@ -48,22 +48,22 @@ def write_data(path: Path, weights: Weights) -> None:
     write_atomically(path, write)
 
 
-def remove_others(model: Path, kept: str) -> None:
+def remove_others(model: Path, kept_file: str) -> None:
     """Remove the weights of models that were there under this name before."""
     for path in model.parent.glob(f"{model.name}-????????.data"):
-        if path.name != kept and path.is_file():
+        if path.name != kept_file and path.is_file():
             path.unlink()
 
 
 def refer(model: onnx.ModelProto, location: str, weights: Weights) -> None:
     """Make the model's initializers of these weights refer to the external file."""
-    places, offset = {}, 0
+    offsets, offset = {}, 0
     for name, array in weights.items():
-        places[name] = offset, array.nbytes
+        offsets[name] = offset, array.nbytes
         offset += array.nbytes + -array.nbytes % ALIGNMENT
     for tensor in model.graph.initializer:
-        if tensor.name in places:
-            start, length = places[tensor.name]
+        if tensor.name in offsets:
+            start, length = offsets[tensor.name]
             del tensor.external_data[:]
             tensor.data_location = tensor.EXTERNAL
             for key, value in {"location": location, "offset": str(start), "length": str(length)}.items():

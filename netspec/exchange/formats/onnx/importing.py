@@ -76,20 +76,21 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
         text(graph.name), f"{text(proto.producer_name)} {text(proto.producer_version)}".strip(), opset
     )
     model.metadata = {text(entry.key): text(entry.value) for entry in proto.metadata_props}
-    held = [
+    constants = [
         *_each(arrays.named, graph.initializer, problems),
         *_each(arrays.sparse, graph.sparse_initializer, problems),
     ]
-    model.constants = dict(held)
-    given = {text(tensor.name) for tensor in graph.initializer}  # before ONNX's IR 4 they are listed as inputs too
-    given |= {text(tensor.values.name) for tensor in graph.sparse_initializer}
-    model.inputs = _each(_input, [info for info in graph.input if text(info.name) not in given], problems)
-    problems += twice([name for name, _ in held], "initializer")
+    model.constants = dict(constants)
+    # before ONNX's IR 4 they are listed as inputs too
+    constant_names = {text(tensor.name) for tensor in graph.initializer}
+    constant_names |= {text(tensor.values.name) for tensor in graph.sparse_initializer}
+    model.inputs = _each(_input, [info for info in graph.input if text(info.name) not in constant_names], problems)
+    problems += twice([name for name, _ in constants], "initializer")
     problems += twice([model_input.name for model_input in model.inputs], "input")
     model.outputs = [text(output.name) for output in graph.output]
     model.output_types = _element_types(graph.output)
-    for made in _each(lambda node: nodes.several([node], opsets), graph.node, problems):
-        model.nodes += made
+    for nodes_of in _each(lambda node: nodes.several([node], opsets), graph.node, problems):
+        model.nodes += nodes_of
     if not problems:
         _sort(model)
         problems = _wiring(model)
@@ -126,13 +127,13 @@ def _known_version(origin: str, what: str, number: int, newest: int) -> None:
 
 def _each(make: Callable[[Any], T], parts: Iterable[Any], problems: list[str]) -> list[T]:
     """The results of `make` for each part; failures are added to the problems."""
-    made = []
+    results = []
     for part in parts:
         try:
-            made.append(make(part))
+            results.append(make(part))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             problems.append(str(error))
-    return made
+    return results
 
 
 def _parse(path: str | Path) -> onnx.ModelProto:
@@ -145,8 +146,8 @@ def _parse(path: str | Path) -> onnx.ModelProto:
     try:
         return onnx.load_model_from_string(data)
     except Exception as error:  # protobuf's DecodeError, whose module has no type information, and what lies below it
-        found, hint = (str(error), DAMAGED) if data.startswith(IR_VERSION) else sniff(data)
-        raise InputError(f"{path} is damaged, or not an ONNX model", expected=WHAT, got=found, hint=hint) from error
+        got, hint = (str(error), DAMAGED) if data.startswith(IR_VERSION) else sniff(data)
+        raise InputError(f"{path} is damaged, or not an ONNX model", expected=WHAT, got=got, hint=hint) from error
 
 
 def _input(info: onnx.ValueInfoProto) -> GraphInput:
@@ -160,9 +161,9 @@ def _input(info: onnx.ValueInfoProto) -> GraphInput:
     if not kind.HasField("shape"):
         return GraphInput(info.name, dtype, None)
     dims = tuple(size.dim_value if size.dim_value > 0 else None for size in kind.shape.dim)  # 0 where it is not set
-    said = [text(size.dim_param) for size in kind.shape.dim]
+    size_names = [text(size.dim_param) for size in kind.shape.dim]
     empty = [axis for axis, size in enumerate(kind.shape.dim) if size.HasField("dim_value") and not size.dim_value]
-    names = tuple("" if name in NO_NAMES else name for name in said)
+    names = tuple("" if name in NO_NAMES else name for name in size_names)
     return GraphInput(info.name, dtype, dims, names, tuple(empty))
 
 
@@ -203,19 +204,19 @@ def _sort(model: ImportedGraph) -> None:
 def _wiring(model: ImportedGraph) -> list[str]:
     """Problems of tensor names: read before they are defined, defined twice, never defined."""
     wrong = []
-    made = {*model.constants, *(model_input.name for model_input in model.inputs)}
+    available = {*model.constants, *(model_input.name for model_input in model.inputs)}
     later = {name for node in model.nodes for name in node.outputs}
     for node in model.nodes:
         for name in (*node.inputs, *node.captured):
-            if name and name not in made:
+            if name and name not in available:
                 what = "before it is made (the nodes run in a circle)" if name in later else "which nothing makes"
                 wrong.append(f"{node.describe()} reads `{name}`, {what}")
         for name in node.outputs:
-            if name and name in made:
+            if name and name in available:
                 wrong.append(f"{node.describe()} makes `{name}`, which exists already")
-            made.add(name)
-        made.update(name for name in (*node.inputs, *node.captured) if name)  # each missing name is reported once
-    wrong += [f"the output `{name}` is made by no node" for name in model.outputs if name not in made]
+            available.add(name)
+        available.update(name for name in (*node.inputs, *node.captured) if name)  # each missing name is reported once
+    wrong += [f"the output `{name}` is made by no node" for name in model.outputs if name not in available]
     if not model.outputs:
         wrong.append("the model has no outputs")
     return wrong

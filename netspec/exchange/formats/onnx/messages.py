@@ -86,8 +86,8 @@ def open_session(model: bytes | Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
-        given = str(model) if isinstance(model, Path) else model
-        return onnxruntime.InferenceSession(given, options, providers=[PROVIDER])
+        source = str(model) if isinstance(model, Path) else model
+        return onnxruntime.InferenceSession(source, options, providers=[PROVIDER])
     except Exception as error:  # its error classes share no other base
         raise RunError("onnxruntime does not take the exported model", got=str(error)) from error
 
@@ -113,11 +113,11 @@ def check_opset(graph: LoweredGraph, opset: int) -> list[Problem]:
                 why = _untaken(graph, node, schema)
         if why:
             layer = node.scope.layer
-            told = Problem(
+            problem = Problem(
                 f"layer `{layer}` ({node.scope.kind}) can't be written in ONNX opset {opset}", node.scope.location,
                 f"layers.{layer}", got=why, hint=f"use a newer one; the newest here is {newest_opset()}",
             )  # fmt: skip
-            problems[told] = None
+            problems[problem] = None
     return list(problems)
 
 
@@ -169,13 +169,13 @@ def make_model(
         element = helper.np_dtype_to_tensor_dtype(np.dtype(str(kind.dtype)))
         return helper.make_tensor_value_info(tensor, element, list(dims[tensor]))
 
-    def held(tensor: str, array: NDArray[Any]) -> onnx.TensorProto:
-        if tensor not in apart:
-            return numpy_helper.from_array(array, tensor)
+    def held(name: str, array: NDArray[Any]) -> onnx.TensorProto:
+        if name not in apart:
+            return numpy_helper.from_array(array, name)
         element = helper.np_dtype_to_tensor_dtype(array.dtype)
-        return onnx.TensorProto(name=tensor, data_type=element, dims=array.shape)
+        return onnx.TensorProto(name=name, data_type=element, dims=array.shape)
 
-    made = helper.make_graph(
+    graph = helper.make_graph(
         [_node(node) for node in graph.nodes],
         name,
         [info(tensor, kind) for tensor, kind in graph.inputs.items()],
@@ -184,7 +184,7 @@ def make_model(
         doc_string=doc,
     )
     opsets = [helper.make_opsetid("", opset)]
-    model = helper.make_model(made, opset_imports=opsets, producer_name="netspec")
+    model = helper.make_model(graph, opset_imports=opsets, producer_name="netspec")
     model.ir_version = helper.find_min_ir_version_for(opsets)  # the oldest that has the opset: readable for the most
     helper.set_model_props(model, dict(metadata or {}))
     return model

@@ -48,9 +48,9 @@ class _Older:
 
     def before(self, node: OperatorNode, op_type: str, *inputs: str, **attributes: Any) -> OperatorNode:
         """A node that helps to compute what `node` did."""
-        wanted = f"{node.scope.layer}/{op_type}" if node.scope.layer else op_type
-        name = self.fresh(wanted)
-        return OperatorNode(op_type, name, inputs, (self.fresh(f"{wanted}:y"),), attributes, scope=node.scope)
+        preferred = f"{node.scope.layer}/{op_type}" if node.scope.layer else op_type
+        name = self.fresh(preferred)
+        return OperatorNode(op_type, name, inputs, (self.fresh(f"{preferred}:y"),), attributes, scope=node.scope)
 
     def constant(self, node: OperatorNode, values: Any, dtype: str) -> str:
         """A constant of a layer."""
@@ -61,18 +61,18 @@ class _Older:
         return name
 
 
-def _operand_to_attribute(**places: int) -> Rewrite:
+def _operand_to_attribute(**operand_of: int) -> Rewrite:
     """Lists of integers that were attributes: the operand that each is now, by name."""
 
     def rewrite(older: _Older, node: OperatorNode) -> list[OperatorNode]:
         attributes = dict(node.attributes)
-        for name, index in places.items():
+        for name, index in operand_of.items():
             numbers = older.numbers(node, index)
             if numbers is None and index < len(node.inputs):
                 return [node]  # computed: there is no older form
             if numbers is not None:
                 attributes[name] = numbers
-        return [replace(node, inputs=node.inputs[: min(places.values())], attributes=attributes)]
+        return [replace(node, inputs=node.inputs[: min(operand_of.values())], attributes=attributes)]
 
     return rewrite
 
@@ -105,10 +105,10 @@ def _hardmax(older: _Older, node: OperatorNode) -> list[OperatorNode]:
     if axis == last:
         return [replace(node, attributes={"axis": last})]
     order = [*(index for index in range(kind.rank) if index != axis), axis]
-    turned = older.before(node, "Transpose", x, perm=order)
-    made = older.before(node, "Hardmax", turned.outputs[0], axis=last)
+    transposed = older.before(node, "Transpose", x, perm=order)
+    hardmax = older.before(node, "Hardmax", transposed.outputs[0], axis=last)
     back = sorted(range(kind.rank), key=order.__getitem__)
-    return [turned, made, replace(node, op_type="Transpose", inputs=made.outputs, attributes={"perm": back})]
+    return [transposed, hardmax, replace(node, op_type="Transpose", inputs=hardmax.outputs, attributes={"perm": back})]
 
 
 def _negated(op_type: str) -> Rewrite:
@@ -136,11 +136,11 @@ def _layer_normalization(older: _Older, node: OperatorNode) -> list[OperatorNode
     shifted = older.before(node, "Add", variance.outputs[0], epsilon)
     root = older.before(node, "Sqrt", shifted.outputs[0])
     normal = older.before(node, "Div", apart.outputs[0], root.outputs[0])
-    made = [mean, apart, square, variance, shifted, root, normal]
+    nodes = [mean, apart, square, variance, shifted, root, normal]
     if not bias or not bias[0]:
-        return [*made, replace(node, op_type="Mul", inputs=(normal.outputs[0], scale), attributes={})]
+        return [*nodes, replace(node, op_type="Mul", inputs=(normal.outputs[0], scale), attributes={})]
     scaled = older.before(node, "Mul", normal.outputs[0], scale)
-    return [*made, scaled, replace(node, op_type="Add", inputs=(scaled.outputs[0], bias[0]), attributes={})]
+    return [*nodes, scaled, replace(node, op_type="Add", inputs=(scaled.outputs[0], bias[0]), attributes={})]
 
 
 def _resize(older: _Older, node: OperatorNode) -> list[OperatorNode]:

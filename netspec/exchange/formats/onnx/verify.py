@@ -55,15 +55,15 @@ class Verifier:
         compared = compare(self._predict(inputs), theirs)
         wrong = {name: gap for name, gap in compared.gaps.items() if not gap.scaled <= self._tolerance}
         if wrong:
-            layer, place = None, None
+            layer, location = None, None
             if self._graph is not None and self._all_values is not None:
                 ours = self._all_values(inputs)
-                layer, place = _first_diverging(self._model, self._graph, ours, fed, self._tolerance)
+                layer, location = _first_diverging(self._model, self._graph, ours, fed, self._tolerance)
             figures = ", ".join(f"{gap.relative} in `{name}`" for name, gap in wrong.items())
             raise RunError(
                 "the exported model computes something else in onnxruntime"
                 + (f"; the first layer to differ is `{layer}`" if layer else ""),
-                location=place,
+                location=location,
                 expected=f"differences of at most {self._tolerance:g}",
                 got=f"{figures}, for {what}" if what else figures,
                 hint="nothing was written: unless the net makes that much of rounding errors, which a larger tolerance "
@@ -80,26 +80,29 @@ def _run(session: Any, names: list[str], inputs: Arrays) -> list[Any]:
 
 
 def _first_diverging(
-    given: bytes | Path, graph: LoweredGraph, ours: Arrays, inputs: Arrays, tolerance: float
+    exported: bytes | Path, graph: LoweredGraph, ours: Arrays, inputs: Arrays, tolerance: float
 ) -> tuple[str | None, Location | None]:
     """The first layer whose output differs: the model is run again with every layer's tensor as an output."""
     import onnx
 
-    model = onnx.load_from_string(given) if isinstance(given, bytes) else onnx.load(given, load_external_data=False)
+    if isinstance(exported, bytes):
+        model = onnx.load_from_string(exported)
+    else:
+        model = onnx.load(exported, load_external_data=False)
     known = {output.name for output in model.graph.output}
-    made = {name: node for node in graph.nodes for name in node.outputs}
-    layers = {layer: tensor for layer, tensor in graph.tensors.items() if layer in ours and tensor in made}
+    node_of = {name: node for node in graph.nodes for name in node.outputs}
+    layers = {layer: tensor for layer, tensor in graph.tensors.items() if layer in ours and tensor in node_of}
     model.graph.output.extend(onnx.ValueInfoProto(name=tensor) for tensor in layers.values() if tensor not in known)
     probed: bytes | Path = model.SerializeToString()
-    if isinstance(given, Path):  # next to its weights
-        probed = given.with_name(f"{given.name}.layers")
+    if isinstance(exported, Path):  # next to its weights
+        probed = exported.with_name(f"{exported.name}.layers")
         probed.write_bytes(model.SerializeToString())
     results = _run(open_session(probed), list(layers.values()), inputs)
     if isinstance(probed, Path):
         probed.unlink()
     for (layer, tensor), array in zip(layers.items(), results, strict=True):
         if not gap_of(ours[layer], array).scaled <= tolerance:
-            return layer, made[tensor].scope.location
+            return layer, node_of[tensor].scope.location
     return None, None
 
 
@@ -110,12 +113,12 @@ def random_inputs(
     import numpy as np
 
     random = np.random.default_rng(seed)
-    made: dict[str, NDArray[Any]] = {}
+    inputs: dict[str, NDArray[Any]] = {}
     for name, kind in types.items():
         if kind.dtype.is_float:
-            made[name] = random.standard_normal(kind.shape).astype(str(kind.dtype))
+            inputs[name] = random.standard_normal(kind.shape).astype(str(kind.dtype))
         else:
             domain = domains.get(name)
             low, high = (domain.low, domain.high) if domain else (0, 2)
-            made[name] = random.integers(low, high, kind.shape).astype(str(kind.dtype))
-    return made
+            inputs[name] = random.integers(low, high, kind.shape).astype(str(kind.dtype))
+    return inputs

@@ -43,10 +43,10 @@ class Heads:
 def multi_head_attention(chains: Chains, layer: DraftLayer) -> Joint | None:
     """Dense of the heads that were brought together of what each found in its projections."""
     joined = chains.layer(layer.sources[0], "Reshape") if _is_projection(layer) else None
-    turned = chains.only(joined.sources[0], "Permute", dims=[2, 1, 3]) if joined is not None else None
-    product = chains.layer(turned.sources[0], "MatMul") if turned is not None else None
+    permuted = chains.only(joined.sources[0], "Permute", dims=[2, 1, 3]) if joined is not None else None
+    product = chains.layer(permuted.sources[0], "MatMul") if permuted is not None else None
     looks = _looks(chains, product) if product is not None else None
-    if looks is None or joined is None or turned is None or product is None:
+    if looks is None or joined is None or permuted is None or product is None:
         return None
     query = _heads(chains, looks.query, [2, 1, 3])
     key = _heads(chains, looks.key, [2, 3, 1] if looks.key_turned else [2, 1, 3])
@@ -82,7 +82,7 @@ def multi_head_attention(chains: Chains, layer: DraftLayer) -> Joint | None:
     sources = [query.dense.sources[0], value.dense.sources[0], key.dense.sources[0]]
     while len(sources) > 1 and sources[-1] == sources[-2]:
         sources.pop()
-    parts = [*query.parts, *key.parts, *value.parts, *looks.parts, product, turned, joined]
+    parts = [*query.parts, *key.parts, *value.parts, *looks.parts, product, permuted, joined]
     if not chains.alone([*parts, layer], layer):
         return None
     return DraftLayer(layer.name, "MultiHeadAttention", fields, tuple(sources), arrays), parts
@@ -147,10 +147,10 @@ def _heads(chains: Chains, name: str, dims: list[int]) -> Heads | None:
     """The projection into heads that `name` is, its axes turned so."""
     parts: list[DraftLayer] = []
     name, first = _scaled(chains, name, parts)
-    turned = chains.only(name, "Permute", dims=dims)
-    if turned is None:
+    permuted = chains.only(name, "Permute", dims=dims)
+    if permuted is None:
         return None
-    name, second = _scaled(chains, turned.sources[0], parts)
+    name, second = _scaled(chains, permuted.sources[0], parts)
     split = chains.layer(name, "Reshape")
     shape = split.fields["target_shape"] if split is not None else []
     projection, third = None, 1.0
@@ -167,7 +167,7 @@ def _heads(chains: Chains, name: str, dims: list[int]) -> Heads | None:
         )
     if projection is None or projection[0].fields["units"] != shape[1] * shape[2]:
         return None
-    return Heads(projection[0], first * second * third, (shape[1], shape[2]), [*parts, turned, *projection[1]])
+    return Heads(projection[0], first * second * third, (shape[1], shape[2]), [*parts, permuted, *projection[1]])
 
 
 Part: TypeAlias = "tuple[DraftLayer, list[DraftLayer]]"
@@ -216,11 +216,11 @@ def _weights(layers: dict[str, DraftLayer]) -> dict[str, NDArray[Any]]:
     """Kernels and biases; if only some layers have a bias, the others get zeros."""
     import numpy as np
 
-    found = {}
+    arrays = {}
     any_bias = any("bias" in layer.arrays for layer in layers.values())
     for name, layer in layers.items():
         kernel = layer.arrays["kernel"]
-        found[f"{name}/kernel"] = kernel
+        arrays[f"{name}/kernel"] = kernel
         if any_bias:
-            found[f"{name}/bias"] = layer.arrays.get("bias", np.zeros(kernel.shape[1], kernel.dtype))
-    return found
+            arrays[f"{name}/bias"] = layer.arrays.get("bias", np.zeros(kernel.shape[1], kernel.dtype))
+    return arrays

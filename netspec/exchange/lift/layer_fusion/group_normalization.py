@@ -41,8 +41,8 @@ def scaled(chains: Chains, layer: DraftLayer) -> Joint | None:
         return None
     if chains.layer(norm.name, norm.type) is None or not norm.fields.items() >= PLAIN.items():
         return None
-    made = {"gamma": layer.arrays.get("scale"), "beta": layer.arrays.get("bias")}
-    arrays = {name: array for name, array in made.items() if array is not None}
+    scales = {"gamma": layer.arrays.get("scale"), "beta": layer.arrays.get("bias")}
+    arrays = {name: array for name, array in scales.items() if array is not None}
     left_out = {field: False for field, name in (("scale", "gamma"), ("center", "beta")) if name not in arrays}
     fields = {name: value for name, value in norm.fields.items() if name not in PLAIN} | left_out
     return DraftLayer(layer.name, norm.type, fields, norm.sources, arrays), [norm]

@@ -11,17 +11,17 @@ from netspec.exchange.net_yaml_writer import DraftLayer
 @joining
 def shuffled(chains: Chains, layer: DraftLayer) -> Joint | None:
     """Split axes, in another order, made one again."""
-    turned = chains.layer(layer.sources[0], "Permute") if layer.type == "Reshape" else None
-    split = chains.layer(turned.sources[0], "Reshape") if turned is not None else None
-    if split is None or turned is None:
+    permuted = chains.layer(layer.sources[0], "Permute") if layer.type == "Reshape" else None
+    split = chains.layer(permuted.sources[0], "Reshape") if permuted is not None else None
+    if split is None or permuted is None:
         return None
-    meaning = _meaning(split.fields["target_shape"], list(turned.fields["dims"]), layer.fields["target_shape"])
+    meaning = _meaning(split.fields["target_shape"], list(permuted.fields["dims"]), layer.fields["target_shape"])
     if meaning is None:
         return None
     type_, fields, shape = meaning
     if chains.shapes.get(split.sources[0], ())[1:] != shape:  # other axes than those were split
         return None
-    return DraftLayer(layer.name, type_, fields, split.sources), [split, turned]
+    return DraftLayer(layer.name, type_, fields, split.sources), [split, permuted]
 
 
 def _meaning(

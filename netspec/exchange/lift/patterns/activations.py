@@ -55,7 +55,7 @@ def activations() -> Sequence[OperatorPattern]:
 
 def _activation(function: str, formula: Term, **fields: Any) -> OperatorPattern:
     spec = {"type": function, **fields} if fields else function
-    return OperatorPattern(ACTIVATION, formula, attributes=lambda found: {"function": spec})
+    return OperatorPattern(ACTIVATION, formula, attributes=lambda match: {"function": spec})
 
 
 def _swish(match: Match) -> dict[str, Any]:

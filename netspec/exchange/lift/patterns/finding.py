@@ -108,9 +108,9 @@ def _without_identities(model: ImportedGraph) -> ImportedGraph:
     nodes = []
     for node in model.nodes:
         read = rename(node, lambda name: same.get(name, name))
-        given = _given_as_it_is(read, model)
-        if given and read.outputs[0] not in model.outputs and given not in model.constants:
-            same[read.outputs[0]] = given
+        unchanged = _given_as_it_is(read, model)
+        if unchanged and read.outputs[0] not in model.outputs and unchanged not in model.constants:
+            same[read.outputs[0]] = unchanged
         else:
             nodes.append(read)
     return replace(model, nodes=nodes)

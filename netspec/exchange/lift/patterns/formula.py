@@ -191,14 +191,14 @@ def _as_sum(term: Term | float) -> SumTerm:
     return SumTerm(float(term), ())
 
 
-def _as_product(given: Term | float) -> ProductTerm:
-    match given:
+def _as_product(factor: Term | float) -> ProductTerm:
+    match factor:
         case ProductTerm():
-            return given
+            return factor
         case NumberTerm():
-            return ProductTerm(given, ())
+            return ProductTerm(factor, ())
         case SumTerm(float() as number, ((coefficient, term),)) if number == 0:
             return coefficient * _as_product(term)  # type: ignore[return-value]  # a number times a product is one
         case Term():
-            return ProductTerm(1.0, ((given, 1.0),))
-    return ProductTerm(float(given), ())
+            return ProductTerm(1.0, ((factor, 1.0),))
+    return ProductTerm(float(factor), ())

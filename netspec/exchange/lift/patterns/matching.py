@@ -181,9 +181,9 @@ class PatternSearch:
             case "Add" | "Sub":
                 second = -scale if node.op_type == "Sub" else scale
                 for chosen in _splits(len(terms)):
-                    left = [term for term, is_first in zip(terms, chosen, strict=True) if is_first]
+                    first_terms = [term for term, is_first in zip(terms, chosen, strict=True) if is_first]
                     right = [term for term, is_first in zip(terms, chosen, strict=True) if not is_first]
-                    for match, first in self._sum(left, scale, node.inputs[0], within):
+                    for match, first in self._sum(first_terms, scale, node.inputs[0], within):
                         for both, added in self._sum(right, second, node.inputs[1], match):
                             yield both, first + added
             case "Neg":
@@ -280,8 +280,8 @@ class PatternSearch:
         for name, value in term.told.items():
             if not _same_value(value, node.attributes.get(name, value)):
                 return
-        for name, called in term.asked:
-            match = None if match is None else match.attribute(called, self._attribute(node, name))
+        for name, attribute in term.asked:
+            match = None if match is None else match.attribute(attribute, self._attribute(node, name))
         count = len(term.operands)
         if match is None or (any(node.inputs[count:]) and not term.asked):
             return
@@ -420,8 +420,8 @@ def holds(
 
 def _stretched(node: OperatorNode, sizes: list[int], constants: Mapping[str, NDArray[Any]]) -> list[int]:
     """The sizes of the result of Reshape, Unsqueeze or Expand; empty if they are unknown."""
-    given = constants.get(node.operand(1))
-    target = list(node.attributes.get("axes", ())) if given is None else given.reshape(-1).tolist()
+    shape = constants.get(node.operand(1))
+    target = list(node.attributes.get("axes", ())) if shape is None else shape.reshape(-1).tolist()
     match node.op_type:
         case "Unsqueeze":
             rank = len(sizes) + len(target)

@@ -56,12 +56,12 @@ def single(ctx: LiftContext, node: OperatorNode) -> None:
         if not isclose(have.get(name, value), value, rel_tol=1e-6, abs_tol=1e-9):
             raise UnsupportedFeature(f"`{function}` has {name} = {value:g}, this is {have[name]:g}")
     cls = ACTIVATIONS[function]
-    given = {
+    attributes = {
         field: have[name]
         for name, field in fields.items()
         if name in have and not isclose(have[name], cls.model_fields[field].default, rel_tol=1e-6)
     }
-    _activate(ctx, node, {"type": function, **given} if given else function)
+    _activate(ctx, node, {"type": function, **attributes} if attributes else function)
 
 
 @rule("Gelu")
@@ -73,8 +73,8 @@ def gelu(ctx: LiftContext, node: OperatorNode) -> None:
 @rule("Clip")
 def clip(ctx: LiftContext, node: OperatorNode) -> None:
     """The limits of an activation function → that function; others → Clip; integers and computed limits → a formula."""
-    given = [name for name in node.inputs[1:] if name]
-    limits = _limits(ctx, node) if not any(map(ctx.tensors.is_computed, given)) else {"min": inf, "max": -inf}
+    limit_names = [name for name in node.inputs[1:] if name]
+    limits = _limits(ctx, node) if not any(map(ctx.tensors.is_computed, limit_names)) else {"min": inf, "max": -inf}
     if limits["min"] >= limits["max"] or not ctx.tensors.dtype(node.inputs[0]).is_float:
         _clipped(ctx, node)
         return

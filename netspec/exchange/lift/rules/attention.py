@@ -50,8 +50,8 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
     if packed:
         apart = steps.constant(np.asarray([0, 0, counts[0], -1], "int64"))
         heads = [steps.node("Transpose", steps.node("Reshape", name, apart), perm=[0, 2, 1, 3]) for name in heads]
-    turned = steps.node("Transpose", heads[1], perm=[*range(rank - 2), rank - 1, rank - 2])
-    scores = steps.node("MatMul", heads[0], turned)
+    transposed = steps.node("Transpose", heads[1], perm=[*range(rank - 2), rank - 1, rank - 2])
+    scores = steps.node("MatMul", heads[0], transposed)
     if factor != 1:
         scores = steps.node("Mul", scores, steps.constant(np.float32(factor)))
     mask = _mask(ctx, node, (shapes[0][-2], shapes[1][-2]))

@@ -40,10 +40,10 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
 
 
 def attend(
-    ctx: LiftContext, steps: Expansion, node: OperatorNode, projected: Sequence[str], given: tuple[int, str, str]
+    ctx: LiftContext, steps: Expansion, node: OperatorNode, projected: Sequence[str], past: tuple[int, str, str]
 ) -> None:
     """Attention of projections (N, T, heads · D); `given`: the width of the query, the mask, and the attention bias."""
-    (width, mask, added), count = given, node.attributes["num_heads"]
+    (width, mask, added), count = past, node.attributes["num_heads"]
     query, key, value = (split_heads(steps, tensor, count) for tensor in projected)
     length = ctx.tensors.shape(node.inputs[0])[1]
     scores = [_mask(ctx, steps, node, mask, (length, length)), added]

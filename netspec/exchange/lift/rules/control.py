@@ -177,10 +177,10 @@ def _named(node: OperatorNode, outputs: Sequence[str]) -> list[OperatorNode]:
 
 def _stack(node: OperatorNode, index: int, tensors: Sequence[str], axis: int) -> list[OperatorNode]:
     """Nodes that put tensors one after another along a new axis."""
-    made = [f"{name} as row {row} of {index} of {node.outputs[0]}" for row, name in enumerate(tensors)]
+    row_names = [f"{name} as row {row} of {index} of {node.outputs[0]}" for row, name in enumerate(tensors)]
     rows = [
         OperatorNode("Unsqueeze", node.name, (name,), (row,), {"axes": [axis]}, node.opset)
-        for name, row in zip(tensors, made, strict=True)
+        for name, row in zip(tensors, row_names, strict=True)
     ]
     joined = f"rows of {index} of {node.outputs[0]}"
-    return [*rows, OperatorNode("Concat", node.name, tuple(made), (joined,), {"axis": axis}, node.opset)]
+    return [*rows, OperatorNode("Concat", node.name, tuple(row_names), (joined,), {"axis": axis}, node.opset)]

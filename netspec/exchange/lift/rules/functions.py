@@ -89,8 +89,8 @@ def where(ctx: LiftContext, node: OperatorNode) -> None:
 def is_infinite(ctx: LiftContext, node: OperatorNode) -> None:
     """To the sides that its attributes say."""
     sides = {(1, 1): "isinf({0})", (0, 1): "isinf({0}) and {0} > 0", (1, 0): "isinf({0}) and {0} < 0"}
-    asked = bool(node.attributes["detect_negative"]), bool(node.attributes["detect_positive"])
-    formula(ctx, node, sides.get(asked, "{0} < {0}"), truth=True)
+    signs = bool(node.attributes["detect_negative"]), bool(node.attributes["detect_positive"])
+    formula(ctx, node, sides.get(signs, "{0} < {0}"), truth=True)
 
 
 @rule("Mod")

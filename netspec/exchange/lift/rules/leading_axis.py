@@ -48,22 +48,22 @@ def picked_beside(ctx: LiftContext, node: OperatorNode) -> bool:
 
 
 def cut_beside(
-    ctx: LiftContext, node: OperatorNode, parts: Mapping[int, tuple[int, int, int]], turned: Sequence[int]
+    ctx: LiftContext, node: OperatorNode, parts: Mapping[int, tuple[int, int, int]], flipped: Sequence[int]
 ) -> bool:
     """Add a Slice along axes of a tensor whose samples are not in front; a single index is picked.
 
     `turned` are the axes whose indices, ascending in `parts`, are wanted in descending order.
     """
     data = node.inputs[0]
-    axes = {*parts, *turned}
+    axes = {*parts, *flipped}
     if not axes or not all(_beside(ctx, data, axis) for axis in axes):
         return False
     if len(axes) == len(parts) == 1 and all(len(range(*part)) == 1 for part in parts.values()):
         ((axis, part),) = parts.items()
-        found = _picked(ctx, node, data, axis, part[0], node.outputs[0])
-        if found is not None:
-            ctx.tensors.views[node.outputs[0]] = found
-        return found is not None
+        picked = _picked(ctx, node, data, axis, part[0], node.outputs[0])
+        if picked is not None:
+            ctx.tensors.views[node.outputs[0]] = picked
+        return picked is not None
     view = ctx.tensors.view(data)
     if not all(view.axes[axis] for axis in axes):
         return False
@@ -71,7 +71,7 @@ def cut_beside(
         ("Slice", axis, {"start": start, "stop": stop, **({} if step == 1 else {"step": step})})
         for axis, (start, stop, step) in parts.items()
     ]
-    layers += [("Flip", axis, {}) for axis in turned]
+    layers += [("Flip", axis, {}) for axis in flipped]
     source = view.source
     for count, (type_, axis, fields) in enumerate(layers, 1):
         along, last = view.axis(axis), count == len(layers)
@@ -97,9 +97,9 @@ def split_beside(ctx: LiftContext, node: OperatorNode, axis: int, parts: Sequenc
     view, start = ctx.tensors.view(data), 0
     if all(size == 1 for _, size in parts):
         for index, (name, _) in enumerate(parts):
-            found = _picked(ctx, node, data, axis, index, name) if name else None
-            if found is not None:
-                ctx.tensors.views[name] = found
+            picked = _picked(ctx, node, data, axis, index, name) if name else None
+            if picked is not None:
+                ctx.tensors.views[name] = picked
         return True
     along = view.axis(axis)
     for name, size in parts:

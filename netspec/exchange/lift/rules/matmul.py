@@ -25,9 +25,9 @@ def matmul(ctx: LiftContext, node: OperatorNode) -> None:
     if rank == 2:
         _dense(ctx, node, x, ctx.tensors.constants[other])
     elif rank == 1:  # a column, which is left out of the result
-        made = ctx.tensors.fresh_name(node.outputs[0])
-        _dense(ctx, replace(node, outputs=(made,)), x, ctx.tensors.constants[other][:, None])
-        ctx.reshaping.reshape(node, made, ctx.tensors.shape(made)[:-1])
+        product_name = ctx.tensors.fresh_name(node.outputs[0])
+        _dense(ctx, replace(node, outputs=(product_name,)), x, ctx.tensors.constants[other][:, None])
+        ctx.reshaping.reshape(node, product_name, ctx.tensors.shape(product_name)[:-1])
     else:
         _of_two(ctx, node)
 
@@ -55,13 +55,13 @@ def _of_two(ctx: LiftContext, node: OperatorNode) -> None:
     if min(ranks) == 0:
         raise UnsupportedFeature("a product with a number")
     names = [_matrix(ctx, node, name, index) for index, name in enumerate(node.inputs)]
-    made = ctx.tensors.fresh_name(node.outputs[0]) if 1 in ranks else node.outputs[0]
+    product_name = ctx.tensors.fresh_name(node.outputs[0]) if 1 in ranks else node.outputs[0]
     sources, fields, laid = _straight(ctx, names)
-    ctx.layers.add(node, "MatMul", sources, fields, outputs=[made], result_axes=laid)
+    ctx.layers.add(node, "MatMul", sources, fields, outputs=[product_name], result_axes=laid)
     if 1 in ranks:
-        shape = ctx.tensors.shape(made)
+        shape = ctx.tensors.shape(product_name)
         rows, columns = shape[-2:-1] if ranks[0] > 1 else (), shape[-1:] if ranks[1] > 1 else ()
-        ctx.reshaping.reshape(node, made, (*shape[:-2], *rows, *columns))
+        ctx.reshaping.reshape(node, product_name, (*shape[:-2], *rows, *columns))
 
 
 def _straight(ctx: LiftContext, names: list[str]) -> tuple[list[str], dict[str, Any], Callable[[int], Axes] | None]:
@@ -85,18 +85,18 @@ def _straight(ctx: LiftContext, names: list[str]) -> tuple[list[str], dict[str, 
     return sources, fields, lambda rank: (*front, (rank - 2,), (rank - 1,))
 
 
-def _matrix(ctx: LiftContext, node: OperatorNode, name: str, place: int) -> str:
+def _matrix(ctx: LiftContext, node: OperatorNode, name: str, index: int) -> str:
     """An operand that is a vector as a row in front of the sign, as a column behind it."""
     shape = ctx.tensors.shape(name)
     if len(shape) != 1:
         return name
-    target = (1, *shape) if place == 0 else (*shape, 1)
-    made = ctx.tensors.fresh_name(name)
+    target = (1, *shape) if index == 0 else (*shape, 1)
+    matrix = ctx.tensors.fresh_name(name)
     if name in ctx.tensors.constants:
-        ctx.tensors.constants[made] = ctx.tensors.constants[name].reshape(target)
+        ctx.tensors.constants[matrix] = ctx.tensors.constants[name].reshape(target)
     else:
-        ctx.reshaping.reshape(node, name, target, made)
-    return made
+        ctx.reshaping.reshape(node, name, target, matrix)
+    return matrix
 
 
 @rule("Gemm")

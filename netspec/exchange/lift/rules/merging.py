@@ -54,9 +54,9 @@ def merge(ctx: LiftContext, node: OperatorNode) -> None:
     if len(node.inputs) == 1:
         ctx.reshaping.alias(node, node.inputs[0])
     elif _is_short(ctx, node):
-        places = [f"{{{k}}}" for k in range(len(node.inputs))]
+        placeholders = [f"{{{k}}}" for k in range(len(node.inputs))]
         sign = {"Sub": " - ", "Mul": " * "}.get(node.op_type)
-        formula(ctx, node, sign.join(places) if sign else f"{node.op_type.lower()}({', '.join(places)})")
+        formula(ctx, node, sign.join(placeholders) if sign else f"{node.op_type.lower()}({', '.join(placeholders)})")
     elif len(constants) != 1 or len(node.inputs) != 2 or node.op_type == "Mean":
         ctx.layers.add_elementwise(node, MERGED[node.op_type], node.inputs, {})
     else:
@@ -128,10 +128,10 @@ def _along(layer: LiftedLayer, shape: tuple[int, ...], axes: Axes, constant: NDA
     channels = CHANNEL_AXIS.get(layer.type)
     if channels is None or "activation" in layer.fields or constant.ndim > len(shape) or constant.dtype.kind != "f":
         return None
-    held = (max(axis for lies in axes for axis in lies) if channels == -1 else channels,)
-    if held not in axes:
+    stored_axes = (max(axis for lies in axes for axis in lies) if channels == -1 else channels,)
+    if stored_axes not in axes:
         return None
-    axis = axes.index(held)
+    axis = axes.index(stored_axes)
     full = (1,) * (len(shape) - constant.ndim) + constant.shape
     if any(size != 1 for index, size in enumerate(full) if index != axis) or full[axis] not in (1, shape[axis]):
         return None

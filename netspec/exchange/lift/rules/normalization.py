@@ -67,21 +67,22 @@ def _by_its_batch(ctx: LiftContext, node: OperatorNode) -> None:
 
     if not ctx.tensors.single_sample:
         raise MixesSamples("the training form: it takes the averages of its batch")
-    steps, (x, *given) = Expansion(ctx, node), node.inputs
+    steps, (x, *operands) = Expansion(ctx, node), node.inputs
     shape, momentum = ctx.tensors.shape(x), node.attributes["momentum"]
     axes = [axis for axis in range(len(shape)) if axis != 1]
-    channels, each = (steps.constant(np.asarray(one, "int64")) for one in (shape[1:2], (-1, *(1 for _ in axes[1:]))))
-    scale, offset = (steps.node("Reshape", name, each) for name in given[:2])
+    shapes = (shape[1:2], (-1, *(1 for _ in axes[1:])))
+    channels, per_channel = (steps.constant(np.asarray(sizes, "int64")) for sizes in shapes)
+    scale, offset = (steps.node("Reshape", name, per_channel) for name in operands[:2])
     mean = steps.node("ReduceMean", x, axes=axes, keepdims=1)
     away = steps.node("Sub", x, mean)
     variance = steps.node("ReduceMean", steps.node("Mul", away, away), axes=axes, keepdims=1)
     epsilon = steps.constant(np.float32(node.attributes["epsilon"]))
     unit = steps.node("Div", away, steps.node("Sqrt", steps.node("Add", variance, epsilon)))
-    kept, fresh = (steps.constant(np.float32(share)) for share in (momentum, 1 - momentum))
-    moved = [
-        steps.node("Add", steps.node("Mul", old, kept), steps.node("Mul", steps.node("Reshape", new, channels), fresh))
-        for old, new in zip(given[2:4], (mean, variance), strict=True)
-    ]
+    old_share, new_share = (steps.constant(np.float32(share)) for share in (momentum, 1 - momentum))
+    moved = []
+    for old, new in zip(operands[2:4], (mean, variance), strict=True):
+        new_average = steps.node("Mul", steps.node("Reshape", new, channels), new_share)
+        moved.append(steps.node("Add", steps.node("Mul", old, old_share), new_average))
     steps.lift(steps.node("Add", steps.node("Mul", unit, scale), offset), *moved)
 
 
@@ -131,10 +132,10 @@ def lp_normalization(ctx: LiftContext, node: OperatorNode) -> None:
     length = {1: "ReduceL1", 2: "ReduceL2"}.get(node.attributes["p"])
     if length is None:
         raise UnsupportedFeature(f"a norm of order {node.attributes['p']}")
-    made = ctx.tensors.fresh_name(node.outputs[0])
+    norm = ctx.tensors.fresh_name(node.outputs[0])
     attributes = {"axes": [node.attributes["axis"]], "keepdims": 1}
-    ctx.nodes.lift(replace(node, op_type=length, outputs=(made,), attributes=attributes, domain=""))
-    ctx.layers.add_elementwise(node, "Expression", [node.inputs[0], made], {"expr": "x / y if y != 0 else x"})
+    ctx.nodes.lift(replace(node, op_type=length, outputs=(norm,), attributes=attributes, domain=""))
+    ctx.layers.add_elementwise(node, "Expression", [node.inputs[0], norm], {"expr": "x / y if y != 0 else x"})
 
 
 @rule("MeanVarianceNormalization")
@@ -170,8 +171,8 @@ def _one_more_after(ctx: LiftContext, node: OperatorNode) -> None:
     """LRN of an even size: the window has one more channel after than before, unlike in PyTorch and netspec."""
     import numpy as np
 
-    steps, (x,), given = Expansion(ctx, node), node.inputs, node.attributes
-    shape, size = ctx.tensors.shape(x), given["size"]
+    steps, (x,), attributes = Expansion(ctx, node), node.inputs, node.attributes
+    shape, size = ctx.tensors.shape(x), attributes["size"]
 
     def shaped(of: str, *sizes: int) -> str:
         return steps.node("Reshape", of, steps.constant(np.asarray(sizes, "int64")))
@@ -179,7 +180,7 @@ def _one_more_after(ctx: LiftContext, node: OperatorNode) -> None:
     column = shaped(steps.node("Mul", x, x), 0, 1, shape[1], -1)
     pads = [(size - 1) // 2, 0, size // 2, 0]
     mean = steps.node("AveragePool", column, kernel_shape=[size, 1], pads=pads, count_include_pad=1)
-    alpha, bias, beta = (steps.constant(np.float32(given[name])) for name in ("alpha", "bias", "beta"))
+    alpha, bias, beta = (steps.constant(np.float32(attributes[name])) for name in ("alpha", "bias", "beta"))
     scale = steps.node("Add", steps.node("Mul", shaped(mean, 0, *shape[1:]), alpha), bias)
     steps.node("Div", x, steps.node("Pow", scale, beta))
     steps.lift()
@@ -204,8 +205,9 @@ def normalization(ctx: LiftContext, node: OperatorNode) -> None:
     if not {gamma, beta, ""} <= {*ctx.tensors.constants, ""}:
         raise UnsupportedFeature("its factor or offset is not a constant")
     shape, axes = ctx.tensors.shape(source), _axes(ctx, node)
-    held = [ctx.tensors.axis(source, axis) for axis in axes]
-    fields: dict[str, Any] = {} if axes == [len(shape) - 1] else {"axis": held if len(held) > 1 else held[0]}
+    stored_axes = [ctx.tensors.axis(source, axis) for axis in axes]
+    own_axis = stored_axes if len(stored_axes) > 1 else stored_axes[0]
+    fields: dict[str, Any] = {} if axes == [len(shape) - 1] else {"axis": own_axis}
     if node.op_type != UNIT:
         fields["epsilon"] = node.attributes["epsilon"]
     arrays = {}
@@ -255,5 +257,5 @@ def _axes(ctx: LiftContext, node: OperatorNode) -> list[int]:
 def _along(constant: NDArray[Any], shape: tuple[int, ...], axes: list[int]) -> NDArray[Any] | None:
     """The constant along the axes; None if it varies along others, or not along these."""
     full = (1,) * (len(shape) - constant.ndim) + constant.shape
-    wanted = tuple(size if axis in axes else 1 for axis, size in enumerate(shape))
-    return constant.reshape([shape[axis] for axis in axes]) if full == wanted else None
+    target = tuple(size if axis in axes else 1 for axis, size in enumerate(shape))
+    return constant.reshape([shape[axis] for axis in axes]) if full == target else None

@@ -14,14 +14,14 @@ from netspec.exchange.operator_graph.graph import OperatorNode
 def pad(ctx: LiftContext, node: OperatorNode) -> None:
     """Zeros around spatial axes → ZeroPadding2D (or 1D, 3D); other axes, values and modes → Pad."""
     rank, operand = ctx.tensors.rank(node.inputs[0]), node.operand(1)
-    given = ctx.tensors.constant(operand, "padding").reshape(-1).tolist() if operand else node.attributes["pads"]
+    pads = ctx.tensors.constant(operand, "padding").reshape(-1).tolist() if operand else node.attributes["pads"]
     axes = ctx.tensors.constant(node.operand(3), "axes").tolist() if node.operand(3) else list(range(rank))
     value = (
         ctx.tensors.constant(node.operand(2), "value").item() if node.operand(2) else node.attributes.get("value", 0.0)
     )
     mode = node.attributes.get("mode", "constant")
     sides = [(0, 0)] * rank
-    for axis, before, after in zip(axes, given[: len(axes)], given[len(axes) :], strict=True):
+    for axis, before, after in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         sides[axis % rank] = int(before), int(after)
     _padded(ctx, node, sides, mode if isinstance(mode, str) else mode.decode(), float(str(value)))
 
@@ -44,19 +44,19 @@ def _padded(ctx: LiftContext, node: OperatorNode, sides: list[tuple[int, int]], 
             ctx.tensors.axis(node.inputs[0], axis, "it pads the batch")
     view = ctx.layers.permuted_view(node.inputs[0])
     stored = [list(sides[view.axes.index((axis,))]) for axis in range(1, rank + ctx.tensors.axis_offset)]
-    given: dict[str, Any] = {"padding": stored}
-    given |= ({} if mode == "constant" else {"mode": mode}) | ({"value": value} if value else {})
-    ctx.layers.add(node, "Pad", [view.source], given, result_axes=lambda rank: view.axes)
+    pad_fields: dict[str, Any] = {"padding": stored}
+    pad_fields |= ({} if mode == "constant" else {"mode": mode}) | ({"value": value} if value else {})
+    ctx.layers.add(node, "Pad", [view.source], pad_fields, result_axes=lambda rank: view.axes)
 
 
 @rule("CenterCropPad")
 def center_crop_pad(ctx: LiftContext, node: OperatorNode) -> None:
     """The middle of axes, or zeros around them → Pad: of an odd rest the larger half is behind."""
     shape = ctx.tensors.shape(node.inputs[0])
-    wanted = ctx.tensors.constant(node.inputs[1], "shape").tolist()
+    sizes = ctx.tensors.constant(node.inputs[1], "shape").tolist()
     axes = node.attributes.get("axes") or range(len(shape))
     sides = [(0, 0)] * len(shape)
-    for axis, size in zip(axes, wanted, strict=True):
+    for axis, size in zip(axes, sizes, strict=True):
         more = size - shape[axis]
         before = more // 2 if more > 0 else -(-more // 2)
         sides[axis] = before, more - before

@@ -34,10 +34,10 @@ def scaled(ctx: LiftContext, node: OperatorNode) -> None:
         _scaled(ctx, node)
         return
     least, most = bounds(narrow)
-    held = ctx.tensors.fresh_name(node.outputs[0])
-    _scaled(ctx, replace(node, outputs=(held,)))
+    scaled_name = ctx.tensors.fresh_name(node.outputs[0])
+    _scaled(ctx, replace(node, outputs=(scaled_name,)))
     ctx.layers.add_elementwise(
-        node, "Expression", [held], {"expr": f"min(max(x, {least}), {most})", "keep_types": True}
+        node, "Expression", [scaled_name], {"expr": f"min(max(x, {least}), {most})", "keep_types": True}
     )
 
 
@@ -89,12 +89,12 @@ def _computed(ctx: LiftContext, node: OperatorNode, fields: dict[str, Any], shap
     names = [node.inputs[0]]
     for name in node.inputs[1:3]:
         if name and ctx.tensors.shape(name) != shape:
-            made = ctx.tensors.fresh_name(name)
+            computed = ctx.tensors.fresh_name(name)
             if name in ctx.tensors.constants:
-                ctx.tensors.constants[made] = ctx.tensors.constants[name].reshape(shape)
+                ctx.tensors.constants[computed] = ctx.tensors.constants[name].reshape(shape)
             else:
-                ctx.reshaping.reshape(node, name, shape, made)
-            name = made
+                ctx.reshaping.reshape(node, name, shape, computed)
+            name = computed
         names += [name] if name else []
     ctx.layers.add(node, node.op_type, names, fields)
 
@@ -103,23 +103,23 @@ def _quantized_type(ctx: LiftContext, node: OperatorNode) -> str:
     """The element type of the result, as the model has it."""
     zero_point, code = node.operand(2), node.attributes.get("output_dtype", 0)
     if zero_point:
-        given = {model_input.name: model_input.dtype for model_input in ctx.model.inputs}
-        found = str(
+        input_types = {model_input.name: model_input.dtype for model_input in ctx.model.inputs}
+        type_name = str(
             ctx.tensors.constants[zero_point].dtype
             if zero_point in ctx.tensors.constants
             else ctx.tensors.dtype(zero_point)
         )
-        found = given.get(zero_point, found)
+        type_name = input_types.get(zero_point, type_name)
     else:
         try:
-            found = OF_CODES.get(code) or (element_type(code) if code else "uint8")
+            type_name = OF_CODES.get(code) or (element_type(code) if code else "uint8")
         except ValueError as error:
             raise UnsupportedFeature(str(error)) from error
-    if found in NARROW:
-        return found
-    if found not in ("uint8", "int8", "uint16", "int16"):
-        raise UnsupportedFeature(f"numbers quantized to {found}")
-    return found
+    if type_name in NARROW:
+        return type_name
+    if type_name not in ("uint8", "int8", "uint16", "int16"):
+        raise UnsupportedFeature(f"numbers quantized to {type_name}")
+    return type_name
 
 
 def _zero(ctx: LiftContext, name: str, dtype: str, shape: tuple[int, ...] = ()) -> NDArray[Any]:
@@ -199,8 +199,8 @@ def _each_sample(ctx: LiftContext, node: OperatorNode) -> None:
     if count > MAX_SAMPLES:
         raise UnsupportedFeature(f"{count} samples with a computed zero point")
     samples = steps.node_with_results(count, "Split", x, axis=0)
-    made = [steps.node(node.op_type, sample, *node.inputs[1:], **node.attributes) for sample in samples]
-    steps.node("Concat", *made, axis=0)
+    results = [steps.node(node.op_type, sample, *node.inputs[1:], **node.attributes) for sample in samples]
+    steps.node("Concat", *results, axis=0)
     steps.lift()
 
 
@@ -232,13 +232,13 @@ def _kernel(ctx: LiftContext, node: OperatorNode, x: str, kernel: NDArray[Any]) 
 
 def _requantized(ctx: LiftContext, fields: dict[str, Any], arrays: dict[str, NDArray[Any]], names: list[str]) -> None:
     """Scales and zero points of input, kernel and output."""
-    found = [ctx.tensors.constant(name, "scales and zero points") for name in names]
-    arrays |= {"input_scale": _alone(found[0], "scale"), "input_zero_point": _alone(found[1], "zero point")}
-    arrays |= {"output_scale": _alone(found[4], "scale"), "output_zero_point": _alone(found[5], "zero point")}
-    if str(found[5].dtype) != "uint8":
-        fields["dtype"] = str(found[5].dtype)
-    _per_channel(fields, arrays, "kernel_scale", found[2])
-    arrays["kernel_zero_point"] = _spread(found[3], arrays["kernel_scale"].shape)
+    constants = [ctx.tensors.constant(name, "scales and zero points") for name in names]
+    arrays |= {"input_scale": _alone(constants[0], "scale"), "input_zero_point": _alone(constants[1], "zero point")}
+    arrays |= {"output_scale": _alone(constants[4], "scale"), "output_zero_point": _alone(constants[5], "zero point")}
+    if str(constants[5].dtype) != "uint8":
+        fields["dtype"] = str(constants[5].dtype)
+    _per_channel(fields, arrays, "kernel_scale", constants[2])
+    arrays["kernel_zero_point"] = _spread(constants[3], arrays["kernel_scale"].shape)
 
 
 def _per_channel(fields: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str, array: NDArray[Any]) -> None:
@@ -268,9 +268,9 @@ def _one_zero(ctx: LiftContext, node: OperatorNode, name: str) -> str:
     if not ctx.tensors.single_sample:
         raise MixesSamples("its zero point is computed for all samples of a batch")
     if ctx.tensors.shape(name) == (1,):
-        made = ctx.tensors.fresh_name(name)
-        ctx.reshaping.reshape(node, name, (), made)
-        return made
+        zero = ctx.tensors.fresh_name(name)
+        ctx.reshaping.reshape(node, name, (), zero)
+        return zero
     if ctx.tensors.rank(name):
         raise UnsupportedFeature(f"computed zero points of shape {list(ctx.tensors.shape(name))}")
     return name

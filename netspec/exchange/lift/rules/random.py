@@ -48,9 +48,9 @@ def multinomial(ctx: LiftContext, node: OperatorNode) -> None:
     uniform = replace(node, attributes={**node.attributes, "low": 0.0, "high": 1.0, "dtype": 0})
     drawn = _drawn(ctx, uniform, (rows, node.attributes["sample_size"], 1), "float32")
     steps = Expansion(ctx, node)
-    zero, one, last = (steps.constant(np.asarray([number], "int64")) for number in (0, 1, classes - 1))
-    sums = steps.node("CumSum", steps.node("Softmax", node.inputs[0], axis=-1), one)
-    sums = steps.node("Slice", sums, zero, last, one)  # the last is 1, but for rounding
+    zero, step, last = (steps.constant(np.asarray([number], "int64")) for number in (0, 1, classes - 1))
+    sums = steps.node("CumSum", steps.node("Softmax", node.inputs[0], axis=-1), step)
+    sums = steps.node("Slice", sums, zero, last, step)  # the last is 1, but for rounding
     past = steps.node("GreaterOrEqual", steps.constant(drawn), steps.node("Unsqueeze", sums, axes=[1]))
     steps.node("ReduceSum", steps.node("Cast", past, to=node.attributes["dtype"]), axes=[2], keepdims=0)
     steps.lift()
@@ -68,13 +68,13 @@ def _drawn(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...], dtype: 
             "the random numbers of {count} nodes are drawn once, the same for every run", f"`{node.label}`",
         )
     )  # fmt: skip
-    seed, given = node.attributes.get("seed"), node.attributes.get("dtype")
+    seed, type_code = node.attributes.get("seed"), node.attributes.get("dtype")
     random = np.random.default_rng(crc32(repr(node.label if seed is None else seed).encode()))
     if "mean" in node.attributes:
         numbers = random.normal(node.attributes["mean"], node.attributes["scale"], shape)
     else:
         numbers = random.uniform(node.attributes["low"], node.attributes["high"], shape)
-    return np.asarray(numbers, element_type(given) if given else dtype)
+    return np.asarray(numbers, element_type(type_code) if type_code else dtype)
 
 
 @rule("Dropout", uses_all_results=True)

@@ -50,9 +50,9 @@ class _Recurrent:
         """How many steps the sequence has."""
         return self.ctx.tensors.shape(self.node.inputs[0])[1 - self.batch_axis]
 
-    def read(self, place: int) -> str:
+    def read(self, index: int) -> str:
         """A result, if anything reads it: Y, Y_h, Y_c."""
-        name = self.node.outputs[place] if place < len(self.node.outputs) else ""
+        name = self.node.outputs[index] if index < len(self.node.outputs) else ""
         return name if name and self.ctx.tensors.is_read(name) else ""
 
     def fields(self) -> dict[str, Any]:
@@ -74,25 +74,25 @@ class _Recurrent:
         return int(self.ctx.tensors.constant(self.node.inputs[2], "recurrent kernel").shape[-1])
 
     def _kind(self, kind: str) -> dict[str, Any]:
-        found: dict[str, Any] = {} if self.node.operand(3) else {"use_bias": False}
+        fields: dict[str, Any] = {} if self.node.operand(3) else {"use_bias": False}
         if kind == "GRU" and not self.node.attributes.get("linear_before_reset"):
-            found["reset_after"] = False
-        return found
+            fields["reset_after"] = False
+        return fields
 
     def _activations(self) -> dict[str, Any]:
         node, default = self.node, DEFAULTS[self.node.op_type]
         count = len(default)
-        given = list(node.attributes.get("activations") or [])
-        names = [name.lower() for name in given] or [name.lower() for name in default * 2][: count * (1 + self.both)]
-        names = names[: count * (1 + self.both)]  # RNN has two by default, also where there is one direction
-        one, other = names[:count], names[count:]
-        if len(names) != count * (1 + self.both) or (other and other != one):
-            raise UnsupportedFeature(f"activations {given}")
-        if any(name not in FUNCTIONS for name in one) or one[1:] != one[1:2] * (count - 1):
-            raise UnsupportedFeature(f"activations {given}")
-        if any(value != 1.0 for value in node.attributes.get("activation_alpha") or []) and "elu" in one:
+        activations = list(node.attributes.get("activations") or [])
+        names = [name.lower() for name in activations or default * 2]
+        names = names[: count * (1 + self.both)]  # RNN has two by default, even with one direction
+        forward, backward = names[:count], names[count:]
+        if len(names) != count * (1 + self.both) or (backward and backward != forward):
+            raise UnsupportedFeature(f"activations {activations}")
+        if any(name not in FUNCTIONS for name in forward) or forward[1:] != forward[1:2] * (count - 1):
+            raise UnsupportedFeature(f"activations {activations}")
+        if any(value != 1.0 for value in node.attributes.get("activation_alpha") or []) and "elu" in forward:
             raise UnsupportedFeature("an activation with parameters")
-        last, gate = FUNCTIONS[one[-1]], FUNCTIONS[one[0]]
+        last, gate = FUNCTIONS[forward[-1]], FUNCTIONS[forward[0]]
         fields = {} if last == "tanh" else {"activation": last}
         return fields | ({"recurrent_activation": gate} if count > 1 and gate != "sigmoid" else {})
 
@@ -111,16 +111,16 @@ class _Recurrent:
             by_gate = rows.reshape(len(order), units, *rows.shape[1:])[order]
             return by_gate.reshape(rows.shape)
 
-        found = []
+        arrays_by_way = []
         for way in range(1 + self.both):
-            made = {"kernel": sorted_(kernels[way]).T, "recurrent_kernel": sorted_(recurrent[way]).T}
+            arrays = {"kernel": sorted_(kernels[way]).T, "recurrent_kernel": sorted_(recurrent[way]).T}
             if node.operand(3):
                 bias = self.ctx.tensors.constant(node.operand(3), "bias")[way]
                 first, second = (sorted_(half) for half in np.split(bias, 2))
                 two = node.op_type == "GRU" and node.attributes.get("linear_before_reset")
-                made["bias"] = np.stack([first, second]) if two else first + second
-            found.append(made)
-        return found
+                arrays["bias"] = np.stack([first, second]) if two else first + second
+            arrays_by_way.append(arrays)
+        return arrays_by_way
 
     def begins(self) -> tuple[list[str], list[bool]]:
         """The tensors of the first states, and which of them are 0."""
@@ -150,21 +150,21 @@ class _Recurrent:
 
     def _state(self, name: str, way: int) -> str:
         """A first state of one direction: (N, H) in the net."""
-        ctx, made = self.ctx, self.ctx.tensors.fresh_name(name)
+        ctx, state = self.ctx, self.ctx.tensors.fresh_name(name)
         if name in ctx.tensors.constants:
             rows = ctx.tensors.constants[name].take(way, 1 - self.batch_axis)
             if (rows != rows[:1]).any():
                 raise MixesSamples("its first states are constants that differ between samples")
-            ctx.tensors.constants[made] = rows[0] if ctx.tensors.single_sample else rows[:1]
-            return made
+            ctx.tensors.constants[state] = rows[0] if ctx.tensors.single_sample else rows[:1]
+            return state
         if self.both:
             part, source = ctx.tensors.fresh_name(name), ctx.reshaping.samples_first(name, self.batch_axis)
             ctx.layers.add(self.node, "Slice", [source], {"start": way, "stop": way + 1}, outputs=[part])
-            ctx.layers.add(self.node, "Flatten", [part], {}, outputs=[made])
-            return made
+            ctx.layers.add(self.node, "Flatten", [part], {}, outputs=[state])
+            return state
         shape = ctx.tensors.shape(name)
-        ctx.reshaping.reshape(self.node, name, (shape[self.batch_axis], shape[2]), made)
-        return ctx.reshaping.samples_first(made)
+        ctx.reshaping.reshape(self.node, name, (shape[self.batch_axis], shape[2]), state)
+        return ctx.reshaping.samples_first(state)
 
 
 @rule("LSTM", "GRU", "RNN", uses_all_results=True)
@@ -173,26 +173,26 @@ def recurrent(ctx: LiftContext, node: OperatorNode) -> None:
 
     What no layer does becomes the steps that it is made of.
     """
-    one = _Recurrent(ctx, node)
-    several = ctx.tensors.single_sample and ctx.tensors.shape(node.inputs[0])[one.batch_axis] > 1
+    rnn = _Recurrent(ctx, node)
+    several = ctx.tensors.single_sample and ctx.tensors.shape(node.inputs[0])[rnn.batch_axis] > 1
     try:
-        fields = one.fields()
-        if several and not all(one.begins()[1]):
+        fields = rnn.fields()
+        if several and not all(rnn.begins()[1]):
             raise UnsupportedFeature("several sequences with first states, where the whole model is one sample")
     except UnsupportedFeature:
         unrolled(ctx, node)
         return
-    weights, states = one.weights(), one.first_states()
+    weights, states = rnn.weights(), rnn.first_states()
     kind = LAYERS[node.op_type]
-    sequence, results = one.read(0), [one.read(index) for index in range(1, 1 + STATES[node.op_type])]
+    sequence, results = rnn.read(0), [rnn.read(index) for index in range(1, 1 + STATES[node.op_type])]
     if sequence:
         fields["return_sequences"] = True
     if (sequence and any(results)) or any(results[1:]):
         fields["return_state"] = True
-    if one.both:
+    if rnn.both:
         name = snake_case(kind)
-        arrays = {f"{way}_{name}/{key}": array for way, found in zip(("forward", "backward"), weights, strict=True)
-                  for key, array in found.items()}  # fmt: skip
+        arrays = {f"{way}_{name}/{key}": array for way, own in zip(("forward", "backward"), weights, strict=True)
+                  for key, array in own.items()}  # fmt: skip
         type_, fields = "Bidirectional", {"layer": {"type": kind, **fields}}
     else:
         type_, arrays = kind, weights[0]
@@ -200,47 +200,47 @@ def recurrent(ctx: LiftContext, node: OperatorNode) -> None:
             fields["go_backwards"] = True
     if several:
         x = ctx.tensors.fresh_name(node.inputs[0])
-        order = [one.batch_axis, 1 - one.batch_axis, 2]
+        order = [rnn.batch_axis, 1 - rnn.batch_axis, 2]
         ctx.reshaping.transpose(OperatorNode("Transpose", "", (), (x,), {}, node.opset), node.inputs[0], order)
         arrays = {f"{snake_case(type_)}/{name}": array for name, array in arrays.items()}
         type_, fields = "TimeDistributed", {"layer": {"type": type_, **fields}}
     else:
-        x = ctx.reshaping.samples_first(node.inputs[0], one.batch_axis)
-    _written(one, type_, [x, *states], fields, arrays, sequence, results)
+        x = ctx.reshaping.samples_first(node.inputs[0], rnn.batch_axis)
+    _written(rnn, type_, [x, *states], fields, arrays, sequence, results)
 
 
 def _written(
-    one: _Recurrent, type_: str, inputs: list[str], fields: dict[str, Any], arrays: dict[str, NDArray[Any]],
+    rnn: _Recurrent, type_: str, inputs: list[str], fields: dict[str, Any], arrays: dict[str, NDArray[Any]],
     sequence: str, results: list[str],
 ) -> None:  # fmt: skip
     """The layer, and the results in ONNX's shapes."""
-    ctx, node = one.ctx, one.node
-    lies = _laid(one, type_ == "TimeDistributed")
+    ctx, node = rnn.ctx, rnn.node
+    lies = _laid(rnn, type_ == "TimeDistributed")
     backwards = bool(fields.get("go_backwards") or fields.get("layer", {}).get("go_backwards"))
     first = sequence or results[0]
     outputs = [first, *(results if sequence or any(results[1:]) else [])]
-    if one.both or (sequence and backwards):
-        held = ctx.tensors.fresh_name(node.outputs[0])
+    if rnn.both or (sequence and backwards):
+        output = ctx.tensors.fresh_name(node.outputs[0])
         states = [ctx.tensors.fresh_name(name) if name else "" for name in outputs[1:]]
-        if one.both:
+        if rnn.both:
             states = [
                 ctx.tensors.fresh_name(node.outputs[0]) if any(outputs[1:]) else "" for _ in range(2 * len(outputs[1:]))
             ]
-        ctx.layers.add(node, type_, inputs, fields, arrays, outputs=[held, *states])
-        _after(one, held, states, first, outputs[1:], lies)
+        ctx.layers.add(node, type_, inputs, fields, arrays, outputs=[output, *states])
+        _after(rnn, output, states, first, outputs[1:], lies)
         return
     ctx.layers.add(node, type_, inputs, fields, arrays, outputs=outputs, result_axes=lies)
 
 
 def _after(
-    one: _Recurrent, held: str, states: Sequence[str], first: str, results: Sequence[str], lies: Callable[[int], Axes]
+    rnn: _Recurrent, output: str, states: Sequence[str], first: str, results: Sequence[str], lies: Callable[[int], Axes]
 ) -> None:
     """Combine the results: both directions are stacked, and a sequence read backwards is reversed."""
-    ctx, node = one.ctx, one.node
-    if not one.both:
-        along = ctx.tensors.rank_in_net(held) - 2
-        places = list(range(one.steps))[::-1]
-        ctx.layers.add(node, "Gather", [held], {"indices": places, **({} if along == 1 else {"axis": along})},
+    ctx, node = rnn.ctx, rnn.node
+    if not rnn.both:
+        along = ctx.tensors.rank_in_net(output) - 2
+        backwards = list(range(rnn.steps))[::-1]
+        ctx.layers.add(node, "Gather", [output], {"indices": backwards, **({} if along == 1 else {"axis": along})},
                 outputs=[first], result_axes=lies)  # fmt: skip
         for state, result in zip(states, results, strict=True):
             if result:
@@ -248,7 +248,7 @@ def _after(
                     node, "Activation", [state], {"activation": "linear"}, outputs=[result], result_axes=lies
                 )
         return
-    pairs = [(held, first)]
+    pairs = [(output, first)]
     for index, result in enumerate(results):
         if result:
             joined = ctx.tensors.fresh_name(result)
@@ -262,18 +262,18 @@ def _after(
                     result_axes=lies)  # fmt: skip
 
 
-def _laid(one: _Recurrent, distributed: bool) -> Callable[[int], Axes]:
+def _laid(rnn: _Recurrent, distributed: bool) -> Callable[[int], Axes]:
     """Axes in the net of Y (T, D, N, H) and the states (D, N, H), or (N, T, D, H) and (N, D, H) with `layout`."""
     first = 1 if distributed else 0
 
     def axes(rank: int) -> Axes:
-        batch = (1,) if distributed else () if one.ctx.tensors.single_sample else (0,)
+        batch = (1,) if distributed else () if rnn.ctx.tensors.single_sample else (0,)
         rank -= first
-        ways = (rank - 2 + first,) if one.both else ()
+        ways = (rank - 2 + first,) if rnn.both else ()
         last = (rank - 1 + first,)
-        if rank == 3 + one.both:
+        if rank == 3 + rnn.both:
             steps = (1 + first,)
-            return (batch, steps, ways, last) if one.batch_axis == 0 else (steps, ways, batch, last)
-        return (batch, ways, last) if one.batch_axis == 0 else (ways, batch, last)
+            return (batch, steps, ways, last) if rnn.batch_axis == 0 else (steps, ways, batch, last)
+        return (batch, ways, last) if rnn.batch_axis == 0 else (ways, batch, last)
 
     return axes

@@ -36,13 +36,13 @@ def reduction(ctx: LiftContext, node: OperatorNode) -> None:
     if pooled and over == list(range(2, rank)) and not ctx.layers.is_permuted(source):
         ctx.reshaping.add_per_sample(node, f"{GLOBAL[node.op_type]}{rank - 2}D", [source], keepdims)
         return
-    held = sorted(ctx.layers.stored_axis(source, axis) for axis in over)
+    stored_axes = sorted(ctx.layers.stored_axis(source, axis) for axis in over)
     everything = len(over) == rank - 1 + ctx.tensors.axis_offset
-    fields: dict[str, Any] = {} if everything else {"axes": held[0] if len(over) == 1 else held}
+    fields: dict[str, Any] = {} if everything else {"axes": stored_axes[0] if len(over) == 1 else stored_axes}
     if node.op_type != "ReduceSum":
         fields = {"operation": OPERATIONS[node.op_type], **fields}
     layers = [("Reduction", fields | keepdims)]
-    if pooled and held == list(range(2, rank)) and not ctx.tensors.single_sample:
+    if pooled and stored_axes == list(range(2, rank)) and not ctx.tensors.single_sample:
         layers = [(f"{GLOBAL[node.op_type]}{rank - 2}D", keepdims)]
     if everything and not keepdims:  # the layer keeps an axis then, of size 1
         layers.append(("Squeeze", {}))

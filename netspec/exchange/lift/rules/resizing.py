@@ -32,17 +32,17 @@ class Resized:
 def resize(ctx: LiftContext, node: OperatorNode) -> None:
     """By a whole factor → UpSampling2D (or 1D, 3D), of an image to any size → Resizing; by other rules → Resize."""
     shape = ctx.tensors.shape(node.inputs[0])
-    found = {axis: resized for axis, resized in _axes(ctx, node, shape).items() if resized.changes}
-    if 0 in found and not ctx.tensors.single_sample:
+    by_axis = {axis: resized for axis, resized in _axes(ctx, node, shape).items() if resized.changes}
+    if 0 in by_axis and not ctx.tensors.single_sample:
         raise MixesSamples("it resizes the axis of the batch")
-    spatial = [found.get(axis, Resized(size, size, None)) for axis, size in enumerate(shape) if axis > 1]
-    if not found:
+    spatial = [by_axis.get(axis, Resized(size, size, None)) for axis, size in enumerate(shape) if axis > 1]
+    if not by_axis:
         ctx.reshaping.alias(node, node.inputs[0])
-    elif 0 in found:
-        behind = {axis + ctx.tensors.axis_offset: resized for axis, resized in found.items()}
+    elif 0 in by_axis:
+        behind = {axis + ctx.tensors.axis_offset: resized for axis, resized in by_axis.items()}
         ctx.layers.add(node, "Resize", node.inputs[:1], _fields(node, behind, len(shape) + ctx.tensors.axis_offset))
-    elif min(found) < 2 or len(spatial) not in (1, 2, 3) or not _usual(ctx, node, spatial):
-        ctx.reshaping.add_per_sample(node, "Resize", node.inputs[:1], _fields(node, found, len(shape)))
+    elif min(by_axis) < 2 or len(spatial) not in (1, 2, 3) or not _usual(ctx, node, spatial):
+        ctx.reshaping.add_per_sample(node, "Resize", node.inputs[:1], _fields(node, by_axis, len(shape)))
 
 
 def _usual(ctx: LiftContext, node: OperatorNode, spatial: list[Resized]) -> bool:
@@ -50,16 +50,18 @@ def _usual(ctx: LiftContext, node: OperatorNode, spatial: list[Resized]) -> bool
     mode, where, rounding = _mode(node), _where(node), _rounding(node)
     if any(resized.scale not in (None, 1.0) for resized in spatial) or _policy(node):
         return False
-    whole, rank = all(resized.size % resized.before == 0 for resized in spatial), len(spatial)
+    is_integer, rank = all(resized.size % resized.before == 0 for resized in spatial), len(spatial)
     centers = where == "half_pixel" or (where == "pytorch_half_pixel" and min(resized.size for resized in spatial) > 1)
     if mode == "nearest":
-        repeats = whole and ((centers and rounding.startswith("round")) or (where, rounding) == ("asymmetric", "floor"))
+        repeats = is_integer and (
+            (centers and rounding.startswith("round")) or (where, rounding) == ("asymmetric", "floor")
+        )
         fits = repeats or (centers and rounding == "round_prefer_ceil")
     else:
         fits = centers and mode == "linear"
     if not fits or node.attributes.get("antialias") or node.attributes.get("exclude_outside"):
         return False
-    if whole and (mode == "nearest" or rank == 2):
+    if is_integer and (mode == "nearest" or rank == 2):
         factors = [resized.size // resized.before for resized in spatial]
         fields: dict[str, Any] = {} if set(factors) == {2} else {"size": short(factors)}
         if mode != "nearest":
@@ -76,30 +78,30 @@ def _usual(ctx: LiftContext, node: OperatorNode, spatial: list[Resized]) -> bool
     return True
 
 
-def _fields(node: OperatorNode, found: dict[int, Resized], rank: int) -> dict[str, Any]:
+def _fields(node: OperatorNode, by_axis: dict[int, Resized], rank: int) -> dict[str, Any]:
     """The fields of the layer Resize."""
-    axes = sorted(found)
-    said: dict[str, Any] = {} if axes == list(range(2, rank)) else {"axes": axes[0] if len(axes) == 1 else axes}
-    if any(resized.scale is not None for resized in found.values()) and not _policy(node):
-        said["scales"] = [found[axis].size / found[axis].before if found[axis].scale is None else found[axis].scale
-                          for axis in axes]  # fmt: skip
+    axes = sorted(by_axis)
+    fields: dict[str, Any] = {} if axes == list(range(2, rank)) else {"axes": axes[0] if len(axes) == 1 else axes}
+    if any(resized.scale is not None for resized in by_axis.values()) and not _policy(node):
+        scaled = [by_axis[axis] for axis in axes]
+        fields["scales"] = [axis.size / axis.before if axis.scale is None else axis.scale for axis in scaled]
     else:
-        said["sizes"] = [found[axis].size for axis in axes]
-    said |= {"mode": _mode(node), "coordinate_transformation_mode": _where(node), "nearest_mode": _rounding(node)}
-    said |= {name: bool(node.attributes.get(name)) for name in ("antialias", "exclude_outside")}
+        fields["sizes"] = [by_axis[axis].size for axis in axes]
+    fields |= {"mode": _mode(node), "coordinate_transformation_mode": _where(node), "nearest_mode": _rounding(node)}
+    fields |= {name: bool(node.attributes.get(name)) for name in ("antialias", "exclude_outside")}
     if _mode(node) == "cubic":
-        said["cubic_coeff_a"] = _short(node.attributes.get("cubic_coeff_a", -0.75))
+        fields["cubic_coeff_a"] = _short(node.attributes.get("cubic_coeff_a", -0.75))
     if _policy(node):
-        said["keep_aspect_ratio_policy"] = _policy(node)
+        fields["keep_aspect_ratio_policy"] = _policy(node)
     if _where(node) == "tf_crop_and_resize":
-        said["roi"] = [found[axis].part[side] for side in range(2) for axis in axes]
-        said["extrapolation_value"] = _short(node.attributes.get("extrapolation_value", 0.0))
+        fields["roi"] = [by_axis[axis].part[side] for side in range(2) for axis in axes]
+        fields["extrapolation_value"] = _short(node.attributes.get("extrapolation_value", 0.0))
     defaults = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel", "antialias": False,
                 "nearest_mode": "round_prefer_floor", "exclude_outside": False, "cubic_coeff_a": -0.75,
                 "extrapolation_value": 0.0}  # fmt: skip
     if _mode(node) != "nearest":
-        del said["nearest_mode"]
-    return {name: value for name, value in said.items() if name not in defaults or value != defaults[name]}
+        del fields["nearest_mode"]
+    return {name: value for name, value in fields.items() if name not in defaults or value != defaults[name]}
 
 
 def _axes(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...]) -> dict[int, Resized]:
@@ -115,15 +117,17 @@ def _axes(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...]) -> dict[
         sizes = [int(size) for size in ctx.tensors.constant(node.operand(3), "sizes").reshape(-1)]
         if len(sizes) != count:
             raise UnsupportedFeature(f"sizes {sizes} of {count} axes")
-        made = [Resized(size, wanted, None, part) for size, wanted, part in zip(have, sizes, parts, strict=True)]
+        resized_axes = [
+            Resized(size, new_size, None, part) for size, new_size, part in zip(have, sizes, parts, strict=True)
+        ]
     else:
         scales = _scales(ctx, node)
         if len(scales) != count:
             raise UnsupportedFeature(f"scales {scales} of {count} axes")
-        made = [_scaled(size, scale, part) for size, scale, part in zip(have, scales, parts, strict=True)]
-    if prod(resized.size for resized in made) <= 0:
-        raise UnsupportedFeature(f"{have} made {[resized.size for resized in made]}")
-    return dict(zip(axes, made, strict=True))
+        resized_axes = [_scaled(size, scale, part) for size, scale, part in zip(have, scales, parts, strict=True)]
+    if prod(resized.size for resized in resized_axes) <= 0:
+        raise UnsupportedFeature(f"{have} made {[resized.size for resized in resized_axes]}")
+    return dict(zip(axes, resized_axes, strict=True))
 
 
 def _scaled(size: int, scale: float, part: tuple[float, float]) -> Resized:
@@ -138,8 +142,8 @@ def _scaled(size: int, scale: float, part: tuple[float, float]) -> Resized:
 def _scales(ctx: LiftContext, node: OperatorNode) -> list[Any]:
     if node.op_type == "Upsample" and node.opset < 9:
         return list(node.attributes.get("scales") or [])
-    place = 1 if node.op_type == "Upsample" or node.opset < 11 else 2
-    return list(ctx.tensors.constant(node.operand(place), "scales").reshape(-1).tolist())
+    index = 1 if node.op_type == "Upsample" or node.opset < 11 else 2
+    return list(ctx.tensors.constant(node.operand(index), "scales").reshape(-1).tolist())
 
 
 def _short(number: Any) -> float:

@@ -23,24 +23,24 @@ def construct(ctx: LiftContext, node: OperatorNode) -> None:
 @rule("SequenceInsert")
 def insert(ctx: LiftContext, node: OperatorNode) -> None:
     """Insert a tensor before `position`, or at the end."""
-    held = list(_held(ctx, node))
-    at = _position(ctx, node, 2, len(held), len(held) + 1) if node.operand(2) else len(held)
-    _hold(ctx, node, (*held[:at], node.inputs[1], *held[at:]))
+    tensors = list(_held(ctx, node))
+    at = _position(ctx, node, 2, len(tensors), len(tensors) + 1) if node.operand(2) else len(tensors)
+    _hold(ctx, node, (*tensors[:at], node.inputs[1], *tensors[at:]))
 
 
 @rule("SequenceErase")
 def erase(ctx: LiftContext, node: OperatorNode) -> None:
     """Remove the tensor at `position`, or the last one."""
-    held = list(_held(ctx, node))
-    at = _position(ctx, node, 1, len(held), len(held)) if node.operand(1) else len(held) - 1
-    _hold(ctx, node, (*held[:at], *held[at + 1 :]))
+    tensors = list(_held(ctx, node))
+    at = _position(ctx, node, 1, len(tensors), len(tensors)) if node.operand(1) else len(tensors) - 1
+    _hold(ctx, node, (*tensors[:at], *tensors[at + 1 :]))
 
 
 @rule("SequenceAt")
 def element(ctx: LiftContext, node: OperatorNode) -> None:
     """Return one of the tensors."""
-    held = _held(ctx, node)
-    tensor = held[_position(ctx, node, 1, len(held), len(held))]
+    tensors = _held(ctx, node)
+    tensor = tensors[_position(ctx, node, 1, len(tensors), len(tensors))]
     ctx.nodes.replace(node, [replace(node, op_type="Identity", inputs=(tensor,))])
 
 
@@ -67,18 +67,18 @@ def split(ctx: LiftContext, node: OperatorNode) -> None:
             raise UnsupportedFeature(f"{have} elements in parts of {size}")
         sizes = np.asarray([size] * (have // size) + [have % size] * (have % size > 0))
     parts = tuple(ctx.tensors.fresh_name(node.outputs[0], reads=0) for _ in sizes)
-    given = ctx.tensors.fresh_name(node.outputs[0], reads=0)
-    ctx.tensors.constants[given] = sizes.astype("int64")
-    nodes = [replace(node, op_type="Split", inputs=(x, given), outputs=parts, attributes={"axis": axis})]
-    held = parts
+    size_name = ctx.tensors.fresh_name(node.outputs[0], reads=0)
+    ctx.tensors.constants[size_name] = sizes.astype("int64")
+    nodes = [replace(node, op_type="Split", inputs=(x, size_name), outputs=parts, attributes={"axis": axis})]
+    members = parts
     if not node.operand(1) and not node.attributes["keepdims"]:
-        held = tuple(ctx.tensors.fresh_name(node.outputs[0], reads=0) for _ in parts)
+        members = tuple(ctx.tensors.fresh_name(node.outputs[0], reads=0) for _ in parts)
         nodes += [
             replace(node, op_type="Squeeze", inputs=(part,), outputs=(tensor,), attributes={"axes": [axis]})
-            for part, tensor in zip(parts, held, strict=True)
+            for part, tensor in zip(parts, members, strict=True)
         ]
-    ctx.nodes.insert(nodes, held)
-    _hold(ctx, node, held)
+    ctx.nodes.insert(nodes, members)
+    _hold(ctx, node, members)
 
 
 @rule("ConcatFromSequence")
@@ -86,11 +86,11 @@ def concatenate(ctx: LiftContext, node: OperatorNode) -> None:
     """Concatenate all tensors along an axis, or stack them along a new one."""
     import numpy as np
 
-    steps, held, axis = Expansion(ctx, node), _held(ctx, node), node.attributes["axis"]
+    steps, tensors, axis = Expansion(ctx, node), _held(ctx, node), node.attributes["axis"]
     if node.attributes["new_axis"]:
         at = steps.constant(np.asarray([axis], "int64"))
-        held = [steps.node("Unsqueeze", tensor, at, axes=[axis]) for tensor in held]
-    steps.node("Concat", *held, axis=axis)
+        tensors = [steps.node("Unsqueeze", tensor, at, axes=[axis]) for tensor in tensors]
+    steps.node("Concat", *tensors, axis=axis)
     steps.lift()
 
 

@@ -64,7 +64,7 @@ def expand(ctx: LiftContext, node: OperatorNode) -> None:
     """A vector made a row and repeated → RepeatVector; other axes of size 1 repeated → Tile."""
     source = node.inputs[0]
     before, shape = ctx.layers.fusable_producer(source, node), ctx.tensors.shape(source)
-    wanted = tuple(int(size) for size in ctx.tensors.constant(node.inputs[1], "shape"))
+    requested = tuple(int(size) for size in ctx.tensors.constant(node.inputs[1], "shape"))
     row = (
         before is not None
         and before.type == "Reshape"
@@ -72,24 +72,24 @@ def expand(ctx: LiftContext, node: OperatorNode) -> None:
         and shape[1] == 1
         and not ctx.tensors.single_sample
     )
-    fits = len(wanted) == 3 and wanted[0] in (1, shape[0]) and wanted[2] in (1, shape[2])
+    fits = len(requested) == 3 and requested[0] in (1, shape[0]) and requested[2] in (1, shape[2])
     if row and fits and before is not None and ctx.tensors.rank(before.inputs[0]) == 2:
         ctx.layers.written.remove(before)
-        ctx.layers.add(node, "RepeatVector", before.inputs, {"n": wanted[1]})
+        ctx.layers.add(node, "RepeatVector", before.inputs, {"n": requested[1]})
         return
-    target = broadcast_shapes(shape, wanted)
+    target = broadcast_shapes(shape, requested)
     if target is None:
-        raise UnsupportedFeature(f"{list(shape)} does not broadcast to {list(wanted)}")
+        raise UnsupportedFeature(f"{list(shape)} does not broadcast to {list(requested)}")
     ctx.tensors.require_room(target)
     longer = (*(1,) * (len(target) - len(shape)), *shape)
-    held = ctx.tensors.fresh_name(node.outputs[0])
-    ctx.reshaping.reshape(node, source, longer, held)
+    expanded = ctx.tensors.fresh_name(node.outputs[0])
+    ctx.reshaping.reshape(node, source, longer, expanded)
     layers = [
-        ("Tile", {"tiles": want, "axis": ctx.tensors.axis(held, axis, "it repeats the batch")})
+        ("Tile", {"tiles": want, "axis": ctx.tensors.axis(expanded, axis, "it repeats the batch")})
         for axis, (have, want) in enumerate(zip(longer, target, strict=True))
         if have != want
     ]
-    ctx.reshaping.add_chain(node, held, layers)
+    ctx.reshaping.add_chain(node, expanded, layers)
 
 
 @rule("Transpose")
@@ -160,8 +160,8 @@ def eye_like(ctx: LiftContext, node: OperatorNode) -> None:
     if not ctx.tensors.single_sample:
         raise MixesSamples("its rows are the samples of a batch")
     shape = ctx.tensors.shape(node.inputs[0])
-    given = node.attributes.get("dtype")
-    dtype = element_type(given) if given else str(ctx.tensors.dtype(node.inputs[0]))
+    type_code = node.attributes.get("dtype")
+    dtype = element_type(type_code) if type_code else str(ctx.tensors.dtype(node.inputs[0]))
     rows, columns = shape
     if rows * columns > MAX_ELEMENTS:
         raise UnsupportedFeature(f"a matrix of {rows} by {columns}")

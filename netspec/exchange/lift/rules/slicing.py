@@ -32,27 +32,27 @@ def cut(ctx: LiftContext, node: OperatorNode) -> None:
     axes = ctx.tensors.constant(node.operand(3), "axes").tolist() if node.operand(3) else node.attributes.get("axes")
     steps = ctx.tensors.constant(node.operand(4), "steps").tolist() if node.operand(4) else [1] * len(starts)
     parts: dict[int, tuple[int, int, int]] = {}
-    turned: list[int] = []
+    flipped: list[int] = []
     for axis, start, end, step in zip(axes or range(len(starts)), starts, ends, steps, strict=True):
         size = shape[axis % len(shape)]
-        places = range(*slice(start, end, step).indices(size))
+        indices = range(*slice(start, end, step).indices(size))
         if step < 0:  # those counted up, in the opposite order
-            places = range(places[-1], places[0] + 1, -step) if places else places
-            turned.append(axis % len(shape))
-        if places != range(size):
-            parts[axis % len(shape)] = places.start, places.stop, places.step
-    left = {axis: len(range(*part)) for axis, part in parts.items()}
-    if 0 in left.values():
-        ctx.tensors.constants[node.outputs[0]] = _nothing(ctx, node, left)
+            indices = range(indices[-1], indices[0] + 1, -step) if indices else indices
+            flipped.append(axis % len(shape))
+        if indices != range(size):
+            parts[axis % len(shape)] = indices.start, indices.stop, indices.step
+    sizes = {axis: len(range(*part)) for axis, part in parts.items()}
+    if 0 in sizes.values():
+        ctx.tensors.constants[node.outputs[0]] = _nothing(ctx, node, sizes)
         return
-    if cut_beside(ctx, node, parts, turned):
+    if cut_beside(ctx, node, parts, flipped):
         return
-    for axes, why_not in ((turned, "samples in the opposite order"), (parts, "a part of the batch")):
+    for axes, why_not in ((flipped, "samples in the opposite order"), (parts, "a part of the batch")):
         for axis in axes:
             ctx.tensors.axis(node.inputs[0], axis, why_not)
     if (
         parts
-        and not turned
+        and not flipped
         and not ctx.layers.is_permuted(node.inputs[0])
         and len(shape) in (3, 4, 5)
         and min(parts) > 1
@@ -64,12 +64,12 @@ def cut(ctx: LiftContext, node: OperatorNode) -> None:
         written = padding_field(sides[2:]).get("padding", 0)
         ctx.reshaping.add_per_sample(node, f"Cropping{len(shape) - 2}D", node.inputs[:1], {"cropping": written})
         return
-    held = {axis: ctx.layers.stored_axis(node.inputs[0], axis) for axis in (*parts, *turned)}
+    stored_axes = {axis: ctx.layers.stored_axis(node.inputs[0], axis) for axis in (*parts, *flipped)}
     layers = [
-        ("Slice", ({} if held[axis] == 1 else {"axis": held[axis]}) | _range(shape[axis], *part))
+        ("Slice", ({} if stored_axes[axis] == 1 else {"axis": stored_axes[axis]}) | _range(shape[axis], *part))
         for axis, part in parts.items()
     ]
-    flips = sorted(held[axis] for axis in turned)
+    flips = sorted(stored_axes[axis] for axis in flipped)
     if flips:
         layers.append(("Flip", {} if flips == [1] else {"axis": short(flips)}))
     ctx.reshaping.add_chain(node, node.inputs[0], layers)
@@ -103,11 +103,11 @@ def split(ctx: LiftContext, node: OperatorNode) -> None:
         return
     if split_beside(ctx, node, axis, parts):
         return
-    held = ctx.layers.stored_axis(node.inputs[0], axis, "parts of the batch")
+    stored_axis = ctx.layers.stored_axis(node.inputs[0], axis, "parts of the batch")
     view, sizes = ctx.layers.permuted_view(node.inputs[0]), [size for _, size in parts]
     fields = {"sections": len(sizes) if len(set(sizes)) == 1 else sizes}
     names = [name for name, _ in parts]
-    fields |= {} if held == 1 else {"axis": held}
+    fields |= {} if stored_axis == 1 else {"axis": stored_axis}
     ctx.layers.add(node, "Split", [view.source], fields, outputs=names, result_axes=lambda rank: view.axes)
 
 
@@ -150,18 +150,18 @@ def gather(ctx: LiftContext, node: OperatorNode) -> None:
             ctx.tensors.constants[data] = table[None]  # one for all samples
         ctx.layers.add(node, "Gather", [data, index], {} if axis == 0 else {"axis": axis + 1})
         return
-    places = ctx.tensors.constants[index]
-    held = ctx.layers.stored_axis(data, axis, "samples by constant numbers")
-    along = {} if held == 1 else {"axis": held}
-    fields: dict[str, Any] = {"indices": places.reshape(-1).tolist(), **along}
-    if places.ndim == 0:  # the axis goes
-        ctx.reshaping.add_chain(node, data, [("Gather", fields), ("Squeeze", {"axis": held})], [axis])
-    elif places.ndim == 1:
+    indices = ctx.tensors.constants[index]
+    stored_axis = ctx.layers.stored_axis(data, axis, "samples by constant numbers")
+    along = {} if stored_axis == 1 else {"axis": stored_axis}
+    fields: dict[str, Any] = {"indices": indices.reshape(-1).tolist(), **along}
+    if indices.ndim == 0:  # the axis goes
+        ctx.reshaping.add_chain(node, data, [("Gather", fields), ("Squeeze", {"axis": stored_axis})], [axis])
+    elif indices.ndim == 1:
         ctx.reshaping.add_chain(node, data, [("Gather", fields)])
     else:
         picked, shape = ctx.tensors.fresh_name(node.outputs[0]), ctx.tensors.shape(data)
         ctx.reshaping.add_chain(replace(node, outputs=(picked,)), data, [("Gather", fields)])
-        ctx.reshaping.reshape(node, picked, (*shape[:axis], *places.shape, *shape[axis + 1 :]))
+        ctx.reshaping.reshape(node, picked, (*shape[:axis], *indices.shape, *shape[axis + 1 :]))
 
 
 def _embedding(ctx: LiftContext, node: OperatorNode) -> None:
@@ -173,9 +173,9 @@ def _embedding(ctx: LiftContext, node: OperatorNode) -> None:
     if table.ndim == 2:
         ctx.layers.add(node, "Embedding", [index], fields, arrays)
         return
-    rows, places = ctx.tensors.fresh_name(node.outputs[0]), ctx.tensors.shape(index)
+    rows, index_shape = ctx.tensors.fresh_name(node.outputs[0]), ctx.tensors.shape(index)
     ctx.layers.add(node, "Embedding", [index], fields, arrays, outputs=[rows])
-    ctx.reshaping.reshape(node, rows, (*places, *table.shape[1:]))
+    ctx.reshaping.reshape(node, rows, (*index_shape, *table.shape[1:]))
 
 
 @rule("Tile")
@@ -192,7 +192,8 @@ def tile(ctx: LiftContext, node: OperatorNode) -> None:
         if count != 1
     }
     layers = [
-        ("Tile", {"tiles": repeats[axis], **({} if held == 1 else {"axis": held})}) for axis, held in axes.items()
+        ("Tile", {"tiles": repeats[axis], **({} if stored_axis == 1 else {"axis": stored_axis})})
+        for axis, stored_axis in axes.items()
     ]
     ctx.reshaping.add_chain(node, node.inputs[0], layers)
 

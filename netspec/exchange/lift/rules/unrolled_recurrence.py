@@ -37,15 +37,15 @@ class Way:
 
         return self.steps.constant(np.float32(value))
 
-    def activated(self, place: int, x: str, clipped: bool = True) -> str:
+    def activated(self, index: int, x: str, clipped: bool = True) -> str:
         """The activation of a number in the order of ONNX, of what is cut off before."""
         node, count = self.node, len(DEFAULTS[self.node.op_type])
-        clip, at = node.attributes.get("clip"), self.way * count + place
+        clip, at = node.attributes.get("clip"), self.way * count + index
         if clip and clipped:
             x = self.steps.node("Clip", x, self.number(-clip), self.number(clip))
-        given = list(node.attributes.get("activations") or DEFAULTS[node.op_type] * 2)
-        name = next(function for function in (*PLAIN, *OF_ALPHA, "HardSigmoid", "Affine", "ScaledTanh", given[at])
-                    if function.lower() == given[at].lower())  # fmt: skip
+        activations = list(node.attributes.get("activations") or DEFAULTS[node.op_type] * 2)
+        name = next(function for function in (*PLAIN, *OF_ALPHA, "HardSigmoid", "Affine", "ScaledTanh", activations[at])
+                    if function.lower() == activations[at].lower())  # fmt: skip
         own = {"HardSigmoid": (0.2, 0.5), "Affine": (1.0, 0.0), "ScaledTanh": (1.0, 1.0)}
         default = own.get(name, (OF_ALPHA.get(name, 1.0), 0.0))
         alphas, betas = (list(node.attributes.get(f"activation_{parameter}") or []) for parameter in ("alpha", "beta"))
@@ -66,10 +66,10 @@ class Way:
 
     def sum(self, *terms: str) -> str:
         """The sum of the terms that exist."""
-        there = [term for term in terms if term]
-        total = there[0]
-        for one in there[1:]:
-            total = self.steps.node("Add", total, one)
+        present = [term for term in terms if term]
+        total = present[0]
+        for addend in present[1:]:
+            total = self.steps.node("Add", total, addend)
         return total
 
     def times(self, x: str, y: str) -> str:
@@ -135,8 +135,8 @@ class Way:
         else:
             candidate = self.sum(self.product(x, "kernel", 2), self.product(self.times(r, h), "recurrent", 2),
                                  self.bias(2))  # fmt: skip
-        left = self.steps.node("Sub", self.number(1.0), z)
-        return [self.sum(self.times(left, self.activated(1, candidate)), self.times(z, h))]
+        keep = self.steps.node("Sub", self.number(1.0), z)
+        return [self.sum(self.times(keep, self.activated(1, candidate)), self.times(z, h))]
 
 
 def unrolled(ctx: LiftContext, node: OperatorNode, way_of: type[Way] = Way) -> None:
@@ -152,35 +152,35 @@ def unrolled(ctx: LiftContext, node: OperatorNode, way_of: type[Way] = Way) -> N
     if count * (1 + both) > MOST_STEPS:
         raise UnsupportedFeature(f"more than {MOST_STEPS} steps that no layer takes")
     named = {"kernel": 1, "recurrent": 2, "bias": 3, "peepholes": 7}
-    held = {name: ctx.tensors.constant(node.operand(at), name) for name, at in named.items() if node.operand(at)}
+    arrays = {name: ctx.tensors.constant(node.operand(at), name) for name, at in named.items() if node.operand(at)}
 
     def beside(tensors: list[str], axis: int) -> str:
         return tensors[0] if len(tensors) == 1 else steps.node("Concat", *tensors, axis=axis)
 
-    lengths, ends, found = node.operand(4), [], []
+    lengths, ends, results = node.operand(4), [], []
     for number in range(1 + both):
-        weights = {name: array[number].T if array.ndim == 3 else array[number] for name, array in held.items()}
+        weights = {name: array[number].T if array.ndim == 3 else array[number] for name, array in arrays.items()}
         way = way_of(ctx, node, steps, number, weights)
         last = [
             picked(steps, node.operand(5 + k), number, layout) if node.operand(5 + k) else "" for k in range(states)
         ]
-        each: dict[int, str] = {}
+        outputs_by_step: dict[int, str] = {}
         for at in range(count)[:: -1 if backwards or number else 1]:
             new = way.step(way.element(at), last)
-            each[at] = new[0]
+            outputs_by_step[at] = new[0]
             if lengths:
                 bound = steps.constant(np.asarray(at, str(_whole_type(ctx, lengths))))
-                there = steps.node("Cast", steps.node("Greater", lengths, bound), to=1)
-                there = steps.node("Unsqueeze", there, steps.constant(np.asarray([1], "int64")), axes=[1])
-                gone = steps.node("Sub", way.number(1.0), there)
-                kept = [way.times(gone, before) for before in last]
-                new = [way.sum(way.times(there, state), before) for state, before in zip(new, kept, strict=True)]
-                each[at] = way.times(there, each[at])
+                active = steps.node("Cast", steps.node("Greater", lengths, bound), to=1)
+                active = steps.node("Unsqueeze", active, steps.constant(np.asarray([1], "int64")), axes=[1])
+                gone = steps.node("Sub", way.number(1.0), active)
+                old_states = [way.times(gone, before) for before in last]
+                new = [way.sum(way.times(active, state), before) for state, before in zip(new, old_states, strict=True)]
+                outputs_by_step[at] = way.times(active, outputs_by_step[at])
             last = new
         axes = [layout, layout + 1]
-        found.append([_raised(steps, each[at], axes) for at in range(count)])
+        results.append([_raised(steps, outputs_by_step[at], axes) for at in range(count)])
         ends.append([_raised(steps, state, [layout]) for state in last])
-    y = beside([beside([way[at] for way in found], layout + 1) for at in range(count)], layout)
+    y = beside([beside([way[at] for way in results], layout + 1) for at in range(count)], layout)
     steps.lift(y, *(beside([way[k] for way in ends], layout) for k in range(states)))
 
 

@@ -66,14 +66,13 @@ def conv(ctx: LiftContext, node: OperatorNode) -> None:
 def deform_conv(ctx: LiftContext, node: OperatorNode) -> None:
     """DeformConv of images with a constant kernel → DeformConv2D."""
     kernel = ctx.tensors.constant(node.inputs[1], "kernel")
-    size, said = list(kernel.shape[2:]), node.attributes
+    size, attributes = list(kernel.shape[2:]), node.attributes
     if len(size) != 2:
         raise UnsupportedFeature(f"a deformable convolution over {len(size)} axes, not 2")
     fields: dict[str, Any] = {"filters": kernel.shape[0], "kernel_size": short(size)}
     fields |= _window_fields(ctx, node, size, [1, 1])
-    fields |= {
-        ours: said[name] for name, ours in (("group", "groups"), ("offset_group", "offset_groups")) if said[name] != 1
-    }
+    groups = (("group", "groups"), ("offset_group", "offset_groups"))
+    fields |= {ours: attributes[name] for name, ours in groups if attributes[name] != 1}
     arrays = {"kernel": kernel}
     if node.operand(3):
         arrays["bias"] = ctx.tensors.constant(node.operand(3), "bias")
@@ -134,17 +133,17 @@ def _transposed_padding(
     strides, extra = _ints(node, "strides", [1] * rank), _ints(node, "output_padding", [0] * rank)
     if not len(strides) == len(extra) == len(dilation) == len(spatial) == rank or min(extra) < 0:
         raise UnsupportedFeature(f"windows over other than {rank} axes")
-    wanted = _ints(node, "output_shape", [])[-rank:]
-    grows = bool(wanted)  # a shape that is asked for is reached; what auto_pad wants is only ever cut down to
-    if not wanted and auto.startswith("SAME"):
-        wanted = [have * stride for have, stride in zip(spatial, strides, strict=True)]
-    if not wanted:
+    output_sizes = _ints(node, "output_shape", [])[-rank:]
+    grows = bool(output_sizes)  # a shape that is asked for is reached; what auto_pad wants is only ever cut down to
+    if not output_sizes and auto.startswith("SAME"):
+        output_sizes = [have * stride for have, stride in zip(spatial, strides, strict=True)]
+    if not output_sizes:
         flat = _ints(node, "pads", [0] * (2 * rank)) if auto == "NOTSET" else [0] * (2 * rank)
         if len(flat) != 2 * rank or min(flat) < 0:
             raise UnsupportedFeature(f"padding {flat}")
         return list(zip(flat[:rank], flat[rank:], strict=True)), extra
     sides = []
-    for axis, (have, want) in enumerate(zip(spatial, wanted, strict=True)):
+    for axis, (have, want) in enumerate(zip(spatial, output_sizes, strict=True)):
         full = strides[axis] * (have - 1) + extra[axis] + (size[axis] - 1) * dilation[axis] + 1
         rest = max(0, full - want)
         extra[axis] += max(0, want - full) if grows else 0
@@ -186,30 +185,35 @@ def pool(ctx: LiftContext, node: OperatorNode) -> None:
         fields["ceil_mode"] = True
     if node.attributes.get("count_include_pad") and "padding" in fields:
         fields["count_include_pad"] = True
-    places = node.outputs[1] if len(node.outputs) > 1 and ctx.tensors.is_read(node.outputs[1]) else ""
-    if not places or ctx.tensors.is_read(node.outputs[0]):
+    indices = node.outputs[1] if len(node.outputs) > 1 and ctx.tensors.is_read(node.outputs[1]) else ""
+    if not indices or ctx.tensors.is_read(node.outputs[0]):
         ctx.reshaping.add_per_sample(
             node, f"{node.op_type}ing{rank}D", node.inputs[:1], fields, outputs=node.outputs[:1]
         )
-    if places:
-        _places(ctx, replace(node, outputs=(places,)), f"ArgMaxPooling{rank}D", fields)
+    if indices:
+        _places(ctx, replace(node, outputs=(indices,)), f"ArgMaxPooling{rank}D", fields)
 
 
 def _places(ctx: LiftContext, node: OperatorNode, type_: str, fields: dict[str, Any]) -> None:
     """Where the maxima are: ONNX counts through the whole tensor, a net in each channel, which MaxUnpool takes too."""
     import numpy as np
 
-    (places,), (x, *_), by_column = node.outputs, node.inputs, bool(node.attributes.get("storage_order"))
-    readers = {node.op_type for node in ctx.model.nodes if places in (*node.inputs, *node.captured)}
-    if readers == {"MaxUnpool"} and places not in ctx.model.outputs and not ctx.tensors.single_sample and not by_column:
-        ctx.layers.add(node, type_, [x], fields, outputs=[places])
+    (indices,), (x, *_), by_column = node.outputs, node.inputs, bool(node.attributes.get("storage_order"))
+    readers = {node.op_type for node in ctx.model.nodes if indices in (*node.inputs, *node.captured)}
+    if (
+        readers == {"MaxUnpool"}
+        and indices not in ctx.model.outputs
+        and not ctx.tensors.single_sample
+        and not by_column
+    ):
+        ctx.layers.add(node, type_, [x], fields, outputs=[indices])
         return
     if not ctx.tensors.single_sample:
-        raise MixesSamples(f"its second result, `{places}`, counts places in the whole batch")
-    held, shape = ctx.tensors.fresh_name(places), ctx.tensors.shape(x)
-    ctx.reshaping.add_per_sample(node, type_, [x], fields, outputs=[held])
+        raise MixesSamples(f"its second result, `{indices}`, counts places in the whole batch")
+    argmax, shape = ctx.tensors.fresh_name(indices), ctx.tensors.shape(x)
+    ctx.reshaping.add_per_sample(node, type_, [x], fields, outputs=[argmax])
     starts = np.arange(prod(shape[:2])).reshape(*shape[:2], *(1 for _ in shape[2:])) * prod(shape[2:])
-    before = ctx.tensors.fresh_name(places)
+    before = ctx.tensors.fresh_name(indices)
     ctx.tensors.constants[before] = starts
     counted = "x"
     if by_column:  # axes in the opposite order: the first counts single places
@@ -219,7 +223,7 @@ def _places(ctx: LiftContext, node: OperatorNode, type_: str, fields: dict[str, 
             after = prod(sizes[axis + 1 :])
             inside = f"quotient(x, {after})" if after > 1 else "x"
             counted += f" + {inside} % {size} * {first * prod(sizes[:axis])}"
-    ctx.layers.add_elementwise(node, "Expression", [held, before], {"expr": f"{counted} + y", "keep_types": True})
+    ctx.layers.add_elementwise(node, "Expression", [argmax, before], {"expr": f"{counted} + y", "keep_types": True})
 
 
 @rule("MaxUnpool")
