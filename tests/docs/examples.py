@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md")), *sorted(ROOT.glob("model_zoo/**/*.md"))]
 
 _BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_HERE_DOCUMENT = re.compile(r"^cat > (\S+) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"# (\S+\.yaml)\n")
 TRAIN_KEYS = frozenset({"net", "data", "solver", "train", "init_from", "parallel", "callbacks"})
 
@@ -50,6 +51,11 @@ def blocks(page: Path, language: str) -> Iterator[str]:
     for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
         if found["language"] == language:
             yield found["body"]
+
+
+def here_documents(page: Path) -> dict[str, str]:
+    """The files that a page's shell commands write with `cat > NAME <<'END'`."""
+    return dict(_HERE_DOCUMENT.findall(page.read_text(encoding="utf-8")))
 
 
 def examples(page: Path) -> list[Example]:

@@ -21,7 +21,7 @@ from netspec.cli.app import COMMANDS
 from netspec.cli.options import files_and_overrides
 from netspec.data.bundled import zoo_root
 from netspec.tools.check import check
-from tests.docs.examples import PAGES, ROOT, TRAIN_KEYS, Example, blocks, commands, examples
+from tests.docs.examples import PAGES, ROOT, TRAIN_KEYS, Example, commands, examples, here_documents
 
 DATA_PAGES = [ROOT / "docs" / "guide" / name for name in ("images.md", "tables.md", "text.md", "data.md")]
 EXAMPLES = [example for page in PAGES for example in examples(page)]
@@ -119,12 +119,15 @@ def arrays(folder: Path) -> None:
         np.savez(folder / name, image=images, label=random.integers(0, 10, 20))
 
 
+def write_here_documents(page: str, folder: Path) -> None:
+    """The files that the commands on a page of the guide write."""
+    for name, text in here_documents(ROOT / "docs" / "guide" / page).items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
 def table(folder: Path) -> None:
     """The rows on the page."""
-    page = ROOT / "docs" / "guide" / "tables.md"
-    text = next(block for block in blocks(page, "") if block.startswith("age,"))
-    for name in ("train.csv", "test.csv"):
-        (folder / name).write_text(text, encoding="utf-8")
+    write_here_documents("tables.md", folder)
 
 
 def images(folder: Path) -> None:
@@ -145,12 +148,8 @@ def language(folder: Path) -> None:
 
 
 def reviews(folder: Path) -> None:
-    """Two texts in each folder."""
-    for name in ("train/good", "train/bad", "test/good", "test/bad"):
-        below = folder / "reviews" / name
-        below.mkdir(parents=True)
-        for number in range(2):
-            (below / f"{number}.txt").write_text(f"This one is {name}.", encoding="utf-8")
+    """The texts on the page."""
+    write_here_documents("text.md", folder)
 
 
 def commands_said(folder: Path) -> None:
@@ -185,3 +184,31 @@ def test_the_trainings_on_your_data_run(
     monkeypatch.chdir(tmp_path / kind)
     assert main(["train", "train.yaml", "train.max_epochs=1", "--json"]) == 0
     assert list((tmp_path / kind / "runs").glob("*/weights.h5"))
+
+
+@pytest.mark.parametrize(
+    ("page", "kind", "name", "classes"),
+    [("tables.md", "tables", "new.csv", ["yes", "no"]), ("text.md", "reviews", "new.txt", ["good", "bad"])],
+)
+def test_predictions_are_those_on_the_page(
+    page: str,
+    kind: str,
+    name: str,
+    classes: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = (ROOT / "docs" / "guide" / page).read_text(encoding="utf-8")
+    command, _, shown = text.partition(f" --input {name}\n")
+    run = command.rpartition(" ")[2]
+    write_files(ROOT / "docs" / "guide" / page, tmp_path)
+    folder = tmp_path / kind
+    write_here_documents(page, folder)
+    monkeypatch.chdir(folder)
+    assert main(["train", "train.yaml", "--json"]) == 0
+    capsys.readouterr()
+    assert main(["predict", run, "--input", name]) == 0
+    rows = capsys.readouterr().out.splitlines()[1:]
+    assert [row.split()[1] for row in rows] == classes
+    assert [row.split()[1] for row in shown.splitlines()[2:4]] == classes
