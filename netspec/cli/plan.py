@@ -14,7 +14,7 @@ from netspec.errors import counted, listing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from netspec.distributed.cost_model.comm_volume import Message
+    from netspec.distributed.cost_model.comm_volume import CollectiveMessage
     from netspec.tools.gpu_plan import GpuCosts
     from netspec.tools.gpu_worker_plan import GpuWorkers
     from netspec.tools.plan import Costs, KernelUse, WorkerPlan
@@ -279,12 +279,12 @@ def _listed(names: Sequence[str]) -> str:
     return listing(names, 3) if names else ""
 
 
-def _often(message: Message) -> str:
+def _often(message: CollectiveMessage) -> str:
     """Number of times per step: `3`, `1/8`."""
     return count(message.times) + (f"/{count(message.every)}" if message.every > 1 else "")
 
 
-def _begin(message: Message) -> str:
+def _begin(message: CollectiveMessage) -> str:
     """When it is sent."""
     if message.starts is None:
         return "between steps"

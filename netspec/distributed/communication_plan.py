@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from netspec.compile import ProgramKind, scheduled_inputs
 from netspec.distributed.cost_model.collectives import Exchange
-from netspec.distributed.cost_model.comm_volume import Message, program_messages
+from netspec.distributed.cost_model.comm_volume import CollectiveMessage, program_messages
 from netspec.distributed.cost_model.networks import Cluster
 from netspec.distributed.plans import PipelinePlan
 from netspec.distributed.strategies.base import Sizes, Strategy
@@ -51,7 +51,7 @@ class EpochBatches:
 
 def step_messages(
     compiler: Compiler, strategy: Strategy, cluster: Cluster, batches: Batches, stage: int | None = None
-) -> Sequence[Message]:
+) -> Sequence[CollectiveMessage]:
     """Return the messages of a step that reads these batches, compiled for a pipeline stage."""
     programs = [
         (compiler.plan(compiler.batch_program, rows, stage, global_batch).order, times)
@@ -67,21 +67,25 @@ def step_messages(
     return [*_between_stages(pipeline, cluster, rows), *(_by_stage(message, cluster.ranks) for message in messages)]
 
 
-def strategy_messages(compiler: Compiler, strategy: Strategy, cluster: Cluster, batches: int) -> Iterator[Message]:
+def strategy_messages(
+    compiler: Compiler, strategy: Strategy, cluster: Cluster, batches: int
+) -> Iterator[CollectiveMessage]:
     """Yield the messages of a step of `batches` batches that are sent outside of its programs."""
     rates = len(scheduled_inputs(compiler.solver)) if compiler.solver is not None else 0
     return strategy.messages(state_sizes(compiler, strategy), cluster, batches, rates)
 
 
-def _between_stages(pipeline: PipelinePlan, cluster: Cluster, rows: int) -> Iterator[Message]:
+def _between_stages(pipeline: PipelinePlan, cluster: Cluster, rows: int) -> Iterator[CollectiveMessage]:
     """Yield the messages between pipeline stages: values forward, and their gradients backward."""
     for samples, times in Counter(pipeline.config.sizes(rows)).items():
         for crossing in pipeline.stages_of(samples).crossings:
             layer, nbytes = crossing.value.node.scope.layer, crossing.value.type.nbytes
-            yield Message(layer, (), nbytes, (_hop(crossing.source, crossing.target, nbytes, cluster),), 0.0, times)
+            yield CollectiveMessage(
+                layer, (), nbytes, (_hop(crossing.source, crossing.target, nbytes, cluster),), 0.0, times
+            )
             if crossing.returns:
                 back = _hop(crossing.target, crossing.source, nbytes, cluster)
-                yield Message(layer, ("gradient",), nbytes, (back,), 1.0, times)
+                yield CollectiveMessage(layer, ("gradient",), nbytes, (back,), 1.0, times)
 
 
 def _hop(source: int, target: int, nbytes: float, cluster: Cluster) -> Exchange:
@@ -89,7 +93,7 @@ def _hop(source: int, target: int, nbytes: float, cluster: Cluster) -> Exchange:
     return Exchange(1, nbytes, 1, float(leaves), role=stage_role(source))
 
 
-def _by_stage(message: Message, stages: int) -> Message:
+def _by_stage(message: CollectiveMessage, stages: int) -> CollectiveMessage:
     """Attribute a message that all workers send to the stages, in equal parts."""
     return replace(message, exchanges=tuple(
         replace(part, senders=part.senders / stages, leave=part.leave / stages, role=stage_role(stage))

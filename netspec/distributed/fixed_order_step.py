@@ -23,7 +23,7 @@ from netspec.data.sharding import Share
 from netspec.distributed import Communicator
 from netspec.distributed.communication_plan import Batches
 from netspec.distributed.communicators.base import packed_bytes
-from netspec.distributed.cost_model.comm_volume import Message, all_gather_exchanges, stop_vote
+from netspec.distributed.cost_model.comm_volume import CollectiveMessage, all_gather_exchanges, stop_vote
 from netspec.distributed.cost_model.networks import Cluster
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.stepper import PartialStep, Stepper, moving_averages
@@ -173,7 +173,7 @@ def sent_bytes(compiler: Compiler, shards: int, rank: int, ranks: int, samples: 
 
 def fixed_order_messages(
     compiler: Compiler, shards: int, cluster: Cluster, batches: Batches, rank: int | None = None
-) -> list[Message]:
+) -> list[CollectiveMessage]:
     """Return the messages of a step of these batches: each worker sends its partial sums.
 
     Sizes are those of worker `rank`; None: the mean over workers, since some send more sums than others.
@@ -183,7 +183,9 @@ def fixed_order_messages(
     for (_, samples), times in Counter(batches).items():
         senders = range(ranks) if rank is None else [rank]
         nbytes = sum(sent_bytes(compiler, shards, sender, ranks, samples) for sender in senders) / len(senders)
-        messages.append(Message("parts", tuple(names), nbytes, all_gather_exchanges(nbytes, cluster), 1.0, times))
+        messages.append(
+            CollectiveMessage("parts", tuple(names), nbytes, all_gather_exchanges(nbytes, cluster), 1.0, times)
+        )
     return messages
 
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from netspec.compile import Compiler
     from netspec.compile.distributed_plan import DistributedPlan
     from netspec.data.loader import Loader
-    from netspec.distributed.cost_model.comm_volume import Message
+    from netspec.distributed.cost_model.comm_volume import CollectiveMessage
     from netspec.distributed.cost_model.networks import Cluster
     from netspec.graph.ops.all_reduce import CommEncoding
     from netspec.schema.specs.train import TrainSpec
@@ -280,14 +280,14 @@ class WorkerSession:
         self.world_group.release_shared_memory()
         return value
 
-    def vote_on_stop(self, signals: Signals, step: int) -> StopVote | ServerStopVote:
+    def vote_on_stop(self, signals: Signals, step: int) -> WorkerStopVote | ServerStopVote:
         """Start the vote on stopping and on writing a checkpoint, which runs while this step is computed."""
         if self._before is None:
             self._before = self._sent_so_far
         if self.servers is not None:
             self.servers.signals = signals
             return ServerStopVote(self.servers, step)
-        return StopVote(self.workers, signals, meets=self.size == 1 or self.strategy.synchronizes_at(step))
+        return WorkerStopVote(self.workers, signals, meets=self.size == 1 or self.strategy.synchronizes_at(step))
 
     @property
     def _sent_so_far(self) -> float:
@@ -329,7 +329,9 @@ class WorkerSession:
                     total += message.among(stage_steps, epoch.steps) * message.sent(role) / workers
         self._expected = total / max(len(steps), 1)
 
-    def _messages(self, compiler: Compiler, cluster: Cluster, batches: Batches, step: int) -> Sequence[Message]:
+    def _messages(
+        self, compiler: Compiler, cluster: Cluster, batches: Batches, step: int
+    ) -> Sequence[CollectiveMessage]:
         """Return the messages of a step; in a deterministic training as if each worker sent what worker 0 sends."""
         if self.shards is None:
             return step_messages(compiler, self.strategy, cluster, batches, self.strategy.stage(step))
@@ -524,7 +526,7 @@ class ServerStopVote:
         return self._servers.snapshots(self._step)
 
 
-class StopVote:
+class WorkerStopVote:
     """A pending vote of all workers on stopping and on writing a checkpoint."""
 
     def __init__(self, workers: Communicator, signals: Signals, *, meets: bool) -> None:
@@ -532,9 +534,9 @@ class StopVote:
         self._signals, self._alone, self._votes = signals, workers.size == 1, np.zeros(2, np.float32)
         self._workers = workers if meets and not self._alone else None
         if self._workers is not None:
-            workers.finish(StopVote)  # of an earlier batch of the same step
+            workers.finish(WorkerStopVote)  # of an earlier batch of the same step
             self._votes = np.array([signals.stop is not None, signals.snapshot], np.float32)
-            workers.in_flight[StopVote] = [workers.start_all_reduce(self._votes)]
+            workers.in_flight[WorkerStopVote] = [workers.start_all_reduce(self._votes)]
 
     @property
     def stop(self) -> bool:
@@ -548,5 +550,5 @@ class StopVote:
 
     def _voted(self, question: int) -> bool:
         if self._workers is not None:
-            self._workers.finish(StopVote)
+            self._workers.finish(WorkerStopVote)
         return bool(self._votes[question])

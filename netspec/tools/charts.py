@@ -39,14 +39,14 @@ class Curve:
     note: str = ""
     """Remark next to the name."""
 
-    def points(self, scale: Scale, across: Scale | None = None) -> list[tuple[float, float]]:
+    def points(self, scale: AxisScale, across: AxisScale | None = None) -> list[tuple[float, float]]:
         """Positions of the points that a scale can show; `across` is the scale of x."""
-        across = across or Scale()
+        across = across or AxisScale()
         return [(across.place(x), scale.place(y)) for x, y in zip(self.xs, self.ys, strict=True) if scale.shows(y)]
 
 
 @dataclass(frozen=True)
-class Scale:
+class AxisScale:
     """A linear or logarithmic axis."""
 
     logarithmic: bool = False
@@ -71,8 +71,8 @@ class Chart:
     title: str
     x: str
     curves: Sequence[Curve]
-    scale: Scale = Scale()
-    across: Scale = Scale()
+    scale: AxisScale = AxisScale()
+    across: AxisScale = AxisScale()
     """Scale of x."""
 
     def as_json(self) -> dict[str, Any]:

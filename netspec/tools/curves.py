@@ -14,7 +14,7 @@ from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.schedules.base import ScheduleSpec
-from netspec.tools.charts import Chart, Curve, Scale, write_svg
+from netspec.tools.charts import AxisScale, Chart, Curve, write_svg
 from netspec.tools.specs import load_spec
 from netspec.training.events import SPLITS
 
@@ -42,7 +42,7 @@ def plot(
 
         >>> loss = netspec.plot("runs/lenet_mnist", out="loss.svg")[0]
     """
-    scale = Scale(logarithmic)
+    scale = AxisScale(logarithmic)
     folder = None if isinstance(source, Mapping) else Path(source)
     if folder is not None and folder.is_dir():
         if overrides:
@@ -62,7 +62,7 @@ def plot(
     return charts
 
 
-def schedule_charts(spec: TrainSpec, scale: Scale) -> list[Chart]:
+def schedule_charts(spec: TrainSpec, scale: AxisScale) -> list[Chart]:
     """Charts of the learning rates and of scheduled momenta. Raises `InputError` if the number of steps is unknown."""
     assert isinstance(spec.solver, SolverSpec)
     total = steps_of(spec)
@@ -120,7 +120,7 @@ def steps_of(spec: TrainSpec) -> int:
     return (loop.max_epochs or 0) * -(-samples // (split.batch_size * loop.accumulate))
 
 
-def run_charts(folder: Path, scale: Scale) -> list[Chart]:
+def run_charts(folder: Path, scale: AxisScale) -> list[Chart]:
     """Losses and metrics of a run, one chart for each figure, from its log. Raises `InputError` where it has none."""
     events = _logged(folder)
     losses = [_curve(SPLITS[split], logged, "loss") for split, logged in events.items()]
@@ -135,7 +135,7 @@ def run_charts(folder: Path, scale: Scale) -> list[Chart]:
     return charts
 
 
-def scheduled_charts(folder: Path, scale: Scale) -> list[Chart]:
+def scheduled_charts(folder: Path, scale: AxisScale) -> list[Chart]:
     """The learning rate and the scheduled momentum of a run, from its log. Raises `InputError` if it has no figures."""
     log = _logged(folder)["train"]
     charts = [Chart("learning rate", "step", [_curve("run", log, "learning_rate")], scale)]

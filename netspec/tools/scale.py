@@ -35,7 +35,7 @@ from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.sgd import SGD
-from netspec.tools.charts import Chart, Curve, Scale, write_svg
+from netspec.tools.charts import AxisScale, Chart, Curve, write_svg
 from netspec.tools.plan import LayerCost, layer_costs
 from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
 from netspec.tools.timing import Timing, time_net
@@ -51,7 +51,7 @@ DEFAULT_WORKERS = (1, 2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True)
-class StepTimes:
+class WorkerTimes:
     """Times of a training step on one worker, for some batch sizes."""
 
     compute: ComputeModel
@@ -128,12 +128,12 @@ class ScalingReport:
             ("speedup", lambda prediction: prediction.speedup),
             ("efficiency", lambda prediction: prediction.efficiency),
         ]
-        doubled = Scale(logarithmic=True)
+        doubled = AxisScale(logarithmic=True)
         return [
             Chart(
                 f"{self.name}: {title}, {self.cluster.between.name}", "workers",
                 [curve for name in self.predictions if (curve := self._curve(name, figure)).xs],
-                doubled if title == "speedup" else Scale(), doubled,
+                doubled if title == "speedup" else AxisScale(), doubled,
             )
             for title, figure in figures
         ]  # fmt: skip
@@ -301,7 +301,7 @@ def training_of(spec: NetSpec | TrainSpec) -> SolverSpec:
     return SGD(type="SGD", momentum=0.9)
 
 
-def measure(spec: NetSpec | TrainSpec, sizes: Sequence[int], device: str = "auto") -> StepTimes:
+def measure(spec: NetSpec | TrainSpec, sizes: Sequence[int], device: str = "auto") -> WorkerTimes:
     """Time steps of several batch sizes on this machine, with synthetic inputs, and the addition of arrays."""
     facts, loop = layers_of(spec), spec.train if isinstance(spec, TrainSpec) else None
     works = [
@@ -317,10 +317,10 @@ def measure(spec: NetSpec | TrainSpec, sizes: Sequence[int], device: str = "auto
     ]  # fmt: skip
     name = open_device(device).name
     how = ", ".join(f"{work.seconds * 1000:,.1f} ms for {work.batch:,.0f}" for work in works)
-    return StepTimes(ComputeModel(tuple(works)), _adding(), f"measured on {name}: {how}")
+    return WorkerTimes(ComputeModel(tuple(works)), _adding(), f"measured on {name}: {how}")
 
 
-def from_step_time(spec: NetSpec | TrainSpec, seconds: float, batch: int) -> StepTimes:
+def from_step_time(spec: NetSpec | TrainSpec, seconds: float, batch: int) -> WorkerTimes:
     """Steps of which one, of `batch` samples, takes `seconds`: divided by the layers' arithmetic.
 
     Backward has twice the arithmetic of forward: a product each for the gradients of inputs and of weights.
@@ -333,7 +333,7 @@ def from_step_time(spec: NetSpec | TrainSpec, seconds: float, batch: int) -> Ste
     )
     accumulate = spec.train.accumulate if isinstance(spec, TrainSpec) else 1
     work = StepCost(batch, layers, accumulate=accumulate)
-    return StepTimes(ComputeModel((work,)), 0.0, f"given: {seconds * 1000:,.1f} ms for {batch:,}")
+    return WorkerTimes(ComputeModel((work,)), 0.0, f"given: {seconds * 1000:,.1f} ms for {batch:,}")
 
 
 def as_trained(job: TrainingJob, spec: NetSpec | TrainSpec, every: int | None = None) -> TrainingJob:

@@ -10,7 +10,7 @@ from typing import Any
 from netspec.compile import Compiler, ProgramKind
 from netspec.distributed import Communicator
 from netspec.distributed.communication_plan import step_messages
-from netspec.distributed.cost_model.comm_volume import Message, uniform_cluster
+from netspec.distributed.cost_model.comm_volume import CollectiveMessage, uniform_cluster
 from netspec.distributed.cost_model.networks import Cluster
 from netspec.distributed.fixed_order_step import fixed_order_messages
 from netspec.distributed.plans import DataParallelPlan, PipelinePlan
@@ -51,14 +51,14 @@ class WorkerTraffic:
     cluster: Cluster
     roles: dict[str, int]
     """Number of workers, by role."""
-    messages: Sequence[Message]
+    messages: Sequence[CollectiveMessage]
     """Messages in the order in which they are sent."""
     shared: int = 0
     """Bytes of the states in memory that all workers share, read and write."""
     remark: str | None = None
     """Remark of the strategy."""
 
-    def each(self, message: Message | None = None) -> dict[str, float]:
+    def each(self, message: CollectiveMessage | None = None) -> dict[str, float]:
         """Bytes that a worker sends in a step, by role; the mean if workers differ."""
         messages = self.messages if message is None else [message]
         return {

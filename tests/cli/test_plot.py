@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from netspec.tools.charts import Chart, Curve, Scale, as_svg, as_text, number, ticks
+from netspec.tools.charts import AxisScale, Chart, Curve, as_svg, as_text, number, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 COSINE = "solver.learning_rate={type: CosineDecay, initial: 0.1}"
@@ -124,10 +124,10 @@ def test_a_run_without_a_step_has_nothing_to_draw(netspec, work):
 
 def test_values_without_a_logarithm_are_left_out():
     curve = Curve("rate", [1, 2, 3, 4], [0.0, 1.0, float("nan"), 100.0])
-    chart = Chart("rate", "step", [curve], Scale(logarithmic=True))
+    chart = Chart("rate", "step", [curve], AxisScale(logarithmic=True))
     assert curve.points(chart.scale) == [(2, 0.0), (4, 2.0)]
     assert any("100" in line for line in as_text(chart, 60))
-    empty = Chart("rate", "step", [Curve("rate", [1], [0.0])], Scale(logarithmic=True))
+    empty = Chart("rate", "step", [Curve("rate", [1], [0.0])], AxisScale(logarithmic=True))
     assert "nothing to draw" in "\n".join(as_text(empty, 60))
     assert "nothing to draw" in as_svg([empty])
 

@@ -1,4 +1,4 @@
-"""Base classes of kernels that move elements by copying arrays or parts. A backend registers them with a `Copier`."""
+"""Base classes of kernels that move elements by copying arrays or parts. Each backend derives its own kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_RUNS = 64
 """Maximum number of runs that are copied by a call each: with more, calling takes as long as copying."""
 
 
-class Copier(Protocol):
+class CopyFunctions(Protocol):
     """The copy functions of a backend."""
 
     def copy(self, source: Any, target: Any) -> Thunk:
@@ -67,7 +67,7 @@ def _part(array: Any, axis: int, start: int, stop: int) -> Any:
 class CopyKernel(Kernel):
     """Base class of kernels that copy elements of any type."""
 
-    copier: Copier
+    copier: CopyFunctions
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
         return preferred
@@ -82,7 +82,7 @@ class LayoutPreservingCopy(CopyKernel):
         return LayoutSignature((chosen,) * len(offered), (chosen,) * len(node.outputs))
 
 
-class ConcatKernel(LayoutPreservingCopy):
+class BaseConcatKernel(LayoutPreservingCopy):
     """Copy each operand to its part of the result."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
@@ -96,7 +96,7 @@ class ConcatKernel(LayoutPreservingCopy):
         return chain(calls)
 
 
-class SliceKernel(LayoutPreservingCopy):
+class BaseSliceKernel(LayoutPreservingCopy):
     """Copy a part."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
@@ -105,7 +105,7 @@ class SliceKernel(LayoutPreservingCopy):
         return self.copier.copy(_part(buffers.inputs[0], op.axis, op.start, op.stop), buffers.outputs[0])
 
 
-class SplitKernel(LayoutPreservingCopy):
+class BaseSplitKernel(LayoutPreservingCopy):
     """Copy each part that is read."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
@@ -124,7 +124,7 @@ class RunCopyKernel(LayoutPreservingCopy):
         return f"{count} pieces" if count > MAX_RUNS else None
 
 
-class TakeKernel(RunCopyKernel):
+class BaseTakeKernel(RunCopyKernel):
     """Copy runs of elements."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
@@ -136,7 +136,7 @@ class TakeKernel(RunCopyKernel):
         ])  # fmt: skip
 
 
-class TakeGradKernel(RunCopyKernel):
+class BaseTakeGradKernel(RunCopyKernel):
     """Add up runs of elements in order."""
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
@@ -152,7 +152,7 @@ class TakeGradKernel(RunCopyKernel):
         return chain(calls)
 
 
-class FlipKernel(LayoutPreservingCopy):
+class BaseFlipKernel(LayoutPreservingCopy):
     """Copy the operand in reverse order along an axis."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
@@ -162,7 +162,7 @@ class FlipKernel(LayoutPreservingCopy):
         return self.copier.copy(buffers.inputs[0][backwards], buffers.outputs[0])
 
 
-class PadAxisKernel(LayoutPreservingCopy):
+class BasePadAxisKernel(LayoutPreservingCopy):
     """Copy the operand between constant elements."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
@@ -176,7 +176,7 @@ class PadAxisKernel(LayoutPreservingCopy):
         return chain(calls)
 
 
-class TransposeKernel(CopyKernel):
+class BaseTransposeKernel(CopyKernel):
     """Copy with axes in another order; the operand may have any layout."""
 
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
@@ -188,7 +188,7 @@ class TransposeKernel(CopyKernel):
         return self.copier.reordered(buffers.inputs[0].transpose(op.permutation), buffers.outputs[0])
 
 
-class ReorderKernel(CopyKernel):
+class BaseReorderKernel(CopyKernel):
     """Copy to another layout or element type."""
 
     def reject_reason(self, op: Reorder, *types: TensorType) -> str | None:

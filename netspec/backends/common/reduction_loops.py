@@ -56,7 +56,7 @@ def result_strides(op: Reduction, x: TensorType) -> list[int]:
     return [0 if axis in axes else step for axis, step in enumerate(PLAIN.strides(kept_type))]
 
 
-class ReductionKernel(Kernel):
+class BaseReductionKernel(Kernel):
     """Base class of kernels that reduce with at most four loops, in two stages if that is faster."""
 
     def reject_reason(self, op: Reduction, *types: TensorType) -> str | None:

@@ -24,7 +24,7 @@ _ORIENTATION = 0x0112  # the EXIF tag; 5 to 8 are the orientations that lie on t
 _MODES = {1: "L", 3: "RGB"}
 
 
-class Decoder:
+class ImageDecoder:
     """Images as (H, W, channels) of uint8, resized where `size` (height, width) is given."""
 
     def __init__(self, channels: int, size: tuple[int, int] | None, interpolation: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from netspec.data.imaging.arrays import Picture, pixels
-from netspec.data.readers.decode import Decoder, upright_size
+from netspec.data.readers.decode import ImageDecoder, upright_size
 from netspec.data.readers.file_samples import FileKind, ListedFiles, Listing
 from netspec.errors import InputError, Problem
 
@@ -37,7 +37,7 @@ class ImageFiles(ListedFiles[Picture]):
             examples = [f"{listing.name(index)} is {high} × {wide}" for (high, wide), index in firsts.items()]
             self.ragged_examples = {"image": f"{examples[0]}, {examples[-1]}"}
         self._channels = channels
-        self._decoder = Decoder(channels, size, interpolation)
+        self._decoder = ImageDecoder(channels, size, interpolation)
 
     def read_raw(self, indices: Array, pictures: Collection[str]) -> dict[str, Raw]:
         """As `read`, but images stay Pillow's where `pictures` names their field."""

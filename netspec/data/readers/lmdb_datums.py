@@ -12,7 +12,7 @@ import numpy as np
 from netspec.data.base import DamagedSamples, Dataset, FieldType
 from netspec.data.files import fingerprint
 from netspec.data.readers.datum import Datum, parse_datum
-from netspec.data.readers.decode import Decoder, upright_size
+from netspec.data.readers.decode import ImageDecoder, upright_size
 from netspec.data.readers.lmdb_values import LmdbValues
 from netspec.data.readers.protobuf_wire import NoMessage
 from netspec.data.readers.records import file_fingerprint
@@ -49,7 +49,7 @@ class DatumDataset(Dataset):
                 expected="no `size`; a transform resizes them",
                 got=f"numbers, {first.channels} × {first.height} × {first.width}",
             )
-        self._decoder = Decoder(channels, resized, interpolation)
+        self._decoder = ImageDecoder(channels, resized, interpolation)
         self._dtype = "uint8" if first.floats is None else "float32"
         self._shape = shape
         self.fields = {"image": FieldType(self._shape, self._dtype), "label": FieldType((), "int32")}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from netspec.data.base import Array
     from netspec.data.tabular.cells import Cells
     from netspec.data.tabular.columns.base import ColumnSetting
-    from netspec.data.tabular.columns.text import Text
+    from netspec.data.tabular.columns.text import TextColumnSpec
     from netspec.data.tabular.row_errors import BlockFaults
     from netspec.data.text.tokens import Tokenizer
 
@@ -26,7 +26,7 @@ class TextColumn(Column):
 
     vector = True
 
-    def __init__(self, spec: Text, setting: ColumnSetting) -> None:
+    def __init__(self, spec: TextColumnSpec, setting: ColumnSetting) -> None:
         super().__init__(setting)
         self._spec = spec
         self._tokenizer: Tokenizer | None = None

@@ -34,7 +34,7 @@ PATTERNS: dict[str, Callable[[float, Cluster], Exchanges]] = {
 
 
 @dataclass(frozen=True)
-class Message:
+class CollectiveMessage:
     """Data that one collective call sends in a step; the mean over steps, if they differ."""
 
     name: str
@@ -77,12 +77,12 @@ def compressed_exchanges(nbytes: float, form: str, itemsize: int, cluster: Clust
     return (*all_to_all(share * cluster.ranks, cluster), *all_gather_exchanges(share, cluster))
 
 
-def stop_vote(cluster: Cluster, batches: int, every: int) -> Message:
+def stop_vote(cluster: Cluster, batches: int, every: int) -> CollectiveMessage:
     """Return the message of the vote on stopping and on writing a checkpoint, in a step of `batches` batches."""
-    return Message("stop vote", (), VOTES, ring(VOTES, cluster), 0.0, batches, every)
+    return CollectiveMessage("stop vote", (), VOTES, ring(VOTES, cluster), 0.0, batches, every)
 
 
-def program_messages(programs: Iterable[tuple[Sequence[Node], int]], cluster: Cluster) -> Iterator[Message]:
+def program_messages(programs: Iterable[tuple[Sequence[Node], int]], cluster: Cluster) -> Iterator[CollectiveMessage]:
     """Yield the messages of the programs of a step: for each, its nodes in execution order, and how often it runs."""
     number = 0
     for order, times in programs:
@@ -108,7 +108,7 @@ def _backward(node: Node) -> int:
     return node.op.flops(*(operand.type for operand in node.inputs)) if node.scope.phase == "backward" else 0
 
 
-def node_message(node: Node, cluster: Cluster) -> Message | None:
+def node_message(node: Node, cluster: Cluster) -> CollectiveMessage | None:
     """Return the message of a node, without a name if it belongs to no single layer; None if it sends nothing."""
     op = node.op
     if not isinstance(op, CommunicationOp):
@@ -129,7 +129,7 @@ def node_message(node: Node, cluster: Cluster) -> Message | None:
         return compressed_exchanges(packed * share / nbytes, form, itemsize, cluster)
 
     exchanges = at_once(nbytes, cluster) if crossing is None else hierarchical(nbytes, cluster, (at_once,))
-    return Message(node.scope.layer, op.contents, nbytes, exchanges)
+    return CollectiveMessage(node.scope.layer, op.contents, nbytes, exchanges)
 
 
 def uniform_cluster(workers: int, per_host: int) -> Cluster:

@@ -13,7 +13,7 @@ from netspec.schema.specs.spec import Spec
 
 if TYPE_CHECKING:
     from netspec.distributed.communicators.base import Communicator
-    from netspec.distributed.cost_model.comm_volume import Message
+    from netspec.distributed.cost_model.comm_volume import CollectiveMessage
     from netspec.distributed.cost_model.networks import Cluster
 
 
@@ -127,7 +127,7 @@ class Strategy(Spec):
         """Return whether all workers wait for each other at this step, counted from 1."""
         return step % self.period == 0
 
-    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[Message]:
+    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[CollectiveMessage]:
         """Yield the messages that workers send outside of their programs, for states of these shapes and element sizes.
 
         For a step of `batches` batches, in a training with `rates` scheduled values.

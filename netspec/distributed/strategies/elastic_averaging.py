@@ -14,7 +14,7 @@ from netspec.distributed.strategies.base import Replica, Sizes, Strategy
 from netspec.schema.specs.kinds import STRATEGIES
 
 if TYPE_CHECKING:
-    from netspec.distributed.cost_model.comm_volume import Message
+    from netspec.distributed.cost_model.comm_volume import CollectiveMessage
     from netspec.distributed.cost_model.networks import Cluster
 
 CENTER = "center"
@@ -59,14 +59,14 @@ class ElasticAveraging(Strategy):
         """Number of steps from one exchange with the center to the next."""
         return self.every
 
-    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[Message]:
+    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[CollectiveMessage]:
         """Yield the messages of a step, and the differences from the center that are sent every `every` steps."""
-        from netspec.distributed.cost_model.comm_volume import Message, compressed_exchanges
+        from netspec.distributed.cost_model.comm_volume import CollectiveMessage, compressed_exchanges
 
         yield from super().messages(sizes, cluster, batches, rates)
         nbytes = sum(prod(shape) * itemsize for shape, itemsize in sizes.values())
         sent = compressed_exchanges(nbytes, IN_FULL, next(itemsize for _, itemsize in sizes.values()), cluster)
-        yield Message("differences", tuple(sizes), nbytes, sent, every=self.every)
+        yield CollectiveMessage("differences", tuple(sizes), nbytes, sent, every=self.every)
 
     def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
         """Move the workers and the center towards each other every `every` steps."""

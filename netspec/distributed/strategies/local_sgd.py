@@ -13,7 +13,7 @@ from netspec.distributed.strategies.base import Replica, Sizes, Strategy, averag
 from netspec.schema.specs.kinds import STRATEGIES
 
 if TYPE_CHECKING:
-    from netspec.distributed.cost_model.comm_volume import Message
+    from netspec.distributed.cost_model.comm_volume import CollectiveMessage
     from netspec.distributed.cost_model.networks import Cluster
 
 AVERAGED = ("parameter", "statistic", "slot")
@@ -45,14 +45,14 @@ class LocalSGD(Strategy):
         """Number of steps from one averaging to the next."""
         return self.every
 
-    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[Message]:
+    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[CollectiveMessage]:
         """Yield the messages of a step, and the states that are averaged every `every` steps."""
         from netspec.distributed.cost_model.collectives import ring
-        from netspec.distributed.cost_model.comm_volume import Message
+        from netspec.distributed.cost_model.comm_volume import CollectiveMessage
 
         yield from super().messages(sizes, cluster, batches, rates)
         nbytes = sum(prod(shape) * itemsize for shape, itemsize in sizes.values())
-        yield Message("states", tuple(sizes), nbytes, ring(nbytes, cluster), every=self.every)
+        yield CollectiveMessage("states", tuple(sizes), nbytes, ring(nbytes, cluster), every=self.every)
 
     def after_step(self, step: int, group: Communicator, replica: Replica) -> None:
         """Average the states every `every` steps."""

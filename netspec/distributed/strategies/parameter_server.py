@@ -15,7 +15,7 @@ from netspec.errors import Problem
 from netspec.schema.specs.kinds import STRATEGIES
 
 if TYPE_CHECKING:
-    from netspec.distributed.cost_model.comm_volume import Message
+    from netspec.distributed.cost_model.comm_volume import CollectiveMessage
     from netspec.distributed.cost_model.networks import Cluster
 
 GRADIENT = "gradient"
@@ -116,23 +116,25 @@ class ParameterServer(Strategy):
         servers = self.servers_among(workers)
         return {"worker": workers - servers, "server": servers}
 
-    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[Message]:
+    def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[CollectiveMessage]:
         """Yield pushed gradients, fetched parameters, and the requests, replies and commands that go with them."""
         from netspec.distributed.cost_model.collectives import Exchange
-        from netspec.distributed.cost_model.comm_volume import Message
+        from netspec.distributed.cost_model.comm_volume import CollectiveMessage
         from netspec.distributed.cost_model.strategies import worker_server_exchange
         from netspec.distributed.parameter_server.protocol import command_record, reply_record, request_record
 
         names = tuple(name.removeprefix(f"{GRADIENT}/") for name in sizes)
         nbytes, roles = sum(prod(shape) * size for shape, size in sizes.values()), self.roles(cluster.ranks)
         for name, role, every in (("push", "worker", self.push_every), ("fetch", "server", self.fetch_every)):
-            yield Message(name, names, nbytes, (worker_server_exchange(nbytes, role, roles, cluster),), every=every)
+            yield CollectiveMessage(
+                name, names, nbytes, (worker_server_exchange(nbytes, role, roles, cluster),), every=every
+            )
         workers, followers = roles["worker"], roles["server"] - 1
 
-        def control(name: str, nbytes: int, role: str, number: float, every: int) -> Message:
+        def control(name: str, nbytes: int, role: str, number: float, every: int) -> CollectiveMessage:
             """Return `number` small messages that all ranks of a role send together."""
             leave = number if cluster.hosts > 1 else 0.0
-            return Message(name, (), nbytes, (Exchange(1, nbytes, number, leave, role=role),), every=every)
+            return CollectiveMessage(name, (), nbytes, (Exchange(1, nbytes, number, leave, role=role),), every=every)
 
         yield control("push requests", request_record(rates).nbytes, "worker", workers, self.push_every)
         yield control("continue requests", request_record(rates).nbytes, "worker", workers, self.fetch_every)

@@ -73,63 +73,63 @@ COPIER = Copier()
 
 
 @kernel(Concat, backend="cuda", rank=5)
-class ConcatKernel(copy_kernels.ConcatKernel):
+class ConcatKernel(copy_kernels.BaseConcatKernel):
     """Copy each operand to its part of the result."""
 
     copier = COPIER
 
 
 @kernel(Slice, backend="cuda", rank=5)
-class SliceKernel(copy_kernels.SliceKernel):
+class SliceKernel(copy_kernels.BaseSliceKernel):
     """Copy a part."""
 
     copier = COPIER
 
 
 @kernel(Split, backend="cuda", rank=5)
-class SplitKernel(copy_kernels.SplitKernel):
+class SplitKernel(copy_kernels.BaseSplitKernel):
     """Copy each part that is read."""
 
     copier = COPIER
 
 
 @kernel(Take, backend="cuda", rank=5)
-class TakeKernel(copy_kernels.TakeKernel):
+class TakeKernel(copy_kernels.BaseTakeKernel):
     """Copy runs of adjacent elements."""
 
     copier = COPIER
 
 
 @kernel(TakeGrad, backend="cuda", rank=5)
-class TakeGradKernel(copy_kernels.TakeGradKernel):
+class TakeGradKernel(copy_kernels.BaseTakeGradKernel):
     """Add up runs of adjacent elements in order."""
 
     copier = COPIER
 
 
 @kernel(Flip, backend="cuda", rank=5)
-class FlipKernel(copy_kernels.FlipKernel):
+class FlipKernel(copy_kernels.BaseFlipKernel):
     """Copy in reverse order along an axis."""
 
     copier = COPIER
 
 
 @kernel(PadAxis, backend="cuda", rank=5)
-class PadAxisKernel(copy_kernels.PadAxisKernel):
+class PadAxisKernel(copy_kernels.BasePadAxisKernel):
     """Copy between constant elements."""
 
     copier = COPIER
 
 
 @kernel(Transpose, backend="cuda", rank=5)
-class TransposeKernel(copy_kernels.TransposeKernel):
+class TransposeKernel(copy_kernels.BaseTransposeKernel):
     """Copy with axes in another order."""
 
     copier = COPIER
 
 
 @kernel(Reorder, backend="cuda", rank=5)
-class ReorderKernel(copy_kernels.ReorderKernel):
+class ReorderKernel(copy_kernels.BaseReorderKernel):
     """Copy to another layout or element type."""
 
     copier = COPIER

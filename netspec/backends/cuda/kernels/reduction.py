@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from netspec.backends.common.reduction_loops import ReductionKernel, ReductionLoops, result_strides
+from netspec.backends.common.reduction_loops import BaseReductionKernel, ReductionLoops, result_strides
 from netspec.backends.cuda.kernels.elementwise import stored_type
 from netspec.backends.cuda.launch import THREADS, WARP, Launch, number, pointer, sizes
 from netspec.backends.cuda.scalar_code import c_number
@@ -77,7 +77,7 @@ class ReductionSplit:
 
 
 @kernel(ReduceSum, ReduceMean, ReduceMax, ReduceMin, backend="cuda", rank=5)
-class ReduceKernel(ReductionKernel):
+class ReduceKernel(BaseReductionKernel):
     """Sums, means and extrema over axes that need at most four loops."""
 
     def samples(self) -> Sequence[Example]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from netspec.backends.common.reduction_loops import ReductionKernel, ReductionLoops, result_strides
+from netspec.backends.common.reduction_loops import BaseReductionKernel, ReductionLoops, result_strides
 from netspec.backends.numba import native
 from netspec.backends.numba.native import Literal, Number, Size, pointer_to
 from netspec.graph.kernel import Buffers, Thunk, kernel
@@ -132,7 +132,7 @@ BODIES = {
 
 
 @kernel(ReduceSum, ReduceMean, ReduceMax, ReduceMin, backend="numba", rank=5)
-class ReduceKernel(ReductionKernel):
+class ReduceKernel(BaseReductionKernel):
     """Sums, means and extrema over axes that need at most four loops."""
 
     def partial_results(self, loops: ReductionLoops) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @COLUMNS.register
-class Text(ColumnSpec):
+class TextColumnSpec(ColumnSpec):
     """A text in each row: its first `length` tokens, int32 `[length]` in a field with the name of the column.
 
     Shorter texts are padded at the end with the number that the tokenizer reserves for padding, which an Embedding with
