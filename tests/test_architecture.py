@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -127,9 +127,10 @@ def top_package(path: Path) -> str:
     return PUBLIC if first == "__init__" else first
 
 
-def imports(path: Path) -> Iterator[Import]:
-    """Yield all imports of a file, including those in functions and by `import_module("…")`."""
-    yield from _imports(parse(path), package_of(path), at_load=True)
+@cache
+def imports(path: Path) -> list[Import]:
+    """Return all imports of a file, including those in functions and by `import_module("…")`."""
+    return list(_imports(parse(path), package_of(path), at_load=True))
 
 
 def _imports(node: ast.AST, package: str, *, at_load: bool) -> Iterator[Import]:
@@ -247,6 +248,81 @@ def test_every_module_has_a_docstring() -> None:
 
 def test_every_folder_of_modules_is_a_package() -> None:
     assert not sorted({short(path.parent) for path in FILES if not (path.parent / "__init__.py").exists()})
+
+
+OPEN_CLASS_NAMES = {"Said", "Builder", "Entry"}  # in `schema`, to be renamed
+
+
+@dataclass(frozen=True)
+class ClassName:
+    """A public class of a module."""
+
+    name: str
+    file: str
+    backend: str
+    """The folder of the backend that it belongs to; "" outside of backends."""
+    is_vocabulary: bool
+    """True if a word of a user or of ONNX names it: a class registered for specs, or in a module of ops."""
+
+    @property
+    def package(self) -> str:
+        return self.file.partition("/")[0]
+
+    def may_share(self, other: ClassName) -> bool:
+        """Whether both classes may have one name.
+
+        In a package, only kernels of different backends may: they are named after their op. Across packages, a layer
+        may be named like its op, and a word of a user may be anything, but two other classes may not.
+        """
+        if self.package == other.package:
+            return self.backend != other.backend and bool(self.backend) and bool(other.backend)
+        return self.is_vocabulary or other.is_vocabulary or bool(self.backend) or bool(other.backend)
+
+
+BACKENDS = {path.parent for path in ROOT.rglob("kernels")} | {path.parent for path in ROOT.rglob("kernels.py")}
+
+
+def class_names(path: Path) -> Iterator[ClassName]:
+    """Yield the public classes of a file."""
+    backend = next((short(folder) for folder in path.parents if folder in BACKENDS), "")
+    for node in parse(path).body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            registered = any(".register" in ast.unparse(decorator) for decorator in node.decorator_list)
+            yield ClassName(node.name, short(path), backend, registered or short(path).startswith("graph/ops/"))
+
+
+def repeated_names(classes: Iterable[ClassName]) -> list[str]:
+    """Describe each pair of classes that must not have one name."""
+    seen: dict[str, list[ClassName]] = {}
+    repeated = []
+    for each in classes:
+        others = seen.setdefault(each.name, [])
+        repeated += [f"{each.name}: {other.file} and {each.file}" for other in others if not each.may_share(other)]
+        others.append(each)
+    return repeated
+
+
+def test_class_names_are_unique() -> None:
+    repeated = repeated_names(each for path in FILES for each in class_names(path))
+    assert not [pair for pair in repeated if pair.partition(":")[0] not in OPEN_CLASS_NAMES]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_allowed"),
+    [
+        (("data/a.py", "", True), ("data/b.py", "", True), False),
+        (("data/a.py", "", False), ("training/b.py", "", False), False),
+        (("graph/ops/a.py", "", True), ("layers/b.py", "", True), True),
+        (("graph/types.py", "", False), ("layers/b.py", "", True), True),
+        (("backends/numba/kernels/a.py", "numba", False), ("backends/cuda/kernels/a.py", "cuda", False), True),
+        (("backends/numba/kernels/a.py", "numba", False), ("backends/numba/loops.py", "numba", False), False),
+        (("backends/numba/kernels/a.py", "numba", False), ("backends/common/a.py", "", False), False),
+    ],
+)
+def test_repeated_class_names_are_found(
+    first: tuple[str, str, bool], second: tuple[str, str, bool], is_allowed: bool
+) -> None:
+    assert (not repeated_names([ClassName("Same", *first), ClassName("Same", *second)])) == is_allowed
 
 
 @pytest.mark.parametrize(
