@@ -1,4 +1,4 @@
-"""Adafactor: Adam's scaling with as little memory as rows and columns take."""
+"""Adafactor: Adam's scaling, with second moments stored only for the rows and columns of matrices."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.clipping import sum_of_squares
 from netspec.solvers.rules import DecoupledSolver
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Kept, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 def root_mean_square(x: Value) -> Value:
-    """√(mean of x²), a scalar"""
+    """Return √(mean of x²), a scalar."""
     return Sqrt()(sum_of_squares(x) * (1.0 / x.type.size))
 
 
 @dataclass(frozen=True)
 class ScaleByFactors(UpdateTransform):
-    """u ← u / √v, where v is a moving average of u² + epsilon, or for matrices what its row and column means make of it
+    """u ← u / √v, where v is a moving average of u² + epsilon, which for matrices is factored
 
-    v = rows · columns / mean(rows). At update t the averages keep 1 - t^decay of themselves. Then u is shrunk to a root
-    mean square of at most `threshold`.
+    v = rows · columns / mean(rows), with moving averages of the means of rows and columns. The decay at update t is
+    1 - t^exponent. Then u is scaled to a root mean square of at most `threshold`.
     """
 
     exponent: float
     epsilon: float
     threshold: float
 
-    def init(self, param: Param) -> Declared:
+    def init(self, param: Param) -> DeclaredSlots:
         shape = param.value.shape
         axes = factored_axes(shape)
         if axes is None:
             return {"second_moment": 0.0}
-        rows, columns = (tuple(1 if axis == gone else size for axis, size in enumerate(shape)) for gone in axes[::-1])
+        rows, columns = (
+            tuple(1 if axis == reduced else size for axis, size in enumerate(shape)) for reduced in axes[::-1]
+        )
         return {"rows": Kept(shape=rows), "columns": Kept(shape=columns)}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
@@ -88,32 +90,32 @@ class DescendRelatively(UpdateTransform):
 
 @SOLVERS.register
 class Adafactor(DecoupledSolver):
-    """Steps scaled by averages of squared gradients, of which matrices keep those of rows and columns alone.
+    """Steps scaled by averages of squared gradients, stored for matrices only as averages of rows and columns.
 
-    β = 1 - t^beta_2_decay; s = g² + epsilon_1; vectors: v ← β · v + (1 - β) · s; all else: rows r and columns c the
-    same of the means of s along the other of the two largest axes, and v = r · c / mean(r); u = g / √v;
+    β = 1 - t^beta_2_decay; s = g² + epsilon_1; vectors: v ← β · v + (1 - β) · s; others: r and c are such averages
+    of the means of s along one of the two largest axes each, and v = r · c / mean(r); u = g / √v;
     u ← u / max(1, RMS(u) / clip_threshold); w ← w - max(epsilon_2, RMS(w)) · min(lr, 1/√t) · u. Shazeer and Stern 2018,
-    arXiv:1804.04235, algorithms 4 and 5, as in Keras; which always factors the last two axes (kernels of convolutions
-    have there what are the two first axes here). Unlike Hugging Face's, it has no first moment.
+    arXiv:1804.04235, algorithms 4 and 5. As in Keras, which however always factors the last two axes (for kernels of
+    convolutions they are the first two here). Unlike Hugging Face's, it has no first moment.
     """
 
     type: Literal["Adafactor"] = "Adafactor"
     foreign_fields: ClassVar[dict[str, str]] = {
-        "relative_step": "the rate is always relative: to the size of the weights, and at most 1/√t",
-        "scale_parameter": "steps are always relative to the size of the weights",
+        "relative_step": "not needed: the rate is always relative to the size of the weights, and at most 1/√t",
+        "scale_parameter": "not needed: steps are always relative to the size of the weights",
         "decay_rate": "here it is `beta_2_decay`",
-        "beta1": "there is no first moment here",
+        "beta1": "Adafactor has no first moment here",
     }
     learning_rate: Schedule = Constant(initial=0.001)
-    """most that a step may be, as a share of the weights' root mean square: a number, or a schedule"""
+    """Learning rate, relative to the root mean square of the weights: a number, or a schedule."""
     beta_2_decay: float = Field(default=-0.8, lt=0)
-    """exponent of the number of the update: how the averages come to keep more and more of the past"""
+    """Exponent p in the decay 1 - t^p of the moving averages at update t."""
     epsilon_1: float = Field(default=1e-30, gt=0)
-    """added to the squared gradients"""
+    """Added to the squared gradients."""
     epsilon_2: float = Field(default=1e-3, gt=0)
-    """least root mean square that weights are taken to have"""
+    """Lower bound of the root mean square of the weights."""
     clip_threshold: float = Field(default=1.0, gt=0)
-    """most that the root mean square of a scaled gradient may be"""
+    """Maximum root mean square of a scaled gradient; larger ones are scaled down to it."""
     samples: ClassVar = (
         {},
         {

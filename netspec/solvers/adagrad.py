@@ -1,4 +1,4 @@
-"""Adagrad, which sums squared gradients up, and Adadelta, which measures steps by steps before."""
+"""Adagrad, which sums squared gradients, and Adadelta, which scales steps by the size of earlier steps."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from netspec.graph.value import Value
 from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.rules import ScalingSolver, average, root
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
 class ScaleByAdagrad(UpdateTransform):
-    """u ← u / √(a + epsilon), or u / (√a + epsilon) with epsilon not `inside`, with the sum a of all u² so far"""
+    """u ← u / √(a + epsilon), or u / (√a + epsilon) if epsilon is not `inside`, with the sum a of all u² so far"""
 
     initial: float
     epsilon: float
     inside: bool = True
 
-    def init(self, param: Param) -> Declared:
+    def init(self, param: Param) -> DeclaredSlots:
         return {"accumulator": self.initial}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
@@ -36,12 +36,12 @@ class ScaleByAdagrad(UpdateTransform):
 
 @dataclass(frozen=True)
 class ScaleByAdadelta(UpdateTransform):
-    """u ← u · √(d + epsilon) / √(a + epsilon), with moving averages a of u² and d of what is given, squared"""
+    """u ← u · √(d + epsilon) / √(a + epsilon), with moving averages a of u², and d of the squared results"""
 
     rho: float
     epsilon: float
 
-    def init(self, param: Param) -> Declared:
+    def init(self, param: Param) -> DeclaredSlots:
         return {"accumulator": 0.0, "delta_accumulator": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
@@ -56,7 +56,7 @@ class ScaleByAdadelta(UpdateTransform):
 
 @SOLVERS.register
 class Adagrad(ScalingSolver):
-    """Steps scaled, for each element, by all gradients so far: what is seldom reached moves further.
+    """Steps scaled, for each element, by all gradients so far: rarely updated elements take larger steps.
 
     g ← ∂loss/∂w + weight_decay · w; a ← a + g²; w ← w - lr · g / √(a + epsilon). Duchi, Hazan and Singer 2011,
     "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization". As in Keras; in PyTorch and Caffe a
@@ -65,13 +65,13 @@ class Adagrad(ScalingSolver):
 
     type: Literal["Adagrad"] = "Adagrad"
     learning_rate: Schedule = Constant(initial=0.001)
-    """factor of a step: a number, or a schedule such as `{type: CosineDecay, initial: 0.001}`"""
+    """Learning rate: a number, or a schedule such as `{type: CosineDecay, initial: 0.001}`."""
     initial_accumulator_value: float = Field(default=0.1, ge=0)
-    """what the sum of squared gradients starts with"""
+    """Initial value of the sum of squared gradients."""
     epsilon: float = Field(default=1e-7, gt=0)
-    """added to the sum of squares, under the root"""
+    """Added to the sum of squares, under the root."""
     epsilon_in_root: bool = True
-    """false: epsilon is added to the root instead of under it, as in PyTorch and Caffe"""
+    """Whether epsilon is added under the root, as in Keras. false: to the root, as in PyTorch and Caffe."""
     samples: ClassVar = (
         {},
         {"learning_rate": 0.05, "initial_accumulator_value": 0.0, "epsilon": 1e-3, "epsilon_in_root": False},
@@ -84,7 +84,7 @@ class Adagrad(ScalingSolver):
 
 @SOLVERS.register
 class Adadelta(ScalingSolver):
-    """Steps that have the unit of the weights: each is measured by the steps before it.
+    """Steps in the unit of the weights: each is scaled by the size of earlier steps.
 
     g ← ∂loss/∂w + weight_decay · w; a ← rho · a + (1 - rho) · g²; Δ = √(d + epsilon) / √(a + epsilon) · g;
     d ← rho · d + (1 - rho) · Δ²; w ← w - lr · Δ. Zeiler 2012, arXiv:1212.5701, where lr is 1; as in Keras, Caffe and
@@ -94,11 +94,11 @@ class Adadelta(ScalingSolver):
     type: Literal["Adadelta"] = "Adadelta"
     foreign_fields: ClassVar[dict[str, str]] = {"momentum": "here it is `rho`, as `momentum` is in Caffe"}
     learning_rate: Schedule = Constant(initial=0.001)
-    """factor of a step: a number, or a schedule such as `{type: CosineDecay, initial: 1.0}`"""
+    """Learning rate: a number, or a schedule such as `{type: CosineDecay, initial: 1.0}`."""
     rho: float = Field(default=0.95, ge=0, lt=1)
-    """share of the past in the moving averages"""
+    """Decay of the moving averages."""
     epsilon: float = Field(default=1e-7, gt=0)
-    """added to the average squares, under the roots"""
+    """Added to the average squares, under the roots."""
     samples: ClassVar = ({}, {"learning_rate": 1.0, "rho": 0.8, "epsilon": 1e-4, "weight_decay": 0.01})
 
     def rule(self) -> UpdateTransform:

@@ -17,7 +17,7 @@ from netspec.solvers.rules import DecoupledSolver, ScalingSolver, average, debia
 from netspec.solvers.scaling import Descend
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Coefficient, Constant, Schedule
-from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ScaleByAdam(UpdateTransform):
     amsgrad: bool = False
     corrected: bool = False
 
-    def init(self, param: Param) -> Declared:
+    def init(self, param: Param) -> DeclaredSlots:
         slots = {"first_moment": 0.0, "second_moment": 0.0}
         return {**slots, "largest_second_moment": 0.0} if self.amsgrad else slots
 
@@ -65,35 +65,33 @@ class MomentsSpec(SolverSpec):
     }
 
     learning_rate: Schedule = Constant(initial=0.001)
-    """factor of a step: a number, or a schedule such as `{type: CosineDecay, initial: 0.001}`"""
+    """Learning rate: a number, or a schedule such as `{type: CosineDecay, initial: 0.001}`."""
     beta_1: Coefficient = 0.9
-    """share of the past in the moving average of the gradients: a number, or a schedule"""
+    """Decay of the first moment, the moving average of the gradients: a number, or a schedule."""
     beta_2: float = Field(default=0.999, ge=0, lt=1)
-    """share of the past in the moving average of the squared gradients"""
+    """Decay of the second moment, the moving average of the squared gradients."""
     epsilon: float = Field(default=1e-7, gt=0)
-    """added to the root of the average square, so that nothing is divided by 0"""
+    """Added to the root of the second moment, to avoid division by 0."""
 
 
 class AdamBase(MomentsSpec):
-    """Base of solvers that follow Adam's rule."""
+    """Base of solvers that use Adam's rule."""
 
-    epsilon: float = Field(default=1e-7, gt=0)
-    """added to the root of the average square, so that nothing is divided by 0"""
     epsilon_mode: Literal["uncorrected", "bias_corrected"] = "uncorrected"
-    """to which root epsilon is added: `uncorrected`: √v, as in Keras and Caffe; `bias_corrected`: √(v / (1 - β₂ᵗ)), as
-    in PyTorch and the paper's algorithm 1"""
+    """The root to which epsilon is added: `uncorrected`: √v, as in Keras and Caffe; `bias_corrected`:
+    √(v / (1 - β₂ᵗ)), as in PyTorch and algorithm 1 of the paper."""
     amsgrad: bool = False
-    """divide by the largest average square so far: Reddi et al. 2018, arXiv:1904.09237"""
+    """Whether to divide by the root of the largest second moment so far: Reddi et al. 2018, arXiv:1904.09237."""
 
     def rule(self) -> UpdateTransform:
-        """Adam's rule with these settings."""
+        """Return Adam's rule with these settings."""
         corrected = self.epsilon_mode == "bias_corrected"
         return ScaleByAdam(self.beta_1, self.beta_2, self.epsilon, self.amsgrad, corrected)
 
 
 @SOLVERS.register
 class Adam(AdamBase, ScalingSolver):
-    """Steps scaled, for each element, by moving averages of the gradient and its square.
+    """Adam: steps scaled, for each element, by moving averages of the gradient and its square.
 
     g ← ∂loss/∂w + weight_decay · w; m ← β₁ · m + (1 - β₁) · g; v ← β₂ · v + (1 - β₂) · g²;
     w ← w - lr · √(1 - β₂ᵗ) / (1 - β₁ᵗ) · m / (√v + epsilon), t = 1 at the first update. Kingma and Ba 2015,
@@ -115,7 +113,7 @@ class Adam(AdamBase, ScalingSolver):
 
 @SOLVERS.register
 class AdamW(AdamBase, DecoupledSolver):
-    """Adam with decoupled weight decay: the decay is not a part of the gradient, so Adam does not scale it.
+    """Adam with decoupled weight decay, which is not part of the gradient, so that Adam does not scale it.
 
     w ← w - lr · weight_decay · w, then Adam's step. Loshchilov and Hutter 2019, arXiv:1711.05101; Keras's AdamW, and
     with `epsilon_mode: bias_corrected` PyTorch's.
@@ -123,7 +121,7 @@ class AdamW(AdamBase, DecoupledSolver):
 
     type: Literal["AdamW"] = "AdamW"
     weight_decay: float = Field(default=0.004, ge=0)
-    """decoupled weight decay: each step takes lr · weight_decay · w off the weights first"""
+    """Decoupled weight decay: each step first subtracts lr · weight_decay · w from the weights."""
     samples: ClassVar = (
         {},
         {"learning_rate": 0.05, "weight_decay": 0.1, "amsgrad": True},

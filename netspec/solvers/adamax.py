@@ -14,7 +14,7 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.adam import MomentsSpec
 from netspec.solvers.rules import ScalingSolver, average, debias
 from netspec.solvers.schedules.base import ScheduleSpec
-from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ScaleByAdamax(UpdateTransform):
     epsilon: float
     inside: bool = False
 
-    def init(self, param: Param) -> Declared:
+    def init(self, param: Param) -> DeclaredSlots:
         return {"first_moment": 0.0, "norm": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
@@ -47,7 +47,7 @@ class ScaleByAdamax(UpdateTransform):
 
 @SOLVERS.register
 class Adamax(MomentsSpec, ScalingSolver):
-    """Steps scaled, for each element, by the largest recent gradient.
+    """Adam with the infinity norm: steps scaled, for each element, by the largest recent gradient.
 
     g ← ∂loss/∂w + weight_decay · w; m ← β₁ · m + (1 - β₁) · g; u ← max(β₂ · u, |g|);
     w ← w - lr / (1 - β₁ᵗ) · m / (u + epsilon). Kingma and Ba 2015, arXiv:1412.6980, section 7.1, as in Keras; PyTorch
@@ -56,11 +56,11 @@ class Adamax(MomentsSpec, ScalingSolver):
 
     type: Literal["Adamax"] = "Adamax"
     beta_2: float = Field(default=0.999, ge=0, lt=1)
-    """share that the largest gradient keeps from step to step"""
+    """Decay of the largest gradient."""
     epsilon: float = Field(default=1e-7, gt=0)
-    """added to the largest gradient, so that nothing is divided by 0"""
+    """Added to the largest gradient, to avoid division by 0."""
     epsilon_in_maximum: bool = False
-    """true: epsilon is added to |g| before the maximum instead of to the maximum, as in PyTorch"""
+    """Whether epsilon is added to |g| before the maximum, as in PyTorch. false: to the maximum, as in Keras."""
     samples: ClassVar = (
         {},
         {"learning_rate": 0.02, "beta_1": 0.7, "beta_2": 0.9, "weight_decay": 0.01},

@@ -14,7 +14,7 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.averaging import AVERAGE
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.scaling import AddDecayedWeights
-from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Kept, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
@@ -28,23 +28,23 @@ class DescendAveraged(UpdateTransform):
     alpha: float
     t0: float
 
-    def init(self, param: Param) -> Declared:
+    def init(self, param: Param) -> DeclaredSlots:
         return {AVERAGE: Kept(None)}
 
     def evaluated(self, param: Param) -> str | None:
         return AVERAGE
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        done = step.count - 1.0
-        share = 1.0 / Maximum()(done - self.t0, scalar(1.0, step.count.dtype))
+        previous_steps = step.count - 1.0
+        share = 1.0 / Maximum()(previous_steps - self.t0, scalar(1.0, step.count.dtype))
 
         def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             dtype = update.dtype
             rate = step.rate(param)
-            rate = rate * Pow(-self.alpha)(1.0 + self.lambd * rate * cast(done, dtype))
+            rate = rate * Pow(-self.alpha)(1.0 + self.lambd * rate * cast(previous_steps, dtype))
             change = -rate * (update + self.lambd * param.value)
-            moved = param.value + change
-            return change, {AVERAGE: slots[AVERAGE] + (moved - slots[AVERAGE]) * cast(share, dtype)}
+            weight = param.value + change
+            return change, {AVERAGE: slots[AVERAGE] + (weight - slots[AVERAGE]) * cast(share, dtype)}
 
         return for_each(updates, slots, step, rule)
 
@@ -56,17 +56,17 @@ class ASGD(SolverSpec):
     g ← ∂loss/∂w + weight_decay · w; η = lr / (1 + lambd · lr · (t - 1))^alpha; w ← w - η · (g + lambd · w);
     average ← average + (w - average) / max(1, t - 1 - t0), t = 1 at the first update. Evaluation and saved weights use
     the average, which equals the weights until t0. Polyak and Juditsky 1992, "Acceleration of stochastic
-    approximation by averaging"; PyTorch's ASGD, whose η lags one step behind a scheduled lr (Keras has none).
+    approximation by averaging"; PyTorch's ASGD, whose η lags one step behind a scheduled lr (not in Keras).
     """
 
     type: Literal["ASGD"] = "ASGD"
     averages: ClassVar[bool] = True
     lambd: float = Field(default=1e-4, ge=0)
-    """decay of the weights in each step, and of the rate"""
+    """Decay of the weights in each step, and of the learning rate."""
     alpha: float = Field(default=0.75, ge=0)
-    """exponent of the decay of the rate"""
+    """Exponent of the decay of the learning rate."""
     t0: float = Field(default=1e6, ge=0)
-    """the step from which the weights are averaged"""
+    """The step from which on weights are averaged."""
     samples: ClassVar = (
         {},
         {"learning_rate": 0.1, "lambd": 0.05, "alpha": 0.5, "t0": 3, "weight_decay": 0.01},

@@ -1,4 +1,4 @@
-"""`ema` of a solver: an average follows the weights, and stands for them wherever the net is not trained.
+"""`ema` of a solver: a moving average of the weights, which replaces them outside of training.
 
 Polyak and Juditsky 1992, "Acceleration of stochastic approximation by averaging"; Keras's `use_ema`.
 """
@@ -21,8 +21,8 @@ AVERAGE = "average"
 class EMASpec(Spec):
     """A moving average of the weights: average ← d · average + (1 - d) · w after each update, with d = `decay`.
 
-    Until the update `start_step`, and after the first one, the average is the weights themselves, as in Keras and in
-    PyTorch's AveragedModel.
+    Up to the update `start_step`, and after the first one, the average equals the weights, as in Keras and in PyTorch's
+    AveragedModel.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -35,18 +35,19 @@ class EMASpec(Spec):
     }
 
     decay: float = Field(default=0.999, ge=0, lt=1)
-    """share of the past in the average: Keras's `ema_momentum` (where 0.99 is the default)"""
+    """Decay of the average: Keras's `ema_momentum`, whose default is 0.99."""
     start_step: int = Field(default=0, ge=0)
-    """up to this update the average is the weights themselves"""
+    """Number of updates during which the average equals the weights."""
     warmup: bool = False
-    """begin with a smaller decay: min(decay, (1 + n) / (10 + n)) at the n-th update after `start_step`, as in
-    TensorFlow's ExponentialMovingAverage with `num_updates`"""
+    """Whether to start with a smaller decay: min(decay, (1 + n) / (10 + n)) at the n-th update after `start_step`, as
+    in TensorFlow's ExponentialMovingAverage with `num_updates`."""
     overwrite_every: PositiveInt | None = None
-    """after every this many updates the weights become their average: Keras's `ema_overwrite_frequency`"""
+    """Number of updates after which the average is copied to the weights, again and again: Keras's
+    `ema_overwrite_frequency`. By default never."""
 
 
 def _decay(value: Any) -> Any:
-    """A bare number as the decay; what may be a mapping as it is."""
+    """Convert a number to a mapping with that decay."""
     return {"decay": value} if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
@@ -55,7 +56,7 @@ EMA = Annotated[EMASpec, BeforeValidator(_decay, json_schema_input_type=EMASpec 
 
 
 def follow(ema: EMASpec, average: Value, weight: Value, count: Value) -> tuple[Value, Value]:
-    """The next average of a parameter that was moved to `weight` by update number `count`, and the weight itself."""
+    """Return the next average, and the next weight, of a parameter that update number `count` set to `weight`."""
     dtype = weight.dtype
     decay = cast(_decay_at(ema, count), dtype)
     average = decay * average + (1.0 - decay) * weight
@@ -67,7 +68,7 @@ def follow(ema: EMASpec, average: Value, weight: Value, count: Value) -> tuple[V
 
 
 def _decay_at(ema: EMASpec, count: Value) -> Value:
-    """The decay of an update, a scalar of the count's type; 0 while the average is the weights."""
+    """Return the decay of an update, a scalar of the count's type; 0 while the average equals the weights."""
     after = count - float(ema.start_step)
     decay = scalar(ema.decay, count.dtype)
     if ema.warmup:

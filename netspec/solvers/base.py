@@ -1,4 +1,4 @@
-"""`SolverSpec`: what every solver has in YAML, and how its transforms become the update in the graph."""
+"""`SolverSpec`: the YAML fields of every solver, and the conversion of its transforms to an update in the graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from netspec.schema.specs.field_types import Names
 from netspec.schema.specs.spec import Spec, problem
 from netspec.solvers.averaging import AVERAGE, EMA, follow
 from netspec.solvers.clipping import ClipByGlobalNorm, ClipByNorm, ClipByValue
-from netspec.solvers.groups import GroupSpec, group_of, group_problems, of_nothing
+from netspec.solvers.groups import GroupSpec, group_of, group_problems, unmatched_patterns
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Constant, Schedule
 from netspec.solvers.transform import Chain, Kept, Param, Step, UpdateTransform
@@ -28,20 +28,20 @@ CLIPPING = {"clipnorm": ClipByNorm, "clipvalue": ClipByValue, "global_clipnorm":
 
 
 def slot_label(param: str, name: str) -> str:
-    """The name of the state that a slot is kept in. The prefix keeps it apart from the parameters."""
+    """Return the name of a slot's state. The prefix distinguishes slots from parameters."""
     return f"solver/{param}/{name}"
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A state that a solver keeps: for a parameter, or for a family of them."""
+    """A state that a solver keeps for a parameter, or for a family of parameters."""
 
     param: str
-    """The parameter's name; `$` and the family's for one that several share."""
+    """Name of the parameter; for a shared slot `$` and the name of the family."""
     name: str
     value: Value
     initial: float | None
-    """The number that it is filled with before the first step; None: it starts as the parameter."""
+    """The value of all elements before the first step; None: the value of the parameter."""
 
     @property
     def label(self) -> str:
@@ -67,7 +67,7 @@ class CrossWorkerSums:
     """How workers that update shards of the parameters sum over all of them."""
 
     names: Sequence[str]
-    """The parameters that the workers update together, in the same order on all workers."""
+    """Names of the parameters that the workers update together, in the same order on all workers."""
     total: Callable[[Value], Value]
     """Sums a scalar over all workers."""
     pieces: Container[str] | None = None
@@ -75,10 +75,10 @@ class CrossWorkerSums:
 
 
 class SolverSpec(Spec):
-    """Base of solvers: clipping, then the solver's own `transforms`, then the sum with the parameter."""
+    """Base of solvers: gradients are clipped, pass through `transforms`, and are added to the parameters."""
 
     full_batch: ClassVar[bool] = False
-    """Whether a step reads the whole training set any number of times, instead of being a chain of transforms."""
+    """Whether a step may read the training set any number of times. Such a solver is not a chain of transforms."""
     samples: ClassVar[tuple[dict[str, Any], ...]] = ({},)
     """Small configurations for the registry-wide tests."""
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -96,148 +96,147 @@ class SolverSpec(Spec):
         "betas": "`betas` is PyTorch's name: here they are `beta_1` and `beta_2`",
         "eps": "here it is `epsilon`",
         "delta": "`delta` is Caffe's name: here it is `epsilon`",
-        "max_iter": "how long to train is said in `train`: `max_steps`",
+        "max_iter": "`max_iter` is Caffe's name: it is `max_steps` under `train`",
     }
 
     type: str
-    """name of the update rule"""
+    """Name of the update rule."""
     learning_rate: Schedule = Constant(initial=0.01)
-    """factor of a step: a number, or a schedule such as `{type: CosineDecay, initial: 0.1}`"""
+    """Learning rate: a number, or a schedule such as `{type: CosineDecay, initial: 0.1}`."""
     clipnorm: Limit | None = None
-    """shrink each parameter's gradient to at most this L2 norm"""
+    """Maximum L2 norm of each parameter's gradient; larger gradients are scaled down to it."""
     clipvalue: Limit | None = None
-    """cut each element of the gradients to ± this value"""
+    """Maximum absolute value of each element of the gradients; larger elements are clipped to it."""
     global_clipnorm: Limit | None = None
-    """shrink all gradients by one factor so that their L2 norm, taken together, is at most this"""
+    """Maximum L2 norm of all gradients together; if it is larger, all gradients are scaled by one factor."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """coupled weight decay: `weight_decay · w` is added to the gradient, as in Caffe and PyTorch (Keras's is
-    decoupled: see AdamW)"""
+    """Coupled weight decay: `weight_decay · w` is added to the gradient, as in Caffe and PyTorch. Keras's weight decay
+    is decoupled, as in AdamW."""
     ema: EMA | None = None
-    """a moving average of the weights, which evaluation and saved weights use: its decay, or a mapping"""
+    """Exponential moving average of the weights, which evaluation and saved weights use: its decay, or a mapping."""
     groups: tuple[GroupSpec, ...] = Field(default=(), strict=False)
-    """parameters with a rate, a decay or a rule of their own: `[{match: "*/bias", weight_decay: 0}]`; of the groups
-    that fit a parameter the first counts"""
+    """Groups of parameters with a different learning rate, weight decay or solver: `[{match: "*/bias", weight_decay:
+    0}]`. The first group that matches a parameter applies."""
 
     @model_validator(mode="after")
     def _one_clipping(self) -> Self:
-        given = [name for name in CLIPPING if getattr(self, name) is not None]
-        if len(given) > 1:
+        names = [name for name in CLIPPING if getattr(self, name) is not None]
+        if len(names) > 1:
             raise problem(
-                "gradients can be clipped in one way only",
-                field=given[1],
+                "several kinds of gradient clipping are set",
+                field=names[1],
                 expected=f"one of {', '.join(CLIPPING)}",
-                got=" and ".join(given),
+                got=" and ".join(names),
             )
         return self
 
     averages: ClassVar[bool] = False
-    """Whether evaluation uses an average of the weights that the solver makes itself."""
+    """Whether the solver itself averages the weights for evaluation."""
 
     @model_validator(mode="after")
     def _one_average(self) -> Self:
-        if self.ema is not None and (self.averages or any(self._of_group(group).averages for group in self.groups)):
+        if self.ema is not None and (self.averages or any(self._solver_of(group).averages for group in self.groups)):
             raise problem(
-                "evaluation can't use two averages of the weights",
+                "the weights would be averaged twice",
                 field="ema",
-                expected="no `ema` where a solver averages the weights itself",
+                expected="no `ema` with a solver that averages the weights",
                 got="both",
             )
         return self
 
     @property
     def decouples(self) -> bool:
-        """Whether weights shrink by their decay before the rule moves them: then no link needs to add it."""
+        """Whether weight decay is decoupled: applied to the weights before the update, instead of by a transform."""
         return False
 
     def transforms(self) -> Sequence[UpdateTransform]:
-        """The links that turn (clipped) gradients into what is added to the parameters."""
-        raise NotImplementedError  # abstract: subclasses say
+        """Return the transforms from (clipped) gradients to the values that are added to the parameters."""
+        raise NotImplementedError
 
     def usual_decay(self, param: Param) -> float:
-        """The weight decay of a parameter of which neither group nor layer says another."""
+        """Return the weight decay of a parameter, before those of its group and its layer apply."""
         return self.weight_decay
 
     def patterns(self) -> Mapping[str, Names]:
-        """Fields that are given as patterns of parameters, which must be there; not those of the groups."""
+        """Return the fields, except those of groups, that hold patterns. Each pattern must match a parameter."""
         return {}
 
     def check(self, names: Sequence[str]) -> None:
-        """Raise `SpecError` with every pattern of the solver and its groups that fits none of a net's parameters."""
+        """Raise `SpecError` with every pattern of the solver and its groups that matches none of the parameters."""
         problems = list(group_problems(self.groups, names))
-        own = [(f"groups.{index}.solver.", self._of_group(group)) for index, group in enumerate(self.groups)]
-        for path, solver in {id(solver): (path, solver) for path, solver in [*own, ("", self)]}.values():
-            for field_, texts in solver.patterns().items():
-                if (
-                    texts != type(solver).model_fields[field_].default
-                ):  # which may name layers that the net does not have
-                    problems += of_nothing(solver, field_, texts, f"solver.{path}{field_}", names)
+        solvers = [(f"groups.{index}.solver.", self._solver_of(group)) for index, group in enumerate(self.groups)]
+        for path, solver in {id(solver): (path, solver) for path, solver in [*solvers, ("", self)]}.values():
+            for field_, patterns in solver.patterns().items():
+                if patterns != type(solver).model_fields[field_].default:  # a default may match nothing
+                    problems += unmatched_patterns(solver, field_, patterns, f"solver.{path}{field_}", names)
         if problems:
             raise SpecError(problems)
 
     def history_types(self, size: int, dtype: DType) -> dict[str, TensorType]:
-        """Types of the states of a `whole` solver, by name, for parameters with `count` elements in total."""
+        """Return the types of a `full_batch` solver's states, by name, for `size` elements of parameters in total."""
         return {}
 
     def schedules(self) -> tuple[ScheduleSpec, ...]:
-        """The different learning rates of the solver and its groups, its own first: each has a value at every step."""
-        found: list[ScheduleSpec] = [self.learning_rate]
+        """Return the different learning rates of the solver and its groups, the solver's first."""
+        schedules: list[ScheduleSpec] = [self.learning_rate]
         for group in self.groups:
-            one = self._of_group(group).learning_rate if group.learning_rate is None else group.learning_rate
-            if one not in found:
-                found.append(one)
-        return tuple(found)
+            rate = self._solver_of(group).learning_rate if group.learning_rate is None else group.learning_rate
+            if rate not in schedules:
+                schedules.append(rate)
+        return tuple(schedules)
 
     def momenta(self) -> tuple[ScheduleSpec, ...]:
-        """The different schedules of momenta of the solver and its groups, its own first."""
-        solvers = [self, *(self._of_group(group) for group in self.groups)]
-        scheduled = [one for solver in solvers for one in solver.scheduled_momenta().values()]
-        return tuple({one.key: one for one in scheduled}.values())
+        """Return the different schedules of momenta of the solver and its groups, the solver's first."""
+        solvers = [self, *(self._solver_of(group) for group in self.groups)]
+        schedules = [schedule for solver in solvers for schedule in solver.scheduled_momenta().values()]
+        return tuple({schedule.key: schedule for schedule in schedules}.values())
 
     def scheduled_momenta(self) -> dict[str, ScheduleSpec]:
-        """The solver's own fields other than the rate that are schedules, by their names."""
+        """Return the fields, except the learning rate and those of groups, that are schedules, by name."""
         fields = {name: getattr(self, name) for name in type(self).model_fields if name != "learning_rate"}
         return {name: value for name, value in fields.items() if isinstance(value, ScheduleSpec)}
 
     def build(
-        self, params: Sequence[Param], rates: Sequence[Value], step: Value, together: CrossWorkerSums | None = None
+        self, params: Sequence[Param], rates: Sequence[Value], step: Value, sums: CrossWorkerSums | None = None
     ) -> Solution:
-        """The update of all `params`, in the phase `update` of the layers they belong to.
+        """Build the update of all `params`, in the phase `update` of their layers.
 
-        `rates` are the values of the `schedules` and then of the `momenta`, `step` is the number of the update, from 1:
-        float scalars of one type. The new values of the parameters have the parameters' types, those of slots the
-        slots'. With `together` the `params` are those of this worker, pieces of parameters among them.
+        `rates` are the values of the `schedules` and then of the `momenta`, and `step` is the number of the update,
+        from 1: float scalars of one type. New values have the types of their parameters and slots. With `sums`, the
+        `params` are those of this worker, which may be shards.
         """
         schedules = self.schedules()
-        scheduled = {one.key: value for one, value in zip(schedules, rates, strict=False)}
-        momenta = {one.key: value for one, value in zip(self.momenta(), rates[len(schedules) :], strict=True)}
-        known = {param.name: param for param in params}
-        parts: dict[int | None, list[Param]] = {}
-        for name in known if together is None else together.names:
+        scheduled = {schedule.key: value for schedule, value in zip(schedules, rates, strict=False)}
+        momenta = dict(zip((schedule.key for schedule in self.momenta()), rates[len(schedules) :], strict=True))
+        by_name = {param.name: param for param in params}
+        by_solver: dict[int | None, list[Param]] = {}  # key: the index of the group whose solver it is
+        for name in by_name if sums is None else sums.names:
             index = group_of(self.groups, name)
             group = None if index is None else self.groups[index]
-            own = index if group is not None and group.solver is not None else None
-            family, several = "all" if own is None else f"group-{own}", parts.setdefault(own, [])
-            if name in known:
-                several.append(self._in_group(known[name], group, family, scheduled))
+            owner = index if group is not None and group.solver is not None else None
+            family, members = "all" if owner is None else f"group-{owner}", by_solver.setdefault(owner, [])
+            if name in by_name:
+                members.append(self._with_group_settings(by_name[name], group, family, scheduled))
         solution = Solution()
-        for own, several in parts.items():
-            solver = self if own is None else self._of_group(self.groups[own])
-            given = Step(tuple(several), scheduled[solver.learning_rate.key], step, momenta)
-            given = given if together is None else replace(given, total=together.total, pieces=together.pieces)
-            solver._move(several, given, solution)
+        for owner, members in by_solver.items():
+            solver = self if owner is None else self._solver_of(self.groups[owner])
+            inputs = Step(tuple(members), scheduled[solver.learning_rate.key], step, momenta)
+            inputs = inputs if sums is None else replace(inputs, total=sums.total, pieces=sums.pieces)
+            solver._add_updates(members, inputs, solution)
         if self.ema is not None:
-            self._average(self.ema, params, step, solution)
+            self._add_average(self.ema, params, step, solution)
         return solution
 
-    def _of_group(self, group: GroupSpec) -> SolverSpec:
-        """The solver of a group's parameters."""
+    def _solver_of(self, group: GroupSpec) -> SolverSpec:
+        """Return the solver of a group's parameters."""
         if group.solver is None:
             return self
         assert isinstance(group.solver, SolverSpec)
         return group.solver
 
-    def _in_group(self, param: Param, group: GroupSpec | None, family: str, scheduled: dict[str, Value]) -> Param:
-        """The parameter with what its group says of it."""
+    def _with_group_settings(
+        self, param: Param, group: GroupSpec | None, family: str, scheduled: dict[str, Value]
+    ) -> Param:
         if group is None:
             return replace(param, family=family)
         rate = group.learning_rate
@@ -249,63 +248,63 @@ class SolverSpec(Spec):
             family=family if rate is None else f"{family}-{list(scheduled).index(rate.key)}",
         )
 
-    def _move(self, params: Sequence[Param], given: Step, solution: Solution) -> None:
-        """Add the update of `params`, which are all that this solver moves, to the solution."""
+    def _add_updates(self, params: Sequence[Param], step: Step, solution: Solution) -> None:
+        """Add the updates of `params`, all parameters that this solver updates, to the solution."""
         clipping = [kind(limit) for name, kind in CLIPPING.items() if (limit := getattr(self, name)) is not None]
         chain = Chain((*clipping, *self.transforms()))
         with in_scope(Scope("", self.type, self.where(), "update")):
             if self.decouples:
-                params = [_shrunk(param, given, self.usual_decay(param)) for param in params]
-                given = replace(given, params=tuple(params))
-            known: dict[str, Slot] = {}
-            slots = [_slots(param, chain, known) for param in params]
-            solution.slots.extend(known.values())
-            values = [{name: slot.value for name, slot in own.items()} for own in slots]
-            changes, following = chain.update([param.gradient for param in params], values, given)
+                params = [_decayed(param, step, self.usual_decay(param)) for param in params]
+                step = replace(step, params=tuple(params))
+            slots_by_label: dict[str, Slot] = {}
+            slots = [_slots(param, chain, slots_by_label) for param in params]
+            solution.slots.extend(slots_by_label.values())
+            values = [{name: slot.value for name, slot in param_slots.items()} for param_slots in slots]
+            changes, next_values = chain.update([param.gradient for param in params], values, step)
             for param, change in zip(params, changes, strict=True):
                 with in_scope(param.scope):
-                    moved = param.value + change
-                    solution.updates[param.name] = moved if param.project is None else param.project(moved)
-        for param, own, new in zip(params, slots, following, strict=True):
-            solution.slot_updates.update({slot.label: new[name] for name, slot in own.items()})
+                    weight = param.value + change
+                    solution.updates[param.name] = weight if param.project is None else param.project(weight)
+        for param, param_slots, new in zip(params, slots, next_values, strict=True):
+            solution.slot_updates.update({slot.label: new[name] for name, slot in param_slots.items()})
             evaluated = chain.evaluated(param)
             if evaluated is not None:
-                solution.evaluated[param.name] = own[evaluated].label
+                solution.evaluated[param.name] = param_slots[evaluated].label
 
-    def _average(self, ema: EMA, params: Sequence[Param], step: Value, solution: Solution) -> None:
-        """Let an average follow each parameter, and stand for it."""
+    def _add_average(self, ema: EMA, params: Sequence[Param], step: Value, solution: Solution) -> None:
+        """Add the moving average of each parameter, which replaces it in evaluation."""
         with in_scope(Scope("", self.type, self.where("ema"), "update")):
             for param in params:
                 slot = _slot(param, AVERAGE, Kept(None))
                 with in_scope(param.scope):
-                    average, moved = follow(ema, slot.value, solution.updates[param.name], step)
+                    average, weight = follow(ema, slot.value, solution.updates[param.name], step)
                 solution.slots.append(slot)
-                solution.updates[param.name], solution.slot_updates[slot.label] = moved, average
+                solution.updates[param.name], solution.slot_updates[slot.label] = weight, average
                 solution.evaluated[param.name] = slot.label
 
 
-def _shrunk(param: Param, given: Step, usual: float) -> Param:
-    """The parameter after decoupled decay: w ← w - lr · decay · w, from where the rule moves it on."""
+def _decayed(param: Param, step: Step, usual: float) -> Param:
+    """Return the parameter after decoupled decay, w ← w - lr · decay · w, to which the update is then added."""
     decay = param.decay(usual)
     if not decay:
         return param
     with in_scope(param.scope):
-        return replace(param, value=param.value * (1.0 - given.rate(param) * decay))
+        return replace(param, value=param.value * (1.0 - step.rate(param) * decay))
 
 
-def _slots(param: Param, transform: UpdateTransform, known: dict[str, Slot]) -> dict[str, Slot]:
-    """The slots that `transform` wants for `param`, by name; made unless they are known by their label."""
-    found = {}
-    for name, declared in transform.init(param).items():
-        slot = _slot(param, name, declared if isinstance(declared, Kept) else Kept(declared))
-        found[name] = known.setdefault(slot.label, slot)
-    return found
+def _slots(param: Param, transform: UpdateTransform, slots_by_label: dict[str, Slot]) -> dict[str, Slot]:
+    """Return the slots that `transform` declares for `param`, by name; new ones are added to `slots_by_label`."""
+    slots = {}
+    for name, declaration in transform.init(param).items():
+        slot = _slot(param, name, declaration if isinstance(declaration, Kept) else Kept(declaration))
+        slots[name] = slots_by_label.setdefault(slot.label, slot)
+    return slots
 
 
-def _slot(param: Param, name: str, kept: Kept) -> Slot:
-    """A slot of a parameter, or of its family, made."""
-    kind = param.value.type
-    own = TensorType(kind.shape if kept.shape is None else kept.shape, kept.dtype or kind.dtype)
-    owner = f"${param.family}" if kept.shared else param.name
-    with in_scope(Scope("", "", None, "update") if kept.shared else param.scope):
-        return Slot(owner, name, State(slot_label(owner, name), own)(), kept.initial)
+def _slot(param: Param, name: str, declaration: Kept) -> Slot:
+    """Create a slot of a parameter, or of its family if it is shared."""
+    shape = param.value.shape if declaration.shape is None else declaration.shape
+    slot_type = TensorType(shape, declaration.dtype or param.value.dtype)
+    owner = f"${param.family}" if declaration.shared else param.name
+    with in_scope(Scope("", "", None, "update") if declaration.shared else param.scope):
+        return Slot(owner, name, State(slot_label(owner, name), slot_type)(), declaration.initial)

@@ -1,4 +1,4 @@
-"""Gradient clipping: by the norm of each gradient, by the norm of all of them together, by value.
+"""Gradient clipping: by the norm of each gradient, by the global norm, by value.
 
 Norms are L2. Pascanu, Mikolov and Bengio 2013, "On the difficulty of training recurrent neural networks",
 arXiv:1211.5063; the three forms and their names are Keras's.
@@ -19,19 +19,19 @@ from netspec.solvers.transform import Param, Slots, Step, Updates, UpdateTransfo
 
 
 def shrink(limit: float, squares: Value) -> Value:
-    """The factor limit / max(‖g‖, limit), from ‖g‖²: 1 within the limit, and no division by 0."""
+    """Return the factor limit / max(‖g‖, limit), from ‖g‖²: 1 within the limit, and without division by 0."""
     bound = scalar(limit, squares.dtype)
     return bound / Maximum()(Sqrt()(squares), bound)
 
 
 def sum_of_squares(update: Value) -> Value:
-    """Σ g², a scalar"""
+    """Return Σ g², a scalar."""
     return ReduceSum()(update * update)
 
 
 @dataclass(frozen=True)
 class ClipByNorm(UpdateTransform):
-    """g ← g · limit / max(‖g‖, limit), for each parameter by itself"""
+    """g ← g · limit / max(‖g‖, limit), for each parameter separately"""
 
     limit: float
 
@@ -44,18 +44,18 @@ class ClipByNorm(UpdateTransform):
 
 @dataclass(frozen=True)
 class ClipByGlobalNorm(UpdateTransform):
-    """g ← g · limit / max(‖all g‖, limit): all gradients shrink by one factor, so the direction stays"""
+    """g ← g · limit / max(‖all g‖, limit): all gradients are scaled by one factor, which keeps the direction"""
 
     limit: float
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         dtype = step.learning_rate.dtype
-        apart, alike = list[Value](), list[Value]()
-        for param, part in zip(step.params, self._squares(updates, step), strict=True):
-            found = apart if step.pieces is None or param.name in step.pieces else alike
-            found.append(cast(part, dtype))
-        total = step.total(reduce(add, apart) if apart else scalar(0.0, dtype))
-        factor = shrink(self.limit, reduce(add, alike, total))
+        sharded, replicated = list[Value](), list[Value]()
+        for param, squares in zip(step.params, self._squares(updates, step), strict=True):
+            summands = sharded if step.pieces is None or param.name in step.pieces else replicated
+            summands.append(cast(squares, dtype))
+        total = step.total(reduce(add, sharded) if sharded else scalar(0.0, dtype))
+        factor = shrink(self.limit, reduce(add, replicated, total))
 
         def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             return update * cast(factor, update.dtype), slots
@@ -71,7 +71,7 @@ class ClipByGlobalNorm(UpdateTransform):
 
 @dataclass(frozen=True)
 class ClipByValue(UpdateTransform):
-    """g ← min(max(g, -limit), limit), for each element by itself"""
+    """g ← min(max(g, -limit), limit), for each element"""
 
     limit: float
 

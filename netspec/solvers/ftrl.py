@@ -14,12 +14,12 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.schema.specs.spec import problem
 from netspec.solvers.rules import DecayingSolver, power
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
 class FollowRegularizedLeader(UpdateTransform):
-    """From a gradient to the step that leads to the solution: see `Ftrl`"""
+    """Convert a gradient to the step to the closed-form solution: see `Ftrl`."""
 
     exponent: float
     initial: float
@@ -28,32 +28,32 @@ class FollowRegularizedLeader(UpdateTransform):
     shrinkage: float
     beta: float
 
-    def init(self, param: Param) -> Declared:
+    def init(self, param: Param) -> DeclaredSlots:
         return {"accumulator": self.initial, "linear": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             weight, rate, dtype = param.value, step.rate(param), update.dtype
             accumulator = slots["accumulator"] + update * update
-            before, after = (power(one, self.exponent) / rate for one in (slots["accumulator"], accumulator))
-            shrunk = update + 2 * self.shrinkage * weight if self.shrinkage else update
-            linear = slots["linear"] + shrunk - (after - before) * weight
+            before, after = (power(squares, self.exponent) / rate for squares in (slots["accumulator"], accumulator))
+            gradient = update + 2 * self.shrinkage * weight if self.shrinkage else update
+            linear = slots["linear"] + gradient - (after - before) * weight
             bound = scalar(self.l1, dtype)
-            kept = Minimum()(Maximum()(linear, -bound), bound) - linear if self.l1 else -linear
+            numerator = Minimum()(Maximum()(linear, -bound), bound) - linear if self.l1 else -linear
             quadratic = after + 2 * self.l2 + self.beta / rate if self.beta else after + 2 * self.l2
-            return kept / quadratic - weight, {"accumulator": accumulator, "linear": linear}
+            return numerator / quadratic - weight, {"accumulator": accumulator, "linear": linear}
 
         return for_each(updates, slots, step, rule)
 
 
 @SOLVERS.register
 class Ftrl(DecayingSolver):
-    """Follow the regularized leader: at each step the weights that would have been best for all gradients so far.
+    """Follow the regularized leader: each step sets the weights that are optimal for all gradients so far.
 
     g ← ∂loss/∂w + weight_decay · w; a' = a + g², p = -learning_rate_power;
     z ← z + g + 2 · l2_shrinkage · w - (a'^p - a^p) / lr · w; a ← a';
     w ← (clip(z, -l1, l1) - z) / (a^p / lr + 2 · (l2 + beta / (2 · lr))), with the fields' strengths for l1, l2 and
-    l2_shrinkage. So a weight of which |z| is at most l1 is exactly 0. McMahan et al. 2013, "Ad Click Prediction: a View
+    l2_shrinkage. A weight with |z| ≤ l1 is exactly 0. McMahan et al. 2013, "Ad Click Prediction: a View
     from the Trenches"; Keras's Ftrl.
     """
 
@@ -63,19 +63,19 @@ class Ftrl(DecayingSolver):
         "l2": "here it is `l2_regularization_strength`",
     }
     learning_rate: Schedule = Constant(initial=0.001)
-    """factor of a step: a number, or a schedule that never gives 0, since the rule divides by it"""
+    """Learning rate: a number, or a schedule whose values are above 0, because the rule divides by it."""
     learning_rate_power: float = Field(default=-0.5, lt=0)
-    """how the rate of an element falls with its squared gradients: their sum to this power"""
+    """Power of the sum of squared gradients that scales the learning rate of an element."""
     initial_accumulator_value: float = Field(default=0.1, ge=0)
-    """what the sum of squared gradients starts with"""
+    """Initial value of the sum of squared gradients."""
     l1_regularization_strength: float = Field(default=0.0, ge=0)
-    """L1 penalty: it makes weights exactly 0"""
+    """L1 penalty, which makes weights exactly 0."""
     l2_regularization_strength: float = Field(default=0.0, ge=0)
-    """L2 penalty on the weights as solutions"""
+    """L2 penalty on the solution."""
     l2_shrinkage_regularization_strength: float = Field(default=0.0, ge=0)
-    """L2 penalty as a part of the gradient, which the sum of squares does not see"""
+    """L2 penalty that is added to the gradient, but not to the sum of squared gradients."""
     beta: float = Field(default=0.0, ge=0)
-    """added to the root of the sum of squares: the paper's β"""
+    """Added to the root of the sum of squares: β in the paper."""
     samples: ClassVar = (
         {},
         {
@@ -92,14 +92,14 @@ class Ftrl(DecayingSolver):
 
     @model_validator(mode="after")
     def _rate_above_zero(self) -> Self:
-        rates = [self.learning_rate, *(one.learning_rate for one in self.groups if one.learning_rate is not None)]
-        if any(rate.value(0, 1_000_000) == 0 for rate in rates):
+        group_rates = [group.learning_rate for group in self.groups if group.learning_rate is not None]
+        if any(rate.value(0, 1_000_000) == 0 for rate in (self.learning_rate, *group_rates)):
             raise problem(
-                "Ftrl divides by its learning rate",
+                "the learning rate of Ftrl must not be 0, because Ftrl divides by it",
                 field="learning_rate",
                 expected="a schedule that starts above 0",
                 got="0 at the first step",
-                hint="a `Warmup` starts at its `initial`",
+                hint="set `initial` of a `Warmup`",
             )
         return self
 

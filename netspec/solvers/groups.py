@@ -1,4 +1,4 @@
-"""`groups` of a solver: parameters, by patterns of their names, that have a rate, a decay or a rule of their own."""
+"""`groups` of a solver: parameters, selected by name, with a different learning rate, weight decay or solver."""
 
 from __future__ import annotations
 
@@ -14,112 +14,111 @@ from netspec.schema.specs.patterns import Pattern, matches
 from netspec.schema.specs.spec import Spec, problem
 from netspec.solvers.schedules.constant import Constant, Schedule
 
-OF_THE_WHOLE = ("groups", "ema")
-"""Fields of a solver that one within a group cannot have."""
+TOP_LEVEL_FIELDS = ("groups", "ema")
+"""Fields of a solver that a group's solver cannot have."""
 
 
 class GroupSpec(Spec):
-    """Parameters of which something else is said than of the others."""
+    """Parameters with a different learning rate, weight decay or solver."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "params": "`params` is PyTorch's name: here it is `match`, with names or patterns such as `*/bias`",
         "lr": "here it is `learning_rate`",
         "lr_mult": "`lr_mult` is Caffe's name: here it is `learning_rate_multiplier`",
-        "decay_mult": "here it is `weight_decay`: the number itself, not a factor",
+        "decay_mult": "here it is `weight_decay`: the decay itself, not a factor",
         "optimizer": "here it is `solver`",
-        "type": "a rule of the group's own is its `solver: {type: …}`",
-        "trainable": "a layer says `trainable: false`, or `init_from` names it under `freeze`",
+        "type": "a group selects another solver by `solver: {type: …}`",
+        "trainable": "set `trainable: false` in the layer, or name it in `init_from.freeze`",
     }
 
     match: Names
-    """which parameters: names as `netspec plan` lists them, or patterns such as `*/bias`, where `*` stands for any
-    characters; the first group that matches a parameter applies"""
+    """The parameters: names as `netspec plan` lists them, or patterns such as `*/bias`, in which `*` stands for any
+    characters. The first group that matches a parameter applies."""
     learning_rate: Schedule | None = None
-    """their learning rate: a number or a schedule; default: the solver's"""
+    """Learning rate: a number or a schedule. By default that of the solver."""
     learning_rate_multiplier: float = Field(default=1.0, gt=0)
-    """factor of their learning rate, in addition to the factor of their layer"""
+    """Factor on the learning rate, in addition to the factor of the layer."""
     weight_decay: Annotated[float, Field(ge=0)] | None = None
-    """their weight decay; default: the solver's"""
+    """Weight decay. By default that of the solver."""
     solver: AnySolver | None = None
-    """a solver of their own, with a learning rate, weight decay and clipping of its own; default: this one"""
+    """Another solver, with its own learning rate, weight decay and clipping. By default the solver of the net."""
 
     @model_validator(mode="after")
-    def _says_it_once(self) -> Self:
+    def _no_setting_twice(self) -> Self:
         if self.solver is None:
             return self
         for name in ("learning_rate", "weight_decay"):
             if getattr(self, name) is not None:
                 raise problem(
-                    f"a group with a solver of its own has the `{name}` of that",
+                    f"`{name}` of a group with its own solver has no effect",
                     field=name,
-                    expected=f"`{name}` inside of `solver`",
+                    expected=f"`{name}` inside `solver`",
                     got="both",
                 )
         if getattr(self.solver, "full_batch", False):
             raise problem(
-                f"{getattr(self.solver, 'type', '')} moves all parameters together",
+                f"{getattr(self.solver, 'type', '')} cannot be the solver of a group",
                 field="solver",
-                expected="it as the solver itself, without groups; or another solver here",
-                got="a solver of a group",
+                expected="another solver, or this one for all parameters, without groups",
+                hint="it updates all parameters together",
             )
-        for name in OF_THE_WHOLE:
-            if getattr(self.solver, name, None):  # what a run has written down says the defaults too
+        for name in TOP_LEVEL_FIELDS:
+            if getattr(self.solver, name, None):  # the resolved spec of a run contains the defaults too
                 raise problem(
-                    f"`{name}` inside of a group",
+                    f"the solver of a group cannot have `{name}`",
                     field="solver",
-                    expected=f"`{name}` of the solver that the group belongs to",
-                    got=f"`{name}` of its own",
+                    expected=f"`{name}` in the solver that the group belongs to",
                 )
         return self
 
-    def says(self) -> str:
-        """What the group has of its own, in a line."""
-        told = []
+    def summary(self) -> str:
+        """Return the settings of the group in one line."""
+        settings = []
         if self.learning_rate is not None:
             rate = self.learning_rate
-            told.append(f"learning_rate {rate.initial:g}" if isinstance(rate, Constant) else rate.type)
+            settings.append(f"learning_rate {rate.initial:g}" if isinstance(rate, Constant) else rate.type)
         if self.learning_rate_multiplier != 1:
-            told.append(f"learning_rate × {self.learning_rate_multiplier:g}")
+            settings.append(f"learning_rate × {self.learning_rate_multiplier:g}")
         if self.weight_decay is not None:
-            told.append(f"weight_decay {self.weight_decay:g}")
+            settings.append(f"weight_decay {self.weight_decay:g}")
         if self.solver is not None:
-            told.append(str(getattr(self.solver, "type", "")))
-        return ", ".join(told) or "nothing of its own"
+            settings.append(str(getattr(self.solver, "type", "")))
+        return ", ".join(settings) or "the solver's settings"
 
-    def takes(self, name: str) -> bool:
-        """Whether a parameter is named by the patterns."""
+    def selects(self, name: str) -> bool:
+        """Whether the patterns match a parameter's name."""
         return matches(self.match, name)
 
 
 def group_of(groups: Sequence[GroupSpec], name: str) -> int | None:
-    """The group of a parameter, by its number; None for one that is in none."""
-    return next((index for index, group in enumerate(groups) if group.takes(name)), None)
+    """Return the index of a parameter's group; None if no group selects it."""
+    return next((index for index, group in enumerate(groups) if group.selects(name)), None)
 
 
 def group_problems(groups: Sequence[GroupSpec], names: Sequence[str]) -> Iterator[Problem]:
-    """A problem for each pattern that adds no parameter to its group, of those with these names."""
-    left = list(names)
+    """Yield a problem for each pattern that adds none of the named parameters to its group."""
+    remaining = list(names)
     for index, group in enumerate(groups):
         path = f"solver.groups.{index}.match"
-        yield from of_nothing(group, "match", group.match, path, names)
-        for text, place in _places(group, "match", group.match):
+        yield from unmatched_patterns(group, "match", group.match, path, names)
+        for text, location in _located_patterns(group, "match", group.match):
             pattern = Pattern(text)
-            if any(name in pattern for name in names) and not any(name in pattern for name in left):
-                hint = "the first group that fits a parameter counts: put this one before"
-                message = f"all parameters that `{text}` fits are in groups before this one"
-                yield Problem(message, place, path, hint=hint)
-        left = [name for name in left if not group.takes(name)]
+            if any(name in pattern for name in names) and not any(name in pattern for name in remaining):
+                hint = "the first group that matches a parameter applies: move this group up"
+                message = f"all parameters that match `{text}` are in earlier groups"
+                yield Problem(message, location, path, hint=hint)
+        remaining = [name for name in remaining if not group.selects(name)]
 
 
-def of_nothing(spec: Spec, field: str, texts: Names, path: str, names: Sequence[str]) -> Iterator[Problem]:
-    """A problem for each pattern in a field that fits none of the names."""
-    for text, place in _places(spec, field, texts):
+def unmatched_patterns(spec: Spec, field: str, patterns: Names, path: str, names: Sequence[str]) -> Iterator[Problem]:
+    """Yield a problem for each pattern in a field that matches none of the names."""
+    for text, location in _located_patterns(spec, field, patterns):
         if not any(name in Pattern(text) for name in names):
             expected, hint = f"one of {listing(names)}", did_you_mean(text, names)
-            yield Problem(f"`{text}` fits no parameter of the net", place, path, expected=expected, hint=hint)
+            yield Problem(f"`{text}` matches no parameter of the net", location, path, expected=expected, hint=hint)
 
 
-def _places(spec: Spec, field: str, texts: Names) -> Iterator[tuple[str, Location | None]]:
-    """Each pattern in a field, and where it was written."""
-    for number, text in enumerate(texts):
-        yield text, spec.where(field, number) if len(texts) > 1 else spec.where(field)
+def _located_patterns(spec: Spec, field: str, patterns: Names) -> Iterator[tuple[str, Location | None]]:
+    """Yield each pattern in a field with its location."""
+    for index, text in enumerate(patterns):
+        yield text, spec.where(field, index) if len(patterns) > 1 else spec.where(field)

@@ -1,4 +1,4 @@
-"""LARS and Lamb: every layer takes steps in proportion to the length of its weights, for very large batches."""
+"""LARS and Lamb: the step of each parameter is proportional to the norm of its weights, for large batches."""
 
 from __future__ import annotations
 
@@ -22,27 +22,26 @@ from netspec.solvers.scaling import Descend
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Coefficient, Constant, Schedule
 from netspec.solvers.sgd import Momentum, refuse_nesterov_alone
-from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
-def ratio(one: Value, other: Value) -> Value:
-    """one / other, or 1 where either is 0: scalars that are not negative."""
-    zero, whole = scalar(0.0, one.dtype), scalar(1.0, one.dtype)
-    known = Where()(Greater()(other, zero), other, whole)
-    return Where()(Greater()(one * other, zero), one / known, whole)
+def ratio(numerator: Value, denominator: Value) -> Value:
+    """Return numerator / denominator for scalars ≥ 0, or 1 if either is 0."""
+    zero, one = scalar(0.0, numerator.dtype), scalar(1.0, numerator.dtype)
+    divisor = Where()(Greater()(denominator, zero), denominator, one)
+    return Where()(Greater()(numerator * denominator, zero), numerator / divisor, one)
 
 
 def norm(x: Value) -> Value:
-    """The L2 norm, a scalar"""
+    """Return the L2 norm, a scalar."""
     return Sqrt()(sum_of_squares(x))
 
 
 @dataclass(frozen=True)
 class ScaleByTrust(UpdateTransform):
-    """u ← u · trust · ‖w‖ / (‖u‖ + decay · ‖w‖), and then + the decay of w, scaled alike; excluded parameters: u
+    """u ← (u + decay · w) · trust · ‖w‖ / (‖u‖ + decay · ‖w‖); for excluded parameters u + decay · w
 
-    Where w or the sum below it is 0, the factor is 1. For LARS the decay is counted in; for Lamb, which has it in u, it
-    is 0.
+    If ‖w‖ or the denominator is 0, the factor is 1. Lamb adds the decay to u beforehand, so its decay here is 0.
     """
 
     trust: float = 1.0
@@ -55,9 +54,9 @@ class ScaleByTrust(UpdateTransform):
             decayed = update + decay * param.value if decay else update
             if matches(self.excluded, param.name):
                 return decayed, slots
-            length = norm(param.value)
-            other = norm(update) + decay * length if decay else norm(update)
-            factor = ratio(self.trust * length, other) if self.trust != 1 else ratio(length, other)
+            weight_norm = norm(param.value)
+            update_norm = norm(update) + decay * weight_norm if decay else norm(update)
+            factor = ratio(self.trust * weight_norm if self.trust != 1 else weight_norm, update_norm)
             return factor * decayed, slots
 
         return for_each(updates, slots, step, rule)
@@ -71,27 +70,29 @@ class ScaleByMoments(UpdateTransform):
     beta_2: float
     epsilon: float
 
-    def init(self, param: Param) -> Declared:
+    def init(self, param: Param) -> DeclaredSlots:
         return {"first_moment": 0.0, "second_moment": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        one, two = (1.0 / debias(step.now(beta, step.count.dtype), step.count) for beta in (self.beta_1, self.beta_2))
+        correction_1, correction_2 = (
+            1.0 / debias(step.now(beta, step.count.dtype), step.count) for beta in (self.beta_1, self.beta_2)
+        )
 
         def rule(_: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             dtype = update.dtype
             first = average(slots["first_moment"], update, step.now(self.beta_1, dtype))
             second = average(slots["second_moment"], update * update, self.beta_2)
-            scaled = first * cast(one, dtype) / (Sqrt()(second * cast(two, dtype)) + self.epsilon)
+            scaled = first * cast(correction_1, dtype) / (Sqrt()(second * cast(correction_2, dtype)) + self.epsilon)
             return scaled, {"first_moment": first, "second_moment": second}
 
         return for_each(updates, slots, step, rule)
 
 
 class LayerwiseSolver(DecayingSolver):
-    """Base of solvers that compare the length of a step with that of the weights."""
+    """Base of solvers that scale a step by the ratio of the norms of weights and update."""
 
     exclude: NamesOrNone = ()
-    """parameters whose steps are not scaled so: names, or patterns such as `*/bias`"""
+    """Parameters whose steps are not scaled: names, or patterns such as `*/bias`."""
 
     def patterns(self) -> Mapping[str, Names]:
         return {"exclude": self.exclude}
@@ -99,25 +100,25 @@ class LayerwiseSolver(DecayingSolver):
 
 @SOLVERS.register
 class LARS(LayerwiseSolver):
-    """Momentum whose rate is, in each parameter, a share of ‖w‖ / ‖g‖.
+    """SGD with momentum, whose learning rate is scaled for each parameter by ‖w‖ / ‖g‖.
 
-    g ← ∂loss/∂w; s = trust_coefficient · ‖w‖ / (‖g‖ + weight_decay · ‖w‖), 1 where that is 0 / 0;
+    g ← ∂loss/∂w; s = trust_coefficient · ‖w‖ / (‖g‖ + weight_decay · ‖w‖), or 1 if ‖w‖ or the divisor is 0;
     velocity ← momentum · velocity - lr · s · (g + weight_decay · w); w ← w + velocity, or with `nesterov`
     w ← w + momentum · velocity - lr · s · (g + weight_decay · w). You, Gitman and Ginsburg 2017, "Large Batch Training
-    of Convolutional Networks", arXiv:1708.03888; neither Keras nor PyTorch has it. Biases and the scales of
+    of Convolutional Networks", arXiv:1708.03888; neither Keras nor PyTorch has it. Biases and the parameters of
     normalizations are usually excluded: `exclude: ["*/bias", "*/gamma", "*/beta"]`.
     """
 
     type: Literal["LARS"] = "LARS"
     foreign_fields: ClassVar[dict[str, str]] = {"eeta": "here it is `trust_coefficient`"}
     learning_rate: Schedule = Constant(initial=1.0)
-    """factor of a step, in addition to the trust ratio: a number, or a schedule such as `{type: PolynomialDecay, …}`"""
+    """Learning rate, in addition to the trust ratio: a number, or a schedule such as `{type: PolynomialDecay, …}`."""
     momentum: Coefficient = 0.9
-    """share of the last step that goes into this one: a number, or a schedule"""
+    """Momentum, the share of the last step that is added to this one: a number, or a schedule."""
     nesterov: bool = False
-    """Nesterov's momentum: step as if the gradient were taken where the velocity leads"""
+    """Whether to use Nesterov momentum."""
     trust_coefficient: float = Field(default=0.001, gt=0)
-    """how far a step may go, as a share of the length of the weights"""
+    """Size of a step relative to the norm of the weights."""
     samples: ClassVar = (
         {},
         {"learning_rate": 2.0, "momentum": 0.5, "nesterov": True, "trust_coefficient": 0.02, "weight_decay": 0.01},
@@ -131,10 +132,10 @@ class LARS(LayerwiseSolver):
         return self
 
     @model_validator(mode="after")
-    def _decay_is_a_length(self) -> Self:
+    def _decay_is_l2(self) -> Self:
         if self.weight_decay_norm == "L1":
             raise problem(
-                "LARS measures the decay by the length of the weights",
+                "LARS supports only L2 weight decay",
                 field="weight_decay_norm",
                 expected="`weight_decay_norm: L2`",
                 got="L1",
@@ -149,12 +150,12 @@ class LARS(LayerwiseSolver):
 
 @SOLVERS.register
 class Lamb(MomentsSpec, LayerwiseSolver):
-    """Adam's steps, made in each parameter as long as lr times the weights.
+    """Adam's steps, scaled for each parameter to lr times the norm of the weights.
 
     m ← β₁ · m + (1 - β₁) · g; v ← β₂ · v + (1 - β₂) · g²; u = m / (1 - β₁ᵗ) / (√(v / (1 - β₂ᵗ)) + epsilon) +
-    weight_decay · w; w ← w - lr · ‖w‖ / ‖u‖ · u, the quotient being 1 where w or u is 0. You et al. 2020, "Large Batch
-    Optimization for Deep Learning: Training BERT in 76 minutes", arXiv:1904.00962. Keras's Lamb, except for the decay:
-    the paper's is a part of u, Keras's is what `decoupled_weight_decay: true` is here.
+    weight_decay · w; w ← w - lr · ‖w‖ / ‖u‖ · u, where ‖w‖ / ‖u‖ is 1 if either norm is 0. You et al. 2020, "Large
+    Batch Optimization for Deep Learning: Training BERT in 76 minutes", arXiv:1904.00962. Keras's Lamb, except for the
+    decay: in the paper it is part of u, in Keras it is decoupled (`decoupled_weight_decay: true`).
     """
 
     type: Literal["Lamb"] = "Lamb"

@@ -1,4 +1,4 @@
-"""Lion: steps of one length, in the direction of an average's sign."""
+"""Lion: steps of equal size, with the sign of a moving average of the gradients."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.rules import DecoupledSolver, average
 from netspec.solvers.scaling import Descend
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
 class SignOfMomentum(UpdateTransform):
-    """u ← sign(β₁ · m + (1 - β₁) · u), with a moving average m of u that keeps β₂ of itself"""
+    """u ← sign(β₁ · m + (1 - β₁) · u), with a moving average m of u whose decay is β₂"""
 
     beta_1: float
     beta_2: float
 
-    def init(self, param: Param) -> Declared:
+    def init(self, param: Param) -> DeclaredSlots:
         return {"first_moment": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
@@ -38,7 +38,7 @@ class SignOfMomentum(UpdateTransform):
 
 @SOLVERS.register
 class Lion(DecoupledSolver):
-    """Every weight moves by lr, in the direction that gradients have had lately.
+    """Steps of size lr for every weight, against the sign of recent gradients.
 
     w ← w - lr · weight_decay · w; w ← w - lr · sign(β₁ · m + (1 - β₁) · g); m ← β₂ · m + (1 - β₂) · g. Chen et al.
     2023, "Symbolic Discovery of Optimization Algorithms", arXiv:2302.06675; Keras's Lion. Its steps are larger than
@@ -48,11 +48,11 @@ class Lion(DecoupledSolver):
     type: Literal["Lion"] = "Lion"
     foreign_fields: ClassVar[dict[str, str]] = {"momentum": "here it is `beta_2`, and `beta_1` for the step"}
     learning_rate: Schedule = Constant(initial=0.001)
-    """length of a step: a number, or a schedule such as `{type: CosineDecay, initial: 0.0001}`"""
+    """Learning rate, the size of a step: a number, or a schedule such as `{type: CosineDecay, initial: 0.0001}`."""
     beta_1: float = Field(default=0.9, ge=0, le=1)
-    """share of the past in what the step is the sign of"""
+    """Share of the moving average in the sum whose sign is the step."""
     beta_2: float = Field(default=0.99, ge=0, lt=1)
-    """share of the past in the moving average that is kept"""
+    """Decay of the moving average."""
     samples: ClassVar = ({}, {"learning_rate": 0.01, "beta_1": 0.5, "beta_2": 0.7, "weight_decay": 0.1})
 
     def transforms(self) -> Sequence[UpdateTransform]:

@@ -13,14 +13,14 @@ from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.rules import average, root
 from netspec.solvers.schedules.constant import Constant, Schedule
 from netspec.solvers.sgd import Momentum, MomentumSolver, descend_with
-from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
 class ScaleByRMS(UpdateTransform):
-    """u ← u / √(v + epsilon), with a moving average v of u²; with `centered` v - m², m that of u, stands for v
+    """u ← u / √(v + epsilon), with a moving average v of u²; `centered`: v - m² in place of v, with that of u as m
 
-    With epsilon not `inside` of the root u / (√v + epsilon).
+    If epsilon is not `inside` the root: u / (√v + epsilon).
     """
 
     rho: float
@@ -28,7 +28,7 @@ class ScaleByRMS(UpdateTransform):
     centered: bool = False
     inside: bool = True
 
-    def init(self, param: Param) -> Declared:
+    def init(self, param: Param) -> DeclaredSlots:
         return {"second_moment": 0.0, "first_moment": 0.0} if self.centered else {"second_moment": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
@@ -48,8 +48,8 @@ class ScaleByRMS(UpdateTransform):
 class RMSprop(MomentumSolver):
     """Steps scaled, for each element, by a moving average of the squared gradient.
 
-    g ← ∂loss/∂w + weight_decay · w; v ← rho · v + (1 - rho) · g²; s = lr · g / √(v + epsilon), where with `centered`
-    v - m² stands for v, m ← rho · m + (1 - rho) · g; w ← w - s, or with a momentum
+    g ← ∂loss/∂w + weight_decay · w; v ← rho · v + (1 - rho) · g²; s = lr · g / √(v + epsilon), with `centered`
+    v - m² in place of v, where m ← rho · m + (1 - rho) · g; w ← w - s, or with a momentum
     velocity ← momentum · velocity - s; w ← w + velocity. Tieleman and Hinton 2012, lecture 6.5 of "Neural Networks for
     Machine Learning"; centered: Graves 2013, arXiv:1308.0850. As in Keras; PyTorch and Caffe add epsilon to the root
     (`epsilon_in_root: false`), and PyTorch's momentum does not contain the rate (`rate_in_velocity: false`):
@@ -62,15 +62,15 @@ class RMSprop(MomentumSolver):
         "alpha": "`alpha` is PyTorch's name: here it is `rho`",
     }
     learning_rate: Schedule = Constant(initial=0.001)
-    """factor of a step: a number, or a schedule such as `{type: CosineDecay, initial: 0.001}`"""
+    """Learning rate: a number, or a schedule such as `{type: CosineDecay, initial: 0.001}`."""
     rho: float = Field(default=0.9, ge=0, lt=1)
-    """share of the past in the moving averages"""
+    """Decay of the moving averages."""
     epsilon: float = Field(default=1e-7, gt=0)
-    """added to the average square, under the root"""
+    """Added to the average square, under the root."""
     epsilon_in_root: bool = True
-    """false: epsilon is added to the root instead of under it, as in PyTorch and Caffe"""
+    """Whether epsilon is added under the root, as in Keras. false: to the root, as in PyTorch and Caffe."""
     centered: bool = False
-    """scale by an estimate of the variance: the average square without the square of the average"""
+    """Whether to scale by an estimate of the variance: the average square minus the square of the average."""
     samples: ClassVar = (
         {},
         {"learning_rate": 0.02, "rho": 0.7, "momentum": 0.9, "epsilon": 1e-3, "weight_decay": 0.01},

@@ -16,14 +16,14 @@ from netspec.schema.specs.spec import problem
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.scaling import AddDecayedWeights
 from netspec.solvers.schedules.constant import Constant
-from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
 class StepBySign(UpdateTransform):
     """u ← -s · sign(u); s grows while the signs of two successive u agree, and shrinks when they differ
 
-    An element whose sign has changed does not move, and its u is taken as 0 in the next comparison.
+    An element whose sign changed is not updated, and its u counts as 0 in the next comparison.
     """
 
     shrink: float
@@ -31,7 +31,7 @@ class StepBySign(UpdateTransform):
     least: float
     most: float
 
-    def init(self, param: Param) -> Declared:
+    def init(self, param: Param) -> DeclaredSlots:
         return {"previous_gradient": 0.0, "step_size": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
@@ -41,13 +41,13 @@ class StepBySign(UpdateTransform):
             dtype = update.dtype
             zero, one = scalar(0.0, dtype), scalar(1.0, dtype)
             agreement = update * slots["previous_gradient"]
-            turned = Greater()(zero, agreement)
-            factor = Where()(turned, scalar(self.shrink, dtype), one)
+            is_reversed = Greater()(zero, agreement)
+            factor = Where()(is_reversed, scalar(self.shrink, dtype), one)
             factor = Where()(Greater()(agreement, zero), scalar(self.grow, dtype), factor)
             size = Where()(is_first, cast(step.rate(param), dtype), slots["step_size"]) * factor
             size = Minimum()(Maximum()(size, scalar(self.least, dtype)), scalar(self.most, dtype))
-            moving = Where()(turned, zero, update)
-            return -size * Sign()(moving), {"previous_gradient": moving, "step_size": size}
+            gradient = Where()(is_reversed, zero, update)
+            return -size * Sign()(gradient), {"previous_gradient": gradient, "step_size": size}
 
         return for_each(updates, slots, step, rule)
 
@@ -59,7 +59,7 @@ class Rprop(SolverSpec):
     g ← ∂loss/∂w + weight_decay · w; for each element s ← s · eta_plus if g · g' > 0, s · eta_minus if g · g' < 0, where
     g' is g of the step before; then s is clipped to step_size_min … step_size_max. If g · g' < 0, g ← 0.
     w ← w - s · sign(g). s starts at the learning rate, which has no effect after that. Riedmiller and Braun 1993, "A
-    direct adaptive method for faster backpropagation learning: the RPROP algorithm"; PyTorch's Rprop (Keras has none).
+    direct adaptive method for faster backpropagation learning: the RPROP algorithm"; PyTorch's Rprop (not in Keras).
     """
 
     type: Literal["Rprop"] = "Rprop"
@@ -68,13 +68,13 @@ class Rprop(SolverSpec):
         "step_sizes": "here they are `step_size_min` and `step_size_max`",
     }
     eta_minus: float = Field(default=0.5, gt=0, lt=1)
-    """factor of an element's step size if its gradient changes its sign"""
+    """Factor on the step size of an element whose gradient changes its sign."""
     eta_plus: float = Field(default=1.2, gt=1)
-    """factor of an element's step size if its gradient keeps its sign"""
+    """Factor on the step size of an element whose gradient keeps its sign."""
     step_size_min: float = Field(default=1e-6, gt=0)
-    """the smallest step size"""
+    """Minimum step size."""
     step_size_max: float = Field(default=50.0, gt=0)
-    """the largest step size"""
+    """Maximum step size."""
     samples: ClassVar = (
         {},
         {"learning_rate": 0.1, "eta_minus": 0.4, "eta_plus": 1.5, "step_size_max": 0.2, "weight_decay": 0.01},
@@ -85,9 +85,9 @@ class Rprop(SolverSpec):
     def _sizes_are_ordered(self) -> Self:
         if self.step_size_min > self.step_size_max:
             raise problem(
-                "the smallest step size is larger than the largest",
+                "`step_size_min` is larger than `step_size_max`",
                 field="step_size_min",
-                expected=f"at most `step_size_max`, {self.step_size_max:g}",
+                expected=f"at most {self.step_size_max:g}",
                 got=f"{self.step_size_min:g}",
             )
         return self
@@ -103,7 +103,7 @@ class Rprop(SolverSpec):
         for field, rate in rates.items():
             if not isinstance(rate, Constant):
                 raise problem(
-                    "Rprop uses the learning rate only as the first step size, so a schedule has no effect",
+                    "Rprop uses the learning rate only as the initial step size, so a schedule has no effect",
                     field=field,
                     expected="a number",
                     got=rate.type,

@@ -1,7 +1,4 @@
-"""What most rules have in common: a gradient is scaled, then taken off; decay is coupled unless decoupled is asked for.
-
-And formulas that several of them use.
-"""
+"""Base classes of solvers with coupled or decoupled weight decay, and formulas that several solvers use."""
 
 from __future__ import annotations
 
@@ -21,18 +18,19 @@ from netspec.solvers.transform import UpdateTransform
 
 
 class DecayingSolver(SolverSpec):
-    """Base of solvers whose decay is a part of the gradient, or apart from it, as the user says."""
+    """Base of solvers whose weight decay is coupled by default, and decoupled on request."""
 
     decoupled_weight_decay: bool = False
-    """the decay is not part of the gradient: w ← w - lr · weight_decay · w, and then the rule, as in Keras"""
+    """Whether weight decay is decoupled, as in Keras: w ← w - lr · weight_decay · w, followed by the update."""
     weight_decay_norm: Literal["L2", "L1"] = "L2"
-    """`L1`: the coupled decay is `weight_decay · sign(w)`, Caffe's `regularization_type`"""
+    """The norm that coupled weight decay penalizes. `L1` adds `weight_decay · sign(w)` to the gradient: Caffe's
+    `regularization_type`."""
 
     @model_validator(mode="after")
-    def _signs_are_coupled(self) -> Self:
+    def _l1_is_coupled(self) -> Self:
         if self.decoupled_weight_decay and self.weight_decay_norm == "L1":
             raise problem(
-                "a decoupled decay is a share of the weights",
+                "decoupled weight decay supports only L2",
                 field="weight_decay_norm",
                 expected="`weight_decay_norm: L2`, or `decoupled_weight_decay: false`",
                 got="L1",
@@ -44,62 +42,62 @@ class DecayingSolver(SolverSpec):
         return self.decoupled_weight_decay
 
     def coupled(self) -> list[UpdateTransform]:
-        """The links that add the decay to the gradients, where it is a part of them."""
+        """Return the transforms that add coupled weight decay to the gradients; none if it is decoupled."""
         return [] if self.decouples else [AddDecayedWeights(self.weight_decay, self.weight_decay_norm == "L1")]
 
 
 class ScalingSolver(DecayingSolver):
-    """Base of solvers that scale the gradient and take it off: decay → rule → rate."""
+    """Base of solvers that scale the gradient and subtract it: decay → rule → learning rate."""
 
     def rule(self) -> UpdateTransform:
-        """What makes of gradients what is taken off, times the rate."""
-        raise NotImplementedError  # abstract: subclasses say
+        """Return the transform that scales gradients."""
+        raise NotImplementedError
 
     def transforms(self) -> Sequence[UpdateTransform]:
         return [*self.coupled(), self.rule(), Descend()]
 
 
 class DecoupledSolver(SolverSpec):
-    """Base of solvers whose decay is never a part of the gradient."""
+    """Base of solvers with decoupled weight decay."""
 
     weight_decay: float = Field(default=0.0, ge=0)
-    """decoupled weight decay: each step takes lr · weight_decay · w off the weights first"""
+    """Decoupled weight decay: each step first subtracts lr · weight_decay · w from the weights."""
 
     @property
     def decouples(self) -> bool:
         return True
 
 
-LEAST_SHARE = 1e-30
-"""Replaces a scheduled share of 0, whose logarithm is infinite."""
+MIN_DECAY = 1e-30
+"""Replaces a scheduled decay of 0, whose logarithm is infinite."""
 
 
 def debias(beta: float | Value, count: Value) -> Value:
-    """1 - beta^count, a scalar: the weights that a moving average started at 0 has given by its `count`-th value.
+    """Return 1 - beta^count, a scalar: the total weight of the first `count` values in a moving average from 0.
 
-    As -expm1(count · ln beta), which float32 has to all its digits where beta is near 1. A scheduled beta is that of
-    the step, as in PyTorch: the weights of a beta that was the same at all steps before.
+    Computed as -expm1(count · ln beta), which keeps all digits in float32 if beta is near 1. If beta is scheduled, its
+    current value is used for all steps, as in PyTorch.
     """
     if isinstance(beta, Value):
-        return -Expm1()(count * Log()(Maximum()(beta, scalar(LEAST_SHARE, beta.dtype))))
+        return -Expm1()(count * Log()(Maximum()(beta, scalar(MIN_DECAY, beta.dtype))))
     return -Expm1()(count * log(beta)) if beta else scalar(1.0, count.dtype)
 
 
 def to_power(base: float, count: Value) -> Value:
-    """base^count for a base above 0."""
+    """Return base^count for a base above 0."""
     return Exp()(count * log(base))
 
 
-def average(old: Value, new: Value, share: float | Value) -> Value:
-    """A moving average's next value: share · old + (1 - share) · new."""
-    return old + (new - old) * (1 - share)
+def average(old: Value, new: Value, decay: float | Value) -> Value:
+    """Return the next value of a moving average: decay · old + (1 - decay) · new."""
+    return old + (new - old) * (1 - decay)
 
 
 def root(square: Value, epsilon: float, *, inside: bool) -> Value:
-    """√(square + epsilon), or, where epsilon does not lie inside of the root, √square + epsilon."""
+    """Return √(square + epsilon), or √square + epsilon if epsilon is not `inside` the root."""
     return Sqrt()(square + epsilon) if inside else Sqrt()(square) + epsilon
 
 
 def power(x: Value, exponent: float) -> Value:
-    """x^exponent for x above 0, by a root where that does it."""
+    """Return x^exponent for x above 0, as a square root if possible."""
     return Sqrt()(x) if exponent == 0.5 else Pow(exponent)(x)

@@ -1,4 +1,4 @@
-"""Links that many solvers have: the decay of weights, the learning rate, a factor."""
+"""Transforms of many solvers: coupled weight decay, the learning rate, a factor."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from netspec.solvers.transform import Param, Slots, Step, Updates, UpdateTransfo
 
 @dataclass(frozen=True)
 class AddDecayedWeights(UpdateTransform):
-    """u ← u + decay · w, with `signs` u + decay · sign(w); with the parameter's own decay and multiplier.
+    """u ← u + decay · w, or with `signs` u + decay · sign(w), with the decay and multiplier of the parameter
 
-    Before the rule the decay is a part of the gradient: coupled, an L2 penalty, or with `signs` an L1 penalty.
+    Before the rule of a solver this is coupled weight decay: an L2 penalty, or with `signs` an L1 penalty.
     """
 
     decay: float
@@ -31,7 +31,7 @@ class AddDecayedWeights(UpdateTransform):
 
 @dataclass(frozen=True)
 class Descend(UpdateTransform):
-    """u ← -lr · u, with the parameter's own rate and multiplier: from a gradient to a step downhill"""
+    """u ← -lr · u, with the rate and multiplier of the parameter: converts a gradient to a step"""
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
         def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:

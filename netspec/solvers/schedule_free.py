@@ -1,4 +1,4 @@
-"""ScheduleFreeAdamW: averages of the weights in place of a falling learning rate."""
+"""ScheduleFreeAdamW: AdamW with averaged weights instead of a decaying learning rate."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from netspec.solvers.adam import MomentsSpec
 from netspec.solvers.rules import average, debias, power
 from netspec.solvers.scaling import AddDecayedWeights
 from netspec.solvers.schedules.constant import Constant, Schedule
-from netspec.solvers.transform import Declared, Kept, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Kept, Param, Slots, Step, Updates, UpdateTransform, for_each
 
-LEAST_WEIGHT = 1e-30
-"""In place of a sum of weights that is 0, as long as the learning rate was."""
+MIN_WEIGHT_SUM = 1e-30
+"""Replaces a sum of weights of 0, which it is while the learning rate is 0."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ScaleBySquares(UpdateTransform):
     beta_2: float
     epsilon: float
 
-    def init(self, param: Param) -> Declared:
+    def init(self, param: Param) -> DeclaredSlots:
         return {"second_moment": 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
@@ -45,17 +45,17 @@ class ScaleBySquares(UpdateTransform):
 
 @dataclass(frozen=True)
 class ScheduleFree(UpdateTransform):
-    """u ← what leads to y = (1 - β) · z + β · x, with z ← z - lr · u and x ← (1 - c) · x + c · z
+    """u ← y - w, with z ← z - lr · u, x ← (1 - c) · x + c · z and y = (1 - β) · z + β · x
 
-    c is the share of this step's weight t^r · (largest lr so far)^power in the sum of all weights. The weights' largest
-    rate and sum are kept once for all parameters of one rate; x is what is evaluated.
+    c is the weight of this step, t^r · (largest lr so far)^power, divided by the sum of the weights of all steps.
+    Parameters of one learning rate share the slots of the largest rate and the sum. Evaluation uses x.
     """
 
     beta: float
     r: float
     power: float
 
-    def init(self, param: Param) -> Declared:
+    def init(self, param: Param) -> DeclaredSlots:
         shared = {name: Kept(0.0, (), shared=True) for name in ("largest_rate", "weight_sum")}
         return {"z": Kept(None), "average": Kept(None), **shared}
 
@@ -63,53 +63,52 @@ class ScheduleFree(UpdateTransform):
         return "average"
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        counted = Exp()(Log()(step.count) * self.r) if self.r else None
+        count_weight = Exp()(Log()(step.count) * self.r) if self.r else None
 
         def rule(param: Param, update: Value, slots: dict[str, Value]) -> tuple[Value, dict[str, Value]]:
             dtype = update.dtype
             largest = Maximum()(slots["largest_rate"], cast(step.scheduled(param), dtype))
             weight = power(largest, self.power) if self.power else scalar(1.0, dtype)
-            weight = weight if counted is None else weight * cast(counted, dtype)
+            weight = weight if count_weight is None else weight * cast(count_weight, dtype)
             total = slots["weight_sum"] + weight
-            share = weight / Maximum()(total, scalar(LEAST_WEIGHT, dtype))
+            share = weight / Maximum()(total, scalar(MIN_WEIGHT_SUM, dtype))
             z = slots["z"] - step.rate(param) * update
             x = slots["average"] + (z - slots["average"]) * share
             y = z + (x - z) * self.beta
-            following = {"z": z, "average": x, "largest_rate": largest, "weight_sum": total}
-            return y - param.value, following
+            return y - param.value, {"z": z, "average": x, "largest_rate": largest, "weight_sum": total}
 
         return for_each(updates, slots, step, rule)
 
 
 @SOLVERS.register
 class ScheduleFreeAdamW(MomentsSpec):
-    """AdamW whose weights are averaged as it goes, so that the rate need not fall; the average is what is evaluated.
+    """AdamW with a running average of the weights for evaluation, so that the learning rate need not decay.
 
     Gradients g are taken at y, the parameters; v ← β₂ · v + (1 - β₂) · g²;
     z ← z - lr · (g / (√(v / (1 - β₂ᵗ)) + epsilon) + weight_decay · y); a = t^r · (largest lr so far)^weight_lr_power,
     c = a / (sum of all a); x ← (1 - c) · x + c · z; y ← (1 - β₁) · z + β₁ · x. Evaluation, prediction and saved weights
-    are of x. Defazio et al. 2024, "The Road Less Scheduled", arXiv:2405.15682, in the form of its authors' package
-    `schedulefree`; Keras's is the same with a constant rate and no decay. Warm up by
+    use x. Defazio et al. 2024, "The Road Less Scheduled", arXiv:2405.15682, as in the authors' package
+    `schedulefree`; equal to Keras's for a constant rate without decay. Warm up with
     `learning_rate: {type: Warmup, steps: …, then: 0.0025}`.
     """
 
     type: Literal["ScheduleFreeAdamW"] = "ScheduleFreeAdamW"
     averages: ClassVar[bool] = True
     foreign_fields: ClassVar[dict[str, str]] = {
-        "warmup_steps": "warm up by the rate: `learning_rate: {type: Warmup, steps: …, then: 0.0025}`"
+        "warmup_steps": "warm up with `learning_rate: {type: Warmup, steps: …, then: 0.0025}`"
     }
     learning_rate: Schedule = Constant(initial=0.0025)
-    """factor of a step: a number, or a `Warmup` to one; it need not fall"""
+    """Learning rate: a number, or a `Warmup` to a number. It need not decay."""
     beta_1: float = Field(default=0.9, ge=0, lt=1)
-    """how near to the average the gradients are taken"""
+    """Share of the average in the weights at which gradients are computed."""
     epsilon: float = Field(default=1e-8, gt=0)
-    """added to the root of the average square, so that nothing is divided by 0"""
+    """Added to the root of the second moment, to avoid division by 0."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """decoupled weight decay, of the weights that gradients are taken at: each step takes lr · weight_decay · y"""
+    """Decoupled weight decay: each step subtracts lr · weight_decay · y from z."""
     r: float = Field(default=0.0, ge=0)
-    """exponent of the number of the update in its weight in the average"""
+    """Exponent of the number of the update in the weight of a step in the average."""
     weight_lr_power: float = Field(default=2.0, ge=0)
-    """exponent of the largest learning rate so far in that weight: steps of a warm-up count less"""
+    """Exponent of the largest learning rate so far in that weight, so that steps of a warm-up count less."""
     samples: ClassVar = (
         {},
         {

@@ -16,7 +16,7 @@ from netspec.solvers.rules import DecayingSolver
 from netspec.solvers.scaling import Descend
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Coefficient
-from netspec.solvers.transform import Declared, Param, Slots, Step, Updates, UpdateTransform, for_each
+from netspec.solvers.transform import DeclaredSlots, Param, Slots, Step, Updates, UpdateTransform, for_each
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Momentum(UpdateTransform):
     """m ← momentum · m + (1 - dampening) · u; u ← m, or with `nesterov` momentum · m + u
 
     The first update is not dampened. The slot of m is `velocity` if the updates are steps, as they are after `Descend`,
-    and `momentum` if they are gradients. The names differ because a checkpoint of one rule does not fit the other.
+    and `momentum` if they are gradients. The names differ because a checkpoint of one rule is invalid for the other.
     """
 
     momentum: float | ScheduleSpec
@@ -34,10 +34,10 @@ class Momentum(UpdateTransform):
 
     @property
     def slot(self) -> str:
-        """Name of the slot."""
+        """The name of the slot."""
         return "momentum" if self.of_gradients else "velocity"
 
-    def init(self, param: Param) -> Declared:
+    def init(self, param: Param) -> DeclaredSlots:
         return {self.slot: 0.0}
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
@@ -54,28 +54,28 @@ class Momentum(UpdateTransform):
 
 
 def descend_with(momentum: Momentum) -> list[UpdateTransform]:
-    """The rate and the momentum, in the order that the momentum requires; only the rate if the momentum is 0."""
+    """Return `Descend` and the momentum in the order that the momentum requires; only `Descend` if it is 0."""
     if not momentum.momentum:
         return [Descend()]
     return [momentum, Descend()] if momentum.of_gradients else [Descend(), momentum]
 
 
 class MomentumSolver(DecayingSolver):
-    """Base of solvers with an optional momentum of their steps, or of the gradients that the rate multiplies."""
+    """Base of solvers with an optional momentum, of the steps or of the gradients."""
 
     momentum: Coefficient = 0.0
-    """share of the last step that goes into this one: a number, or a schedule such as `{type: CyclicLR, initial: 0.9,
-    peak: 0.8}`"""
+    """Momentum, the share of the last step that is added to this one: a number, or a schedule such as `{type: CyclicLR,
+    initial: 0.9, peak: 0.8}`."""
     rate_in_velocity: bool = True
-    """false: the momentum sums gradients, and the sum is multiplied by the current rate, as in PyTorch. Both rules are
-    the same if the rate is constant"""
+    """Whether the velocity contains the learning rate, as in Keras and Caffe. With false, as in PyTorch, the velocity
+    sums gradients, and the sum is multiplied by the current rate. If the rate is constant, the rules are equal."""
 
 
 def refuse_nesterov_alone(momentum: float | ScheduleSpec, *, nesterov: bool) -> None:
     """Raise a problem if `nesterov` is set without momentum."""
     if nesterov and not momentum:
         raise problem(
-            "Nesterov's momentum needs a momentum",
+            "`nesterov` has no effect without momentum",
             field="nesterov",
             expected="`momentum` above 0, or `nesterov: false`",
             got="momentum 0",
@@ -96,9 +96,9 @@ class SGD(MomentumSolver):
 
     type: Literal["SGD"] = "SGD"
     nesterov: bool = False
-    """Nesterov's momentum: step as if the gradient were taken where the velocity leads"""
+    """Whether to use Nesterov momentum."""
     dampening: float = Field(default=0.0, ge=0, lt=1)
-    """with a momentum: share of each gradient, except the first, that is not added to it, as in PyTorch"""
+    """Dampening of the momentum, as in PyTorch: the share of each gradient, except the first, that is not added."""
     samples: ClassVar = (
         {},
         {"learning_rate": 0.1, "weight_decay": 0.01},
@@ -117,11 +117,11 @@ class SGD(MomentumSolver):
     )
 
     @model_validator(mode="after")
-    def _momentum_is_there(self) -> Self:
+    def _has_momentum(self) -> Self:
         refuse_nesterov_alone(self.momentum, nesterov=self.nesterov)
         if self.dampening and (self.nesterov or not self.momentum):
             raise problem(
-                "`dampening` needs a plain momentum",
+                "`dampening` requires momentum without `nesterov`",
                 field="dampening",
                 expected="`momentum` above 0 and `nesterov: false`, or `dampening: 0`",
                 got="`nesterov: true`" if self.nesterov else "momentum 0",

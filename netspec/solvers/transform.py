@@ -1,8 +1,9 @@
-"""Transforms: the links that an update is made of, as (init, update) pairs that chain.
+"""Transforms: (init, update) pairs that are chained to form the update rule of a solver.
 
-A transform takes one update for each parameter (first the gradients) and gives one for each. What must outlive the
-step is kept in slots: `init` names them, `update` reads them and gives their next values. After the last link the
-update is added to the parameter. The design is optax's (https://optax.readthedocs.io); here both halves make graph.
+A transform maps updates to updates, one for each parameter; the first transform gets the gradients. State that persists
+between steps is stored in slots: `init` declares them, `update` reads them and returns their next values. The result of
+the last transform is added to the parameter. The design is optax's (https://optax.readthedocs.io); here `update` builds
+graph values.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from netspec.solvers.schedules.base import ScheduleSpec
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter to be trained: its value, its gradient (of the same type), and what is said of it alone."""
+    """A parameter to train: its value, its gradient (of the same type), and its settings."""
 
     name: str
     value: Value
@@ -27,21 +28,21 @@ class Param:
     learning_rate_multiplier: float = 1.0
     weight_decay_multiplier: float = 1.0
     project: Callable[[Value], Value] | None = None
-    """What brings the updated value back to where the layer allows it, if anything does."""
+    """Projects the updated value onto the values that the layer's constraint allows."""
     learning_rate: Value | None = None
-    """The scheduled rate of its group, where that has one of its own; a float scalar of the type of the step's."""
+    """The scheduled learning rate of its group, if that differs from the step's; a float scalar of the same type."""
     weight_decay: float | None = None
-    """The weight decay of its group, where that has one of its own."""
+    """The weight decay of its group, if that sets one."""
     family: str = ""
-    """Shared by the parameters that have one rule and one scheduled rate; a slot can be kept for all of them."""
+    """Name of the parameters with the same solver and the same scheduled rate, which can share slots."""
 
     def decay(self, usual: float) -> float:
-        """Its weight decay, where that of its solver is `usual`."""
+        """Return the weight decay of the parameter, where `usual` is that of its solver."""
         return (usual if self.weight_decay is None else self.weight_decay) * self.weight_decay_multiplier
 
     @property
     def scope(self) -> Scope:
-        """Where the nodes of this parameter's update belong: its layer, in the phase `update`."""
+        """The scope of the nodes of this parameter's update: its layer, in the phase `update`."""
         return replace(self.value.node.scope, phase="update")
 
 
@@ -63,37 +64,37 @@ class Step:
     """The parameters of which each worker updates a shard; all workers update the others in full. None: all of them."""
 
     def rate(self, param: Param) -> Value:
-        """The learning rate of `param`, in its element type."""
+        """Return the learning rate of `param`, in its element type."""
         factor, scheduled = param.learning_rate_multiplier, self.scheduled(param)
         return cast(scheduled if factor == 1 else scheduled * factor, param.value.dtype)
 
     def now(self, coefficient: float | ScheduleSpec, dtype: DType) -> float | Value:
-        """The value of a momentum at this step: a number, or a scalar of type `dtype` if it is scheduled."""
+        """Return the value of a momentum at this step: a number, or a scalar of type `dtype` if it is scheduled."""
         if isinstance(coefficient, ScheduleSpec):
             return cast(self.momenta[coefficient.key], dtype)
         return coefficient
 
     def scheduled(self, param: Param) -> Value:
-        """The scheduled rate of `param`, before its multiplier."""
+        """Return the scheduled rate of `param`, before its multiplier."""
         return self.learning_rate if param.learning_rate is None else param.learning_rate
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A slot as a transform declares it: a state that persists between steps."""
+    """Declaration of a slot: a state that persists between steps."""
 
     initial: float | None = 0.0
-    """The number that it is filled with before the first step; None: it starts as the parameter."""
+    """The value of all elements before the first step; None: the value of the parameter."""
     shape: tuple[int, ...] | None = None
-    """None: that of the parameter."""
+    """Shape; None: that of the parameter."""
     dtype: DType | None = None
-    """None: that of the parameter."""
+    """Element type; None: that of the parameter."""
     shared: bool = False
-    """One for all parameters of a family: all must give it the same next value. Its shape is to be given."""
+    """Whether the parameters of a family share the slot: all must return the same next value. Requires `shape`."""
 
 
-Declared: TypeAlias = Mapping[str, "Kept | float"]
-"""Slots by name; a number stands for `Kept(number)`."""
+DeclaredSlots: TypeAlias = Mapping[str, "Kept | float"]
+"""Slots by name; a number means `Kept(number)`."""
 Updates: TypeAlias = Sequence[Value]
 """One for each parameter, of its type."""
 Slots: TypeAlias = Sequence[dict[str, Value]]
@@ -103,42 +104,42 @@ Rule: TypeAlias = Callable[[Param, Value, dict[str, Value]], tuple[Value, dict[s
 
 
 class UpdateTransform:
-    """One link: `init` declares a parameter's slots, `update` maps all updates and gives the slots' next values."""
+    """One transform: `init` declares a parameter's slots, `update` maps all updates and returns new slot values."""
 
-    def init(self, param: Param) -> Declared:
-        """The slots kept for `param`, by name: the number that each is filled with at first, or more of it."""
+    def init(self, param: Param) -> DeclaredSlots:
+        """Return the slots of `param` by name: the initial value of each, or a `Kept`."""
         return {}
 
     def evaluated(self, param: Param) -> str | None:
-        """The slot that stands for `param` wherever the net is not trained; None: the parameter itself."""
+        """Return the name of the slot that replaces `param` outside of training; None: the parameter itself."""
         return None
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        """The new updates, and the next value of every slot that `init` declared."""
-        raise NotImplementedError  # abstract: subclasses say
+        """Return the new updates, and the next value of every slot that `init` declared."""
+        raise NotImplementedError
 
 
 def for_each(updates: Updates, slots: Slots, step: Step, rule: Rule) -> tuple[Updates, Slots]:
-    """Apply `rule` to each parameter by itself, its nodes in the parameter's scope."""
-    made = []
-    for param, update, own in zip(step.params, updates, slots, strict=True):
+    """Apply `rule` to each parameter separately, with its nodes in the parameter's scope."""
+    results = []
+    for param, update, param_slots in zip(step.params, updates, slots, strict=True):
         with in_scope(param.scope):
-            made.append(rule(param, update, own))
-    return [update for update, _ in made], [own for _, own in made]
+            results.append(rule(param, update, param_slots))
+    return [update for update, _ in results], [new_slots for _, new_slots in results]
 
 
 @dataclass(frozen=True)
 class Chain(UpdateTransform):
-    """Transforms one after the other, as one. Raises `ValueError` where two keep a slot of the same name."""
+    """Transforms that are applied one after the other. `init` raises `ValueError` if two declare the same slot."""
 
     links: tuple[UpdateTransform, ...]
 
-    def init(self, param: Param) -> Declared:
+    def init(self, param: Param) -> DeclaredSlots:
         slots: dict[str, Kept | float] = {}
         for link in self.links:
             declared = link.init(param)
-            if twice := slots.keys() & declared.keys():
-                raise ValueError(f"two transforms of a chain keep a slot {', '.join(sorted(twice))}")
+            if duplicates := slots.keys() & declared.keys():
+                raise ValueError(f"two transforms of a chain declare the slot {', '.join(sorted(duplicates))}")
             slots.update(declared)
         return slots
 
@@ -146,38 +147,41 @@ class Chain(UpdateTransform):
         return next((name for link in self.links if (name := link.evaluated(param)) is not None), None)
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        following: list[dict[str, Value]] = [{} for _ in step.params]
+        next_slots: list[dict[str, Value]] = [{} for _ in step.params]
         for link in self.links:
-            own = [{name: kept[name] for name in link.init(p)} for p, kept in zip(step.params, slots, strict=True)]
-            updates, made = link.update(updates, own, step)
-            for kept, new in zip(following, made, strict=True):
-                kept.update(new)
-        return updates, following
+            link_slots = [
+                {name: values[name] for name in link.init(param)}
+                for param, values in zip(step.params, slots, strict=True)
+            ]
+            updates, new_slots = link.update(updates, link_slots, step)
+            for values, new_values in zip(next_slots, new_slots, strict=True):
+                values.update(new_values)
+        return updates, next_slots
 
 
 @dataclass(frozen=True)
-class Either(UpdateTransform):
-    """One link for the parameters that are chosen, another for the rest."""
+class Partition(UpdateTransform):
+    """One transform for the parameters that a predicate selects, another for the rest."""
 
-    chosen: Callable[[Param], bool]
+    selects: Callable[[Param], bool]
     link: UpdateTransform
     other: UpdateTransform
 
-    def init(self, param: Param) -> Declared:
-        return self._of(param).init(param)
+    def init(self, param: Param) -> DeclaredSlots:
+        return self._link_of(param).init(param)
 
     def evaluated(self, param: Param) -> str | None:
-        return self._of(param).evaluated(param)
+        return self._link_of(param).evaluated(param)
 
     def update(self, updates: Updates, slots: Slots, step: Step) -> tuple[Updates, Slots]:
-        made: dict[int, tuple[Value, dict[str, Value]]] = {}
+        results: dict[int, tuple[Value, dict[str, Value]]] = {}
         for link in (self.link, self.other):
-            own = [index for index, param in enumerate(step.params) if self._of(param) is link]
-            part = replace(step, params=tuple(step.params[index] for index in own))
-            found = link.update([updates[index] for index in own], [slots[index] for index in own], part)
-            made.update(zip(own, zip(*found, strict=True), strict=True))
-        results = [made[index] for index in range(len(step.params))]
-        return [update for update, _ in results], [following for _, following in results]
+            indices = [index for index, param in enumerate(step.params) if self._link_of(param) is link]
+            link_step = replace(step, params=tuple(step.params[index] for index in indices))
+            result = link.update([updates[index] for index in indices], [slots[index] for index in indices], link_step)
+            results.update(zip(indices, zip(*result, strict=True), strict=True))
+        in_order = [results[index] for index in range(len(step.params))]
+        return [update for update, _ in in_order], [new_slots for _, new_slots in in_order]
 
-    def _of(self, param: Param) -> UpdateTransform:
-        return self.link if self.chosen(param) else self.other
+    def _link_of(self, param: Param) -> UpdateTransform:
+        return self.link if self.selects(param) else self.other

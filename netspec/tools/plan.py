@@ -331,7 +331,7 @@ def _groups(solver: SolverSpec, compiler: Compiler) -> Iterable[GroupUse]:
     trained = [name for name, info in compiler.info.items() if info.trainable]
     for index, group in enumerate(solver.groups):
         members = tuple(name for name in trained if group_of(solver.groups, name) == index)
-        yield GroupUse(group.says(), members)
+        yield GroupUse(group.summary(), members)
     ungrouped = tuple(name for name in trained if group_of(solver.groups, name) is None)
     if ungrouped:
         yield GroupUse("the solver's own", ungrouped)

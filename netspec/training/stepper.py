@@ -15,7 +15,7 @@ from netspec.data.loader import Loader
 from netspec.errors import InputError
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.schema.specs.train import TrainSpec
-from netspec.solvers.lbfgs import LBFGS, unread
+from netspec.solvers.lbfgs import LBFGS, partial_step_problem
 from netspec.training.lbfgs import LbfgsMinimizer
 
 
@@ -69,7 +69,7 @@ class Stepper:
         self._held: list[Batch] = []
         """The batches of the current epoch so far, for a full-batch solver."""
         self._minimizer = LbfgsMinimizer(spec.solver, compiler) if isinstance(spec.solver, LBFGS) else None
-        if self._minimizer is not None and (problem := unread(loader.steps_per_epoch, loop)) is not None:
+        if self._minimizer is not None and (problem := partial_step_problem(loader.steps_per_epoch, loop)) is not None:
             raise InputError(problem)
         self._loader = loader
         self._stage = stage

@@ -1,7 +1,7 @@
 """The published formula of every solver, in plain NumPy: one update of one parameter.
 
-Each takes the weight, its gradient (clipped), its rate and decay (multipliers included), the number of the update, a
-mapping that keeps what outlives it (and has the parameter's name), and the solver's fields; and gives the new weight.
+Each takes the weight, its (clipped) gradient, its rate and decay with multipliers, the number of the update, a mapping
+for state that persists (and the parameter's name), and the solver's fields; it returns the new weight.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Formula = Callable[[Any, Any, float, float, int, Slots, dict[str, Any]], Any]
 
 
 def decayed(g: Any, w: Any, decay: float, spec: dict[str, Any]) -> Any:
-    """The gradient with the coupled decay: of ½ · decay · ‖w‖², or for L1 of decay · Σ |w|."""
+    """Return the gradient plus that of the coupled decay: of ½ · decay · ‖w‖², or for L1 of decay · Σ |w|."""
     return g + decay * (np.sign(w) if spec.get("weight_decay_norm") == "L1" else w)
 
 
 def root(square: Any, epsilon: float, spec: dict[str, Any]) -> Any:
-    """What is divided by: Keras's epsilon lies under the root, Caffe's and PyTorch's behind it."""
+    """Return the divisor: Keras adds epsilon under the root, Caffe and PyTorch to the root."""
     return np.sqrt(square + epsilon) if spec.get("epsilon_in_root", True) else np.sqrt(square) + epsilon
 
 
@@ -40,7 +40,7 @@ def sgd(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[st
 
 
 def moments(g: Any, s: Slots, b1: float, b2: float) -> tuple[Any, Any]:
-    """Moving averages of the gradient and its square."""
+    """Update the moving averages of the gradient and its square."""
     s["m"] = b1 * s.get("m", 0.0) + (1 - b1) * g
     s["v"] = b2 * s.get("v", 0.0) + (1 - b2) * g**2
     return s["m"], s["v"]
@@ -73,27 +73,27 @@ def nadam(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[
     b1, b2, eps = spec.get("beta_1", 0.9), spec.get("beta_2", 0.999), spec.get("epsilon", 1e-7)
     g = g + decay * w
     m, v = moments(g, s, b1, b2)
-    mu, after = (b1 * (1 - 0.5 * 0.96 ** (n * spec.get("momentum_decay", 1.0))) for n in (t, t + 1))
+    mu, next_mu = (b1 * (1 - 0.5 * 0.96 ** (n * spec.get("momentum_decay", 1.0))) for n in (t, t + 1))
     s["product"] = mu * s.get("product", 1.0)
-    ahead = after * m / (1 - s["product"] * after) + (1 - mu) * g / (1 - s["product"])
-    return w - lr * ahead / (np.sqrt(v / (1 - b2**t)) + eps)
+    corrected = next_mu * m / (1 - s["product"] * next_mu) + (1 - mu) * g / (1 - s["product"])
+    return w - lr * corrected / (np.sqrt(v / (1 - b2**t)) + eps)
 
 
 def radam(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[str, Any]) -> Any:
     """Liu et al. 2020, algorithm 2, with the epsilon and the threshold of PyTorch's documentation."""
     b1, b2, eps = spec.get("beta_1", 0.9), spec.get("beta_2", 0.999), spec.get("epsilon", 1e-8)
     m, v = moments(g + decay * w, s, b1, b2)
-    whole = 2 / (1 - b2) - 1
-    length = whole - 2 * t * b2**t / (1 - b2**t)
+    max_length = 2 / (1 - b2) - 1
+    length = max_length - 2 * t * b2**t / (1 - b2**t)
     step = lr * m / (1 - b1**t)
     if length > 5:
-        r = np.sqrt((length - 4) * (length - 2) * whole / ((whole - 4) * (whole - 2) * length))
+        r = np.sqrt((length - 4) * (length - 2) * max_length / ((max_length - 4) * (max_length - 2) * length))
         step = step * r * np.sqrt(1 - b2**t) / (np.sqrt(v) + eps)
     return w - step
 
 
 def rmsprop(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[str, Any]) -> Any:
-    """Tieleman and Hinton 2012, Graves 2013 where centered, with Keras's epsilon."""
+    """Tieleman and Hinton 2012, Graves 2013 if centered, with Keras's epsilon."""
     rho, eps, momentum = spec.get("rho", 0.9), spec.get("epsilon", 1e-7), spec.get("momentum", 0.0)
     g = decayed(g, w, decay, spec)
     m, v = moments(g, s, rho, rho)
@@ -106,7 +106,7 @@ def rmsprop(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dic
 
 
 def adagrad(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[str, Any]) -> Any:
-    """Duchi et al. 2011, with Keras's first value and epsilon."""
+    """Duchi et al. 2011, with Keras's initial value and epsilon."""
     g = g + decay * w
     s["sum"] = s.get("sum", spec.get("initial_accumulator_value", 0.1)) + g**2
     return w - lr * g / root(s["sum"], spec.get("epsilon", 1e-7), spec)
@@ -143,13 +143,13 @@ def lion(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[s
     return w - lr * np.sign(c)
 
 
-def trust(one: Any, other: Any) -> Any:
-    """The quotient of two norms, 1 where either is 0."""
-    return one / other if one and other else 1.0
+def trust(numerator: Any, denominator: Any) -> Any:
+    """Return the quotient of two norms, or 1 if either is 0."""
+    return numerator / denominator if numerator and denominator else 1.0
 
 
 def excluded(s: Slots, spec: dict[str, Any]) -> bool:
-    """Whether the parameter is one of those in `exclude`: a star at either end."""
+    """Whether `exclude`, a pattern with a star at either end, matches the parameter."""
     pattern = spec.get("exclude", "")
     return bool(pattern) and (
         s["name"].endswith(pattern[1:]) if pattern[0] == "*" else s["name"].startswith(pattern[:-1])
@@ -173,19 +173,19 @@ def lamb(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[s
 
 
 def adafactor(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[str, Any]) -> Any:
-    """Shazeer and Stern 2018, algorithms 4 and 5; of more axes than two the largest make the matrix."""
+    """Shazeer and Stern 2018, algorithms 4 and 5; the two largest of several axes form the matrix."""
 
     def rms(x: Any) -> Any:
         return np.sqrt(np.mean(x**2))
 
-    kept = 1 - t ** spec.get("beta_2_decay", -0.8)
+    beta = 1 - t ** spec.get("beta_2_decay", -0.8)
     square = g**2 + spec.get("epsilon_1", 1e-30)
     if g.ndim == 1:
-        v = s["v"] = kept * s.get("v", 0.0) + (1 - kept) * square
+        v = s["v"] = beta * s.get("v", 0.0) + (1 - beta) * square
     else:
         row, column = sorted(np.argsort(g.shape, kind="stable")[-2:])
-        r = s["r"] = kept * s.get("r", 0.0) + (1 - kept) * square.mean(axis=column, keepdims=True)
-        c = s["c"] = kept * s.get("c", 0.0) + (1 - kept) * square.mean(axis=row, keepdims=True)
+        r = s["r"] = beta * s.get("r", 0.0) + (1 - beta) * square.mean(axis=column, keepdims=True)
+        c = s["c"] = beta * s.get("c", 0.0) + (1 - beta) * square.mean(axis=row, keepdims=True)
         v = r * c / r.mean(axis=row, keepdims=True)
     u = g / np.sqrt(v)
     u = u / max(1.0, rms(u) / spec.get("clip_threshold", 1.0))
@@ -193,7 +193,7 @@ def adafactor(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: d
 
 
 def muon(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[str, Any]) -> Any:
-    """Jordan et al. 2024 with the factor of Liu et al. 2025; AdamW for what is no matrix."""
+    """Jordan et al. 2024 with the factor of Liu et al. 2025; AdamW if the weight is not a matrix."""
     if (w.ndim != 2 and not (spec.get("flatten") and w.ndim > 2)) or excluded(s, spec):
         betas = {"beta_1": spec.get("adam_beta_1", 0.9), "beta_2": spec.get("adam_beta_2", 0.999)}
         return adam(w, g, lr * spec.get("adam_lr_ratio", 1.0), 0.0, t, s, betas)
@@ -209,7 +209,7 @@ def muon(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[s
 
 
 def schedule_free(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[str, Any]) -> Any:
-    """Defazio et al. 2024 as the authors' package `schedulefree` updates y and z; x is kept for the evaluation."""
+    """Defazio et al. 2024 as the authors' package `schedulefree` updates y and z; x is for evaluation."""
     b1, b2, eps = spec.get("beta_1", 0.9), spec.get("beta_2", 0.999), spec.get("epsilon", 1e-8)
     s["v"] = b2 * s.get("v", 0.0) + (1 - b2) * g**2
     step = g / (np.sqrt(s["v"] / (1 - b2**t)) + eps) + decay * w
@@ -229,8 +229,8 @@ def rprop(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[
     g = g + decay * w
     agreement = g * s.get("previous", np.zeros_like(w))
     factor = np.where(agreement > 0, spec.get("eta_plus", 1.2), np.where(agreement < 0, spec.get("eta_minus", 0.5), 1))
-    least, most = spec.get("step_size_min", 1e-6), spec.get("step_size_max", 50.0)
-    s["size"] = np.clip(s.get("size", lr) * factor, least, most)
+    smallest, largest = spec.get("step_size_min", 1e-6), spec.get("step_size_max", 50.0)
+    s["size"] = np.clip(s.get("size", lr) * factor, smallest, largest)
     s["previous"] = np.where(agreement < 0, 0.0, g)
     return w - s["size"] * np.sign(s["previous"])
 
@@ -244,8 +244,8 @@ def asgd(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[s
     return new
 
 
-def shrinking(rule: Formula) -> Formula:
-    """The rule after decoupled decay: Loshchilov and Hutter 2019."""
+def decoupled(rule: Formula) -> Formula:
+    """Return the rule after decoupled weight decay: Loshchilov and Hutter 2019."""
 
     def formula(w: Any, g: Any, lr: float, decay: float, t: int, s: Slots, spec: dict[str, Any]) -> Any:
         return rule(w - lr * decay * w, g, lr, 0.0, t, s, spec)
@@ -256,7 +256,7 @@ def shrinking(rule: Formula) -> Formula:
 FORMULAS: dict[str, Formula] = {
     "SGD": sgd,
     "Adam": adam,
-    "AdamW": shrinking(adam),
+    "AdamW": decoupled(adam),
     "Adamax": adamax,
     "Nadam": nadam,
     "RAdam": radam,
@@ -264,11 +264,11 @@ FORMULAS: dict[str, Formula] = {
     "Adagrad": adagrad,
     "Adadelta": adadelta,
     "Ftrl": ftrl,
-    "Lion": shrinking(lion),
+    "Lion": decoupled(lion),
     "LARS": lars,
     "Lamb": lamb,
-    "Adafactor": shrinking(adafactor),
-    "Muon": shrinking(muon),
+    "Adafactor": decoupled(adafactor),
+    "Muon": decoupled(muon),
     "ScheduleFreeAdamW": schedule_free,
     "Rprop": rprop,
     "ASGD": asgd,
@@ -276,7 +276,7 @@ FORMULAS: dict[str, Formula] = {
 
 
 def usual_decay(type_: str, spec: dict[str, Any], s: Slots, w: Any) -> float:
-    """The weight decay that the fields give a parameter."""
+    """Return the weight decay of a parameter."""
     if type_ == "Muon" and ((w.ndim != 2 and not (spec.get("flatten") and w.ndim > 2)) or excluded(s, spec)):
         return float(spec.get("adam_weight_decay", 0.004))
     return float(spec.get("weight_decay", {"AdamW": 0.004, "Muon": 0.004}.get(type_, 0.0)))

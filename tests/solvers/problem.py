@@ -28,13 +28,13 @@ PLAIN = dict.fromkeys(SHAPES, (1.0, 1.0))
 
 
 def samples(registry: Registry[Any]) -> list[tuple[str, dict[str, Any]]]:
-    """(type, fields) of every sample of every registered class."""
+    """Return (type, fields) of every sample of every registered class."""
     return [(cls.model_fields["type"].default, sample) for cls in registry for sample in cls.samples]
 
 
 @dataclass(frozen=True)
 class Quadratic:
-    """The problem's numbers, in float64."""
+    """The constants of the problem, in float64."""
 
     start: Arrays
     target: Arrays
@@ -42,11 +42,11 @@ class Quadratic:
 
     @classmethod
     def random(cls, seed: int = 7) -> Quadratic:
-        draw = np.random.default_rng(seed)
+        rng = np.random.default_rng(seed)
         return cls(
-            {name: draw.normal(size=shape) for name, shape in SHAPES.items()},
-            {name: draw.normal(size=shape) for name, shape in SHAPES.items()},
-            {name: draw.uniform(0.5, 2.0, size=shape) for name, shape in SHAPES.items()},
+            {name: rng.normal(size=shape) for name, shape in SHAPES.items()},
+            {name: rng.normal(size=shape) for name, shape in SHAPES.items()},
+            {name: rng.uniform(0.5, 2.0, size=shape) for name, shape in SHAPES.items()},
         )
 
     def gradient(self, name: str, w: Any) -> Any:
@@ -54,48 +54,48 @@ class Quadratic:
         return self.curvature[name] * (w - self.target[name])
 
     def graph(self, dtype: str) -> tuple[dict[str, Value], dict[str, Value]]:
-        """The parameters and their gradients, as graph values."""
+        """Return the parameters and their gradients, as graph values."""
         values, loss = {}, None
         for name, shape in SHAPES.items():
             layer = name.split("/")[0]
             with in_scope(Scope(layer, "parameter")):
                 values[name] = State(name, TensorType(shape, DType(dtype)))()
             with in_scope(Scope(layer, "Dense")):
-                away = values[name] - constant(self.target[name].astype(dtype))
-                part = ReduceSum()(constant(self.curvature[name].astype(dtype)) * away * away) * 0.5
-            loss = part if loss is None else loss + part
+                error = values[name] - constant(self.target[name].astype(dtype))
+                summand = ReduceSum()(constant(self.curvature[name].astype(dtype)) * error * error) * 0.5
+            loss = summand if loss is None else loss + summand
         assert loss is not None
         return values, dict(zip(values, gradients(loss, list(values.values())), strict=True))
 
 
 @dataclass(frozen=True)
 class Training:
-    """A solver's update on the problem, built."""
+    """The update graph of a solver on the problem."""
 
     graph: Graph
     solution: Solution
     quadratic: Quadratic
     dtype: str
     first_of_solver: int
-    """Nodes of a higher `serial` were made by the solver."""
+    """The solver created the nodes whose `serial` is higher."""
     schedules: int
     momenta: Sequence[ScheduleSpec]
     values: dict[str, Value]
     """The parameters."""
 
     def steps(self, rates: Sequence[float | Sequence[float]]) -> Iterator[Arrays]:
-        """The states after each step, one step for each learning rate; several where there are several schedules."""
+        """Yield the states after each step, one for each learning rate, or for each list of rates of the schedules."""
         states = {name: array.astype(self.dtype) for name, array in self.quadratic.start.items()}
         for slot in self.solution.slots:
             shape, kind = slot.value.shape, str(slot.value.dtype)
-            started = states[slot.param] if slot.initial is None else np.full(shape, slot.initial)
-            states[slot.label] = started.astype(kind)
+            initial = states[slot.param] if slot.initial is None else np.full(shape, slot.initial)
+            states[slot.label] = initial.astype(kind)
         for count, rate in enumerate(rates, start=1):
-            several = [*np.broadcast_to(np.asarray(rate, self.dtype), self.schedules)]
-            several += [np.asarray(one.value(count - 1, len(rates)), self.dtype) for one in self.momenta]
-            given = {f"scheduled/{n}": one for n, one in enumerate(several)}
-            given["step"] = np.asarray(count, self.dtype)
-            _, states = run(self.graph, given, states)
+            scheduled = [*np.broadcast_to(np.asarray(rate, self.dtype), self.schedules)]
+            scheduled += [np.asarray(momentum.value(count - 1, len(rates)), self.dtype) for momentum in self.momenta]
+            inputs = {f"scheduled/{index}": value for index, value in enumerate(scheduled)}
+            inputs["step"] = np.asarray(count, self.dtype)
+            _, states = run(self.graph, inputs, states)
             yield states
 
 
@@ -105,11 +105,11 @@ def training(
     dtype: str = "float64",
     quadratic: Quadratic | None = None,
 ) -> Training:
-    """The update graph of `solver` on the problem."""
+    """Build the update graph of `solver` on the problem."""
     quadratic = quadratic or Quadratic.random()
-    values, slopes = quadratic.graph(dtype)
+    values, grads = quadratic.graph(dtype)
     scalar = TensorType((), DType(dtype))
-    params = [Param(name, values[name], slopes[name], *multipliers[name]) for name in values]
+    params = [Param(name, values[name], grads[name], *multipliers[name]) for name in values]
     count, momenta = len(solver.schedules()), solver.momenta()
     rates = [Input(f"scheduled/{n}", scalar)() for n in range(count + len(momenta))]
     step = Input("step", scalar)()

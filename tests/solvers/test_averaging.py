@@ -1,4 +1,4 @@
-"""Averages of weights: `ema` against its formula, and that it leaves the training as it is."""
+"""Moving averages of weights: `ema` against its formula; it does not change the training."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ RATES = [0.1] * 7
 
 
 def solver(**fields: Any) -> SolverSpec:
-    made = SOLVERS.parse({"type": "SGD", "momentum": 0.9, **fields})
-    assert isinstance(made, SolverSpec)
-    return made
+    spec = SOLVERS.parse({"type": "SGD", "momentum": 0.9, **fields})
+    assert isinstance(spec, SolverSpec)
+    return spec
 
 
-def averages(weights: list[Any], ema: dict[str, Any]) -> list[Any]:
-    """The average after each update, by the formula."""
-    found: list[Any] = []
+def expected_averages(weights: list[Any], ema: dict[str, Any]) -> list[Any]:
+    """Return the average after each update, by the formula."""
+    averages: list[Any] = []
     for t, w in enumerate(weights, start=1):
         n = t - ema.get("start_step", 0)
         decay = min(ema["decay"], (1 + n) / (10 + n)) if ema.get("warmup") else ema["decay"]
-        found.append(w if n <= 0 or t == 1 else decay * found[-1] + (1 - decay) * w)
-    return found
+        averages.append(w if n <= 0 or t == 1 else decay * averages[-1] + (1 - decay) * w)
+    return averages
 
 
 @pytest.mark.parametrize(
     "ema", [{"decay": 0.9}, {"decay": 0.5, "start_step": 3}, {"decay": 0.9, "warmup": True, "start_step": 1}], ids=str
 )
 @pytest.mark.parametrize("groups", [[], [{"match": "fc/*", "solver": {"type": "Adam"}}]], ids=["one", "groups"])
-def test_the_average_follows_the_weights_and_nothing_else_changes(ema, groups) -> None:
+def test_average_equals_formula_and_weights_are_unchanged(ema, groups) -> None:
     built = training(solver(ema=ema, groups=groups))
-    found, plain = list(built.steps(RATES)), list(training(solver(groups=groups)).steps(RATES))
+    averaged, plain = list(built.steps(RATES)), list(training(solver(groups=groups)).steps(RATES))
     assert built.solution.evaluated == {name: f"solver/{name}/average" for name in SHAPES}
     for name in SHAPES:
-        expected = averages([states[name] for states in plain], ema)
-        for states, usual, average in zip(found, plain, expected, strict=True):
-            np.testing.assert_array_equal(states[name], usual[name])
+        expected = expected_averages([states[name] for states in plain], ema)
+        for states, plain_states, average in zip(averaged, plain, expected, strict=True):
+            np.testing.assert_array_equal(states[name], plain_states[name])
             np.testing.assert_allclose(states[f"solver/{name}/average"], average, rtol=1e-13, atol=1e-15)
 
 
-def test_the_weights_become_their_average_as_often_as_is_asked_for() -> None:
+def test_overwrite_every_copies_the_average_to_the_weights() -> None:
     built = training(solver(momentum=0.0, ema={"decay": 0.8, "overwrite_every": 3}))
     quadratic, weights, average = built.quadratic, dict(built.quadratic.start), dict(built.quadratic.start)
     for t, states in enumerate(built.steps(RATES), start=1):
@@ -58,5 +58,5 @@ def test_the_weights_become_their_average_as_often_as_is_asked_for() -> None:
             np.testing.assert_allclose(states[f"solver/{name}/average"], average[name], rtol=1e-13)
 
 
-def test_a_number_is_the_decay() -> None:
+def test_number_is_the_decay() -> None:
     assert solver(ema=0.99).ema == EMASpec(decay=0.99)

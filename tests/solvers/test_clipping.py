@@ -1,4 +1,4 @@
-"""What gradient clipping promises, for gradients of any size."""
+"""Properties of gradient clipping, for gradients of any size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUNDING = 1 + 1e-12
 
 
 def clip(transform: UpdateTransform, gradients: tuple[np.ndarray, ...]) -> list[np.ndarray]:
-    """The gradients after the transform."""
+    """Return the gradients after the transform."""
     dtype = DType.FLOAT64
     values = [Input(f"g{index}", TensorType(g.shape, dtype))() for index, g in enumerate(gradients)]
     scalar = Input("scalar", TensorType((), dtype))()
@@ -34,34 +34,34 @@ def clip(transform: UpdateTransform, gradients: tuple[np.ndarray, ...]) -> list[
     return list(outputs.values())
 
 
-def norm(*parts: np.ndarray) -> float:
-    return float(np.linalg.norm(np.concatenate([part.ravel() for part in parts])))
+def norm(*arrays: np.ndarray) -> float:
+    return float(np.linalg.norm(np.concatenate([array.ravel() for array in arrays])))
 
 
 @given(PAIRS, LIMITS)
-def test_the_global_norm_is_within_the_limit_and_the_direction_stays(gradients, limit) -> None:
-    found = clip(ClipByGlobalNorm(limit), gradients)
-    assert norm(*found) <= limit * ROUNDING
+def test_global_norm_is_limited_and_the_direction_kept(gradients, limit) -> None:
+    clipped = clip(ClipByGlobalNorm(limit), gradients)
+    assert norm(*clipped) <= limit * ROUNDING
     factor = min(1.0, limit / norm(*gradients)) if norm(*gradients) else 1.0
-    for new, old in zip(found, gradients, strict=True):
+    for new, old in zip(clipped, gradients, strict=True):
         np.testing.assert_allclose(new, old * factor, rtol=1e-12)
 
 
 @given(PAIRS, LIMITS)
-def test_each_norm_is_within_the_limit(gradients, limit) -> None:
+def test_each_norm_is_limited(gradients, limit) -> None:
     for new, old in zip(clip(ClipByNorm(limit), gradients), gradients, strict=True):
         assert norm(new) <= limit * ROUNDING
         np.testing.assert_allclose(new, old * (min(1.0, limit / norm(old)) if norm(old) else 1.0), rtol=1e-12)
 
 
 @given(PAIRS, LIMITS)
-def test_each_element_is_within_the_limit(gradients, limit) -> None:
+def test_each_element_is_limited(gradients, limit) -> None:
     for new, old in zip(clip(ClipByValue(limit), gradients), gradients, strict=True):
         np.testing.assert_array_equal(new, np.clip(old, -limit, limit))
 
 
 @pytest.mark.parametrize("kind", [ClipByNorm, ClipByGlobalNorm, ClipByValue])
-def test_what_is_within_the_limit_stays_bit_for_bit(kind) -> None:
+def test_gradients_within_the_limit_are_bit_identical(kind) -> None:
     gradients = (np.array([[0.1, -0.2]]), np.array([0.3, 0.0]))
     for new, old in zip(clip(kind(1.0), gradients), gradients, strict=True):
         np.testing.assert_array_equal(new, old)

@@ -1,4 +1,4 @@
-"""Every registered schedule against its closed form, written here in plain Python, and what holds of all of them."""
+"""Every registered schedule against its closed form, written here in plain Python, and properties of all schedules."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ TOTAL = 12
 
 
 def schedule(**fields: Any) -> ScheduleSpec:
-    made = SCHEDULES.parse(fields)
-    assert isinstance(made, ScheduleSpec)
-    return made
+    spec = SCHEDULES.parse(fields)
+    assert isinstance(spec, ScheduleSpec)
+    return spec
 
 
 def piecewise(t: int, total: int, *, boundaries: list[int], values: list[float]) -> float:
@@ -63,7 +63,7 @@ def cosine(t: int, total: int, *, initial: float, decay_steps: int = 0, alpha: f
 
 
 def formula(t: int, total: int, fields: Any) -> float:
-    """The rate of any schedule, by its closed form."""
+    """Return the rate of any schedule, by its closed form."""
     if isinstance(fields, float):
         return fields
     reference = REFERENCES[fields["type"]]
@@ -86,10 +86,10 @@ def restarts(
     m_mul: float = 1.0,
     alpha: float = 0,
 ) -> float:
-    falls, since, period = 0, float(t), float(first_decay_steps)
+    index, since, period = 0, float(t), float(first_decay_steps)
     while since >= period:
-        falls, since, period = falls + 1, since - period, period * t_mul
-    return initial * ((1 - alpha) * m_mul**falls * 0.5 * (1 + cos(pi * since / period)) + alpha)
+        index, since, period = index + 1, since - period, period * t_mul
+    return initial * ((1 - alpha) * m_mul**index * 0.5 * (1 + cos(pi * since / period)) + alpha)
 
 
 def one_cycle(
@@ -162,7 +162,7 @@ REFERENCES: dict[str, Callable[..., float]] = {
     "CosineDecay": cosine,
     "CosineDecayRestarts": restarts,
     "MultiStepDecay": lambda t, total, *, initial, milestones, gamma=0.1: (
-        initial * gamma ** sum(one <= t for one in milestones)
+        initial * gamma ** sum(milestone <= t for milestone in milestones)
     ),
     "InverseSqrtDecay": lambda t, total, *, initial, decay_steps: initial / sqrt(1 + t / decay_steps),
     "SigmoidDecay": lambda t, total, *, initial, gamma, step_size: initial / (1 + exp(-gamma * (t - step_size))),
@@ -177,35 +177,35 @@ SAMPLES = samples(SCHEDULES)
 
 
 @pytest.mark.parametrize(("type_", "sample"), SAMPLES, ids=lambda value: str(value))
-def test_it_follows_its_closed_form(type_, sample) -> None:
-    made = schedule(type=type_, **sample)
-    found = [made.value(t, TOTAL) for t in range(2 * TOTAL)]
-    assert found == pytest.approx(
+def test_schedule_equals_its_closed_form(type_, sample) -> None:
+    spec = schedule(type=type_, **sample)
+    rates = [spec.value(t, TOTAL) for t in range(2 * TOTAL)]
+    assert rates == pytest.approx(
         [REFERENCES[type_](t, TOTAL, **sample) for t in range(2 * TOTAL)], rel=1e-12, abs=1e-15
     )
 
 
 @pytest.mark.parametrize(("type_", "sample"), SAMPLES, ids=lambda value: str(value))
 def test_no_value_exceeds_its_upper_bound(type_, sample) -> None:
-    made = schedule(type=type_, **sample)
-    assert isfinite(made.upper_bound)
-    assert max(made.value(t, total) for total in (1, 5, TOTAL) for t in range(3 * TOTAL)) <= made.upper_bound
+    spec = schedule(type=type_, **sample)
+    assert isfinite(spec.upper_bound)
+    assert max(spec.value(t, total) for total in (1, 5, TOTAL) for t in range(3 * TOTAL)) <= spec.upper_bound
 
 
 @pytest.mark.parametrize("cls", list(SCHEDULES), ids=lambda cls: cls.__name__)
-def test_it_is_documented_sampled_and_checked(cls) -> None:
+def test_schedule_has_docs_samples_and_a_closed_form(cls) -> None:
     name = cls.model_fields["type"].default
     assert name == cls.__name__
     assert "lr(t) = " in (cls.__dict__.get("__doc__") or ""), "the formula"
     assert cls.samples
-    assert name in REFERENCES, "write the closed form down in this file"
+    assert name in REFERENCES, "add the closed form to this file"
     assert fields_by_name(cls).keys() - field_docs(cls).keys() <= {"type"}
 
 
 @pytest.mark.parametrize(("type_", "sample"), SAMPLES, ids=lambda value: str(value))
-def test_it_survives_being_written_down(type_, sample) -> None:
-    made = schedule(type=type_, **sample)
-    assert SCHEDULES.parse(made.model_dump(by_alias=True)) == made
+def test_schedule_survives_dump_and_parse(type_, sample) -> None:
+    spec = schedule(type=type_, **sample)
+    assert SCHEDULES.parse(spec.model_dump(by_alias=True)) == spec
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_it_survives_being_written_down(type_, sample) -> None:
         # Caffe's models/bvlc_alexnet/solver.prototxt: step.
         ({"type": "StepDecay", "initial": 0.01, "gamma": 0.1, "step_size": 100000}, 99999, 0.01),
         ({"type": "StepDecay", "initial": 0.01, "gamma": 0.1, "step_size": 100000}, 300000, 1e-5),
-        # Keras: the boundary itself still has the value before it.
+        # Keras: a boundary has the value before it.
         ({"type": "PiecewiseConstantDecay", "boundaries": [100], "values": [1.0, 0.5]}, 100, 1.0),
         ({"type": "PiecewiseConstantDecay", "boundaries": [100], "values": [1.0, 0.5]}, 101, 0.5),
         ({"type": "CosineDecay", "initial": 0.1, "decay_steps": 1000}, 500, 0.05),
@@ -257,16 +257,16 @@ falling = st.one_of(
 
 
 @given(falling, st.integers(1, 2000), st.integers(0, 4000))
-def test_a_decay_never_rises(fields, total, step) -> None:
-    made = schedule(**fields)
-    before, after = made.value(step, total), made.value(step + 1, total)
-    assert 0 <= after <= before * (1 + 1e-12)  # a rounding of pow and cos apart
+def test_decay_never_rises(fields, total, step) -> None:
+    spec = schedule(**fields)
+    before, after = spec.value(step, total), spec.value(step + 1, total)
+    assert 0 <= after <= before * (1 + 1e-12)  # except for rounding of pow and cos
     assert before <= fields["initial"] * (1 + 1e-12)
     assert isfinite(before)
 
 
 @given(falling, st.integers(1, 2000))
-def test_it_starts_at_its_initial_rate(fields, total) -> None:
+def test_decay_starts_at_its_initial_rate(fields, total) -> None:
     assert schedule(**fields).value(0, total) == pytest.approx(fields["initial"], rel=1e-12)
 
 
@@ -279,51 +279,51 @@ def test_without_decay_steps_the_rate_is_positive_throughout_the_training(fields
 
 
 @given(falling, st.integers(1, 500), st.floats(0, 1), st.integers(1, 2000))
-def test_a_warm_up_meets_what_follows(fields, steps, start, more) -> None:
-    """Rising or falling, each of its steps is the same; the last ends where the other schedule starts, on its clock."""
-    made, then, total = (
+def test_warmup_ends_at_the_next_schedule(fields, steps, start, more) -> None:
+    """All steps of a warm-up are equal, up or down; after it the other schedule starts with its step 0."""
+    spec, then, total = (
         schedule(type="Warmup", steps=steps, initial=start, then=fields),
         schedule(**fields),
         steps + more,
     )
     peak = then.value(0, more)
-    values = [made.value(step, total) for step in range(steps + 1)]
+    values = [spec.value(step, total) for step in range(steps + 1)]
     assert values[0] == pytest.approx(start, abs=1e-12)
     assert values[-1] == peak
     stride = (peak - start) / steps
     assert [b - a for a, b in pairwise(values)] == pytest.approx([stride] * steps, abs=1e-9)
-    assert [made.value(steps + t, total) for t in range(5)] == [then.value(t, more) for t in range(5)]
+    assert [spec.value(steps + t, total) for t in range(5)] == [then.value(t, more) for t in range(5)]
 
 
 @given(st.lists(st.floats(-5, 5) | st.just(float("nan")), max_size=30), st.integers(1, 4), st.integers(0, 3))
-def test_a_plateau_only_lowers_the_rate_and_never_below_its_least(figures, patience, cooldown) -> None:
-    made = schedule(type="ReduceLROnPlateau", schedule=0.1, patience=patience, cooldown=cooldown, min=0.003)
-    seen, before = made.start(), 0.1
-    for figure in figures:
-        seen = made.observed(seen, {"loss": figure})
-        rate = made.rate(0, 1, seen)
+def test_plateau_lowers_the_rate_down_to_its_minimum(values, patience, cooldown) -> None:
+    spec = schedule(type="ReduceLROnPlateau", schedule=0.1, patience=patience, cooldown=cooldown, min=0.003)
+    state, before = spec.start(), 0.1
+    for value in values:
+        state = spec.observed(state, {"loss": value})
+        rate = spec.rate(0, 1, state)
         assert 0.003 <= rate <= before
         before = rate
-    assert seen["reductions"] <= len(figures) // patience
+    assert state["reductions"] <= len(values) // patience
 
 
-def test_a_plateau_leaves_a_scheduled_rate_below_its_least_alone() -> None:
-    made = schedule(type="ReduceLROnPlateau", schedule={"type": "Warmup", "steps": 10, "then": 0.1}, min=0.05)
-    assert made.rate(1, 20, {**made.start(), "reductions": 3}) == pytest.approx(0.01)
+def test_plateau_keeps_a_scheduled_rate_below_its_minimum() -> None:
+    spec = schedule(type="ReduceLROnPlateau", schedule={"type": "Warmup", "steps": 10, "then": 0.1}, min=0.05)
+    assert spec.rate(1, 20, {**spec.start(), "reductions": 3}) == pytest.approx(0.01)
 
 
-def test_a_list_is_a_sequence() -> None:
-    short = SGD.model_validate({"type": "SGD", "learning_rate": [{"steps": 2, "schedule": 0.1}, {"schedule": 0.2}]})
-    assert [short.learning_rate.value(step, 9) for step in range(4)] == [0.1, 0.1, 0.2, 0.2]
-    assert SGD.model_validate(short.model_dump(by_alias=True)) == short
+def test_list_is_a_sequence() -> None:
+    spec = SGD.model_validate({"type": "SGD", "learning_rate": [{"steps": 2, "schedule": 0.1}, {"schedule": 0.2}]})
+    assert [spec.learning_rate.value(step, 9) for step in range(4)] == [0.1, 0.1, 0.2, 0.2]
+    assert SGD.model_validate(spec.model_dump(by_alias=True)) == spec
 
 
-def test_a_training_shorter_than_its_warm_up_has_a_rate() -> None:
-    made = schedule(type="Warmup", steps=10, then={"type": "CosineDecay", "initial": 0.1})
-    assert [made.value(step, 4) for step in range(4)] == pytest.approx([0.0, 0.01, 0.02, 0.03])
+def test_training_shorter_than_its_warmup() -> None:
+    spec = schedule(type="Warmup", steps=10, then={"type": "CosineDecay", "initial": 0.1})
+    assert [spec.value(step, 4) for step in range(4)] == pytest.approx([0.0, 0.01, 0.02, 0.03])
 
 
-def test_the_rate_survives_underflow() -> None:
+def test_rate_underflows_to_zero() -> None:
     assert schedule(type="StepDecay", initial=0.1, gamma=0.1, step_size=1).value(100_000, 200_000) == 0.0
     assert schedule(type="ExponentialDecay", initial=0.1, decay_rate=0.1, decay_steps=1).value(100_000, 200_000) == 0.0
     assert schedule(type="InverseTimeDecay", initial=0.1, decay_rate=1e300, power=5).value(10_000, 20_000) == 0.0

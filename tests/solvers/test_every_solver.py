@@ -12,12 +12,12 @@ from netspec.schema.specs.annotations import fields_by_name
 from netspec.schema.specs.docs import field_docs
 from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.base import SolverSpec
-from tests.solvers.formulas import FORMULAS, Slots, shrinking, usual_decay
+from tests.solvers.formulas import FORMULAS, Slots, decoupled, usual_decay
 from tests.solvers.problem import MULTIPLIERS, PLAIN, Quadratic, samples, training
-from tests.solvers.test_every_schedule import formula as at
+from tests.solvers.test_every_schedule import formula as rate_at
 
 STEPS = 10
-# A rate that changes, since what a formula does with the rate of earlier steps is where formulas differ.
+# The rate changes, because formulas differ in how they use the rates of earlier steps.
 RATES = [0.05 * 0.8**step + 0.01 for step in range(STEPS)]
 
 # Only rounding separates graph and formula: 10 steps of at most 15 operations on numbers near 1 in float64 (ε = 1e-16)
@@ -27,11 +27,11 @@ TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
 CLIPPING: list[dict[str, float]] = [{}, {"clipnorm": 0.7}, {"clipvalue": 0.4}, {"global_clipnorm": 1.5}]
 SAMPLES = samples(SOLVERS)
 CHAINS = [(type_, sample) for type_, sample in SAMPLES if not SOLVERS[type_].full_batch]  # type: ignore[attr-defined]  # a registry of specs
-"""Those of solvers that are chains of transforms; the others are compared with their peers in whole trainings."""
+"""Samples of solvers that are chains of transforms; others are compared with their peers in complete trainings."""
 
 
 def clipped(gradients: dict[str, Any], kind: str, limit: float) -> dict[str, Any]:
-    """Keras's three ways of clipping."""
+    """Clip gradients in one of Keras's three ways."""
     if kind == "clipvalue":
         return {name: np.clip(g, -limit, limit) for name, g in gradients.items()}
     if kind == "clipnorm":
@@ -42,16 +42,16 @@ def clipped(gradients: dict[str, Any], kind: str, limit: float) -> dict[str, Any
 
 
 def reference(type_: str, spec: dict[str, Any], multipliers: dict[str, tuple[float, float]]) -> list[dict[str, Any]]:
-    """The parameters after each step, by the formula."""
+    """Return the parameters after each step, by the formula."""
     formula = FORMULAS[type_]
     if spec.get("decoupled_weight_decay"):
-        formula = shrinking(formula)
+        formula = decoupled(formula)
     quadratic = Quadratic.random()
     weights = dict(quadratic.start)
     slots: dict[str, Slots] = {name: {"name": name} for name in weights}
     history = []
     for t, lr in enumerate(RATES, start=1):
-        scheduled = {key: at(t - 1, STEPS, one) for key, one in spec.items() if key in ("momentum", "beta_1")}
+        scheduled = {key: rate_at(t - 1, STEPS, value) for key, value in spec.items() if key in ("momentum", "beta_1")}
         gradients = {name: quadratic.gradient(name, w) for name, w in weights.items()}
         for kind in ("clipnorm", "clipvalue", "global_clipnorm"):
             if kind in spec:
@@ -67,9 +67,9 @@ def reference(type_: str, spec: dict[str, Any], multipliers: dict[str, tuple[flo
 
 
 def solver(type_: str, **fields: Any) -> SolverSpec:
-    made = SOLVERS.parse({"type": type_, **fields})
-    assert isinstance(made, SolverSpec)
-    return made
+    spec = SOLVERS.parse({"type": type_, **fields})
+    assert isinstance(spec, SolverSpec)
+    return spec
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -79,7 +79,7 @@ def solver(type_: str, **fields: Any) -> SolverSpec:
     ids=[*("".join(fields) or "unclipped" for fields in CLIPPING), "multipliers"],
 )
 @pytest.mark.parametrize(("type_", "sample"), CHAINS, ids=lambda value: str(value))
-def test_it_follows_the_published_formula(type_, sample, clipping, multipliers, dtype) -> None:
+def test_update_equals_published_formula(type_, sample, clipping, multipliers, dtype) -> None:
     built = training(solver(type_, **sample, **clipping), multipliers, dtype)
     verify(built.graph)
     expected = reference(type_, {**sample, **clipping}, multipliers)
@@ -88,8 +88,8 @@ def test_it_follows_the_published_formula(type_, sample, clipping, multipliers, 
             assert np.abs(states[name] - w).max() <= TOLERANCE[dtype] * np.abs(w).max(), name
 
 
-def test_clipping_has_something_to_clip() -> None:
-    """The limits of `CLIPPING` are passed by the first gradients, else the formula's test proves nothing of them."""
+def test_limits_clip_the_first_gradients() -> None:
+    """The first gradients exceed the limits of `CLIPPING`, so that the test of the formulas tests clipping."""
     quadratic = Quadratic.random()
     gradients = {name: quadratic.gradient(name, w) for name, w in quadratic.start.items()}
     for fields in CLIPPING[1:]:
@@ -98,8 +98,8 @@ def test_clipping_has_something_to_clip() -> None:
 
 
 @pytest.mark.parametrize(("type_", "sample"), CHAINS, ids=lambda value: str(value))
-def test_what_it_builds_is_in_its_place(type_, sample) -> None:
-    """Slots have the parameters' types and start at their first value; nodes have the layer and the phase."""
+def test_slots_and_scopes_of_the_update(type_, sample) -> None:
+    """Slots have labels and types; the nodes of the update have the layer and the phase."""
     built = training(solver(type_, **sample))
     params = built.values
     assert set(built.solution.updates) == set(params)
@@ -109,29 +109,29 @@ def test_what_it_builds_is_in_its_place(type_, sample) -> None:
     for slot in built.solution.slots:
         assert slot.label == f"solver/{slot.param}/{slot.name}"
         assert built.solution.slot_updates[slot.label].type == slot.value.type
-        if not slot.param.startswith("$"):  # one for all parameters
+        if not slot.param.startswith("$"):  # a shared slot
             assert slot.value.node.scope.layer == slot.param.split("/")[0]
     assert built.solution.evaluated.keys() <= params.keys()
     assert set(built.solution.evaluated.values()) <= set(labels)
     for name, value in built.solution.updates.items():
         assert value.type == params[name].type
         assert value.node.scope.layer == name.split("/")[0]
-    made_by_solver = [node for node in built.graph.nodes() if node.serial > built.first_of_solver]
-    assert {node.scope.phase for node in made_by_solver} == {"update"}
+    solver_nodes = [node for node in built.graph.nodes() if node.serial > built.first_of_solver]
+    assert {node.scope.phase for node in solver_nodes} == {"update"}
 
 
 @pytest.mark.parametrize("cls", list(SOLVERS), ids=lambda cls: cls.__name__)
-def test_it_is_documented_sampled_and_checked(cls) -> None:
+def test_solver_has_docs_samples_and_a_formula(cls) -> None:
     name = cls.model_fields["type"].default
     assert name == cls.__name__
-    assert cls.__dict__.get("__doc__"), "a docstring: what it does, the formula, its source"
+    assert cls.__dict__.get("__doc__"), "a docstring with purpose, formula and source"
     assert "samples" in cls.__dict__
     assert cls.samples
-    assert name in FORMULAS or cls.full_batch, "write the published formula down in formulas.py"
+    assert name in FORMULAS or cls.full_batch, "add the published formula to formulas.py"
     assert fields_by_name(cls).keys() - field_docs(cls).keys() <= {"type"}
 
 
 @pytest.mark.parametrize(("type_", "sample"), SAMPLES, ids=lambda value: str(value))
-def test_it_survives_being_written_down(type_, sample) -> None:
-    made = solver(type_, **sample)
-    assert SOLVERS.parse(made.model_dump(by_alias=True)) == made
+def test_solver_survives_dump_and_parse(type_, sample) -> None:
+    spec = solver(type_, **sample)
+    assert SOLVERS.parse(spec.model_dump(by_alias=True)) == spec

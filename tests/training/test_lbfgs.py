@@ -50,7 +50,7 @@ def test_a_small_net_is_fitted_in_twenty_steps(tmp_path):
 
 
 def test_a_batch_smaller_than_the_data_is_refused(tmp_path):
-    with pytest.raises(InputError, match="LBFGS reads the whole training set in each step") as caught:
+    with pytest.raises(InputError, match="LBFGS must read the whole training set in each step") as caught:
         netspec.train(spec(tmp_path, LAYERS, accumulate=2), run_dir=tmp_path / "run")
     (problem,) = caught.value.problems
     assert problem.expected == "`train.accumulate: 3`, or larger batches"
@@ -75,7 +75,7 @@ solver: LBFGS
 train: {{max_epochs: 1, accumulate: ACCUMULATE}}
 """
     (tmp_path / "train.yaml").write_text(text.replace("ACCUMULATE", f"{batches - 1}"))
-    with pytest.raises(InputError, match="LBFGS reads the whole training set") as caught:
+    with pytest.raises(InputError, match="LBFGS must read the whole training set") as caught:
         load_train(tmp_path / "train.yaml")
     problem = next(problem for problem in caught.value.problems if problem.message.startswith("LBFGS"))
     assert str(problem.location).endswith("train.yaml:5:36")

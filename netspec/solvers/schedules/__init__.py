@@ -1,1 +1,1 @@
-"""Schedules: the learning rate as a function of the step, computed on the host. One family a file."""
+"""Schedules: the learning rate as a function of the step, computed on the host. One module per family."""

@@ -1,4 +1,4 @@
-"""`ScheduleSpec`: the base of schedules, and the fields that several of them have."""
+"""`ScheduleSpec`: the base class of schedules, and the fields that several schedules have."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from netspec.schema.specs.spec import Spec
 
 Rate = Annotated[float, Field(gt=0)]
 Steps = Annotated[int, Field(gt=0)]
-Seen: TypeAlias = dict[str, Any]
-"""What a schedule that watches the training remembers of it: plain JSON data."""
+ScheduleState: TypeAlias = dict[str, Any]
+"""State of a schedule that depends on evaluations, as JSON data."""
 
 
 class ScheduleSpec(Spec):
-    """Base of schedules: plain functions of the step, so that any of them can be plotted before a run."""
+    """Base of schedules: functions of the step, which can be plotted before a run."""
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Small configurations for the registry-wide tests."""
@@ -31,15 +31,15 @@ class ScheduleSpec(Spec):
         "end_learning_rate": "here it is `end`",
         "stepsize": "`stepsize` is Caffe's name: here it is `step_size`",
         "stepvalue": "`stepvalue` is Caffe's name: here it is `milestones`, a list, of MultiStepDecay",
-        "boundaries": "`milestones` are the first steps of the next rates; PiecewiseConstantDecay has `boundaries`, "
-        "the last steps of those before",
+        "boundaries": "here it is `milestones`, the first step of each rate; `boundaries` of PiecewiseConstantDecay "
+        "are the last steps",
         "max_iter": "`max_iter` is Caffe's name: here it is `decay_steps`",
         "T_max": "`T_max` is PyTorch's name: here it is `decay_steps`",
         "eta_min": "`eta_min` is PyTorch's name: here it is `alpha`, as a share of `initial`",
         "T_0": "`T_0` is PyTorch's name: here it is `first_decay_steps`",
         "T_mult": "`T_mult` is PyTorch's name: here it is `t_mul`",
         "max_lr": "`max_lr` is PyTorch's name: here it is `peak`",
-        "total_steps": "here it is `decay_steps`; default: the length of the training",
+        "total_steps": "here it is `decay_steps`, by default the length of the training",
         "schedules": "here they are `parts`: `[{steps: …, schedule: …}, …]`",
         "min_delta": "`min_delta` is Keras's name: here it is `threshold`",
         "min_lr": "here it is `min`",
@@ -52,15 +52,15 @@ class ScheduleSpec(Spec):
     }
 
     type: str
-    """name of the schedule"""
+    """Name of the schedule."""
 
     def value(self, step: int, total_steps: int) -> float:
-        """The learning rate of step `step`, counted from 0, of a training of `total_steps` steps. Finite and ≥ 0."""
-        raise NotImplementedError  # abstract: subclasses say
+        """Return the learning rate of `step`, from 0, in a training of `total_steps` steps. Finite and ≥ 0."""
+        raise NotImplementedError
 
     @property
     def key(self) -> str:
-        """A text that is equal for equal schedules only."""
+        """A string that is equal for equal schedules only."""
         return f"{type(self).__qualname__} {self.model_dump_json()}"
 
     @property
@@ -69,24 +69,24 @@ class ScheduleSpec(Spec):
         return inf
 
     def beyond(self, total_steps: int) -> Iterator[str]:
-        """Describe the parts of the schedule that a training of `total` steps never reaches."""
+        """Describe the parts of the schedule that a training of `total_steps` steps never reaches."""
         yield from ()
 
     @property
     def watches(self) -> str | None:
-        """Name of the figure of an evaluation that the rate depends on too; None: the rate is known beforehand."""
+        """Name of the loss or metric that the rate depends on; None: the rate depends on the step alone."""
         return None
 
-    def start(self) -> Seen:
-        """What is remembered before the first evaluation."""
+    def start(self) -> ScheduleState:
+        """Return the state before the first evaluation."""
         return {}
 
-    def observed(self, seen: Seen, figures: Mapping[str, float]) -> Seen:
-        """What is remembered after an evaluation with these figures."""
-        return seen
+    def observed(self, state: ScheduleState, values: Mapping[str, float]) -> ScheduleState:
+        """Return the state after an evaluation with these values of losses and metrics, by name."""
+        return state
 
-    def rate(self, step: int, total_steps: int, seen: Seen) -> float:
-        """The learning rate of a step, with what was remembered before it."""
+    def rate(self, step: int, total_steps: int, state: ScheduleState) -> float:
+        """Return the learning rate of a step, with the state before it."""
         return self.value(step, total_steps)
 
 
@@ -94,14 +94,14 @@ class InitialSchedule(ScheduleSpec):
     """Base of schedules that start at a given rate."""
 
     initial: Rate
-    """learning rate of the first step"""
+    """Learning rate of the first step."""
 
     @property
     def upper_bound(self) -> float:
-        """The initial rate, since these schedules never rise above it."""
+        """The initial rate, which these schedules never exceed."""
         return self.initial
 
 
 def elapsed(step: int, period: int, *, staircase: bool) -> float:
-    """How many periods have passed at `step`; whole ones with `staircase`."""
+    """Return the number of periods before `step`; only complete ones with `staircase`."""
     return float(step // period) if staircase else step / period

@@ -25,7 +25,7 @@ from netspec.solvers.schedules.base import InitialSchedule, ScheduleSpec
 
 @SCHEDULES.register
 class Constant(InitialSchedule):
-    """The same rate at every step: lr(t) = initial. A bare number in place of a schedule means this one."""
+    """The same rate at every step: lr(t) = initial. A number in place of a schedule means this schedule."""
 
     type: Literal["Constant"] = "Constant"
     samples: ClassVar = ({"initial": 0.05},)
@@ -35,7 +35,7 @@ class Constant(InitialSchedule):
 
 
 def _described(value: Any, quantity: str) -> Any:
-    """The description of a schedule; a list of mappings becomes a sequence. None for a number; others are refused."""
+    """Return the description of a schedule, with a list as a `Sequence`; None for a number. Raises for other values."""
     if isinstance(value, (dict, ScheduleSpec)):
         return value
     if isinstance(value, (list, tuple)) and value and all(isinstance(part, dict) for part in value):
@@ -58,34 +58,34 @@ def _constant(value: Any) -> Any:
 
 
 def _sequence(parts: Any) -> dict[str, Any]:
-    """The mapping that a list of parts is short for, with the places of the list."""
+    """Return the mapping that a list of parts abbreviates, with the locations of the list."""
     if not isinstance(parts, Seq):
         return {"type": "Sequence", "parts": list(parts)}
-    made = Map(parts.origin)
-    made.put("type", "Sequence", parts.origin, parts.origin)
-    made.put("parts", parts, parts.origin, parts.origin)
-    return made
+    sequence = Map(parts.origin)
+    sequence.put("type", "Sequence", parts.origin, parts.origin)
+    sequence.put("parts", parts, parts.origin, parts.origin)
+    return sequence
 
 
-def _known_beforehand(schedule: ScheduleSpec) -> ScheduleSpec:
+def _refuse_monitoring(schedule: ScheduleSpec) -> ScheduleSpec:
     if schedule.watches is not None:
         raise problem(
-            f"{schedule.type} stands outermost",
-            expected="a schedule that is known before the training",
+            f"{schedule.type} cannot be part of another schedule",
+            expected="a schedule that depends on the step alone",
             got=schedule.type,
-            hint=f"write `{{type: {schedule.type}, schedule: <this one>}}`: it is a factor on any other",
+            hint=f"{schedule.type} can contain the other schedule: `{{type: {schedule.type}, schedule: …}}`",
         )
     return schedule
 
 
 def _or_schedule(bounds: dict[str, Any], member: dict[str, Any]) -> dict[str, Any]:
-    """The JSON schema of a number within bounds, a list of schedules, or a schedule."""
+    """Return the JSON schema of a number within bounds, a list of schedules, or a schedule."""
     parts = {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["schedule"]}}
     return {"anyOf": [{"type": "number", **bounds}, parts, member]}
 
 
 class ScheduleOrNumber(Member):
-    """Annotation of a field that takes any schedule, a number for a constant one, or a list for a sequence."""
+    """Annotation of a field that accepts a schedule, a number for a constant one, or a list for a sequence."""
 
     def __init__(self) -> None:
         super().__init__(SCHEDULES)
@@ -106,9 +106,11 @@ def _momentum(value: Any, number: ValidatorFunctionWrapHandler) -> Any:
     bound = schedule.upper_bound
     if not bound < 1:
         raise problem(
-            "every value must be below 1",
+            "the values of this schedule must be below 1",
             expected="a schedule with values from 0 to below 1",
-            got=f"{schedule.type} with values up to {bound:g}" if isfinite(bound) else f"{schedule.type} without bound",
+            got=f"{schedule.type} with values up to {bound:g}"
+            if isfinite(bound)
+            else f"{schedule.type} without a bound",
         )
     return schedule.initial if isinstance(schedule, Constant) else schedule
 
@@ -129,8 +131,8 @@ class MomentumOrSchedule(Member):
 
 
 Schedule = Annotated[ScheduleSpec, ScheduleOrNumber()]
-"""A schedule, a number for a constant one, or a list for a sequence; always a schedule once validated."""
+"""A schedule, a number for a constant one, or a list for a sequence; validated to a schedule."""
 Coefficient = Annotated[float | ScheduleSpec, MomentumOrSchedule()]
-"""A momentum, or the share of the past in a moving average of gradients: a number, or a schedule of numbers."""
-InnerSchedule = Annotated[ScheduleSpec, ScheduleOrNumber(), AfterValidator(_known_beforehand)]
-"""A schedule inside another one: it may not depend on how the training goes."""
+"""A momentum, or the decay of a moving average of gradients: a number, or a schedule of numbers."""
+InnerSchedule = Annotated[ScheduleSpec, ScheduleOrNumber(), AfterValidator(_refuse_monitoring)]
+"""A schedule inside another one: it must not depend on evaluations."""

@@ -16,31 +16,31 @@ from netspec.solvers.schedules.base import InitialSchedule, Rate, ScheduleSpec, 
 class OneCycle(ScheduleSpec):
     """lr(t) = a rise from peak / div_factor to `peak` until t = pct_start · T - 1, then a fall until T - 1
 
-    T is `decay_steps`. The fall ends at peak / (div_factor · final_div_factor); with `three_phase` the rate first comes
-    back to where it began, as fast as it rose. Smith and Topin 2018, "Super-convergence", arXiv:1708.07120; PyTorch's
-    OneCycleLR. Its momentum (`cycle_momentum`) falls and rises again: `momentum: {type: OneCycle, initial: 0.95,
-    peak: 0.85, end: 0.95}`.
+    T is `decay_steps`. The fall ends at peak / (div_factor · final_div_factor); with `three_phase` the rate first
+    returns to its initial value, as fast as it rose. Smith and Topin 2018, "Super-convergence", arXiv:1708.07120;
+    PyTorch's OneCycleLR. Its momentum (`cycle_momentum`) falls and rises again: `momentum: {type: OneCycle, initial:
+    0.95, peak: 0.85, end: 0.95}`.
     """
 
     type: Literal["OneCycle"] = "OneCycle"
     peak: Rate
-    """the rate at the turning point: the largest one, unless `initial` or `end` is larger"""
+    """Rate at the turning point: the maximum, unless `initial` or `end` is larger."""
     initial: Rate | None = None
-    """the first rate; default: `peak` divided by `div_factor`"""
+    """Learning rate of the first step. By default `peak` divided by `div_factor`."""
     end: Rate | None = None
-    """the last rate; default: the first one divided by `final_div_factor`"""
+    """Learning rate of the last step. By default the initial rate divided by `final_div_factor`."""
     decay_steps: Annotated[int, Field(ge=2)] | None = None
-    """length of the cycle in steps; default: the length of the training. The rate stays at the last one after it"""
+    """Length of the cycle in steps, after which the rate stays constant. By default the length of the training."""
     pct_start: float = Field(default=0.3, gt=0, lt=1)
-    """share of the cycle in which the rate rises"""
+    """Share of the cycle during which the rate rises."""
     anneal_strategy: Literal["cos", "linear"] = "cos"
-    """how it gets from one rate to the next: along a cosine, or a straight line"""
+    """Interpolation between the rates: along a cosine, or linear."""
     div_factor: float = Field(default=25.0, ge=1)
-    """without `initial`: the first rate is `peak` divided by this"""
+    """Without `initial`, the initial rate is `peak` divided by this."""
     final_div_factor: float = Field(default=1e4, ge=1)
-    """without `end`: the last rate is the first one divided by this"""
+    """Without `end`, the last rate is the initial rate divided by this."""
     three_phase: bool = False
-    """true: back to the first rate as fast as it rose, and only then further down"""
+    """Whether the rate first falls to the initial rate as fast as it rose, and then to the last rate."""
     samples: ClassVar = (
         {"peak": 0.1},
         {"peak": 0.1, "decay_steps": 10, "anneal_strategy": "linear", "pct_start": 0.25, "div_factor": 10.0},
@@ -49,17 +49,17 @@ class OneCycle(ScheduleSpec):
     )
 
     @model_validator(mode="after")
-    def _says_it_once(self) -> Self:
+    def _no_rate_twice(self) -> Self:
         for name, factor in (("initial", "div_factor"), ("end", "final_div_factor")):
             if getattr(self, name) is not None and getattr(self, factor) != type(self).model_fields[factor].default:
                 raise problem(
-                    f"`{name}` and `{factor}` both set the same rate", field=factor,
+                    f"`{name}` and `{factor}` set the same rate", field=factor,
                     expected=f"one of `{name}` and `{factor}`", got="both",
                 )  # fmt: skip
         return self
 
     def _ends(self) -> tuple[float, float]:
-        """The first rate, and the last one."""
+        """Return the initial rate and the last rate."""
         first = self.peak / self.div_factor if self.initial is None else self.initial
         return first, first / self.final_div_factor if self.end is None else self.end
 
@@ -76,14 +76,14 @@ class OneCycle(ScheduleSpec):
         before, low = 0.0, first
         for end, high in turns:
             if step <= end:
-                if end <= before:  # a rise that has no room
+                if end <= before:  # a rise of no steps
                     return high
                 return self._between(low, high, (step - before) / (end - before))
             before, low = end, high
         return last
 
     def _between(self, start: float, end: float, share: float) -> float:
-        """From `start` to `end`, a share of the way."""
+        """Interpolate between `start` and `end`, with a share from 0 to 1."""
         if self.anneal_strategy == "cos":
             return end + (start - end) / 2 * (1 + cos(pi * share))
         return start + (end - start) * share
@@ -102,19 +102,19 @@ class CyclicLR(InitialSchedule):
     type: Literal["CyclicLR"] = "CyclicLR"
     foreign_fields: ClassVar[dict[str, str]] = {
         "base_lr": "here it is `initial`",
-        "scale_fn": "here the height is one of the three `mode`s",
-        "scale_mode": "here the height is one of the three `mode`s",
+        "scale_fn": "not supported: the height is one of the three values of `mode`",
+        "scale_mode": "not supported: the height is one of the three values of `mode`",
     }
     peak: Rate
-    """the rate at the peak of the first cycle"""
+    """Learning rate at the peak of the first cycle."""
     step_size_up: Steps = 2000
-    """steps from `initial` to the peak"""
+    """Number of steps from `initial` to the peak."""
     step_size_down: Steps | None = None
-    """steps from the peak to `initial`; default: `step_size_up`"""
+    """Number of steps from the peak to `initial`. By default `step_size_up`."""
     mode: Literal["triangular", "triangular2", "exp_range"] = "triangular"
-    """height of the cycles: constant, halved in each cycle, or multiplied by `gamma` in each step"""
+    """Height of the cycles: constant, halved in each cycle, or multiplied by `gamma` in each step."""
     gamma: float = Field(default=1.0, gt=0, le=1)
-    """with `exp_range`: factor of the height in each step"""
+    """With `exp_range`, the factor on the height in each step."""
     samples: ClassVar = (
         {"initial": 0.01, "peak": 0.1, "step_size_up": 3},
         {"initial": 0.01, "peak": 0.1, "step_size_up": 2, "step_size_down": 4, "mode": "triangular2"},
@@ -143,15 +143,15 @@ class WarmupStableDecay(ScheduleSpec):
 
     type: Literal["WarmupStableDecay"] = "WarmupStableDecay"
     peak: Rate
-    """the rate between rise and fall"""
+    """Learning rate between rise and fall."""
     warmup_steps: int = Field(default=0, ge=0)
-    """steps of the rise, from 0"""
+    """Number of steps of the rise from 0."""
     decay_steps: Steps | None = None
-    """steps of the fall, at the end of the training; default: a fifth of the training"""
+    """Number of steps of the fall at the end of the training. By default a fifth of the training."""
     shape: Literal["linear", "cosine", "sqrt"] = "linear"
-    """the form of the fall"""
+    """Shape of the fall."""
     end: float = Field(default=0.0, ge=0, le=1)
-    """the last rate as a share of `peak`"""
+    """The last rate as a share of `peak`."""
     samples: ClassVar = (
         {"peak": 0.1},
         {"peak": 0.1, "warmup_steps": 3, "decay_steps": 4, "shape": "cosine", "end": 0.1},

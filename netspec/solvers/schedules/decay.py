@@ -1,4 +1,4 @@
-"""Schedules that fall along a smooth curve: exponentially, as a power of the time, as a sigmoid."""
+"""Schedules that decay along a smooth curve: exponential, a power of the time, or a sigmoid."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class ExponentialDecay(InitialSchedule):
 
     type: Literal["ExponentialDecay"] = "ExponentialDecay"
     decay_rate: float = Field(gt=0, le=1)
-    """factor over `decay_steps` steps"""
+    """Factor on the rate over `decay_steps` steps."""
     decay_steps: Steps | None = None
-    """steps in which the rate falls by `decay_rate`; default: the length of the training"""
+    """Number of steps over which the rate is multiplied by `decay_rate`. By default the length of the training."""
     staircase: bool = False
-    """true: fall at every `decay_steps`-th step only"""
+    """Whether the rate changes only at every `decay_steps`-th step."""
     samples: ClassVar = (
         {"initial": 0.1, "decay_rate": 0.5},
         {"initial": 0.1, "decay_rate": 0.9, "decay_steps": 2},
@@ -46,13 +46,13 @@ class InverseTimeDecay(InitialSchedule):
 
     type: Literal["InverseTimeDecay"] = "InverseTimeDecay"
     decay_rate: float = Field(gt=0)
-    """how fast the rate falls, for every `decay_steps` steps"""
+    """Speed of the decay per `decay_steps` steps."""
     decay_steps: Steps = 1
-    """the unit of time, in steps"""
+    """Unit of time, in steps."""
     power: float = Field(default=1.0, gt=0)
-    """exponent of the fall"""
+    """Exponent of the decay."""
     staircase: bool = False
-    """true: fall at every `decay_steps`-th step only"""
+    """Whether the rate changes only at every `decay_steps`-th step."""
     samples: ClassVar = (
         {"initial": 0.01, "decay_rate": 1e-4, "power": 0.75},
         {"initial": 0.1, "decay_rate": 0.5, "decay_steps": 3},
@@ -68,19 +68,19 @@ class InverseTimeDecay(InitialSchedule):
 class PolynomialDecay(InitialSchedule):
     """lr(t) = (initial - end) · (1 - min(t, T) / T)^power + end, with T = decay_steps
 
-    With `cycle` T is the least multiple of `decay_steps` that t does not exceed: the rate rises again at each.
+    With `cycle`, T is the smallest multiple of `decay_steps` that is ≥ t: the rate rises again at each multiple.
     Keras's PolynomialDecay; with `end: 0` Caffe's policy `poly` and PyTorch's PolynomialLR.
     """
 
     type: Literal["PolynomialDecay"] = "PolynomialDecay"
     decay_steps: Steps | None = None
-    """steps until the rate is `end`; default: the length of the training"""
+    """Number of steps until the rate is `end`. By default the length of the training."""
     end: float = Field(default=1e-4, ge=0)
-    """the last learning rate"""
+    """The last learning rate."""
     power: float = Field(default=1.0, gt=0)
-    """exponent of the fall; 1: a straight line"""
+    """Exponent of the decay; 1: linear."""
     cycle: bool = False
-    """true: start over, over a longer time, when `end` is reached"""
+    """Whether to restart with a longer period when `end` is reached."""
     samples: ClassVar = (
         {"initial": 0.1},
         {"initial": 0.1, "end": 0.02, "decay_steps": 4, "power": 2},
@@ -103,13 +103,13 @@ class PolynomialDecay(InitialSchedule):
 class InverseSqrtDecay(InitialSchedule):
     """lr(t) = initial · √(T / (T + t)), with T = decay_steps
 
-    Behind a Warmup of T steps this is fairseq's `inverse_sqrt`, and Vaswani et al. 2017, "Attention is all you need",
-    arXiv:1706.03762, section 5.3, with `initial` = (d_model · T)^-½; their first step is number 1 there, 0 here.
+    After a Warmup of T steps this is fairseq's `inverse_sqrt`, and Vaswani et al. 2017, "Attention is all you need",
+    arXiv:1706.03762, section 5.3, with `initial` = (d_model · T)^-½; their first step is step 1, here it is step 0.
     """
 
     type: Literal["InverseSqrtDecay"] = "InverseSqrtDecay"
     decay_steps: Steps
-    """the unit of time, in steps: those of the warm-up before"""
+    """Unit of time, in steps: usually the length of the warm-up before."""
     samples: ClassVar = ({"initial": 0.1, "decay_steps": 1}, {"initial": 0.1, "decay_steps": 4})
 
     def value(self, step: int, total_steps: int) -> float:
@@ -120,16 +120,16 @@ class InverseSqrtDecay(InitialSchedule):
 class SigmoidDecay(InitialSchedule):
     """lr(t) = initial / (1 + exp(-gamma · (t - step_size)))
 
-    Caffe's policy `sigmoid`: it falls from `initial` where gamma is below 0, and rises to it where it is above.
+    Caffe's policy `sigmoid`: the rate falls from `initial` if gamma is below 0, and rises to it if gamma is above 0.
     """
 
     type: Literal["SigmoidDecay"] = "SigmoidDecay"
     initial: Rate
-    """the learning rate far before the middle of the fall, or far after that of the rise"""
+    """Learning rate long before the middle of a fall, or long after the middle of a rise."""
     gamma: float
-    """how steep: below 0 the rate falls"""
+    """Steepness; the rate falls if it is below 0."""
     step_size: Steps
-    """the step in the middle, which has half the rate"""
+    """Step at which the rate is half of `initial`."""
     samples: ClassVar = (
         {"initial": 0.1, "gamma": -0.5, "step_size": 5},
         {"initial": 0.1, "gamma": 2.0, "step_size": 3},

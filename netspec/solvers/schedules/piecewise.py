@@ -1,4 +1,4 @@
-"""Schedules that fall in steps: at regular distances, or where the spec says."""
+"""Schedules that change in steps: at regular intervals, or at given steps."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class StepDecay(InitialSchedule):
 
     type: Literal["StepDecay"] = "StepDecay"
     gamma: float = Field(default=0.1, gt=0, le=1)
-    """factor at each fall"""
+    """Factor on the rate at the end of each interval."""
     step_size: Steps
-    """steps from one fall to the next"""
+    """Number of steps of an interval."""
     samples: ClassVar = ({"initial": 0.1, "step_size": 3}, {"initial": 0.1, "gamma": 0.5, "step_size": 1})
 
     def value(self, step: int, total_steps: int) -> float:
@@ -33,50 +33,49 @@ class StepDecay(InitialSchedule):
 
 @SCHEDULES.register
 class MultiStepDecay(InitialSchedule):
-    """lr(t) = initial · gamma^n, where n of the milestones are at t or before
+    """lr(t) = initial · gamma^n, where n is the number of milestones ≤ t
 
-    PyTorch's MultiStepLR, Caffe's policy `multistep` (its `stepvalue`): the step called a milestone has the next rate.
-    Keras's PiecewiseConstantDecay falls one step later.
+    PyTorch's MultiStepLR, Caffe's policy `multistep` (its `stepvalue`): a milestone is the first step with the
+    next rate. Keras's PiecewiseConstantDecay changes one step later.
     """
 
     type: Literal["MultiStepDecay"] = "MultiStepDecay"
     milestones: Annotated[tuple[Steps, ...], Field(strict=False, min_length=1)]
-    """the first step of each next rate, rising"""
+    """Steps at which the rate changes, in increasing order."""
     gamma: float = Field(default=0.1, gt=0, le=1)
-    """factor at each milestone"""
+    """Factor on the rate at each milestone."""
     samples: ClassVar = (
         {"initial": 0.1, "milestones": [3]},
         {"initial": 0.1, "milestones": [1, 4, 5], "gamma": 0.5},
     )
 
     @model_validator(mode="after")
-    def _rise(self) -> Self:
-        _check_rise("milestones", self.milestones)
+    def _increasing(self) -> Self:
+        _check_increasing("milestones", self.milestones)
         return self
 
     def value(self, step: int, total_steps: int) -> float:
         return self.initial * self.gamma ** bisect_right(self.milestones, step)
 
 
-def _check_rise(name: str, steps: tuple[int, ...]) -> None:
+def _check_increasing(name: str, steps: tuple[int, ...]) -> None:
     if any(first >= second for first, second in pairwise(steps)):
-        expected, got = "steps, each after the one before", str(list(steps))
-        raise problem(f"the {name} do not rise", field=name, expected=expected, got=got)
+        raise problem(f"the {name} must increase", field=name, expected="increasing steps", got=str(list(steps)))
 
 
 @SCHEDULES.register
 class PiecewiseConstantDecay(ScheduleSpec):
     """lr(t) = values[i] for boundaries[i-1] < t ≤ boundaries[i]
 
-    Keras's PiecewiseConstantDecay: the step called a boundary still has the rate before it. Caffe and PyTorch fall at
-    the boundary itself: MultiStepDecay.
+    Keras's PiecewiseConstantDecay: a boundary is the last step with the rate before it. In Caffe and PyTorch it is the
+    first step with the next rate: MultiStepDecay.
     """
 
     type: Literal["PiecewiseConstantDecay"] = "PiecewiseConstantDecay"
     boundaries: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False, min_length=1)]
-    """the last step of each value but the last one, rising"""
+    """The last step of each value except the last value, in increasing order."""
     values: Annotated[tuple[Rate, ...], Field(strict=False)]
-    """the learning rates, one more than there are boundaries"""
+    """The learning rates, one more than the boundaries."""
     samples: ClassVar = (
         {"boundaries": [3], "values": [0.1, 0.01]},
         {"boundaries": [0, 2, 7], "values": [0.01, 0.1, 0.05, 0.001]},
@@ -84,12 +83,12 @@ class PiecewiseConstantDecay(ScheduleSpec):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        _check_rise("boundaries", self.boundaries)
+        _check_increasing("boundaries", self.boundaries)
         if len(self.values) != len(self.boundaries) + 1:
             raise problem(
-                "`values` and `boundaries` do not fit together",
+                "`values` must have one element more than `boundaries`",
                 field="values",
-                expected=f"{len(self.boundaries) + 1} values, one more than there are boundaries",
+                expected=f"{len(self.boundaries) + 1} values",
                 got=f"{len(self.values)} values",
             )
         return self

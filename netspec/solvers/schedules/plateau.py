@@ -1,4 +1,4 @@
-"""The schedule that falls when an evaluation finds nothing better."""
+"""The schedule that reduces the rate when evaluations no longer improve."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from netspec.schema.specs.field_types import Name
 from netspec.schema.specs.kinds import SCHEDULES
 from netspec.schema.specs.links import resolve_names
 from netspec.schema.specs.spec import problem
-from netspec.solvers.schedules.base import ScheduleSpec, Seen, Steps
+from netspec.solvers.schedules.base import ScheduleSpec, ScheduleState, Steps
 from netspec.solvers.schedules.constant import InnerSchedule
 
 
@@ -21,31 +21,30 @@ from netspec.solvers.schedules.constant import InnerSchedule
 class ReduceLROnPlateau(ScheduleSpec):
     """lr(t) = max(factor^n · schedule(t), min), after n reductions
 
-    A reduction follows when `patience` evaluations, one after the other, found `monitor` no better than the best one
-    before; the `cooldown`-th evaluation after it is the first that counts towards the next. Keras's ReduceLROnPlateau;
-    PyTorch's has a patience and a cooldown that are 1 less, and a threshold that is `relative`. Here evaluations are
-    those of `train.test_every`, and the factor is on any schedule.
+    The rate is reduced when `patience` evaluations in a row do not improve `monitor`; the `cooldown`-th evaluation
+    after a reduction is the first that counts towards the next. Keras's ReduceLROnPlateau. In PyTorch, patience and
+    cooldown are 1 less, and the threshold is `relative`. Evaluations are those of `train.test_every`.
     """
 
     type: Literal["ReduceLROnPlateau"] = "ReduceLROnPlateau"
     schedule: InnerSchedule
-    """the rate that is reduced: a number, or any schedule"""
+    """The rate to reduce: a number, or any schedule."""
     monitor: Name = "loss"
-    """what is watched: `loss`, the loss on the test data, or the name of a metric"""
+    """Value that must improve: `loss`, or the name of a metric, on the validation data or else the test data."""
     mode: Literal["min", "max"] | None = None
-    """whether less is better, or more; `loss` is to be less, for a metric it must be said"""
+    """Whether lower or higher is better. `min` for `loss`; required for a metric."""
     factor: float = Field(default=0.1, gt=0, lt=1)
-    """factor of each reduction"""
+    """Factor on the rate at each reduction."""
     patience: Steps = 10
-    """evaluations without anything better before a reduction"""
+    """Number of evaluations without improvement after which the rate is reduced."""
     threshold: float = Field(default=1e-4, ge=0)
-    """by how much a figure must be better than the best one to count as better"""
+    """Smallest change that counts as an improvement."""
     relative: bool = False
-    """true: `threshold` is a share of the best figure, as PyTorch has it (`threshold_mode: rel`)"""
+    """Whether `threshold` is relative to the best value, as with `threshold_mode: rel` in PyTorch."""
     cooldown: int = Field(default=0, ge=0)
-    """which evaluation after a reduction is the first to count again; 0 and 1: the next"""
+    """Which evaluation after a reduction is the first that counts again; 0 and 1: the next."""
     min: float = Field(default=0.0, ge=0)
-    """no reduction takes the rate below this"""
+    """Lower bound of a reduced rate."""
     samples: ClassVar = (
         {"schedule": 0.1},
         {
@@ -67,15 +66,15 @@ class ReduceLROnPlateau(ScheduleSpec):
         evaluated = training.data.monitored in training.data.splits()
         if not evaluated or training.train.test_every == 0:
             yield Problem(
-                "a plateau needs an evaluation to monitor", self.where(),
+                "ReduceLROnPlateau needs evaluations during the training", self.where(),
                 expected="`data.validation` or `data.test`, and `train.test_every` above 0",
                 got="no such data" if not evaluated else "`test_every: 0`",
             )  # fmt: skip
-        known = ["loss", *(metric.name for metric in resolve_names(training.net).metrics)]
-        if self.monitor not in known:
+        names = ["loss", *(metric.name for metric in resolve_names(training.net).metrics)]
+        if self.monitor not in names:
             yield Problem(
-                f"there is no loss or metric named `{self.monitor}` to monitor", self.where("monitor"), "monitor",
-                expected=f"one of {listing(known)}", hint=did_you_mean(self.monitor, known),
+                f"there is no loss or metric `{self.monitor}`", self.where("monitor"), "monitor",
+                expected=f"one of {listing(names)}", hint=did_you_mean(self.monitor, names),
             )  # fmt: skip
 
     @property
@@ -92,31 +91,31 @@ class ReduceLROnPlateau(ScheduleSpec):
     def value(self, step: int, total_steps: int) -> float:
         return self.schedule.value(step, total_steps)
 
-    def start(self) -> Seen:
+    def start(self) -> ScheduleState:
         return {"best": None, "waited": 0, "cooling": 0, "reductions": 0}
 
-    def observed(self, seen: Seen, figures: Mapping[str, float]) -> Seen:
-        if self.monitor not in figures:
-            raise InputError(f"`{self.monitor}` is not one number to watch", location=self.where("monitor"))
-        figure, best = figures[self.monitor], seen["best"]
-        cooling = max(0, seen["cooling"] - 1)
-        waited = 0 if seen["cooling"] else seen["waited"]
-        if self._better(figure, best):
-            return {**seen, "best": figure, "waited": 0, "cooling": cooling}
+    def observed(self, state: ScheduleState, values: Mapping[str, float]) -> ScheduleState:
+        if self.monitor not in values:
+            raise InputError(f"`{self.monitor}` is not a single number", location=self.where("monitor"))
+        value, best = values[self.monitor], state["best"]
+        cooling = max(0, state["cooling"] - 1)
+        waited = 0 if state["cooling"] else state["waited"]
+        if self._improves(value, best):
+            return {**state, "best": value, "waited": 0, "cooling": cooling}
         waited += not cooling
         if waited < self.patience:
-            return {**seen, "waited": waited, "cooling": cooling}
-        return {"best": best, "waited": 0, "cooling": self.cooldown, "reductions": seen["reductions"] + 1}
+            return {**state, "waited": waited, "cooling": cooling}
+        return {"best": best, "waited": 0, "cooling": self.cooldown, "reductions": state["reductions"] + 1}
 
-    def _better(self, figure: float, best: float | None) -> bool:
-        """Whether a figure is better than the best one by the threshold; one that is not a number never is."""
+    def _improves(self, value: float, best: float | None) -> bool:
+        """Whether a value is better than the best one by the threshold; NaN never is."""
         if best is None:
-            return figure == figure  # noqa: PLR0124  false for what is not a number
+            return not math.isnan(value)
         sign = -1.0 if self.mode == "max" else 1.0
         margin = self.threshold * abs(best) if self.relative else self.threshold
-        return sign * figure < sign * best - margin
+        return sign * value < sign * best - margin
 
-    def rate(self, step: int, total_steps: int, seen: Seen) -> float:
+    def rate(self, step: int, total_steps: int, state: ScheduleState) -> float:
         scheduled = self.value(step, total_steps)
-        reductions: int = seen["reductions"]
+        reductions: int = state["reductions"]
         return max(math.pow(self.factor, reductions) * scheduled, min(self.min, scheduled))

@@ -1,4 +1,4 @@
-"""Schedules one after the other."""
+"""A sequence of schedules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from netspec.solvers.schedules.constant import InnerSchedule
 
 
 class SchedulePart(Spec):
-    """A schedule, and for how long it is followed."""
+    """A schedule and its length, as part of a sequence."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "length": "here it is `steps`, or `share` for a share of the training",
@@ -23,28 +23,28 @@ class SchedulePart(Spec):
     }
 
     steps: Steps | None = None
-    """how many steps; or else `share`"""
+    """Length in steps. Alternatively set `share`."""
     share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """which share of the training, 0.1 for a tenth. The last part may leave out both: it takes what is left"""
+    """Length as a share of the training, such as 0.1. The last part needs no length: it takes the remaining steps."""
     schedule: InnerSchedule
-    """the schedule, or a number; its clock starts with the part, and its training is as long as the part"""
+    """The schedule, or a number. Its steps are counted from the start of the part, and its length is the part's."""
 
     def length(self, total_steps: int) -> int | None:
-        """How many steps of a training; None for all that are left."""
+        """Return the number of steps in a training; None for all that remain."""
         return round(self.share * total_steps) if self.share is not None else self.steps
 
 
 @SCHEDULES.register
 class Sequence(ScheduleSpec):
-    """lr(t) = the rate of the part that t is in, on its own clock
+    """lr(t) = the rate of the part that contains t, with t counted from the start of the part
 
-    A list in place of a schedule means this one: `[{steps: 500, schedule: 0.1}, {schedule: {type: CosineDecay, initial:
-    0.1}}]`. The last part goes on for as long as the training does. PyTorch's SequentialLR.
+    A list in place of a schedule means this schedule: `[{steps: 500, schedule: 0.1}, {schedule: {type: CosineDecay,
+    initial: 0.1}}]`. The last part continues until the end of the training. PyTorch's SequentialLR.
     """
 
     type: Literal["Sequence"] = "Sequence"
     parts: Annotated[tuple[SchedulePart, ...], Field(strict=False, min_length=1)]
-    """the schedules in their order, each with its length: `{steps: 500, schedule: …}`, `{share: 0.2, schedule: …}`"""
+    """The schedules in order, each with its length: `{steps: 500, schedule: …}`, `{share: 0.2, schedule: …}`."""
     samples: ClassVar = (
         {
             "parts": [
@@ -64,22 +64,22 @@ class Sequence(ScheduleSpec):
     @model_validator(mode="after")
     def _lengths(self) -> Self:
         for index, part in enumerate(self.parts):
-            place = f"parts.{index}"
+            path = f"parts.{index}"
             if part.steps is not None and part.share is not None:
                 raise problem(
-                    "the length of a part is said twice", field=f"{place}.share",
+                    "`steps` and `share` set the same length", field=f"{path}.share",
                     expected="one of `steps` and `share`", got="both",
                 )  # fmt: skip
             if part.steps is None and part.share is None and part is not self.parts[-1]:
                 raise problem(
-                    "a schedule of the list has no length", field=place,
-                    expected="`steps` or `share`: only the last part takes what is left", got="neither",
+                    "a part that is not the last needs a length", field=path,
+                    expected="`steps` or `share`", got="neither",
                 )  # fmt: skip
         shares = sum(part.share or 0.0 for part in self.parts)
         if shares > 1 + 1e-9:
             raise problem(
                 "the parts are longer than the training", field="parts",
-                expected="shares of 1 in all, or less", got=f"{shares:g}",
+                expected="a sum of `share` of at most 1", got=f"{shares:g}",
             )  # fmt: skip
         return self
 
@@ -90,11 +90,11 @@ class Sequence(ScheduleSpec):
     def beyond(self, total_steps: int) -> Iterator[str]:
         start = 0
         for number, part in enumerate(self.parts, start=1):
-            left = total_steps - start
-            if left <= 0:
+            remaining = total_steps - start
+            if remaining <= 0:
                 yield f"part {number}, from step {start + 1:,}"
             else:
-                length = part.length(total_steps) or left
+                length = part.length(total_steps) or remaining
                 yield from part.schedule.beyond(length)
                 start += length
 

@@ -1,4 +1,4 @@
-"""Warm-up: a straight rise before any other schedule."""
+"""Warm-up: a linear rise before another schedule."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from netspec.solvers.schedules.constant import InnerSchedule
 
 @SCHEDULES.register
 class Warmup(ScheduleSpec):
-    """lr(t) = initial + (then(0) - initial) · t / steps for t < steps, and then(t - steps) from there on
+    """lr(t) = initial + (then(0) - initial) · t / steps for t < steps, and then(t - steps) after that
 
-    The clock of `then` starts after the warm-up, and what is left of the training is its length. Goyal et al. 2017,
-    "Accurate, Large Minibatch SGD", arXiv:1706.02677, section 2.2.
+    The steps of `then` are counted from the end of the warm-up, and its length is the rest of the training. Goyal et
+    al. 2017, "Accurate, Large Minibatch SGD", arXiv:1706.02677, section 2.2.
     """
 
     type: Literal["Warmup"] = "Warmup"
     steps: Steps
-    """steps of the rise"""
+    """Number of steps of the rise."""
     initial: float = Field(default=0.0, ge=0)
-    """learning rate of the first step"""
+    """Learning rate of the first step."""
     then: InnerSchedule
-    """what follows: a schedule, or a number; the rise ends where it starts"""
+    """The schedule after the rise, or a number. The rise ends at its first rate."""
     samples: ClassVar = (
         {"steps": 4, "then": 0.1},
         {"steps": 3, "initial": 0.01, "then": {"type": "CosineDecay", "initial": 0.1}},
@@ -44,7 +44,7 @@ class Warmup(ScheduleSpec):
             yield from self.then.beyond(total_steps - self.steps)
 
     def value(self, step: int, total_steps: int) -> float:
-        left = max(1, total_steps - self.steps)  # a training that ends before its warm-up does still has a rate
+        remaining = max(1, total_steps - self.steps)  # a training may be shorter than its warm-up
         if step >= self.steps:
-            return self.then.value(step - self.steps, left)
-        return self.initial + (self.then.value(0, left) - self.initial) * (step / self.steps)
+            return self.then.value(step - self.steps, remaining)
+        return self.initial + (self.then.value(0, remaining) - self.initial) * (step / self.steps)
