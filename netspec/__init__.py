@@ -24,6 +24,7 @@ Train a net and use it:
     test                evaluate weights on the test data
     predict             answers and outputs for arrays, or for files of images, sounds, texts or rows
     predict_stream      the same batch by batch, in constant memory
+    generate            text that continues a prompt; also `generate_stream`
     load                a `Model` from a run directory, a spec or a model file of any known format
     plot                charts of losses, metrics and learning rates
     Callback            base class of what happens between the steps of a training
@@ -75,6 +76,8 @@ if TYPE_CHECKING:
     from netspec.tools.dry_run import dry_run as dry_run
     from netspec.tools.export import convert as convert
     from netspec.tools.export import export as export
+    from netspec.tools.generate import generate as generate
+    from netspec.tools.generate import generate_stream as generate_stream
     from netspec.tools.import_model import import_model as import_model
     from netspec.tools.json_schema import json_schema as json_schema
     from netspec.tools.model_inputs import load as load
@@ -114,6 +117,8 @@ _MODULES = {
     "diff": "netspec.tools.diff",
     "dry_run": "netspec.tools.dry_run",
     "export": "netspec.tools.export",
+    "generate": "netspec.tools.generate",
+    "generate_stream": "netspec.tools.generate",
     "get_dataset": "netspec.tools.datasets",
     "import_model": "netspec.tools.import_model",
     "inspect_data": "netspec.tools.data_report",
@@ -153,6 +158,8 @@ __all__ = [
     "diff",
     "dry_run",
     "export",
+    "generate",
+    "generate_stream",
     "get_dataset",
     "import_model",
     "inspect_data",

@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "netspec.cli.train",
     "test": "netspec.cli.test",
     "predict": "netspec.cli.predict",
+    "generate": "netspec.cli.generate",
     "export": "netspec.cli.export",
     "import": "netspec.cli.import_",
     "convert": "netspec.cli.convert",

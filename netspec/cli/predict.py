@@ -80,7 +80,7 @@ def predict(
     autotune: Autotune = None,
     threads: Threads = None,
 ) -> None:
-    """Predict the samples in files: classes and probabilities, values, texts or masks.
+    """Predict classes, values, texts or masks for files.
 
     Without --output, prints a table. Images, sounds, texts and tables are prepared as in the training that the run
     directory or training file describes. The arrays in an .npz file have the names of the net's inputs, and samples

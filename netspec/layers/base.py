@@ -324,6 +324,33 @@ class Sample:
         return cls(fields, shapes, dtypes, high, tuple(ranges), no_onnx_roundtrip, tuple(masks), weight, low)
 
 
+@dataclass(frozen=True)
+class StepStates:
+    """What a layer that reads a sequence step by step passes from one step to the next, per sample."""
+
+    replaced: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Shapes of states that each step replaces, by name; they begin with zeros."""
+    appended: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Shapes (steps, …) of states of which each step computes the row at its position, by name."""
+    needs_position: bool = False
+    """Whether sequences have a last position, after which no step can follow."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all states."""
+        return (*self.replaced, *self.appended)
+
+
+@dataclass(frozen=True)
+class StepPosition:
+    """The position of a step in a sequence."""
+
+    index: Value
+    """The position, counted from 0: (N,) of int32."""
+    steps: int
+    """Number of steps of the longest sequence."""
+
+
 class LayerSpec(LayerFields):
     """Base of layers: fields, and `build` in terms of ops."""
 
@@ -353,6 +380,20 @@ class LayerSpec(LayerFields):
     def mask(self, builder: Builder, *inputs: Value) -> Value | tuple[Value | None, ...] | None:
         """The mask of the first output, or of each output, from `builder.masks` and the inputs; None: no mask."""
         return builder.mask() if self.passes_mask else None
+
+    def step_states(self, steps: int) -> StepStates | None:
+        """Return what `build_step` needs for a sequence of `steps` steps.
+
+        None, the default: the layer has no such method. If it treats each step separately, `build` serves for one step.
+        """
+        return None
+
+    def build_step(self, builder: Builder, x: Value, states: Sequence[Value], at: StepPosition) -> tuple[Value, ...]:
+        """Build one step of a sequence: x: (N, 1, …) → the output (N, 1, …), then each state or its new row.
+
+        `states` are those of `step_states`, in the order of their names.
+        """
+        raise NotImplementedError  # abstract: layers with `step_states` say
 
     def kernel_matrix(self, kernel: Value) -> Value:
         """The layer's kernel, or table, as a matrix with one column per element of Keras's last axis."""

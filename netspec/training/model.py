@@ -39,6 +39,7 @@ from netspec.training.preprocessing import PreprocessingRecord
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from netspec.data.text.tokens import Tokenizer
     from netspec.training.evaluation import Evaluation
 
 DEFAULT_BATCH = 256
@@ -143,6 +144,14 @@ class Model:
 
     def _outputs(self, batch: Mapping[str, NDArray[Any]], samples: int) -> dict[str, NDArray[Any]]:
         return self.compiler.program(ProgramKind.PREDICT, samples)(batch)
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer of the texts that the net was trained on: `encode` and `decode`. None if there is none."""
+        from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
+
+        saved = None if self.preprocessing.learned is None else self.preprocessing.learned.source.get(TOKENIZER)
+        return saved_tokenizer(saved) if isinstance(saved, Mapping) else None
 
     def loss_and_gradients(
         self, inputs: Mapping[str, Any], *, seed: int = 1, step: int = 0

@@ -66,6 +66,8 @@ MISTAKES = [
     ("zoo", "show", "lenet"),
     ("zoo", "copy", "lenet_mnist", "net.yaml"),
     ("zoo", "copy", "lenet_mnist", "."),
+    ("generate", "train.yaml", "--prompt", "x"),
+    ("generate", "train.yaml", "--weights", "nosuch.h5", "--prompt", "x", "--tokens", "0"),
     ("data", "show", "nosuch.yaml"),
     ("data", "show", "train.yaml", "--split", "validation"),
     ("data",),

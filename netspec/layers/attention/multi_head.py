@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import prod, sqrt
@@ -10,14 +11,17 @@ from typing import ClassVar, Literal, TypeAlias
 from pydantic import Field
 
 from netspec.graph.ops.attention import AttentionBand
+from netspec.graph.ops.elementwise import Greater, call_elementwise
 from netspec.graph.ops.linear import MatMul
+from netspec.graph.ops.logic import And
 from netspec.graph.ops.reduce import reshape_to
-from netspec.graph.ops.shape import PadAxis, Transpose
+from netspec.graph.ops.shape import Concat, PadAxis, Transpose
+from netspec.graph.ops.source import constant
 from netspec.graph.ops.unary import Sigmoid
 from netspec.graph.value import Value
 from netspec.layers.attention.attention import queries_mask, require_sequences, values_mask
 from netspec.layers.attention.core import attend, attend_with_scores
-from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.base import Builder, LayerSpec, Sample, StepPosition, StepStates
 from netspec.layers.checks import Axes, PositiveInt, require, sample_axis
 from netspec.layers.constraints import Constraint
 from netspec.layers.core.masking import as_mask, combine_masks
@@ -148,6 +152,46 @@ class HeadsSpec(LayerSpec):
         y = self._project_output(builder, query, means, outputs)
         return (y, reshape_to(scores, (y.shape[0], heads, *scores.shape[-2:]))) if self.return_attention_scores else y
 
+    def head_sizes(self) -> tuple[int, int, tuple[int, int]]:
+        """Return the numbers of heads and of groups that share keys and values, and the sizes of keys and values."""
+        raise NotImplementedError  # abstract: subclasses say
+
+    def step_states(self, steps: int) -> StepStates | None:
+        """Return the keys and values of all steps, if a step attends to previous ones only."""
+        if not self.use_causal_mask or self.return_attention_scores:
+            return None
+        _, groups, (size, value_size) = self.head_sizes()
+        rows = {"keys": (steps, groups, size), "values": (steps, groups, value_size)}
+        return StepStates(appended=rows, needs_position=True)
+
+    def build_step(self, builder: Builder, x: Value, states: Sequence[Value], at: StepPosition) -> tuple[Value, ...]:
+        """x: (N, 1, features) → (N, 1, outputs), and the step's key and value (N, 1, groups, size)."""
+        heads, groups, (size, value_size) = self.head_sizes()
+        x = builder.floating(x)
+        head_axes = (groups, heads // groups) if groups < heads else (heads,)
+        query = self._heads(builder, "query", x, head_axes, size, factor=1 / sqrt(size))
+        key = self._heads(builder, "key", x, (groups,), size)
+        value = self._heads(builder, "value", x, (groups,), value_size)
+        keys, values = (Concat(1)(states[0], key), Concat(1)(states[1], value))
+        means = attend(builder, query, keys, values, 0.0, AttentionBand(), self._attended(x.shape[0], at))
+        return self._project_output(builder, x, means, self.step_outputs(x)), key, value
+
+    def step_outputs(self, x: Value) -> int:
+        """Return the number of outputs for an input (N, T, features)."""
+        return x.shape[-1]
+
+    def _attended(self, batch: int, at: StepPosition) -> Value:
+        """Which cached steps, and the step itself, are attended to: (N, 1, steps + 1) of bool."""
+        import numpy as np
+
+        cached = constant(np.arange(at.steps, dtype=np.int32)[None, None])
+        index = reshape_to(at.index, (batch, 1, 1))
+        attended = call_elementwise(Greater(), index, cached)
+        if self.sliding_window is not None:
+            near = call_elementwise(Greater(), cached + self.sliding_window, index)
+            attended = And()(attended, near)
+        return Concat(2)(attended, constant(np.ones((batch, 1, 1), np.bool_)))
+
     def _project_output(self, builder: Builder, query: Value, means: Value, outputs: int) -> Value:
         """Project the results of the heads, (N, T, heads…, size), to (N, T, outputs)."""
         heads, size = prod(means.shape[2:-1]), means.shape[-1]
@@ -265,6 +309,18 @@ class MultiHeadAttention(HeadsSpec):
         learned = builder.parameter(name, (heads, size), initial, self.bias_regularizer, self.bias_constraint)
         return PadAxis(1, 0, 1)(x) + PadAxis(1, steps, 0)(reshape_to(learned, (1, 1, heads, size)))
 
+    def head_sizes(self) -> tuple[int, int, tuple[int, int]]:
+        """Each head has keys and values of its own."""
+        return self.num_heads, self.num_heads, (self.key_dim, self.value_dim or self.key_dim)
+
+    def step_outputs(self, x: Value) -> int:
+        """Return `output_shape`, or the number of features."""
+        return self.output_shape or x.shape[-1]
+
+    def step_states(self, steps: int) -> StepStates | None:
+        """Return the keys and values of all steps, unless further keys follow them."""
+        return None if self.add_bias_kv or self.add_zero_attn else super().step_states(steps)
+
     def build(
         self,
         builder: Builder,
@@ -281,10 +337,8 @@ class MultiHeadAttention(HeadsSpec):
         return self._of_sequences(builder, query, value, key, attention_mask)
 
     def _of_sequences(self, builder: Builder, query: Value, *others: Value | None) -> AttentionResult:
-        sizes = self.key_dim, self.value_dim or self.key_dim
-        outputs = self.output_shape or query.shape[-1]
         return self.attend_heads(
-            builder, _inputs(builder, query, *others), self.num_heads, self.num_heads, sizes, outputs
+            builder, _inputs(builder, query, *others), *self.head_sizes(), self.step_outputs(query)
         )
 
     def _over_axes(
@@ -360,7 +414,11 @@ class GroupQueryAttention(HeadsSpec):
             got=f"{heads}",
         )
         inputs = _inputs(builder, query, value, key, attention_mask)
-        return self.attend_heads(builder, inputs, heads, groups, (self.head_dim, self.head_dim), query.shape[-1])
+        return self.attend_heads(builder, inputs, *self.head_sizes(), query.shape[-1])
+
+    def head_sizes(self) -> tuple[int, int, tuple[int, int]]:
+        """Groups of heads share keys and values."""
+        return self.num_query_heads, self.num_key_value_heads, (self.head_dim, self.head_dim)
 
 
 def _inputs(builder: Builder, query: Value, value: Value | None, key: Value | None, mask: Value | None) -> Inputs:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from netspec.graph.ops.reduce import BroadcastLike
+from netspec.graph.ops.linear import Gather
+from netspec.graph.ops.reduce import BroadcastLike, reshape_to
 from netspec.graph.ops.shape import Concat, Slice
 from netspec.graph.ops.source import constant
 from netspec.graph.value import Value, require_precomputable
-from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.base import Builder, LayerSpec, Sample, StepPosition, StepStates
 from netspec.layers.checks import PositiveInt, require, sample_axis
 from netspec.layers.initializers.base import Initializer
 from netspec.layers.initializers.variance_scaling import GlorotUniform
@@ -31,8 +33,16 @@ def _require_sequence(x: Value) -> None:
     )
 
 
+class PositionLayer(LayerSpec):
+    """Base of layers that depend on positions: a step of a sequence needs to know its own."""
+
+    def step_states(self, steps: int) -> StepStates | None:
+        """Return that the position is needed, and nothing else."""
+        return StepStates(needs_position=True)
+
+
 @LAYERS.register
-class PositionEmbedding(LayerSpec):
+class PositionEmbedding(PositionLayer):
     """A learned vector for each position of a sequence, the same in all samples. Add it to the input.
 
     Input (N, …, T, C), of which only the shape is used; output the same shape.
@@ -62,10 +72,17 @@ class PositionEmbedding(LayerSpec):
             got=x.type,
             hint=f"`sequence_length: {positions}`",
         )
-        table = builder.parameter("embeddings", (self.sequence_length, features), self.initializer)
+        table = self._table(builder, features)
         return BroadcastLike()(
             table if positions == self.sequence_length else Slice(0, 0, positions)(table), builder.floating(x)
         )
+
+    def build_step(self, builder: Builder, x: Value, states: Sequence[Value], at: StepPosition) -> tuple[Value, ...]:
+        """x: (N, 1, C) → (N, 1, C)."""
+        return (reshape_to(Gather()(self._table(builder, x.shape[-1]), at.index), x.shape),)
+
+    def _table(self, builder: Builder, features: int) -> Value:
+        return builder.parameter("embeddings", (self.sequence_length, features), self.initializer)
 
 
 def sines(positions: int, features: int, max_wavelength: float) -> NDArray[np.float64]:
@@ -79,7 +96,7 @@ def sines(positions: int, features: int, max_wavelength: float) -> NDArray[np.fl
 
 
 @LAYERS.register
-class SinePositionEncoding(LayerSpec):
+class SinePositionEncoding(PositionLayer):
     """A fixed vector for each position of a sequence: sines and cosines of increasing wavelengths. Add it to the input.
 
     Input (N, …, T, C), of which only the shape is used; output the same shape. At position p, feature 2i is sin(p /
@@ -98,12 +115,18 @@ class SinePositionEncoding(LayerSpec):
         """x: (N, …, T, C) → (N, …, T, C)."""
         _require_sequence(x)
         positions, features = x.shape[-2:]
-        encoding = sines(positions, features, self.max_wavelength)
-        return BroadcastLike()(constant(encoding.astype(str(builder.dtype))), builder.floating(x))
+        return BroadcastLike()(self._encoding(builder, positions, features), builder.floating(x))
+
+    def build_step(self, builder: Builder, x: Value, states: Sequence[Value], at: StepPosition) -> tuple[Value, ...]:
+        """x: (N, 1, C) → (N, 1, C)."""
+        return (reshape_to(Gather()(self._encoding(builder, at.steps, x.shape[-1]), at.index), x.shape),)
+
+    def _encoding(self, builder: Builder, positions: int, features: int) -> Value:
+        return constant(sines(positions, features, self.max_wavelength).astype(str(builder.dtype)))
 
 
 @LAYERS.register
-class RotaryEmbedding(LayerSpec):
+class RotaryEmbedding(PositionLayer):
     """Rotate each vector of a sequence by angles proportional to its position, so that dot products see distances.
 
     Input (N, …) with an axis of positions and one of features, output the same. Features i and i + C/2 are rotated
@@ -130,8 +153,6 @@ class RotaryEmbedding(LayerSpec):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x → the same shape."""
-        import numpy as np
-
         positions = sample_axis(x, self.sequence_axis, "of positions")
         features = sample_axis(x, self.feature_axis, "of features")
         require(
@@ -140,12 +161,8 @@ class RotaryEmbedding(LayerSpec):
             expected="two axes",
             got=f"both {positions}",
         )
-        size = x.shape[features]
-        require(size % 2 == 0, "features are rotated in pairs", expected="an even number of features", got=f"{size}")
-        x, half = builder.floating(x), size // 2
-        require_precomputable(x.shape[positions] * size, "angles")
-        slower = self.scaling_factor * self.max_wavelength ** (np.arange(half) / half)
-        angles = np.tile(np.arange(x.shape[positions])[:, None] / slower, 2)
+        x, size = builder.floating(x), x.shape[features]
+        cosine_table, sine_table = self._tables(x.shape[positions], size)
 
         def to_shape_of_x(table: Any) -> Value:
             """A table (positions, features) in a shape that broadcasts with x."""
@@ -153,5 +170,35 @@ class RotaryEmbedding(LayerSpec):
             shape[positions], shape[features] = x.shape[positions], size
             return constant((table if positions < features else table.T).reshape(shape).astype(str(x.dtype)))
 
-        rotated = Concat(features)(-Slice(features, half, size)(x), Slice(features, 0, half)(x))
-        return x * to_shape_of_x(np.cos(angles)) + rotated * to_shape_of_x(np.sin(angles))
+        return _rotated(x, features, to_shape_of_x(cosine_table), to_shape_of_x(sine_table))
+
+    def step_states(self, steps: int) -> StepStates | None:
+        """Return that the position is needed, for sequences (N, T, C)."""
+        return super().step_states(steps) if self.sequence_axis == 1 and self.feature_axis in (-1, 2) else None
+
+    def build_step(self, builder: Builder, x: Value, states: Sequence[Value], at: StepPosition) -> tuple[Value, ...]:
+        """x: (N, 1, C) → (N, 1, C)."""
+        x, size = builder.floating(x), x.shape[-1]
+        rows = [
+            reshape_to(Gather()(constant(table.astype(str(x.dtype))), at.index), (x.shape[0], 1, size))
+            for table in self._tables(at.steps, size)
+        ]
+        return (_rotated(x, 2, *rows),)
+
+    def _tables(self, positions: int, size: int) -> tuple[Any, Any]:
+        """Cosines and sines of the angles, (positions, size)."""
+        import numpy as np
+
+        require(size % 2 == 0, "features are rotated in pairs", expected="an even number of features", got=f"{size}")
+        require_precomputable(positions * size, "angles")
+        half = size // 2
+        slower = self.scaling_factor * self.max_wavelength ** (np.arange(half) / half)
+        angles = np.tile(np.arange(positions)[:, None] / slower, 2)
+        return np.cos(angles), np.sin(angles)
+
+
+def _rotated(x: Value, axis: int, cosines: Value, sines: Value) -> Value:
+    """Rotate the pairs of features along an axis."""
+    size = x.shape[axis]
+    turned = Concat(axis)(-Slice(axis, size // 2, size)(x), Slice(axis, 0, size // 2)(x))
+    return x * cosines + turned * sines

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from netspec.graph.ops.elementwise import Where, call_elementwise
 from netspec.graph.ops.shape import Flip
 from netspec.graph.value import Value
-from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.base import Builder, LayerSpec, Sample, StepPosition, StepStates
 from netspec.layers.checks import require
 from netspec.layers.core.masking import broadcast_mask, step_mask
 from netspec.layers.recurrent.cells import AnyCell, CellSpec, GRUFields, LSTMFields, SimpleRNNFields, cell_names
@@ -105,6 +105,19 @@ class RecurrentLayer(CellSpec, LayerSpec):
             y = call_elementwise(Where(), broadcast_mask(mask, y), y, 0.0)
         output = (Flip(1)(y) if self.go_backwards else y) if self.return_sequences else last[self.description()]
         return (output, *last) if self.return_state else output
+
+    def step_states(self, steps: int) -> StepStates | None:
+        """The states of the cell, unless the sequence is read from its end."""
+        return (
+            None
+            if self.go_backwards
+            else StepStates({name: (size,) for name, size in zip(self.state_names(), self.sizes(), strict=True)})
+        )
+
+    def build_step(self, builder: Builder, x: Value, states: Sequence[Value], at: StepPosition) -> tuple[Value, ...]:
+        """x: (N, 1, features) → (N, 1, units), or (N, units) without `return_sequences`; the states."""
+        y, *last = self.run(builder, builder.floating(x), states, None, reverse=False)
+        return (y if self.return_sequences else last[self.description()], *last)
 
     def mask(self, builder: Builder, *inputs: Value) -> Value | None:
         """The mask of the sequence, if all outputs are returned: unchanged, as in Keras, also with `go_backwards`."""

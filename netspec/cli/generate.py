@@ -1,0 +1,56 @@
+"""`netspec generate`: text that continues a prompt."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.options import Device, Threads, TrainingOrRun, Weights, find_weights
+
+app = command_app()
+
+
+@app.command(
+    cls=Plain,
+    epilog=examples(
+        "netspec generate runs/char_shakespeare --prompt 'ROMEO:'",
+        "netspec generate runs/char_shakespeare --prompt 'ROMEO:' --tokens 500 --temperature 0.8 --top-k 40 --seed 7",
+    ),
+)
+def generate(
+    spec: TrainingOrRun,
+    *,
+    prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="Continue this text.", show_default=False)],
+    tokens: Annotated[int, typer.Option(metavar="N", help="Generate N tokens.")] = 200,
+    temperature: Annotated[float, typer.Option(metavar="T", help="Divide logits by T; 0 takes the best token.")] = 1.0,
+    top_k: Annotated[
+        int | None, typer.Option(metavar="K", help="Draw from the K best tokens [default: all].", show_default=False)
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(metavar="P", help="Draw from the best tokens of total probability P.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Draw with this seed.")] = 1,
+    weights: Weights = None,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Continue a text with a net that predicts tokens.
+
+    Prints the prompt and the text after it, token by token. The same seed generates the same text.
+    """
+    spec, weights = find_weights(spec, weights)
+    from netspec.tools.generate import generate_stream
+
+    stream = generate_stream(
+        spec, prompt, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, weights=weights,
+        device=device,
+    )  # fmt: skip
+    sys.stdout.write(prompt)
+    for text in stream:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    print()

@@ -1,0 +1,293 @@
+"""Text from a net that was trained to predict the next token, one token at a time.
+
+A net that reads a window of tokens is turned into one that reads a single token: recurrent layers pass their states on,
+attention keeps the keys and values of previous tokens (`LayerSpec.step_states`). A token then costs one step instead of
+a window. Whether both nets agree is checked before anything is generated; a net that cannot be stepped, such as one
+with convolutions over time, computes the full window for each token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from netspec.compile import Compiler, ProgramKind
+from netspec.errors import InputError, NetspecError
+from netspec.graph.value import Value
+from netspec.layers.base import Builder, LayerSpec, StepPosition, StepStates
+from netspec.schema.specs.links import LayerLink, resolve_names
+from netspec.schema.specs.net import InputSpec, NetSpec
+from netspec.training.model import Model
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+POSITION = "$position"
+"""Name of the input of a step net that has the step's position."""
+TOLERANCE = 1e-3
+"""Largest difference between the logits of the window and of its steps, relative to the largest logit.
+
+Both add up the same products in different orders in float32 or bfloat16; a layer that mixes steps differs far more.
+"""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is drawn from the net's probabilities."""
+
+    temperature: float = 1.0
+    """Divisor of the logits; 0: always the most probable token."""
+    top_k: int | None = None
+    """Draw from the k most probable tokens."""
+    top_p: float | None = None
+    """Draw from the most probable tokens whose probabilities reach this sum. Holtzman et al. 2020, arXiv:1904.09751."""
+
+    def __post_init__(self) -> None:
+        checks = [
+            (self.temperature >= 0, "temperature", "0 or more", self.temperature),
+            (self.top_k is None or self.top_k >= 1, "top-k", "1 or more", self.top_k),
+            (self.top_p is None or 0 < self.top_p <= 1, "top-p", "above 0, and at most 1", self.top_p),
+        ]
+        for holds, name, expected, value in checks:
+            if not holds:
+                raise InputError(f"the {name} is out of range", expected=expected, got=str(value))
+
+    def draw(self, logits: Array, random: np.random.Generator) -> int:
+        """Draw a token from logits (V,)."""
+        scores = logits.astype(np.float64)
+        if self.temperature == 0:
+            return int(scores.argmax())
+        scores = scores / self.temperature
+        order = np.argsort(-scores, kind="stable")[: self.top_k]
+        probabilities = np.exp(scores[order] - scores[order[0]])
+        probabilities /= probabilities.sum()
+        if self.top_p is not None:
+            kept = int(np.searchsorted(np.cumsum(probabilities), self.top_p)) + 1
+            order, probabilities = order[:kept], probabilities[:kept] / probabilities[:kept].sum()
+        return int(
+            order[np.searchsorted(np.cumsum(probabilities), random.random(), side="right").clip(0, len(order) - 1)]
+        )
+
+
+class NextTokenNet(Protocol):
+    """Computes the logits of the next token, token by token."""
+
+    def restart(self) -> None:
+        """Forget all tokens."""
+        ...
+
+    def logits_after(self, token: int) -> Array:
+        """Read a token; return the logits (V,) of the one after it."""
+        ...
+
+
+class TextGenerator:
+    """Generates tokens with a net that was trained on the next token of windows of text.
+
+    Raises `InputError` if the net does not read one window of tokens, or does not have logits for each of its tokens.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.input, self.steps, self.output = _window_of(model)
+        window = _Window(model, self.input, self.steps, self.output)
+        stepped = _checked_step_net(model, window)
+        self.net: NextTokenNet = window if stepped is None else stepped
+        """The net that computes the logits: in single steps if possible."""
+
+    @property
+    def is_incremental(self) -> bool:
+        """Whether a token costs a step instead of a window."""
+        return isinstance(self.net, _StepNet)
+
+    def tokens(self, prompt: Sequence[int], sampling: Sampling, seed: int) -> Iterator[int]:
+        """Yield tokens after those of the prompt, without end. The same seed yields the same tokens."""
+        if not len(prompt):
+            raise InputError("the prompt is empty", expected="one token or more to start from")
+        random = np.random.Generator(np.random.Philox(seed))
+        self.net.restart()
+        logits = np.empty(0)
+        for token in prompt:
+            logits = self.net.logits_after(token)
+        while True:
+            token = sampling.draw(logits, random)
+            yield token
+            logits = self.net.logits_after(token)
+
+
+def _window_of(model: Model) -> tuple[str, int, str]:
+    """Return the input, the window's length, and the output of a net for the next token."""
+    names = list(model.compiler.graph(ProgramKind.PREDICT, 1).inputs())
+    inputs = {name: model.spec.inputs[name] for name in names if name in model.spec.inputs}
+    outputs = {name: value.shape for name, value in model.compiler.net_graph(ProgramKind.PREDICT, 1).outputs.items()}
+    windows = [name for name, field in inputs.items() if len(field.shape) == 1 and field.dtype != "float32"]
+    if len(names) != 1 or len(windows) != 1:
+        found = ", ".join(f"`{name}`: {field.dtype} {list(field.shape)}" for name, field in inputs.items())
+        expected = "one input of integers with one axis, such as `text: {shape: [64], dtype: int32}`"
+        raise InputError("the net does not read a window of tokens", expected=expected, got=found or "no input")
+    steps = inputs[windows[0]].shape[0]
+    name, shape = next(iter(outputs.items()))
+    if len(outputs) != 1 or len(shape) != 3 or shape[1] != steps:
+        raise InputError(
+            "the net has no logits for the token after each token", expected=f"one output (batch, {steps}, tokens)",
+            got=", ".join(f"`{output}`: {list(sizes)}" for output, sizes in outputs.items()),
+        )  # fmt: skip
+    return windows[0], steps, name
+
+
+class _Window:
+    """Computes the full window for each token."""
+
+    def __init__(self, model: Model, name: str, steps: int, output: str) -> None:
+        self._model, self.name, self.steps, self.output = model, name, steps, output
+        self._dtype = model.spec.inputs[name].dtype
+        self._tokens: list[int] = []
+
+    def restart(self) -> None:
+        self._tokens = []
+
+    def logits_after(self, token: int) -> Array:
+        self._tokens = [*self._tokens, token][-self.steps :]
+        logits: Array = self.logits(self._tokens)[len(self._tokens) - 1]
+        return logits
+
+    def logits(self, tokens: Sequence[int]) -> Array:
+        """Return the logits (T, V) of a window that begins with some tokens."""
+        window = np.zeros((1, self.steps), self._dtype)
+        window[0, : len(tokens)] = tokens
+        logits: Array = self._model.predict({self.name: window})[self.output][0]
+        return logits
+
+
+class _StepLayer(LayerSpec):
+    """A layer for one step: reads the step, its states and the position; returns the output, and states or rows."""
+
+    type: Literal["_StepLayer"] = "_StepLayer"
+    layer: LayerSpec
+    steps: int
+    states: tuple[str, ...]
+
+    def output_names(self) -> tuple[str, ...]:
+        """The output, and the states."""
+        return ("output", *self.states)
+
+    def build(self, builder: Builder, x: Value, *others: Value) -> tuple[Value, ...]:
+        """x: (N, 1, …), states, position (N,) → (N, 1, …), states or their new rows."""
+        *states, position = others
+        return self.layer.build_step(builder, x, states, StepPosition(position, self.steps))
+
+
+class _StepNet:
+    """Computes one step for each token. If a sequence reaches its last position, it restarts with its second half."""
+
+    def __init__(self, model: Model, window: _Window) -> None:
+        self._input, self._steps, self._output = window.name, window.steps, window.output
+        layers = resolve_names(model.spec).layers
+        self._states = _states_of(layers, self._steps)
+        self._dtype = model.spec.inputs[self._input].dtype
+        compiler = Compiler(self._net(model.spec, layers), dtype=model.compiler.precision, device=model.compiler.device)
+        for name, array in model.compiler.weights().items():
+            if name in compiler.info:
+                compiler.assign(name, array)
+        self._program = compiler.program(ProgramKind.PREDICT, 1)
+        self._inputs = set(compiler.graph(ProgramKind.PREDICT, 1).inputs())
+        self._has_end = any(states.needs_position for states in self._states.values())
+        self._values: dict[str, Array] = {}
+        self._tokens: list[int] = []
+        self.restart()
+
+    def _net(self, net: NetSpec, layers: Sequence[LayerLink]) -> NetSpec:
+        """Return the net of one step."""
+        inputs = {self._input: InputSpec(shape=(1,), dtype=self._dtype), POSITION: InputSpec(shape=(), dtype="int32")}
+        outputs = [self._output]
+        entries: list[LayerSpec] = []
+        for link in layers:
+            states = self._states.get(link.name)
+            layer, sources = link.fields, list(link.sources)
+            assert isinstance(layer, LayerSpec)
+            if states is not None:
+                names = states.names
+                shapes = {**states.replaced, **states.appended}
+                inputs |= {_before(link.name, name): InputSpec(shape=shapes[name]) for name in names}
+                outputs += [f"{link.name}.{name}" for name in names]
+                sources = [link.sources[0], *(_before(link.name, name) for name in names), POSITION]
+                layer = _StepLayer.model_construct(
+                    **_common_fields(layer), layer=layer, steps=self._steps, states=names
+                )
+            entries.append(layer.model_copy(update={"name": link.name, "from_": sources}))
+        changed = {"inputs": inputs, "layers": entries, "outputs": outputs, "losses": [], "metrics": [], "expect": None}
+        return net.model_copy(update=changed)
+
+    def restart(self) -> None:
+        self._tokens = []
+        self._values = {
+            _before(layer, name): np.zeros((1, *shape), np.float32)
+            for layer, states in self._states.items()
+            for name, shape in {**states.replaced, **states.appended}.items()
+        }
+
+    def logits_after(self, token: int) -> Array:
+        if self._has_end and len(self._tokens) == self._steps:
+            tokens = self._tokens[self._steps // 2 :]
+            self.restart()
+            for earlier in tokens:
+                self._step(earlier)
+        return self._step(token)
+
+    def _step(self, token: int) -> Array:
+        position = len(self._tokens)
+        values = {
+            self._input: np.full((1, 1), token, self._dtype),
+            POSITION: np.full(1, position, np.int32),
+            **self._values,
+        }
+        results = self._program({name: array for name, array in values.items() if name in self._inputs})
+        for layer, states in self._states.items():
+            for name in states.replaced:
+                self._values[_before(layer, name)] = results[f"{layer}.{name}"]
+            for name in states.appended:
+                self._values[_before(layer, name)][:, position] = results[f"{layer}.{name}"][:, 0]
+        self._tokens.append(token)
+        logits: Array = results[self._output].reshape(-1)
+        return logits
+
+
+def _before(layer: str, state: str) -> str:
+    """Return the name of the input that has a state before the step."""
+    return f"{layer}.{state}.before"
+
+
+def _common_fields(layer: LayerSpec) -> dict[str, Any]:
+    """Return the fields of a layer that all layers have."""
+    return {name: getattr(layer, name) for name in LayerSpec.model_fields}
+
+
+def _states_of(layers: Sequence[LayerLink], steps: int) -> dict[str, StepStates]:
+    """Return the states of the layers that read their one input step by step."""
+    states: dict[str, StepStates] = {}
+    for link in layers:
+        assert isinstance(link.fields, LayerSpec)
+        found = link.fields.step_states(steps) if len(set(link.sources)) == 1 else None
+        if found is not None:
+            states[link.name] = found
+    return states
+
+
+def _checked_step_net(model: Model, window: _Window) -> _StepNet | None:
+    """Return the net of one step if its logits for a random window are those of the full net."""
+    try:
+        stepped = _StepNet(model, window)
+    except NetspecError:  # a layer that needs the full window
+        return None
+    vocabulary = model.compiler.net_graph(ProgramKind.PREDICT, 1).outputs[window.output].shape[2]
+    domain = model.compiler.domains.get(window.name)
+    tokens = np.random.default_rng(0).integers(0, domain.high if domain else vocabulary, window.steps).tolist()
+    expected = window.logits(tokens)
+    logits = np.stack([stepped.logits_after(token) for token in tokens])
+    stepped.restart()
+    agrees = np.abs(logits - expected).max() <= TOLERANCE * max(1.0, float(np.abs(expected).max()))
+    return stepped if agrees else None

@@ -1,0 +1,177 @@
+"""Generating text: single steps agree with full windows, and tokens are drawn as requested."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import netspec
+from netspec.cli import main
+from netspec.errors import InputError
+from netspec.layers.base import LayerSpec
+from netspec.schema.specs.kinds import LAYERS
+from netspec.training.generation import Sampling, TextGenerator, _Window
+
+STEPS, TOKENS = 6, 7
+
+
+def language_net(*layers: dict[str, Any], steps: int = STEPS) -> dict[str, Any]:
+    """A net for the next of `TOKENS` tokens, with layers between the embedding and the logits."""
+    return {
+        "netspec": 1,
+        "inputs": {"text": {"shape": [steps], "dtype": "int32"}},
+        "layers": [
+            {"type": "Embedding", "name": "embedding", "input_dim": TOKENS, "output_dim": 4},
+            *layers,
+            {"type": "Dense", "units": TOKENS, "name": "logits"},
+        ],
+    }
+
+
+def layers_with_steps() -> Iterator[Any]:
+    """Every sample of a layer that computes single steps of a sequence (N, T, C)."""
+    for name in sorted(LAYERS.names()):
+        cls = LAYERS[name]
+        assert issubclass(cls, LayerSpec)
+        if cls.step_states is LayerSpec.step_states:
+            continue
+        for number, sample in enumerate(cls.samples):
+            layer = LAYERS.parse({"type": name, **sample.fields})
+            assert isinstance(layer, LayerSpec)
+            if layer.step_states(STEPS) is not None and not sample.masks:
+                yield pytest.param({"type": name, **sample.fields}, id=f"{name}-{number}")
+
+
+@pytest.mark.parametrize("fields", list(layers_with_steps()))
+def test_steps_of_every_layer_agree_with_the_window(fields: dict[str, Any]) -> None:
+    fields = {**fields, **({"sequence_length": STEPS} if "sequence_length" in fields else {})}
+    if "return_sequences" in LAYERS[fields["type"]].model_fields:
+        fields |= {"return_sequences": True, "return_state": False}
+    model = netspec.load(language_net({**fields, "name": "tested"}), device="reference", precision="float64")
+    for name in model.parameters:  # biases and the like begin with zeros, which hide mistakes
+        model.parameters[name] = np.random.default_rng(1).normal(size=model.parameters[name].shape)
+    generator = TextGenerator(model)
+    assert generator.is_incremental
+
+
+def test_layers_that_mix_steps_fall_back_to_windows() -> None:
+    both_ways = {"type": "Bidirectional", "layer": {"type": "LSTM", "units": 2, "return_sequences": True}}
+    everywhere = {"type": "MultiHeadAttention", "num_heads": 1, "key_dim": 2}
+    for layer in (both_ways, everywhere):
+        assert not TextGenerator(netspec.load(language_net(layer), device="reference")).is_incremental
+
+
+def test_sequences_longer_than_the_window_continue() -> None:
+    attention = {"type": "MultiHeadAttention", "num_heads": 1, "key_dim": 2, "use_causal_mask": True, "name": "a"}
+    model = netspec.load(
+        language_net({"type": "LSTM", "units": 3, "return_sequences": True}, attention), device="reference"
+    )
+    generator = TextGenerator(model)
+    tokens = [1, 2, 3, 4, 5, 6]
+    for token in tokens:
+        generator.net.logits_after(token)
+    window = _Window(model, generator.input, generator.steps, generator.output)
+    expected = window.logits([*tokens[STEPS // 2 :], 0])[STEPS // 2]
+    # The same sums in another order, in float32.
+    np.testing.assert_allclose(generator.net.logits_after(0), expected, rtol=1e-4, atol=1e-5)
+    assert len(list(islice(generator.tokens([1], Sampling(), 1), 5 * STEPS))) == 5 * STEPS
+
+
+def test_recurrent_nets_remember_more_than_a_window() -> None:
+    model = netspec.load(language_net({"type": "GRU", "units": 3, "return_sequences": True}), device="reference")
+    longer = netspec.load(
+        language_net({"type": "GRU", "units": 3, "return_sequences": True}, steps=20), device="reference"
+    )
+    for name in model.parameters:
+        longer.parameters[name] = model.parameters[name]
+    tokens = np.random.default_rng(0).integers(0, TOKENS, 20).tolist()
+    net = TextGenerator(model).net
+    logits = [net.logits_after(token) for token in tokens]
+    expected = longer.predict({"text": np.array([tokens], np.int32)})["logits"][0]
+    # The same sums in another order, in float32.
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_tokens_are_drawn_by_their_probabilities() -> None:
+    logits = np.log([0.5, 0.25, 0.125, 0.125])
+    random = np.random.Generator(np.random.Philox(1))
+    drawn = np.bincount([Sampling().draw(logits, random) for _ in range(4000)], minlength=4) / 4000
+    np.testing.assert_allclose(drawn, [0.5, 0.25, 0.125, 0.125], atol=0.03)  # 4 standard deviations of 4,000 draws
+    assert {Sampling(temperature=0).draw(logits, random) for _ in range(20)} == {0}
+    assert {Sampling(top_k=2).draw(logits, random) for _ in range(200)} == {0, 1}
+    assert {Sampling(top_p=0.7).draw(logits, random) for _ in range(200)} == {0, 1}
+    assert {Sampling(top_p=0.4).draw(logits, random) for _ in range(50)} == {0}
+    assert {Sampling(temperature=0.01).draw(logits, random) for _ in range(50)} == {0}
+    assert {Sampling(top_p=1.0).draw(logits, random) for _ in range(400)} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": -0.1}, {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.5}])
+def test_values_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="is out of range"):
+        Sampling(**wrong)
+
+
+def test_nets_of_something_else_are_refused() -> None:
+    image = {"netspec": 1, "inputs": {"image": {"shape": [4]}}, "layers": [{"type": "Dense", "units": 2}]}
+    with pytest.raises(InputError, match="does not read a window of tokens"):
+        TextGenerator(netspec.load(image, device="reference"))
+    last = language_net({"type": "LSTM", "units": 3})
+    with pytest.raises(InputError, match="no logits for the token after each token"):
+        TextGenerator(netspec.load(last, device="reference"))
+
+
+TRAIN = """\
+netspec: 1
+net:
+  netspec: 1
+  inputs: {text: {shape: [8], dtype: int32}, target: {shape: [8], dtype: int32}}
+  layers:
+    - {type: Embedding, input_dim: 4, output_dim: 8}
+    - {type: LSTM, units: 16, return_sequences: true}
+    - {type: Dense, units: 4, name: logits}
+  losses: [{type: SparseCategoricalCrossentropy, from: [logits, target], from_logits: true}]
+data: {train: {source: text, path: text.txt, tokenizer: characters, length: 8, batch_size: 16, shuffle: true}}
+solver: {type: Adam, learning_rate: 0.02}
+train: {max_epochs: 4}
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of a net that has learned to repeat `abcd`."""
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("abcd" * 1000)
+    Path("train.yaml").write_text(TRAIN)
+    return netspec.train("train.yaml", run_dir=tmp_path / "run").run_dir
+
+
+def test_a_learned_text_is_continued(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert netspec.generate(run, "ab", tokens=20, temperature=0) == "cdab" * 5
+    capsys.readouterr()
+    assert main(["generate", "run", "--prompt", "ab", "--tokens", "6", "--temperature", "0"]) == 0
+    assert capsys.readouterr().out == "abcdabcd\n"
+
+
+def test_the_same_seed_generates_the_same_text(run: Path) -> None:
+    texts = [netspec.generate(run, "a", tokens=60, temperature=5.0, seed=seed) for seed in (1, 1, 2)]
+    assert texts[0] == texts[1]
+    assert texts[0] != texts[2]
+    assert "".join(netspec.generate_stream(run, "a", tokens=60, temperature=5.0, seed=1)) == texts[0]
+
+
+def test_unknown_prompts_are_refused(run: Path) -> None:
+    with pytest.raises(InputError, match="the character 'x' is not in the vocabulary, and the prompt has it"):
+        netspec.generate(run, "abx")
+    with pytest.raises(InputError, match="the prompt is empty"):
+        netspec.generate(run, "")
+
+
+def test_a_model_has_the_tokenizer_of_its_training(run: Path) -> None:
+    tokenizer = netspec.load(run).tokenizer
+    assert tokenizer is not None
+    assert tokenizer.decode(tokenizer.encode("dcba")) == "dcba"
