@@ -1,4 +1,4 @@
-# netspec from a clone: needs git, make and Python 3.11 or newer; everything else goes into .venv.
+# Run netspec from a clone. This needs git, make and Python 3.11 or newer; make installs everything else into .venv.
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -22,7 +22,7 @@ MASKED := tests/registry/test_every_kernel.py tests/backends/test_engine.py test
 	tests/passes tests/training tests/test_end_to_end.py
 
 NEWER_PYTHON = { echo "netspec needs Python 3.11 or newer, and this is $$($(1) --version 2>/dev/null || echo 'no Python: $(1)')." ; \
-	echo "Name another one:  make $(or $(MAKECMDGOALS),train) PYTHON=python3.12   (and remove $(VENV) if it is there)" ; exit 1 ; }
+	echo "Name a newer one:  make $(or $(MAKECMDGOALS),train) PYTHON=python3.12   (and remove $(VENV) if it exists)" ; exit 1 ; }
 IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
@@ -33,7 +33,7 @@ help: ## print this list
 	@echo "make TARGET [ARGS=…] [PYTHON=python3.12]"
 	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 15
 
-install: $(RUNTIME) ## make .venv with netspec and what it needs to run
+install: $(RUNTIME) ## install netspec and its dependencies into .venv
 
 train: $(RUNTIME) ## train LeNet on MNIST; ARGS="train.max_epochs=1" changes the spec
 	$(BIN)/netspec train model_zoo/lenet_mnist/train.yaml $(ARGS)
@@ -41,23 +41,23 @@ train: $(RUNTIME) ## train LeNet on MNIST; ARGS="train.max_epochs=1" changes the
 test: $(DEV) ## run the tests; ARGS="-k schema -x" goes to pytest, WORKERS=0 uses one process, MARKERS= adds the slow ones
 	$(PYTEST) $(MARKERS) $(ARGS)
 
-test-slow: $(DEV) ## run the tests that `make test` leaves out: whole trainings, jobs of several workers
+test-slow: $(DEV) ## run the tests that `make test` leaves out: complete runs, jobs of several workers
 	$(PYTEST) -m slow $(ARGS)
 
-quick: $(DEV) ## run the tests of the edit loop, in under a minute: graph, schema, layers, solvers, passes, architecture
+quick: $(DEV) ## run fast tests, in under a minute: graph, schema, layers, solvers, passes, architecture
 	$(PYTEST) tests/graph tests/schema tests/layers tests/solvers tests/passes tests/test_architecture.py $(ARGS)
 
-test-masked: $(DEV) ## run the tests that must pass without oneDNN, with oneDNN masked
+test-masked: $(DEV) ## run the tests that must pass without oneDNN, with oneDNN disabled
 	NETSPEC_ONEDNN=off $(PYTEST) $(MASKED) $(ARGS)
 
-test-gpu: $(DEV) ## run the tests that need an NVIDIA GPU (.venv/bin/pip install -e '.[cuda13]'); fails without one
+test-gpu: $(DEV) ## run the tests that need an NVIDIA GPU (.venv/bin/pip install -e '.[cuda13]'); fail without a GPU
 	NETSPEC_REQUIRE_GPU=1 $(PYTEST) -m gpu $(ARGS)
 
-peers: ## make .venv-peers with Keras, PyTorch and what else answers are recorded from (1.7 GB on disk)
+peers: ## install Keras, PyTorch and other peers into .venv-peers (1.7 GB on disk)
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	@.venv-peers/bin/python -m pip --disable-pip-version-check --no-input install --quiet -r tests/peers/requirements.txt
 
-test-peers: $(DEV) peers ## compare with Keras on PyTorch in .venv-peers; call CuPy, compile all CUDA kernels
+test-peers: $(DEV) peers ## compare with Keras on PyTorch; call CuPy and compile all CUDA kernels without a GPU
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record --output build/peers
 	KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_images --output build/peers
 	.venv-peers/bin/python -m tests.peers.record_caffe --output build/peers
@@ -68,24 +68,24 @@ test-peers: $(DEV) peers ## compare with Keras on PyTorch in .venv-peers; call C
 	.venv-peers/bin/python -m tests.backends.cuda.check --cupy
 	NETSPEC_PEER_ANSWERS=$(CURDIR)/build/peers $(PYTEST) tests/peers tests/exchange/formats/keras $(ARGS)
 
-lint: $(DEV) ## check rules and formatting with ruff
+lint: $(DEV) ## check ruff's rules and formatting
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 
-format: $(DEV) ## fix what ruff can fix
+format: $(DEV) ## format the code, and fix what ruff can fix
 	$(BIN)/ruff check --fix-only $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
 type: $(DEV) ## check types with mypy --strict
 	$(BIN)/mypy
 
-docs: $(RUNTIME) ## generate docs/reference and model_zoo/schema from the classes
+docs: $(RUNTIME) ## generate docs/reference, model_zoo/schema and the operator lists
 	$(BIN)/netspec schema --docs docs/reference
 	$(BIN)/netspec schema net > model_zoo/schema/net.json
 	$(BIN)/netspec schema train > model_zoo/schema/train.json
 	$(BIN)/python -m tests.exchange.documented_lists
 
-site: ## build the documentation's web pages in build/site, with mkdocs-material in .venv-site
+site: ## build the documentation as web pages in build/site
 	@test -x $(VENV)-site/bin/mkdocs || { $(PYTHON) -m venv $(VENV)-site && \
 		$(VENV)-site/bin/python -m pip --disable-pip-version-check --no-input install --quiet -r requirements/site.txt; }
 	rm -rf build/site-pages && mkdir -p build/site-pages
@@ -93,10 +93,10 @@ site: ## build the documentation's web pages in build/site, with mkdocs-material
 		| tar -cf - -T - | tar -xf - -C build/site-pages
 	$(VENV)-site/bin/mkdocs build --strict --config-file docs/mkdocs.yml
 
-bench: $(PEERS) ## run every benchmark and its peers, which are installed into .venv-bench; ARGS="--quick --only mnist,training"
+bench: $(PEERS) ## run all benchmarks, with peers in .venv-bench; ARGS="--quick --only mnist,training" selects some
 	$(BENCH)/bin/python -m benchmarks.all $(ARGS)
 
-bench-gpu: $(PEERS) ## compare a training step with PyTorch's on an NVIDIA GPU; fails without one. ARGS="--nets lenet" or "--dry"
+bench-gpu: $(PEERS) ## compare training steps with PyTorch on an NVIDIA GPU; ARGS="--nets lenet" selects nets, ARGS=--dry needs no GPU
 	$(BENCH)/bin/python -m benchmarks.bench_gpu $(ARGS)
 
 lock: ## resolve pyproject.toml into requirements/*.txt; needs uv
@@ -105,7 +105,7 @@ lock: ## resolve pyproject.toml into requirements/*.txt; needs uv
 wheel: $(RUNTIME) ## build dist/netspec-*.whl, with the model zoo inside
 	$(BIN)/python -m hatchling build -t wheel
 
-clean: ## remove .venv and its companions, caches and built packages; run directories stay
+clean: ## remove all virtual environments, caches and built packages, but no run directories
 	rm -rf $(VENV) $(BENCH) $(VENV)-site .venv-peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
