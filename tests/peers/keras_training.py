@@ -22,8 +22,8 @@ from netspec.compile import LEARNING_RATE, STEP, Compiler, ProgramKind
 from netspec.exchange.formats.keras.exporting import keras_model, write_keras
 from netspec.exchange.formats.keras.exporting.layers import RULES
 from netspec.exchange.formats.keras.exporting.model import KerasModel
-from netspec.exchange.formats.keras.exporting.operators import lowered
-from netspec.exchange.formats.keras.exporting.training import judged
+from netspec.exchange.formats.keras.exporting.operators import write_as_operations
+from netspec.exchange.formats.keras.exporting.training import losses_and_metrics
 from netspec.exchange.formats.keras.exporting.writer import KerasWriter
 from netspec.exchange.formats.registry import Exportable
 from netspec.schema.load import load_train
@@ -196,7 +196,7 @@ def arrays_in(model: KerasModel) -> Arrays:
 def digest(one: Training) -> str:
     """Of the file that Keras is given, and of the batch."""
     model, _ = keras_model(one.exportable())
-    found = hashlib.sha256(json.dumps(model.described(), sort_keys=True).encode())
+    found = hashlib.sha256(json.dumps(model.to_json(), sort_keys=True).encode())
     for path, array in sorted({**arrays_in(model), **one.batch}.items()):
         found.update(f"{path} {array.dtype} {array.shape}".encode() + array.tobytes())
     return found.hexdigest()
@@ -220,9 +220,9 @@ def compared() -> dict[str, str]:
         judges |= {section: [{**fields, "type": case.type, "name": "judge", "sample_weight": None, **of}]}
         net = net_data({"type": "Identity", "name": "y", "from": "x"}, inputs=inputs, **judges)
         one = Net.of(net)
-        writer = KerasWriter(one.spec, one.graph, one.states, RULES, lowered)
+        writer = KerasWriter(one.spec, one.graph, one.states, RULES, write_as_operations)
         writer.write()
-        made = judged(writer)
+        made = losses_and_metrics(writer)
         if not any("left out" in note for note in writer.notes) and made:
             (given,) = [made["loss"]] if section == "losses" else made["metrics"]
             found[case.id] = json.dumps(given)

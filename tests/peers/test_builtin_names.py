@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netspec.exchange.formats.keras import names as keras_names
-from netspec.exchange.formats.keras.names import OLD_NAMES
+from netspec.exchange.formats.keras.names import RENAMED_CLASSES
 from tests.peers.recordings import load_answers
 
 ABSTRACT = ("Loss", "Metric", "Initializer", "Regularizer", "Constraint")
@@ -51,6 +51,6 @@ def test_losses_and_metrics_are_those_of_keras(module: str, kind: str) -> None:
 def test_layers_are_those_of_keras() -> None:
     there = {str(name) for name in load_answers("builtin_names")["layers"]}
     gone = keras_names.names("layer") - there
-    assert gone <= OLD_NAMES.keys()
+    assert gone <= RENAMED_CLASSES.keys()
     assert gone == {"BatchNormalizationV1", "BatchNormalizationV2", "CuDNNGRU", "CuDNNLSTM", "Deconvolution2D", "GRUV2",
                     "LSTMV2"}  # fmt: skip

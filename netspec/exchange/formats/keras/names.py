@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-OLD_NAMES: Mapping[str, str] = {
+RENAMED_CLASSES: Mapping[str, str] = {
     **{f"Convolution{rank}D": f"Conv{rank}D" for rank in (1, 2, 3)},
     **{f"Convolution{rank}DTranspose": f"Conv{rank}DTranspose" for rank in (1, 2, 3)},
     **{f"SeparableConvolution{rank}D": f"SeparableConv{rank}D" for rank in (1, 2)},
@@ -42,7 +42,7 @@ OLD_NAMES: Mapping[str, str] = {
 CLASSES: Mapping[str, str] = {"GroupQueryAttention": "GroupedQueryAttention"}
 """Layers whose class has another name in Keras and its files."""
 
-WITHOUT_MEANING = frozenset(
+IGNORED_KEYS = frozenset(
     (
         "name", "dtype", "batch_input_shape", "batch_shape", "input_shape", "input_dtype", "input_dim", "input_length",
         "build_config", "seed", "unroll", "implementation", "use_cudnn", "flash_attention", "time_major",
@@ -94,13 +94,13 @@ class KerasVariable:
 
 UNTRAINED = ("moving_mean", "moving_variance", "mean", "variance", "vector_u")
 """Variables without gradients."""
-UNKNOWN = ("num_batches_tracked",)
+STATES_WITHOUT_VARIABLE = ("num_batches_tracked",)
 """States without a variable in Keras."""
 
-MORE: Mapping[str, tuple[str, ...]] = {"Normalization": ("count",)}
+EXTRA_VARIABLES: Mapping[str, tuple[str, ...]] = {"Normalization": ("count",)}
 """Variables that Keras has after those of the layer here."""
 
-_PARTS: Mapping[str, Mapping[str, str]] = {
+_SUBLAYER_GROUPS: Mapping[str, Mapping[str, str]] = {
     "MultiHeadAttention": {
         "query": "query_dense", "key": "key_dense", "gate": "_gate_dense", "value": "value_dense",
         "attention_output": "output_dense",
@@ -112,13 +112,13 @@ _PARTS: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 """Layers of layers: the first part of a state's name → the group of that part, in Keras's order."""
 
-_RECURRENT = ("SimpleRNN", "LSTM", "GRU", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
+_LAYERS_WITH_CELL = ("SimpleRNN", "LSTM", "GRU", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
 """Layers whose variables are those of a cell."""
 
 
 def layer_type(class_name: str) -> str:
     """The type of layer here for a class of Keras, if there is one."""
-    return OLD_NAMES.get(class_name, class_name)
+    return RENAMED_CLASSES.get(class_name, class_name)
 
 
 def class_name(type_: str) -> str:
@@ -132,7 +132,7 @@ def keras_snake(name: str) -> str:
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", text).lower()
 
 
-def numbered(names: Iterable[str]) -> Iterator[str]:
+def unique_names(names: Iterable[str]) -> Iterator[str]:
     """Names as Keras makes them unique in a container: `dense`, `dense_1`, …"""
     seen: dict[str, int] = {}
     for name in names:
@@ -142,25 +142,27 @@ def numbered(names: Iterable[str]) -> Iterator[str]:
 
 def variables(layer: LayerFields, states: Iterable[str]) -> list[KerasVariable]:
     """The variables of a layer with these states, in the order of Keras's `weights`."""
-    found = [_variable(layer, state) for state in states if state.rpartition("/")[2] not in UNKNOWN]
-    parts = list(_PARTS.get(_type(layer), {}))
-    if parts:  # states that Keras does not have come last
-        found.sort(key=lambda one: [*parts, one.state].index(one.state.partition("/")[0]))
+    by_state = [_variable(layer, state) for state in states if state.rpartition("/")[2] not in STATES_WITHOUT_VARIABLE]
+    sublayers = list(_SUBLAYER_GROUPS.get(_type(layer), {}))
+    if sublayers:  # states that Keras does not have come last
+        by_state.sort(key=lambda variable: [*sublayers, variable.state].index(variable.state.partition("/")[0]))
     counts: dict[str, int] = {}
-    made: dict[str, KerasVariable] = {}
-    for variable in sorted(found, key=lambda one: not one.trainable):
-        alone = (
+    numbered_variables: dict[str, KerasVariable] = {}
+    for variable in sorted(by_state, key=lambda variable: not variable.trainable):
+        is_unused_direction = (
             variable.name == "reverse_embeddings" and not counts
         )  # those of the direction that the net does not use are first
-        first = alone or variable.name == "vector_u"  # the kernel that it belongs to comes before it, again
+        first = (
+            is_unused_direction or variable.name == "vector_u"
+        )  # the kernel that it belongs to comes before it, again
         counts[variable.group] = counts.get(variable.group, -1) + 1
-        made[variable.state] = replace(variable, index=counts[variable.group] + first)
-    return [made[one.state] for one in found]
+        numbered_variables[variable.state] = replace(variable, index=counts[variable.group] + first)
+    return [numbered_variables[variable.state] for variable in by_state]
 
 
-def flat(those: Iterable[KerasVariable], *, frozen: bool = False) -> list[KerasVariable]:
+def trained_first(layer_variables: Iterable[KerasVariable], *, frozen: bool = False) -> list[KerasVariable]:
     """Variables in the order of old files: trained ones first. A frozen layer has none of these."""
-    return list(those) if frozen else sorted(those, key=lambda one: not one.trainable)
+    return list(layer_variables) if frozen else sorted(layer_variables, key=lambda variable: not variable.trainable)
 
 
 def _type(layer: object) -> str:
@@ -168,7 +170,7 @@ def _type(layer: object) -> str:
 
 
 def _variable(layer: LayerFields, state: str) -> KerasVariable:
-    owner, group, name = _place(layer, state)
+    owner, group, name = _state_owner(layer, state)
     multiplier = getattr(owner, "depth_multiplier", 1)
     kind: Kind = "plain"
     if "Conv" in _type(owner) and name.endswith("kernel"):
@@ -180,28 +182,28 @@ def _variable(layer: LayerFields, state: str) -> KerasVariable:
     return KerasVariable(state, group, 0, name, name not in UNTRAINED, kind, multiplier)
 
 
-def _place(layer: Any, state: str) -> tuple[Any, str, str]:
+def _state_owner(layer: Any, state: str) -> tuple[Any, str, str]:
     """The innermost layer or cell with the state, its group, and the state's name there."""
-    type_, (first, _, rest) = _type(layer), state.partition("/")
-    if type_ == "Bidirectional" and rest:
-        way = first.partition("_")[0]
-        inner = layer.backward_layer if way == "backward" and layer.backward_layer is not None else layer.layer
-        return _below(f"{way}_layer", inner, rest)
-    if type_ in ("TimeDistributed", "SpectralNormalization") and rest:
-        return _below("layer", layer.layer, rest)
-    if type_ == "RNN" and rest:
-        return _below("cell", layer.cell, rest)
-    if type_ == "StackedRNNCells" and rest:
-        names = list(numbered(snake_case(_type(cell)) for cell in layer.cells))
-        return _below(f"cells/{first}", layer.cells[names.index(first)], rest)
-    if type_ in _PARTS and rest:
-        return layer, _PARTS[type_][first], rest
-    return layer, "cell" if type_ in _RECURRENT else "", state
+    type_, (first, _, inner_state) = _type(layer), state.partition("/")
+    if type_ == "Bidirectional" and inner_state:
+        direction = first.partition("_")[0]
+        inner = layer.backward_layer if direction == "backward" and layer.backward_layer is not None else layer.layer
+        return _nested_owner(f"{direction}_layer", inner, inner_state)
+    if type_ in ("TimeDistributed", "SpectralNormalization") and inner_state:
+        return _nested_owner("layer", layer.layer, inner_state)
+    if type_ == "RNN" and inner_state:
+        return _nested_owner("cell", layer.cell, inner_state)
+    if type_ == "StackedRNNCells" and inner_state:
+        names = list(unique_names(snake_case(_type(cell)) for cell in layer.cells))
+        return _nested_owner(f"cells/{first}", layer.cells[names.index(first)], inner_state)
+    if type_ in _SUBLAYER_GROUPS and inner_state:
+        return layer, _SUBLAYER_GROUPS[type_][first], inner_state
+    return layer, "cell" if type_ in _LAYERS_WITH_CELL else "", state
 
 
-def _below(group: str, inner: Any, state: str) -> tuple[Any, str, str]:
-    owner, more, name = _place(inner, state)
-    return owner, f"{group}/{more}".rstrip("/"), name
+def _nested_owner(group: str, inner: Any, state: str) -> tuple[Any, str, str]:
+    owner, inner_group, name = _state_owner(inner, state)
+    return owner, f"{group}/{inner_group}".rstrip("/"), name
 
 
 def from_keras(array: NDArray[Any], variable: KerasVariable) -> NDArray[Any]:
@@ -211,8 +213,8 @@ def from_keras(array: NDArray[Any], variable: KerasVariable) -> NDArray[Any]:
     window = tuple(range(array.ndim - 2))
     if variable.kind == "kernel":
         return array.transpose(array.ndim - 1, array.ndim - 2, *window)
-    turned = array.transpose(array.ndim - 2, array.ndim - 1, *window)
-    return turned.reshape(-1, 1, *array.shape[:-2])
+    transposed = array.transpose(array.ndim - 2, array.ndim - 1, *window)
+    return transposed.reshape(-1, 1, *array.shape[:-2])
 
 
 def to_keras(array: NDArray[Any], variable: KerasVariable) -> NDArray[Any]:
@@ -222,8 +224,8 @@ def to_keras(array: NDArray[Any], variable: KerasVariable) -> NDArray[Any]:
     window = tuple(range(2, array.ndim))
     if variable.kind == "kernel":
         return array.transpose(*window, 1, 0)
-    apart = array.reshape(-1, variable.multiplier, *array.shape[2:])
-    return apart.transpose(*window, 0, 1)
+    by_channel = array.reshape(-1, variable.multiplier, *array.shape[2:])
+    return by_channel.transpose(*window, 0, 1)
 
 
 Form = Literal["class", "function", "text"]
@@ -253,7 +255,7 @@ METRICS = frozenset(
     )
 )  # fmt: skip
 """Metrics that Keras has too, with the same fields."""
-ALONG_LAST = ("CategoricalHinge", "KLDivergence", "Circle", "CTC", "R2Score", "F1Score", "FBetaScore")
+REDUCES_LAST_AXIS = ("CategoricalHinge", "KLDivergence", "Circle", "CTC", "R2Score", "F1Score", "FBetaScore")
 """Losses and metrics that reduce the last axis, which is that of the channels in Keras, and have no `axis` field."""
 
 _SHARED_FUNCTIONS: Mapping[str, str] = {
@@ -282,11 +284,11 @@ METRIC_FUNCTIONS: Mapping[str, str] = {
     "log_cosh": "LogCoshError", "logcosh": "LogCoshError",
 }  # fmt: skip
 """Functions of Keras's `metrics` by their own names. `cosine_similarity` is missing: its sign depends on the module."""
-_SHORT: Mapping[str, str] = {
+_ABBREVIATIONS: Mapping[str, str] = {
     "mse": "MeanSquaredError", "mae": "MeanAbsoluteError", "mape": "MeanAbsolutePercentageError",
     "msle": "MeanSquaredLogarithmicError", "bce": "BinaryCrossentropy", "kld": "KLDivergence",
 }  # fmt: skip
-_ALIASES: Mapping[str, str] = {**_SHORT, **{name.upper(): type_ for name, type_ in _SHORT.items()}}
+_ALIASES: Mapping[str, str] = {**_ABBREVIATIONS, **{name.upper(): type_ for name, type_ in _ABBREVIATIONS.items()}}
 """Strings that stand for a function; no function has such a name."""
 
 _LAYERS = frozenset(
@@ -322,26 +324,26 @@ _INITIALIZERS = (
 )  # fmt: skip
 
 
-def _spelled(classes: Iterable[str], others: Mapping[str, str]) -> Mapping[str, str]:
+def _with_aliases(classes: Iterable[str], aliases: Mapping[str, str]) -> Mapping[str, str]:
     """Types by the names of their classes, by these in snake case, and by the other names."""
     names = list(classes)
-    return {**{keras_snake(name): name for name in names}, **{name: name for name in names}, **others}
+    return {**{keras_snake(name): name for name in names}, **{name: name for name in names}, **aliases}
 
 
 _NAMES: Mapping[str, Mapping[str, str]] = {
-    "layer": {**{name: name for name in _LAYERS}, **OLD_NAMES},
+    "layer": {**{name: name for name in _LAYERS}, **RENAMED_CLASSES},
     "cell": {name: name for name in _CELLS},
     "activation": {
         **{name: name for name in _ACTIVATIONS},
         "ReLU": "relu", "LeakyReLU": "leaky_relu", "ELU": "elu", "Softmax": "softmax",  # layers as activations
     },
-    "initializer": _spelled(_INITIALIZERS, {
+    "initializer": _with_aliases(_INITIALIZERS, {
         "normal": "RandomNormal", "uniform": "RandomUniform", "zero": "Zeros", "one": "Ones",
         "gaussian": "RandomNormal", "IdentityInitializer": "Identity", "OrthogonalInitializer": "Orthogonal",
         "STFTInitializer": "STFT",
     }),
-    "regularizer": _spelled(("L1", "L2", "L1L2", "OrthogonalRegularizer"), {"l1_l2": "L1L2"}),
-    "constraint": _spelled(("MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm"), {
+    "regularizer": _with_aliases(("L1", "L2", "L1L2", "OrthogonalRegularizer"), {"l1_l2": "L1L2"}),
+    "constraint": _with_aliases(("MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm"), {
         "maxnorm": "MaxNorm", "nonneg": "NonNeg", "unitnorm": "UnitNorm",
     }),
 }  # fmt: skip

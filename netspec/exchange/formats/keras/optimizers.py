@@ -32,11 +32,11 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
     },
 }  # fmt: skip
 """Optimizers that are solvers with the same names here, and their fields with the common defaults."""
-DECAYS = {"AdamW": 0.004, "Lion": 0.0, "Adafactor": 0.0, "Muon": 0.004}
+DECOUPLED_DECAYS = {"AdamW": 0.004, "Lion": 0.0, "Adafactor": 0.0, "Muon": 0.004}
 """Solvers whose decay is always decoupled, and its default."""
-COEFFICIENTS: Mapping[str, float] = {"muon_a": 3.4445, "muon_b": -4.775, "muon_c": 2.0315}
+MUON_COEFFICIENTS: Mapping[str, float] = {"muon_a": 3.4445, "muon_b": -4.775, "muon_c": 2.0315}
 """Muon's `ns_coefficients`, one by one."""
-NONE = {"rms_rate": None, "adam_weight_decay": 0.0}
+NONE_VALUES = {"rms_rate": None, "adam_weight_decay": 0.0}
 """Values of fields that are None in Keras, if they are not the defaults here."""
 CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 """Fields that all of them have."""
@@ -108,7 +108,7 @@ def slot_groups(type_: str, solver: Mapping[str, Any]) -> list[list[str]]:
     return groups
 
 
-def orders(type_: str, solver: Mapping[str, Any], *, old: bool) -> list[list[str]]:
+def stored_slot_groups(type_: str, solver: Mapping[str, Any], *, old: bool) -> list[list[str]]:
     """Groups of slots as in `slot_groups`, in file order: old optimizers store each slot for all parameters."""
     groups = slot_groups(type_, solver)
     if solver.get("ema"):
@@ -116,12 +116,12 @@ def orders(type_: str, solver: Mapping[str, Any], *, old: bool) -> list[list[str
     return [[name] for group in groups for name in group] if old and type_ != "Ftrl" else groups
 
 
-def is_kept(type_: str, slot: str, *, matrix: bool) -> bool:
+def has_slot(type_: str, slot: str, *, matrix: bool) -> bool:
     """Whether a parameter has a slot: matrices have Muon's momentum, other parameters AdamW's two moments."""
     return type_ != "Muon" or slot not in _SLOTS[type_][0] or (slot == "momentum") == matrix
 
 
-def is_turned(type_: str, slot: str) -> bool:
+def is_negated(type_: str, slot: str) -> bool:
     """Whether Keras stores a slot with the opposite sign: it subtracts RMSprop's momentum, netspec adds a velocity."""
     return type_ == "RMSprop" and slot == "velocity"
 
@@ -134,8 +134,8 @@ def second_moment(rows: NDArray[Any], columns: NDArray[Any], row: int) -> NDArra
     return np.asarray(rows * columns / np.where(mean == 0, 1, mean), np.float32)
 
 
-def refactored(
-    factors: Sequence[NDArray[Any]], second: NDArray[Any], places: Sequence[NDArray[Any]], axes: tuple[int, int]
+def averages_along(
+    factors: Sequence[NDArray[Any]], second: NDArray[Any], indices: Sequence[NDArray[Any]], axes: tuple[int, int]
 ) -> tuple[NDArray[Any], NDArray[Any], bool]:
     """The averages of rows and columns along these axes, kept with size 1, and whether they are the given ones.
 
@@ -143,14 +143,14 @@ def refactored(
     number the averages. Both factors of a vector are its second moments.
     """
     row, column = axes
-    for one, other in ((0, 1), (1, 0)):
-        if _repeats(places[one], column) and _repeats(places[other], row):
-            return factors[one].take([0], column), factors[other].take([0], row), True
-    whole = 1 in (second.shape[row], second.shape[column]) and bool((places[0] == places[1]).all())
-    return second.mean(axis=column, keepdims=True), second.mean(axis=row, keepdims=True), whole
+    for first, second_factor in ((0, 1), (1, 0)):
+        if _repeats(indices[first], column) and _repeats(indices[second_factor], row):
+            return factors[first].take([0], column), factors[second_factor].take([0], row), True
+    is_exact = 1 in (second.shape[row], second.shape[column]) and bool((indices[0] == indices[1]).all())
+    return second.mean(axis=column, keepdims=True), second.mean(axis=row, keepdims=True), is_exact
 
 
-def numbered(array: NDArray[Any]) -> NDArray[Any]:
+def distinct_elements(array: NDArray[Any]) -> NDArray[Any]:
     """An array of this shape with distinct elements."""
     import numpy as np
 

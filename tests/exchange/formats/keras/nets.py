@@ -242,7 +242,7 @@ class Written:
     @property
     def digest(self) -> str:
         """Of all that a file would hold: what Keras makes of it is out of date when this changes."""
-        found = hashlib.sha256(json.dumps(self.model.described(), sort_keys=True).encode())
+        found = hashlib.sha256(json.dumps(self.model.to_json(), sort_keys=True).encode())
         for name, layer in self.model.groups().items():
             for path, array in sorted(layer.arrays.items()):
                 found.update(f"{name}/{path} {array.dtype} {array.shape}".encode() + array.tobytes())

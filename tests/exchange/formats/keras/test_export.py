@@ -37,7 +37,7 @@ def bare(one: Written) -> Exportable:
 
 
 def kinds(one: Written) -> list[str]:
-    return [layer.class_name for layer in one.model.ordered()]
+    return [layer.class_name for layer in one.model.layers_in_order()]
 
 
 def test_images_have_their_channels_last_and_nothing_is_turned_on_the_way() -> None:
@@ -100,7 +100,7 @@ def test_layers_are_ordered_by_their_distance_from_the_outputs() -> None:
             layer.calls.append(([[tensors[source] for source in sources]], {}))
         tensors[name] = KerasTensor(name, 0, 0, (2,), "float32", (0, 1))
     model.inputs, model.outputs = [tensors["x"]], [tensors["end"]]
-    assert [layer.name for layer in model.ordered()] == ["x", "a", "b", "c", "short", "end"]
+    assert [layer.name for layer in model.layers_in_order()] == ["x", "a", "b", "c", "short", "end"]
 
 
 def test_names_are_valid_in_keras_and_changes_are_noted() -> None:

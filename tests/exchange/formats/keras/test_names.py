@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from netspec.exchange.formats.keras.names import (
-    UNKNOWN,
+    STATES_WITHOUT_VARIABLE,
     KerasVariable,
-    flat,
     from_keras,
     keras_snake,
-    numbered,
     to_keras,
+    trained_first,
+    unique_names,
     variables,
 )
 from netspec.schema.specs.kinds import LAYERS
@@ -28,7 +28,7 @@ def states(case: Case) -> dict[str, tuple[int, ...]]:
 def test_every_state_has_a_place_of_its_own_and_its_axes_turn_back(case: Case) -> None:
     shapes = states(case)
     found = variables(case.spec(), shapes)
-    assert sorted(one.state for one in found) == sorted(name for name in shapes if name not in UNKNOWN)
+    assert sorted(one.state for one in found) == sorted(name for name in shapes if name not in STATES_WITHOUT_VARIABLE)
     assert len({one.path for one in found}) == len(found)
     for one in found:
         array = np.arange(np.prod(shapes[one.state])).reshape(shapes[one.state])
@@ -64,8 +64,8 @@ def test_old_files_have_untrained_weights_last() -> None:
     names = ["dense/kernel", "vector_u", "dense/bias"]
     spectral = of("SpectralNormalization", names, layer={"type": "Dense", "units": 3})
     assert [one.path for one in spectral] == ["layer/vars/0", "vars/1", "layer/vars/1"]
-    assert [one.state for one in flat(spectral)] == ["dense/kernel", "dense/bias", "vector_u"]
-    assert [one.state for one in flat(spectral, frozen=True)] == names
+    assert [one.state for one in trained_first(spectral)] == ["dense/kernel", "dense/bias", "vector_u"]
+    assert [one.state for one in trained_first(spectral, frozen=True)] == names
 
 
 def test_a_depthwise_kernel_has_adjacent_multipliers() -> None:
@@ -79,4 +79,4 @@ def test_classes_in_paths_are_written_as_keras_does() -> None:
     assert list(map(keras_snake, names)) == [
         "conv2d", "p_re_lu", "lstm", "multi_head_attention", "global_max_pooling1d", "simple_rnn",
     ]  # fmt: skip
-    assert list(numbered(["dense", "relu", "dense", "dense"])) == ["dense", "relu", "dense_1", "dense_2"]
+    assert list(unique_names(["dense", "relu", "dense", "dense"])) == ["dense", "relu", "dense_1", "dense_2"]

@@ -15,7 +15,7 @@ def clean(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 
-def in_order(rank: int) -> tuple[int, ...]:
+def net_order(rank: int) -> tuple[int, ...]:
     """The net's own order of axes."""
     return tuple(range(rank))
 
@@ -25,29 +25,31 @@ def channels_last(rank: int, channel: int = 1) -> tuple[int, ...]:
     return (*(axis for axis in range(rank) if axis != channel), channel)
 
 
-def renamed(value: Any, old: str, new: str) -> Any:
+def with_renamed_layer(value: Any, old: str, new: str) -> Any:
     """Nested tensors, with those of one layer renamed."""
     if isinstance(value, KerasTensor):
         return replace(value, layer=new) if value.layer == old else value
     if isinstance(value, dict):
-        return {key: renamed(item, old, new) for key, item in value.items()}
-    return type(value)(renamed(item, old, new) for item in value) if isinstance(value, (list, tuple)) else value
+        return {key: with_renamed_layer(item, old, new) for key, item in value.items()}
+    return (
+        type(value)(with_renamed_layer(item, old, new) for item in value) if isinstance(value, (list, tuple)) else value
+    )
 
 
-def row_order(x: KerasTensor) -> list[int]:
+def feature_order(x: KerasTensor) -> list[int]:
     """For each feature of a tensor that Keras flattened, its index in the net's row."""
     import numpy as np
 
-    assert x.rows is not None
-    order = x.rows.order
+    assert x.flattened_from is not None
+    order = x.flattened_from.order
     sizes = [0] * (len(order) - 1)
     for index, axis in enumerate(order[1:]):
-        sizes[axis - 1] = x.rows.shape[index]
-    places = np.arange(prod(sizes)).reshape(sizes).transpose([axis - 1 for axis in order[1:]])
-    return [int(position) for position in places.ravel()]
+        sizes[axis - 1] = x.flattened_from.shape[index]
+    indices = np.arange(prod(sizes)).reshape(sizes).transpose([axis - 1 for axis in order[1:]])
+    return [int(position) for position in indices.ravel()]
 
 
-def flattened(x: KerasTensor, made: KerasTensor) -> KerasTensor:
+def with_feature_order(x: KerasTensor, result: KerasTensor) -> KerasTensor:
     """`made`, which is `x` flattened, with the order of its features if it differs from the net's."""
-    kept = replace(made, rows=x)
-    return made if row_order(kept) == sorted(row_order(kept)) else kept
+    reordered = replace(result, flattened_from=x)
+    return result if feature_order(reordered) == sorted(feature_order(reordered)) else reordered

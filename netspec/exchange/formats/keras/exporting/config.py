@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from netspec.exchange.formats.keras.exporting.model import FLOAT, LAYERS
-from netspec.exchange.formats.keras.names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT, KerasVariable, numbered, variables
+from netspec.exchange.formats.keras.names import (
+    DATA_FORMAT,
+    SPATIAL_WITHOUT_FORMAT,
+    KerasVariable,
+    unique_names,
+    variables,
+)
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.layers.activation.base import ActivationSpec
 from netspec.layers.base import LayerSpec
@@ -19,7 +25,7 @@ from netspec.schema.specs.spec import Spec
 
 COMMON = frozenset(LayerFields.model_fields) | {"type"}
 """Fields that all layers have; `configured` writes those that Keras's layers have too."""
-ONLY_HERE_INITIALIZERS = ("Bilinear", "PositiveUnitball")
+INITIALIZERS_WITHOUT_COUNTERPART = ("Bilinear", "PositiveUnitball")
 """Initializers that Keras lacks. The file has weights, so that Keras's default only matters if the model is reset."""
 
 
@@ -35,7 +41,7 @@ ABSENT: Mapping[str, tuple[str, ...]] = {
 """Fields of layers that Keras's layers of the same name do not have."""
 
 
-def configured(
+def layer_config(
     layer: LayerFields | CellSpec, name: str, shapes: Mapping[str, tuple[int, ...]], *without: str
 ) -> dict[str, Any]:
     """The configuration of a layer in Keras; `shapes` are those of its states.
@@ -47,8 +53,8 @@ def configured(
         config["trainable"] = False
     penalty = getattr(layer, "activity_regularizer", None)
     if penalty is not None:
-        config["activity_regularizer"] = _object("keras.regularizers", penalty)
-    known = (
+        config["activity_regularizer"] = _entry("keras.regularizers", penalty)
+    variables_by_state = (
         {variable.state: variable for variable in variables(layer, shapes)} if isinstance(layer, LayerFields) else {}
     )
     for key in type(layer).model_fields:
@@ -60,33 +66,33 @@ def configured(
                 raise UnsupportedFeature(f"Keras's {_type(layer)} has no `{key}`")
         elif isinstance(value, ConstraintSpec):
             state = key.removesuffix("_constraint")
-            if state in known:
-                config[key] = _constraint(value, known[state], len(shapes[state]))
-        elif not (key.endswith("initializer") and _only_here(value)):
-            config[key] = plain(value, name, shapes)
+            if state in variables_by_state:
+                config[key] = _constraint(value, variables_by_state[state], len(shapes[state]))
+        elif not (key.endswith("initializer") and _keras_lacks(value)):
+            config[key] = to_json(value, name, shapes)
     return config
 
 
-def plain(value: Any, name: str = "", shapes: Mapping[str, tuple[int, ...]] | None = None) -> Any:
+def to_json(value: Any, name: str = "", shapes: Mapping[str, tuple[int, ...]] | None = None) -> Any:
     """A value as JSON; `name` is that of its layer."""
     if isinstance(value, ActivationSpec):
-        return function(value)
+        return parameterless_function(value)
     if isinstance(value, LayerSpec):
-        return inside(value, f"{name}_{snake_case(_type(value))}")
+        return nested_layer(value, f"{name}_{snake_case(_type(value))}")
     if isinstance(value, CellSpec):
-        return _cell(value, f"{name}_{snake_case(_type(value))}")
+        return _nested_cell(value, f"{name}_{snake_case(_type(value))}")
     if isinstance(value, RegularizerSpec):
-        return _object("keras.regularizers", value)
+        return _entry("keras.regularizers", value)
     if isinstance(value, Spec):
-        return _object("keras.initializers", value)
+        return _entry("keras.initializers", value)
     if isinstance(value, (list, tuple)):
-        return [plain(item, name) for item in value]
+        return [to_json(item, name) for item in value]
     return value
 
 
-def inside(layer: LayerSpec, name: str) -> dict[str, Any]:
+def nested_layer(layer: LayerSpec, name: str) -> dict[str, Any]:
     """The configuration of a layer in a field of another."""
-    return _described(_type(layer), {**configured(layer, name, {}), **data_format(layer)})
+    return _layer_entry(_type(layer), {**layer_config(layer, name, {}), **data_format(layer)})
 
 
 def data_format(layer: LayerFields) -> dict[str, str]:
@@ -97,26 +103,26 @@ def data_format(layer: LayerFields) -> dict[str, str]:
     )
 
 
-def _cell(cell: CellSpec, name: str) -> dict[str, Any]:
-    config = configured(cell, name, {}, "cells")
+def _nested_cell(cell: CellSpec, name: str) -> dict[str, Any]:
+    config = layer_config(cell, name, {}, "cells")
     cells: Iterable[CellSpec] | None = getattr(cell, "cells", None)
     if cells is not None:
         cells = list(cells)
-        names = numbered(f"{name}_{snake_case(_type(cell))}" for cell in cells)
-        config["cells"] = [_cell(cell, called) for cell, called in zip(cells, names, strict=True)]
-    return _described(_type(cell), config)
+        names = unique_names(f"{name}_{snake_case(_type(cell))}" for cell in cells)
+        config["cells"] = [_nested_cell(cell, cell_name) for cell, cell_name in zip(cells, names, strict=True)]
+    return _layer_entry(_type(cell), config)
 
 
-def function(spec: ActivationSpec) -> str:
+def parameterless_function(spec: ActivationSpec) -> str:
     """The name of an activation function. Raises `UnsupportedFeature` if its fields differ from the name's."""
-    told = _told(spec)
-    if told:
-        fields = ", ".join(f"{key}: {value}" for key, value in told.items())
+    changed = _told(spec)
+    if changed:
+        fields = ", ".join(f"{key}: {value}" for key, value in changed.items())
         raise UnsupportedFeature(f"Keras's function `{_type(spec)}` has fixed constants, not `{fields}`")
-    return called(spec)
+    return function_name(spec)
 
 
-def called(spec: ActivationSpec) -> str:
+def function_name(spec: ActivationSpec) -> str:
     """The name of an activation function in Keras. Raises `UnsupportedFeature` if the function differs there."""
     if _type(spec) == "sparsemax":
         raise UnsupportedFeature("Keras's `sparsemax` is wrong: its result does not sum to 1")
@@ -130,33 +136,35 @@ def function_fields(spec: ActivationSpec) -> dict[str, Any]:
 
 def _told(spec: Spec) -> dict[str, Any]:
     fields = type(spec).model_fields.items()
-    values = {key: (getattr(spec, key), one.default) for key, one in fields if key != "type"}
+    values = {key: (getattr(spec, key), field.default) for key, field in fields if key != "type"}
     return {key: value for key, (value, default) in values.items() if value != default}
 
 
-def _only_here(value: Any) -> bool:
-    return _type(value) in ONLY_HERE_INITIALIZERS or getattr(value, "sparse", None) is not None
+def _keras_lacks(value: Any) -> bool:
+    return _type(value) in INITIALIZERS_WITHOUT_COUNTERPART or getattr(value, "sparse", None) is not None
 
 
 def _constraint(spec: ConstraintSpec, variable: KerasVariable, rank: int) -> dict[str, Any]:
     """A constraint, with the axes of Keras's kernels."""
-    made = _object("keras.constraints", spec)
-    if "axis" in made["config"]:
+    entry = _entry("keras.constraints", spec)
+    if "axis" in entry["config"]:
         axes = getattr(spec, "axis", None)
-        ours = axes if axes is not None else tuple(range(1, rank)) if rank > 2 else (0,)
-        turned = {0: rank - 1, 1: rank - 2} if variable.kind == "kernel" else {}
-        window = {axis: axis - 2 for axis in range(2, rank)} if variable.kind == "kernel" else {}
-        made["config"]["axis"] = sorted({**turned, **window}.get(axis % rank, axis % rank) for axis in ours)
-    return made
+        net_axes = axes if axes is not None else tuple(range(1, rank)) if rank > 2 else (0,)
+        channel_axes = {0: rank - 1, 1: rank - 2} if variable.kind == "kernel" else {}
+        window_axes = {axis: axis - 2 for axis in range(2, rank)} if variable.kind == "kernel" else {}
+        entry["config"]["axis"] = sorted(
+            {**channel_axes, **window_axes}.get(axis % rank, axis % rank) for axis in net_axes
+        )
+    return entry
 
 
-def _object(module: str, spec: Spec) -> dict[str, Any]:
-    config = {key: plain(getattr(spec, key)) for key in type(spec).model_fields if key not in ("type", "sparse")}
+def _entry(module: str, spec: Spec) -> dict[str, Any]:
+    config = {key: to_json(getattr(spec, key)) for key in type(spec).model_fields if key not in ("type", "sparse")}
     return {"module": module, "class_name": _type(spec), "config": config, "registered_name": None}
 
 
-def _described(made: str, config: dict[str, Any]) -> dict[str, Any]:
-    return {"module": LAYERS, "class_name": made, "config": config, "registered_name": None}
+def _layer_entry(class_name: str, config: dict[str, Any]) -> dict[str, Any]:
+    return {"module": LAYERS, "class_name": class_name, "config": config, "registered_name": None}
 
 
 def _type(thing: Any) -> str:

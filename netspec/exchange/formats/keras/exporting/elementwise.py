@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netspec.exchange.formats.keras.exporting.axes import channels_last, in_order
-from netspec.exchange.formats.keras.exporting.config import called, function_fields
-from netspec.exchange.formats.keras.exporting.layers import applied, kept, rule, type_of
+from netspec.exchange.formats.keras.exporting.axes import channels_last, net_order
+from netspec.exchange.formats.keras.exporting.config import function_fields, function_name
+from netspec.exchange.formats.keras.exporting.layers import activation_layers, rule, type_of, with_input_layout
 from netspec.exchange.formats.keras.exporting.model import OPS_NUMPY, KerasTensor
 from netspec.exchange.formats.keras.exporting.writer import KerasWriter
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -17,103 +17,112 @@ from netspec.schema.specs.links import LayerLink
 
 @rule(
     "ReLU", "LeakyReLU", "ELU", "Identity", "ActivityRegularization", "Dropout", "AlphaDropout", "GaussianDropout",
-    "GaussianNoise", passes=True,
+    "GaussianNoise", keeps_order=True,
 )  # fmt: skip
-def each(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
+def elementwise(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """Elementwise layers."""
     (x,) = inputs
-    more: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
     noise = getattr(link.fields, "noise_shape", None)
     if noise is not None:
-        x = writer.straight(x)
-        more["noise_shape"] = [noise[axis] for axis in x.order]
-    return kept(writer, link, x, writer.layer(link, [x], orders=[x.order], config=writer.config(link, **more)))
+        x = writer.with_net_features(x)
+        extra["noise_shape"] = [noise[axis] for axis in x.order]
+    return with_input_layout(
+        writer, link, x, writer.layer(link, [x], orders=[x.order], config=writer.config(link, **extra))
+    )
 
 
-@rule("Activation", passes=True)
+@rule("Activation", keeps_order=True)
 def activation(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """An elementwise function, or one along an axis, which is the last one in Keras except for a softmax."""
     (x,), fields = inputs, link.fields
     function: Any = getattr(fields, "activation", None)
     if isinstance(function, OverAxis):
-        x = writer.straight(x)
+        x = writer.with_net_features(x)
         rank = len(x.order)
         axis = (getattr(fields, "axis", -1) if function.axis is None else function.axis) % rank
         if type_of(function) == "softmax":
             config = writer.config(link, "activation", "axis", axis=x.axis(axis))
             return writer.layer(link, [x], kind="Softmax", orders=[x.order], config=config)
-        x = writer.ordered(x, axis_last(x, axis))
-        config = writer.config(link, "axis", "activation", activation=called(function))
+        x = writer.permuted(x, order_with_axis_last(x, axis))
+        config = writer.config(link, "axis", "activation", activation=function_name(function))
         return writer.layer(link, [x], orders=[x.order], config=config)
     if function_fields(function):
-        y = applied(writer, f"{link.name}_{type_of(function)}", function, x, 1)
-        made = writer.layer(
+        y = activation_layers(writer, f"{link.name}_{type_of(function)}", function, x, 1)
+        outputs = writer.layer(
             link, [y], kind="Identity", orders=[x.order], config=writer.config(link, "activation", "axis")
         )
-        return kept(writer, link, x, made)
-    return kept(writer, link, x, writer.layer(link, [x], orders=[x.order], config=writer.config(link, "axis")))
+        return with_input_layout(writer, link, x, outputs)
+    return with_input_layout(
+        writer, link, x, writer.layer(link, [x], orders=[x.order], config=writer.config(link, "axis"))
+    )
 
 
-def axis_last(x: KerasTensor, axis: int) -> tuple[int, ...]:
+def order_with_axis_last(x: KerasTensor, axis: int) -> tuple[int, ...]:
     """The order of axes closest to the tensor's in which an axis of the net is the last."""
     return x.order if x.order[-1] == axis else channels_last(len(x.order), axis)
 
 
-@rule("Swish", "BNLL", passes=True)
-def named_function(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
+@rule("Swish", "BNLL", keeps_order=True)
+def swish_or_softplus(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """Layers that are functions in Keras."""
     (x,), fields = inputs, link.fields
     if getattr(fields, "beta", 1.0) != 1.0:
         raise UnsupportedFeature("Keras's `silu` has no `beta`")
     name = "silu" if type_of(fields) == "Swish" else "softplus"
     config = writer.config(link, "beta", activation=name)
-    return kept(writer, link, x, writer.layer(link, [x], kind="Activation", orders=[x.order], config=config))
+    return with_input_layout(
+        writer, link, x, writer.layer(link, [x], kind="Activation", orders=[x.order], config=config)
+    )
 
 
-@rule("Softmax", "UnitNormalization", passes=True)
-def along(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
+@rule("Softmax", "UnitNormalization", keeps_order=True)
+def softmax_or_unit_normalization(
+    writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]
+) -> Sequence[KerasTensor]:
     """Layers along some axes, without weights."""
-    x, *mask = [writer.straight(tensor) for tensor in inputs]
+    x, *mask = [writer.with_net_features(tensor) for tensor in inputs]
     axes = sorted(x.axis(axis) for axis in getattr(link.fields, "axis", (-1,)))
     config = writer.config(link, axis=axes[0] if len(axes) == 1 else axes)
-    kwargs = {"mask": writer.ordered(mask[0], x.order)} if mask else {}
+    kwargs = {"mask": writer.permuted(mask[0], x.order)} if mask else {}
     return writer.layer(link, [x], orders=[x.order], config=config, kwargs=kwargs)
 
 
-@rule("LayerNormalization", "RMSNormalization", passes=True)
-def over_axes(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
+@rule("LayerNormalization", "RMSNormalization", keeps_order=True)
+def normalization_over_axes(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """Layers along some axes, with weights of those axes, in the order of Keras's axes."""
-    x, fields = writer.straight(inputs[0]), link.fields
+    x, fields = writer.with_net_features(inputs[0]), link.fields
     axes = sorted(axis % len(x.order) for axis in getattr(fields, "axis", (-1,)))
-    lie = sorted(axes, key=x.axis)
+    keras_order = sorted(axes, key=x.axis)
     if sorted(map(x.axis, axes)) != list(range(len(x.order) - len(axes), len(x.order))):
         # With PyTorch, Keras takes adjacent axes for the last ones: make them the last.
-        x = writer.ordered(x, (*(axis for axis in x.order if axis not in axes), *axes))
-        lie = axes
+        x = writer.permuted(x, (*(axis for axis in x.order if axis not in axes), *axes))
+        keras_order = axes
     arrays = {
-        path: array.transpose([axes.index(axis) for axis in lie]) for path, array in writer.weights(link, x).items()
+        path: array.transpose([axes.index(axis) for axis in keras_order])
+        for path, array in writer.weights(link, x).items()
     }
-    places = [x.axis(axis) for axis in lie]
-    config = writer.config(link, axis=places[0] if len(places) == 1 else places)
+    keras_axes = [x.axis(axis) for axis in keras_order]
+    config = writer.config(link, axis=keras_axes[0] if len(keras_axes) == 1 else keras_axes)
     return writer.layer(link, [x], orders=[x.order], config=config, arrays=arrays)
 
 
-@rule("BatchNormalization", "GroupNormalization", "InstanceNormalization", passes=True)
-def of_channels(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
+@rule("BatchNormalization", "GroupNormalization", "InstanceNormalization", keeps_order=True)
+def normalization_by_channel(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """Layers with weights per channel."""
-    x = writer.straight(inputs[0])
+    x = writer.with_net_features(inputs[0])
     fields: Any = link.fields
-    kind, more = type_of(fields), {"axis": x.axis(fields.axis)}
-    without: tuple[str, ...] = ()
+    kind, extra = type_of(fields), {"axis": x.axis(fields.axis)}
+    left_out: tuple[str, ...] = ()
     if kind == "InstanceNormalization" and fields.track_running_stats:
         kind = "BatchNormalization"
         writer.note(f"`{link.name}` is a BatchNormalization in Keras, which trains with statistics over the batch")
     elif kind == "InstanceNormalization":
-        kind, more["groups"] = "GroupNormalization", x.shape[x.axis(fields.axis) - 1]
-        without = ("track_running_stats", "momentum", "moving_mean_initializer", "moving_variance_initializer")
+        kind, extra["groups"] = "GroupNormalization", x.shape[x.axis(fields.axis) - 1]
+        left_out = ("track_running_stats", "momentum", "moving_mean_initializer", "moving_variance_initializer")
     if kind == "BatchNormalization":
-        without = _unlike_keras(writer, link)
-    config, arrays = writer.config(link, *without, **more), writer.weights(link, x)
+        left_out = _unlike_keras(writer, link)
+    config, arrays = writer.config(link, *left_out, **extra), writer.weights(link, x)
     return writer.layer(link, [x], kind=kind, orders=[x.order], config=config, arrays=arrays)
 
 
@@ -125,82 +134,85 @@ def _unlike_keras(writer: KerasWriter, link: LayerLink) -> tuple[str, ...]:
     fields: Any = link.fields
     if not fields.track_running_stats:
         raise UnsupportedFeature("Keras's BatchNormalization normalizes by moving averages in inference")
-    without: tuple[str, ...] = ("track_running_stats", "unbiased_moving_variance")
+    left_out: tuple[str, ...] = ("track_running_stats", "unbiased_moving_variance")
     if getattr(fields, "unbiased_moving_variance", False):
         writer.note(f"`unbiased_moving_variance` of `{link.name}` was left out: Keras averages the biased variance")
     if fields.momentum is None:
-        without += ("momentum",)
+        left_out += ("momentum",)
         writer.note(f"`momentum: null` of `{link.name}` was left out: Keras keeps no mean over all batches")
-    return without
+    return left_out
 
 
-@rule("PReLU", passes=True)
-def slopes(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
+@rule("PReLU", keeps_order=True)
+def prelu(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """PReLU, with weights per element or shared along axes."""
-    x, shared = writer.straight(inputs[0]), getattr(link.fields, "shared_axes", None)
+    x, shared = writer.with_net_features(inputs[0]), getattr(link.fields, "shared_axes", None)
     config = writer.config(link, shared_axes=None if shared is None else sorted(x.axis(axis) for axis in shared))
     return writer.layer(link, [x], orders=[x.order], config=config, arrays=writer.weights(link, x))
 
 
-@rule("Normalization", passes=True)
+@rule("Normalization", keeps_order=True)
 def normalization(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """Normalization by given statistics, or by weights, whose number of samples Keras stores too."""
     import numpy as np
 
-    x = writer.straight(inputs[0])
+    x = writer.with_net_features(inputs[0])
     fields: Any = link.fields
-    more: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
     arrays = writer.weights(link, x)
     if fields.axis is None:
-        more["axis"], size = None, 1
+        extra["axis"], size = None, 1
         arrays = {path: array.reshape(()) for path, array in arrays.items()}
     else:
         axis = fields.axis % len(x.order)
-        x = writer.ordered(x, axis_last(x, axis))
-        more["axis"], size = -1, x.shape[-1]
+        x = writer.permuted(x, order_with_axis_last(x, axis))
+        extra["axis"], size = -1, x.shape[-1]
     for name in ("mean", "variance"):
-        given = getattr(fields, name)
-        if given is not None:
-            whole = list(given) * (size if len(given) == 1 else 1)
-            more[name] = whole[0] if fields.axis is None else whole
+        statistic = getattr(fields, name)
+        if statistic is not None:
+            values = list(statistic) * (size if len(statistic) == 1 else 1)
+            extra[name] = values[0] if fields.axis is None else values
     if arrays:
         arrays["vars/2"] = np.zeros((), "int32")
-    return writer.layer(link, [x], orders=[x.order], config=writer.config(link, **more), arrays=arrays)
+    return writer.layer(link, [x], orders=[x.order], config=writer.config(link, **extra), arrays=arrays)
 
 
-@rule("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", passes=True)
+@rule("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", keeps_order=True)
 def merge(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """Elementwise layers of several inputs: all have the order of the first that differs from the net's."""
-    rows = {None if tensor.rows is None else (tensor.rows.shape, tensor.rows.order) for tensor in inputs}
-    if len(rows) == 1 and inputs[0].rows is not None:
-        return kept(writer, link, inputs[0], writer.layer(link, [inputs], config=writer.config(link)))
-    found = _alike(writer, inputs)
+    flattened_inputs = {
+        None if tensor.flattened_from is None else (tensor.flattened_from.shape, tensor.flattened_from.order)
+        for tensor in inputs
+    }
+    if len(flattened_inputs) == 1 and inputs[0].flattened_from is not None:
+        return with_input_layout(writer, link, inputs[0], writer.layer(link, [inputs], config=writer.config(link)))
+    tensors = _in_common_order(writer, inputs)
     rank = writer.types[link.outputs[0]].rank
-    order = found[0].order if len(found[0].order) == rank else in_order(rank)
-    return writer.layer(link, [found], orders=[order], config=writer.config(link))
+    order = tensors[0].order if len(tensors[0].order) == rank else net_order(rank)
+    return writer.layer(link, [tensors], orders=[order], config=writer.config(link))
 
 
-@rule("Concatenate", passes=True)
+@rule("Concatenate", keeps_order=True)
 def concatenate(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """Concatenation along an axis."""
-    found = _alike(writer, inputs)
-    order = found[0].order
-    config = writer.config(link, axis=found[0].axis(getattr(link.fields, "axis", 1)))
-    return writer.layer(link, [found], orders=[order], config=config)
+    tensors = _in_common_order(writer, inputs)
+    order = tensors[0].order
+    config = writer.config(link, axis=tensors[0].axis(getattr(link.fields, "axis", 1)))
+    return writer.layer(link, [tensors], orders=[order], config=config)
 
 
-def _alike(writer: KerasWriter, inputs: list[KerasTensor]) -> list[KerasTensor]:
-    straight = [writer.straight(tensor) for tensor in inputs]
-    turned = [one.order for one in straight if not one.plain]
-    same_rank = len({len(one.order) for one in straight}) == 1
-    order = turned[0] if turned and same_rank else None
-    return [writer.ordered(one, order or in_order(len(one.order))) for one in straight]
+def _in_common_order(writer: KerasWriter, inputs: list[KerasTensor]) -> list[KerasTensor]:
+    tensors = [writer.with_net_features(tensor) for tensor in inputs]
+    other_orders = [tensor.order for tensor in tensors if not tensor.plain]
+    same_rank = len({len(tensor.order) for tensor in tensors}) == 1
+    order = other_orders[0] if other_orders and same_rank else None
+    return [writer.permuted(tensor, order or net_order(len(tensor.order))) for tensor in tensors]
 
 
-@rule("Pad", passes=True)
+@rule("Pad", keeps_order=True)
 def pad(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """Padding by constants or by mirrored data, an operation in Keras."""
-    x = writer.straight(inputs[0])
+    x = writer.with_net_features(inputs[0])
     fields: Any = link.fields
     if fields.mode not in ("constant", "reflect"):
         raise UnsupportedFeature(f"Keras has no mode `{fields.mode}`")
@@ -212,7 +224,7 @@ def pad(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequ
     return writer.layer(link, [x], kind="Pad", module=OPS_NUMPY, orders=[x.order], config=config, kwargs=kwargs)
 
 
-@rule("Power", passes=True)
+@rule("Power", keeps_order=True)
 def power(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """A Rescaling, if the power is 1."""
     (x,) = inputs
@@ -220,10 +232,12 @@ def power(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Se
     if fields.power != 1:
         raise UnsupportedFeature("Keras has no layer for powers")
     config = writer.config(link, "power", "shift", offset=fields.shift)
-    return kept(writer, link, x, writer.layer(link, [x], kind="Rescaling", orders=[x.order], config=config))
+    return with_input_layout(
+        writer, link, x, writer.layer(link, [x], kind="Rescaling", orders=[x.order], config=config)
+    )
 
 
-@rule("Exp", passes=True)
+@rule("Exp", keeps_order=True)
 def exponential(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
     """A function in Keras, if the base is e."""
     (x,) = inputs
@@ -231,4 +245,6 @@ def exponential(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor])
     if (fields.scale, fields.shift, fields.base) != (1.0, 0.0, None):
         raise UnsupportedFeature("Keras's `exponential` has no scale, shift or base")
     config = writer.config(link, "scale", "shift", "base", activation="exponential")
-    return kept(writer, link, x, writer.layer(link, [x], kind="Activation", orders=[x.order], config=config))
+    return with_input_layout(
+        writer, link, x, writer.layer(link, [x], kind="Activation", orders=[x.order], config=config)
+    )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 from netspec.exchange.files import write_atomically
-from netspec.exchange.formats.keras.names import keras_snake, numbered
+from netspec.exchange.formats.keras.names import keras_snake, unique_names
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,19 +42,19 @@ class KerasTensor:
     dtype: str
     order: tuple[int, ...]
     """For each axis in Keras, including the batch, its axis in the net."""
-    rows: KerasTensor | None = None
+    flattened_from: KerasTensor | None = None
     """The tensor that was flattened in Keras's order, if this is its result."""
 
     @property
     def plain(self) -> bool:
         """Whether its elements are in the net's order."""
-        return self.rows is None and self.order == tuple(range(len(self.order)))
+        return self.flattened_from is None and self.order == tuple(range(len(self.order)))
 
     def axis(self, axis: int) -> int:
         """The axis in Keras of an axis of the net; negative ones count from the last."""
         return self.order.index(axis % len(self.order))
 
-    def described(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The JSON of the files."""
         history = [self.layer, self.call, self.index]
         return {
@@ -82,7 +82,7 @@ class KerasLayer:
         """Whether files of weights have a group for it, as for all but operations."""
         return self.module == LAYERS
 
-    def described(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The JSON of the files."""
         return {
             "module": self.module,
@@ -91,7 +91,7 @@ class KerasLayer:
             "registered_name": None if self.has_group else self.class_name,
             "name": self.name,
             "inbound_nodes": [
-                {"args": _described(args), "kwargs": _described(kwargs)} for args, kwargs in self.calls
+                {"args": _to_json(args), "kwargs": _to_json(kwargs)} for args, kwargs in self.calls
             ],
         }  # fmt: skip
 
@@ -109,19 +109,19 @@ class KerasModel:
     optimizer: list[NDArray[Any]] = field(default_factory=list)
     """The variables of the optimizer in Keras's order; empty before its first step."""
 
-    def described(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The configuration in `config.json`."""
 
-        def ends(tensors: Sequence[KerasTensor]) -> list[Any]:
-            found: list[Any] = [[tensor.layer, tensor.call, tensor.index] for tensor in tensors]
-            return found[0] if len(found) == 1 else found
+        def as_references(tensors: Sequence[KerasTensor]) -> list[Any]:
+            references: list[Any] = [[tensor.layer, tensor.call, tensor.index] for tensor in tensors]
+            return references[0] if len(references) == 1 else references
 
         config = {
             "name": self.name,
             "trainable": True,
-            "layers": [layer.described() for layer in self.ordered()],
-            "input_layers": ends(self.inputs),
-            "output_layers": ends(self.outputs),
+            "layers": [layer.to_json() for layer in self.layers_in_order()],
+            "input_layers": as_references(self.inputs),
+            "output_layers": as_references(self.outputs),
         }
         return {
             "module": "keras.src.models.functional",
@@ -133,49 +133,49 @@ class KerasModel:
 
     def groups(self) -> dict[str, KerasLayer]:
         """The layers by the names of their groups in a file of weights: `conv2d`, `conv2d_1`."""
-        tracked = [layer for layer in self.ordered() if layer.has_group]
-        names = numbered(keras_snake(layer.python_name or layer.class_name) for layer in tracked)
+        tracked = [layer for layer in self.layers_in_order() if layer.has_group]
+        names = unique_names(keras_snake(layer.python_name or layer.class_name) for layer in tracked)
         return dict(zip(names, tracked, strict=True))
 
-    def ordered(self) -> list[KerasLayer]:
+    def layers_in_order(self) -> list[KerasLayer]:
         """The layers in Keras's order: by their distance from the outputs, the farthest first.
 
         Layers of the same distance are in the order in which a search from the outputs visits them.
         """
-        met: dict[str, int] = {}
+        visited: dict[str, int] = {}
         calls: list[tuple[str, int]] = []  # each after the calls that it reads
-        done: set[tuple[str, int]] = set()
+        finished: set[tuple[str, int]] = set()
         for output in self.outputs:
             stack: list[tuple[tuple[str, int], Iterator[KerasTensor]]] = []
-            self._enter((output.layer, output.call), stack, met, done)
+            self._enter((output.layer, output.call), stack, visited, finished)
             while stack:
                 call, parents = stack[-1]
                 parent = next(parents, None)
                 if parent is not None:
-                    self._enter((parent.layer, parent.call), stack, met, done)
+                    self._enter((parent.layer, parent.call), stack, visited, finished)
                 else:
                     stack.pop()
-                    done.add(call)
+                    finished.add(call)
                     calls.append(call)
-        far_calls: dict[tuple[str, int], int] = {}
-        far: dict[str, int] = {}
+        call_depth: dict[tuple[str, int], int] = {}
+        layer_depth: dict[str, int] = {}
         for call in reversed(calls):
-            depth = max(far_calls.get(call, 0), far.get(call[0], 0))
-            far_calls[call] = far[call[0]] = depth
+            depth = max(call_depth.get(call, 0), layer_depth.get(call[0], 0))
+            call_depth[call] = layer_depth[call[0]] = depth
             for parent in self._parents(call):
                 key = (parent.layer, parent.call)
-                far_calls[key] = max(far_calls.get(key, 0), depth + 1)
-        return [self.layers[name] for name in sorted(met, key=lambda name: (-far[name], met[name]))]
+                call_depth[key] = max(call_depth.get(key, 0), depth + 1)
+        return [self.layers[name] for name in sorted(visited, key=lambda name: (-layer_depth[name], visited[name]))]
 
     def _enter(
         self,
         call: tuple[str, int],
         stack: list[tuple[tuple[str, int], Iterator[KerasTensor]]],
-        met: dict[str, int],
-        done: set[tuple[str, int]],
+        visited: dict[str, int],
+        finished: set[tuple[str, int]],
     ) -> None:
-        if call not in done:
-            met.setdefault(call[0], len(met))
+        if call not in finished:
+            visited.setdefault(call[0], len(visited))
             stack.append((call, self._parents(call)))
 
     def _parents(self, call: tuple[str, int]) -> Iterator[KerasTensor]:
@@ -196,13 +196,13 @@ def tensors_in(value: Any) -> Iterator[KerasTensor]:
             yield from tensors_in(item)
 
 
-def _described(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, KerasTensor):
-        return value.described()
+        return value.to_json()
     if isinstance(value, Mapping):
-        return {key: _described(item) for key, item in value.items()}
+        return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_described(item) for item in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, slice):
         return {"class_name": "__slice__", "config": {end: getattr(value, end) for end in ("start", "stop", "step")}}
     if hasattr(value, "tolist"):
@@ -210,18 +210,18 @@ def _described(value: Any) -> Any:
     return value
 
 
-KERAS = "3.0.0"
+KERAS_VERSION = "3.0.0"
 """The version of Keras that the files declare; later versions read them."""
-SAVED = "1980-01-01@00:00:00"
+SAVE_TIME = "1980-01-01@00:00:00"
 """The constant time of saving, so that the same content gives the same bytes."""
 
 
 def write_model(path: Path, model: KerasModel) -> None:
     """Write a `.keras` file, whole or not at all."""
     members = {
-        "metadata.json": json.dumps({"keras_version": KERAS, "date_saved": SAVED}).encode(),
-        "config.json": json.dumps(model.described()).encode(),
-        "model.weights.h5": weights(model),
+        "metadata.json": json.dumps({"keras_version": KERAS_VERSION, "date_saved": SAVE_TIME}).encode(),
+        "config.json": json.dumps(model.to_json()).encode(),
+        "model.weights.h5": weights_file(model),
     }
 
     def write(temporary: Path) -> None:
@@ -234,7 +234,7 @@ def write_model(path: Path, model: KerasModel) -> None:
 
 def write_weights(path: Path, model: KerasModel) -> None:
     """Write a `.weights.h5` file, whole or not at all."""
-    content = weights(model)
+    content = weights_file(model)
 
     def write(temporary: Path) -> None:
         temporary.write_bytes(content)
@@ -242,7 +242,7 @@ def write_weights(path: Path, model: KerasModel) -> None:
     write_atomically(path, write)
 
 
-def weights(model: KerasModel) -> bytes:
+def weights_file(model: KerasModel) -> bytes:
     """The HDF5 file of a model's weights."""
     import h5py
     import numpy as np

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from netspec.exchange.formats.keras.exporting.axes import in_order
+from netspec.exchange.formats.keras.exporting.axes import net_order
 from netspec.exchange.formats.keras.exporting.model import (
     OPS_CORE,
     OPS_LINALG,
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-PROBES = (3, 5)
+BATCH_SIZES = (3, 5)
 """Batch sizes for which a layer is lowered: sizes that differ depend on the batch."""
-MOST_NUMBERS = 1_000_000
+MAX_CONSTANTS = 1_000_000
 """Largest number of elements of a layer's constants, which are text in the configuration."""
 
 
@@ -55,10 +55,10 @@ class SymbolicSizes:
     """Integers, some of which are the batch size of a tensor (`None`)."""
 
     sizes: tuple[int | None, ...]
-    of: EmittedTensor
+    batch_tensor: EmittedTensor
 
 
-SIMPLER = ("Resize", "RoiAlignMax", "ScatterND", "LSTM")
+DECOMPOSED = ("Resize", "RoiAlignMax", "ScatterND", "LSTM")
 """Ops that are decomposed before they are written: Keras resizes at other positions, has no RoI pooling, scatters by a
 single index only, and has no LSTM with some options, which is written step by step."""
 
@@ -67,7 +67,7 @@ Operator: TypeAlias = "Callable[[OperationWriter, OperatorNode, Sequence[Any]], 
 """Returns an operand, or several."""
 OPERATORS: dict[str, Operator] = {}
 """The functions that write operators of ONNX; missing operands are None."""
-OF_ELEMENTS: set[str] = set()
+ELEMENTWISE: set[str] = set()
 """Elementwise operators."""
 
 
@@ -76,19 +76,19 @@ def operator(*types: str, elements: bool = False) -> Callable[[Operator], Operat
 
     def register(write: Operator) -> Operator:
         OPERATORS.update(dict.fromkeys(types, write))
-        OF_ELEMENTS.update(types if elements else ())
+        ELEMENTWISE.update(types if elements else ())
         return write
 
     return register
 
 
-def lowered(writer: KerasWriter, link: LayerLink, inputs: Sequence[KerasTensor]) -> Sequence[KerasTensor]:
+def write_as_operations(writer: KerasWriter, link: LayerLink, inputs: Sequence[KerasTensor]) -> Sequence[KerasTensor]:
     """Write a layer as operations of Keras. Raises `UnsupportedFeature` if Keras lacks one of its operators."""
-    graphs = [_emitted(writer, link, size) for size in PROBES]
-    told = list(differences(*graphs).values())
-    if told:
-        raise UnsupportedFeature(f"{told[0][1]} depends on the batch size")
-    return OperationWriter(writer, link, graphs[0]).written(inputs)
+    graphs = [_lowered_layer(writer, link, size) for size in BATCH_SIZES]
+    problems = list(differences(*graphs).values())
+    if problems:
+        raise UnsupportedFeature(f"{problems[0][1]} depends on the batch size")
+    return OperationWriter(writer, link, graphs[0]).write(inputs)
 
 
 class OperationWriter:
@@ -98,51 +98,55 @@ class OperationWriter:
         self.writer, self.link, self.graph = writer, link, graph
         self.order: tuple[int, ...] | None = None
         """Order of the axes of all tensors, if all operators are elementwise; None: as in the net."""
-        self._rows: KerasTensor | None = None
-        self._held: dict[str, Operand] = dict(graph.constants)
+        self._flattened_from: KerasTensor | None = None
+        self._values: dict[str, Operand] = dict(graph.constants)
 
-    def written(self, inputs: Sequence[KerasTensor]) -> list[KerasTensor]:
+    def write(self, inputs: Sequence[KerasTensor]) -> list[KerasTensor]:
         """Write the operators, and return the outputs of the layer."""
-        self._lay(inputs)
-        if sum(array.size for array in self.graph.constants.values()) > MOST_NUMBERS:
+        self._set_inputs(inputs)
+        if sum(array.size for array in self.graph.constants.values()) > MAX_CONSTANTS:
             raise UnsupportedFeature(
-                f"Keras stores it only as constants, which have more than {MOST_NUMBERS:,} elements"
+                f"Keras stores it only as constants, which have more than {MAX_CONSTANTS:,} elements"
             )
         for node in self.graph.nodes:
             write = OPERATORS.get(node.op_type)
             if write is None:
                 raise UnsupportedFeature(f"Keras has no operation like ONNX's {node.op_type}")
-            made = write(self, node, [self._held[name] if name else None for name in node.inputs])
-            several = made if isinstance(made, tuple) else (made,)
-            self._held |= dict(zip(node.outputs, several, strict=False))
+            results = write(self, node, [self._values[name] if name else None for name in node.inputs])
+            outputs = results if isinstance(results, tuple) else (results,)
+            self._values |= dict(zip(node.outputs, outputs, strict=False))
         return [self._output(name) for name in self.graph.outputs]
 
-    def _lay(self, inputs: Sequence[KerasTensor]) -> None:
+    def _set_inputs(self, inputs: Sequence[KerasTensor]) -> None:
         """Set the inputs, in the net's order unless all operators are elementwise."""
         names = dict(enumerate(dict.fromkeys(self.link.sources)))
-        read = [index for index in names if f"source:{index}" in self.graph.inputs]
-        given = [inputs[self.link.sources.index(names[index])] for index in read]
-        ranks = {len(tensor_.order) for tensor_ in given} | {kind.rank for kind in self.graph.outputs.values()}
-        if len(ranks) == 1 and all(node.op_type in OF_ELEMENTS for node in self.graph.nodes):
-            arrays = any(array.size > 1 for array in self.graph.constants.values())
-            if len(given) == 1 and not arrays:
-                self.order, self._rows = given[0].order, given[0].rows
+        read_indices = [index for index in names if f"source:{index}" in self.graph.inputs]
+        tensors = [inputs[self.link.sources.index(names[index])] for index in read_indices]
+        ranks = {len(tensor.order) for tensor in tensors} | {
+            tensor_type.rank for tensor_type in self.graph.outputs.values()
+        }
+        if len(ranks) == 1 and all(node.op_type in ELEMENTWISE for node in self.graph.nodes):
+            has_arrays = any(array.size > 1 for array in self.graph.constants.values())
+            if len(tensors) == 1 and not has_arrays:
+                self.order, self._flattened_from = tensors[0].order, tensors[0].flattened_from
             else:
-                given = [self.writer.straight(tensor_) for tensor_ in given]
-                self.order = next((tensor_.order for tensor_ in given if not tensor_.plain), given[0].order)
-                given = [self.writer.ordered(tensor_, self.order) for tensor_ in given]
+                tensors = [self.writer.with_net_features(tensor) for tensor in tensors]
+                self.order = next((tensor.order for tensor in tensors if not tensor.plain), tensors[0].order)
+                tensors = [self.writer.permuted(tensor, self.order) for tensor in tensors]
         else:
-            given = [self.writer.plain(tensor_) for tensor_ in given]
-        for index, tensor_ in zip(read, given, strict=True):
-            kind = self.graph.inputs[f"source:{index}"]
-            self._held[f"source:{index}"] = self.cast(EmittedTensor(tensor_, kind.shape), str(kind.dtype))
+            tensors = [self.writer.plain(tensor) for tensor in tensors]
+        for index, tensor in zip(read_indices, tensors, strict=True):
+            tensor_type = self.graph.inputs[f"source:{index}"]
+            self._values[f"source:{index}"] = self.cast(
+                EmittedTensor(tensor, tensor_type.shape), str(tensor_type.dtype)
+            )
 
     def _output(self, name: str) -> KerasTensor:
         """An output, as a tensor of the model with the net's element type."""
-        found, kind = self._held[name], self.graph.outputs[name]
-        if isinstance(found, SymbolicSizes) or not isinstance(found, EmittedTensor):
+        value, tensor_type = self._values[name], self.graph.outputs[name]
+        if isinstance(value, SymbolicSizes) or not isinstance(value, EmittedTensor):
             raise UnsupportedFeature("it gives what does not depend on its input")
-        return self.cast(found, str(kind.dtype)).tensor
+        return self.cast(value, str(tensor_type.dtype)).tensor
 
     # Used by operators.
 
@@ -152,31 +156,52 @@ class OperationWriter:
     ) -> EmittedTensor:  # fmt: skip
         """Add an operation with these arguments; its element type is by default that of the first tensor."""
         element = element or next(_tensors(args)).dtype
-        order = self.order or in_order(len(shape))
+        order = self.order or net_order(len(shape))
         tensor = self.writer.helper(
-            f"{self.link.name}_{keras_snake(kind)}", kind, [plainly(argument) for argument in args],
-            tuple(shape[axis] for axis in order[1:]), order, module=module, element=element, rows=self._rows,
+            f"{self.link.name}_{keras_snake(kind)}", kind, [model_argument(argument) for argument in args],
+            tuple(shape[axis] for axis in order[1:]), order, module=module, element=element,
+            flattened_from=self._flattened_from,
             kwargs=kwargs, **config,
         )  # fmt: skip
         return EmittedTensor(tensor, tuple(shape))
 
-    def others(self, made: EmittedTensor, shapes: Sequence[Sequence[int]], *dtypes: str) -> tuple[EmittedTensor, ...]:
+    def outputs(self, first: EmittedTensor, shapes: Sequence[Sequence[int]], *dtypes: str) -> tuple[EmittedTensor, ...]:
         """The outputs of an operation, the first of which is `made`, with the shapes of all."""
-        kinds = [*dtypes, *[made.dtype] * (len(shapes) - len(dtypes))]
+        all_dtypes = [*dtypes, *[first.dtype] * (len(shapes) - len(dtypes))]
         return tuple(
-            EmittedTensor(replace(made.tensor, index=index, shape=tuple(shape[1:]), dtype=kind), tuple(shape))
-            for index, (shape, kind) in enumerate(zip(shapes, kinds, strict=True))
+            EmittedTensor(replace(first.tensor, index=index, shape=tuple(shape[1:]), dtype=dtype), tuple(shape))
+            for index, (shape, dtype) in enumerate(zip(shapes, all_dtypes, strict=True))
         )
 
-    def broadcast(self, operand: Operand, others: Sequence[Operand], numbers: bool = True) -> Any:
+    def elementwise(self, kind: str, *operands: Any, element: str = "", module: str = OPS_NUMPY) -> Any:
+        """Add an elementwise operation with broadcasting; a constant if all operands are constants."""
+        import numpy as np
+
+        if not any(isinstance(operand, EmittedTensor) for operand in operands):
+            return getattr(np, keras_snake(kind))(*map(as_constant, operands))
+        shape = np.broadcast_shapes(*(operand.shape for operand in operands))
+        allow_scalars = not kind.startswith("Bitwise")  # whose result depends on the dtype of each operand
+        arguments = [self.broadcast(operand, operands, allow_scalars) for operand in operands]
+        return self.op(kind, arguments, shape, element, module=module)
+
+    def broadcast(self, operand: Operand, operands: Sequence[Operand], allow_scalar: bool = True) -> Any:
         """An operand of an elementwise operation: a constant with equal elements becomes a scalar."""
         if isinstance(operand, EmittedTensor):
             return operand
-        array = known(operand)
-        wide = _joined(
-            [other.shape for other in others if other is not operand and not isinstance(other, SymbolicSizes)]
+        array = as_constant(operand)
+        broadcast_shape = _broadcast_shape(
+            [
+                other_operand.shape
+                for other_operand in operands
+                if other_operand is not operand and not isinstance(other_operand, SymbolicSizes)
+            ]
         )
-        if numbers and array.size and (array == array.flat[0]).all() and _joined([wide, array.shape]) == wide:
+        if (
+            allow_scalar
+            and array.size
+            and (array == array.flat[0]).all()
+            and _broadcast_shape([broadcast_shape, array.shape]) == broadcast_shape
+        ):
             return array.flat[0].item()
         if self.order is None:
             return array
@@ -192,26 +217,30 @@ class OperationWriter:
             return x
         return self.op("Reshape", [x], shape, newshape=[-1, *shape[1:]])
 
-    def turned(self, x: EmittedTensor, axes: Sequence[int]) -> EmittedTensor:
+    def transposed(self, x: EmittedTensor, axes: Sequence[int]) -> EmittedTensor:
         """Transpose a tensor."""
         axes = list(axes)
         return x if axes == sorted(axes) else self.op("Transpose", [x], [x.shape[axis] for axis in axes], axes=axes)
 
-    def within(self, x: Any, shape: Sequence[int], axis: int) -> Any:
+    def cropped(self, x: Any, shape: Sequence[int], axis: int) -> Any:
         """Slice a tensor to these sizes along all axes except one."""
-        for at, size in enumerate(shape):
-            if at not in (0, axis) and size < x.shape[at]:
-                x = self.part(x, at, slice(0, size)) if isinstance(x, EmittedTensor) else x.take(range(size), at)
+        for other_axis, size in enumerate(shape):
+            if other_axis not in (0, axis) and size < x.shape[other_axis]:
+                x = (
+                    self.sliced(x, other_axis, slice(0, size))
+                    if isinstance(x, EmittedTensor)
+                    else x.take(range(size), other_axis)
+                )
         return x
 
-    def part(self, x: EmittedTensor, axis: int, part: slice) -> EmittedTensor:
+    def sliced(self, x: EmittedTensor, axis: int, slice_: slice) -> EmittedTensor:
         """Slice a tensor along an axis."""
-        size = len(range(*part.indices(x.shape[axis])))
+        size = len(range(*slice_.indices(x.shape[axis])))
         shape = [*x.shape[:axis], size, *x.shape[axis + 1 :]]
-        return self.op("GetItem", [x, [*[slice(None)] * axis, part]], shape)
+        return self.op("GetItem", [x, [*[slice(None)] * axis, slice_]], shape)
 
 
-def known(operand: Operand | None) -> NDArray[Any]:
+def as_constant(operand: Operand | None) -> NDArray[Any]:
     """An operand that is a constant. Raises `UnsupportedFeature` if it is not."""
     import numpy as np
 
@@ -220,9 +249,9 @@ def known(operand: Operand | None) -> NDArray[Any]:
     return operand
 
 
-def whole(operand: Operand | None) -> list[int]:
+def as_integers(operand: Operand | None) -> list[int]:
     """An operand that is a list of integers."""
-    return [int(number) for number in known(operand).ravel()]
+    return [int(element) for element in as_constant(operand).ravel()]
 
 
 def _tensors(value: Any) -> Iterator[EmittedTensor]:
@@ -233,79 +262,79 @@ def _tensors(value: Any) -> Iterator[EmittedTensor]:
             yield from _tensors(item)
 
 
-def plainly(value: Any) -> Any:
+def model_argument(value: Any) -> Any:
     """An argument of an operation in the model."""
     if isinstance(value, EmittedTensor):
         return value.tensor
-    return [plainly(item) for item in value] if isinstance(value, (list, tuple)) else value
+    return [model_argument(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _joined(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+def _broadcast_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
     import numpy as np
 
     return tuple(np.broadcast_shapes(*map(tuple, shapes)))
 
 
-def _emitted(writer: KerasWriter, link: LayerLink, size: int) -> LoweredGraph:
+def _lowered_layer(writer: KerasWriter, link: LayerLink, size: int) -> LoweredGraph:
     """The operators of a layer for a batch of that size; its inputs are called `source:0` and so on."""
     graph = writer.graph_for(size)
     sources = {graph.named[name]: f"source:{index}" for index, name in enumerate(dict.fromkeys(link.sources))}
-    made, problems = emit(_alone(writer, link, graph, sources))
+    lowered_graph, problems = emit(_layer_graph(writer, link, graph, sources))
     if problems:
         raise UnsupportedFeature(problems[0].got or problems[0].message)
-    return made
+    return lowered_graph
 
 
-def _alone(writer: KerasWriter, link: LayerLink, graph: Graph, sources: Mapping[Value, str]) -> Graph:
+def _layer_graph(writer: KerasWriter, link: LayerLink, graph: Graph, sources: Mapping[Value, str]) -> Graph:
     """The graph of one layer, with constants folded."""
     import numpy as np
 
-    new: dict[Value, Value] = {value: Input(name, value.type)() for value, name in sources.items()}
-    wanted = [graph.named[name] for name in link.outputs]
-    for node in topological_order(wanted, frozenset(sources)):
-        if any(value in new for value in node.outputs):
+    copies: dict[Value, Value] = {value: Input(name, value.type)() for value, name in sources.items()}
+    results = [graph.named[name] for name in link.outputs]
+    for node in topological_order(results, frozenset(sources)):
+        if any(value in copies for value in node.outputs):
             continue
         if isinstance(node.op, State):
             array = writer.arrays.get(node.op.label)
-            kind = node.outputs[0].type
+            type_ = node.outputs[0].type
             if array is None:  # distinct values, since equal ones would become a scalar
-                array = (np.arange(kind.size) % 2).reshape(kind.shape).astype(str(kind.dtype))
-            new[node.outputs[0]] = constant(array)
+                array = (np.arange(type_.size) % 2).reshape(type_.shape).astype(str(type_.dtype))
+            copies[node.outputs[0]] = constant(array)
         elif isinstance(node.op, Input):
             raise UnsupportedFeature("it reads a mask that an earlier layer makes, and Keras's operations have none")
         else:
             with in_scope(node.scope):
-                new |= dict(zip(node.outputs, _known(node, [new[value] for value in node.inputs]), strict=True))
-    return Graph({f"result:{index}": new[value] for index, value in enumerate(wanted)})
+                copies |= dict(zip(node.outputs, _folded(node, [copies[value] for value in node.inputs]), strict=True))
+    return Graph({f"result:{index}": copies[value] for index, value in enumerate(results)})
 
 
-def _known(node: Node, inputs: list[Value]) -> Sequence[Value]:
+def _folded(node: Node, inputs: list[Value]) -> Sequence[Value]:
     """The outputs of a node, computed if all its inputs are constants."""
     import numpy as np
 
-    if node.op.name in SIMPLER:
-        made = node.op.decompose(*inputs)
-        return made if isinstance(made, tuple) else (made,)
+    if node.op.name in DECOMPOSED:
+        results = node.op.decompose(*inputs)
+        return results if isinstance(results, tuple) else (results,)
     if not inputs or not all(value.op.traits.source and not isinstance(value.op, Input) for value in inputs):
         return rebuild(node, tuple(inputs)) if inputs else node.outputs
     with np.errstate(all="ignore"):
-        made = node.op.forward(np, *(value.op.forward(np) for value in inputs))
-    return [constant(array) for array in (made if isinstance(made, tuple) else (made,))]
+        results = node.op.forward(np, *(value.op.forward(np) for value in inputs))
+    return [constant(array) for array in (results if isinstance(results, tuple) else (results,))]
 
 
-def tensor(operand: Operand | None) -> EmittedTensor:
+def as_tensor(operand: Operand | None) -> EmittedTensor:
     """An operand that is a tensor. Raises `UnsupportedFeature` if it is not."""
     if not isinstance(operand, EmittedTensor):
         raise UnsupportedFeature("it has no input that is a tensor")
     return operand
 
 
-def ends_of(sections: Sequence[int]) -> list[int]:
+def split_indices(sections: Sequence[int]) -> list[int]:
     """The indices at which to split into these sizes."""
     return list(accumulate(sections))[:-1]
 
 
-_NAMES: Mapping[str, tuple[str, str]] = {
+_SAME_DTYPE: Mapping[str, tuple[str, str]] = {
     "Abs": ("Absolute", OPS_NUMPY), "Acos": ("Arccos", OPS_NUMPY), "Acosh": ("Arccosh", OPS_NUMPY),
     "Add": ("Add", OPS_NUMPY), "And": ("LogicalAnd", OPS_NUMPY), "Asin": ("Arcsin", OPS_NUMPY),
     "Asinh": ("Arcsinh", OPS_NUMPY), "Atan": ("Arctan", OPS_NUMPY), "Atanh": ("Arctanh", OPS_NUMPY),
@@ -327,144 +356,131 @@ _CONDITIONS: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def joined(low: OperationWriter, kind: str, operands: Sequence[Any], element: str = "", module: str = OPS_NUMPY) -> Any:
-    """An elementwise operation with broadcasting."""
-    import numpy as np
-
-    if not any(isinstance(operand, EmittedTensor) for operand in operands):
-        return getattr(np, keras_snake(kind))(*map(known, operands))
-    shape = np.broadcast_shapes(*(operand.shape for operand in operands))
-    numbers = not kind.startswith("Bitwise")  # which depend on the type of each
-    return low.op(
-        kind, [low.broadcast(operand, operands, numbers) for operand in operands], shape, element, module=module
-    )
-
-
 def _named(kind: str, module: str) -> Operator:
-    def write(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
-        return joined(low, kind, operands, module=module)
+    def write(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+        return ops.elementwise(kind, *operands, module=module)
 
     return write
 
 
 def _condition(kind: str) -> Operator:
-    def write(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
-        return joined(low, kind, operands, "bool")
+    def write(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+        return ops.elementwise(kind, *operands, element="bool")
 
     return write
 
 
-for _type, (_kind, _module) in _NAMES.items():
+for _type, (_kind, _module) in _SAME_DTYPE.items():
     operator(_type, elements=True)(_named(_kind, _module))
 for _type, _kind in _CONDITIONS.items():
     operator(_type, elements=True)(_condition(_kind))
 
 
 @operator("Identity", elements=True)
-def identity(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def identity(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """The operand unchanged."""
     return operands[0]
 
 
 @operator("Div", elements=True)
-def divide(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def divide(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Division; of integers it truncates towards 0."""
     x, y = operands
     if "float" in str(x.dtype):
-        return joined(low, "TrueDivide", operands)
-    left = joined(low, "Subtract", [x, joined(low, "Fmod", operands)])
-    return joined(low, "FloorDivide", [left, y])
+        return ops.elementwise("TrueDivide", *operands)
+    multiple = ops.elementwise("Subtract", x, ops.elementwise("Fmod", *operands))
+    return ops.elementwise("FloorDivide", multiple, y)
 
 
 @operator("Mod", elements=True)
-def modulo(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def modulo(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Remainder with the sign of the divisor, or with `fmod` of the dividend."""
-    return joined(low, "Fmod" if node.attributes.get("fmod") else "Mod", operands)
+    return ops.elementwise("Fmod" if node.attributes.get("fmod") else "Mod", *operands)
 
 
 @operator("BitShift", elements=True)
-def shifted(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def bit_shift(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Bit shifts."""
-    way = str(node.attributes["direction"]).capitalize()
-    return joined(low, f"Bitwise{way}Shift", operands)
+    direction = str(node.attributes["direction"]).capitalize()
+    return ops.elementwise(f"Bitwise{direction}Shift", *operands)
 
 
 @operator("Max", "Min", elements=True)
-def extreme(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def maximum_or_minimum(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Sums, means and extremes of several operands."""
-    found = operands[0]
+    result = operands[0]
     for operand in operands[1:]:
-        found = joined(low, f"{node.op_type}imum", [found, operand])
-    return found
+        result = ops.elementwise(f"{node.op_type}imum", result, operand)
+    return result
 
 
 @operator("Clip", elements=True)
-def clip(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def clip(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Clip with one or two limits."""
     x, *limits = operands
     for kind, limit in zip(("Maximum", "Minimum"), limits, strict=False):
         if limit is not None:
-            x = joined(low, kind, [x, limit])
+            x = ops.elementwise(kind, x, limit)
     return x
 
 
 @operator("Where", elements=True)
-def where(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def where(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Where."""
     import numpy as np
 
     condition, a, b = operands
     if isinstance(condition, np.ndarray) and condition.size == 1:
         return a if condition.item() else b
-    return joined(low, "Where", operands, str(a.dtype))
+    return ops.elementwise("Where", *operands, element=str(a.dtype))
 
 
 @operator("Elu", "LeakyRelu", elements=True)
-def of_number(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def slope_function(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Functions with an attribute."""
     (x,), alpha = operands, float(node.attributes.get("alpha", 1.0 if node.op_type == "Elu" else 0.01))
-    name = "alpha" if node.op_type == "Elu" else "negative_slope"
-    told: dict[str, Any] = {name: alpha}
-    return low.op("Elu" if name == "alpha" else "LeakyRelu", [x], x.shape, module=OPS_NN, **told)
+    attribute = "alpha" if node.op_type == "Elu" else "negative_slope"
+    slope: dict[str, Any] = {attribute: alpha}
+    return ops.op("Elu" if attribute == "alpha" else "LeakyRelu", [x], x.shape, module=OPS_NN, **slope)
 
 
 @operator("PRelu", elements=True)
-def slopes(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def prelu(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """PReLU with a slope per element."""
     import numpy as np
 
     x, slope = operands
-    above = joined(low, "Maximum", [x, np.array(0, x.dtype)])
-    below = joined(low, "Minimum", [x, np.array(0, x.dtype)])
-    return joined(low, "Add", [above, joined(low, "Multiply", [below, slope])])
+    positive = ops.elementwise("Maximum", x, np.array(0, x.dtype))
+    negative = ops.elementwise("Minimum", x, np.array(0, x.dtype))
+    return ops.elementwise("Add", positive, ops.elementwise("Multiply", negative, slope))
 
 
 @operator("Cast", elements=True)
-def cast(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def cast(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Cast."""
     (x,) = operands
     dtype = str(node.attributes["to"])
-    return low.cast(x, dtype) if isinstance(x, EmittedTensor) else known(x).astype(dtype)
+    return ops.cast(x, dtype) if isinstance(x, EmittedTensor) else as_constant(x).astype(dtype)
 
 
 @operator("BitCast")
-def bits(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def bit_cast(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """BitCast."""
-    x, dtype = tensor(operands[0]), str(node.attributes["to"])
-    return low.op("View", [x], x.shape, dtype, dtype=dtype)
+    x, dtype = as_tensor(operands[0]), str(node.attributes["to"])
+    return ops.op("View", [x], x.shape, dtype, dtype=dtype)
 
 
 # Reductions
 
 
 def _axes(node: OperatorNode, operands: Sequence[Any], rank: int) -> list[int]:
-    given = node.attributes.get("axes")
-    if given is None and len(operands) > 1 and operands[1] is not None:
-        given = whole(operands[1])
-    return sorted(int(axis) % rank for axis in (range(rank) if given is None else given))
+    axes = node.attributes.get("axes")
+    if axes is None and len(operands) > 1 and operands[1] is not None:
+        axes = as_integers(operands[1])
+    return sorted(int(axis) % rank for axis in (range(rank) if axes is None else axes))
 
 
-def without(shape: Sequence[int], axes: Sequence[int], keep: bool) -> list[int]:
+def reduced_shape(shape: Sequence[int], axes: Sequence[int], keep: bool) -> list[int]:
     """The shape without these axes, or with size 1 there."""
     if keep:
         return [1 if axis in axes else size for axis, size in enumerate(shape)]
@@ -472,181 +488,186 @@ def without(shape: Sequence[int], axes: Sequence[int], keep: bool) -> list[int]:
 
 
 def reduced(
-    low: OperationWriter, kind: str, x: EmittedTensor, axes: Sequence[int], keep: bool = True, module: str = OPS_NUMPY
+    ops: OperationWriter, kind: str, x: EmittedTensor, axes: Sequence[int], keep: bool = True, module: str = OPS_NUMPY
 ) -> EmittedTensor:
     """A reduction along some axes."""
-    shape = without(x.shape, axes, keep)
-    given = axes[0] if len(axes) == 1 else list(axes)
-    return low.op(kind, [x], shape, module=module, axis=given, keepdims=keep)
+    shape = reduced_shape(x.shape, axes, keep)
+    axis = axes[0] if len(axes) == 1 else list(axes)
+    return ops.op(kind, [x], shape, module=module, axis=axis, keepdims=keep)
 
 
 _REDUCTIONS = {"ReduceSum": "Sum", "ReduceMean": "Mean", "ReduceMax": "Max", "ReduceMin": "Min", "ReduceProd": "Prod"}
 
 
 @operator(*_REDUCTIONS)
-def reduction(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def reduction(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Sum, mean, maximum and others."""
-    x = tensor(operands[0])
+    x = as_tensor(operands[0])
     axes = _axes(node, operands, len(x.shape))
-    return reduced(low, _REDUCTIONS[node.op_type], x, axes, bool(node.attributes.get("keepdims", 1)))
+    return reduced(ops, _REDUCTIONS[node.op_type], x, axes, bool(node.attributes.get("keepdims", 1)))
 
 
 @operator("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
-def of_sums(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def reduction_function(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """A function of a sum."""
-    x = tensor(operands[0])
+    x = as_tensor(operands[0])
     axes, keep = _axes(node, operands, len(x.shape)), bool(node.attributes.get("keepdims", 1))
     if node.op_type == "ReduceLogSumExp":
-        return reduced(low, "Logsumexp", x, axes, keep, OPS_MATH)
+        return reduced(ops, "Logsumexp", x, axes, keep, OPS_MATH)
     if node.op_type == "ReduceL2":
-        squares = reduced(low, "Sum", joined(low, "Square", [x]), axes, keep)
-        return joined(low, "Sqrt", [squares])
-    return joined(low, "Log", [reduced(low, "Sum", x, axes, keep)])
+        squares = reduced(ops, "Sum", ops.elementwise("Square", x), axes, keep)
+        return ops.elementwise("Sqrt", squares)
+    return ops.elementwise("Log", reduced(ops, "Sum", x, axes, keep))
 
 
 @operator("ArgMax", "ArgMin")
-def place(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def arg_extreme(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """ArgMax and ArgMin; the last of equal elements is the first of the reversed tensor."""
-    x, axis = tensor(operands[0]), int(node.attributes.get("axis", 0)) % len(operands[0].shape)
-    keep = bool(node.attributes.get("keepdims", 1))
-    last = bool(node.attributes.get("select_last_index", 0))
-    read = low.op("Flip", [x], x.shape, axis=axis) if last else x
+    x, axis = as_tensor(operands[0]), int(node.attributes.get("axis", 0)) % len(operands[0].shape)
+    keepdims = bool(node.attributes.get("keepdims", 1))
+    select_last = bool(node.attributes.get("select_last_index", 0))
+    data = ops.op("Flip", [x], x.shape, axis=axis) if select_last else x
     kind = node.op_type.capitalize()
-    shape = without(x.shape, [axis], keep)
-    found = low.op(kind, [read], shape, "int32", axis=axis, keepdims=keep)
-    if last:
-        found = low.op("Subtract", [x.shape[axis] - 1, found], shape)
-    return low.cast(found, "int64")
+    shape = reduced_shape(x.shape, [axis], keepdims)
+    indices = ops.op(kind, [data], shape, "int32", axis=axis, keepdims=keepdims)
+    if select_last:
+        indices = ops.op("Subtract", [x.shape[axis] - 1, indices], shape)
+    return ops.cast(indices, "int64")
 
 
 @operator("Hardmax")
-def hardmax(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def hardmax(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Hardmax."""
-    x = tensor(operands[0])
+    x = as_tensor(operands[0])
     axis = node.as_op(Hardmax).axis % len(x.shape)
-    found = low.op("Argmax", [x], without(x.shape, [axis], False), "int32", axis=axis, keepdims=False)
-    return told(low, found, x.shape[axis], axis, x.dtype)
+    indices = ops.op("Argmax", [x], reduced_shape(x.shape, [axis], False), "int32", axis=axis, keepdims=False)
+    return one_hot_vectors(ops, indices, x.shape[axis], axis, x.dtype)
 
 
-def told(low: OperationWriter, places: EmittedTensor, depth: int, axis: int, element: str) -> EmittedTensor:
+def one_hot_vectors(ops: OperationWriter, indices: EmittedTensor, depth: int, axis: int, element: str) -> EmittedTensor:
     """OneHot."""
-    rank = len(places.shape) + 1
-    shape = [*places.shape, depth]
-    made = low.op("OneHot", [places], shape, element, module=OPS_NN, num_classes=depth, axis=-1, dtype=element)
-    return low.turned(made, [rank - 1 if at == axis else at - (at > axis) for at in range(rank)])
+    rank = len(indices.shape) + 1
+    shape = [*indices.shape, depth]
+    encoded = ops.op("OneHot", [indices], shape, element, module=OPS_NN, num_classes=depth, axis=-1, dtype=element)
+    return ops.transposed(
+        encoded,
+        [rank - 1 if result_axis == axis else result_axis - (result_axis > axis) for result_axis in range(rank)],
+    )
 
 
 @operator("OneHot")
-def one_hot(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def one_hot(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """The off and on values; Keras's are 0 and 1."""
     import numpy as np
 
-    x, values = tensor(operands[0]), known(operands[2])
-    (depth,), element = whole(operands[1]), str(values.dtype)
-    x = counted(low, x, depth)
-    made = told(low, x, depth, int(node.attributes.get("axis", -1)) % (len(x.shape) + 1), "float32")
+    x, values = as_tensor(operands[0]), as_constant(operands[2])
+    (depth,), element = as_integers(operands[1]), str(values.dtype)
+    x = nonnegative_indices(ops, x, depth)
+    encoded = one_hot_vectors(ops, x, depth, int(node.attributes.get("axis", -1)) % (len(x.shape) + 1), "float32")
     if values.tolist() == [0, 1]:
-        return low.cast(made, element)
-    above = joined(low, "Greater", [made, np.array(0.5, "float32")], "bool")
-    return joined(low, "Where", [above, values[1:], values[:1]], element)
+        return ops.cast(encoded, element)
+    is_on = ops.elementwise("Greater", encoded, np.array(0.5, "float32"), element="bool")
+    return ops.elementwise("Where", is_on, values[1:], values[:1], element=element)
 
 
-def counted(low: OperationWriter, places: EmittedTensor, size: Any) -> Any:
+def nonnegative_indices(ops: OperationWriter, indices: EmittedTensor, size: Any) -> Any:
     """Indices, with negative ones counted from the end."""
     import numpy as np
 
-    below = joined(low, "Less", [places, np.array(0, places.dtype)], "bool")
-    turned = joined(low, "Add", [places, np.asarray(size, places.dtype)])
-    return joined(low, "Where", [below, turned, places], places.dtype)
+    is_negative = ops.elementwise("Less", indices, np.array(0, indices.dtype), element="bool")
+    from_start = ops.elementwise("Add", indices, np.asarray(size, indices.dtype))
+    return ops.elementwise("Where", is_negative, from_start, indices, element=indices.dtype)
 
 
 @operator("Softmax", "LogSoftmax")
-def softmax(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def softmax(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Along an axis."""
-    x = tensor(operands[0])
+    x = as_tensor(operands[0])
     axis = node.as_op(Softmax if node.op_type == "Softmax" else LogSoftmax).axis % len(x.shape)
-    return low.op(node.op_type, [x], x.shape, module=OPS_NN, axis=axis)
+    return ops.op(node.op_type, [x], x.shape, module=OPS_NN, axis=axis)
 
 
 @operator("CumSum", "CumProd")
-def cumulative(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def cumulative(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Cumulative sums and products, exclusive or reversed."""
-    x, (axis,) = tensor(operands[0]), whole(operands[1])
+    x, (axis,) = as_tensor(operands[0]), as_integers(operands[1])
     axis %= len(x.shape)
-    backwards = bool(node.attributes.get("reverse"))
-    found = low.op("Flip", [x], x.shape, axis=axis) if backwards else x
+    is_reversed = bool(node.attributes.get("reverse"))
+    result = ops.op("Flip", [x], x.shape, axis=axis) if is_reversed else x
     if node.attributes.get("exclusive"):
-        width = [[1, 0] if index == axis else [0, 0] for index in range(len(x.shape))]
-        kept = low.part(found, axis, slice(0, x.shape[axis] - 1))
-        found = low.op("Pad", [kept], x.shape, pad_width=width, mode="constant", kwargs={"constant_values": 0})
-    found = low.op(node.op_type.capitalize(), [found], x.shape, axis=axis, dtype=None)
-    return low.op("Flip", [found], x.shape, axis=axis) if backwards else found
+        pad_width = [[1, 0] if index == axis else [0, 0] for index in range(len(x.shape))]
+        all_but_last = ops.sliced(result, axis, slice(0, x.shape[axis] - 1))
+        result = ops.op(
+            "Pad", [all_but_last], x.shape, pad_width=pad_width, mode="constant", kwargs={"constant_values": 0}
+        )
+    result = ops.op(node.op_type.capitalize(), [result], x.shape, axis=axis, dtype=None)
+    return ops.op("Flip", [result], x.shape, axis=axis) if is_reversed else result
 
 
 @operator("Det")
-def determinant(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def determinant(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """An operation on each matrix."""
-    x = tensor(operands[0])
-    return low.op("Det", [x], x.shape[:-2], module=OPS_LINALG)
+    x = as_tensor(operands[0])
+    return ops.op("Det", [x], x.shape[:-2], module=OPS_LINALG)
 
 
 @operator("TopK")
-def top(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def top_k(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """TopK along the last axis: other axes are transposed, smallest elements are the largest negated ones."""
-    x, (k,) = tensor(operands[0]), whole(operands[1])
+    x, (k,) = as_tensor(operands[0]), as_integers(operands[1])
     rank = len(x.shape)
     axis = int(node.attributes.get("axis", -1)) % rank
-    turn = [*(index for index in range(rank) if index != axis), axis]
-    back = sorted(range(rank), key=turn.__getitem__)
-    least = not node.attributes.get("largest", 1)
-    read = low.turned(x, turn)
-    read = low.op("Negative", [read], read.shape) if least else read
-    shape = [*read.shape[:-1], k]
-    made = low.op("TopK", [read], shape, module=OPS_MATH, k=k, sorted=True)
-    found, index = low.others(made, [shape, shape], made.dtype, "int32")
-    found = low.op("Negative", [found], shape) if least else found
-    return low.turned(found, back), low.cast(low.turned(index, back), "int64")
+    permutation = [*(index for index in range(rank) if index != axis), axis]
+    inverse = sorted(range(rank), key=permutation.__getitem__)
+    smallest = not node.attributes.get("largest", 1)
+    data = ops.transposed(x, permutation)
+    data = ops.op("Negative", [data], data.shape) if smallest else data
+    shape = [*data.shape[:-1], k]
+    largest = ops.op("TopK", [data], shape, module=OPS_MATH, k=k, sorted=True)
+    values, index = ops.outputs(largest, [shape, shape], largest.dtype, "int32")
+    values = ops.op("Negative", [values], shape) if smallest else values
+    return ops.transposed(values, inverse), ops.cast(ops.transposed(index, inverse), "int64")
 
 
 @operator("MatMul")
-def matmul(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def matmul(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Products of matrices, with broadcasting."""
     import numpy as np
 
     a, b = operands
     if not isinstance(a, EmittedTensor) and not isinstance(b, EmittedTensor):
-        return np.matmul(known(a), known(b))
-    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    shape = [*lead, *([a.shape[-2]] if len(a.shape) > 1 else []), *([b.shape[-1]] if len(b.shape) > 1 else [])]
-    return low.op("Matmul", [a, b], shape)
+        return np.matmul(as_constant(a), as_constant(b))
+    batch_shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = [*batch_shape, *([a.shape[-2]] if len(a.shape) > 1 else []), *([b.shape[-1]] if len(b.shape) > 1 else [])]
+    return ops.op("Matmul", [a, b], shape)
 
 
 @operator("MatMulInteger")
-def whole_matmul(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def integer_matmul(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Products of integers minus their zero points, in floats, which are exact up to 2^24."""
-    a, b, *zeros = [*operands, None, None][:4]
-    made = matmul(low, node, [less(low, a, zeros[0]), less(low, b, zeros[1])])
-    return low.cast(tensor(made), "int32")
+    a, b, *zero_points = [*operands, None, None][:4]
+    product = matmul(ops, node, [minus_zero_point(ops, a, zero_points[0]), minus_zero_point(ops, b, zero_points[1])])
+    return ops.cast(as_tensor(product), "int32")
 
 
-def less(low: OperationWriter, x: Any, zero: Any) -> Any:
+def minus_zero_point(ops: OperationWriter, x: Any, zero_point: Any) -> Any:
     """Integers minus their zero point, as floats."""
-    x = as_float(low, x)
-    return x if zero is None else joined(low, "Subtract", [x, as_float(low, zero)])
+    x = as_float(ops, x)
+    return x if zero_point is None else ops.elementwise("Subtract", x, as_float(ops, zero_point))
 
 
-def as_float(low: OperationWriter, x: Any) -> Any:
+def as_float(ops: OperationWriter, x: Any) -> Any:
     """An operand as floats."""
-    return low.cast(x, "float32") if isinstance(x, EmittedTensor) else known(x).astype("float32")
+    return ops.cast(x, "float32") if isinstance(x, EmittedTensor) else as_constant(x).astype("float32")
 
 
 @operator("Einsum")
-def einsum(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def einsum(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Einsum."""
     equation = str(node.attributes["equation"]).replace(" ", "")
-    reads, _, gives = equation.partition("->")
+    operand_axes, _, result_axes = equation.partition("->")
     sizes: dict[str, int] = {}
-    for letters, operand in zip(reads.split(","), operands, strict=True):
+    for letters, operand in zip(operand_axes.split(","), operands, strict=True):
         if "." in letters:
             raise UnsupportedFeature("its equation has axes without letters")
         sizes |= {
@@ -654,4 +675,4 @@ def einsum(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
             for letter, size in zip(letters, operand.shape, strict=True)
             if size != 1 or letter not in sizes
         }
-    return low.op("Einsum", list(operands), [sizes[letter] for letter in gives], subscripts=equation)
+    return ops.op("Einsum", list(operands), [sizes[letter] for letter in result_axes], subscripts=equation)

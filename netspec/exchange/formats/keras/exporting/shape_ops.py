@@ -11,14 +11,13 @@ from netspec.exchange.formats.keras.exporting.operators import (
     EmittedTensor,
     OperationWriter,
     SymbolicSizes,
-    counted,
-    ends_of,
-    joined,
-    known,
+    as_constant,
+    as_integers,
+    as_tensor,
+    nonnegative_indices,
     operator,
-    tensor,
-    whole,
-    without,
+    reduced_shape,
+    split_indices,
 )
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -27,155 +26,172 @@ from netspec.graph.ops.shape import Concat, Transpose
 
 
 @operator("Shape")
-def shape(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def shape(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Shape; the first size is the batch."""
-    x = tensor(operands[0])
+    x = as_tensor(operands[0])
     return SymbolicSizes((None, *x.shape[1:]), x)
 
 
 @operator("Reshape")
-def reshape(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def reshape(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Reshape: 0 keeps a size, -1 infers it."""
-    x, given = operands[0], whole(operands[1])
-    sizes = [x.shape[axis] if size == 0 else size for axis, size in enumerate(given)]
-    left = prod(x.shape) // max(1, prod(size for size in sizes if size != -1))
-    sizes = [left if size == -1 else size for size in sizes]
-    return low.reshaped(x, sizes) if isinstance(x, EmittedTensor) else known(x).reshape(sizes)
+    x, target = operands[0], as_integers(operands[1])
+    sizes = [x.shape[axis] if size == 0 else size for axis, size in enumerate(target)]
+    inferred = prod(x.shape) // max(1, prod(size for size in sizes if size != -1))
+    sizes = [inferred if size == -1 else size for size in sizes]
+    return ops.reshaped(x, sizes) if isinstance(x, EmittedTensor) else as_constant(x).reshape(sizes)
 
 
 @operator("Unsqueeze", "Squeeze")
-def axes_of_one(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def squeeze_or_unsqueeze(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Squeeze and Unsqueeze."""
-    x, axes = operands[0], whole(operands[1])
+    x, axes = operands[0], as_integers(operands[1])
     if node.op_type == "Squeeze":
-        sizes = without(x.shape, [axis % len(x.shape) for axis in axes], False)
+        sizes = reduced_shape(x.shape, [axis % len(x.shape) for axis in axes], False)
     else:
         rank = len(x.shape) + len(axes)
-        left = iter(x.shape)
-        sizes = [1 if axis in [added % rank for added in axes] else next(left) for axis in range(rank)]
-    return low.reshaped(x, sizes) if isinstance(x, EmittedTensor) else known(x).reshape(sizes)
+        old_sizes = iter(x.shape)
+        sizes = [1 if axis in [new_axis % rank for new_axis in axes] else next(old_sizes) for axis in range(rank)]
+    return ops.reshaped(x, sizes) if isinstance(x, EmittedTensor) else as_constant(x).reshape(sizes)
 
 
 @operator("Transpose")
-def transpose(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def transpose(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Transpose."""
     x, axes = operands[0], node.as_op(Transpose).permutation
-    return low.turned(x, axes) if isinstance(x, EmittedTensor) else known(x).transpose(axes)
+    return ops.transposed(x, axes) if isinstance(x, EmittedTensor) else as_constant(x).transpose(axes)
 
 
 @operator("Expand")
-def expand(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def expand(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Expand: repeat along axes of size 1; a constant is repeated for each sample of a tensor."""
     import numpy as np
 
     x, sizes = operands
     if not isinstance(sizes, SymbolicSizes):
-        wide = np.broadcast_shapes(x.shape, tuple(whole(sizes)))
-        return repeated(low, x, wide) if isinstance(x, EmittedTensor) else np.broadcast_to(known(x), wide)
-    wide = np.broadcast_shapes(x.shape, tuple(sizes.of.shape[0] if size is None else size for size in sizes.sizes))
+        target_shape = np.broadcast_shapes(x.shape, tuple(as_integers(sizes)))
+        return (
+            tiled(ops, x, target_shape)
+            if isinstance(x, EmittedTensor)
+            else np.broadcast_to(as_constant(x), target_shape)
+        )
+    target_shape = np.broadcast_shapes(
+        x.shape, tuple(sizes.batch_tensor.shape[0] if size is None else size for size in sizes.sizes)
+    )
     if isinstance(x, EmittedTensor):
-        return repeated(low, x, wide)
-    x = known(x)
-    rows = np.broadcast_to(x, (1, *wide[1:]))
-    return joined(low, "Where" if x.dtype == bool else "Add", _spread(low, sizes.of, rows), str(x.dtype))
+        return tiled(ops, x, target_shape)
+    x = as_constant(x)
+    one_sample = np.broadcast_to(x, (1, *target_shape[1:]))
+    return ops.elementwise(
+        "Where" if x.dtype == bool else "Add", *_per_sample(ops, sizes.batch_tensor, one_sample), element=str(x.dtype)
+    )
 
 
-def _spread(low: OperationWriter, of: EmittedTensor, rows: Any) -> list[Any]:
+def _per_sample(ops: OperationWriter, batch_tensor: EmittedTensor, one_sample: Any) -> list[Any]:
     """Make a constant depend on the samples of a tensor, so that it is repeated for each of them."""
     import numpy as np
 
-    element = "int32" if rows.dtype == bool else str(rows.dtype)
-    nothing = low.op(
-        "ZerosLike", [column(low, of, rows.ndim)], (of.shape[0], *[1] * (rows.ndim - 1)), element, dtype=element
+    element = "int32" if one_sample.dtype == bool else str(one_sample.dtype)
+    zeros = ops.op(
+        "ZerosLike",
+        [first_elements(ops, batch_tensor, one_sample.ndim)],
+        (batch_tensor.shape[0], *[1] * (one_sample.ndim - 1)),
+        element,
+        dtype=element,
     )
-    if rows.dtype != bool:
-        return [nothing, rows]
-    return [joined(low, "Equal", [nothing, np.array(0, element)], "bool"), rows, rows]
+    if one_sample.dtype != bool:
+        return [zeros, one_sample]
+    return [ops.elementwise("Equal", zeros, np.array(0, element), element="bool"), one_sample, one_sample]
 
 
-def column(low: OperationWriter, of: EmittedTensor, rank: int) -> EmittedTensor:
+def first_elements(ops: OperationWriter, batch_tensor: EmittedTensor, rank: int) -> EmittedTensor:
     """One element of each sample of a tensor, (N, 1, …)."""
-    if len(of.shape) > 1:
-        sizes = (of.shape[0], prod(of.shape[1:]))
-        of = low.part(low.reshaped(of, sizes), 1, slice(0, 1))
-    return low.reshaped(of, (of.shape[0], *[1] * (rank - 1)))
+    if len(batch_tensor.shape) > 1:
+        sizes = (batch_tensor.shape[0], prod(batch_tensor.shape[1:]))
+        batch_tensor = ops.sliced(ops.reshaped(batch_tensor, sizes), 1, slice(0, 1))
+    return ops.reshaped(batch_tensor, (batch_tensor.shape[0], *[1] * (rank - 1)))
 
 
-def repeated(low: OperationWriter, x: EmittedTensor, sizes: Sequence[int]) -> EmittedTensor:
+def tiled(ops: OperationWriter, x: EmittedTensor, sizes: Sequence[int]) -> EmittedTensor:
     """The tensor repeated along axes of size 1."""
     if len(sizes) > len(x.shape):
-        x = low.reshaped(x, (*[1] * (len(sizes) - len(x.shape)), *x.shape))
-    times = [size if have == 1 else 1 for have, size in zip(x.shape, sizes, strict=True)]
-    if times[0] != 1:
+        x = ops.reshaped(x, (*[1] * (len(sizes) - len(x.shape)), *x.shape))
+    repeats = [size if old_size == 1 else 1 for old_size, size in zip(x.shape, sizes, strict=True)]
+    if repeats[0] != 1:
         raise UnsupportedFeature("one sample is repeated for all")
-    return x if set(times) == {1} else low.op("Tile", [x], sizes, repeats=times)
+    return x if set(repeats) == {1} else ops.op("Tile", [x], sizes, repeats=repeats)
 
 
 @operator("Range")
-def numbers(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def sample_range(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """The index of each sample, 0, 1, …."""
     start, stop, step = operands
-    if not isinstance(stop, SymbolicSizes) or stop.sizes != (None,) or whole(start) != [0] or whole(step) != [1]:
+    if (
+        not isinstance(stop, SymbolicSizes)
+        or stop.sizes != (None,)
+        or as_integers(start) != [0]
+        or as_integers(step) != [1]
+    ):
         raise UnsupportedFeature("Keras needs a constant number of elements")
-    return low.reshaped(samples(low, stop.of, 1), (stop.of.shape[0],))
+    return ops.reshaped(sample_indices(ops, stop.batch_tensor, 1), (stop.batch_tensor.shape[0],))
 
 
-def samples(low: OperationWriter, of: EmittedTensor, rank: int) -> Any:
+def sample_indices(ops: OperationWriter, batch_tensor: EmittedTensor, rank: int) -> Any:
     """The index of each sample, (N, 1, …)."""
     import numpy as np
 
-    one = column(low, of, rank)
-    ones = low.op("OnesLike", [one], one.shape, "int32", dtype="int32")
-    return joined(low, "Subtract", [low.op("Cumsum", [ones], ones.shape, axis=0, dtype=None), np.array(1, "int32")])
+    elements = first_elements(ops, batch_tensor, rank)
+    ones = ops.op("OnesLike", [elements], elements.shape, "int32", dtype="int32")
+    return ops.elementwise("Subtract", ops.op("Cumsum", [ones], ones.shape, axis=0, dtype=None), np.array(1, "int32"))
 
 
 @operator("Concat")
-def concatenate(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def concatenate(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Concat."""
     import numpy as np
 
     if any(isinstance(operand, SymbolicSizes) for operand in operands):
-        (of,) = {operand.of for operand in operands if isinstance(operand, SymbolicSizes)}
-        return SymbolicSizes(tuple(size for operand in operands for size in _listed(operand)), of)
+        (batch_tensor,) = {operand.batch_tensor for operand in operands if isinstance(operand, SymbolicSizes)}
+        return SymbolicSizes(tuple(size for operand in operands for size in _sizes(operand)), batch_tensor)
     axis = node.as_op(Concat).axis % len(operands[0].shape)
     if not any(isinstance(operand, EmittedTensor) for operand in operands):
-        return np.concatenate([known(operand) for operand in operands], axis)
+        return np.concatenate([as_constant(operand) for operand in operands], axis)
     sizes = [
-        sum(operand.shape[axis] for operand in operands) if at == axis else size
-        for at, size in enumerate(operands[0].shape)
+        sum(operand.shape[axis] for operand in operands) if result_axis == axis else size
+        for result_axis, size in enumerate(operands[0].shape)
     ]
-    return low.op("Concatenate", [list(operands)], sizes, axis=axis)
+    return ops.op("Concatenate", [list(operands)], sizes, axis=axis)
 
 
-def _listed(operand: Any) -> Sequence[int | None]:
-    return operand.sizes if isinstance(operand, SymbolicSizes) else whole(operand)
+def _sizes(operand: Any) -> Sequence[int | None]:
+    return operand.sizes if isinstance(operand, SymbolicSizes) else as_integers(operand)
 
 
 @operator("Slice")
-def part(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def slice_(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Slice; negative steps slice the reversed tensor."""
     x, starts, ends, axes, steps = [*operands, None, None][:5]
-    starts, ends = whole(starts), whole(ends)
-    axes = list(range(len(starts))) if axes is None else whole(axes)
-    steps = [1] * len(starts) if steps is None else whole(steps)
+    starts, ends = as_integers(starts), as_integers(ends)
+    axes = list(range(len(starts))) if axes is None else as_integers(axes)
+    steps = [1] * len(starts) if steps is None else as_integers(steps)
     for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
         axis, size = axis % len(x.shape), x.shape[axis]
-        taken = range(*_bounds(size, *bounds))
-        if taken == range(size):
+        kept = range(*_bounds(size, *bounds))
+        if kept == range(size):
             continue
-        if not taken:
+        if not kept:
             raise UnsupportedFeature("nothing is left of an axis")
         if not isinstance(x, EmittedTensor):
-            x = known(x).take(list(taken), axis)
+            x = as_constant(x).take(list(kept), axis)
             continue
         if axis == 0:
             raise UnsupportedFeature("it takes samples out of the batch")
-        if taken.step < 0:
-            x = low.op("Flip", [x], x.shape, axis=axis)
-            taken = range(size - 1 - taken[0], size - taken[-1], -taken.step)
-        step = None if taken.step == 1 else taken.step
-        if taken != range(size):
-            x = low.part(x, axis, slice(taken.start, min(size, taken[-1] + 1), step))
+        if kept.step < 0:
+            x = ops.op("Flip", [x], x.shape, axis=axis)
+            kept = range(size - 1 - kept[0], size - kept[-1], -kept.step)
+        step = None if kept.step == 1 else kept.step
+        if kept != range(size):
+            x = ops.sliced(x, axis, slice(kept.start, min(size, kept[-1] + 1), step))
     return x
 
 
@@ -187,153 +203,163 @@ def _bounds(size: int, start: int, stop: int, step: int) -> tuple[int, int, int]
 
 
 @operator("Split")
-def split(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def split(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Split."""
-    x, axis = tensor(operands[0]), int(node.attributes.get("axis", 0)) % len(operands[0].shape)
+    x, axis = as_tensor(operands[0]), int(node.attributes.get("axis", 0)) % len(operands[0].shape)
     count = len(node.outputs)
-    sections = whole(operands[1]) if len(operands) > 1 else [x.shape[axis] // count] * count
+    sections = as_integers(operands[1]) if len(operands) > 1 else [x.shape[axis] // count] * count
     shapes = [[*x.shape[:axis], size, *x.shape[axis + 1 :]] for size in sections]
-    made = low.op("Split", [x], shapes[0], indices_or_sections=ends_of(sections), axis=axis)
-    return low.others(made, shapes)
+    first = ops.op("Split", [x], shapes[0], indices_or_sections=split_indices(sections), axis=axis)
+    return ops.outputs(first, shapes)
 
 
 @operator("Pad")
-def pad(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def pad(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Pad by constants, or by gathered elements of the data."""
     x, pads, value, axes = [*operands, None, None][:4]
-    x, mode, listed = tensor(x), str(node.attributes.get("mode", "constant")), whole(pads)
-    axes = list(range(len(x.shape))) if axes is None else whole(axes)
-    sides = [[0, 0] for _ in x.shape]
+    x, mode, pad_sizes = as_tensor(x), str(node.attributes.get("mode", "constant")), as_integers(pads)
+    axes = list(range(len(x.shape))) if axes is None else as_integers(axes)
+    pad_width = [[0, 0] for _ in x.shape]
     for index, axis in enumerate(axes):
-        sides[axis] = [listed[index], listed[index + len(axes)]]
-    for axis, (before, behind) in enumerate(sides):
-        if min(before, behind) < 0:  # negative padding crops
-            x = low.part(x, axis, slice(max(0, -before), x.shape[axis] + min(0, behind)))
-            sides[axis] = [max(0, before), max(0, behind)]
+        pad_width[axis] = [pad_sizes[index], pad_sizes[index + len(axes)]]
+    for axis, (pad_before, pad_after) in enumerate(pad_width):
+        if min(pad_before, pad_after) < 0:  # negative padding crops
+            x = ops.sliced(x, axis, slice(max(0, -pad_before), x.shape[axis] + min(0, pad_after)))
+            pad_width[axis] = [max(0, pad_before), max(0, pad_after)]
     if mode == "constant":
-        number = 0.0 if value is None else known(value).ravel()[0].item()
-        sizes = [size + sum(side) for size, side in zip(x.shape, sides, strict=True)]
-        return low.op("Pad", [x], sizes, pad_width=sides, mode="constant", kwargs={"constant_values": number})
-    for axis, side in enumerate(sides):
+        fill_value = 0.0 if value is None else as_constant(value).ravel()[0].item()
+        sizes = [size + sum(side) for size, side in zip(x.shape, pad_width, strict=True)]
+        return ops.op("Pad", [x], sizes, pad_width=pad_width, mode="constant", kwargs={"constant_values": fill_value})
+    for axis, side in enumerate(pad_width):
         if any(side):
-            x = _taken(low, x, axis, _around(x.shape[axis], side, mode))
+            x = _take(ops, x, axis, _source_indices(x.shape[axis], side, mode))
     return x
 
 
-def _around(size: int, side: Sequence[int], mode: str) -> Any:
+def _source_indices(size: int, pad_width: Sequence[int], mode: str) -> Any:
     """The source index of each element of a padded axis."""
     import numpy as np
 
-    found = np.pad(np.arange(size), tuple(side), mode=mode)  # type: ignore[call-overload]  # a mode of NumPy's
-    return found.astype("int32")
+    indices = np.pad(np.arange(size), tuple(pad_width), mode=mode)  # type: ignore[call-overload]  # a mode of NumPy's
+    return indices.astype("int32")
 
 
-def _taken(low: OperationWriter, x: Any, axis: int, index: Any) -> EmittedTensor:
+def _take(ops: OperationWriter, x: Any, axis: int, index: Any) -> EmittedTensor:
     sizes = [*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]]
-    return low.op("Take", [x, index], sizes, str(x.dtype), axis=axis)
+    return ops.op("Take", [x, index], sizes, str(x.dtype), axis=axis)
 
 
 @operator("Gather")
-def gather(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def gather(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Gather by constant or computed indices."""
     x, index = operands
     if isinstance(x, SymbolicSizes):
-        return SymbolicSizes(tuple(x.sizes[position] for position in whole(index)), x.of)
+        return SymbolicSizes(tuple(x.sizes[position] for position in as_integers(index)), x.batch_tensor)
     axis = int(node.attributes.get("axis", 0)) % len(x.shape)
     if not isinstance(x, EmittedTensor) and not isinstance(index, EmittedTensor):
-        return known(x).take(known(index), axis)
+        return as_constant(x).take(as_constant(index), axis)
     if not isinstance(index, EmittedTensor):
-        index = known(index) % x.shape[axis]
+        index = as_constant(index) % x.shape[axis]
         if index.ndim == 0 and isinstance(x, EmittedTensor):  # a scalar index removes the axis
-            return low.op("Take", [x, int(index)], without(x.shape, [axis], False), axis=axis)
+            return ops.op("Take", [x, int(index)], reduced_shape(x.shape, [axis], False), axis=axis)
         index = index.astype("int32")
-    return _taken(low, x, axis, index)
+    return _take(ops, x, axis, index)
 
 
 @operator("GatherElements")
-def gather_elements(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def gather_elements(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """GatherElements."""
     x, index = operands
     axis = node.as_op(GatherElements).axis % len(x.shape)
     x, index = (
-        low.within(x, index.shape, axis),
-        index if isinstance(index, EmittedTensor) else known(index).astype("int32"),
+        ops.cropped(x, index.shape, axis),
+        index if isinstance(index, EmittedTensor) else as_constant(index).astype("int32"),
     )
-    return low.op("TakeAlongAxis", [x, index], index.shape, str(x.dtype), axis=axis)
+    return ops.op("TakeAlongAxis", [x, index], index.shape, str(x.dtype), axis=axis)
 
 
 @operator("GatherND")
-def gather_parts(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def gather_nd(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """GatherND: rows of a table, looked up by flat indices."""
     import numpy as np
 
     x, index = operands
-    lead, count = int(node.attributes.get("batch_dims", 0)), index.shape[-1]
+    batch_dims, count = int(node.attributes.get("batch_dims", 0)), index.shape[-1]
     if not isinstance(x, EmittedTensor) or not isinstance(index, EmittedTensor):
         raise UnsupportedFeature("the data of GatherND does not depend on the samples")
-    sizes, rest, asked = x.shape[lead : lead + count], x.shape[lead + count :], index.shape[lead:-1]
-    flat = row_numbers(low, index, sizes)
-    if lead == 0:
-        return _taken(low, low.reshaped(x, (prod(sizes), *rest)), 0, flat)
-    if lead > 1:  # batch axes: each has its own part of the table
-        own = np.arange(prod(x.shape[1:lead])) * prod(sizes)
-        flat = joined(low, "Add", [flat, own.reshape(1, *x.shape[1:lead], *[1] * len(asked)).astype(flat.dtype)])
+    sizes, row_shape, index_shape = (
+        x.shape[batch_dims : batch_dims + count],
+        x.shape[batch_dims + count :],
+        index.shape[batch_dims:-1],
+    )
+    flat = flat_indices(ops, index, sizes)
+    if batch_dims == 0:
+        return _take(ops, ops.reshaped(x, (prod(sizes), *row_shape)), 0, flat)
+    if batch_dims > 1:  # batch axes: each has its own part of the table
+        table_offsets = np.arange(prod(x.shape[1:batch_dims])) * prod(sizes)
+        flat = ops.elementwise(
+            "Add", flat, table_offsets.reshape(1, *x.shape[1:batch_dims], *[1] * len(index_shape)).astype(flat.dtype)
+        )
     sample, count = x.shape[0], prod(flat.shape[1:])
-    wide = (sample, count, prod(rest))
-    places = repeated(low, low.reshaped(flat, (sample, count, 1)), wide)
-    table = low.reshaped(x, (sample, prod(x.shape[1:lead]) * prod(sizes), prod(rest)))
-    found = low.op("TakeAlongAxis", [table, places], wide, x.dtype, axis=1)
-    return low.reshaped(found, (*x.shape[:lead], *asked, *rest))
+    gathered_shape = (sample, count, prod(row_shape))
+    row_indices = tiled(ops, ops.reshaped(flat, (sample, count, 1)), gathered_shape)
+    table = ops.reshaped(x, (sample, prod(x.shape[1:batch_dims]) * prod(sizes), prod(row_shape)))
+    gathered = ops.op("TakeAlongAxis", [table, row_indices], gathered_shape, x.dtype, axis=1)
+    return ops.reshaped(gathered, (*x.shape[:batch_dims], *index_shape, *row_shape))
 
 
-def row_numbers(low: OperationWriter, index: EmittedTensor, sizes: Sequence[int]) -> EmittedTensor:
+def flat_indices(ops: OperationWriter, index: EmittedTensor, sizes: Sequence[int]) -> EmittedTensor:
     """Indices along several axes, the last axis of `index`, as flat indices."""
     import numpy as np
 
     element, shape = index.dtype, index.shape
-    index = counted(low, index, sizes)
+    index = nonnegative_indices(ops, index, sizes)
     if shape[-1] == 1:
-        return low.reshaped(index, shape[:-1])
+        return ops.reshaped(index, shape[:-1])
     steps = np.array([prod(sizes[k + 1 :]) for k in range(len(sizes))], element)
-    product = joined(low, "Multiply", [index, steps])
-    return low.cast(low.op("Sum", [product], shape[:-1], axis=len(shape) - 1, keepdims=False), element)
+    product = ops.elementwise("Multiply", index, steps)
+    return ops.cast(ops.op("Sum", [product], shape[:-1], axis=len(shape) - 1, keepdims=False), element)
 
 
-_JOINED = {"none": None, "add": "add", "mul": "mul", "min": "min", "max": "max"}
+_REDUCTIONS = {"none": None, "add": "add", "mul": "mul", "min": "min", "max": "max"}
 
 
 @operator("ScatterElements")
-def scatter_elements(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def scatter_elements(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """ScatterElements."""
     import numpy as np
 
-    x, index, updates = (tensor(operand) for operand in operands)
+    x, index, updates = (as_tensor(operand) for operand in operands)
     axis, rank = int(node.attributes.get("axis", 0)) % len(x.shape), len(x.shape)
-    index = counted(low, low.cast(index, "int32"), x.shape[axis])
-    nothing = low.op("ZerosLike", [index], index.shape, "int32", dtype="int32")
+    index = nonnegative_indices(ops, ops.cast(index, "int32"), x.shape[axis])
+    zeros = ops.op("ZerosLike", [index], index.shape, "int32", dtype="int32")
     columns = []
-    for at in range(rank):
-        if at == axis:
+    for index_axis in range(rank):
+        if index_axis == axis:
             columns.append(index)
             continue
-        along = [-1 if index == at else 1 for index in range(rank)]
-        own = samples(low, index, rank) if at == 0 else np.arange(index.shape[at], dtype="int32").reshape(along)
-        columns.append(joined(low, "Add", [nothing, own]))
+        position_shape = [-1 if index == index_axis else 1 for index in range(rank)]
+        positions = (
+            sample_indices(ops, index, rank)
+            if index_axis == 0
+            else np.arange(index.shape[index_axis], dtype="int32").reshape(position_shape)
+        )
+        columns.append(ops.elementwise("Add", zeros, positions))
     count = prod(index.shape)
-    flat = [low.reshaped(column, (count, 1)) for column in columns]
-    places = low.op("Concatenate", [flat], (count, rank), "int32", axis=1)
-    return _scattered(low, node, x, places, low.reshaped(updates, (count,)))
+    flat = [ops.reshaped(column, (count, 1)) for column in columns]
+    indices = ops.op("Concatenate", [flat], (count, rank), "int32", axis=1)
+    return _scatter(ops, node, x, indices, ops.reshaped(updates, (count,)))
 
 
-def _scattered(
-    low: OperationWriter, node: OperatorNode, x: EmittedTensor, places: EmittedTensor, updates: EmittedTensor
+def _scatter(
+    ops: OperationWriter, node: OperatorNode, x: EmittedTensor, indices: EmittedTensor, updates: EmittedTensor
 ) -> EmittedTensor:
-    how = _JOINED[str(node.attributes.get("reduction", "none"))]
-    return low.op("ScatterUpdate", [x, places, updates], x.shape, module=OPS_CORE, reduction=how)
+    reduction = _REDUCTIONS[str(node.attributes.get("reduction", "none"))]
+    return ops.op("ScatterUpdate", [x, indices, updates], x.shape, module=OPS_CORE, reduction=reduction)
 
 
 @operator("Trilu")
-def triangle(low: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
+def triangle(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """An operation on each matrix."""
-    x, k = tensor(operands[0]), whole(operands[1])[0] if len(operands) > 1 else 0
-    return low.op("Triu" if node.attributes.get("upper", 1) else "Tril", [x], x.shape, k=k)
+    x, k = as_tensor(operands[0]), as_integers(operands[1])[0] if len(operands) > 1 else 0
+    return ops.op("Triu" if node.attributes.get("upper", 1) else "Tril", [x], x.shape, k=k)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from netspec.exchange.formats.keras.exporting.config import plain
-from netspec.exchange.formats.keras.exporting.optimizer import excluded, variables
+from netspec.exchange.formats.keras.exporting.config import to_json
+from netspec.exchange.formats.keras.exporting.optimizer import muon_fields, variables
 from netspec.exchange.formats.keras.exporting.writer import KerasWriter
-from netspec.exchange.formats.keras.names import ALONG_LAST, LOSSES, METRICS, keras_snake
-from netspec.exchange.formats.keras.optimizers import CLIPPING, COEFFICIENTS, DECAYS, FIELDS, SCHEDULES
+from netspec.exchange.formats.keras.names import LOSSES, METRICS, REDUCES_LAST_AXIS, keras_snake
+from netspec.exchange.formats.keras.optimizers import CLIPPING, DECOUPLED_DECAYS, FIELDS, MUON_COEFFICIENTS, SCHEDULES
 from netspec.exchange.formats.registry import Exportable
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.schema.specs.kinds import LossOrMetricFields
 from netspec.schema.specs.links import LossLink, MetricLink, resolve_names
 from netspec.schema.specs.train import TrainSpec
 
-_ABSENT: Mapping[tuple[str, str], tuple[str, ...]] = {
+_FIELDS_WITHOUT_COUNTERPART: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("losses", "SparseCategoricalCrossentropy"): ("label_smoothing",),
     ("losses", "CategoricalGeneralizedCrossEntropy"): ("axis",),
     ("losses", "CTC"): ("mask_index",),
@@ -28,11 +28,11 @@ _ABSENT: Mapping[tuple[str, str], tuple[str, ...]] = {
 }
 """Fields that Keras's class does not have: it reduces the last axis, and has the defaults of the others."""
 _REDUCTIONS = ("sum_over_batch_size", "mean", "sum", "mean_with_sample_weight")
-_APART = frozenset(LossOrMetricFields.model_fields) | {"type", "weight"}
+_NOT_IN_CONFIG = frozenset(LossOrMetricFields.model_fields) | {"type", "weight"}
 """Fields that are not part of a configuration."""
 
 
-def judged(writer: KerasWriter) -> dict[str, Any]:
+def losses_and_metrics(writer: KerasWriter) -> dict[str, Any]:
     """`loss`, `loss_weights` and `metrics` by output; empty without a loss."""
     links = resolve_names(writer.net)
     outputs = links.outputs
@@ -40,113 +40,123 @@ def judged(writer: KerasWriter) -> dict[str, Any]:
     weights = [1.0] * len(outputs)
     metrics: list[list[Any]] = [[] for _ in outputs]
     for loss in links.losses:
-        made = _one(writer, "loss", loss, outputs)
-        if made is None:
+        entry = _loss_or_metric(writer, "loss", loss, outputs)
+        if entry is None:
             continue
-        place = outputs.index(loss.sources[0])
-        if losses[place] is not None:
+        output_index = outputs.index(loss.sources[0])
+        if losses[output_index] is not None:
             writer.note(
                 f"the loss `{loss.name}` is left out: Keras supports one loss per output",
                 "{count} losses are left out, since Keras supports one loss per output", f"`{loss.name}`",
             )  # fmt: skip
             continue
-        losses[place], weights[place] = made, loss.fields.weight
+        losses[output_index], weights[output_index] = entry, loss.fields.weight
     for metric in links.metrics:
-        made = _one(writer, "metric", metric, outputs)
-        if made is not None:
-            metrics[outputs.index(metric.sources[0])].append(made)
+        entry = _loss_or_metric(writer, "metric", metric, outputs)
+        if entry is not None:
+            metrics[outputs.index(metric.sources[0])].append(entry)
     if not any(losses):
         return {}
-    alone = len(outputs) == 1
+    has_one_output = len(outputs) == 1
     weighted = any(weight != 1.0 for weight in weights)
     return {
-        "loss": losses[0] if alone and not weighted else losses,
+        "loss": losses[0] if has_one_output and not weighted else losses,
         "loss_weights": weights if weighted else None,
-        "metrics": (metrics[0] if alone else [several or None for several in metrics]) if any(metrics) else None,
+        "metrics": (metrics[0] if has_one_output else [of_output or None for of_output in metrics])
+        if any(metrics)
+        else None,
     }
 
 
-def _one(writer: KerasWriter, what: str, link: LossLink | MetricLink, outputs: Sequence[str]) -> dict[str, Any] | None:
+def _loss_or_metric(
+    writer: KerasWriter, kind: str, link: LossLink | MetricLink, outputs: Sequence[str]
+) -> dict[str, Any] | None:
     """The JSON of a loss or metric; None, with a note, if Keras does not have it."""
     try:
-        made = _described(writer, f"{what}es" if what == "loss" else f"{what}s", link, outputs)
+        entry = _loss_or_metric_entry(writer, f"{kind}es" if kind == "loss" else f"{kind}s", link, outputs)
     except UnsupportedFeature as reason:
         writer.note(
-            f"the {what} `{link.name}` is left out: {reason}", "{count} losses and metrics are left out",
+            f"the {kind} `{link.name}` is left out: {reason}", "{count} losses and metrics are left out",
             f"`{link.name}` ({reason})",
         )  # fmt: skip
         return None
     if link.fields.sample_weight is not None:
         writer.note(
-            f"`sample_weight` of the {what} `{link.name}` is left out: in Keras it is an argument of `fit`",
+            f"`sample_weight` of the {kind} `{link.name}` is left out: in Keras it is an argument of `fit`",
             "`sample_weight` of {count} losses and metrics is left out, since in Keras it is an argument of `fit`",
             f"`{link.name}`",
         )
-    return made
+    return entry
 
 
-def _described(writer: KerasWriter, module: str, link: LossLink | MetricLink, outputs: Sequence[str]) -> dict[str, Any]:
+def _loss_or_metric_entry(
+    writer: KerasWriter, module: str, link: LossLink | MetricLink, outputs: Sequence[str]
+) -> dict[str, Any]:
     """The JSON of a loss or metric. Raises `UnsupportedFeature`."""
     fields = link.fields
     type_ = str(getattr(fields, "type", ""))
-    known = LOSSES if module == "losses" else METRICS
-    if type_ not in known:
+    types_of_keras = LOSSES if module == "losses" else METRICS
+    if type_ not in types_of_keras:
         raise UnsupportedFeature(f"Keras has no {type_}")
     if link.sources[0] not in outputs:
         raise UnsupportedFeature(f"`{link.sources[0]}` is not an output of the net")
     if len(link.sources) != 2 or link.sources[1] not in writer.net.inputs:
         raise UnsupportedFeature("Keras compares an output with data alone")
     tensor = writer.model.outputs[outputs.index(link.sources[0])]
-    if type_ in ALONG_LAST and not tensor.plain:
+    if type_ in REDUCES_LAST_AXIS and not tensor.plain:
         raise UnsupportedFeature("Keras looks along the channels, which are last there")
     config: dict[str, Any] = {"name": link.name}
     for key, field in type(fields).model_fields.items():
         value = getattr(fields, key)
-        if key in _APART:
+        if key in _NOT_IN_CONFIG:
             continue
-        if key == "axis" and value is not None and tensor.rows is None:
+        if key == "axis" and value is not None and tensor.flattened_from is None:
             axes = [tensor.axis(axis) for axis in (value if isinstance(value, (list, tuple)) else [value])]
             last = axes == [len(tensor.order) - 1]
             value = -1 if last else axes if isinstance(value, (list, tuple)) else axes[0]
-            if key in _ABSENT.get((module, type_), ()) and not last:
+            if key in _FIELDS_WITHOUT_COUNTERPART.get((module, type_), ()) and not last:
                 raise UnsupportedFeature("Keras looks along the last axis")
-        elif key in _ABSENT.get((module, type_), ()) or key == "class_weight":
+        elif key in _FIELDS_WITHOUT_COUNTERPART.get((module, type_), ()) or key == "class_weight":
             if value != field.default:
                 raise UnsupportedFeature(f"Keras's {type_} has no `{key}`")
             continue
         if key == "reduction" and value not in _REDUCTIONS:
             raise UnsupportedFeature(f"Keras has no reduction `{value}`")
-        if key not in _ABSENT.get((module, type_), ()):
-            config[key] = plain(value)
+        if key not in _FIELDS_WITHOUT_COUNTERPART.get((module, type_), ()):
+            config[key] = to_json(value)
     return {"module": f"keras.{module}", "class_name": type_, "config": config, "registered_name": None}
 
 
-MOST_NAMED = 6
+MAX_NAMED_LAYERS = 6
 """Number of layers that a note names."""
-_HANDLED = ("type", "learning_rate", "weight_decay", "weight_decay_norm", "decoupled_weight_decay", *CLIPPING)
+_NOT_IN_OPTIMIZER = ("type", "learning_rate", "weight_decay", "weight_decay_norm", "decoupled_weight_decay", *CLIPPING)
 """Fields of solvers that are not fields of an optimizer, or are written by others."""
 
 
-def write_training(made: Exportable, writer: KerasWriter) -> None:
+def write_training(exportable: Exportable, writer: KerasWriter) -> None:
     """Compile the model like the training; settings without a counterpart are noted and left out."""
     for key in ("learning_rate_multiplier", "weight_decay_multiplier"):
-        named = [f"`{link.name}`" for link in writer.links if getattr(link.fields, key) != 1.0]
-        if named:
-            writer.note(f"`{key}` of {', '.join(named[:MOST_NAMED])}{' …' if named[MOST_NAMED:] else ''} is left out")
-    if made.train is None:
+        layers = [f"`{link.name}`" for link in writer.links if getattr(link.fields, key) != 1.0]
+        if layers:
+            more = " …" if layers[MAX_NAMED_LAYERS:] else ""
+            writer.note(f"`{key}` of {', '.join(layers[:MAX_NAMED_LAYERS])}{more} is left out")
+    if exportable.train is None:
         return
-    solver: Any = made.train.solver
+    solver: Any = exportable.train.solver
     if solver.type not in FIELDS:
         writer.note(f"the training is left out: {solver.type} is not written as an optimizer of Keras")
         return
-    compared = judged(writer)
+    compared = losses_and_metrics(writer)
     if not compared:
         writer.note("the training is left out: a Keras model cannot be compiled with any of its losses")
         return
-    rate = _rate(made.train, made.step, writer)
-    writer.model.compiled = {"optimizer": _optimizer(made.train, rate, made.step, writer), **compared}
-    if made.step:
-        writer.model.optimizer = variables(made, rate, writer)
+    rate = _learning_rate(exportable.train, exportable.step, writer)
+    writer.model.compiled = {
+        "optimizer": _optimizer(exportable.train, rate, exportable.step, writer),
+        **compared,
+    }
+    if exportable.step:
+        writer.model.optimizer = variables(exportable, rate, writer)
 
 
 def _optimizer(train: TrainSpec, rate: Any, step: int, writer: KerasWriter) -> dict[str, Any]:
@@ -155,21 +165,21 @@ def _optimizer(train: TrainSpec, rate: Any, step: int, writer: KerasWriter) -> d
     type_ = str(solver.type)
     config: dict[str, Any] = {"name": keras_snake(type_), "learning_rate": rate}
     momenta = _momenta(train, step, writer)
-    config |= {key: plain(momenta.get(key, getattr(solver, key))) for key in FIELDS[type_]}
+    config |= {key: to_json(momenta.get(key, getattr(solver, key))) for key in FIELDS[type_]}
     config |= {key: getattr(solver, key) for key in CLIPPING}
     config["weight_decay"] = (
-        solver.weight_decay if solver.decouples and (solver.weight_decay or type_ in DECAYS) else None
+        solver.weight_decay if solver.decouples and (solver.weight_decay or type_ in DECOUPLED_DECAYS) else None
     )
-    handled = (*_HANDLED, *FIELDS[type_])
+    handled = (*_NOT_IN_OPTIMIZER, *FIELDS[type_])
     if type_ == "Muon":
-        config |= dict(zip(COEFFICIENTS, solver.ns_coefficients, strict=True)) | excluded(solver, writer)
+        config |= dict(zip(MUON_COEFFICIENTS, solver.ns_coefficients, strict=True)) | muon_fields(solver, writer)
         handled += ("ns_coefficients", "exclude", "flatten")
     if solver.weight_decay and not solver.decouples:
         writer.note("`weight_decay` of the solver is left out: Keras's is decoupled")
     for key, field in type(solver).model_fields.items():
         if key not in handled and getattr(solver, key) != field.default:
-            more = ": the weights are the averages that evaluation uses" if key == "ema" else ""
-            writer.note(f"`{key}` of the solver is left out{more}")
+            remark = ": the weights are the averages that evaluation uses" if key == "ema" else ""
+            writer.note(f"`{key}` of the solver is left out{remark}")
     if train.train.accumulate > 1:
         writer.note("`accumulate` of the training is left out")
     scale = train.train.scaling
@@ -183,36 +193,41 @@ def _optimizer(train: TrainSpec, rate: Any, step: int, writer: KerasWriter) -> d
 def _momenta(train: TrainSpec, step: int, writer: KerasWriter) -> dict[str, float]:
     """The values of scheduled momenta at the step, since Keras's momenta are numbers."""
     solver: Any = train.solver
-    found = {name: _at(schedule, train, step) for name, schedule in solver.scheduled_momenta().items()}
-    for name, now in found.items():
-        writer.note(f"`{name}` of the solver is the number {now:g}: Keras does not support a schedule for it")
-    return found
+    momenta = {name: _value_at(schedule, train, step) for name, schedule in solver.scheduled_momenta().items()}
+    for name, value in momenta.items():
+        writer.note(f"`{name}` of the solver is the number {value:g}: Keras does not support a schedule for it")
+    return momenta
 
 
-def _at(schedule: Any, train: TrainSpec, step: int) -> float:
+def _value_at(schedule: Any, train: TrainSpec, step: int) -> float:
     """The value of a schedule at a step; the first one if the training's length in steps is not known."""
     return float(schedule.value(*((0, 1) if train.train.max_steps is None else (step, train.train.max_steps))))
 
 
-def _rate(train: TrainSpec, step: int, writer: KerasWriter) -> Any:
+def _learning_rate(train: TrainSpec, step: int, writer: KerasWriter) -> Any:
     """The learning rate: a number, or the JSON of a schedule; its value at the step if Keras does not have it."""
     rate: Any = train.solver.learning_rate  # type: ignore[attr-defined]  # of every solver
     total = train.train.max_steps
     if rate.type == "Constant":
         return rate.initial
-    then, more = rate, {}
+    schedule, warmup = rate, {}
     if rate.type == "Warmup" and rate.then.type == "CosineDecay":
-        then = rate.then
-        more = {"initial_learning_rate": rate.initial, "warmup_target": then.initial, "warmup_steps": rate.steps}
+        schedule = rate.then
+        warmup = {"initial_learning_rate": rate.initial, "warmup_target": schedule.initial, "warmup_steps": rate.steps}
         total = None if total is None else total - rate.steps
-    fields = SCHEDULES.get(then.type)
-    if fields is not None and getattr(then, "decay_steps", 0) is None and total is not None:
-        then = then.model_copy(update={"decay_steps": total})
-    told = {} if fields is None else {old: plain(getattr(then, new)) for old, new in fields.items()}
-    odd = then.type == "InverseTimeDecay" and then.power != 1
-    if fields is None or None in told.values() or odd:
-        now = _at(rate, train, step)
-        writer.note(f"the learning rate is the number {now:g}: Keras has no {rate.type} like that")
-        return now
-    config = {**told, **more, "name": then.type}
-    return {"module": "keras.optimizers.schedules", "class_name": then.type, "config": config, "registered_name": None}
+    fields = SCHEDULES.get(schedule.type)
+    if fields is not None and getattr(schedule, "decay_steps", 0) is None and total is not None:
+        schedule = schedule.model_copy(update={"decay_steps": total})
+    config = {} if fields is None else {old: to_json(getattr(schedule, new)) for old, new in fields.items()}
+    has_power = schedule.type == "InverseTimeDecay" and schedule.power != 1
+    if fields is None or None in config.values() or has_power:
+        value = _value_at(rate, train, step)
+        writer.note(f"the learning rate is the number {value:g}: Keras has no {rate.type} like that")
+        return value
+    config = {**config, **warmup, "name": schedule.type}
+    return {
+        "module": "keras.optimizers.schedules",
+        "class_name": schedule.type,
+        "config": config,
+        "registered_name": None,
+    }

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from netspec.errors import InputError
 from netspec.exchange.formats.keras.names import class_name as class_in_paths
-from netspec.exchange.formats.keras.names import keras_snake, numbered
+from netspec.exchange.formats.keras.names import keras_snake, unique_names
 from netspec.exchange.net_yaml_writer import clean
 from netspec.exchange.truncation import lookup
 
@@ -284,7 +284,7 @@ class _Model:
     def _make(self, group: str) -> None:
         classes = [str(entry.get("class_name")) for entry in self.entries]
         layers = [not _is_operation(entry) for entry in self.entries]
-        snakes = numbered(
+        snakes = unique_names(
             keras_snake(class_in_paths(one)) for one, is_layer in zip(classes, layers, strict=True) if is_layer
         )
         for index, (entry, class_name, is_layer) in enumerate(zip(self.entries, classes, layers, strict=True)):

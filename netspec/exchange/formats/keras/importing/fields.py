@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from netspec.errors import NetspecError
-from netspec.exchange.formats.keras.names import WITHOUT_MEANING, builtin
+from netspec.exchange.formats.keras.names import IGNORED_KEYS, builtin
 from netspec.exchange.notes import Notes
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.layers.recurrent.cells import CellSpec
@@ -106,9 +106,7 @@ def _fields(registry: Registry[Any], type_: str, config: Mapping[str, Any], read
                 found[name] = _value(_registry(declared), value, reading)
                 if name.endswith("_constraint") and isinstance(found[name], dict):
                     found[name] = _constraint(type_, name, found[name])
-            elif name not in (*WITHOUT_MEANING, *_INHERITED.get(type_, ()), "trainable") and not _is_nothing(
-                name, value
-            ):
+            elif name not in (*IGNORED_KEYS, *_INHERITED.get(type_, ()), "trainable") and not _is_nothing(name, value):
                 wrong.append(f"`{name}: {_shown(value)}` has no counterpart")
         except UnsupportedFeature as reason:
             wrong.append(f"`{name}`: {reason}")

@@ -27,7 +27,14 @@ from netspec.exchange.formats.keras.importing.axes import (
 from netspec.exchange.formats.keras.importing.config import ConfiguredLayer
 from netspec.exchange.formats.keras.importing.importer import LayerWeights, conversion
 from netspec.exchange.formats.keras.importing.weights import WeightTree, fitted, flat_order, is_tree, stored_in_order
-from netspec.exchange.formats.keras.names import KerasVariable, builtin, class_name, keras_snake, numbered, variables
+from netspec.exchange.formats.keras.names import (
+    KerasVariable,
+    builtin,
+    class_name,
+    keras_snake,
+    unique_names,
+    variables,
+)
 from netspec.exchange.interface import Target
 from netspec.exchange.lift.inputs import OPEN_BATCH
 from netspec.exchange.net_yaml_writer import DraftLayer, clean
@@ -187,7 +194,7 @@ def _groups(tree: WeightTree) -> list[_Group]:
 def _from_tree(file: KerasFile, tree: WeightTree, wanted: Sequence[LayerWeights]) -> dict[str, NDArray[Any]]:
     groups = _groups(tree)
     by_name = {group.name: group.path for group in groups if group.name}
-    snakes = list(numbered(keras_snake(class_name(one.layer.class_name)) for one in wanted))
+    snakes = list(unique_names(keras_snake(class_name(one.layer.class_name)) for one in wanted))
     in_turn = {one.draft.name: f"layers/{snake}" for one, snake in zip(wanted, snakes, strict=True)}
     named = {one.draft.name: by_name[one.draft.name] for one in wanted if one.draft.name in by_name}
     # Keras itself matches classes, numbered in their order; names are safer if all are known.

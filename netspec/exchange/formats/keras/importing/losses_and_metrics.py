@@ -11,7 +11,7 @@ from netspec.errors import NetspecError
 from netspec.exchange.formats.keras.importing.axes import TensorView, identity
 from netspec.exchange.formats.keras.importing.fields import plain, refuse_foreign
 from netspec.exchange.formats.keras.importing.importer import KerasImporter
-from netspec.exchange.formats.keras.names import ALONG_LAST, Form, builtin_loss_or_metric
+from netspec.exchange.formats.keras.names import REDUCES_LAST_AXIS, Form, builtin_loss_or_metric
 from netspec.exchange.lift.inputs import OPEN_BATCH
 from netspec.exchange.names import UniqueNames
 from netspec.exchange.truncation import dropped
@@ -213,7 +213,7 @@ def _turn(registry: Registry[Any], type_: str, fields: dict[str, Any], held: Ten
     """Set `axis` to the axis that is the last one in Keras. Raises `UnsupportedFeature` if the type has no `axis`."""
     if "axis" in registry[type_].model_fields:
         fields["axis"] = held.order[-1]
-    elif type_ in ALONG_LAST or any(fields.get(key) for key in _OF_ONE_CLASS):
+    elif type_ in REDUCES_LAST_AXIS or any(fields.get(key) for key in _OF_ONE_CLASS):
         raise UnsupportedFeature("it reduces the channels, which are not the last axis in netspec")
 
 

@@ -13,7 +13,7 @@ from netspec.exchange.formats.keras.importing.fields import ReadContext, plain, 
 from netspec.exchange.formats.keras.importing.importer import KerasImporter, LayerWeights
 from netspec.exchange.formats.keras.importing.weights import fitted, flat_order
 from netspec.exchange.formats.keras.names import KerasVariable, keras_snake, layer_type
-from netspec.exchange.formats.keras.optimizers import COEFFICIENTS, numbered, refactored
+from netspec.exchange.formats.keras.optimizers import MUON_COEFFICIENTS, averages_along, distinct_elements
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.types import factored_axes
 from netspec.schema.specs.patterns import matches
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-MUON_FIELDS = (*COEFFICIENTS, "exclude_layers", "exclude_embeddings")
+MUON_FIELDS = (*MUON_COEFFICIENTS, "exclude_layers", "exclude_embeddings")
 """Fields of Keras's Muon that differ here."""
 MATRIX = 2
 """Rank of a matrix."""
@@ -135,15 +135,17 @@ def slots_of(
     matrices = set(matrices_there(file, trained, importer.reading)) if type_ == "Muon" else set()
     averages = len(trained) if solver.get("ema") else 0
     spread = _spread(rest, trained, averages) if type_ == "Adafactor" else rest
-    groups = optimizers.orders(type_, solver, old=old)
+    groups = optimizers.stored_slot_groups(type_, solver, old=old)
     for several in parameters:
         slots = _laid(type_, groups, several, spread, matrices)
         if slots is not None:
             slots = {
-                key: -one if optimizers.is_turned(type_, key.rpartition("/")[2]) else one for key, one in slots.items()
+                key: -one if optimizers.is_negated(type_, key.rpartition("/")[2]) else one for key, one in slots.items()
             }
             if type_ == "Adafactor":
-                places = _laid(type_, groups, several, _spread([*map(numbered, rest)], trained, averages), matrices)
+                places = _laid(
+                    type_, groups, several, _spread([*map(distinct_elements, rest)], trained, averages), matrices
+                )
                 slots = _factored(slots, places or {}, importer)
             if products:
                 slots[optimizers.MOMENTUM_PRODUCT] = products[0].astype("float32")
@@ -199,7 +201,7 @@ def _laid(
         for group in groups
         for one, variable in trained
         for name in group
-        if optimizers.is_kept(type_, name, matrix=name_of(one, variable) in matrices)
+        if optimizers.has_slot(type_, name, matrix=name_of(one, variable) in matrices)
     ]
     if len(arrays) < len(expected) or any(array.size > 1 for array in arrays[len(expected) :]):
         return None
@@ -245,7 +247,7 @@ def _factored(
         factors = [found.pop(one) for one in keys]
         if axes is not None:
             del found[key]
-            *averages, same = refactored(factors, second, [places[one] for one in keys], axes)
+            *averages, same = averages_along(factors, second, [places[one] for one in keys], axes)
             found |= zip(keys, averages, strict=True)
             others += [] if same else [state.removeprefix("solver/")]
     if others:
@@ -321,15 +323,15 @@ def solver_of(given: Any, reading: ReadContext) -> tuple[dict[str, Any], dict[st
     old = optimizers.is_old(config)
     solver = {"type": type_, "learning_rate": _rate(rate, None if type_ == "Nadam" else config.get("decay"), reading)}
     for key, value in config.items():
-        if key in usual and (value is not None or key in optimizers.NONE) and plain(value) != usual[key]:
-            solver[key] = optimizers.NONE[key] if value is None else plain(value)
+        if key in usual and (value is not None or key in optimizers.NONE_VALUES) and plain(value) != usual[key]:
+            solver[key] = optimizers.NONE_VALUES[key] if value is None else plain(value)
         elif key not in (*usual, *_NOTHING, *MUON_FIELDS) and value not in (None, False, 0, 0.0):
             reading.note(
                 f"`{key}` of the optimizer {type_} is left out",
                 "{count} arguments of the optimizer are left out", f"`{key}`",
             )  # fmt: skip
-    told = [plain(config.get(key, usual)) for key, usual in optimizers.COEFFICIENTS.items()]
-    if type_ == "Muon" and told != list(optimizers.COEFFICIENTS.values()):
+    told = [plain(config.get(key, usual)) for key, usual in optimizers.MUON_COEFFICIENTS.items()]
+    if type_ == "Muon" and told != list(optimizers.MUON_COEFFICIENTS.values()):
         solver["ns_coefficients"] = told
     if not solver.get("momentum", usual.get("momentum")):  # Keras ignores it then
         solver.pop("nesterov", None)
@@ -350,9 +352,11 @@ def solver_of(given: Any, reading: ReadContext) -> tuple[dict[str, Any], dict[st
 
 def _weight_decay(type_: str, config: Mapping[str, Any]) -> dict[str, Any]:
     decay = plain(config.get("weight_decay"))
-    usual = optimizers.DECAYS.get(type_, 0.0)
+    usual = optimizers.DECOUPLED_DECAYS.get(type_, 0.0)
     if type(decay) in (int, float) and decay != usual:
-        return {"weight_decay": decay} | ({} if type_ in optimizers.DECAYS else {"decoupled_weight_decay": True})
+        return {"weight_decay": decay} | (
+            {} if type_ in optimizers.DECOUPLED_DECAYS else {"decoupled_weight_decay": True}
+        )
     return {"weight_decay": 0.0} if usual and decay is None and "weight_decay" in config else {}
 
 

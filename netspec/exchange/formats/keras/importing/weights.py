@@ -10,7 +10,7 @@ from netspec.errors import Problem
 from netspec.exchange.containers.hdf5 import Hdf5Reader
 from netspec.exchange.formats.keras.importing.archive import KerasFile
 from netspec.exchange.formats.keras.importing.importer import LayerWeights
-from netspec.exchange.formats.keras.names import MORE, KerasVariable, flat, from_keras, layer_type
+from netspec.exchange.formats.keras.names import EXTRA_VARIABLES, KerasVariable, from_keras, layer_type, trained_first
 from netspec.exchange.interface import WithoutNet
 
 if TYPE_CHECKING:
@@ -195,9 +195,9 @@ def flat_order(wanted: Iterable[LayerWeights]) -> list[tuple[LayerWeights, Keras
     trained: list[tuple[LayerWeights, KerasVariable | None]] = []
     others: list[tuple[LayerWeights, KerasVariable | None]] = []
     for one in wanted:
-        for variable in flat(one.variables, frozen=one.layer.frozen):
+        for variable in trained_first(one.variables, frozen=one.layer.frozen):
             (trained if variable.trainable and not one.layer.frozen else others).append((one, variable))
-        others += [(one, None)] * len(MORE.get(layer_type(one.layer.class_name), ()))
+        others += [(one, None)] * len(EXTRA_VARIABLES.get(layer_type(one.layer.class_name), ()))
     return trained + others
 
 
