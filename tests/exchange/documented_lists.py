@@ -16,7 +16,7 @@ from netspec.exchange.formats.caffe.wiring import DATA_LAYERS
 from netspec.exchange.formats.caffe.writing.writer import rules as written_for_caffe
 from netspec.exchange.formats.keras import names as keras_names
 from netspec.exchange.formats.keras import optimizers
-from netspec.exchange.formats.keras.importing.layers import AUGMENTING, layers
+from netspec.exchange.formats.keras.importing.layers import AUGMENTING, imported_layers
 from netspec.exchange.formats.keras.importing.operations import operations
 from tests.exchange import onnx_operators
 
@@ -32,7 +32,7 @@ def of_keras() -> Lists:
         return sorted(keras_names.types(kind), key=str.lower)
 
     return {
-        "Layers:": sorted(layers()),
+        "Layers:": sorted(imported_layers()),
         "Layers that only augment samples in training, left out with a note:": sorted(AUGMENTING),
         "Cells of RNN:": of("cell"),
         "Operations, by the names of Keras 3, or TensorFlow's where Keras has none:": sorted(operations()),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import netspec.exchange.formats.keras.importing.layers  # noqa: F401  # which registers the operations
-from netspec.exchange.formats.keras.importing.operations import REFUSED, is_read
+from netspec.exchange.formats.keras.importing.operations import REFUSED, is_imported
 from netspec.exchange.formats.keras.names import keras_snake
 from tests.exchange.formats.keras.nets import Written, nets, samples
 from tests.peers.recordings import RECORD_AGAIN, load_answers
@@ -38,8 +38,8 @@ def test_where_keras_can_run_nothing_it_says_why() -> None:
 def test_every_operation_of_keras_is_read_or_refused_by_name() -> None:
     names = [keras_snake(str(one)) for one in RECORDED[""]["operations"]]
     assert len(names) > 300
-    assert [name for name in names if not is_read(name) and name not in REFUSED] == []
-    assert [one for one in REFUSED if is_read(one) or one not in names] == []
+    assert [name for name in names if not is_imported(name) and name not in REFUSED] == []
+    assert [one for one in REFUSED if is_imported(one) or one not in names] == []
 
 
 @pytest.mark.parametrize("one", [one for one in ALL if one.name not in UNLIKE], ids=lambda one: one.name)

@@ -94,9 +94,9 @@ RULES: Mapping[str, OptimizerRule] = {
 def is_training(path: Path) -> bool:
     """Whether a file has the format of PyTorch trainings. Raises `InputError` if it can't be read."""
     with reading(path, "a checkpoint") as (file, _):
-        found = is_safetensors(file.read(HEAD_BYTES), path)
+        has_format = is_safetensors(file.read(HEAD_BYTES), path)
     refuse_pytorch_training(path)
-    return found
+    return has_format
 
 
 def read_training(
@@ -111,9 +111,9 @@ def read_training(
     weights = {name: array for name, array in arrays.items() if not name.startswith(OPTIMIZER_STATE)}
     entries = {name.removeprefix(OPTIMIZER_STATE): array for name, array in arrays.items() if name not in weights}
     optimizer = _Optimizer.read(path, metadata.get(METADATA_KEY), entries)
-    learned = {name: kind for name, kind in states.items() if roles[name] in ("parameter", "statistic")}
-    shapes = {name: kind.shape for name, kind in learned.items()}
-    found = match_weights(learned, from_state_dict(weights, shapes), source=str(path)).arrays
+    learned_types = {name: kind for name, kind in states.items() if roles[name] in ("parameter", "statistic")}
+    shapes = {name: kind.shape for name, kind in learned_types.items()}
+    states_read = match_weights(learned_types, from_state_dict(weights, shapes), source=str(path)).arrays
     problems = list(optimizer.disagreements(solvers))
     if problems:
         raise InputError(problems)
@@ -122,14 +122,14 @@ def read_training(
         parameter, _, slot = label.removeprefix("solver/").rpartition("/")
         try:
             shared = parameter.startswith("$")
-            found[label] = optimizer.common(slot) if shared else optimizer.slot(slot, parameter, layout)
+            states_read[label] = optimizer.shared_slot(slot) if shared else optimizer.slot(slot, parameter, layout)
         except ValueError as reason:
             problem = Problem(f"{path}: {reason}")
             problems += [problem] if problem not in problems else []
     if problems:
         raise InputError(problems)
-    kept = {name: roles[name] for name in found}
-    return CheckpointFile(found, kept, {"step": optimizer.step}, ""), tuple(optimizer.differences(solvers))
+    kept_roles = {name: roles[name] for name in states_read}
+    return CheckpointFile(states_read, kept_roles, {"step": optimizer.step}, ""), tuple(optimizer.differences(solvers))
 
 
 class _Layout:
@@ -161,12 +161,12 @@ class _Layout:
             )
         indices = self._indices[parameter]
         owners = np.searchsorted(self._ends, indices, side="right")
-        parts = {owner: entry(*self._shapes[owner]).ravel() for owner in np.unique(owners)}
-        found = np.empty(indices.shape, next(iter(parts.values())).dtype)
-        for owner, part in parts.items():
-            own = owners == owner
-            found[own] = part[indices[own] - (self._ends[owner] - part.size)]
-        return found
+        values_by_owner = {owner: entry(*self._shapes[owner]).ravel() for owner in np.unique(owners)}
+        arranged = np.empty(indices.shape, next(iter(values_by_owner.values())).dtype)
+        for owner, values in values_by_owner.items():
+            is_owned = owners == owner
+            arranged[is_owned] = values[indices[is_owned] - (self._ends[owner] - values.size)]
+        return arranged
 
 
 @dataclass(frozen=True)
@@ -189,21 +189,23 @@ class _Optimizer:
             )  # fmt: skip
         try:
             data = json.loads(text)
-            found = cls(str(data["type"]), data["step"], [dict(group) for group in data["param_groups"]], entries)
+            optimizer = cls(str(data["type"]), data["step"], [dict(group) for group in data["param_groups"]], entries)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise InputError(
                 f"{path}: the metadata `{METADATA_KEY}` can't be read", expected=LAYOUT, got=str(error)
             ) from error
-        if type(found.step) is not int or found.step < 0:
-            raise InputError(f"{path}: `step` is not a count", expected="the number of updates so far", got=found.step)
-        if found.type not in RULES:
+        if type(optimizer.step) is not int or optimizer.step < 0:
             raise InputError(
-                f"{path} has the state of {found.type}, which no solver implements",
-                expected=listing(sorted(RULES), len(RULES)), got=found.type,
+                f"{path}: `step` is not a count", expected="the number of updates so far", got=optimizer.step
+            )
+        if optimizer.type not in RULES:
+            raise InputError(
+                f"{path} has the state of {optimizer.type}, which no solver implements",
+                expected=listing(sorted(RULES), len(RULES)), got=optimizer.type,
                 hint="start a new run from the weights: `--weights`",
             )  # fmt: skip
-        found._check_steps(path)
-        return found
+        optimizer._check_steps(path)
+        return optimizer
 
     def _check_steps(self, path: Path) -> None:
         """Raise `InputError` if parameters were updated a different number of times than the file says."""
@@ -235,13 +237,13 @@ class _Optimizer:
 
         return layout.arranged(parameter, stored)
 
-    def common(self, slot: str) -> NDArray[Any]:
+    def shared_slot(self, slot: str) -> NDArray[Any]:
         """A slot that all parameters share. Raises `ValueError` with the reason if the file does not have it."""
         entry = self._entry(slot)
-        found = [array for name, array in self.entries.items() if name.endswith(f".{entry}")]
-        if not found or any(array.shape != () or array != found[0] for array in found):
+        values = [array for name, array in self.entries.items() if name.endswith(f".{entry}")]
+        if not values or any(array.shape != () or array != values[0] for array in values):
             raise ValueError(f"`{slot}` needs the same value of `{entry}` for every parameter")
-        return found[0]
+        return values[0]
 
     def _entry(self, slot: str) -> str:
         if slot not in RULES[self.type].slots:
@@ -262,16 +264,16 @@ class _Optimizer:
                 if has_effect and getattr(solver, name) != value:
                     yield _differs(solver, name, self.type, f"`{name}: {_shown(value)}`", getattr(solver, name))
             for group in self.groups:
-                yield from self._of_group(solver, group)
+                yield from self._group_disagreements(solver, group)
 
-    def _of_group(self, solver: Any, group: Mapping[str, Any]) -> Iterator[Problem]:
+    def _group_disagreements(self, solver: Any, group: Mapping[str, Any]) -> Iterator[Problem]:
         """Report options of a parameter group that the solver does not share."""
         if group.get("maximize"):
             yield Problem("the optimizer maximizes the loss (`maximize`); solvers minimize it", solver.where())
         decoupled = group.get("decoupled_weight_decay", self.type == "AdamW")
         if group.get("weight_decay") and decoupled != solver.decouples:
-            kinds = "a decoupled weight decay, as in AdamW", "a weight decay that is added to the gradient"
-            expected, got = kinds if decoupled else reversed(kinds)
+            descriptions = "a decoupled weight decay, as in AdamW", "a weight decay that is added to the gradient"
+            expected, got = descriptions if decoupled else reversed(descriptions)
             yield _differs(solver, "weight_decay", self.type, expected, got)
         decay, rate = group.get("lr_decay"), solver.learning_rate
         if decay and (rate.type, getattr(rate, "decay_rate", None)) != ("InverseTimeDecay", decay):
@@ -282,18 +284,18 @@ class _Optimizer:
         """Report hyperparameters that differ from those in the file, which may be intended."""
         for solver in {id(solver): solver for solver in solvers}.values():
             for group in self.groups if len(self.groups) == 1 else ():
-                theirs = {
+                pytorch_values = {
                     name: value
                     for key, names in RULES[self.type].fields.items() if key in group
                     for name, value in zip(names, _several(group[key]), strict=False)
                 }  # fmt: skip
                 if solver.learning_rate.type == "Constant" and "lr_decay" not in group:
-                    theirs["learning_rate"] = group.get("lr")
-                for name, value in theirs.items():
-                    own = getattr(solver, name)
-                    own = own.initial if name == "learning_rate" else own
-                    if own != value and name not in solver.scheduled_momenta():
-                        yield f"`{name}` is {_shown(own)} now and {_shown(value)} in PyTorch's optimizer"
+                    pytorch_values["learning_rate"] = group.get("lr")
+                for name, value in pytorch_values.items():
+                    solver_value = getattr(solver, name)
+                    solver_value = solver_value.initial if name == "learning_rate" else solver_value
+                    if solver_value != value and name not in solver.scheduled_momenta():
+                        yield f"`{name}` is {_shown(solver_value)} now and {_shown(value)} in PyTorch's optimizer"
 
 
 def _several(value: Any) -> Sequence[Any]:
@@ -304,9 +306,9 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _differs(solver: Any, name: str, theirs: str, expected: str, got: Any) -> Problem:
+def _differs(solver: Any, name: str, optimizer: str, expected: str, got: Any) -> Problem:
     """The problem that a field selects a different rule than PyTorch's."""
     return Problem(
-        f"the solver's rule differs from PyTorch's {theirs}", solver.where(name), f"solver.{name}",
+        f"the solver's rule differs from PyTorch's {optimizer}", solver.where(name), f"solver.{name}",
         expected=expected, got=_shown(got),
     )  # fmt: skip

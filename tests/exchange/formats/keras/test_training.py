@@ -14,7 +14,7 @@ import netspec.solvers  # noqa: F401  registers the solvers
 from netspec.cli import main
 from netspec.compile import LEARNING_RATE, STEP, Compiler, ProgramKind
 from netspec.exchange.formats.keras.importing.fields import ReadContext
-from netspec.exchange.formats.keras.importing.optimizer import matrices_there, solver_of
+from netspec.exchange.formats.keras.importing.optimizer import keras_matrices, solver_of
 from netspec.exchange.formats.keras.names import to_keras, variables
 from netspec.exchange.importing import import_model
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -249,7 +249,7 @@ def test_names_of_layers_are_excluded_and_no_slow_expression_is_run(
 
     file: Any = SimpleNamespace(training={"optimizer": optimizer("Muon", exclude_layers=expressions)})
     reading = ReadContext()
-    assert matrices_there(file, [parameter("conv"), parameter("classes")], reading) == moved
+    assert keras_matrices(file, [parameter("conv"), parameter("classes")], reading) == moved
     assert [note.split()[0] for note in reading.notes] == ([str(left)] if left else [])
 
 

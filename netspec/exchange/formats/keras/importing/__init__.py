@@ -12,13 +12,13 @@ from pathlib import Path
 
 from netspec.errors import InputError, Problem
 from netspec.exchange.formats.keras.importing.archive import open_keras
-from netspec.exchange.formats.keras.importing.config import cut, graph_of
+from netspec.exchange.formats.keras.importing.config import keep_outputs, parse_model
 from netspec.exchange.formats.keras.importing.fields import ReadContext
 from netspec.exchange.formats.keras.importing.importer import KerasImporter
 from netspec.exchange.formats.keras.importing.layers import apply, check
 from netspec.exchange.formats.keras.importing.losses_and_metrics import LossImporter
-from netspec.exchange.formats.keras.importing.optimizer import slots_of, text_of, training_of
-from netspec.exchange.formats.keras.importing.weights import give, without_model
+from netspec.exchange.formats.keras.importing.optimizer import slots_of, train_file, training_of
+from netspec.exchange.formats.keras.importing.weights import load_weights, missing_model_error
 from netspec.exchange.interface import Imported, ImportOptions, notes_of_not_finite
 from netspec.exchange.truncation import DROPPED_TRAINING, CutFailed
 
@@ -30,12 +30,12 @@ def import_keras(path: str | Path, options: ImportOptions | None = None) -> Impo
     options = options or ImportOptions()
     file = open_keras(Path(path))
     if file.config is None:
-        raise without_model(file)
+        raise missing_model_error(file)
     reading = ReadContext(file.major, file.version)
     try:
-        graph = graph_of(file.config, options.shapes)
+        graph = parse_model(file.config, options.shapes)
         if options.until:
-            cut(graph, options.until, "the model")
+            keep_outputs(graph, options.until, "the model")
     except InputError as error:
         raise type(error)(_named(error.problems, path)) from None
     origin = f"{Path(path).name} (Keras {file.version or 'of unknown version'})"
@@ -43,7 +43,7 @@ def import_keras(path: str | Path, options: ImportOptions | None = None) -> Impo
     net.run(apply, check)
     if net.problems:
         raise InputError(_named(net.problems, path))
-    mismatches = give(file, net.wanted)
+    mismatches = load_weights(file, net.layer_weights)
     if mismatches:
         raise (CutFailed if options.until else InputError)(mismatches)
     judging = LossImporter(net, graph.output_names)
@@ -53,7 +53,7 @@ def import_keras(path: str | Path, options: ImportOptions | None = None) -> Impo
     slots, step = slots_of(file, net, solver) if solver else ({}, 0)
     if is_cut and file.training:
         reading.note(DROPPED_TRAINING)
-    train = text_of(net, solver, loop, step) if solver else ""
+    train = train_file(net, solver, loop, step) if solver else ""
     arrays = net.draft.arrays()
     notes = (*reading.notes, *notes_of_not_finite(arrays))
     return Imported(net.draft.text(), arrays, notes, train=train, slots=slots, step=step, draft=net.draft)

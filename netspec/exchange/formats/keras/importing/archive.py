@@ -77,7 +77,7 @@ def _open_hdf5(path: Path) -> KerasFile:
 def _open_archive(path: Path) -> KerasFile:
     with open_zip(path, WHAT) as archive:
         size = path.stat().st_size
-        members = {one.filename: one for one in archive.infolist()}
+        members = {member.filename: member for member in archive.infolist()}
         if CONFIG not in members:
             raise InputError(f"{path} is not a model of Keras", expected=f"an archive with {CONFIG}", got="another zip")
         config = _json(path, _read(path, archive, members[CONFIG], size))
@@ -91,8 +91,8 @@ def _open_archive(path: Path) -> KerasFile:
     assert config is not None
     version = str((metadata or {}).get("keras_version", ""))
     training = config.get("compile_config")
-    held = None if weights is None else opened_hdf5(f"{path} ({WEIGHTS})", weights, WHAT)
-    return KerasFile(str(path), version, "", config, training if isinstance(training, dict) else None, held)
+    reader = None if weights is None else opened_hdf5(f"{path} ({WEIGHTS})", weights, WHAT)
+    return KerasFile(str(path), version, "", config, training if isinstance(training, dict) else None, reader)
 
 
 def _read(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -> bytes:
@@ -109,11 +109,11 @@ def _json(path: Path, text: bytes | str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        found = json.loads(text)
-        if isinstance(found, str):  # Keras 1 wrote it as JSON in a JSON string
-            found = json.loads(found)
+        parsed = json.loads(text)
+        if isinstance(parsed, str):  # Keras 1 wrote it as JSON in a JSON string
+            parsed = json.loads(parsed)
     except (ValueError, RecursionError, TypeError) as error:
         raise InputError(f"{path}: its configuration is damaged", expected="JSON", got=str(error)[:200]) from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise InputError(f"{path}: its configuration is not a JSON object", expected="the configuration of a model")
-    return found
+    return parsed

@@ -28,11 +28,11 @@ Order = tuple[int, ...]
 class SampleIndices:
     """How a tensor combines all samples of a batch, which no layer here can read."""
 
-    rows: int = 0
+    rows_per_sample: int = 0
     """Number of rows per sample, if axis 0 in Keras has the rows of all samples (axis 1 here); 0: it is the batch."""
     first: int | None = None
     """The first index, if the elements are the indices of the samples, which are not part of the net."""
-    numbered: bool = False
+    has_sample_index: bool = False
     """Whether each row in Keras begins with the index of its sample, which is left out here."""
 
 
@@ -41,11 +41,11 @@ class TensorView(AxisView):
     """A tensor of Keras in the net, and its value there. `source` is its name in the field `from` of layers."""
 
     value: Value
-    rows: Any = None
+    feature_order: Any = None
     """For a flattened image: feature i in Keras is feature `rows[i]` here. Only layers whose weights can be
     reordered, and elementwise ones, read such a tensor."""
     is_input: bool = False
-    through: SampleIndices | None = None
+    across_samples: SampleIndices | None = None
     """Set if the tensor combines all samples."""
 
     @property
@@ -59,12 +59,12 @@ class TensorView(AxisView):
         return tuple(self.value.shape[axis] for axis in self.order)
 
     @property
-    def is_plain(self) -> bool:
+    def is_in_keras_order(self) -> bool:
         """Whether its elements have Keras's order."""
-        return self.order == identity(len(self.order)) and self.rows is None
+        return self.order == keras_order(len(self.order)) and self.feature_order is None
 
 
-def identity(rank: int) -> Order:
+def keras_order(rank: int) -> Order:
     """The order of axes of Keras."""
     return tuple(range(rank))
 
@@ -72,39 +72,39 @@ def identity(rank: int) -> Order:
 def channels_first(rank: int, lead: int = 1) -> Order:
     """The order of an image that is channels-last in Keras; `lead` axes precede those of each image."""
     if rank < lead + 2:
-        return identity(rank)
+        return keras_order(rank)
     return (*range(lead), *range(lead + 1, rank), lead)
 
 
-def moved(order: Order, wanted: Order) -> tuple[int, ...]:
+def permutation_to(order: Order, target_order: Order) -> tuple[int, ...]:
     """The permutation for Transpose that gives a tensor the wanted order."""
-    found = [0] * len(order)
-    for have, want in zip(order, wanted, strict=True):
-        found[want] = have
-    return tuple(found)
+    permutation = [0] * len(order)
+    for old_axis, new_axis in zip(order, target_order, strict=True):
+        permutation[new_axis] = old_axis
+    return tuple(permutation)
 
 
-def axis_here(axis: int, order: Order) -> int:
+def axis_in_net(axis: int, order: Order) -> int:
     """The axis here of an axis of Keras, which counts from the end if negative."""
     rank = len(order)
     return order[axis] if -rank <= axis < rank else axis
 
 
-def moves_nothing(shape: tuple[int, ...], order: tuple[int, ...]) -> bool:
+def keeps_element_order(shape: tuple[int, ...], order: tuple[int, ...]) -> bool:
     """Whether transposing an array of that shape leaves the order of its elements unchanged."""
     large = [axis for axis in order if shape[axis] != 1]
     return large == sorted(large)
 
 
-def turned_rows(shape: tuple[int, ...], order: tuple[int, ...]) -> NDArray[Any]:
+def feature_indices(shape: tuple[int, ...], order: tuple[int, ...]) -> NDArray[Any]:
     """For each feature of a sample flattened in Keras, its index here; `shape` is that here, without the batch."""
     import numpy as np
 
-    places = np.arange(int(np.prod(shape, dtype=np.int64)))
-    return places.reshape(shape).transpose(order).ravel()
+    indices = np.arange(int(np.prod(shape, dtype=np.int64)))
+    return indices.reshape(shape).transpose(order).ravel()
 
 
-KEEPS = frozenset(
+KEEPS_ORDER = frozenset(
     (
         "Activation", "ReLU", "LeakyReLU", "ELU", "ThresholdedReLU", "Dropout", "AlphaDropout", "GaussianDropout",
         "GaussianNoise", "Identity", "ActivityRegularization", "Add", "Subtract", "Multiply", "Average", "Maximum",
@@ -114,14 +114,14 @@ KEEPS = frozenset(
     )
 )  # fmt: skip
 """Layers that take their input in any order of axes, and keep that order."""
-PASSES_ROWS = frozenset(
+KEEPS_FEATURE_ORDER = frozenset(
     (
         "Activation", "ReLU", "LeakyReLU", "ELU", "ThresholdedReLU", "Dropout", "AlphaDropout", "GaussianDropout",
         "GaussianNoise", "Identity", "ActivityRegularization", "BatchNormalization",
     )
 )  # fmt: skip
 """Those of them that take a flattened image with its features in another order."""
-OF_ELEMENTS = frozenset(
+ELEMENTWISE_OPERATIONS = frozenset(
     (
         "Add", "Subtract", "Multiply", "Divide", "TrueDivide", "Power", "Maximum", "Minimum", "Clip", "Exp", "Log",
         "Sqrt", "Square", "Abs", "Absolute", "Negative", "Relu", "Relu6", "Sigmoid", "Tanh", "Silu", "Gelu", "Elu",
@@ -141,18 +141,20 @@ class LayoutPreference:
     """For channels-first: the number of axes before those of an image."""
 
 
-def wish_of(class_name: str, config: Mapping[str, Any], module: str | None = "", wrapped: int = 0) -> LayoutPreference:
+def layout_preference(
+    class_name: str, config: Mapping[str, Any], module: str | None = "", wrapped: int = 0
+) -> LayoutPreference:
     """The preference of a layer; `wrapped` is the number of TimeDistributed wrappers of its model."""
     type_ = layer_type(class_name)
     if type_ in ("TimeDistributed", "SpectralNormalization", "Bidirectional"):
         inner = config.get("layer") or config.get("forward_layer")
         if isinstance(inner, dict) and isinstance(inner.get("config"), dict):
-            more = int(type_ == "TimeDistributed")
-            return wish_of(str(inner.get("class_name")), inner["config"], "", wrapped + more)
+            added_axes = int(type_ == "TimeDistributed")
+            return layout_preference(str(inner.get("class_name")), inner["config"], "", wrapped + added_axes)
         return LayoutPreference("plain")
     if is_operation(module) or type_ in ("TFOpLambda", "SlicingOpLambda"):
-        return LayoutPreference("any" if type_ in OF_ELEMENTS else "none")
-    if type_ in KEEPS:
+        return LayoutPreference("any" if type_ in ELEMENTWISE_OPERATIONS else "none")
+    if type_ in KEEPS_ORDER:
         return LayoutPreference("any")
     if type_ in ("Flatten", "Reshape"):
         return LayoutPreference("none")
@@ -169,18 +171,22 @@ def data_format(config: Mapping[str, Any]) -> str:
     return str(config.get("data_format") or old or "channels_last")
 
 
-def order_of_input(wishes: Sequence[LayoutPreference], rank: int) -> Order:
+def order_of_input(preferences: Sequence[LayoutPreference], rank: int) -> Order:
     """The axis order that the layers reading an input expect; channels-first for images if none has a preference."""
-    leads = [wish.lead for wish in wishes if wish.kind == "first"]
-    if leads:
-        return channels_first(rank, leads[0])
-    return identity(rank) if rank < 4 or any(wish.kind == "plain" for wish in wishes) else channels_first(rank)
+    leading_axes = [preference.lead for preference in preferences if preference.kind == "first"]
+    if leading_axes:
+        return channels_first(rank, leading_axes[0])
+    return (
+        keras_order(rank)
+        if rank < 4 or any(preference.kind == "plain" for preference in preferences)
+        else channels_first(rank)
+    )
 
 
-def wish_of_call(call: LayerCall) -> LayoutPreference:
+def preference_of_call(call: LayerCall) -> LayoutPreference:
     """The preference of the layer that is called."""
     layer = call.layer
-    return wish_of(layer.class_name, layer.config, layer.module, layer.wrapped)
+    return layout_preference(layer.class_name, layer.config, layer.module, layer.wrapped)
 
 
 class TensorReaders:
@@ -199,7 +205,7 @@ class TensorReaders:
             for tensor in call.tensors():
                 self._readers.setdefault((tensor.call, tensor.index), []).append(call)
 
-    def of(self, tensor: tuple[LayerCall, int]) -> list[LayerCall]:
+    def readers_of(self, tensor: tuple[LayerCall, int]) -> list[LayerCall]:
         """The calls that read a tensor."""
         return self._readers.get(tensor, [])
 
@@ -209,43 +215,49 @@ class TensorReaders:
 
     def order_of_input(self, call: LayerCall, rank: int) -> Order:
         """The order that the readers of an input need; channels-first for images if none needs one."""
-        return order_of_input(self._wishes((call, 0), set()), rank)
+        return order_of_input(self._preferences((call, 0), set()), rank)
 
-    def _wishes(self, tensor: tuple[LayerCall, int], seen: set[tuple[LayerCall, int]]) -> list[LayoutPreference]:
-        found: list[LayoutPreference] = []
-        waiting = [tensor]
-        while waiting:
-            one = waiting.pop(0)
-            if one in seen:
+    def _preferences(
+        self, tensor: tuple[LayerCall, int], visited: set[tuple[LayerCall, int]]
+    ) -> list[LayoutPreference]:
+        preferences: list[LayoutPreference] = []
+        pending = [tensor]
+        while pending:
+            current = pending.pop(0)
+            if current in visited:
                 continue
-            seen.add(one)
-            for call in self.of(one):
-                wish = wish_of_call(call)
-                if wish.kind == "any":
-                    waiting.append((call, 0))
-                elif wish.kind != "none":
-                    found.append(wish)
-        return found
+            visited.add(current)
+            for call in self.readers_of(current):
+                preference = preference_of_call(call)
+                if preference.kind == "any":
+                    pending.append((call, 0))
+                elif preference.kind != "none":
+                    preferences.append(preference)
+        return preferences
 
-    def wants_first(self, call: LayerCall) -> int | None:
+    def leading_axes_of_images(self, call: LayerCall) -> int | None:
         """The number of axes before those of an image, if the readers of a call's result need images channels-first."""
-        return next((wish.lead for wish in self._wishes((call, 0), set()) if wish.kind == "first"), None)
+        return next(
+            (preference.lead for preference in self._preferences((call, 0), set()) if preference.kind == "first"), None
+        )
 
-    def absorbs_rows(self, call: LayerCall) -> bool:
+    def takes_feature_order(self, call: LayerCall) -> bool:
         """Whether all readers of the call's result take its features in another order."""
         tensor = (call, 0)
         if tensor in self._results:
             return False
-        for reader in self.of(tensor):
+        for reader in self.readers_of(tensor):
             layer, type_ = reader.layer, layer_type(reader.layer.class_name)
             if layer.calls != 1 or layer.wrapped or len(reader.tensors()) != 1:
                 return False
-            if type_ != "Dense" and not (type_ in PASSES_ROWS and _of_elements(layer) and self.absorbs_rows(reader)):
+            if type_ != "Dense" and not (
+                type_ in KEEPS_FEATURE_ORDER and _is_elementwise(layer) and self.takes_feature_order(reader)
+            ):
                 return False
         return True
 
 
-def _of_elements(layer: ConfiguredLayer) -> bool:
+def _is_elementwise(layer: ConfiguredLayer) -> bool:
     """Whether an elementwise layer is still elementwise with this configuration."""
     function = layer.config.get("activation")
     along = ("softmax", "log_softmax", "sparsemax", "glu")

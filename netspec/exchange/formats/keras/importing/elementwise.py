@@ -8,7 +8,7 @@ from typing import Any
 
 from netspec.exchange.formats.keras.importing.axes import TensorView
 from netspec.exchange.formats.keras.importing.config import CallOutput
-from netspec.exchange.formats.keras.importing.fields import plain
+from netspec.exchange.formats.keras.importing.fields import plain_value
 from netspec.exchange.formats.keras.importing.operations import operation
 from netspec.exchange.formats.keras.importing.operator_nodes import KerasOperation
 from netspec.exchange.formats.keras.importing.shape_layers import aligned
@@ -18,9 +18,9 @@ from netspec.exchange.lift.rules.functions import FORMULA
 from netspec.exchange.unsupported import UnsupportedFeature
 
 _TRIGONOMETRY = ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh")
-_ALIKE = (*_TRIGONOMETRY, "erf", "sign", "floor", "ceil", "round", "reciprocal", "log", "sqrt", "abs")
+_SAME_NAMES = (*_TRIGONOMETRY, "erf", "sign", "floor", "ceil", "round", "reciprocal", "log", "sqrt", "abs")
 UNARY: Mapping[str, str] = {
-    **{name: name.capitalize() for name in _ALIKE},
+    **{name: name.capitalize() for name in _SAME_NAMES},
     **{f"arc{name[1:]}": name.capitalize() for name in _TRIGONOMETRY if name.startswith("a")},
     "absolute": "Abs", "fabs": "Abs", "negative": "Neg", "isnan": "IsNaN", "isinf": "IsInf", "logical_not": "Not",
     "bitwise_not": "BitwiseNot", "bitwise_invert": "BitwiseNot",
@@ -62,10 +62,10 @@ _POWERS = {"square": 2.0, "rsqrt": -0.5}
 """Operations on floats that are powers."""
 _CONDITIONS = ("isfinite", "isposinf", "isneginf", "signbit", "not_equal")
 """Formulas that return booleans."""
-_DIVISIONS = ("divide", "true_divide")
+_DIVISION = ("divide", "true_divide")
 _FLOATS = frozenset(
     (
-        *_TRIGONOMETRY, "arcsin", "arccos", "arctan", "arcsinh", "arccosh", "arctanh", *_DIVISIONS, "divide_no_nan",
+        *_TRIGONOMETRY, "arcsin", "arccos", "arctan", "arcsinh", "arccosh", "arctanh", *_DIVISION, "divide_no_nan",
         "erf", "erfc", "exp", "expm1", "exp2", "cbrt", "deg2rad", "rad2deg", "sinc", "hypot", "logaddexp", "logaddexp2",
         "heaviside", "ldexp", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "reciprocal",
     )
@@ -74,7 +74,7 @@ _FLOATS = frozenset(
 
 
 @operation("identity", "stop_gradient", "copy", "convert_to_tensor", "real", "conjugate", "conj", "positive", "array")
-def same(op: KerasOperation) -> str:
+def identity(op: KerasOperation) -> str:
     """Operations that change nothing."""
     return op.node("Identity", op.tensor)
 
@@ -83,8 +83,8 @@ def same(op: KerasOperation) -> str:
 def clip(op: KerasOperation) -> str:
     """Limits."""
     kind = float if op.tensor.value.dtype.is_float else int
-    given = (("min", op.argument("min", 1)), ("max", op.argument("max", 2)))
-    limits: dict[str, Any] = {key: kind(limit) for key, limit in given if limit is not None}
+    bounds = (("min", op.argument("min", 1)), ("max", op.argument("max", 2)))
+    limits: dict[str, Any] = {key: kind(limit) for key, limit in bounds if limit is not None}
     return op.node("Clip", op.tensor, **limits)
 
 
@@ -102,7 +102,7 @@ def cast_to(op: KerasOperation, operand: Any, dtype: str) -> str:
 
 
 @operation("view")
-def bits(op: KerasOperation) -> str:
+def bit_cast(op: KerasOperation) -> str:
     """View: the same bits as another type."""
     import numpy as np
     from onnx.helper import np_dtype_to_tensor_dtype
@@ -111,7 +111,7 @@ def bits(op: KerasOperation) -> str:
 
 
 @operation("zeros_like", "ones_like", "full_like")
-def repeated(op: KerasOperation) -> str:
+def full_like(op: KerasOperation) -> str:
     """A constant tensor."""
     value = op.argument("fill_value", 1) if op.name == "full_like" else int(op.name == "ones_like")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -119,40 +119,40 @@ def repeated(op: KerasOperation) -> str:
     dtype = str(op.call.layer.config.get("dtype") or op.tensor.value.dtype)
     if dtype == "bool":
         raise UnsupportedFeature("it makes truth values of no comparison")
-    number = repr(float(value) if "float" in dtype else int(value))
-    return op.node(FORMULA, cast_to(op, op.tensor, dtype), domain=DOMAIN, text=f"{number} if {{0}} < 0 else {number}")
+    literal = repr(float(value) if "float" in dtype else int(value))
+    return op.node(FORMULA, cast_to(op, op.tensor, dtype), domain=DOMAIN, text=f"{literal} if {{0}} < 0 else {literal}")
 
 
 @operation("exp", *UNARY, *BINARY, *FORMULAS, "rsqrt", "where", "select")
 def elementwise(op: KerasOperation) -> str:
     """An operator of ONNX with operands of one type, or a formula."""
     name, operands = op.name, _operands(op)
-    chosen = int(name in ("where", "select"))
-    floats = name in _FLOATS or any(_is_float(op, each) for each in operands[chosen:])
-    kind = "bool" if name.startswith("logical") else "float32" if floats else None
-    kinds = ["bool"] * chosen + [kind] * (len(operands) - chosen)
+    condition_count = int(name in ("where", "select"))
+    floats = name in _FLOATS or any(_is_float(op, operand) for operand in operands[condition_count:])
+    dtype = "bool" if name.startswith("logical") else "float32" if floats else None
+    dtypes = ["bool"] * condition_count + [dtype] * (len(operands) - condition_count)
     tensors = aligned(
-        op.importer, [op.importer.get(each) for each in operands if isinstance(each, CallOutput)], op.call
+        op.importer, [op.importer.get(operand) for operand in operands if isinstance(operand, CallOutput)], op.call
     )
-    left, rank = iter(tensors), len(tensors[0].order)
-    typed = [
-        _tensor(op, next(left), kind) if isinstance(each, CallOutput) else _constant(each, kind, rank)
-        for each, kind in zip(operands, kinds, strict=True)
+    remaining, rank = iter(tensors), len(tensors[0].order)
+    converted = [
+        _tensor(op, next(remaining), dtype) if isinstance(operand, CallOutput) else _constant(operand, dtype, rank)
+        for operand, dtype in zip(operands, dtypes, strict=True)
     ]
-    if chosen:
-        return op.node("Where", *typed)
+    if condition_count:
+        return op.node("Where", *converted)
     if floats and name in _POWERS:
-        return op.node("Pow", *typed, _POWERS[name])
+        return op.node("Pow", *converted, _POWERS[name])
     if name == "exp":
-        return op.node(ACTIVATION, *typed, domain=DOMAIN, function="exponential")
+        return op.node(ACTIVATION, *converted, domain=DOMAIN, function="exponential")
     if name in FORMULAS:
-        return op.node(FORMULA, *typed, domain=DOMAIN, text=FORMULAS[name], truth=name in _CONDITIONS)
-    return op.node(UNARY.get(name) or BINARY[name], *typed, **_ATTRIBUTES.get(name, {}))
+        return op.node(FORMULA, *converted, domain=DOMAIN, text=FORMULAS[name], truth=name in _CONDITIONS)
+    return op.node(UNARY.get(name) or BINARY[name], *converted, **_ATTRIBUTES.get(name, {}))
 
 
 def _operands(op: KerasOperation) -> Sequence[Any]:
     """The operands. Raises `UnsupportedFeature` if some are missing, or combine the samples."""
-    name, operands = op.name, [each for each in op.arguments["args"] if each is not None]
+    name, operands = op.name, [operand for operand in op.arguments["args"] if operand is not None]
     if name == "select":
         conditions, choices = operands[:2]
         if len(conditions) != 1 or len(choices) != 1:
@@ -162,19 +162,19 @@ def _operands(op: KerasOperation) -> Sequence[Any]:
         raise UnsupportedFeature(f"it rounds to {op.arguments['decimals']} decimals")
     count = 3 if name in ("where", "select") else 2 if name in BINARY or "{1}" in FORMULAS.get(name, "") else 1
     if len(operands) < count:
-        what = (
+        problem = (
             "the size of its result depends on values" if count == 3 else "the file does not contain its second operand"
         )
-        raise UnsupportedFeature(what)
+        raise UnsupportedFeature(problem)
     operands = operands[:count]
-    ranks = {len(op.importer.get(each).order) for each in operands if isinstance(each, CallOutput)}
+    ranks = {len(op.importer.get(operand).order) for operand in operands if isinstance(operand, CallOutput)}
     if not ranks:
         raise UnsupportedFeature("its input is not the result of a layer")
     if len(ranks) > 1:
         raise UnsupportedFeature(
             "its operands have different ranks, so that samples of one would be combined with parts of the other"
         )
-    if name in _DIVISIONS and operands[1] in (0, 0.0):
+    if name in _DIVISION and operands[1] in (0, 0.0):
         raise UnsupportedFeature("it divides by 0")
     return operands
 
@@ -185,29 +185,29 @@ def _is_float(op: KerasOperation, operand: Any) -> bool:
     return isinstance(operand, float) or "float" in getattr(operand, "dtype", "")
 
 
-def _tensor(op: KerasOperation, held: TensorView, kind: str | None) -> Any:
+def _tensor(op: KerasOperation, view: TensorView, dtype: str | None) -> Any:
     """A tensor as an operand of this element type."""
-    if kind == "bool":
-        return truth(op, held)
-    return cast_to(op, held, kind) if kind and not held.value.dtype.is_float else held
+    if dtype == "bool":
+        return as_boolean(op, view)
+    return cast_to(op, view, dtype) if dtype and not view.value.dtype.is_float else view
 
 
-def truth(op: KerasOperation, held: TensorView) -> Any:
+def as_boolean(op: KerasOperation, view: TensorView) -> Any:
     """A tensor as an operand that is boolean: whether each element is not 0."""
-    if str(held.value.dtype) == "bool":
-        return held
-    return op.node(FORMULA, held, domain=DOMAIN, text="{0} != 0", truth=True)
+    if str(view.value.dtype) == "bool":
+        return view
+    return op.node(FORMULA, view, domain=DOMAIN, text="{0} != 0", truth=True)
 
 
-def _constant(value: Any, kind: str | None, rank: int) -> Any:
+def _constant(value: Any, dtype: str | None, rank: int) -> Any:
     """A number or an array as an operand of this element type; an array is the same for each sample."""
     import numpy as np
 
     if not isinstance(value, list):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
             raise UnsupportedFeature(f"one of its operands is {str(value)[:40]}")
-        return np.asarray(plain(value), "float64" if kind == "float32" else None)
+        return np.asarray(plain_value(value), "float64" if dtype == "float32" else None)
     array = np.asarray(value, getattr(value, "dtype", None))
     if array.ndim > rank or (array.ndim == rank and array.shape[0] != 1):
         raise UnsupportedFeature("one of its operands is an array that differs from sample to sample")
-    return array != 0 if kind == "bool" else array if kind is None else array.astype(kind)
+    return array != 0 if dtype == "bool" else array if dtype is None else array.astype(dtype)

@@ -21,9 +21,9 @@ from netspec.layers.recurrent.cells import CellSpec
 from netspec.schema.specs.kinds import ACTIVATIONS, CELLS, LAYERS, REGULARIZERS
 from netspec.schema.specs.spec import Member, Registry
 
-OURS = ("keras", "tf_keras", "tensorflow", "builtins", "")
+KERAS_PACKAGES = ("keras", "tf_keras", "tensorflow", "builtins", "")
 """Packages whose classes are Keras's own."""
-_CODE = ("Lambda", "__lambda__", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")
+_RUNS_CODE = ("Lambda", "__lambda__", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")
 
 
 @dataclass
@@ -38,9 +38,11 @@ class ReadContext:
     @property
     def standalone(self) -> bool:
         """Whether the standalone package of Keras 1 or 2 (up to 2.3) wrote the file, not TensorFlow's Keras."""
-        parts = self.version.split(".")[:2]
+        version_parts = self.version.split(".")[:2]
         return (
-            all(part.isdigit() for part in parts) and [*map(int, parts)] < [2, 4] and not self.version.endswith("-tf")
+            all(part.isdigit() for part in version_parts)
+            and [*map(int, version_parts)] < [2, 4]
+            and not self.version.endswith("-tf")
         )
 
     @property
@@ -74,8 +76,10 @@ _INHERITED: Mapping[str, tuple[str, ...]] = {
 }
 """Keys of a layer's base class that Keras 2 writes, but that the layer ignores."""
 
-_LAST = ("BatchNormalization", "LayerNormalization", "GroupNormalization", "Normalization", "Concatenate", "Softmax",
-         "RMSNormalization", "UnitNormalization")  # fmt: skip
+_DEFAULT_AXIS_IS_LAST = (
+    "BatchNormalization", "LayerNormalization", "GroupNormalization", "Normalization", "Concatenate", "Softmax",
+    "RMSNormalization", "UnitNormalization",
+)  # fmt: skip
 """Layers whose default axis is the last one in Keras."""
 _ONE_AXIS = ("BatchNormalization", "GroupNormalization", "Normalization")
 _OLD_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"GRU": {"reset_after": False}, "GRUCell": {"reset_after": False}}
@@ -91,74 +95,76 @@ def fields_of(type_: str, config: Mapping[str, Any], reading: ReadContext) -> di
 def _fields(registry: Registry[Any], type_: str, config: Mapping[str, Any], reading: ReadContext) -> dict[str, Any]:
     cls = registry[type_]
     recurrent = issubclass(cls, CellSpec)
-    given: dict[str, Any] = {"axis": -1} if type_ in _LAST else {}
+    config_fields: dict[str, Any] = {"axis": -1} if type_ in _DEFAULT_AXIS_IS_LAST else {}
     if recurrent and type_ in _OLD_DEFAULTS and "reset_after" not in config:
-        given |= _OLD_DEFAULTS[type_]
-    given |= _modern(type_, config, cls.model_fields)
-    found: dict[str, Any] = {}
-    wrong: list[str] = []
-    for name, value in given.items():
-        declared = cls.model_fields.get(name)
+        config_fields |= _OLD_DEFAULTS[type_]
+    config_fields |= _current_names(type_, config, cls.model_fields)
+    fields: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, value in config_fields.items():
+        field = cls.model_fields.get(name)
         try:
             if name == "stateful" and value:
                 reading.note("a recurrent layer was `stateful`: here states begin at 0 with every batch")
-            elif declared is not None and name not in ("name", "stateful"):
-                found[name] = _value(_registry(declared), value, reading)
-                if name.endswith("_constraint") and isinstance(found[name], dict):
-                    found[name] = _constraint(type_, name, found[name])
-            elif name not in (*IGNORED_KEYS, *_INHERITED.get(type_, ()), "trainable") and not _is_nothing(name, value):
-                wrong.append(f"`{name}: {_shown(value)}` has no counterpart")
+            elif field is not None and name not in ("name", "stateful"):
+                fields[name] = _value(_registry(field), value, reading)
+                if name.endswith("_constraint") and isinstance(fields[name], dict):
+                    fields[name] = _constraint(type_, name, fields[name])
+            elif name not in (*IGNORED_KEYS, *_INHERITED.get(type_, ()), "trainable") and not _has_no_effect(
+                name, value
+            ):
+                problems.append(f"`{name}: {_shown(value)}` has no counterpart")
         except UnsupportedFeature as reason:
-            wrong.append(f"`{name}`: {reason}")
-    if wrong:
-        raise UnsupportedFeature("; ".join(wrong))
+            problems.append(f"`{name}`: {reason}")
+    if problems:
+        raise UnsupportedFeature("; ".join(problems))
     if (
         type_ == "MultiHeadAttention"
-        and isinstance(found.get("output_shape"), list)
-        and len(found["output_shape"]) == 1
+        and isinstance(fields.get("output_shape"), list)
+        and len(fields["output_shape"]) == 1
     ):
-        found["output_shape"] = found["output_shape"][0]
-    _check(cls, type_, found)
-    return _short(cls, type_, found)
+        fields["output_shape"] = fields["output_shape"][0]
+    _check(cls, type_, fields)
+    return _shortened(cls, type_, fields)
 
 
-def _short(cls: Any, type_: str, found: dict[str, Any]) -> dict[str, Any]:
+def _shortened(cls: Any, type_: str, fields: dict[str, Any]) -> dict[str, Any]:
     """The fields in their shortest form: one number for equal ones, no defaults."""
-    if found.get("activation") == "linear" and cls.model_fields["activation"].default is None:
-        del found["activation"]
-    if "pool_size" in found and found.get("strides") == found["pool_size"]:
-        del found["strides"]
-    spec = cls.model_validate({"type": type_, **found})
-    for name, value in found.items():
-        if isinstance(value, list) and value and all(one == value[0] for one in value):
+    if fields.get("activation") == "linear" and cls.model_fields["activation"].default is None:
+        del fields["activation"]
+    if "pool_size" in fields and fields.get("strides") == fields["pool_size"]:
+        del fields["strides"]
+    spec = cls.model_validate({"type": type_, **fields})
+    for name, value in fields.items():
+        if isinstance(value, list) and value and all(element == value[0] for element in value):
             try:
-                same = getattr(cls.model_validate({"type": type_, **found, name: value[0]}), name)
+                value_of_one = getattr(cls.model_validate({"type": type_, **fields, name: value[0]}), name)
             except (ValidationError, NetspecError):
                 continue
-            if same == getattr(spec, name):
-                found = found | {name: value[0]}
-    return found
+            if value_of_one == getattr(spec, name):
+                fields = fields | {name: value[0]}
+    return fields
 
 
-def _constraint(type_: str, name: str, given: dict[str, Any]) -> Any:
+def _constraint(type_: str, name: str, constraint: dict[str, Any]) -> Any:
     """A constraint, whose axes are those of Keras's weight."""
-    axis = given.pop("axis", 0)
+    axis = constraint.pop("axis", 0)
     axes = axis if isinstance(axis, list) else [axis]
-    if "Conv" in type_ and name.endswith("kernel_constraint") and "axis" not in given:
-        rank = 2 + int(next(one for one in type_ if one.isdigit()))
+    if "Conv" in type_ and name.endswith("kernel_constraint") and "axis" not in constraint:
+        rank = 2 + int(next(axis_ for axis_ in type_ if axis_.isdigit()))
         if "depthwise" in name or type_.startswith("Depthwise"):
             raise UnsupportedFeature("its axes are those of a depthwise kernel, whose order differs here")
-        turned = [{rank - 1: 0, rank - 2: 1}.get(one % rank, one % rank + 2) for one in axes]
-        if sorted(turned) != list(range(1, rank)):  # those of the weights of one output, the default here
-            given["axis"] = sorted(turned)
+        net_axes = [{rank - 1: 0, rank - 2: 1}.get(axis_ % rank, axis_ % rank + 2) for axis_ in axes]
+        if sorted(net_axes) != list(range(1, rank)):  # those of the weights of one output, the default here
+            constraint["axis"] = sorted(net_axes)
     elif axes != [0]:
-        given["axis"] = axes
-    return given if len(given) > 1 else given["type"]
+        constraint["axis"] = axes
+    return constraint if len(constraint) > 1 else constraint["type"]
 
 
-def _check(cls: Any, type_: str, found: dict[str, Any]) -> None:
+def _check(cls: Any, type_: str, fields: dict[str, Any]) -> None:
     try:
-        cls.model_validate({"type": type_, **found})
+        cls.model_validate({"type": type_, **fields})
     except ValidationError as error:
         raise invalid_field(type_, error) from None
     except NetspecError as error:
@@ -172,30 +178,32 @@ def invalid_field(type_: str, error: ValidationError) -> UnsupportedFeature:
     return UnsupportedFeature(f"{type_} does not take it: {path}: {first['msg']}"[:300])
 
 
-def _modern(type_: str, config: Mapping[str, Any], declared: Mapping[str, FieldInfo]) -> dict[str, Any]:
+def _current_names(type_: str, config: Mapping[str, Any], declared: Mapping[str, FieldInfo]) -> dict[str, Any]:
     """The configuration under current names."""
-    found: dict[str, Any] = {}
+    current: dict[str, Any] = {}
     for name, value in config.items():
         new = _OLD_FIELDS.get(name)
         if name in declared or new is None or name in _KEPT_OLD.get(type_, ()):
-            found[name] = value
+            current[name] = value
         elif new:
-            found[new] = value
+            current[new] = value
     if "nb_row" in config:
         sizes = [
             config[key] for key in ("kernel_dim1", "kernel_dim2", "kernel_dim3", "nb_row", "nb_col") if key in config
         ]
-        found = {key: one for key, one in found.items() if key not in ("nb_row", "nb_col")} | {"kernel_size": sizes}
+        current = {key: value for key, value in current.items() if key not in ("nb_row", "nb_col")} | {
+            "kernel_size": sizes
+        }
     if type_ == "Embedding" and "init" in config:
-        found["embeddings_initializer"] = found.pop("kernel_initializer")
-    if type_ in _ONE_AXIS and isinstance(found.get("axis"), list) and len(found["axis"]) < 2:
-        found["axis"] = found["axis"][0] if found["axis"] else None
-    if type_ == "BatchNormalization" and found.pop("mode", 0) not in (0, None):
-        found["mode"] = config["mode"]
-    return found
+        current["embeddings_initializer"] = current.pop("kernel_initializer")
+    if type_ in _ONE_AXIS and isinstance(current.get("axis"), list) and len(current["axis"]) < 2:
+        current["axis"] = current["axis"][0] if current["axis"] else None
+    if type_ == "BatchNormalization" and current.pop("mode", 0) not in (0, None):
+        current["mode"] = config["mode"]
+    return current
 
 
-def _is_nothing(name: str, value: Any) -> bool:
+def _has_no_effect(name: str, value: Any) -> bool:
     """Whether a key without a counterpart has no effect."""
     return value is None or value is False or value in ([], {}, "") or (name == "fill_mode" and value == "constant")
 
@@ -209,25 +217,25 @@ def _registry(declared: FieldInfo) -> Registry[Any] | None:
     """The registry of the field's values, if it has one."""
 
     def search(annotation: Any) -> Registry[Any] | None:
-        for one in (*getattr(annotation, "__metadata__", ()), *getattr(annotation, "__args__", ())):
-            found = one.registry if isinstance(one, Member) else search(one)
-            if found is not None:
-                return found
+        for argument in (*getattr(annotation, "__metadata__", ()), *getattr(annotation, "__args__", ())):
+            registry = argument.registry if isinstance(argument, Member) else search(argument)
+            if registry is not None:
+                return registry
         return search(annotation.__origin__) if hasattr(annotation, "__metadata__") else None
 
-    members = [one.registry for one in declared.metadata if isinstance(one, Member)]
+    members = [argument.registry for argument in declared.metadata if isinstance(argument, Member)]
     return members[0] if members else search(declared.annotation)
 
 
 def _value(registry: Registry[Any] | None, value: Any, reading: ReadContext) -> Any:
     if isinstance(value, list) and registry is not None:
-        return [_value(registry, one, reading) for one in value]
+        return [_value(registry, item, reading) for item in value]
     if value is None or registry is None:
-        return plain(value)
-    return object_of(registry, value, reading)
+        return plain_value(value)
+    return spec_of(registry, value, reading)
 
 
-def object_of(registry: Registry[Any], value: Any, reading: ReadContext) -> Any:
+def spec_of(registry: Registry[Any], value: Any, reading: ReadContext) -> Any:
     """An initializer, activation, … as in a spec: its name, or a mapping with `type`. Raises `UnsupportedFeature`."""
     if isinstance(value, str):
         return _function(registry, value, {}, reading)
@@ -244,21 +252,24 @@ def object_of(registry: Registry[Any], value: Any, reading: ReadContext) -> Any:
     if not isinstance(config, dict):
         raise UnsupportedFeature(f"the configuration of {name[:60]} is missing")
     if registry in (LAYERS, CELLS):
-        type_ = _type_of(registry, name)
+        type_ = _builtin_type(registry, name)
         config = {**config, "reset_after": True} if name == "CuDNNGRU" else config
-        return {"type": type_, **_told(registry[type_], _fields(registry, type_, without_format(config), reading))}
+        return {
+            "type": type_,
+            **_without_defaults(registry[type_], _fields(registry, type_, without_data_format(config), reading)),
+        }
     return _function(registry, name, config, reading)
 
 
-def _told(cls: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _without_defaults(cls: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a nested layer that differ from their defaults."""
-    usual = {name: one.get_default(call_default_factory=True) for name, one in cls.model_fields.items()}
-    spec = cls.model_validate({"type": usual["type"], **fields})
-    needed = {name for name, one in cls.model_fields.items() if one.is_required()}
-    return {name: one for name, one in fields.items() if name in needed or getattr(spec, name) != usual[name]}
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in cls.model_fields.items()}
+    spec = cls.model_validate({"type": defaults["type"], **fields})
+    needed = {name for name, field in cls.model_fields.items() if field.is_required()}
+    return {name: field for name, field in fields.items() if name in needed or getattr(spec, name) != defaults[name]}
 
 
-def without_format(config: Mapping[str, Any]) -> dict[str, Any]:
+def without_data_format(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration without the position of the channels."""
     return {name: value for name, value in config.items() if name not in ("data_format", "dim_ordering")}
 
@@ -269,18 +280,18 @@ def refuse_foreign(class_name: str, module: Any, registered: Any) -> None:
     `module` is "" if the file does not state it; Keras writes None for a class that the user's script defines.
     """
     top = str(module or "").partition(".")[0]
-    if class_name in _CODE:
+    if class_name in _RUNS_CODE:
         raise UnsupportedFeature(f"{class_name} runs code, which netspec never does")
-    if top not in OURS:
+    if top not in KERAS_PACKAGES:
         raise UnsupportedFeature(
             f"{class_name[:60]} is a class of the package {top[:60]!r}: its code is not in the file"
         )
-    own = str(registered or class_name)
-    if (module is None and registered) or (">" in own and own.partition(">")[0] != "keras"):
-        raise UnsupportedFeature(f"{own[:80]} is a user-defined class: its code is not in the file")
+    qualified_name = str(registered or class_name)
+    if (module is None and registered) or (">" in qualified_name and qualified_name.partition(">")[0] != "keras"):
+        raise UnsupportedFeature(f"{qualified_name[:80]} is a user-defined class: its code is not in the file")
 
 
-def _type_of(registry: Registry[Any], name: str) -> str:
+def _builtin_type(registry: Registry[Any], name: str) -> str:
     """netspec's type for a name that Keras defines. Raises `UnsupportedFeature` for any other name."""
     if ">" in name:
         raise UnsupportedFeature(f"{name[:80]} is a user-defined function: its code is not in the file")
@@ -292,7 +303,7 @@ def _type_of(registry: Registry[Any], name: str) -> str:
     return type_
 
 
-_SCALINGS: Mapping[tuple[Any, Any, Any], str] = {
+_VARIANCE_SCALINGS: Mapping[tuple[Any, Any, Any], str] = {
     (1.0, "fan_avg", "uniform"): "GlorotUniform",
     (1.0, "fan_avg", "truncated_normal"): "GlorotNormal",
     (2.0, "fan_in", "uniform"): "HeUniform",
@@ -301,35 +312,37 @@ _SCALINGS: Mapping[tuple[Any, Any, Any], str] = {
     (1.0, "fan_in", "truncated_normal"): "LecunNormal",
 }
 """Names of special cases of VarianceScaling: scale, mode and distribution."""
-_WITHOUT = ("seed", "input_axes", "output_axes", "name", "dtype", "partitioner", "trainable")
+_IGNORED = ("seed", "input_axes", "output_axes", "name", "dtype", "partitioner", "trainable")
 
 
 def _function(registry: Registry[Any], name: str, config: Mapping[str, Any], reading: ReadContext) -> Any:
     if registry is ACTIVATIONS:
         return _activation(name, config, reading)
-    type_ = _type_of(registry, name)
+    type_ = _builtin_type(registry, name)
     declared = registry[type_].model_fields
-    found = {key: plain(one) for key, one in config.items() if key in declared and one is not None}
-    strange = [key for key, one in config.items() if key not in declared and key not in _WITHOUT and one is not None]
-    if strange:
-        raise UnsupportedFeature(f"{type_} has no `{strange[0]}`")
+    fields = {key: plain_value(value) for key, value in config.items() if key in declared and value is not None}
+    unknown = [
+        key for key, value in config.items() if key not in declared and key not in _IGNORED and value is not None
+    ]
+    if unknown:
+        raise UnsupportedFeature(f"{type_} has no `{unknown[0]}`")
     if registry is REGULARIZERS and type_ == "L1L2":
-        return _penalty(found)
-    _check(registry[type_], type_, found)
-    known = _SCALINGS.get((found.get("scale"), found.get("mode"), found.get("distribution")))
-    if type_ == "VarianceScaling" and known is not None:
-        return known
-    more = {
-        key: one
-        for key, one in found.items()
-        if declared[key].is_required() or declared[key].get_default(call_default_factory=True) != one
+        return _penalty(fields)
+    _check(registry[type_], type_, fields)
+    special_case = _VARIANCE_SCALINGS.get((fields.get("scale"), fields.get("mode"), fields.get("distribution")))
+    if type_ == "VarianceScaling" and special_case is not None:
+        return special_case
+    non_defaults = {
+        key: value
+        for key, value in fields.items()
+        if declared[key].is_required() or declared[key].get_default(call_default_factory=True) != value
     }
-    return {"type": type_, **more} if more else type_
+    return {"type": type_, **non_defaults} if non_defaults else type_
 
 
-def _penalty(found: Mapping[str, Any]) -> Any:
+def _penalty(fields: Mapping[str, Any]) -> Any:
     """An L1L2 with one zero as L1 or L2; None if both are zero."""
-    l1, l2 = (float(found.get(key) or 0.0) for key in ("l1", "l2"))
+    l1, l2 = (float(fields.get(key) or 0.0) for key in ("l1", "l2"))
     if l1 and l2:
         return {"type": "L1L2", "l1": l1, "l2": l2}
     return {"type": "L1", "l1": l1} if l1 else {"type": "L2", "l2": l2} if l2 else None
@@ -341,31 +354,33 @@ def _activation(name: str, config: Mapping[str, Any], reading: ReadContext) -> A
         return {"type": "hard_sigmoid", "alpha": 0.2}  # its name before Keras 3
     if name == "<lambda>":
         raise UnsupportedFeature("a Python lambda, of which the file holds nothing but that")
-    known = _type_of(ACTIVATIONS, name)
-    given = {"negative_slope" if key == "alpha" and known == "leaky_relu" else key: one for key, one in config.items()}
-    found = {key: plain(one) for key, one in given.items() if key not in _WITHOUT and one is not None}
-    if not found:
-        return known
-    _check(ACTIVATIONS[known], known, found)
-    return {"type": known, **found}
+    type_ = _builtin_type(ACTIVATIONS, name)
+    renamed = {
+        "negative_slope" if key == "alpha" and type_ == "leaky_relu" else key: value for key, value in config.items()
+    }
+    fields = {key: plain_value(value) for key, value in renamed.items() if key not in _IGNORED and value is not None}
+    if not fields:
+        return type_
+    _check(ACTIVATIONS[type_], type_, fields)
+    return {"type": type_, **fields}
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A value for YAML: floats that were rounded to float32 get their original digits."""
     if isinstance(value, dict) and value.get("class_name") == "__tuple__":
         value = value.get("items", [])
     if isinstance(value, dict) and value.get("class_name") in ("__numpy__", "__tensor__"):
         value = (value.get("config") or {}).get("value")
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [plain_value(item) for item in value]
     if isinstance(value, float):
-        return tidy(value)
+        return round_to_float32_digits(value)
     if isinstance(value, dict) and "class_name" in value:
         raise UnsupportedFeature(f"{str(value['class_name'])[:60]} is not a plain value")
     return value
 
 
-def tidy(value: float) -> float:
+def round_to_float32_digits(value: float) -> float:
     """0.009999999776482582, which is 0.01 as float32, or next to it, as 0.01."""
     import numpy as np
 

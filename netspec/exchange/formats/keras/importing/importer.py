@@ -14,12 +14,12 @@ from netspec.exchange.formats.keras.importing.axes import (
     Order,
     TensorReaders,
     TensorView,
-    axis_here,
+    axis_in_net,
     channels_first,
     data_format,
-    identity,
-    moved,
-    wish_of_call,
+    keras_order,
+    permutation_to,
+    preference_of_call,
 )
 from netspec.exchange.formats.keras.importing.config import (
     CallOutput,
@@ -28,7 +28,7 @@ from netspec.exchange.formats.keras.importing.config import (
     ModelGraph,
     tensors_in,
 )
-from netspec.exchange.formats.keras.importing.fields import ReadContext, fields_of, invalid_field, without_format
+from netspec.exchange.formats.keras.importing.fields import ReadContext, fields_of, invalid_field, without_data_format
 from netspec.exchange.formats.keras.names import KerasVariable, layer_type, variables
 from netspec.exchange.interface import sizes_shown, unread
 from netspec.exchange.lift.inputs import OPEN_BATCH
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from netspec.graph.value import Value
 
 
-LONGEST = 180
+MAX_NAME_LENGTH = 180
 """Largest length of a name, without the number that makes it unique."""
 _DTYPES = {"float16": "float32", "bfloat16": "float32", "float64": "float32"}
 
@@ -56,10 +56,10 @@ Convert: TypeAlias = "Callable[[NDArray[Any]], NDArray[Any]]"
 
 
 @dataclass
-class LayerWeights:
+class WeightedLayer:
     """The states of a layer that the file's weights fill: variables in Keras's order, and their conversions."""
 
-    layer: ConfiguredLayer
+    configured: ConfiguredLayer
     draft: DraftLayer
     variables: list[KerasVariable]
     shapes: dict[str, tuple[int, ...]]
@@ -81,34 +81,34 @@ class KerasImporter:
     ) -> None:
         self.graph, self.shapes, self.reading = graph, shapes, reading
         self.draft = Draft(graph.name, origin)
-        self.wanted: list[LayerWeights] = []
+        self.layer_weights: list[WeightedLayer] = []
         self.problems: list[Problem] = []
-        self.held: dict[tuple[LayerCall, int], TensorView] = {}
+        self.views: dict[tuple[LayerCall, int], TensorView] = {}
         self._masks: dict[str, Value | None] = {}
-        self._counted: list[tuple[Value, str, TensorView]] = []
-        self._lost: set[LayerCall] = set()
+        self._mask_formulas: list[tuple[Value, str, TensorView]] = []
+        self._failed: set[LayerCall] = set()
         self._unique = UniqueNames()
-        self._turned: dict[tuple[str, tuple[int, ...]], TensorView] = {}
-        self._first: dict[ConfiguredLayer, LayerWeights] = {}
+        self._permuted: dict[tuple[str, tuple[int, ...]], TensorView] = {}
+        self._first_calls: dict[ConfiguredLayer, WeightedLayer] = {}
         self.readers = TensorReaders(graph)
-        self._take_inputs()
+        self._import_inputs()
 
     # The inputs.
 
-    def _take_inputs(self) -> None:
-        known = [clean(call.layer.path[-1]) for call in self.graph.inputs]
-        for name in sorted(self.shapes.keys() - set(known)):
+    def _import_inputs(self) -> None:
+        input_names = [clean(call.layer.path[-1]) for call in self.graph.inputs]
+        for name in sorted(self.shapes.keys() - set(input_names)):
             self.problems.append(
-                Problem(f"a shape is given for `{name}`, which is not an input", expected=listing(known),
-                        hint=did_you_mean(name, known))
+                Problem(f"a shape is given for `{name}`, which is not an input", expected=listing(input_names),
+                        hint=did_you_mean(name, input_names))
             )  # fmt: skip
         for call in self.graph.inputs:
             if not self.readers.needs((call, 0)):
                 self.reading.note(*unread(call.layer.name))
                 continue
-            self._input(call)
+            self._import_input(call)
 
-    def _input(self, call: LayerCall) -> None:
+    def _import_input(self, call: LayerCall) -> None:
         config, name = call.layer.config, clean(call.layer.path[-1])
         declared = config.get("batch_shape") or config.get("batch_input_shape")
         sizes: Any = list(declared[1:]) if isinstance(declared, (list, tuple)) and declared else None
@@ -117,24 +117,24 @@ class KerasImporter:
         dtype = config.get("dtype") or "float32"
         dtype = dtype if isinstance(dtype, str) else "float32"
         dtype = _DTYPES.get(dtype, dtype)
-        looked_up = [one for one in self.readers.of((call, 0)) if not one.kwargs.get("reverse")]
-        if dtype == "float32" and any(_innermost(one.layer).endswith("Embedding") for one in looked_up):
+        lookups = [reader for reader in self.readers.readers_of((call, 0)) if not reader.kwargs.get("reverse")]
+        if dtype == "float32" and any(_innermost(reader.layer).endswith("Embedding") for reader in lookups):
             dtype = "int32"
         if sizes is None or any(type(size) is not int or size < 1 for size in sizes):
-            known = [size if type(size) is int and size > 0 else None for size in sizes or ()]
-            along = " and ".join(f"axis {place}" for place, size in enumerate(known, 1) if size is None)
-            option = ",".join(str(size or "…") for size in known) or "…"
+            known_sizes = [size if type(size) is int and size > 0 else None for size in sizes or ()]
+            open_axes = " and ".join(f"axis {axis}" for axis, size in enumerate(known_sizes, 1) if size is None)
+            option = ",".join(str(size or "…") for size in known_sizes) or "…"
             self.problems.append(
-                Problem(f"the input `{name}` has no fixed size" + (f" along {along}" if along else ""),
+                Problem(f"the input `{name}` has no fixed size" + (f" along {open_axes}" if open_axes else ""),
                         expected="sizes that are numbers",
-                        got="unknown" if sizes is None else sizes_shown((None, *known), ("batch",)),
+                        got="unknown" if sizes is None else sizes_shown((None, *known_sizes), ("batch",)),
                         hint=f"give the sizes for which the net is made, in Keras's order: `--shape {name}={option}`")
             )  # fmt: skip
-            self._lost.add(call)
+            self._failed.add(call)
             return
-        if dtype not in [one.value for one in DType]:
+        if dtype not in [reader.value for reader in DType]:
             self.problems.append(Problem(f"the input `{name}` holds {dtype[:40]}, which no net takes"))
-            self._lost.add(call)
+            self._failed.add(call)
             return
         if isinstance(declared, (list, tuple)) and declared[0] not in (None, -1):
             self.reading.note(f"the model is for batches of {declared[0]}; the net takes any batch size")
@@ -143,16 +143,16 @@ class KerasImporter:
         shape = [0] * rank
         for axis, size in zip(order, (OPEN_BATCH, *sizes), strict=True):
             shape[axis] = size
-        name = self._unique(name[:LONGEST])
+        name = self._unique(name[:MAX_NAME_LENGTH])
         fields: dict[str, Any] = {"shape": shape[1:]} | ({"dtype": dtype} if dtype != "float32" else {})
         self.draft.inputs[name] = fields
         value = Input(name, TensorType(tuple(shape), DType(dtype)))()
-        if order != identity(rank):
+        if order != keras_order(rank):
             self.reading.note(
                 f"the input `{name}` is {shape[1:]}, channels first; in Keras it was {sizes}",
                 "{count} inputs are channels first here, and channels last in Keras", f"`{name}` {shape[1:]}",
             )  # fmt: skip
-        self.held[call, 0] = TensorView(source=name, axes=axes_of_order(order), value=value, is_input=True)
+        self.views[call, 0] = TensorView(source=name, axes=axes_of_order(order), value=value, is_input=True)
 
     # Walking.
 
@@ -164,84 +164,84 @@ class KerasImporter:
         For a layer whose input is unsupported, `check` reports the problems of the layer itself.
         """
         for call in self.readers.calls:
-            lost = any(one.call in self._lost for one in call.tensors())
+            failed = any(tensor.call in self._failed for tensor in call.tensors())
             try:
-                (check if lost else apply)(self, call)
+                (check if failed else apply)(self, call)
             except UnsupportedFeature as reason:
-                lost = True
-                what = f"the layer `{call.layer.name}` ({call.layer.class_name})"
-                problem = Problem(f"{what} can't be imported: {str(reason).replace(str(OPEN_BATCH), 'N')}")
+                failed = True
+                layer = f"the layer `{call.layer.name}` ({call.layer.class_name})"
+                problem = Problem(f"{layer} can't be imported: {str(reason).replace(str(OPEN_BATCH), 'N')}")
                 if problem not in self.problems:
                     self.problems.append(problem)
-            if lost:
-                self._lost.add(call)
+            if failed:
+                self._failed.add(call)
         if not self.problems:
             self._finish()
 
     def _finish(self) -> None:
         for tensor in self.graph.outputs:
-            held = self.held.get((tensor.call, tensor.index))
-            if held is None or held.through is not None:
-                what = "is not there" if held is None else "goes through all samples of the batch"
-                self.problems.append(Problem(f"the output of `{tensor.call.layer.name}` {what}"))
+            view = self.views.get((tensor.call, tensor.index))
+            if view is None or view.across_samples is not None:
+                problem = "is not there" if view is None else "goes through all samples of the batch"
+                self.problems.append(Problem(f"the output of `{tensor.call.layer.name}` {problem}"))
                 continue
-            if held.is_input or held.source in self.draft.outputs:
-                (held,) = self.add(tensor.call, "Identity", {}, [held], held.order)
-            if held.order != identity(len(held.order)):
-                have = list(held.value.shape[1:])
+            if view.is_input or view.source in self.draft.outputs:
+                (view,) = self.add(tensor.call, "Identity", {}, [view], view.order)
+            if view.order != keras_order(len(view.order)):
+                shape = list(view.value.shape[1:])
                 self.reading.note(
-                    f"the output `{held.source}` is {have}, channels first; in Keras it was {list(held.shape[1:])}",
-                    "{count} outputs are channels first here, and channels last in Keras", f"`{held.source}` {have}",
+                    f"the output `{view.source}` is {shape}, channels first; in Keras it was {list(view.shape[1:])}",
+                    "{count} outputs are channels first here, and channels last in Keras", f"`{view.source}` {shape}",
                 )  # fmt: skip
-            self.draft.outputs.append(held.source)
-        self._leave_out_unread()
+            self.draft.outputs.append(view.source)
+        self._drop_unread_layers()
 
-    def _leave_out_unread(self) -> None:
+    def _drop_unread_layers(self) -> None:
         """Layers that became nothing: they only set a shape, or a mask that follows from other layers here."""
         outputs = self.draft.outputs
-        kept, read = [], {*outputs, *(name.rpartition(".")[0] for name in outputs)}
+        kept_layers, read = [], {*outputs, *(name.rpartition(".")[0] for name in outputs)}
         for layer in reversed(self.draft.layers):
             if layer.name in read:
-                kept.append(layer)
-                whole = [name.rpartition(".")[0] for name in layer.sources]  # one of several outputs
-                read.update((*layer.sources, *whole, layer.fields.get("share", "")))
-        self.draft.layers = kept[::-1]
+                kept_layers.append(layer)
+                layer_names = [name.rpartition(".")[0] for name in layer.sources]  # one of several outputs
+                read.update((*layer.sources, *layer_names, layer.fields.get("share", "")))
+        self.draft.layers = kept_layers[::-1]
 
     # Used by rules.
 
     def get(self, tensor: CallOutput) -> TensorView:
         """A tensor in its own order of axes. Raises `UnsupportedFeature` if its layer has no such output."""
-        found = self.held.get((tensor.call, tensor.index))
-        if found is None:
+        view = self.views.get((tensor.call, tensor.index))
+        if view is None:
             raise UnsupportedFeature(f"`{tensor.call.layer.name}` has no output {tensor.index}")
-        if found.through is not None:
+        if view.across_samples is not None:
             raise UnsupportedFeature(f"`{tensor.call.layer.name}` goes through all samples of the batch")
-        return found
+        return view
 
-    def plain(self, tensor: CallOutput | TensorView, name: str = "") -> TensorView:
+    def in_keras_order(self, tensor: CallOutput | TensorView, name: str = "") -> TensorView:
         """A tensor with its axes in Keras's order."""
-        held = tensor if isinstance(tensor, TensorView) else self.get(tensor)
-        return self.turned(held, identity(len(held.order)), name)
+        view = tensor if isinstance(tensor, TensorView) else self.get(tensor)
+        return self.permuted(view, keras_order(len(view.order)), name)
 
-    def turned(self, held: TensorView, order: Order, name: str = "") -> TensorView:
+    def permuted(self, view: TensorView, order: Order, name: str = "") -> TensorView:
         """The tensor with its axes in that order, permuted if necessary."""
-        if held.order == order:
-            return held
-        if held.rows is not None:
+        if view.order == order:
+            return view
+        if view.feature_order is not None:
             raise UnsupportedFeature("the features of a flattened image come in another order")
-        permutation = moved(held.order, order)
-        known = self._turned.get((held.source, permutation))
-        if known is None:
-            (known,) = self._write(
-                name or f"{held.source}/permute", "Permute", {"dims": list(permutation[1:])}, [held], [order]
+        permutation = permutation_to(view.order, order)
+        permuted = self._permuted.get((view.source, permutation))
+        if permuted is None:
+            (permuted,) = self._add_layer(
+                name or f"{view.source}/permute", "Permute", {"dims": list(permutation[1:])}, [view], [order]
             )
-            self._turned[held.source, permutation] = known
-        return known
+            self._permuted[view.source, permutation] = permuted
+        return permuted
 
-    def put(self, call: LayerCall, *made: TensorView) -> None:
+    def set_results(self, call: LayerCall, *results: TensorView) -> None:
         """The results of a call."""
-        for index, held in enumerate(made):
-            self.held[call, index] = held
+        for index, view in enumerate(results):
+            self.views[call, index] = view
 
     def add(
         self,
@@ -251,10 +251,12 @@ class KerasImporter:
         inputs: Sequence[TensorView],
         *orders: Order,
         name: str = "",
-        rows: Any = None,
+        feature_order: Any = None,
     ) -> list[TensorView]:
         """Add a layer without weights, and return its outputs; `orders` are those of their axes (default: Keras's)."""
-        return self._write(name or self.name_of(call), type_, fields, inputs, list(orders), rows=rows)
+        return self._add_layer(
+            name or self.name_of(call), type_, fields, inputs, list(orders), feature_order=feature_order
+        )
 
     def name_of(self, call: LayerCall) -> str:
         """The name here of the layer of a call."""
@@ -264,34 +266,36 @@ class KerasImporter:
         self, call: LayerCall, type_: str, fields: Mapping[str, Any], inputs: Sequence[TensorView],
         orders: Callable[[Sequence[Value]], list[Order]],
         convert: Callable[[KerasVariable], tuple[str, Convert] | None],
-        rows: Any = None,
+        feature_order: Any = None,
     ) -> list[TensorView]:  # fmt: skip
         """Add a layer that may have weights; `convert` returns the conversion of a weight, and a text that names it.
 
         If a layer is called again, the second call shares the weights of the first.
         """
-        spec, builder, made = self._build(type_, fields, inputs)
+        spec, builder, outputs = self._build(type_, fields, inputs)
         states = {name.removeprefix("layer/"): info.value.shape for name, info in builder.states.items()}
-        first = self._first.get(call.layer)
-        given = dict(fields)
+        first = self._first_calls.get(call.layer)
+        layer_fields = dict(fields)
         if first is not None and states:
-            given["share"] = first.draft.name
+            layer_fields["share"] = first.draft.name
         if call.layer.frozen and states and "trainable" in type(spec).model_fields:
-            given["trainable"] = False
-        held = self._register(self.name_of(call), type_, given, inputs, spec, builder, made, orders(made), rows)
+            layer_fields["trainable"] = False
+        views = self._register(
+            self.name_of(call), type_, layer_fields, inputs, spec, builder, outputs, orders(outputs), feature_order
+        )
         if states:
-            wanted = self._want(call.layer, spec, states, convert)
+            weights = self._weights_of_layer(call.layer, spec, states, convert)
             if first is None:
-                self.wanted.append(wanted)
-                self._first[call.layer] = wanted
-            elif first.signature != wanted.signature or first.shapes != wanted.shapes:
+                self.layer_weights.append(weights)
+                self._first_calls[call.layer] = weights
+            elif first.signature != weights.signature or first.shapes != weights.shapes:
                 raise UnsupportedFeature("it is called twice, with inputs whose axes have different orders")
-        return held
+        return views
 
-    def _want(
+    def _weights_of_layer(
         self, layer: ConfiguredLayer, spec: LayerSpec, states: dict[str, tuple[int, ...]],
         convert: Callable[[KerasVariable], tuple[str, Convert] | None],
-    ) -> LayerWeights:  # fmt: skip
+    ) -> WeightedLayer:  # fmt: skip
         inner: Any = spec
         prefix = ""
         for _ in range(layer.wrapped):  # the file has the layers of the nested model without their wrappers
@@ -300,53 +304,55 @@ class KerasImporter:
             inner = inner.layer
             prefix += f"{inner_name(inner)}/"
         names = [name.removeprefix(prefix) for name in states]
-        listed = variables(inner, names) if isinstance(inner, LayerFields) else []
-        found = LayerWeights(layer, self.draft.layers[-1], listed, states, prefix=prefix)
-        for one in listed:
-            told = convert(one)
-            if told is not None:
-                found.signature += f"{one.state}: {told[0]}; "
-                found.convert[one.state] = told[1]
-        return found
+        layer_variables = variables(inner, names) if isinstance(inner, LayerFields) else []
+        weights = WeightedLayer(layer, self.draft.layers[-1], layer_variables, states, prefix=prefix)
+        for variable in layer_variables:
+            weight_conversion = convert(variable)
+            if weight_conversion is not None:
+                weights.signature += f"{variable.state}: {weight_conversion[0]}; "
+                weights.convert[variable.state] = weight_conversion[1]
+        return weights
 
-    def _write(
+    def _add_layer(
         self, name: str, type_: str, fields: Mapping[str, Any], inputs: Sequence[TensorView], orders: list[Order],
-        rows: Any = None,
+        feature_order: Any = None,
     ) -> list[TensorView]:  # fmt: skip
-        spec, builder, made = self._build(type_, fields, inputs)
-        return self._register(name, type_, fields, inputs, spec, builder, made, orders, rows)
+        spec, builder, outputs = self._build(type_, fields, inputs)
+        return self._register(name, type_, fields, inputs, spec, builder, outputs, orders, feature_order)
 
     def _register(
         self, name: str, type_: str, fields: Mapping[str, Any], inputs: Sequence[TensorView], spec: LayerSpec,
-        builder: Builder, made: tuple[Value, ...], orders: list[Order], rows: Any,
+        builder: Builder, values: tuple[Value, ...], orders: list[Order], feature_order: Any,
     ) -> list[TensorView]:  # fmt: skip
-        name = self._unique(name[:LONGEST])
-        self.draft.layers.append(DraftLayer(name, type_, dict(fields), tuple(one.source for one in inputs)))
-        outputs = spec.output_names()
-        found = []
-        for index, value in enumerate(made):
-            source = name if index == 0 else f"{name}.{outputs[index]}"
-            order = orders[index] if index < len(orders) else identity(len(value.shape))
-            found.append(TensorView(source=source, axes=axes_of_order(order), value=value, rows=rows))
+        name = self._unique(name[:MAX_NAME_LENGTH])
+        self.draft.layers.append(DraftLayer(name, type_, dict(fields), tuple(view.source for view in inputs)))
+        output_names = spec.output_names()
+        views = []
+        for index, value in enumerate(values):
+            source = name if index == 0 else f"{name}.{output_names[index]}"
+            order = orders[index] if index < len(orders) else keras_order(len(value.shape))
+            views.append(TensorView(source=source, axes=axes_of_order(order), value=value, feature_order=feature_order))
         masks = spec.mask(builder, *(tensor.value for tensor in inputs))
-        for one, mask in zip(found, masks if isinstance(masks, tuple) else (masks,), strict=False):
-            self._masks[one.source] = mask
-        return found
+        for view, mask in zip(views, masks if isinstance(masks, tuple) else (masks,), strict=False):
+            self._masks[view.source] = mask
+        return views
 
-    def mask(self, held: TensorView) -> Value | None:
+    def mask(self, view: TensorView) -> Value | None:
         """The mask of a tensor, if it has one."""
-        return self._masks.get(held.source)
+        return self._masks.get(view.source)
 
-    def remember(self, held: TensorView, formula: str, source: TensorView) -> None:
+    def record_mask(self, view: TensorView, formula: str, source: TensorView) -> None:
         """Record that a layer makes a mask, with a formula of `source` that is 1 for valid positions."""
-        mask = self.mask(held)
+        mask = self.mask(view)
         if mask is not None:
-            self._counted.append((mask, formula, source))
+            self._mask_formulas.append((mask, formula, source))
 
-    def counts(self, held: TensorView) -> tuple[str, TensorView] | None:
+    def mask_formula(self, view: TensorView) -> tuple[str, TensorView] | None:
         """The formula of a tensor's mask, and its operand; None if there is no mask."""
-        mask = self.mask(held)
-        return next(((formula, source) for one, formula, source in self._counted if one is mask), None)
+        mask = self.mask(view)
+        return next(
+            ((formula, source) for formula_mask, formula, source in self._mask_formulas if formula_mask is mask), None
+        )
 
     def _build(
         self, type_: str, fields: Mapping[str, Any], inputs: Sequence[TensorView]
@@ -356,7 +362,7 @@ class KerasImporter:
             spec = LAYERS[type_].model_validate({"type": type_, **fields})
             assert isinstance(spec, LayerSpec)
             with in_scope(builder.enter(spec, "layer", [self.mask(tensor) for tensor in inputs])):
-                made = spec.build(builder, *(one.value for one in inputs))
+                outputs = spec.build(builder, *(view.value for view in inputs))
         except ValidationError as error:
             raise invalid_field(type_, error) from None
         except ShapeMismatch as error:
@@ -365,7 +371,7 @@ class KerasImporter:
             raise UnsupportedFeature(f"{type_} does not fit: {error.summary}"[:300]) from None
         except TypeError as error:  # a wrong number of inputs
             raise UnsupportedFeature(f"{type_} does not fit: {error}"[:300]) from None
-        return spec, builder, made if isinstance(made, tuple) else (made,)
+        return spec, builder, outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def _innermost(layer: ConfiguredLayer) -> str:
@@ -379,7 +385,7 @@ def _innermost(layer: ConfiguredLayer) -> str:
 KerasImportRule: TypeAlias = "Callable[[KerasImporter, LayerCall], None]"
 _RULES: dict[str, KerasImportRule] = {}
 
-AXES: Mapping[str, str] = {
+AXIS_FIELDS: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "BatchNormalization", "LayerNormalization", "GroupNormalization", "UnitNormalization", "RMSNormalization",
@@ -404,7 +410,7 @@ def rule(*classes: str) -> Callable[[KerasImportRule], KerasImportRule]:
     return register
 
 
-def ruled() -> list[str]:
+def rule_names() -> list[str]:
     """Names of the Keras layers that have an import rule."""
     return list(_RULES)
 
@@ -416,39 +422,39 @@ def rule_of(type_: str) -> KerasImportRule | None:
 
 def operands(importer: KerasImporter, call: LayerCall) -> list[CallOutput]:
     """The tensors that the layer reads, in the order of `from`."""
-    found = list(tensors_in(call.args))
+    tensors = list(tensors_in(call.args))
     if "inputs" in call.kwargs:
-        found += tensors_in(call.kwargs["inputs"])
-    found += tensors_in(call.kwargs.get("initial_state"))
-    return found
+        tensors += tensors_in(call.kwargs["inputs"])
+    tensors += tensors_in(call.kwargs.get("initial_state"))
+    return tensors
 
 
-def arrived(importer: KerasImporter, call: LayerCall, tensors: Sequence[CallOutput]) -> list[TensorView]:
+def layer_inputs(importer: KerasImporter, call: LayerCall, tensors: Sequence[CallOutput]) -> list[TensorView]:
     """The inputs, with the axes that the layer needs."""
-    wish = wish_of_call(call)
-    if wish.kind == "any":
+    preference = preference_of_call(call)
+    if preference.kind == "any":
         outer = call.layer.wrapped + (call.layer.class_name == "TimeDistributed")
         return [_steps_first(importer, importer.get(tensor), outer) for tensor in tensors]
-    found = []
-    for index, one in enumerate(tensors):
-        held = importer.get(one)
-        rank = len(held.order)
-        lead = wish.lead if index == 0 else wish.lead - (len(importer.get(tensors[0]).order) - rank)
-        order = channels_first(rank, lead) if wish.kind == "first" and lead > 0 else identity(rank)
-        if held.rows is not None and wish.kind == "plain":
-            found.append(held)  # the rule of Dense handles it
+    views = []
+    for index, tensor in enumerate(tensors):
+        view = importer.get(tensor)
+        rank = len(view.order)
+        lead = preference.lead if index == 0 else preference.lead - (len(importer.get(tensors[0]).order) - rank)
+        order = channels_first(rank, lead) if preference.kind == "first" and lead > 0 else keras_order(rank)
+        if view.feature_order is not None and preference.kind == "plain":
+            views.append(view)  # the rule of Dense handles it
         else:
-            found.append(importer.turned(held, order))
-    return found
+            views.append(importer.permuted(view, order))
+    return views
 
 
-def _steps_first(importer: KerasImporter, held: TensorView, outer: int) -> TensorView:
+def _steps_first(importer: KerasImporter, view: TensorView, outer: int) -> TensorView:
     """A tensor whose axes of steps, after the batch, have Keras's order."""
-    steps = tuple(range(1, min(outer + 1, len(held.order))))
-    return held if held.order[1 : 1 + outer] == steps else importer.plain(held)
+    steps = tuple(range(1, min(outer + 1, len(view.order))))
+    return view if view.order[1 : 1 + outer] == steps else importer.in_keras_order(view)
 
 
-def wrapped(
+def time_distributed(
     importer: KerasImporter, call: LayerCall, type_: str, fields: dict[str, Any], inputs: int
 ) -> tuple[str, dict[str, Any]]:
     """The layer in as many TimeDistributed wrappers as its model has."""
@@ -459,79 +465,88 @@ def wrapped(
     return type_, fields
 
 
-def usual(
+def import_by_fields(
     importer: KerasImporter,
     call: LayerCall,
-    more: Mapping[str, Any] | None = None,
+    extra: Mapping[str, Any] | None = None,
     fields: dict[str, Any] | None = None,
 ) -> None:
     """Import a layer with the fields of its configuration, and `more`."""
     layer = call.layer
     type_ = layer_type(layer.class_name)
-    given = arrived(importer, call, operands(importer, call))
-    if not given:
+    inputs = layer_inputs(importer, call, operands(importer, call))
+    if not inputs:
         raise UnsupportedFeature("it reads nothing")
     if fields is None:
-        fields = fields_of(type_, without_format(layer.config), importer.reading) | dict(more or {})
-    order = given[0].order
-    turn_fields(type_, fields, order, layer.wrapped)
-    _turn_inner(fields, order)
-    _softmax_of_channels_first(call, type_, fields)
-    wish = wish_of_call(call)
+        fields = fields_of(type_, without_data_format(layer.config), importer.reading) | dict(extra or {})
+    order = inputs[0].order
+    convert_axes(type_, fields, order, layer.wrapped)
+    _convert_inner_axes(fields, order)
+    _set_activation_axis(call, type_, fields)
+    preference = preference_of_call(call)
 
-    def orders(made: Sequence[Value]) -> list[Order]:
-        return [_order_behind(type_, wish.kind, wish.lead, given[0], value, fields) for value in made]
+    def orders(outputs: Sequence[Value]) -> list[Order]:
+        return [_output_order(type_, preference.kind, preference.lead, inputs[0], value, fields) for value in outputs]
 
-    rows = given[0].rows
-    outer, wrapping = wrapped(importer, call, type_, fields, len(given))
-    keeps = rows if wish.kind == "any" else None
-    held = importer.weighted(call, outer, wrapping, given, orders, lambda one: conversion(one, given[0], fields), keeps)
-    importer.put(call, *held)
+    feature_order = inputs[0].feature_order
+    outer, wrapping = time_distributed(importer, call, type_, fields, len(inputs))
+    keeps = feature_order if preference.kind == "any" else None
+    views = importer.weighted(
+        call, outer, wrapping, inputs, orders, lambda variable: weight_conversion(variable, inputs[0], fields), keeps
+    )
+    importer.set_results(call, *views)
 
 
-def _order_behind(
-    type_: str, kind: str, lead: int, given: TensorView, value: Value, fields: Mapping[str, Any]
+def _output_order(
+    type_: str, kind: str, lead: int, first_input: TensorView, value: Value, fields: Mapping[str, Any]
 ) -> Order:
     """The order of the axes of an output."""
-    rank, before = len(value.shape), len(given.order)
+    rank, input_rank = len(value.shape), len(first_input.order)
     if kind == "any":
-        return given.order if rank == before else identity(rank)
+        return first_input.order if rank == input_rank else keras_order(rank)
     if kind == "plain":
-        return identity(rank)
+        return keras_order(rank)
     inner = fields.get("layer")
     while isinstance(inner, dict):
         type_, inner = str(inner.get("type")), inner.get("layer")
     if type_.startswith("ConvLSTM"):
-        return channels_first(rank, lead - (before - rank))
-    return channels_first(rank, lead) if rank == before else identity(rank)
+        return channels_first(rank, lead - (input_rank - rank))
+    return channels_first(rank, lead) if rank == input_rank else keras_order(rank)
 
 
-def turn_fields(type_: str, fields: dict[str, Any], order: Order, lead: int = 0) -> None:
+def convert_axes(type_: str, fields: dict[str, Any], order: Order, lead: int = 0) -> None:
     """Axes in fields, as they are counted here; `lead` axes of the input do not belong to the layer."""
-    own = (0, *(axis - lead for axis in order[1 + lead :]))
-    name = AXES.get(type_)
+    layer_order = (0, *(axis - lead for axis in order[1 + lead :]))
+    name = AXIS_FIELDS.get(type_)
     if name in fields and fields[name] is not None:
         axes = fields[name] if isinstance(fields[name], list) else [fields[name]]
-        turned = sorted({axis_here(int(axis), own) for axis in axes})
-        usual_ = LAYERS[type_].model_fields[name].default
-        like = [turned, [axis - len(own) for axis in turned]]
-        same = next((one for one in like if one == (list(usual_) if isinstance(usual_, tuple) else [usual_])), turned)
-        if type_ in _ONE_AXIS and len(same) > 1:
+        net_axes = sorted({axis_in_net(int(axis), layer_order) for axis in axes})
+        default = LAYERS[type_].model_fields[name].default
+        spellings = [net_axes, [axis - len(layer_order) for axis in net_axes]]
+        spelling = next(
+            (
+                candidate
+                for candidate in spellings
+                if candidate == (list(default) if isinstance(default, tuple) else [default])
+            ),
+            net_axes,
+        )
+        if type_ in _ONE_AXIS and len(spelling) > 1:
             raise UnsupportedFeature(f"`{name}` are several axes, {axes}")
-        fields[name] = same[0] if len(same) == 1 else same
+        fields[name] = spelling[0] if len(spelling) == 1 else spelling
     if fields.get("noise_shape"):
         sizes: list[Any] = [None] * len(order)
         for axis, size in zip(order, fields["noise_shape"], strict=False):
             sizes[axis] = size
         fields["noise_shape"] = sizes
-    if type_ == "Activation" and own[-1] != len(own) - 1 and _along_an_axis(fields.get("activation")):
-        fields["axis"] = own[-1]
+    if type_ == "Activation" and layer_order[-1] != len(layer_order) - 1 and _along_an_axis(fields.get("activation")):
+        fields["axis"] = layer_order[-1]
 
 
-def _turn_inner(fields: dict[str, Any], order: Order) -> None:
+def _convert_inner_axes(fields: dict[str, Any], order: Order) -> None:
     inner, lead = fields.get("layer"), 1
     if isinstance(inner, dict) and len(order) > 2:
-        turn_fields(str(inner["type"]), inner, order, lead)
+        convert_axes(str(inner["type"]), inner, order, lead)
 
 
 def _along_an_axis(function: Any) -> bool:
@@ -539,40 +554,44 @@ def _along_an_axis(function: Any) -> bool:
     return isinstance(name, str) and name in ACTIVATIONS and issubclass(ACTIVATIONS[name], OverAxis)
 
 
-def _softmax_of_channels_first(call: LayerCall, type_: str, fields: dict[str, Any]) -> None:
+def _set_activation_axis(call: LayerCall, type_: str, fields: dict[str, Any]) -> None:
     """Set the axis of a function: the last one in Keras, even if the channels come first."""
     function = fields.get("activation")
     if data_format(call.layer.config) == "channels_first" and "Conv" in type_ and _along_an_axis(function):
         fields["activation"] = {"type": function["type"] if isinstance(function, dict) else function, "axis": -1}
 
 
-def conversion(one: KerasVariable, given: TensorView, fields: Mapping[str, Any]) -> tuple[str, Convert] | None:
+def weight_conversion(
+    variable: KerasVariable, first_input: TensorView, fields: Mapping[str, Any]
+) -> tuple[str, Convert] | None:
     """The conversion of a weight for an input whose order of axes differs from Keras's."""
     import numpy as np
 
-    order = given.order
-    if one.kind == "sample" and order != identity(len(order)):
-        back = tuple(axis - 1 for axis in np.argsort(order)[1:])
-        return f"sample {back}", lambda array: array.transpose(back)
-    if one.kind == "axes":
+    order = first_input.order
+    if variable.kind == "sample" and order != keras_order(len(order)):
+        inverse = tuple(axis - 1 for axis in np.argsort(order)[1:])
+        return f"sample {inverse}", lambda array: array.transpose(inverse)
+    if variable.kind == "axes":
         axes = fields.get("axis", -1)
-        here = sorted(axis % len(order) for axis in (axes if isinstance(axes, list) else [axes]) if axis is not None)
-        there = [order.index(axis) for axis in here]
-        turn = tuple(sorted(range(len(there)), key=lambda k: there[k]))
-        back = tuple(np.argsort(turn))
-        if list(back) != list(range(len(back))):
-            return f"axes {back}", lambda array: array.transpose(back)
-    if given.rows is not None:
-        return "rows", lambda array: _put_rows(array, given.rows)
+        net_axes = sorted(
+            axis % len(order) for axis in (axes if isinstance(axes, list) else [axes]) if axis is not None
+        )
+        keras_axes = [order.index(axis) for axis in net_axes]
+        permutation = tuple(sorted(range(len(keras_axes)), key=lambda k: keras_axes[k]))
+        inverse = tuple(np.argsort(permutation))
+        if list(inverse) != list(range(len(inverse))):
+            return f"axes {inverse}", lambda array: array.transpose(inverse)
+    if first_input.feature_order is not None:
+        return "rows", lambda array: _reorder_features(array, first_input.feature_order)
     return None
 
 
-def _put_rows(array: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
+def _reorder_features(array: NDArray[Any], feature_order: NDArray[Any]) -> NDArray[Any]:
     """Reorder the rows of a matrix, or the elements of a vector, to the order of features here."""
     import numpy as np
 
-    if array.shape[:1] != rows.shape:
+    if array.shape[:1] != feature_order.shape:
         return array
-    found = np.empty_like(array)
-    found[rows] = array
-    return found
+    reordered = np.empty_like(array)
+    reordered[feature_order] = array
+    return reordered

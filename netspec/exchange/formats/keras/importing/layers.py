@@ -14,22 +14,28 @@ from netspec.exchange.formats.keras.importing import (  # these register their r
     shape_layers,
     shape_ops,  # noqa: F401
 )
-from netspec.exchange.formats.keras.importing.axes import axis_here, data_format
-from netspec.exchange.formats.keras.importing.config import MASKED, CallOutput, LayerCall, is_operation, tensors_in
-from netspec.exchange.formats.keras.importing.fields import fields_of, plain, refuse_foreign, without_format
+from netspec.exchange.formats.keras.importing.axes import axis_in_net, data_format
+from netspec.exchange.formats.keras.importing.config import (
+    TAKES_MASK_INPUT,
+    CallOutput,
+    LayerCall,
+    is_operation,
+    tensors_in,
+)
+from netspec.exchange.formats.keras.importing.fields import fields_of, plain_value, refuse_foreign, without_data_format
 from netspec.exchange.formats.keras.importing.importer import (
     MERGES,
     KerasImporter,
+    convert_axes,
+    import_by_fields,
     operands,
     rule,
+    rule_names,
     rule_of,
-    ruled,
-    turn_fields,
-    usual,
-    wrapped,
+    time_distributed,
 )
-from netspec.exchange.formats.keras.importing.leading_axis import followed
-from netspec.exchange.formats.keras.importing.operations import operate
+from netspec.exchange.formats.keras.importing.leading_axis import import_across_samples
+from netspec.exchange.formats.keras.importing.operations import import_operation
 from netspec.exchange.formats.keras.names import builtin, layer_type, types
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.schema.messages.foreign import meant_by
@@ -52,50 +58,52 @@ def augmenting(importer: KerasImporter, call: LayerCall) -> None:
         f"the layer `{call.layer.name}` ({call.layer.class_name}) changes samples in training only and is left out: "
         "add it to `transforms` in the train file"
     )
-    importer.put(call, importer.get(tensor))
+    importer.set_results(call, importer.get(tensor))
 
 
 @rule("LayerScale")
 def layer_scale(importer: KerasImporter, call: LayerCall) -> None:
     """LayerScale of ConvNeXt: a learned factor per channel."""
     (tensor,) = operands(importer, call)
-    held, config = importer.get(tensor), call.layer.config
-    first = plain(config.get("init_values"))
-    if held.rows is not None or type(first) not in (int, float) or "projection_dim" not in config:
+    view, config = importer.get(tensor), call.layer.config
+    first = plain_value(config.get("init_values"))
+    if view.feature_order is not None or type(first) not in (int, float) or "projection_dim" not in config:
         raise UnsupportedFeature("it is not the LayerScale of Keras's applications")
     fields = {
-        "axis": axis_here(-1, held.order),
+        "axis": axis_in_net(-1, view.order),
         "scale_initializer": {"type": "Constant", "value": float(first)},
     }
-    importer.put(call, *importer.weighted(call, "Scale", fields, [held], lambda _: [held.order], lambda _: None))
+    importer.set_results(
+        call, *importer.weighted(call, "Scale", fields, [view], lambda _: [view.order], lambda _: None)
+    )
 
 
 @rule("CustomScaleLayer")
-def scaled_sum(importer: KerasImporter, call: LayerCall) -> None:
+def custom_scale(importer: KerasImporter, call: LayerCall) -> None:
     """CustomScaleLayer of InceptionResNetV2: the first input plus a multiple of the second."""
-    first, second = (importer.get(one) for one in operands(importer, call))
-    factor = plain(call.layer.config.get("scale"))
+    first, second = (importer.get(tensor) for tensor in operands(importer, call))
+    factor = plain_value(call.layer.config.get("scale"))
     if type(factor) not in (int, float):
         raise UnsupportedFeature("it is not the CustomScaleLayer of Keras's applications")
-    second = importer.turned(second, first.order)
-    (part,) = importer.add(
+    second = importer.permuted(second, first.order)
+    (scaled,) = importer.add(
         call, "Power", {"scale": float(factor)}, [second], first.order, name=f"{importer.name_of(call)}/scaled"
     )
-    importer.put(call, *importer.add(call, "Add", {}, [first, part], first.order))
+    importer.set_results(call, *importer.add(call, "Add", {}, [first, scaled], first.order))
 
 
-_ARGUMENTS = frozenset(("training", "mask", "initial_state", "use_causal_mask", "attention_mask",
+_CALL_ARGUMENTS = frozenset(("training", "mask", "initial_state", "use_causal_mask", "attention_mask",
                         "return_attention_scores", "query", "value",
                         "key", "reverse", "inputs", "query_mask", "value_mask", "key_mask", "name"))  # fmt: skip
 
 
-_AS_IT_IS = ("Dense", "Embedding", "SimpleRNN", "LSTM", "GRU", "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
+_CHECKED_BY_FIELDS = ("Dense", "Embedding", "SimpleRNN", "LSTM", "GRU", "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
 """Layers with a rule that reads their configuration itself."""
 
 
-def layers() -> set[str]:
+def imported_layers() -> set[str]:
     """Current names of the Keras layers that are imported, except layers that augment samples."""
-    return {*types("layer"), *ruled()} - set(AUGMENTING)
+    return {*types("layer"), *rule_names()} - set(AUGMENTING)
 
 
 def apply(importer: KerasImporter, call: LayerCall) -> None:
@@ -103,27 +111,27 @@ def apply(importer: KerasImporter, call: LayerCall) -> None:
     layer = call.layer
     _check_origin(importer, call)
     if _is_operation(call):
-        if not followed(importer, call):
-            operate(importer, call)
+        if not import_across_samples(importer, call):
+            import_operation(importer, call)
         return
     for name, value in call.kwargs.items():
-        if name not in _ARGUMENTS and value not in (None, False, [], {}):
+        if name not in _CALL_ARGUMENTS and value not in (None, False, [], {}):
             raise UnsupportedFeature(f"it is called with `{name[:40]}`")
     _check_mask(importer, call)
     type_ = layer_type(layer.class_name)
-    found = rule_of(type_)
-    if found is not None:
-        found(importer, call)
+    import_rule = rule_of(type_)
+    if import_rule is not None:
+        import_rule(importer, call)
     else:
-        usual(importer, call)
+        import_by_fields(importer, call)
 
 
 def check(importer: KerasImporter, call: LayerCall) -> None:
     """Raise `UnsupportedFeature` for a layer that has no counterpart, whatever it reads."""
     _check_origin(importer, call)
     type_ = layer_type(call.layer.class_name)
-    if not _is_operation(call) and type_ in LAYERS and (rule_of(type_) is None or type_ in _AS_IT_IS):
-        fields_of(type_, without_format(call.layer.config), importer.reading)
+    if not _is_operation(call) and type_ in LAYERS and (rule_of(type_) is None or type_ in _CHECKED_BY_FIELDS):
+        fields_of(type_, without_data_format(call.layer.config), importer.reading)
 
 
 def _check_origin(importer: KerasImporter, call: LayerCall) -> None:
@@ -143,7 +151,7 @@ def _check_origin(importer: KerasImporter, call: LayerCall) -> None:
 def _is_operation(call: LayerCall) -> bool:
     layer = call.layer
     old = layer.class_name in ("TFOpLambda", "SlicingOpLambda")
-    return is_operation(layer.module) or old or _has_constants(call)
+    return is_operation(layer.module) or old or _has_constant_operands(call)
 
 
 def _check_precision(importer: KerasImporter, call: LayerCall) -> None:
@@ -162,13 +170,13 @@ def _check_mask(importer: KerasImporter, call: LayerCall) -> None:
     masks = list(tensors_in(call.kwargs.get("mask")))
     if (
         masks
-        and call.layer.class_name not in MASKED
-        and not any(importer.mask(importer.get(one)) for one in call.tensors())
+        and call.layer.class_name not in TAKES_MASK_INPUT
+        and not any(importer.mask(importer.get(tensor)) for tensor in call.tensors())
     ):
         raise UnsupportedFeature("it is called with a mask that no layer before it makes")
 
 
-def _has_constants(call: LayerCall) -> bool:
+def _has_constant_operands(call: LayerCall) -> bool:
     """Whether an operation was written without its module, as old files have it: `x + 1`."""
     return layer_type(call.layer.class_name) in MERGES and any(
         not isinstance(argument, (CallOutput, list, tuple, dict)) for argument in call.args
@@ -180,60 +188,67 @@ def softmax(importer: KerasImporter, call: LayerCall) -> None:
     """A Softmax; a mask that no layer made is its second input."""
     masks = list(tensors_in(call.kwargs.get("mask")))
     (tensor,) = operands(importer, call)
-    held = importer.get(tensor)
-    if not masks or importer.mask(held) is not None:
-        usual(importer, call)
+    view = importer.get(tensor)
+    if not masks or importer.mask(view) is not None:
+        import_by_fields(importer, call)
         return
-    mask = importer.turned(importer.get(masks[0]), held.order)
+    mask = importer.permuted(importer.get(masks[0]), view.order)
     fields = fields_of("Softmax", call.layer.config, importer.reading)
-    turn_fields("Softmax", fields, held.order)
-    importer.put(call, *importer.add(call, "Softmax", fields, [held, mask], held.order))
+    convert_axes("Softmax", fields, view.order)
+    importer.set_results(call, *importer.add(call, "Softmax", fields, [view, mask], view.order))
 
 
 @rule("Embedding", "ReversibleEmbedding")
 def embedding(importer: KerasImporter, call: LayerCall) -> None:
     """An Embedding of integers, which may be floats in Keras; a ReversibleEmbedding may be called in reverse."""
     (tensor,) = operands(importer, call)[:1]
-    type_, held = layer_type(call.layer.class_name), importer.plain(tensor)
+    type_, view = layer_type(call.layer.class_name), importer.in_keras_order(tensor)
     fields = fields_of(type_, call.layer.config, importer.reading)
     if call.kwargs.get("reverse"):
         fields["reverse"] = True
-    elif held.value.dtype.is_float:
-        (held,) = importer.add(call, "Cast", {"dtype": "int32"}, [held], name=f"{importer.name_of(call)}/cast")
-    type_, fields = wrapped(importer, call, type_, fields, 1)
-    looked_up = held
-    importer.put(call, *importer.weighted(call, type_, fields, [held], lambda _: [], lambda _: None))
-    importer.remember(importer.held[call, 0], "1 if x > 0 else 0", looked_up)
+    elif view.value.dtype.is_float:
+        (view,) = importer.add(call, "Cast", {"dtype": "int32"}, [view], name=f"{importer.name_of(call)}/cast")
+    type_, fields = time_distributed(importer, call, type_, fields, 1)
+    indices = view
+    importer.set_results(call, *importer.weighted(call, type_, fields, [view], lambda _: [], lambda _: None))
+    importer.record_mask(importer.views[call, 0], "1 if x > 0 else 0", indices)
 
 
 @rule("SimpleRNN", "LSTM", "GRU", "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
 def recurrent(importer: KerasImporter, call: LayerCall) -> None:
     """In Keras 3, a layer with initial states ignores the mask."""
     first, *states = operands(importer, call)
-    held = importer.get(first)
-    more = {"reset_after": True} if call.layer.class_name == "CuDNNGRU" else {}
-    if states and call.tells_mask and not list(tensors_in(call.kwargs.get("mask"))) and importer.mask(held) is not None:
-        held = importer.plain(held)
-        name, shape = f"{importer.name_of(call)}/unmasked", list(held.value.shape[1:])
-        importer.held[first.call, first.index], kept = (
-            importer.add(call, "Reshape", {"target_shape": shape}, [held], name=name)[0],
+    view = importer.get(first)
+    extra = {"reset_after": True} if call.layer.class_name == "CuDNNGRU" else {}
+    if (
+        states
+        and call.states_mask
+        and not list(tensors_in(call.kwargs.get("mask")))
+        and importer.mask(view) is not None
+    ):
+        view = importer.in_keras_order(view)
+        name, shape = f"{importer.name_of(call)}/unmasked", list(view.value.shape[1:])
+        importer.views[first.call, first.index], masked = (
+            importer.add(call, "Reshape", {"target_shape": shape}, [view], name=name)[0],
             importer.get(first),
         )
-        usual(importer, call, more)
-        importer.held[first.call, first.index] = kept
+        import_by_fields(importer, call, extra)
+        importer.views[first.call, first.index] = masked
     else:
-        usual(importer, call, more)
+        import_by_fields(importer, call, extra)
 
 
 @rule("Conv2DTranspose")
 def transposed(importer: KerasImporter, call: LayerCall) -> None:
     """A transposed convolution; Keras 1 also states the shape of its output, which is redundant."""
     config = call.layer.config
-    kept = {key: value for key, value in config.items() if key != "output_shape"}
-    usual(importer, call, fields=fields_of("Conv2DTranspose", without_format(kept), importer.reading))
-    told, made = plain(config.get("output_shape") or []), list(importer.held[call, 0].shape[1:])
-    if told and told[1:] != made:
-        raise UnsupportedFeature(f"its output is {told[1:]}, but its other fields imply {made}")
+    relevant = {key: value for key, value in config.items() if key != "output_shape"}
+    import_by_fields(
+        importer, call, fields=fields_of("Conv2DTranspose", without_data_format(relevant), importer.reading)
+    )
+    declared_shape, shape = plain_value(config.get("output_shape") or []), list(importer.views[call, 0].shape[1:])
+    if declared_shape and declared_shape[1:] != shape:
+        raise UnsupportedFeature(f"its output is {declared_shape[1:]}, but its other fields imply {shape}")
 
 
 @rule("Bidirectional")
@@ -246,22 +261,22 @@ def bidirectional(importer: KerasImporter, call: LayerCall) -> None:
     for name in ("layer", "backward_layer"):
         inner = config.get(name)
         if isinstance(inner, dict) and isinstance(inner.get("config"), dict):
-            told = {key: one for key, one in inner["config"].items() if key != "zero_output_for_mask"}
-            config[name] = {**inner, "config": told}
+            inner_config = {key: value for key, value in inner["config"].items() if key != "zero_output_for_mask"}
+            config[name] = {**inner, "config": inner_config}
     fields = fields_of("Bidirectional", config, importer.reading)
     forward, backward = fields["layer"], fields.get("backward_layer")
     if isinstance(backward, dict) and {**forward, "go_backwards": True} == backward:
         fields["backward_layer"] = None
-    usual(importer, call, fields=fields)
+    import_by_fields(importer, call, fields=fields)
 
 
 @rule("GroupNormalization")
 def group_normalization(importer: KerasImporter, call: LayerCall) -> None:
     """A GroupNormalization; `groups: -1` means one per channel."""
-    held, config = importer.get(operands(importer, call)[0]), call.layer.config
+    view, config = importer.get(operands(importer, call)[0]), call.layer.config
     axis = config.get("axis", -1)
-    more = {"groups": held.shape[axis]} if config.get("groups") == -1 and isinstance(axis, int) else {}
-    usual(importer, call, more)
+    extra = {"groups": view.shape[axis]} if config.get("groups") == -1 and isinstance(axis, int) else {}
+    import_by_fields(importer, call, extra)
 
 
 @rule("Normalization")
@@ -269,63 +284,69 @@ def normalization(importer: KerasImporter, call: LayerCall) -> None:
     """A Normalization; given statistics are plain lists."""
     import numpy as np
 
-    given: dict[str, Any] = {}
+    statistics: dict[str, Any] = {}
     for name in ("mean", "variance"):
         if call.layer.config.get(name) is not None:
-            numbers = np.asarray(plain(call.layer.config[name]), np.float64).ravel().tolist()
-            given[name] = numbers[0] if len(numbers) == 1 else numbers
-    usual(importer, call, given)
+            values = np.asarray(plain_value(call.layer.config[name]), np.float64).ravel().tolist()
+            statistics[name] = values[0] if len(values) == 1 else values
+    import_by_fields(importer, call, statistics)
 
 
 @rule("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D")
 def spatial_dropout(importer: KerasImporter, call: LayerCall) -> None:
     """A SpatialDropout; if the channels are not first, a Dropout with a `noise_shape`."""
-    held, config = importer.get(operands(importer, call)[0]), call.layer.config
-    rank, channel = len(held.order), 1 if data_format(config) == "channels_first" else -1
-    axis = axis_here(channel, held.order) % rank
+    view, config = importer.get(operands(importer, call)[0]), call.layer.config
+    rank, channel = len(view.order), 1 if data_format(config) == "channels_first" else -1
+    axis = axis_in_net(channel, view.order) % rank
     type_, rate = layer_type(call.layer.class_name), config.get("rate", config.get("p", 0.5))
     if axis == 1 and rank > 2:
-        importer.put(call, *importer.add(call, type_, {"rate": rate}, [held], held.order))
+        importer.set_results(call, *importer.add(call, type_, {"rate": rate}, [view], view.order))
         return
-    places = [None if one in (0, axis) else 1 for one in range(rank)]
-    importer.put(call, *importer.add(call, "Dropout", {"rate": rate, "noise_shape": places}, [held], held.order))
+    noise_shape = [None if noise_axis in (0, axis) else 1 for noise_axis in range(rank)]
+    importer.set_results(
+        call, *importer.add(call, "Dropout", {"rate": rate, "noise_shape": noise_shape}, [view], view.order)
+    )
 
 
 @rule("MultiHeadAttention", "GroupQueryAttention", "Attention", "AdditiveAttention")
 def attention(importer: KerasImporter, call: LayerCall) -> None:
     """Attention of query, value, key and mask, which Keras takes by position or by name."""
     type_, kwargs = layer_type(call.layer.class_name), call.kwargs
-    given = list(tensors_in(call.args))
+    tensors = list(tensors_in(call.args))
     for index, name in enumerate(("query", "value", "key")):
-        if name in kwargs and kwargs[name] is not None and len(given) == index:
-            given += tensors_in(kwargs[name])
+        if name in kwargs and kwargs[name] is not None and len(tensors) == index:
+            tensors += tensors_in(kwargs[name])
     scores = bool(kwargs.get("return_attention_scores") or call.layer.config.get("return_attention_scores"))
     if scores and type_ in ("Attention", "AdditiveAttention"):
         raise UnsupportedFeature("its scores are an output")
     masks = list(tensors_in(kwargs.get("attention_mask")))
     if masks:
-        while len(given) < 3:
-            given.append(given[-1])
-        given += masks
-    elif len(given) == 3 and _same(given[1], given[2]):
-        given.pop()
-    if len(given) == 2 and type_ in ("MultiHeadAttention", "GroupQueryAttention") and _same(given[0], given[1]):
-        given.pop()
+        while len(tensors) < 3:
+            tensors.append(tensors[-1])
+        tensors += masks
+    elif len(tensors) == 3 and _is_same_tensor(tensors[1], tensors[2]):
+        tensors.pop()
+    if (
+        len(tensors) == 2
+        and type_ in ("MultiHeadAttention", "GroupQueryAttention")
+        and _is_same_tensor(tensors[0], tensors[1])
+    ):
+        tensors.pop()
     config = dict(call.layer.config)
     causal = bool(config.pop("causal", False)) or bool(kwargs.get("use_causal_mask"))
     fields = fields_of(type_, config, importer.reading) | ({"use_causal_mask": True} if causal else {})
     fields |= {"return_attention_scores": True} if scores else {}
     if call.layer.wrapped:
         raise UnsupportedFeature("it is inside a model that is TimeDistributed")
-    held = [importer.plain(one) for one in given]
-    if len(held[0].order) == 3 and fields.get("attention_axes") in (1, [1]):
+    views = [importer.in_keras_order(tensor) for tensor in tensors]
+    if len(views[0].order) == 3 and fields.get("attention_axes") in (1, [1]):
         del fields["attention_axes"]  # the only axis
     if fields.get("value_dim") == fields.get("key_dim"):
         fields.pop("value_dim", None)
-    importer.put(call, *importer.weighted(call, type_, fields, held, lambda _: [], lambda _: None))
+    importer.set_results(call, *importer.weighted(call, type_, fields, views, lambda _: [], lambda _: None))
 
 
-def _same(one: CallOutput, other: CallOutput) -> bool:
+def _is_same_tensor(one: CallOutput, other: CallOutput) -> bool:
     return one.call is other.call and one.index == other.index
 
 
@@ -335,59 +356,59 @@ def rescaling(importer: KerasImporter, call: LayerCall) -> None:
     import numpy as np
 
     (tensor,) = operands(importer, call)
-    held, config = importer.get(tensor), call.layer.config
-    scale, shift = (plain(config.get(name, usual_)) for name, usual_ in (("scale", 1.0), ("offset", 0.0)))
+    view, config = importer.get(tensor), call.layer.config
+    scale, shift = (plain_value(config.get(name, usual_)) for name, usual_ in (("scale", 1.0), ("offset", 0.0)))
     if not isinstance(scale, list) and not isinstance(shift, list):
         fields = {"scale": float(scale), "shift": float(shift)}
-        importer.put(call, *importer.add(call, "Power", fields, [held], held.order))
+        importer.set_results(call, *importer.add(call, "Power", fields, [view], view.order))
         return
-    channels = held.shape[-1]
-    fields = {"axis": held.order[-1], "use_bias": True, "trainable": False}
-    importer.put(call, *importer.add(call, "Scale", fields, [held], held.order))
-    for name, numbers in (("scale", scale), ("bias", shift)):
-        spread = np.broadcast_to(np.asarray(numbers, np.float32).ravel(), (channels,))
-        importer.draft.layers[-1].arrays[name] = np.ascontiguousarray(spread)
+    channels = view.shape[-1]
+    fields = {"axis": view.order[-1], "use_bias": True, "trainable": False}
+    importer.set_results(call, *importer.add(call, "Scale", fields, [view], view.order))
+    for name, values in (("scale", scale), ("bias", shift)):
+        per_channel = np.broadcast_to(np.asarray(values, np.float32).ravel(), (channels,))
+        importer.draft.layers[-1].arrays[name] = np.ascontiguousarray(per_channel)
 
 
 @rule("ThresholdedReLU")
 def thresholded(importer: KerasImporter, call: LayerCall) -> None:
     """ThresholdedReLU, now an activation function."""
-    held = importer.get(operands(importer, call)[0])
-    function = {"type": "threshold", "threshold": plain(call.layer.config.get("theta", 1.0))}
-    importer.put(call, *importer.add(call, "Activation", {"activation": function}, [held], held.order))
+    view = importer.get(operands(importer, call)[0])
+    function = {"type": "threshold", "threshold": plain_value(call.layer.config.get("theta", 1.0))}
+    importer.set_results(call, *importer.add(call, "Activation", {"activation": function}, [view], view.order))
 
 
 @rule("GlobalAveragePooling1D")
-def mean_over_steps(importer: KerasImporter, call: LayerCall) -> None:
+def masked_mean(importer: KerasImporter, call: LayerCall) -> None:
     """A mean over steps; with a mask it is written as sums over the valid steps."""
-    (held,) = (importer.get(one) for one in operands(importer, call)[:1])
-    counted = importer.counts(held)
-    if importer.mask(held) is None:
-        usual(importer, call)
+    (view,) = (importer.get(one) for one in operands(importer, call)[:1])
+    mask_formula = importer.mask_formula(view)
+    if importer.mask(view) is None:
+        import_by_fields(importer, call)
         return
-    if counted is None or call.layer.wrapped or call.layer.config.get("keepdims"):
+    if mask_formula is None or call.layer.wrapped or call.layer.config.get("keepdims"):
         raise UnsupportedFeature("its input has a mask, and its mean excludes masked elements")
-    name, held = importer.name_of(call), importer.plain(held)
-    formula, source = counted
-    (each,) = importer.add(call, "Expression", {"expr": formula}, [source], name=f"{name}/counts")
-    if len(each.order) == 2:  # of integers
-        (each,) = importer.add(call, "ExpandDims", {"axis": 2}, [each], name=f"{name}/expand")
+    name, view = importer.name_of(call), importer.in_keras_order(view)
+    formula, source = mask_formula
+    (is_valid,) = importer.add(call, "Expression", {"expr": formula}, [source], name=f"{name}/counts")
+    if len(is_valid.order) == 2:  # of integers
+        (is_valid,) = importer.add(call, "ExpandDims", {"axis": 2}, [is_valid], name=f"{name}/expand")
     else:  # of vectors
         fields = {"operation": "max", "axes": [2], "keepdims": True}
-        (each,) = importer.add(call, "Reduction", fields, [each], name=f"{name}/any")
-    (kept,) = importer.add(call, "Multiply", {}, [held, each], name=f"{name}/kept")
-    (total,) = importer.add(call, "Reduction", {"axes": [1]}, [kept], name=f"{name}/sum")
-    (number,) = importer.add(call, "Reduction", {"axes": [1]}, [each], name=f"{name}/number")
-    importer.put(call, *importer.add(call, "Expression", {"expr": "x / y"}, [total, number]))
+        (is_valid,) = importer.add(call, "Reduction", fields, [is_valid], name=f"{name}/any")
+    (masked,) = importer.add(call, "Multiply", {}, [view, is_valid], name=f"{name}/kept")
+    (total,) = importer.add(call, "Reduction", {"axes": [1]}, [masked], name=f"{name}/sum")
+    (count,) = importer.add(call, "Reduction", {"axes": [1]}, [is_valid], name=f"{name}/number")
+    importer.set_results(call, *importer.add(call, "Expression", {"expr": "x / y"}, [total, count]))
 
 
 @rule("Masking")
 def masking(importer: KerasImporter, call: LayerCall) -> None:
     """Masking, whose mask is recorded."""
-    usual(importer, call)
-    value = plain(call.layer.config.get("mask_value", 0.0))
-    importer.remember(
-        importer.held[call, 0], f"1 if x != {value!r} else 0", importer.plain(operands(importer, call)[0])
+    import_by_fields(importer, call)
+    value = plain_value(call.layer.config.get("mask_value", 0.0))
+    importer.record_mask(
+        importer.views[call, 0], f"1 if x != {value!r} else 0", importer.in_keras_order(operands(importer, call)[0])
     )
 
 
@@ -395,7 +416,7 @@ _MODES = {"sum": "Add", "mul": "Multiply", "ave": "Average", "max": "Maximum", "
 
 
 @rule("Merge")
-def old_merge(importer: KerasImporter, call: LayerCall) -> None:
+def merge_of_keras_1(importer: KerasImporter, call: LayerCall) -> None:
     """Merge of Keras 1, one layer for all kinds."""
     config = call.layer.config
     type_ = _MODES.get(str(config.get("mode")))
@@ -403,8 +424,8 @@ def old_merge(importer: KerasImporter, call: LayerCall) -> None:
         raise UnsupportedFeature(f"its mode {str(config.get('mode'))[:40]!r} has no counterpart")
     if type_ == "Dot":
         axes = config.get("dot_axes", -1)
-        given = [importer.plain(one) for one in operands(importer, call)]
-        importer.put(call, *importer.add(call, "Dot", {"axes": plain(axes)}, given))
+        views = [importer.in_keras_order(tensor) for tensor in operands(importer, call)]
+        importer.set_results(call, *importer.add(call, "Dot", {"axes": plain_value(axes)}, views))
         return
     fields = {"axis": int(config.get("concat_axis", -1))} if type_ == "Concatenate" else {}
     shape_layers.merged(importer, call, type_, fields, operands(importer, call))

@@ -22,115 +22,130 @@ from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType, broadcast_shapes
 
 
-def followed(importer: KerasImporter, call: LayerCall) -> bool:
+def import_across_samples(importer: KerasImporter, call: LayerCall) -> bool:
     """Whether an operation combines all samples, and was recorded as an operation on each."""
-    found = _FOLLOWED.get(name_of(call))
-    if found is None:
+    follow = _ACROSS_SAMPLES.get(name_of(call))
+    if follow is None:
         return False
-    made = found(KerasOperation(importer, call, name_of(call), arguments(call)))
-    if made is not None:
-        importer.put(call, made)
-    return made is not None
+    view = follow(KerasOperation(importer, call, name_of(call), arguments(call)))
+    if view is not None:
+        importer.set_results(call, view)
+    return view is not None
 
 
-def _held(op: KerasOperation, value: Any) -> TensorView | None:
-    return op.importer.held.get((value.call, value.index)) if isinstance(value, CallOutput) else None
+def _view(op: KerasOperation, value: Any) -> TensorView | None:
+    return op.importer.views.get((value.call, value.index)) if isinstance(value, CallOutput) else None
 
 
-def _numbers(source: TensorView, shape: Sequence[int], through: SampleIndices) -> TensorView:
+def _index_view(source: TensorView, shape: Sequence[int], through: SampleIndices) -> TensorView:
     """Indices of samples in this shape, which are not part of the net."""
     value = Input(source.source, TensorType(tuple(shape), DType.INT32))()
-    return TensorView(source=source.source, axes=axes_of_order(range(len(shape))), value=value, through=through)
+    return TensorView(source=source.source, axes=axes_of_order(range(len(shape))), value=value, across_samples=through)
 
 
-def _counted(op: KerasOperation) -> TensorView | None:
+def _sample_indices(op: KerasOperation) -> TensorView | None:
     """A cumulative sum of ones over the samples."""
     ones = op.arguments["args"][0] if op.arguments["args"] else None
-    held = _held(op, ones)
-    if held is None or ones is None or op.argument("axis", 1) != 0 or name_of(ones.call) != "ones_like":
+    view = _view(op, ones)
+    if view is None or ones is None or op.argument("axis", 1) != 0 or name_of(ones.call) != "ones_like":
         return None
-    return _numbers(held, held.value.shape, SampleIndices(first=1))
+    return _index_view(view, view.value.shape, SampleIndices(first=1))
 
 
-def _moved(op: KerasOperation) -> TensorView | None:
+def _shifted_indices(op: KerasOperation) -> TensorView | None:
     """Indices of samples with an offset, or repeated by adding zeros of a larger shape."""
     a, b = op.arguments["args"][:2] if len(op.arguments["args"]) > 1 else (None, None)
     sign = -1 if op.name == "subtract" else 1
-    if sign == 1 and _first(op, a) is None:
+    if sign == 1 and _first_index(op, a) is None:
         a, b = b, a
-    held, first = _held(op, a), _first(op, a)
-    if held is None or held.through is None or first is None:
+    view, first = _view(op, a), _first_index(op, a)
+    if view is None or view.across_samples is None or first is None:
         return None
     if type(b) is int:
-        return replace(held, through=replace(held.through, first=first + sign * b))
-    zeros = _held(op, b)
-    shape = None if zeros is None else broadcast_shapes(held.value.shape, zeros.value.shape)
-    if shape is None or zeros is None or zeros.through is not None or b is None or name_of(b.call) != "zeros_like":
+        return replace(view, across_samples=replace(view.across_samples, first=first + sign * b))
+    zeros = _view(op, b)
+    shape = None if zeros is None else broadcast_shapes(view.value.shape, zeros.value.shape)
+    if (
+        shape is None
+        or zeros is None
+        or zeros.across_samples is not None
+        or b is None
+        or name_of(b.call) != "zeros_like"
+    ):
         return None
-    return _numbers(held, shape, held.through)
+    return _index_view(view, shape, view.across_samples)
 
 
-def _first(op: KerasOperation, value: Any) -> int | None:
+def _first_index(op: KerasOperation, value: Any) -> int | None:
     """The first of some indices of samples."""
-    held = _held(op, value)
-    return held.through.first if held is not None and held.through is not None else None
+    view = _view(op, value)
+    return view.across_samples.first if view is not None and view.across_samples is not None else None
 
 
-def _laid(op: KerasOperation) -> TensorView | None:
+def _rows_of_samples(op: KerasOperation) -> TensorView | None:
     """Concatenated rows of all samples."""
-    held, shape = _held(op, op.arguments["args"][0] if op.arguments["args"] else None), op.argument("shape", 1)
+    view, shape = _view(op, op.arguments["args"][0] if op.arguments["args"] else None), op.argument("shape", 1)
     sizes = shape if isinstance(shape, list) else [shape]
-    if held is None or sizes[:1] not in ([-1], [None]) or any(type(size) is not int or size < 1 for size in sizes[1:]):
+    if view is None or sizes[:1] not in ([-1], [None]) or any(type(size) is not int or size < 1 for size in sizes[1:]):
         return None
-    total, row = prod(held.value.shape[1:]), prod(sizes[1:])
-    if total % row or (held.through is None and total == row):
+    total, row = prod(view.value.shape[1:]), prod(sizes[1:])
+    if total % row or (view.across_samples is None and total == row):
         return None
-    through = replace(held.through or SampleIndices(), rows=total // row if total != row else 0)
-    made = [total // row, *sizes[1:]] if through.rows else sizes[1:]
+    through = replace(view.across_samples or SampleIndices(), rows_per_sample=total // row if total != row else 0)
+    target_shape = [total // row, *sizes[1:]] if through.rows_per_sample else sizes[1:]
     if through.first is not None:
-        return _numbers(held, (held.value.shape[0], *made), through)
-    if held.through is not None or held.rows is not None:
+        return _index_view(view, (view.value.shape[0], *target_shape), through)
+    if view.across_samples is not None or view.feature_order is not None:
         return None
-    (laid,) = op.layer("Reshape", {"target_shape": made}, [op.importer.plain(held)])
-    return replace(laid, through=through)
+    (laid,) = op.layer("Reshape", {"target_shape": target_shape}, [op.importer.in_keras_order(view)])
+    return replace(laid, across_samples=through)
 
 
-def _places(op: KerasOperation) -> TensorView | None:
+def _row_indices(op: KerasOperation) -> TensorView | None:
     """Indices of rows: the index of the sample, then those within it."""
-    first, *rest = [_held(op, one) for one in tensors_in(op.arguments["args"][:1])] or [None]
-    if first is None or first.through is None or first.through.first != 0 or not rest:
+    first, *inner_views = [_view(op, view) for view in tensors_in(op.arguments["args"][:1])] or [None]
+    if first is None or first.across_samples is None or first.across_samples.first != 0 or not inner_views:
         return None
-    rows = first.through.rows
-    laid, rank = SampleIndices(rows=rows) if rows else None, 3 if rows else 2
-    inner = [one for one in rest if one is not None and one.through == laid and len(one.value.shape) == rank]
-    if len(inner) < len(rest) or op.argument("axis", 1, -1) not in (1, -1) or len(first.value.shape) != rank:
+    rows = first.across_samples.rows_per_sample
+    expected, rank = SampleIndices(rows_per_sample=rows) if rows else None, 3 if rows else 2
+    matching = [
+        view
+        for view in inner_views
+        if view is not None and view.across_samples == expected and len(view.value.shape) == rank
+    ]
+    if len(matching) < len(inner_views) or op.argument("axis", 1, -1) not in (1, -1) or len(first.value.shape) != rank:
         return None
-    found = inner[0] if len(inner) == 1 else op.layer("Concatenate", {"axis": rank - 1}, inner)[0]
-    return replace(found, through=SampleIndices(rows=rows, numbered=True))
+    indices = matching[0] if len(matching) == 1 else op.layer("Concatenate", {"axis": rank - 1}, matching)[0]
+    return replace(indices, across_samples=SampleIndices(rows_per_sample=rows, has_sample_index=True))
 
 
-_JOINED = {None: "none", "add": "add", "mul": "mul", "min": "min", "max": "max"}
+_REDUCTIONS = {None: "none", "add": "add", "mul": "mul", "min": "min", "max": "max"}
 
 
 @operation("scatter_update")
-def put(op: KerasOperation) -> Sequence[TensorView]:
+def scatter_update(op: KerasOperation) -> Sequence[TensorView]:
     """Scatter values at indices of each sample."""
-    x, places, updates = (op.arguments["args"] + [op.arguments.get(key) for key in ("indices", "updates")])[:3]
-    index, new = _held(op, places), _held(op, updates)
-    numbered = index is not None and index.through is not None and index.through.numbered
-    how = op.argument("reduction", 3)
-    laid = None if index is None or index.through is None else replace(index.through, numbered=False)
-    if index is None or not numbered or new is None or (new.through or SampleIndices()) != laid:
+    x, index_tensor, updates = (op.arguments["args"] + [op.arguments.get(key) for key in ("indices", "updates")])[:3]
+    indices, values = _view(op, index_tensor), _view(op, updates)
+    is_complete = indices is not None and indices.across_samples is not None and indices.across_samples.has_sample_index
+    reduction = op.argument("reduction", 3)
+    expected = (
+        None
+        if indices is None or indices.across_samples is None
+        else replace(indices.across_samples, has_sample_index=False)
+    )
+    if indices is None or not is_complete or values is None or (values.across_samples or SampleIndices()) != expected:
         raise UnsupportedFeature("its indices are not the index of each sample, followed by indices within it")
-    if how not in _JOINED:
-        raise UnsupportedFeature(f"it combines values by {str(how)[:40]}")
-    index = replace(index, through=None)
-    if index.value.dtype.is_float:
-        (index,) = op.layer("Cast", {"dtype": "int32"}, [index], name=f"{op.layer_name}/whole")
-    inputs = [op.importer.plain(x), index, replace(new, through=None)]
-    return op.layer("ScatterND", {"reduction": _JOINED[how]}, inputs)
+    if reduction not in _REDUCTIONS:
+        raise UnsupportedFeature(f"it combines values by {str(reduction)[:40]}")
+    indices = replace(indices, across_samples=None)
+    if indices.value.dtype.is_float:
+        (indices,) = op.layer("Cast", {"dtype": "int32"}, [indices], name=f"{op.layer_name}/whole")
+    inputs = [op.importer.in_keras_order(x), indices, replace(values, across_samples=None)]
+    return op.layer("ScatterND", {"reduction": _REDUCTIONS[reduction]}, inputs)
 
 
-_FOLLOWED: dict[str, Callable[[KerasOperation], TensorView | None]] = {
-    "cumsum": _counted, "add": _moved, "subtract": _moved, "reshape": _laid, "concatenate": _places,
+_ACROSS_SAMPLES: dict[str, Callable[[KerasOperation], TensorView | None]] = {
+    "cumsum": _sample_indices, "add": _shifted_indices, "subtract": _shifted_indices, "reshape": _rows_of_samples,
+    "concatenate": _row_indices,
 }  # fmt: skip

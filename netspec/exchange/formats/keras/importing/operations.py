@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from netspec.exchange.formats.keras.importing.axes import TensorView, axis_here
+from netspec.exchange.formats.keras.importing.axes import TensorView, axis_in_net
 from netspec.exchange.formats.keras.importing.config import LayerCall, is_operation
-from netspec.exchange.formats.keras.importing.fields import plain
+from netspec.exchange.formats.keras.importing.fields import plain_value
 from netspec.exchange.formats.keras.importing.importer import KerasImporter
 from netspec.exchange.formats.keras.importing.operator_nodes import KerasOperation
 from netspec.exchange.formats.keras.names import builtin, keras_snake
@@ -61,7 +61,7 @@ REFUSED: Mapping[str, str] = {name: reason for reason, names in _REASONS.items()
 """Reasons by the name of the operation."""
 
 
-_OLD = {
+_OTHER_NAMES = {
     "truediv": "true_divide", "realdiv": "true_divide", "div": "true_divide", "divide": "true_divide",
     "div_no_nan": "divide_no_nan", "reduce_mean": "mean", "reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min",
     "reduce_prod": "prod", "concat": "concatenate", "pow": "power", "sub": "subtract", "mul": "multiply",
@@ -73,20 +73,22 @@ _OLD = {
        for short, kind in (("max", "max"), ("avg", "average")) for rank in ("", "1d", "2d", "3d")},
 }  # fmt: skip
 """TensorFlow's names of operations."""
-_NAMES = {"dims": "axes", "perm": "axes", "newshape": "shape", "x_min": "min", "x_max": "max", "clip_value_min": "min",
-          "clip_value_max": "max", "keep_dims": "keepdims", "indices_or_sections": "sections",
-          "num_or_size_splits": "sections", "x1": "x", "x2": "y", "a": "x", "b": "y", "input": "x", "inputs": "x",
-          "tensor": "x", "input_tensor": "x", "values": "x", "xs": "x", "features": "x", "logits": "x",
-          "multiples": "repeats", "paddings": "pad_width", "begin": "start_indices", "ksize": "pool_size",
-          "filter": "kernel", "filters": "kernel", "dilations": "dilation_rate", "method": "interpolation",
-          "depth": "num_classes", "bias": "y"}  # fmt: skip
+_ARGUMENT_NAMES = {
+    "dims": "axes", "perm": "axes", "newshape": "shape", "x_min": "min", "x_max": "max", "clip_value_min": "min",
+    "clip_value_max": "max", "keep_dims": "keepdims", "indices_or_sections": "sections",
+    "num_or_size_splits": "sections", "x1": "x", "x2": "y", "a": "x", "b": "y", "input": "x", "inputs": "x",
+    "tensor": "x", "input_tensor": "x", "values": "x", "xs": "x", "features": "x", "logits": "x",
+    "multiples": "repeats", "paddings": "pad_width", "begin": "start_indices", "ksize": "pool_size",
+    "filter": "kernel", "filters": "kernel", "dilations": "dilation_rate", "method": "interpolation",
+    "depth": "num_classes", "bias": "y",
+}  # fmt: skip
 """Other names of arguments."""
 
-_OF_CLASS = ("name", "trainable", "dtype", "function")
+_NOT_ARGUMENTS = ("name", "trainable", "dtype", "function")
 """Keys of a configuration that are not arguments of the operation."""
 _WITHOUT_EFFECT = ("args", "sorted", "fill_mode", "fill_value", "use_cudnn_on_gpu", "dtype_hint", "validate_indices")
 """Arguments without effect, or that are read by position."""
-_USUAL: tuple[Any, ...] = ("NHWC", "channels_last", [], "")
+_DEFAULT_VALUES: tuple[Any, ...] = ("NHWC", "channels_last", [], "")
 """Values of arguments that equal the default behavior."""
 
 Operation: TypeAlias = "Callable[[KerasOperation], str | Sequence[str] | Sequence[TensorView] | None]"
@@ -110,55 +112,61 @@ def operation(*names: str) -> Callable[[Operation], Operation]:
 class OperationArguments(dict[str, Any]):
     """Arguments of an operation, which record those that were read."""
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        super().__init__(told)
-        self.asked: set[str] = set()
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        super().__init__(arguments)
+        self.read: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
-        self.asked.add(name)
+        self.read.add(name)
         return super().__getitem__(name)
 
-    def get(self, name: str, usual: Any = None) -> Any:
+    def get(self, name: str, default: Any = None) -> Any:
         """As of a dict."""
-        self.asked.add(name)
-        return super().get(name, usual)
+        self.read.add(name)
+        return super().get(name, default)
 
-    def overlooked(self) -> list[str]:
+    def unread_arguments(self) -> list[str]:
         """Arguments with an effect that were not read."""
         return [
             name
             for name, value in self.items()
-            if name not in self.asked and value is not None and value is not False and value not in _USUAL
+            if name not in self.read and value is not None and value is not False and value not in _DEFAULT_VALUES
         ]
 
 
 def arguments(call: LayerCall) -> OperationArguments:
     """The arguments of an operation by Keras 3's names; those without a name are in `args`."""
     config, name = call.layer.config, name_of(call)
-    given = {_NAMES.get(key, key): value for key, value in config.items() if key not in _OF_CLASS}
+    named_arguments = {
+        _ARGUMENT_NAMES.get(key, key): value for key, value in config.items() if key not in _NOT_ARGUMENTS
+    }
     if name == "cast":
-        given["dtype"] = config.get("dtype")
-    given |= {_NAMES.get(key, key): value for key, value in call.kwargs.items() if value is not None and key != "name"}
-    named = [key for key in ("condition", "x", "y") if key in given]
-    found = OperationArguments({**given, "args": [*call.args, *(given[key] for key in named)]})
-    found.asked.update(named, _WITHOUT_EFFECT)
-    return found
+        named_arguments["dtype"] = config.get("dtype")
+    named_arguments |= {
+        _ARGUMENT_NAMES.get(key, key): value
+        for key, value in call.kwargs.items()
+        if value is not None and key != "name"
+    }
+    named = [key for key in ("condition", "x", "y") if key in named_arguments]
+    result = OperationArguments({**named_arguments, "args": [*call.args, *(named_arguments[key] for key in named)]})
+    result.read.update(named, _WITHOUT_EFFECT)
+    return result
 
 
-def operate(importer: KerasImporter, call: LayerCall) -> None:
+def import_operation(importer: KerasImporter, call: LayerCall) -> None:
     """Import an operation, or raise `UnsupportedFeature`."""
-    given, name = arguments(call), name_of(call)
+    call_arguments, name = arguments(call), name_of(call)
     if call.layer.wrapped:
         raise UnsupportedFeature("it is inside a model that is TimeDistributed")
-    found = _OPERATIONS.get(name)
-    if found is not None:
-        op = KerasOperation(importer, call, name, given)
-        results = found(op)
+    rule = _OPERATIONS.get(name)
+    if rule is not None:
+        op = KerasOperation(importer, call, name, call_arguments)
+        results = rule(op)
         op.finish([results] if isinstance(results, str) else results or ())
-        if overlooked := given.overlooked():
+        if overlooked := call_arguments.unread_arguments():
             raise UnsupportedFeature(f"the operation {name[:60]!r} has no `{overlooked[0][:40]}` here")
     elif name in ACTIVATIONS and builtin("activation", name):
-        importer.put(call, *_activation(KerasOperation(importer, call, name, given)))
+        importer.set_results(call, *_activation(KerasOperation(importer, call, name, call_arguments)))
     else:
         reason = REFUSED.get(name)
         raise UnsupportedFeature(f"there is no layer for the operation {name[:60]!r}{f': {reason}' if reason else ''}")
@@ -169,7 +177,7 @@ def operations() -> list[str]:
     return list(_OPERATIONS)
 
 
-def is_read(name: str) -> bool:
+def is_imported(name: str) -> bool:
     """Whether an operation of this name is imported."""
     return name in _OPERATIONS or (name in ACTIVATIONS and builtin("activation", name) is not None)
 
@@ -181,15 +189,15 @@ def name_of(call: LayerCall) -> str:
         name = keras_snake(call.layer.class_name)
         return "abs" if name == "absolute" else name
     name = str(config.get("function", keras_snake(call.layer.class_name))).rpartition(".")[2]
-    return _OLD.get(name, name)
+    return _OTHER_NAMES.get(name, name)
 
 
 def _activation(op: KerasOperation) -> Sequence[TensorView]:
-    held, declared = op.tensor, ACTIVATIONS[op.name].model_fields
+    view, declared = op.tensor, ACTIVATIONS[op.name].model_fields
     named = {**op.arguments, **op.call.layer.config}  # by the function's own names
-    given = {key: plain(value) for key, value in named.items() if key in declared and key != "axis"}
-    given = {key: value for key, value in given.items() if value is not None}
-    fields: dict[str, Any] = {"activation": {"type": op.name, **given} if given else op.name}
+    fields_given = {key: plain_value(value) for key, value in named.items() if key in declared and key != "axis"}
+    fields_given = {key: value for key, value in fields_given.items() if value is not None}
+    fields: dict[str, Any] = {"activation": {"type": op.name, **fields_given} if fields_given else op.name}
     if "axis" in declared:
-        fields["axis"] = axis_here(int(op.arguments.get("axis", -1)), held.order)
-    return op.layer("Activation", fields, [held], held.order)
+        fields["axis"] = axis_in_net(int(op.arguments.get("axis", -1)), view.order)
+    return op.layer("Activation", fields, [view], view.order)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.exchange.formats.keras.importing.axes import Order, TensorView
 from netspec.exchange.formats.keras.importing.config import CallOutput, LayerCall
-from netspec.exchange.formats.keras.importing.fields import plain
+from netspec.exchange.formats.keras.importing.fields import plain_value
 from netspec.exchange.formats.keras.importing.importer import KerasImporter
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.operator_graph.graph import ImportedGraph, OperatorNode
@@ -47,16 +47,16 @@ class KerasOperation:
         return self.importer.get(first)
 
     @property
-    def plain_tensor(self) -> TensorView:
+    def tensor_in_keras_order(self) -> TensorView:
         """The tensor that the operation reads, with its axes in Keras's order."""
-        return self.importer.plain(self.tensor)
+        return self.importer.in_keras_order(self.tensor)
 
     def argument(self, name: str, index: int, default: Any = None) -> Any:
         """An argument by its name, or by its position."""
         if name in self.arguments:
-            return plain(self.arguments[name])
+            return plain_value(self.arguments[name])
         args = self.arguments["args"]
-        return plain(args[index]) if index < len(args) else default
+        return plain_value(args[index]) if index < len(args) else default
 
     def operand(self, value: Any) -> str:
         """The name of an operand: the result of a call, a tensor of the importer, or a constant."""
@@ -76,7 +76,7 @@ class KerasOperation:
         self, count: int, op_type: str, *inputs: Any, domain: str = "", **attributes: Any
     ) -> tuple[str, ...]:
         """Add a node, and return its first `count` results. Raises `UnsupportedFeature`."""
-        operands = tuple(one if isinstance(one, str) else self.operand(one) for one in inputs)
+        operands = tuple(operand if isinstance(operand, str) else self.operand(operand) for operand in inputs)
         results = tuple(self._ctx.tensors.fresh_name(self.layer_name, reads=0) for _ in range(count))
         attributes = {**({} if domain else defaults(op_type, OPSET)), **attributes}
         self._ctx.nodes.lift(OperatorNode(op_type, "", operands, results, attributes, OPSET, domain))
@@ -92,48 +92,48 @@ class KerasOperation:
 
     def finish(self, results: Sequence[str] | Sequence[TensorView]) -> None:
         """Put the results of the operation: tensors of layers, or of operator nodes, whose layers are added."""
-        made_here = [result for result in results if isinstance(result, TensorView)]
-        self.importer.put(
-            self.call, *made_here, *self._written([tensor for tensor in results if isinstance(tensor, str)])
+        views = [result for result in results if isinstance(result, TensorView)]
+        self.importer.set_results(
+            self.call, *views, *self._written([tensor for tensor in results if isinstance(tensor, str)])
         )
 
-    def _written(self, results: Sequence[str]) -> list[TensorView]:
+    def _written(self, result_names: Sequence[str]) -> list[TensorView]:
         """Add the layers of the operator nodes to the net, named after the operation, and return the results."""
         tensors, layers = self._ctx.tensors, self._ctx.layers
-        views = [layers.permuted_view(tensor) for tensor in results]
+        views = [layers.permuted_view(tensor) for tensor in result_names]
         sources = [tensors.resolve(view.source) for view in views]
         written: set[str] = set()
         for layer in layers.written:
-            made = [tensors.resolve(tensor) for tensor, _ in layer.outputs] or [tensors.resolve(layer.output)]
+            results = [tensors.resolve(tensor) for tensor, _ in layer.outputs] or [tensors.resolve(layer.output)]
             fields, inputs = dict(layer.fields), [self._stored[tensors.resolve(tensor)] for tensor in layer.inputs]
             if layer.arrays and "trainable" in LAYERS[layer.type].model_fields:
                 fields["trainable"] = False
-            name = self._name_of_layer(layer.type, made, sources)
-            self._stored |= zip(made, self.layer(layer.type, fields, inputs, name=name), strict=False)
+            name = self._name_of_layer(layer.type, results, sources)
+            self._stored |= zip(results, self.layer(layer.type, fields, inputs, name=name), strict=False)
             self.importer.draft.layers[-1].arrays.update(layer.arrays)
-            written.update(made)
-        found = []
+            written.update(results)
+        finished = []
         for view, source in zip(views, sources, strict=True):
-            held = replace(self._stored[source], axes=view.axes)
-            found.append(held if source in written else self.layer("Identity", {}, [held], held.order)[0])
-        return found
+            result = replace(self._stored[source], axes=view.axes)
+            finished.append(result if source in written else self.layer("Identity", {}, [result], result.order)[0])
+        return finished
 
-    def _name_of_layer(self, type_: str, made: Iterable[str], results: Sequence[str]) -> str:
+    def _name_of_layer(self, type_: str, layer_results: Iterable[str], results: Sequence[str]) -> str:
         """The operation's name for the layer of its result; else with the index of the result, or the type."""
-        indices = [results.index(tensor) for tensor in made if tensor in results]
+        indices = [results.index(tensor) for tensor in layer_results if tensor in results]
         if len(indices) == len(results):
             return self.layer_name
         return f"{self.layer_name}/{indices[0] if indices else snake_case(type_)}"
 
-    def _tensor(self, held: TensorView) -> str:
-        if held.rows is not None:
+    def _tensor(self, view: TensorView) -> str:
+        if view.feature_order is not None:
             raise UnsupportedFeature("the features of a flattened image come in another order")
-        self._stored[held.source] = held
-        self._ctx.tensors.values[held.source] = held.value
-        if held.is_plain:
-            return held.source
-        name = f"{held.source} in the order {held.order}"
-        self._ctx.tensors.views[name] = held
+        self._stored[view.source] = view
+        self._ctx.tensors.values[view.source] = view.value
+        if view.is_in_keras_order:
+            return view.source
+        name = f"{view.source} in the order {view.order}"
+        self._ctx.tensors.views[name] = view
         return name
 
     def _constant(self, value: Any) -> str:

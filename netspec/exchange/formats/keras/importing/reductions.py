@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netspec.exchange.formats.keras.importing.axes import TensorView, axis_here
-from netspec.exchange.formats.keras.importing.elementwise import cast_to, truth
+from netspec.exchange.formats.keras.importing.axes import TensorView, axis_in_net
+from netspec.exchange.formats.keras.importing.elementwise import as_boolean, cast_to
 from netspec.exchange.formats.keras.importing.operations import operation
 from netspec.exchange.formats.keras.importing.operator_nodes import KerasOperation
 from netspec.exchange.lift.patterns.finding import DOMAIN
@@ -18,16 +18,16 @@ REDUCTIONS = {
     "amax": "ReduceMax", "amin": "ReduceMin", "average": "ReduceMean", "logsumexp": "ReduceLogSumExp",
     "reduce_logsumexp": "ReduceLogSumExp", "norm": "ReduceL2", "reduce_euclidean_norm": "ReduceL2",
 }  # fmt: skip
-NOWHERE = 99
+KEYWORD_ONLY = 99
 """The position of an argument that is always given by name."""
 
 
 @operation(*REDUCTIONS)
 def reduction(op: KerasOperation) -> str:
     """Reductions along axes of each sample."""
-    if op.argument("weights", NOWHERE) is not None or op.argument("initial", NOWHERE) is not None:
+    if op.argument("weights", KEYWORD_ONLY) is not None or op.argument("initial", KEYWORD_ONLY) is not None:
         raise UnsupportedFeature("its elements are weighted, or it has an initial value")
-    order, axes = op.argument("ord", NOWHERE), _axes(op, 2 if op.name == "norm" else 1)
+    order, axes = op.argument("ord", KEYWORD_ONLY), _axes(op, 2 if op.name == "norm" else 1)
     if order not in (None, 2, "fro", "euclidean") or (order == 2 and len(axes) > 1):
         raise UnsupportedFeature(f"it is the norm of order {order}")
     return _reduced(op, REDUCTIONS[op.name], op.tensor, axes)
@@ -35,10 +35,10 @@ def reduction(op: KerasOperation) -> str:
 
 def _axes(op: KerasOperation, index: int = 1) -> list[int]:
     axes, rank = op.argument("axis", index), len(op.tensor.order)
-    listed = [axis % rank for axis in (axes if isinstance(axes, list) else [axes])] if axes is not None else []
-    if not listed or 0 in listed:
+    axes_of_sample = [axis % rank for axis in (axes if isinstance(axes, list) else [axes])] if axes is not None else []
+    if not axes_of_sample or 0 in axes_of_sample:
         raise UnsupportedFeature("it combines several samples")
-    return listed
+    return axes_of_sample
 
 
 def _reduced(op: KerasOperation, op_type: str, operand: Any, axes: Sequence[int]) -> str:
@@ -46,7 +46,7 @@ def _reduced(op: KerasOperation, op_type: str, operand: Any, axes: Sequence[int]
 
 
 @operation("var", "std", "reduce_variance", "reduce_std")
-def spread(op: KerasOperation) -> str:
+def variance_or_std(op: KerasOperation) -> str:
     """Variance and standard deviation."""
     axes = _axes(op)
     mean = op.node("ReduceMean", op.tensor, axes=axes, keepdims=1)
@@ -56,7 +56,7 @@ def spread(op: KerasOperation) -> str:
 
 
 @operation("ptp")
-def width(op: KerasOperation) -> str:
+def peak_to_peak(op: KerasOperation) -> str:
     """Maximum minus minimum."""
     axes = _axes(op)
     return op.node("Sub", *(_reduced(op, op_type, op.tensor, axes) for op_type in ("ReduceMax", "ReduceMin")))
@@ -69,56 +69,60 @@ _TRUTHS = {
 
 
 @operation(*_TRUTHS)
-def truths(op: KerasOperation) -> str:
+def boolean_reduction(op: KerasOperation) -> str:
     """`all`, `any` and `count_nonzero`, on 0 and 1."""
-    found = _reduced(op, _TRUTHS[op.name], cast_to(op, truth(op, op.tensor), "int32"), _axes(op))
-    return found if op.name == "count_nonzero" else cast_to(op, found, "bool")
+    result = _reduced(op, _TRUTHS[op.name], cast_to(op, as_boolean(op, op.tensor), "int32"), _axes(op))
+    return result if op.name == "count_nonzero" else cast_to(op, result, "bool")
 
 
 @operation("normalize", "l2_normalize")
 def normalize(op: KerasOperation) -> Sequence[TensorView]:
     """Normalize to length 1 along axes, as the layer."""
-    held, axis = op.tensor, op.argument("axis", 1, -1)
+    view, axis = op.tensor, op.argument("axis", 1, -1)
     if op.arguments.get("order", 2) != 2:
         raise UnsupportedFeature(f"it divides by the norm of order {op.arguments['order']}")
-    axes = [axis_here(int(each), held.order) for each in (axis if isinstance(axis, list) else [axis])]
-    return op.layer("UnitNormalization", {"axis": sorted(axes)}, [held], held.order)
+    axes = [axis_in_net(int(axis_), view.order) for axis_ in (axis if isinstance(axis, list) else [axis])]
+    return op.layer("UnitNormalization", {"axis": sorted(axes)}, [view], view.order)
 
 
-def of_sample(axis: Any, held: TensorView) -> int:
+def axis_of_sample(axis: Any, view: TensorView) -> int:
     """An axis of Keras other than the batch."""
-    rank = len(held.order)
+    rank = len(view.order)
     if type(axis) is not int or not -rank <= axis < rank or axis % rank == 0:
         raise UnsupportedFeature("it goes through several samples")
     return axis % rank
 
 
 @operation("argmax", "argmin")
-def extreme(op: KerasOperation) -> str:
+def arg_extreme(op: KerasOperation) -> str:
     """ArgMax and ArgMin."""
-    axis, keepdims = of_sample(op.argument("axis", 1), op.tensor), int(bool(op.arguments.get("keepdims")))
-    return op.node("ArgMax" if op.name == "argmax" else "ArgMin", op.plain_tensor, axis=axis, keepdims=keepdims)
+    axis, keepdims = axis_of_sample(op.argument("axis", 1), op.tensor), int(bool(op.arguments.get("keepdims")))
+    return op.node(
+        "ArgMax" if op.name == "argmax" else "ArgMin", op.tensor_in_keras_order, axis=axis, keepdims=keepdims
+    )
 
 
 @operation("cumsum", "cumprod")
 def cumulative(op: KerasOperation) -> str:
     """Cumulative sums and products."""
-    axis = of_sample(op.argument("axis", 1), op.tensor)
-    return op.node("CumSum" if op.name == "cumsum" else "CumProd", op.plain_tensor, axis)
+    axis = axis_of_sample(op.argument("axis", 1), op.tensor)
+    return op.node("CumSum" if op.name == "cumsum" else "CumProd", op.tensor_in_keras_order, axis)
 
 
 @operation("top_k")
-def top(op: KerasOperation) -> Sequence[str]:
+def top_k(op: KerasOperation) -> Sequence[str]:
     """The largest elements along the last axis, and their indices."""
-    return op.node_with_results(2, "TopK", op.plain_tensor, [op.argument("k", 1)])
+    return op.node_with_results(2, "TopK", op.tensor_in_keras_order, [op.argument("k", 1)])
 
 
 @operation("sort", "argsort")
 def sort(op: KerasOperation) -> str:
     """Sort, ascending."""
-    axis = of_sample(op.argument("axis", 1, -1), op.tensor)
+    axis = axis_of_sample(op.argument("axis", 1, -1), op.tensor)
     size = op.tensor.shape[axis]
-    return op.node_with_results(2, "TopK", op.plain_tensor, [size], axis=axis, largest=0)[int(op.name == "argsort")]
+    return op.node_with_results(2, "TopK", op.tensor_in_keras_order, [size], axis=axis, largest=0)[
+        int(op.name == "argsort")
+    ]
 
 
 @operation("one_hot")
@@ -129,16 +133,16 @@ def one_hot(op: KerasOperation) -> str:
     dtype = str(op.call.layer.config.get("dtype") or "float32")
     values = np.asarray([0, 1], "float32" if "float" in dtype else dtype)
     depth, axis = op.argument("num_classes", 1), op.argument("axis", 2, -1)
-    return op.node("OneHot", op.plain_tensor, depth, values, axis=axis)
+    return op.node("OneHot", op.tensor_in_keras_order, depth, values, axis=axis)
 
 
 @operation("tril", "triu")
 def triangle(op: KerasOperation) -> str:
     """Of each matrix."""
-    return op.node("Trilu", op.plain_tensor, op.argument("k", 1, 0), upper=int(op.name == "triu"))
+    return op.node("Trilu", op.tensor_in_keras_order, op.argument("k", 1, 0), upper=int(op.name == "triu"))
 
 
 @operation("det")
 def determinant(op: KerasOperation) -> str:
     """Of each matrix."""
-    return op.node("Det", op.plain_tensor)
+    return op.node("Det", op.tensor_in_keras_order)

@@ -9,21 +9,21 @@ from netspec.exchange.formats.keras.importing.axes import (
     TensorView,
     channels_first,
     data_format,
-    identity,
-    moves_nothing,
-    turned_rows,
+    feature_indices,
+    keeps_element_order,
+    keras_order,
 )
 from netspec.exchange.formats.keras.importing.config import CallOutput, LayerCall
-from netspec.exchange.formats.keras.importing.fields import fields_of, plain
+from netspec.exchange.formats.keras.importing.fields import fields_of, plain_value
 from netspec.exchange.formats.keras.importing.importer import (
     Convert,
     KerasImporter,
-    conversion,
+    convert_axes,
+    import_by_fields,
     operands,
     rule,
-    turn_fields,
-    usual,
-    wrapped,
+    time_distributed,
+    weight_conversion,
 )
 from netspec.exchange.formats.keras.names import KerasVariable, layer_type
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -33,91 +33,93 @@ from netspec.exchange.unsupported import UnsupportedFeature
 def dense(importer: KerasImporter, call: LayerCall) -> None:
     """A Dense; if the features of a flattened image are reordered, so are the rows of its kernel."""
     (tensor,) = operands(importer, call)[:1]
-    held = importer.get(tensor)
-    if held.rows is None:
-        usual(importer, call)
+    view = importer.get(tensor)
+    if view.feature_order is None:
+        import_by_fields(importer, call)
         return
     fields = fields_of("Dense", call.layer.config, importer.reading)
 
-    def convert(one: KerasVariable) -> tuple[str, Convert] | None:
-        return conversion(one, held, fields) if one.state == "kernel" else None
+    def convert(variable: KerasVariable) -> tuple[str, Convert] | None:
+        return weight_conversion(variable, view, fields) if variable.state == "kernel" else None
 
-    importer.put(call, *importer.weighted(call, "Dense", fields, [held], lambda _: [], convert))
+    importer.set_results(call, *importer.weighted(call, "Dense", fields, [view], lambda _: [], convert))
 
 
 @rule("Flatten")
 def flatten(importer: KerasImporter, call: LayerCall) -> None:
     """A Flatten: the next Dense reorders its rows, or the axes are transposed before."""
     (tensor,) = operands(importer, call)
-    held = importer.get(tensor)
-    lead, rank = 1 + call.layer.wrapped, len(held.order)
+    view = importer.get(tensor)
+    lead, rank = 1 + call.layer.wrapped, len(view.order)
     sequence = list(range(lead, rank))
     if data_format(call.layer.config) == "channels_first" and rank > lead + 2:
         sequence = [*range(lead + 1, rank), lead]  # Keras moves the channels last before it flattens
-    axes = tuple(held.order[axis] - lead for axis in sequence)
-    shape = held.value.shape[lead:]
-    rows = None
-    if not moves_nothing(shape, axes) or held.order[:lead] != identity(lead):
-        if lead == 1 and importer.readers.absorbs_rows(call):
-            rows = turned_rows(shape, axes)
+    axes = tuple(view.order[axis] - lead for axis in sequence)
+    shape = view.value.shape[lead:]
+    feature_order = None
+    if not keeps_element_order(shape, axes) or view.order[:lead] != keras_order(lead):
+        if lead == 1 and importer.readers.takes_feature_order(call):
+            feature_order = feature_indices(shape, axes)
         else:
             order = list(range(rank))
-            for place, axis in enumerate(sequence):
-                order[axis] = lead + place
-            held = importer.turned(held, tuple(order))
-    type_, fields = wrapped(importer, call, "Flatten", {}, 1)
-    importer.put(call, *importer.add(call, type_, fields, [held], rows=rows))
+            for offset, axis in enumerate(sequence):
+                order[axis] = lead + offset
+            view = importer.permuted(view, tuple(order))
+    type_, fields = time_distributed(importer, call, "Flatten", {}, 1)
+    importer.set_results(call, *importer.add(call, type_, fields, [view], feature_order=feature_order))
 
 
 @rule("Reshape")
 def reshape(importer: KerasImporter, call: LayerCall) -> None:
     """A Reshape in Keras's order; images of one pixel or one channel become channels-first directly."""
     (tensor,) = operands(importer, call)
-    held = importer.plain(tensor)
-    reshaped(importer, call, held, plain(call.layer.config.get("target_shape") or call.layer.config.get("dims") or []))
+    view = importer.in_keras_order(tensor)
+    reshaped(
+        importer, call, view, plain_value(call.layer.config.get("target_shape") or call.layer.config.get("dims") or [])
+    )
 
 
-def reshaped(importer: KerasImporter, call: LayerCall, held: TensorView, target: Sequence[Any]) -> None:
+def reshaped(importer: KerasImporter, call: LayerCall, view: TensorView, target: Sequence[Any]) -> None:
     """Add a Reshape of a tensor whose axes have Keras's order."""
     if call.layer.wrapped:
-        type_, fields = wrapped(importer, call, "Reshape", {"target_shape": list(target)}, 1)
-        importer.put(call, *importer.add(call, type_, fields, [held]))
+        type_, fields = time_distributed(importer, call, "Reshape", {"target_shape": list(target)}, 1)
+        importer.set_results(call, *importer.add(call, type_, fields, [view]))
         return
     sizes = [int(size) for size in target]
     total = 1
-    for size in held.value.shape[1:]:
+    for size in view.value.shape[1:]:
         total *= size
-    known = 1
+    known_size = 1
     for size in sizes:
-        known *= size if size != -1 else 1
-    full = [size if size != -1 else total // max(known, 1) for size in sizes]
-    lead = importer.readers.wants_first(call)
-    order = identity(len(full) + 1) if lead is None else channels_first(len(full) + 1, lead)
-    back = tuple(sorted(range(len(order)), key=order.__getitem__))
-    if order != identity(len(order)) and moves_nothing((1, *full), back):
-        turned = [full[axis - 1] for axis in back[1:]]
-        importer.put(call, *importer.add(call, "Reshape", {"target_shape": turned}, [held], order))
+        known_size *= size if size != -1 else 1
+    full_shape = [size if size != -1 else total // max(known_size, 1) for size in sizes]
+    lead = importer.readers.leading_axes_of_images(call)
+    order = keras_order(len(full_shape) + 1) if lead is None else channels_first(len(full_shape) + 1, lead)
+    inverse = tuple(sorted(range(len(order)), key=order.__getitem__))
+    if order != keras_order(len(order)) and keeps_element_order((1, *full_shape), inverse):
+        permuted_shape = [full_shape[axis - 1] for axis in inverse[1:]]
+        importer.set_results(call, *importer.add(call, "Reshape", {"target_shape": permuted_shape}, [view], order))
     else:
-        importer.put(call, *importer.add(call, "Reshape", {"target_shape": sizes}, [held]))
+        importer.set_results(call, *importer.add(call, "Reshape", {"target_shape": sizes}, [view]))
 
 
 @rule("Permute")
 def permute(importer: KerasImporter, call: LayerCall) -> None:
     """A Permute, combined with the order of the tensor's axes."""
     (tensor,) = operands(importer, call)
-    held = importer.get(tensor)
-    permuted(importer, call, held, [0, *plain(call.layer.config.get("dims") or [])])
+    view = importer.get(tensor)
+    permuted(importer, call, view, [0, *plain_value(call.layer.config.get("dims") or [])])
 
 
-def permuted(importer: KerasImporter, call: LayerCall, held: TensorView, axes: Sequence[int]) -> None:
+def permuted(importer: KerasImporter, call: LayerCall, view: TensorView, axes: Sequence[int]) -> None:
     """Add a Permute: axis k of the result is axis `axes[k]` of the tensor, both in Keras's order."""
-    rank = len(held.order)
+    rank = len(view.order)
     if sorted(axis % rank for axis in axes) != list(range(rank)) or axes[0] % rank != 0:
         raise UnsupportedFeature(f"{list(axes)} is not a permutation that keeps the batch first")
-    if held.rows is not None or call.layer.wrapped:
+    if view.feature_order is not None or call.layer.wrapped:
         raise UnsupportedFeature("its axes are ambiguous")
-    dims = [held.order[axis % rank] for axis in axes[1:]]
-    importer.put(call, *importer.add(call, "Permute", {"dims": dims}, [held]))
+    dims = [view.order[axis % rank] for axis in axes[1:]]
+    importer.set_results(call, *importer.add(call, "Permute", {"dims": dims}, [view]))
 
 
 @rule("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate")
@@ -135,31 +137,31 @@ def merged(
     tensors: Sequence[CallOutput | TensorView],
 ) -> None:
     """Add a layer that merges tensors; those with fewer axes get more after the batch, as in Keras."""
-    given = aligned(
+    views = aligned(
         importer, [tensor if isinstance(tensor, TensorView) else importer.get(tensor) for tensor in tensors], call
     )
-    if len(given) == 1 and type_ != "Subtract":
-        importer.put(call, *importer.add(call, "Identity", {}, given, given[0].order))
+    if len(views) == 1 and type_ != "Subtract":
+        importer.set_results(call, *importer.add(call, "Identity", {}, views, views[0].order))
         return
-    order = given[0].order
+    order = views[0].order
     if call.layer.wrapped and isinstance(fields.get("axis"), int) and fields["axis"] > 0:
         fields["axis"] += call.layer.wrapped
-    turn_fields(type_, fields, order)
-    importer.put(call, *importer.add(call, type_, fields, given, order))
+    convert_axes(type_, fields, order)
+    importer.set_results(call, *importer.add(call, type_, fields, views, order))
 
 
-def aligned(importer: KerasImporter, given: Sequence[TensorView], call: LayerCall) -> list[TensorView]:
+def aligned(importer: KerasImporter, views: Sequence[TensorView], call: LayerCall) -> list[TensorView]:
     """The tensors with equal ranks and one order of axes: that of the first that is not Keras's."""
-    rank = max(len(one.order) for one in given)
-    found = []
-    for one in given:
-        if one.rows is not None:
+    rank = max(len(view.order) for view in views)
+    expanded = []
+    for view in views:
+        if view.feature_order is not None:
             raise UnsupportedFeature("the features of a flattened image come in another order")
-        while len(one.order) < rank:
-            one = importer.add(call, "ExpandDims", {}, [importer.plain(one)], name=f"{importer.name_of(call)}/expand")[
-                0
-            ]
-        found.append(one)
+        while len(view.order) < rank:
+            view = importer.add(
+                call, "ExpandDims", {}, [importer.in_keras_order(view)], name=f"{importer.name_of(call)}/expand"
+            )[0]
+        expanded.append(view)
     # Tensors that are broadcast (size 1) do not determine the order of axes.
-    order = next((one.order for one in found if one.order != identity(rank)), identity(rank))
-    return [importer.turned(one, order) for one in found]
+    order = next((view.order for view in expanded if view.order != keras_order(rank)), keras_order(rank))
+    return [importer.permuted(view, order) for view in expanded]

@@ -12,10 +12,10 @@ from typing import Any
 
 from netspec.exchange.formats.keras.importing.axes import TensorView
 from netspec.exchange.formats.keras.importing.config import CallOutput, tensors_in
-from netspec.exchange.formats.keras.importing.fields import plain
+from netspec.exchange.formats.keras.importing.fields import plain_value
 from netspec.exchange.formats.keras.importing.operations import operation
 from netspec.exchange.formats.keras.importing.operator_nodes import KerasOperation, array_of
-from netspec.exchange.formats.keras.importing.reductions import NOWHERE, of_sample
+from netspec.exchange.formats.keras.importing.reductions import KEYWORD_ONLY, axis_of_sample
 from netspec.exchange.formats.keras.importing.shape_layers import merged, permuted, reshaped
 from netspec.exchange.lift.patterns.finding import DOMAIN
 from netspec.exchange.lift.rules.functions import FORMULA
@@ -39,7 +39,7 @@ def pad(op: KerasOperation) -> str:
 @operation("reshape")
 def reshape(op: KerasOperation) -> None:
     """The batch must stay as it is."""
-    held, shape = op.plain_tensor, op.argument("shape", 1)
+    view, shape = op.tensor_in_keras_order, op.argument("shape", 1)
     sizes = shape if isinstance(shape, list) else []
     if (
         not sizes
@@ -48,14 +48,14 @@ def reshape(op: KerasOperation) -> None:
         or any(type(size) is not int for size in sizes[1:])
     ):
         raise UnsupportedFeature(f"it makes the shape {str(shape)[:60]}, whose first size is not the batch alone")
-    reshaped(op.importer, op.call, held, sizes[1:])
+    reshaped(op.importer, op.call, view, sizes[1:])
 
 
 @operation("transpose")
 def transpose(op: KerasOperation) -> None:
     """All axes after the batch."""
-    held, axes = op.tensor, op.argument("axes", 1)
-    permuted(op.importer, op.call, held, axes if isinstance(axes, list) else list(range(len(held.order)))[::-1])
+    view, axes = op.tensor, op.argument("axes", 1)
+    permuted(op.importer, op.call, view, axes if isinstance(axes, list) else list(range(len(view.order)))[::-1])
 
 
 @operation("concatenate")
@@ -66,7 +66,7 @@ def concatenate(op: KerasOperation) -> None:
 
 
 @operation("add_n")
-def added(op: KerasOperation) -> None:
+def add_n(op: KerasOperation) -> None:
     """The sum of tensors."""
     merged(op.importer, op.call, "Add", {}, list(tensors_in(op.arguments["args"])))
 
@@ -76,16 +76,16 @@ def stack(op: KerasOperation) -> Sequence[TensorView]:
     """Stack: Concatenate of tensors with a new axis."""
     tensors = list(tensors_in(op.arguments["args"][0] if op.arguments["args"] else None))
     axis = int(op.argument("axis", 1, 0))
-    made = []
+    expanded = []
     for tensor in tensors:
-        held = op.importer.plain(tensor)
-        axis = axis % (len(held.order) + 1)
-        made += op.layer("ExpandDims", {"axis": axis}, [held], name=f"{op.layer_name}/expand")
-    return op.layer("Concatenate", {"axis": axis}, made)
+        view = op.importer.in_keras_order(tensor)
+        axis = axis % (len(view.order) + 1)
+        expanded += op.layer("ExpandDims", {"axis": axis}, [view], name=f"{op.layer_name}/expand")
+    return op.layer("Concatenate", {"axis": axis}, expanded)
 
 
 @operation("hstack", "append")
-def behind(op: KerasOperation) -> None:
+def append(op: KerasOperation) -> None:
     """Concatenate tensors."""
     axis = 1 if op.name == "hstack" else op.argument("axis", 2)
     if axis is None:
@@ -94,35 +94,35 @@ def behind(op: KerasOperation) -> None:
 
 
 @operation("expand_dims", "squeeze")
-def axes_of_one(op: KerasOperation) -> Sequence[TensorView]:
+def expand_dims_or_squeeze(op: KerasOperation) -> Sequence[TensorView]:
     """Add or remove an axis of size 1."""
-    held, axis = op.plain_tensor, op.argument("axis", 1, None)
+    view, axis = op.tensor_in_keras_order, op.argument("axis", 1, None)
     name = "ExpandDims" if op.name == "expand_dims" else "Squeeze"
     fields = {} if axis is None else {"axis": axis[0] if isinstance(axis, list) and name == "ExpandDims" else axis}
-    return op.layer(name, fields, [held])
+    return op.layer(name, fields, [view])
 
 
 @operation("moveaxis", "swapaxes")
-def moved(op: KerasOperation) -> None:
+def move_axes(op: KerasOperation) -> None:
     """Move or swap axes."""
-    held = op.tensor
-    rank = len(held.order)
+    view = op.tensor
+    rank = len(view.order)
     names = ("source", "destination") if op.name == "moveaxis" else ("axis1", "axis2")
-    both = [op.argument(name, index) for index, name in enumerate(names, 1)]
-    sources, targets = ([axis % rank for axis in (each if isinstance(each, list) else [each])] for each in both)
+    ends = [op.argument(name, index) for index, name in enumerate(names, 1)]
+    sources, targets = ([axis % rank for axis in (end if isinstance(end, list) else [end])] for end in ends)
     if op.name == "swapaxes":
         sources, targets = [*sources, *targets], [*targets, *sources]
-    rest = [axis for axis in range(rank) if axis not in sources]
+    permutation = [axis for axis in range(rank) if axis not in sources]
     for target, source in sorted(set(zip(targets, sources, strict=True))):
-        rest.insert(target, source)
-    permuted(op.importer, op.call, held, rest)
+        permutation.insert(target, source)
+    permuted(op.importer, op.call, view, permutation)
 
 
 @operation("split", "array_split", "hsplit")
 def split(op: KerasOperation) -> Sequence[str]:
     """Split into parts of equal size, of which the first are larger if that is impossible, or at given indices."""
     sections, axis = op.argument("sections", 1), 1 if op.name == "hsplit" else op.argument("axis", 2, 0)
-    size = op.tensor.shape[of_sample(axis, op.tensor)]
+    size = op.tensor.shape[axis_of_sample(axis, op.tensor)]
     if isinstance(sections, int):
         sections = [size // sections + (index < size % sections) for index in range(sections)]
     elif "function" not in op.call.layer.config:  # NumPy's: the indices of the ends
@@ -133,11 +133,13 @@ def split(op: KerasOperation) -> Sequence[str]:
 @operation("unstack")
 def unstack(op: KerasOperation) -> Sequence[TensorView]:
     """Unstack an axis."""
-    held, own = op.plain_tensor, op.layer_name
-    axis = of_sample(op.argument("axis", 2, 0), held)
-    parts = op.layer("Split", {"sections": held.value.shape[axis], "axis": axis}, [held], name=f"{own}/split")
-    names = [f"{own}/{index}" for index in range(len(parts))]
-    return [op.layer("Squeeze", {"axis": axis}, [part], name=name)[0] for part, name in zip(parts, names, strict=True)]
+    view, name_prefix = op.tensor_in_keras_order, op.layer_name
+    axis = axis_of_sample(op.argument("axis", 2, 0), view)
+    slices = op.layer("Split", {"sections": view.value.shape[axis], "axis": axis}, [view], name=f"{name_prefix}/split")
+    names = [f"{name_prefix}/{index}" for index in range(len(slices))]
+    return [
+        op.layer("Squeeze", {"axis": axis}, [slice_], name=name)[0] for slice_, name in zip(slices, names, strict=True)
+    ]
 
 
 @operation("get_item")
@@ -145,79 +147,82 @@ def get_item(op: KerasOperation) -> str:
     """Slices, single indices, and new axes."""
     args, shape = op.arguments["args"], op.tensor.shape
     key: Any = op.arguments.get("slice_spec", op.arguments.get("key", args[1] if len(args) > 1 else None))
-    listed = key if isinstance(key, list) else [key]
-    parts = _spread([part for part in listed if part is not None], len(shape))
-    starts, ends, axes, steps, indices = [], [], [], [], {}
-    for axis, (part, size) in enumerate(zip(parts, shape, strict=True)):
-        if type(part) is int and axis:
-            indices[axis] = part
-        elif not isinstance(part, slice) or any(type(end) is not int for end in _ends(part)):
+    items = key if isinstance(key, list) else [key]
+    indices_of_axes = _index_per_axis([item for item in items if item is not None], len(shape))
+    starts, stops, axes, steps, indices = [], [], [], [], {}
+    for axis, (item, size) in enumerate(zip(indices_of_axes, shape, strict=True)):
+        if type(item) is int and axis:
+            indices[axis] = item
+        elif not isinstance(item, slice) or any(type(end) is not int for end in _bounds(item)):
             raise UnsupportedFeature("it takes other things of a tensor than parts along its axes")
-        elif range(size)[part] != range(size):
+        elif range(size)[item] != range(size):
             if axis == 0:
                 raise UnsupportedFeature("it takes samples out of the batch")
-            kept = range(size)[part]
-            starts.append(kept.start)
-            ends.append(kept.stop if kept.stop >= 0 else -size - 1)
+            selected = range(size)[item]
+            starts.append(selected.start)
+            stops.append(selected.stop if selected.stop >= 0 else -size - 1)
             axes.append(axis)
-            steps.append(kept.step)
-    new = _new_axes(listed, len(parts))
-    held = op.plain_tensor if indices or new else op.tensor
-    made = op.node("Slice", held, starts, ends, axes, steps) if axes else op.operand(held)
+            steps.append(selected.step)
+    new = _new_axes(items, len(indices_of_axes))
+    view = op.tensor_in_keras_order if indices or new else op.tensor
+    result = op.node("Slice", view, starts, stops, axes, steps) if axes else op.operand(view)
     for axis, index in reversed(indices.items()):
-        made = op.node("Gather", made, index, axis=axis)
-    return op.node("Unsqueeze", made, new) if new else made
+        result = op.node("Gather", result, index, axis=axis)
+    return op.node("Unsqueeze", result, new) if new else result
 
 
-def _ends(part: slice) -> list[Any]:
+def _bounds(part: slice) -> list[Any]:
     return [end for end in (part.start, part.stop, part.step) if end is not None]
 
 
 def _new_axes(key: Sequence[Any], rank: int) -> list[int]:
     """The positions of new axes in the result."""
-    given = sum(each is not None and each is not Ellipsis for each in key)
-    found, place = [], 0
-    for each in key:
-        if each is None:
-            found.append(place)
-        place += rank - given if each is Ellipsis else int(type(each) is not int)
-    if 0 in found:
+    indexed_axes = sum(item is not None and item is not Ellipsis for item in key)
+    new_axes, axis = [], 0
+    for item in key:
+        if item is None:
+            new_axes.append(axis)
+        axis += rank - indexed_axes if item is Ellipsis else int(type(item) is not int)
+    if 0 in new_axes:
         raise UnsupportedFeature("it puts an axis before the batch")
-    return found
+    return new_axes
 
 
-def _spread(key: Sequence[Any], rank: int) -> list[Any]:
+def _index_per_axis(key: Sequence[Any], rank: int) -> list[Any]:
     """One entry for each axis."""
-    before = next((index for index, one in enumerate(key) if one is Ellipsis), len(key))
-    behind = key[before + 1 :]
-    more = rank - before - len(behind)
-    if more < 0:
+    ellipsis = next((index for index, item in enumerate(key) if item is Ellipsis), len(key))
+    after_ellipsis = key[ellipsis + 1 :]
+    missing = rank - ellipsis - len(after_ellipsis)
+    if missing < 0:
         raise UnsupportedFeature("it takes parts along more axes than there are")
-    return [*key[:before], *[slice(None)] * more, *behind]
+    return [*key[:ellipsis], *[slice(None)] * missing, *after_ellipsis]
 
 
 @operation("slice")
-def cut(op: KerasOperation) -> str:
+def slice_(op: KerasOperation) -> str:
     """Slice by start indices and a shape."""
     shape, starts, rank = op.argument("shape", 2), op.argument("start_indices", 1), len(op.tensor.order)
     shape = op.argument("size", 2) if shape is None else shape
     if not isinstance(starts, list) or len(starts) != rank or starts[0] != 0:
         raise UnsupportedFeature("it selects samples of the batch, or computed indices")
-    ends = [_END if size == -1 else start + size for start, size in zip(starts, shape, strict=True)]
-    return op.node("Slice", op.tensor, starts[1:], ends[1:], list(range(1, rank)))
+    stops = [_BEYOND_EVERY_AXIS if size == -1 else start + size for start, size in zip(starts, shape, strict=True)]
+    return op.node("Slice", op.tensor, starts[1:], stops[1:], list(range(1, rank)))
 
 
-_END = 2**31
+_BEYOND_EVERY_AXIS = 2**31
 """An end of slices beyond that of every axis."""
 
 
 @operation("diff")
 def difference(op: KerasOperation) -> str:
     """Differences of adjacent elements."""
-    made, axis = op.operand(op.tensor), of_sample(op.argument("axis", 2, -1), op.tensor)
+    result, axis = op.operand(op.tensor), axis_of_sample(op.argument("axis", 2, -1), op.tensor)
     for _ in range(op.argument("n", 1, 1)):
-        made = op.node("Sub", *(op.node("Slice", made, [start], [end], [axis]) for start, end in ((1, _END), (0, -1))))
-    return made
+        result = op.node(
+            "Sub",
+            *(op.node("Slice", result, [start], [end], [axis]) for start, end in ((1, _BEYOND_EVERY_AXIS), (0, -1))),
+        )
+    return result
 
 
 _MIRRORED = {"fliplr": 1, "flip_left_right": -2, "flip_up_down": -3}
@@ -227,10 +232,10 @@ _MIRRORED = {"fliplr": 1, "flip_left_right": -2, "flip_up_down": -3}
 @operation("flip", *_MIRRORED)
 def flip(op: KerasOperation) -> str:
     """Reverse along axes."""
-    given = _MIRRORED.get(op.name, op.argument("axis", 1))
-    axes = [of_sample(axis, op.tensor) for axis in (given if isinstance(given, list) else [given])]
+    axes_given = _MIRRORED.get(op.name, op.argument("axis", 1))
+    axes = [axis_of_sample(axis, op.tensor) for axis in (axes_given if isinstance(axes_given, list) else [axes_given])]
     count = len(axes)
-    return op.node("Slice", op.tensor, [-1] * count, [-_END] * count, axes, [-1] * count)
+    return op.node("Slice", op.tensor, [-1] * count, [-_BEYOND_EVERY_AXIS] * count, axes, [-1] * count)
 
 
 @operation("tile")
@@ -244,23 +249,23 @@ def tile(op: KerasOperation) -> str:
 
 
 @operation("repeat", "roll")
-def by_rule(op: KerasOperation) -> str:
+def repeat_or_roll(op: KerasOperation) -> str:
     """Repeat or roll along an axis, by gathering."""
     import numpy as np
 
-    repeats, made = op.name == "repeat", op.operand(op.tensor)
-    axes, what = op.argument("axis", 2), op.argument("repeats" if repeats else "shift", 1)
-    for axis, count in zip(axes, what, strict=True) if isinstance(axes, list) else [(axes, what)]:
-        indices = np.arange(op.tensor.shape[of_sample(axis, op.tensor)])
-        made = op.node("Gather", made, np.repeat(indices, count) if repeats else np.roll(indices, count), axis=axis)
-    return made
+    repeats, result = op.name == "repeat", op.operand(op.tensor)
+    axes, amounts = op.argument("axis", 2), op.argument("repeats" if repeats else "shift", 1)
+    for axis, count in zip(axes, amounts, strict=True) if isinstance(axes, list) else [(axes, amounts)]:
+        indices = np.arange(op.tensor.shape[axis_of_sample(axis, op.tensor)])
+        result = op.node("Gather", result, np.repeat(indices, count) if repeats else np.roll(indices, count), axis=axis)
+    return result
 
 
 @operation("take")
 def take(op: KerasOperation) -> str:
     """Take at constant indices of an axis, or rows of a constant table at computed ones."""
     source, index = op.arguments["args"][0], op.arguments.get("indices", op.arguments["args"][-1])
-    if op.argument("batch_dims", NOWHERE, 0):
+    if op.argument("batch_dims", KEYWORD_ONLY, 0):
         raise UnsupportedFeature("its indices differ between samples")
     axis = op.argument("axis", 2)
     if not isinstance(source, CallOutput):
@@ -268,12 +273,12 @@ def take(op: KerasOperation) -> str:
         if axis not in (0, -table.ndim):
             raise UnsupportedFeature("it looks up a part of each row of a table")
         text = f"{{0}} + {len(table)} if {{0}} < 0 else {{0}}"
-        return op.node("Gather", table, op.node(FORMULA, op.importer.plain(index), domain=DOMAIN, text=text))
+        return op.node("Gather", table, op.node(FORMULA, op.importer.in_keras_order(index), domain=DOMAIN, text=text))
     if isinstance(index, CallOutput):
         if axis != 0 or len(op.importer.get(index).order) != 1:
             raise UnsupportedFeature("its indices are a second tensor for all samples")
         return op.node("Gather", op.tensor, index)
-    return op.node("Gather", op.tensor, plain(index), axis=of_sample(axis, op.tensor))
+    return op.node("Gather", op.tensor, plain_value(index), axis=axis_of_sample(axis, op.tensor))
 
 
 @operation("take_along_axis")
@@ -284,17 +289,23 @@ def take_along_axis(op: KerasOperation) -> str:
     args = op.arguments["args"]
     operands = [args[0], op.arguments.get("indices", args[-1])]
     source, index = (
-        op.operand(op.importer.plain(each)) if isinstance(each, CallOutput) else op.operand(array_of(each))
-        for each in operands
+        op.operand(op.importer.in_keras_order(operand))
+        if isinstance(operand, CallOutput)
+        else op.operand(array_of(operand))
+        for operand in operands
     )
     index = op.node("CastLike", index, np.int32(0))
-    shape, wanted = op.shape(source), op.shape(index)
+    shape, index_shape = op.shape(source), op.shape(index)
     axis = op.argument("axis", 2)
     axis = axis % len(shape) if type(axis) is int and -len(shape) <= axis < len(shape) else 0
-    sizes = list(zip(shape, wanted, strict=False))
-    if not axis or len(shape) != len(wanted) or any(a < b for at, (a, b) in enumerate(sizes) if at != axis):
+    sizes = list(zip(shape, index_shape, strict=False))
+    if (
+        not axis
+        or len(shape) != len(index_shape)
+        or any(size_ < count_ for position, (size_, count_) in enumerate(sizes) if position != axis)
+    ):
         raise UnsupportedFeature("its indices are those of larger data, or go through several samples")
-    repeats = [size if at not in (0, axis) and count == 1 else 1 for at, (size, count) in enumerate(sizes)]
+    repeats = [size if position not in (0, axis) and count == 1 else 1 for position, (size, count) in enumerate(sizes)]
     return op.node("GatherElements", source, op.node("Tile", index, repeats) if max(repeats) > 1 else index, axis=axis)
 
 
@@ -302,10 +313,12 @@ def take_along_axis(op: KerasOperation) -> str:
 def diagonal(op: KerasOperation) -> str:
     """The diagonal of each matrix, or its sum."""
     rank, offset = len(op.tensor.order), op.argument("offset", 1, 0)
-    axes = [op.argument(key, NOWHERE, default) % rank for key, default in (("axis1", 0), ("axis2", 1))]
+    axes = [op.argument(key, KEYWORD_ONLY, default) % rank for key, default in (("axis1", 0), ("axis2", 1))]
     if axes != [rank - 2, rank - 1] or rank < 3:
         raise UnsupportedFeature("its matrices are not along the last two axes")
     *lead, rows, columns = op.tensor.shape
     indices = [row * columns + row + offset for row in range(rows) if 0 <= row + offset < columns]
-    made = op.node("Gather", op.node("Reshape", op.plain_tensor, [*lead, rows * columns]), indices, axis=rank - 2)
-    return op.node("ReduceSum", made, axes=[rank - 2], keepdims=0) if op.name == "trace" else made
+    result = op.node(
+        "Gather", op.node("Reshape", op.tensor_in_keras_order, [*lead, rows * columns]), indices, axis=rank - 2
+    )
+    return op.node("ReduceSum", result, axes=[rank - 2], keepdims=0) if op.name == "trace" else result
