@@ -1,4 +1,4 @@
-"""What Keras 1 to 3 call things, and where they store a layer's variables: one table for importing and exporting.
+"""Names in Keras 1 to 3, and the paths of a layer's variables: one table for importing and exporting.
 
 Layers, fields, initializers and the rest have Keras's names in netspec, so that only differences are listed. A name
 outside these tables is user-defined: its code is not in the file, and no built-in type replaces it. Names are
@@ -37,7 +37,7 @@ RENAMED_CLASSES: Mapping[str, str] = {
     "CuDNNLSTM": "LSTM",
     "CuDNNGRU": "GRU",
 }
-"""Current and former names of Keras's classes, and the layer here."""
+"""Current and former names of Keras's classes → type of layer in netspec."""
 
 CLASSES: Mapping[str, str] = {"GroupQueryAttention": "GroupedQueryAttention"}
 """Layers whose class has another name in Keras and its files."""
@@ -67,10 +67,10 @@ Kind = Literal["plain", "kernel", "depthwise", "sample", "axes"]
 
 @dataclass(frozen=True)
 class KerasVariable:
-    """A variable of a layer: its state here, and its path in Keras's files."""
+    """A variable of a layer: its state in netspec, and its path in Keras's files."""
 
     state: str
-    """Name within the layer here: `kernel`, `query/kernel`."""
+    """Name of the state within netspec's layer: `kernel`, `query/kernel`."""
     group: str
     """Group within that of the layer in a `.weights.h5`: `cell`, `query_dense`; empty for its own variables."""
     index: int
@@ -80,9 +80,9 @@ class KerasVariable:
     trainable: bool
     """Whether it is trained, unless the layer is frozen. Old files have the others after all trained ones."""
     kind: Kind
-    """The order of its axes: a `kernel` is (window…, in, out) in Keras and (out, in, window…) here, a `depthwise` one
-    (window…, channels, multiplier) and (channels · multiplier, 1, window…), a `sample` has those of the layer's input,
-    `axes` some of those; others are the same."""
+    """The order of its axes: a `kernel` is (window…, in, out) in Keras and (out, in, window…) in netspec, a `depthwise`
+    kernel (window…, channels, multiplier) and (channels · multiplier, 1, window…). A `sample` has the axes of the
+    layer's input, `axes` has some of them; others are the same."""
     multiplier: int = 1
     """The channel multiplier of a depthwise kernel."""
 
@@ -98,7 +98,7 @@ STATES_WITHOUT_VARIABLE = ("num_batches_tracked",)
 """States without a variable in Keras."""
 
 EXTRA_VARIABLES: Mapping[str, tuple[str, ...]] = {"Normalization": ("count",)}
-"""Variables that Keras has after those of the layer here."""
+"""Variables that Keras stores after those that netspec has too."""
 
 _SUBLAYER_GROUPS: Mapping[str, Mapping[str, str]] = {
     "MultiHeadAttention": {
@@ -117,12 +117,12 @@ _LAYERS_WITH_CELL = ("SimpleRNN", "LSTM", "GRU", "ConvLSTM1D", "ConvLSTM2D", "Co
 
 
 def layer_type(class_name: str) -> str:
-    """The type of layer here for a class of Keras, if there is one."""
+    """The type of netspec's layer for a class of Keras, if it exists."""
     return RENAMED_CLASSES.get(class_name, class_name)
 
 
 def class_name(type_: str) -> str:
-    """The class of Keras for a type of layer here, if there is one."""
+    """The class of Keras for a type of netspec's layer, if it exists."""
     return CLASSES.get(type_, type_)
 
 
@@ -144,17 +144,15 @@ def variables(layer: LayerFields, states: Iterable[str]) -> list[KerasVariable]:
     """The variables of a layer with these states, in the order of Keras's `weights`."""
     by_state = [_variable(layer, state) for state in states if state.rpartition("/")[2] not in STATES_WITHOUT_VARIABLE]
     sublayers = list(_SUBLAYER_GROUPS.get(_type(layer), {}))
-    if sublayers:  # states that Keras does not have come last
+    if sublayers:  # states that Keras does not have are last
         by_state.sort(key=lambda variable: [*sublayers, variable.state].index(variable.state.partition("/")[0]))
     counts: dict[str, int] = {}
     numbered_variables: dict[str, KerasVariable] = {}
     for variable in sorted(by_state, key=lambda variable: not variable.trainable):
         is_unused_direction = (
             variable.name == "reverse_embeddings" and not counts
-        )  # those of the direction that the net does not use are first
-        first = (
-            is_unused_direction or variable.name == "vector_u"
-        )  # the kernel that it belongs to comes before it, again
+        )  # after the variable of the direction that the net does not use
+        first = is_unused_direction or variable.name == "vector_u"  # after a second reference to its kernel
         counts[variable.group] = counts.get(variable.group, -1) + 1
         numbered_variables[variable.state] = replace(variable, index=counts[variable.group] + first)
     return [numbered_variables[variable.state] for variable in by_state]
@@ -183,7 +181,7 @@ def _variable(layer: LayerFields, state: str) -> KerasVariable:
 
 
 def _state_owner(layer: Any, state: str) -> tuple[Any, str, str]:
-    """The innermost layer or cell with the state, its group, and the state's name there."""
+    """The innermost layer or cell with the state, its group, and the state's name within it."""
     type_, (first, _, inner_state) = _type(layer), state.partition("/")
     if type_ == "Bidirectional" and inner_state:
         direction = first.partition("_")[0]
@@ -256,7 +254,7 @@ METRICS = frozenset(
 )  # fmt: skip
 """Metrics that Keras has too, with the same fields."""
 REDUCES_LAST_AXIS = ("CategoricalHinge", "KLDivergence", "Circle", "CTC", "R2Score", "F1Score", "FBetaScore")
-"""Losses and metrics that reduce the last axis, which is that of the channels in Keras, and have no `axis` field."""
+"""Losses and metrics without a field `axis` that reduce the last axis, in Keras the channels."""
 
 _SHARED_FUNCTIONS: Mapping[str, str] = {
     **{keras_snake(name): name for name in (
@@ -350,7 +348,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
 
 
 def builtin(kind: str, name: str) -> str | None:
-    """netspec's type for the layer, cell, activation, … that Keras defines by that name; None if there is none."""
+    """netspec's type for the layer, cell, activation, … that Keras defines by that name; None if Keras does not."""
     return _NAMES[kind].get(name)
 
 
@@ -370,7 +368,7 @@ def loss_or_metric_names(kind: str, form: Form, major: int) -> Set[str]:
 
 
 def builtin_loss_or_metric(kind: str, name: str, form: Form, major: int) -> str | None:
-    """netspec's type for a `loss` or `metric` that Keras of that major version defines; None if there is none."""
+    """netspec's type for a `loss` or `metric` that Keras of that major version defines; None if it does not."""
     return _losses_or_metrics(kind, form, major).get(name)
 
 

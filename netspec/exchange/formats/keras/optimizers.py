@@ -31,13 +31,13 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
         "adam_lr_ratio": 1.0, "adam_beta_1": 0.9, "adam_beta_2": 0.999, "epsilon": 1e-7,
     },
 }  # fmt: skip
-"""Optimizers that are solvers with the same names here, and their fields with the common defaults."""
+"""Optimizers with a solver of the same name, and their fields with the common defaults."""
 DECOUPLED_DECAYS = {"AdamW": 0.004, "Lion": 0.0, "Adafactor": 0.0, "Muon": 0.004}
 """Solvers whose decay is always decoupled, and its default."""
 MUON_COEFFICIENTS: Mapping[str, float] = {"muon_a": 3.4445, "muon_b": -4.775, "muon_c": 2.0315}
-"""Muon's `ns_coefficients`, one by one."""
+"""Keras's fields for the elements of Muon's `ns_coefficients`."""
 NONE_VALUES = {"rms_rate": None, "adam_weight_decay": 0.0}
-"""Values of fields that are None in Keras, if they are not the defaults here."""
+"""Values for fields that are None in Keras, if None does not mean netspec's default."""
 CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 """Fields that all of them have."""
 
@@ -58,7 +58,7 @@ SCHEDULES: Mapping[str, Mapping[str, str]] = {
     "CosineDecayRestarts": {"initial_learning_rate": "initial", "first_decay_steps": "first_decay_steps",
                             "t_mul": "t_mul", "m_mul": "m_mul", "alpha": "alpha"},
 }  # fmt: skip
-"""Schedules with the same names here, and the names of their fields."""
+"""Schedules with the same names in netspec, and their fields: Keras's name → netspec's name."""
 
 _SLOTS: Mapping[str, Sequence[Sequence[str]]] = {
     "Adam": [["first_moment", "second_moment"]],
@@ -137,10 +137,10 @@ def second_moment(rows: NDArray[Any], columns: NDArray[Any], row: int) -> NDArra
 def averages_along(
     factors: Sequence[NDArray[Any]], second: NDArray[Any], indices: Sequence[NDArray[Any]], axes: tuple[int, int]
 ) -> tuple[NDArray[Any], NDArray[Any], bool]:
-    """The averages of rows and columns along these axes, kept with size 1, and whether they are the given ones.
+    """Averages of rows and columns along these axes (kept with size 1), and whether they equal the factors.
 
-    All arguments have the parameter's shape: `factors` repeat along the axis that they average, as do `places`, which
-    number the averages. Both factors of a vector are its second moments.
+    All arguments have the parameter's shape: `factors`, and the `indices` of the averages, repeat along the axis that
+    is averaged. Both factors of a vector are its second moments.
     """
     row, column = axes
     for first, second_factor in ((0, 1), (1, 0)):

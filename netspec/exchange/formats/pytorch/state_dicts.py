@@ -55,7 +55,7 @@ def _is_counter(name: str) -> bool:
 
 
 def to_state_dict(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """States by PyTorch's names, in its shapes; those of layers that it does not have keep their own."""
+    """States by PyTorch's names, in its shapes; states of layers that PyTorch does not have keep their names."""
     return {name: array for _, name, array in _state_dict_entries(arrays)}
 
 
@@ -65,7 +65,7 @@ def collisions(shapes: Shapes) -> list[tuple[str, str, str]]:
 
     holders: dict[str, str] = {}
     pairs = []
-    nothing = np.zeros((), "int8")  # what is written is looked at by its name alone
+    nothing = np.zeros((), "int8")  # only names are compared
     for holder, name, _ in _state_dict_entries(
         {state: np.broadcast_to(nothing, shape) for state, shape in shapes.items()}
     ):
@@ -76,7 +76,7 @@ def collisions(shapes: Shapes) -> list[tuple[str, str, str]]:
 
 
 def _state_dict_entries(arrays: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, str, NDArray[Any]]]:
-    """The path of each layer with the arrays that are written of it, by their whole names."""
+    """Yield the path of each layer, and the full name and array of each of its entries."""
     for holder, own_shapes, family in _layers({name: array.shape for name, array in arrays.items()}):
         own_arrays = {name: arrays[_state_path(holder, name)] for name in own_shapes}
         for name, array in (family.write(own_arrays) if family else own_arrays).items():
@@ -158,7 +158,7 @@ def _exported_module(holder: str) -> str:
 
 
 class _Source:
-    """The arrays below a prefix; those that are used are removed, so that the rest can be reported."""
+    """The arrays below a prefix; arrays that are used are removed, so that the others can be reported."""
 
     def __init__(self, arrays: Arrays, prefix: str, level: int = 0) -> None:
         self._arrays, self._prefix = arrays, prefix
@@ -182,7 +182,7 @@ class _Family:
 
 
 _Layer: TypeAlias = "tuple[str, dict[str, tuple[int, ...]], _Family | None]"
-"""The path of a layer, its states by their names within it, and what it is."""
+"""The path of a layer, its states by their names within it, and its family."""
 
 
 # Layers whose states are arrays of PyTorch's under other names.
@@ -393,7 +393,7 @@ _COMPOSITE_FAMILIES = (
     _Family(_is_attention, _attention_read, _attention_write),
     _Family(lambda shapes: bool(_directions(shapes)), _bidirectional_read, _bidirectional_write),
 )
-"""Layers that hold others."""
+"""Layers that consist of other layers."""
 _FAMILIES = (
     _Family(_is_recurrent, _recurrent_read, _recurrent_write),
     _Family(_is_renamed, _renamed_read, _renamed_write),
@@ -404,7 +404,7 @@ _FAMILIES = (
 
 
 def _layers(shapes: Shapes) -> Iterator[_Layer]:
-    """The layers that states belong to: the path of each, its states by their names within it, and what it is."""
+    """The layers that states belong to: path, states by their names within the layer, and family."""
     remaining = dict(shapes)
     parents = {holder.rpartition("/")[0] for holder in _by_holder(shapes) if holder}
     for parent in sorted(parents):
@@ -419,7 +419,7 @@ def _layers(shapes: Shapes) -> Iterator[_Layer]:
 
 
 def _by_holder(shapes: Shapes) -> dict[str, dict[str, tuple[int, ...]]]:
-    """States by what stands before the last `/` of their names."""
+    """States by the part of their names before the last `/`."""
     by_holder: dict[str, dict[str, tuple[int, ...]]] = {}
     for name, shape in shapes.items():
         holder, _, state = name.rpartition("/")
@@ -436,7 +436,7 @@ def _dotted(holder: str) -> str:
 
 
 def _state_called(name: str, shapes: Shapes) -> str | None:
-    """The net's state that a dotted name means, if there is one."""
+    """The net's state with a dotted name, if it exists."""
     return next((state for state in shapes if _dotted(state) == name), None)
 
 

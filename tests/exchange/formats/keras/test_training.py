@@ -244,7 +244,7 @@ def test_names_of_layers_are_excluded_and_no_slow_expression_is_run(
 ) -> None:
     def parameter(name: str) -> tuple[Any, Any]:
         layer = SimpleNamespace(path=("net", name), class_name="Dense")
-        one = SimpleNamespace(layer=layer, draft=SimpleNamespace(name=name), prefix="", shapes={"kernel": (2, 3)})
+        one = SimpleNamespace(configured=layer, draft=SimpleNamespace(name=name), prefix="", shapes={"kernel": (2, 3)})
         return one, SimpleNamespace(state="kernel", group="", name="kernel")
 
     file: Any = SimpleNamespace(training={"optimizer": optimizer("Muon", exclude_layers=expressions)})

@@ -1,4 +1,4 @@
-"""The order of axes in Keras, and the names of tensors and layers there."""
+"""The order of axes of tensors in Keras, and the names of Keras layers."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def feature_order(x: KerasTensor) -> list[int]:
 
 
 def with_feature_order(x: KerasTensor, result: KerasTensor) -> KerasTensor:
-    """`made`, which is `x` flattened, with the order of its features if it differs from the net's."""
+    """`result`, the flattened `x`, with the order of its features if that differs from the net's."""
     reordered = replace(result, flattened_from=x)
     return result if feature_order(reordered) == sorted(feature_order(reordered)) else reordered

@@ -24,7 +24,7 @@ from netspec.schema.specs.names import snake_case
 from netspec.schema.specs.spec import Spec
 
 COMMON = frozenset(LayerFields.model_fields) | {"type"}
-"""Fields that all layers have; `configured` writes those that Keras's layers have too."""
+"""Fields that all layers have; `layer_config` writes those that Keras's layers have too."""
 INITIALIZERS_WITHOUT_COUNTERPART = ("Bilinear", "PositiveUnitball")
 """Initializers that Keras lacks. The file has weights, so that Keras's default only matters if the model is reset."""
 
@@ -46,7 +46,7 @@ def layer_config(
 ) -> dict[str, Any]:
     """The configuration of a layer in Keras; `shapes` are those of its states.
 
-    Fields in `without` are not written. Raises `UnsupportedFeature` for the first value that Keras does not have.
+    Fields in `left_out` are not written. Raises `UnsupportedFeature` for the first value that Keras does not have.
     """
     config: dict[str, Any] = {"name": name, "dtype": FLOAT}
     if not getattr(layer, "trainable", True):

@@ -1,4 +1,4 @@
-"""Layers that are elementwise, or take axes: their input may have its axes in any order."""
+"""Write layers that are elementwise, or take axes as fields: their input may have its axes in any order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from netspec.schema.specs.links import LayerLink
     "GaussianNoise", keeps_order=True,
 )  # fmt: skip
 def elementwise(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Elementwise layers."""
+    """Write an elementwise layer."""
     (x,) = inputs
     extra: dict[str, Any] = {}
     noise = getattr(link.fields, "noise_shape", None)
@@ -34,7 +34,7 @@ def elementwise(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor])
 
 @rule("Activation", keeps_order=True)
 def activation(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """An elementwise function, or one along an axis, which is the last one in Keras except for a softmax."""
+    """Write an elementwise function, or a function along an axis: in Keras the last one, except for a softmax."""
     (x,), fields = inputs, link.fields
     function: Any = getattr(fields, "activation", None)
     if isinstance(function, OverAxis):
@@ -59,13 +59,13 @@ def activation(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) 
 
 
 def order_with_axis_last(x: KerasTensor, axis: int) -> tuple[int, ...]:
-    """The order of axes closest to the tensor's in which an axis of the net is the last."""
+    """Return the tensor's order of axes if the axis is already last, else one with that axis last."""
     return x.order if x.order[-1] == axis else channels_last(len(x.order), axis)
 
 
 @rule("Swish", "BNLL", keeps_order=True)
 def swish_or_softplus(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Layers that are functions in Keras."""
+    """Write a layer that is an activation function in Keras."""
     (x,), fields = inputs, link.fields
     if getattr(fields, "beta", 1.0) != 1.0:
         raise UnsupportedFeature("Keras's `silu` has no `beta`")
@@ -80,7 +80,7 @@ def swish_or_softplus(writer: KerasWriter, link: LayerLink, inputs: list[KerasTe
 def softmax_or_unit_normalization(
     writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]
 ) -> Sequence[KerasTensor]:
-    """Layers along some axes, without weights."""
+    """Write a layer along given axes, without weights."""
     x, *mask = [writer.with_net_features(tensor) for tensor in inputs]
     axes = sorted(x.axis(axis) for axis in getattr(link.fields, "axis", (-1,)))
     config = writer.config(link, axis=axes[0] if len(axes) == 1 else axes)
@@ -90,12 +90,12 @@ def softmax_or_unit_normalization(
 
 @rule("LayerNormalization", "RMSNormalization", keeps_order=True)
 def normalization_over_axes(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Layers along some axes, with weights of those axes, in the order of Keras's axes."""
+    """Write a normalization with weights over the given axes, in the order of Keras's axes."""
     x, fields = writer.with_net_features(inputs[0]), link.fields
     axes = sorted(axis % len(x.order) for axis in getattr(fields, "axis", (-1,)))
     keras_order = sorted(axes, key=x.axis)
     if sorted(map(x.axis, axes)) != list(range(len(x.order) - len(axes), len(x.order))):
-        # With PyTorch, Keras takes adjacent axes for the last ones: make them the last.
+        # Keras's PyTorch backend assumes that adjacent axes are the last ones.
         x = writer.permuted(x, (*(axis for axis in x.order if axis not in axes), *axes))
         keras_order = axes
     arrays = {
@@ -109,7 +109,7 @@ def normalization_over_axes(writer: KerasWriter, link: LayerLink, inputs: list[K
 
 @rule("BatchNormalization", "GroupNormalization", "InstanceNormalization", keeps_order=True)
 def normalization_by_channel(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Layers with weights per channel."""
+    """Write a normalization with weights per channel."""
     x = writer.with_net_features(inputs[0])
     fields: Any = link.fields
     kind, extra = type_of(fields), {"axis": x.axis(fields.axis)}
@@ -145,7 +145,7 @@ def _unlike_keras(writer: KerasWriter, link: LayerLink) -> tuple[str, ...]:
 
 @rule("PReLU", keeps_order=True)
 def prelu(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """PReLU, with weights per element or shared along axes."""
+    """Write a PReLU with weights per element, or shared along axes."""
     x, shared = writer.with_net_features(inputs[0]), getattr(link.fields, "shared_axes", None)
     config = writer.config(link, shared_axes=None if shared is None else sorted(x.axis(axis) for axis in shared))
     return writer.layer(link, [x], orders=[x.order], config=config, arrays=writer.weights(link, x))
@@ -153,7 +153,7 @@ def prelu(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Se
 
 @rule("Normalization", keeps_order=True)
 def normalization(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Normalization by given statistics, or by weights, whose number of samples Keras stores too."""
+    """Write a Normalization by fields or by weights; Keras also stores the number of samples of the weights."""
     import numpy as np
 
     x = writer.with_net_features(inputs[0])
@@ -179,7 +179,7 @@ def normalization(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor
 
 @rule("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", keeps_order=True)
 def merge(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Elementwise layers of several inputs: all have the order of the first that differs from the net's."""
+    """Merge inputs elementwise, all in the order of the first input that differs from the net's."""
     flattened_inputs = {
         None if tensor.flattened_from is None else (tensor.flattened_from.shape, tensor.flattened_from.order)
         for tensor in inputs
@@ -194,7 +194,7 @@ def merge(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Se
 
 @rule("Concatenate", keeps_order=True)
 def concatenate(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Concatenation along an axis."""
+    """Concatenate along an axis."""
     tensors = _in_common_order(writer, inputs)
     order = tensors[0].order
     config = writer.config(link, axis=tensors[0].axis(getattr(link.fields, "axis", 1)))
@@ -211,7 +211,7 @@ def _in_common_order(writer: KerasWriter, inputs: list[KerasTensor]) -> list[Ker
 
 @rule("Pad", keeps_order=True)
 def pad(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Padding by constants or by mirrored data, an operation in Keras."""
+    """Pad by a constant or mirrored data, with an operation of Keras."""
     x = writer.with_net_features(inputs[0])
     fields: Any = link.fields
     if fields.mode not in ("constant", "reflect"):
@@ -226,7 +226,7 @@ def pad(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequ
 
 @rule("Power", keeps_order=True)
 def power(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """A Rescaling, if the power is 1."""
+    """Write a Rescaling, if the power is 1."""
     (x,) = inputs
     fields: Any = link.fields
     if fields.power != 1:
@@ -239,7 +239,7 @@ def power(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Se
 
 @rule("Exp", keeps_order=True)
 def exponential(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """A function in Keras, if the base is e."""
+    """Write the function `exponential`, if the base is e."""
     (x,) = inputs
     fields: Any = link.fields
     if (fields.scale, fields.shift, fields.base) != (1.0, 0.0, None):

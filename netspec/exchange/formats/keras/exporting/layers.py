@@ -1,8 +1,8 @@
-"""Layers that Keras has too, most of which differ only in the order of axes, and layers of learned values.
+"""Write layers that Keras has too, which mostly differ in the order of axes, and layers of learned values.
 
-Keras has no layers like Scale, Bias and Parameter. What is multiplied along axes becomes an EinsumDense whose equation
-sums nothing; what is added, or is a value by itself, becomes the single row of an Embedding that every sample looks up.
-Both are trained in Keras, and their optimizer's states are those of the net.
+Keras has no layers like Scale, Bias and Parameter. Learned factors become an EinsumDense whose equation sums over no
+axis. Learned summands and values become an Embedding with a single row, which every sample looks up. Keras trains both,
+with the optimizer states of the net.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def type_of(fields: object) -> str:
     "SimpleRNN", "LSTM", "GRU", "RNN",
 )  # fmt: skip
 def layer_in_net_order(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """A layer that reads axes in the net's order; further inputs are initial states."""
+    """Write a layer that reads its axes in the net's order; further inputs are initial states."""
     fields = link.fields
     if type_of(fields) == "Masking" and len(inputs) > 1:
         raise UnsupportedFeature("Keras has no layer that gives its input another mask")
@@ -79,7 +79,7 @@ def layer_in_net_order(writer: KerasWriter, link: LayerLink, inputs: list[KerasT
 
 @rule("ReversibleEmbedding")
 def reversible_embedding(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """A Bidirectional, whose initial states are arguments of the call."""
+    """Write a ReversibleEmbedding; `reverse` is an argument of the call."""
     import numpy as np
 
     x, fields = writer.plain(inputs[0]), cast("Any", link.fields)
@@ -100,7 +100,7 @@ def reversible_embedding(writer: KerasWriter, link: LayerLink, inputs: list[Kera
 
 @rule("Attention", "AdditiveAttention", "MultiHeadAttention", "GroupQueryAttention")
 def attention(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Attention of query, value, key and mask; `use_causal_mask` is an argument of the call."""
+    """Write attention of query, value, key and mask; `use_causal_mask` is an argument of the call."""
     tensors = [writer.plain(tensor) for tensor in inputs]
     tensors += tensors[:1] * (2 - len(tensors))  # self-attention
     config = writer.config(link, "use_causal_mask", "return_attention_scores")
@@ -119,7 +119,7 @@ def attention(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -
 
 @rule("Dense")
 def dense(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """A Dense over the last axis; after a Flatten its rows have the order of Keras's features."""
+    """Write a Dense over the last axis; after a Flatten, reorder its rows to Keras's order of features."""
     (x,) = inputs
     is_unshared = link.fields.share is None and not any(
         other_link.fields.share == link.name for other_link in writer.links
@@ -141,7 +141,7 @@ def layer_and_activation(
     arrays: Any = None,
     **extra: Any,
 ) -> Sequence[KerasTensor]:
-    """The layer, followed by a layer for an activation with fields, which Keras's layers do not take."""
+    """Write the layer, followed by a layer for an activation with fields, which Keras's layers do not take."""
     function: ActivationSpec | None = getattr(link.fields, "activation", None)
     is_separate = function is not None and bool(function_fields(function))
     config = writer.config(link, *without, *(["activation"] if is_separate else []), **extra)
@@ -165,7 +165,7 @@ ACTIVATION_OPERATIONS = {
 def activation_layers(
     writer: KerasWriter, name: str, function: ActivationSpec, x: KerasTensor, axis: int
 ) -> KerasTensor:
-    """A function of a tensor, whose features are an axis of the net, as separate layers and operations."""
+    """Apply an activation as separate layers and operations; `axis` is the net's axis of the features."""
     type_, shape = type_of(function), x.shape
     if isinstance(function, OverAxis):
         axis = (axis if function.axis is None else function.axis) % len(x.order)
@@ -235,11 +235,11 @@ def activation_layers(
 
 
 WRAPPED_AXES = {"TimeDistributed": 1, "SpectralNormalization": 0, "Bidirectional": 0}
-"""Wrappers, and the number of axes that they add to the input of the layer inside."""
+"""Wrapper layers → number of axes that they add to the input of the inner layer."""
 
 
 def input_channel_axis(fields: LayerFields) -> int | None:
-    """The channel axis of the input, if the layer needs it last in Keras."""
+    """The channel axis of the input, if Keras's layer needs it last."""
     type_, layer = type_of(fields), getattr(fields, "layer", None)
     if type_ in WRAPPED_AXES and layer is not None:
         axis = input_channel_axis(layer)
@@ -251,7 +251,7 @@ def input_channel_axis(fields: LayerFields) -> int | None:
 
 
 def output_channel_axis(fields: LayerFields) -> int | None:
-    """The channel axis of the output, if the layer has it last in Keras."""
+    """The channel axis of the output, if Keras's layer returns it last."""
     type_, layer = type_of(fields), getattr(fields, "layer", None)
     if type_ in WRAPPED_AXES and layer is not None:
         axis = output_channel_axis(layer)
@@ -263,7 +263,7 @@ def output_channel_axis(fields: LayerFields) -> int | None:
 
 @rule("Bidirectional", channel=input_channel_axis)
 def bidirectional(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """That of the recurrent layer inside, for vectors or images."""
+    """Write a Bidirectional by the rule of its inner layer: for vectors or for images."""
     return (
         layer_in_net_order(writer, link, inputs)
         if input_channel_axis(link.fields) is None
@@ -292,7 +292,7 @@ def conv_lstm(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -
 
 @rule("TimeDistributed", "SpectralNormalization", channel=input_channel_axis)
 def wrapper(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """A wrapper, which needs the axes that the layer inside needs."""
+    """Write a wrapper, with the order of axes that its inner layer needs."""
     fields: Any = link.fields
     inner, channel = fields.layer, input_channel_axis(link.fields)
     if type_of(inner) not in RULES:
@@ -329,7 +329,7 @@ def _require_single_layer(layer: LayerFields) -> None:
 
 
 def layer_per_step(writer: KerasWriter, link: LayerLink, inner: LayerSpec, x: KerasTensor) -> Sequence[KerasTensor]:
-    """The layer inside for each step, with stacked outputs, since Keras's TimeDistributed has one output."""
+    """Call the inner layer for each step and stack the outputs: Keras's TimeDistributed has only one output."""
     if input_channel_axis(inner) is not None:
         raise UnsupportedFeature("a layer around another has one output there")
     steps, *shape = x.shape
@@ -359,7 +359,7 @@ def layer_per_step(writer: KerasWriter, link: LayerLink, inner: LayerSpec, x: Ke
 
 @rule("Flatten", changes_order=True)
 def flatten(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Flatten in Keras's order, which the readers of the result take into account."""
+    """Flatten in Keras's order; `flattened_from` of the result tells its readers."""
     (x,) = inputs
     (output,) = writer.layer(link, [x], config=writer.config(link, data_format="channels_last"))
     if x.flattened_from is not None:
@@ -398,13 +398,13 @@ def permute(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> 
 def with_input_layout(
     writer: KerasWriter, link: LayerLink, x: KerasTensor, outputs: Iterable[KerasTensor]
 ) -> list[KerasTensor]:
-    """The outputs of an elementwise layer, which have the input's order of axes."""
+    """The outputs of an elementwise layer, flattened from the same tensor as its input."""
     return [replace(output, flattened_from=x.flattened_from) for output in outputs]
 
 
 @rule("Scale", keeps_order=True)
 def scale(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Learned factors, and a bias."""
+    """Write learned factors and a bias as an EinsumDense."""
     x, fields = writer.with_net_features(inputs[0]), link.fields
     assert isinstance(fields, ChannelwiseLayer)
     if len(inputs) > 1:
@@ -430,7 +430,7 @@ def scale(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Se
 
 @rule("Bias", keeps_order=True)
 def bias(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """A learned array, added along axes."""
+    """Add a learned array along axes."""
     x, fields = writer.with_net_features(inputs[0]), link.fields
     assert isinstance(fields, ChannelwiseLayer)
     if len(inputs) > 1:
@@ -451,7 +451,7 @@ def bias(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Seq
 
 @rule("Parameter")
 def parameter(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """A learned array, the same for each sample."""
+    """Write a learned array, the same for each sample."""
     fields: Any = link.fields
     if fields.dtype != "float32":
         raise UnsupportedFeature("Keras stores integers only as constants, with at most 1,000,000 elements")
@@ -466,7 +466,7 @@ def parameter(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -
 
 @rule("PositionEmbedding")
 def position_embedding(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """A vector per position, looked up by indices that are computed for each sample."""
+    """Look up a vector per position, by indices that are computed for each sample."""
     import numpy as np
 
     x = writer.plain(inputs[0])
@@ -503,7 +503,7 @@ def _learned_values(
     shape: tuple[int, ...],
     order: tuple[int, ...],
 ) -> KerasTensor:
-    """A state of the layer, repeated for each sample of `x`: (N, *shape); `array` has that shape."""
+    """Repeat a state of the layer for each sample of `x`: (N, *shape). `array` has the given shape."""
     if getattr(link.fields, f"{state}_constraint", None) is not None:
         raise UnsupportedFeature("Keras stores this array as a row, to which the constraint would apply as a whole")
     if x.shape:

@@ -217,7 +217,7 @@ SAVE_TIME = "1980-01-01@00:00:00"
 
 
 def write_model(path: Path, model: KerasModel) -> None:
-    """Write a `.keras` file, whole or not at all."""
+    """Write a `.keras` file atomically."""
     members = {
         "metadata.json": json.dumps({"keras_version": KERAS_VERSION, "date_saved": SAVE_TIME}).encode(),
         "config.json": json.dumps(model.to_json()).encode(),
@@ -233,7 +233,7 @@ def write_model(path: Path, model: KerasModel) -> None:
 
 
 def write_weights(path: Path, model: KerasModel) -> None:
-    """Write a `.weights.h5` file, whole or not at all."""
+    """Write a `.weights.h5` file atomically."""
     content = weights_file(model)
 
     def write(temporary: Path) -> None:

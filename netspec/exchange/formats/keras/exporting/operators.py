@@ -1,4 +1,4 @@
-"""Layers that Keras does not have, as its operations: the ONNX operators of a layer, each of which is one there."""
+"""Write layers that Keras does not have as operations of Keras: one or more for each ONNX operator of the layer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 BATCH_SIZES = (3, 5)
 """Batch sizes for which a layer is lowered: sizes that differ depend on the batch."""
 MAX_CONSTANTS = 1_000_000
-"""Largest number of elements of a layer's constants, which are text in the configuration."""
+"""Largest number of elements of a layer's constants, which are stored as text in the configuration."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ class EmittedTensor:
 
 @dataclass(frozen=True)
 class SymbolicSizes:
-    """Integers, some of which are the batch size of a tensor (`None`)."""
+    """A list of sizes; `None` is the batch size of a tensor."""
 
     sizes: tuple[int | None, ...]
     batch_tensor: EmittedTensor
 
 
 DECOMPOSED = ("Resize", "RoiAlignMax", "ScatterND", "LSTM")
-"""Ops that are decomposed before they are written: Keras resizes at other positions, has no RoI pooling, scatters by a
-single index only, and has no LSTM with some options, which is written step by step."""
+"""Ops that are decomposed before they are written. Keras resizes at other positions, does not have RoI pooling,
+scatters by a single index only, and its LSTM lacks some options, so that it is written step by step."""
 
 Operand: TypeAlias = "EmittedTensor | SymbolicSizes | NDArray[Any]"
 Operator: TypeAlias = "Callable[[OperationWriter, OperatorNode, Sequence[Any]], Any]"
@@ -166,7 +166,7 @@ class OperationWriter:
         return EmittedTensor(tensor, tuple(shape))
 
     def outputs(self, first: EmittedTensor, shapes: Sequence[Sequence[int]], *dtypes: str) -> tuple[EmittedTensor, ...]:
-        """The outputs of an operation, the first of which is `made`, with the shapes of all."""
+        """All outputs of an operation, given the first output and the shapes of all."""
         all_dtypes = [*dtypes, *[first.dtype] * (len(shapes) - len(dtypes))]
         return tuple(
             EmittedTensor(replace(first.tensor, index=index, shape=tuple(shape[1:]), dtype=dtype), tuple(shape))
@@ -407,7 +407,7 @@ def bit_shift(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any])
 
 @operator("Max", "Min", elements=True)
 def maximum_or_minimum(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
-    """Sums, means and extremes of several operands."""
+    """Maximum or minimum of several operands."""
     result = operands[0]
     for operand in operands[1:]:
         result = ops.elementwise(f"{node.op_type}imum", result, operand)
@@ -437,7 +437,7 @@ def where(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> 
 
 @operator("Elu", "LeakyRelu", elements=True)
 def slope_function(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
-    """Functions with an attribute."""
+    """ELU and leaky ReLU, which have a slope."""
     (x,), alpha = operands, float(node.attributes.get("alpha", 1.0 if node.op_type == "Elu" else 0.01))
     attribute = "alpha" if node.op_type == "Elu" else "negative_slope"
     slope: dict[str, Any] = {attribute: alpha}
@@ -509,7 +509,7 @@ def reduction(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any])
 
 @operator("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
 def reduction_function(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
-    """A function of a sum."""
+    """Reductions that are a function of a sum."""
     x = as_tensor(operands[0])
     axes, keep = _axes(node, operands, len(x.shape)), bool(node.attributes.get("keepdims", 1))
     if node.op_type == "ReduceLogSumExp":
@@ -557,7 +557,7 @@ def one_hot_vectors(ops: OperationWriter, indices: EmittedTensor, depth: int, ax
 
 @operator("OneHot")
 def one_hot(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
-    """The off and on values; Keras's are 0 and 1."""
+    """One-hot vectors of any off and on values; Keras's are 0 and 1."""
     import numpy as np
 
     x, values = as_tensor(operands[0]), as_constant(operands[2])
@@ -581,7 +581,7 @@ def nonnegative_indices(ops: OperationWriter, indices: EmittedTensor, size: Any)
 
 @operator("Softmax", "LogSoftmax")
 def softmax(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
-    """Along an axis."""
+    """Softmax along an axis."""
     x = as_tensor(operands[0])
     axis = node.as_op(Softmax if node.op_type == "Softmax" else LogSoftmax).axis % len(x.shape)
     return ops.op(node.op_type, [x], x.shape, module=OPS_NN, axis=axis)

@@ -79,16 +79,16 @@ def parameters_with_matrix_update(solver: Any, writer: KerasWriter) -> set[str]:
 
 
 def _by_expression(solver: Any, writer: KerasWriter) -> tuple[dict[str, str], dict[str, None]]:
-    """An expression for the path of each parameter with two axes in Keras, and those of the ones that AdamW updates.
+    """Return a regular expression for each 2-D parameter's path, and the expressions of parameters that AdamW updates.
 
-    It names the layer if all its parameters are updated alike, else also the last name in it; those of one name, such
-    as both kernels of a Bidirectional, are updated alike.
+    An expression matches the layer if all its parameters are updated alike, else also the parameter's last name:
+    parameters of one name, such as both kernels of a Bidirectional, are updated alike.
     """
     shapes = writer.trained()
     by_layer: dict[str, dict[str, bool]] = {}
     for name, layer, shape in keras_parameters(writer):
         if len(shape) == MATRIX_RANK:
-            has_same_axes = sorted(shape) == sorted(shapes[name])  # a Parameter is a single row there
+            has_same_axes = sorted(shape) == sorted(shapes[name])  # a Parameter is stored as a single row
             by_layer.setdefault(layer.name, {})[name] = has_same_axes and solver.is_matrix(name, shapes[name])
     expressions: dict[str, str] = {}
     excluded_expressions: dict[str, None] = {}

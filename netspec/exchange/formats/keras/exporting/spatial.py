@@ -1,4 +1,4 @@
-"""Layers with windows, and others of images, channels last; padding that Keras lacks becomes a layer before them."""
+"""Write layers with windows and other layers of images, channels last; padding that Keras lacks becomes a layer."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def output_orders(writer: KerasWriter, link: LayerLink) -> list[tuple[int, ...]]
     "Resizing", "CenterCrop", channel=input_channel_axis,
 )  # fmt: skip
 def layer_with_channels_last(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """The same layer, with channels last."""
+    """Write the same layer with channels last."""
     config = writer.config(link, **data_format(link.fields))
-    for name in ("padding", "cropping", "size"):  # for a single axis Keras has plain numbers instead of a list
+    for name in ("padding", "cropping", "size"):  # for a single axis, Keras has a number instead of a list
         if type_of(link.fields).endswith("1D") and name in config:
             config[name] = config[name][0]
     return writer.layer(link, [writer.last(inputs[0])], orders=output_orders(writer, link), config=config)
@@ -47,7 +47,7 @@ def layer_with_channels_last(writer: KerasWriter, link: LayerLink, inputs: list[
     channel=input_channel_axis,
 )  # fmt: skip
 def convolution(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Explicit padding is a ZeroPadding before it."""
+    """Write a convolution; explicit padding becomes a ZeroPadding before it."""
     fields: Any = link.fields
     x, padding = writer.last(inputs[0]), fields.padding
     if padding == "causal" and type_of(fields) != "Conv1D":
@@ -62,7 +62,7 @@ def convolution(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor])
 
 @rule(*(f"Conv{rank}DTranspose" for rank in (1, 2, 3)), channel=input_channel_axis)
 def transposed(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Explicit padding of a transposed convolution is a Cropping after it."""
+    """Write a transposed convolution; explicit padding becomes a Cropping after it."""
     fields: Any = link.fields
     x = writer.last(inputs[0])
     padding = fields.padding if isinstance(fields.padding, str) else "valid"
@@ -95,7 +95,7 @@ def transposed(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) 
 def transposed_by_group(
     writer: KerasWriter, link: LayerLink, x: KerasTensor, shape: tuple[int, ...], extra: dict[str, Any]
 ) -> list[KerasTensor]:  # fmt: skip
-    """A transposed convolution for each group of channels, with outputs of this total shape: Keras has no groups."""
+    """Write a transposed convolution per group, since Keras does not support groups. `shape`: that of all outputs."""
     fields: Any = link.fields
     (order,) = output_orders(writer, link)
     if fields.groups == 1:
@@ -142,7 +142,7 @@ def _cropped_sides(fields: Any, x: KerasTensor, shape: Sequence[int]) -> list[li
 
 @rule(*(f"MaxPooling{rank}D" for rank in (1, 2, 3)), channel=input_channel_axis)
 def max_pooling(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """A max pooling; explicit padding, and that of `ceil_mode`, is a layer before it."""
+    """Write a max pooling; explicit padding, and the padding of `ceil_mode`, becomes a layer before it."""
     fields: Any = link.fields
     x, padding = writer.last(inputs[0]), fields.padding
     if not isinstance(padding, str) or fields.ceil_mode:
@@ -155,7 +155,7 @@ def max_pooling(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor])
 
 @rule(*(f"AveragePooling{rank}D" for rank in (1, 2, 3)), channel=input_channel_axis)
 def average_pooling(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """An average pooling; padding is a layer before it, with a factor after it if the average excludes it.
+    """Write an average pooling; padding becomes a layer before it, and a factor after it if the average excludes it.
 
     Keras's own `same` differs between its backends: with PyTorch it copies the border.
     """
@@ -173,7 +173,7 @@ def average_pooling(writer: KerasWriter, link: LayerLink, inputs: list[KerasTens
 
 
 def _exclusion_factors(fields: Any, x: KerasTensor, sides: Sides, out: Sequence[int]) -> NDArray[Any] | None:
-    """Factors of the averages of whole windows that exclude some elements; None if all are included."""
+    """Factors that turn averages of full windows into averages of counted elements; None if all elements count."""
     import numpy as np
 
     declared_sides = {"same": sides, "valid": ((0, 0),) * len(out)}.get(fields.padding, fields.padding)

@@ -128,7 +128,7 @@ def _loss_or_metric_entry(
 
 
 MAX_NAMED_LAYERS = 6
-"""Number of layers that a note names."""
+"""Largest number of layers that a note names."""
 _NOT_IN_OPTIMIZER = ("type", "learning_rate", "weight_decay", "weight_decay_norm", "decoupled_weight_decay", *CLIPPING)
 """Fields of solvers that are not fields of an optimizer, or are written by others."""
 

@@ -26,7 +26,7 @@ from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
 
 MAX_WINDOW_SIZE = 128
-"""Largest size of a window whose elements are handled one by one."""
+"""Largest window whose elements are read by separate operations."""
 
 
 def _sides(node: OperatorNode, rank: int) -> list[list[int]]:
@@ -204,7 +204,7 @@ def layer_normalization(ops: OperationWriter, node: OperatorNode, operands: Sequ
 
 @operator("BatchNormalization")
 def batch_normalization(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
-    """BatchNormalization, by given statistics or those of the batch."""
+    """BatchNormalization by statistics that are operands."""
     import numpy as np
 
     x, *vectors = operands

@@ -141,7 +141,7 @@ class KerasWriter:
     # Used by rules
 
     def config(self, link: LayerLink, *left_out: str, **extra: Any) -> dict[str, Any]:
-        """The configuration of the layer in Keras, without the fields `without`, with those in `more`."""
+        """The configuration of the layer in Keras, without the fields `left_out`, with those in `extra`."""
         return {**layer_config(link.fields, clean(link.name), self.shapes(link), *left_out), **extra}
 
     def shapes(self, link: LayerLink) -> dict[str, tuple[int, ...]]:
@@ -250,7 +250,7 @@ class KerasWriter:
         return self.permuted(x, channels_last(len(x.order), channel))
 
     def with_net_features(self, x: KerasTensor) -> KerasTensor:
-        """The tensor with its features in the net's order, if it was flattened in Keras's."""
+        """The tensor with its features in the net's order, even if it was flattened in Keras's order."""
         if x.flattened_from is None:
             return x
         order = net_order(len(x.order))

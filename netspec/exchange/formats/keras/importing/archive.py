@@ -25,7 +25,7 @@ LONGEST_TEXT = 2**28
 
 @dataclass
 class KerasFile:
-    """An open file: the JSON of the model's configuration, if there is one, and the weights, still unread."""
+    """An open file: the JSON of the model's configuration, if it has one, and the weights, which are read on demand."""
 
     name: str
     version: str

@@ -1,7 +1,8 @@
-"""How the axes of Keras's tensors are ordered here, and how the readers of a tensor want them.
+"""The order of axes in which the net stores Keras's tensors, and the order that the readers of a tensor prefer.
 
-Each tensor has an order: axis k in Keras is axis `order[k]` here. Images are channels-last there and channels-first
-here, sequences are the same; elementwise layers, and those along given axes, take any order.
+Each tensor has an order: axis k in Keras is axis `order[k]` in the net. Images are channels-last in Keras and
+channels-first in the net; sequences have the same order. Elementwise layers, and layers along given axes, take any
+order.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ Order = tuple[int, ...]
 
 @dataclass(frozen=True)
 class SampleIndices:
-    """How a tensor combines all samples of a batch, which no layer here can read."""
+    """How a tensor combines all samples of a batch. Layers of netspec cannot read such a tensor."""
 
     rows_per_sample: int = 0
-    """Number of rows per sample, if axis 0 in Keras has the rows of all samples (axis 1 here); 0: it is the batch."""
+    """Number of rows per sample, if axis 0 in Keras has the rows of all samples (axis 1 in the net), else 0."""
     first: int | None = None
-    """The first index, if the elements are the indices of the samples, which are not part of the net."""
+    """The first index, if the elements are indices of samples, which are not part of the net."""
     has_sample_index: bool = False
-    """Whether each row in Keras begins with the index of its sample, which is left out here."""
+    """Whether each row in Keras begins with the index of its sample, which the net leaves out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorView(AxisView):
-    """A tensor of Keras in the net, and its value there. `source` is its name in the field `from` of layers."""
+    """A tensor of Keras as the net stores it. `source` is its name in the field `from` of layers."""
 
     value: Value
     feature_order: Any = None
-    """For a flattened image: feature i in Keras is feature `rows[i]` here. Only layers whose weights can be
-    reordered, and elementwise ones, read such a tensor."""
+    """Feature i of an image that was flattened in Keras is feature `feature_order[i]` in the net. Only layers whose
+    weights can be reordered, and elementwise ones, read such a tensor."""
     is_input: bool = False
     across_samples: SampleIndices | None = None
     """Set if the tensor combines all samples."""
@@ -77,7 +78,7 @@ def channels_first(rank: int, lead: int = 1) -> Order:
 
 
 def permutation_to(order: Order, target_order: Order) -> tuple[int, ...]:
-    """The permutation for Transpose that gives a tensor the wanted order."""
+    """The permutation for Transpose that changes one order of axes to another."""
     permutation = [0] * len(order)
     for old_axis, new_axis in zip(order, target_order, strict=True):
         permutation[new_axis] = old_axis
@@ -85,7 +86,7 @@ def permutation_to(order: Order, target_order: Order) -> tuple[int, ...]:
 
 
 def axis_in_net(axis: int, order: Order) -> int:
-    """The axis here of an axis of Keras, which counts from the end if negative."""
+    """The net's axis for an axis of Keras, which may be negative."""
     rank = len(order)
     return order[axis] if -rank <= axis < rank else axis
 
@@ -97,7 +98,7 @@ def keeps_element_order(shape: tuple[int, ...], order: tuple[int, ...]) -> bool:
 
 
 def feature_indices(shape: tuple[int, ...], order: tuple[int, ...]) -> NDArray[Any]:
-    """For each feature of a sample flattened in Keras, its index here; `shape` is that here, without the batch."""
+    """For each feature of a sample flattened in Keras, its index in the net, where a sample has this shape."""
     import numpy as np
 
     indices = np.arange(int(np.prod(shape, dtype=np.int64)))
@@ -120,7 +121,7 @@ KEEPS_FEATURE_ORDER = frozenset(
         "GaussianNoise", "Identity", "ActivityRegularization", "BatchNormalization",
     )
 )  # fmt: skip
-"""Those of them that take a flattened image with its features in another order."""
+"""Layers of `KEEPS_ORDER` that take a flattened image with its features in another order."""
 ELEMENTWISE_OPERATIONS = frozenset(
     (
         "Add", "Subtract", "Multiply", "Divide", "TrueDivide", "Power", "Maximum", "Minimum", "Clip", "Exp", "Log",

@@ -1,4 +1,4 @@
-"""The configuration of a model → the calls of its layers, in an order in which they can be made."""
+"""Parse the configuration of a model into the calls of its layers, in an order in which they can be evaluated."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class ConfiguredLayer:
     """A layer of the model, which may be called several times."""
 
     path: tuple[str, ...]
-    """Its name, after those of the models that contain it."""
+    """Names of the models that contain the layer, and its own name."""
     class_name: str
     config: dict[str, Any]
     module: str | None
@@ -158,7 +158,7 @@ class ConfiguredLayer:
 
 
 TAKES_MASK_INPUT = ("Softmax",)
-"""Layers whose mask may be an input, which no layer made."""
+"""Layers whose mask may be an input of the model."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def tensors_in(value: Any) -> Iterator[CallOutput]:
 
 
 def parse_model(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> ModelGraph:
-    """Parse the configuration of a model. `shapes` are those of inputs that it leaves open. Raises `InputError`."""
+    """Parse the configuration of a model; `shapes` are those of inputs that it leaves open. Raises `InputError`."""
     class_name, inner = config.get("class_name"), config.get("config")
     if class_name not in MODELS or not isinstance(inner, (dict, list)):
         raise InputError(
@@ -425,7 +425,7 @@ class _ModelBuilder:
         positions = {key: position for position, key in enumerate(arguments)}
         ready = [position for key, position in positions.items() if not missing_counts[key]]
         keys = list(arguments)
-        while ready:  # in the order of the configuration, as far as inputs exist
+        while ready:  # in the order of the configuration, once the inputs exist
             key = keys[heappop(ready)]
             if key not in results:
                 results[key] = self._outputs(key[0], self._resolved(results, arguments[key]), "new" in arguments[key])

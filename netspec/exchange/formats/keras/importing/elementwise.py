@@ -1,4 +1,4 @@
-"""Elementwise operations of Keras: the operators of ONNX that they are, or formulas where ONNX has no operator."""
+"""Import elementwise operations of Keras as operators of ONNX, or as formulas if ONNX does not have an operator."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ FORMULAS: Mapping[str, str] = {
     "logaddexp2": "max({0}, {1}) + log(1 + 2 ** -abs({0} - {1})) / log(2)",
     "heaviside": "0 if {0} < 0 else 1 if {0} > 0 else {1}", "ldexp": "{0} * 2 ** {1}",
 }  # fmt: skip
-"""Formulas of operations that ONNX has no operator for."""
+"""Formulas of operations for which ONNX does not have an operator."""
 _POWERS = {"square": 2.0, "rsqrt": -0.5}
 """Operations on floats that are powers."""
 _CONDITIONS = ("isfinite", "isposinf", "isneginf", "signbit", "not_equal")
@@ -75,13 +75,13 @@ _FLOATS = frozenset(
 
 @operation("identity", "stop_gradient", "copy", "convert_to_tensor", "real", "conjugate", "conj", "positive", "array")
 def identity(op: KerasOperation) -> str:
-    """Operations that change nothing."""
+    """Return the operand unchanged."""
     return op.node("Identity", op.tensor)
 
 
 @operation("clip")
 def clip(op: KerasOperation) -> str:
-    """Limits."""
+    """Clip to one or two limits."""
     kind = float if op.tensor.value.dtype.is_float else int
     bounds = (("min", op.argument("min", 1)), ("max", op.argument("max", 2)))
     limits: dict[str, Any] = {key: kind(limit) for key, limit in bounds if limit is not None}
@@ -103,7 +103,7 @@ def cast_to(op: KerasOperation, operand: Any, dtype: str) -> str:
 
 @operation("view")
 def bit_cast(op: KerasOperation) -> str:
-    """View: the same bits as another type."""
+    """Reinterpret the bits as another element type."""
     import numpy as np
     from onnx.helper import np_dtype_to_tensor_dtype
 
@@ -112,7 +112,7 @@ def bit_cast(op: KerasOperation) -> str:
 
 @operation("zeros_like", "ones_like", "full_like")
 def full_like(op: KerasOperation) -> str:
-    """A constant tensor."""
+    """Return a constant tensor of the operand's shape."""
     value = op.argument("fill_value", 1) if op.name == "full_like" else int(op.name == "ones_like")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UnsupportedFeature(f"it repeats {str(value)[:40]}")

@@ -1,4 +1,4 @@
-"""The configuration of a layer → fields of the layer here. Only keys that differ from the fields are listed.
+"""Convert the configuration of a Keras layer to fields of the netspec layer. Only keys that differ are listed.
 
 Initializers, regularizers, constraints, activations, cells and layers in fields are configurations too, which the
 registry of the field's type identifies.
@@ -87,7 +87,7 @@ _OLD_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"GRU": {"reset_after": False},
 
 
 def fields_of(type_: str, config: Mapping[str, Any], reading: ReadContext) -> dict[str, Any]:
-    """The fields of a layer (or cell) of a type here. Raises `UnsupportedFeature` with all that have no counterpart."""
+    """The fields of a netspec layer or cell. Raises `UnsupportedFeature` with every key that has no counterpart."""
     registry: Registry[Any] = CELLS if type_ in CELLS else LAYERS
     return _fields(registry, type_, config, reading)
 
@@ -155,7 +155,7 @@ def _constraint(type_: str, name: str, constraint: dict[str, Any]) -> Any:
         if "depthwise" in name or type_.startswith("Depthwise"):
             raise UnsupportedFeature("its axes are those of a depthwise kernel, whose order differs here")
         net_axes = [{rank - 1: 0, rank - 2: 1}.get(axis_ % rank, axis_ % rank + 2) for axis_ in axes]
-        if sorted(net_axes) != list(range(1, rank)):  # those of the weights of one output, the default here
+        if sorted(net_axes) != list(range(1, rank)):  # the axes of the weights of one output, the default in netspec
             constraint["axis"] = sorted(net_axes)
     elif axes != [0]:
         constraint["axis"] = axes

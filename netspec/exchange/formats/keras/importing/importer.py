@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 MAX_NAME_LENGTH = 180
-"""Largest length of a name, without the number that makes it unique."""
+"""Largest length of a name, without the suffix that makes it unique."""
 _DTYPES = {"float16": "float32", "bfloat16": "float32", "float64": "float32"}
 
 Convert: TypeAlias = "Callable[[NDArray[Any]], NDArray[Any]]"
@@ -66,7 +66,7 @@ class WeightedLayer:
     convert: dict[str, Convert] = field(default_factory=dict)
     """Conversion of each state, in addition to the order of a kernel's axes."""
     prefix: str = ""
-    """Prefix of the names of the variables' states here."""
+    """Prefix of the names of the variables' states in the net."""
     stored: dict[str, str] = field(default_factory=dict)
     """Name of each state's weight in the file, if the file identifies weights by name."""
     signature: str = ""
@@ -74,7 +74,7 @@ class WeightedLayer:
 
 
 class KerasImporter:
-    """The state of one import, and the vocabulary of the rules."""
+    """The state of one import, and the methods that rules use."""
 
     def __init__(
         self, graph: ModelGraph, shapes: Mapping[str, tuple[int, ...]], reading: ReadContext, origin: str
@@ -197,7 +197,7 @@ class KerasImporter:
         self._drop_unread_layers()
 
     def _drop_unread_layers(self) -> None:
-        """Layers that became nothing: they only set a shape, or a mask that follows from other layers here."""
+        """Drop layers that nothing reads: they only set a shape, or a mask that follows from other layers."""
         outputs = self.draft.outputs
         kept_layers, read = [], {*outputs, *(name.rpartition(".")[0] for name in outputs)}
         for layer in reversed(self.draft.layers):
@@ -239,7 +239,7 @@ class KerasImporter:
         return permuted
 
     def set_results(self, call: LayerCall, *results: TensorView) -> None:
-        """The results of a call."""
+        """Set the results of a call."""
         for index, view in enumerate(results):
             self.views[call, index] = view
 
@@ -259,7 +259,7 @@ class KerasImporter:
         )
 
     def name_of(self, call: LayerCall) -> str:
-        """The name here of the layer of a call."""
+        """The name in the net of the layer of a call."""
         return "/".join(clean(part) for part in call.layer.path)
 
     def weighted(
@@ -515,7 +515,7 @@ def _output_order(
 
 
 def convert_axes(type_: str, fields: dict[str, Any], order: Order, lead: int = 0) -> None:
-    """Axes in fields, as they are counted here; `lead` axes of the input do not belong to the layer."""
+    """Convert axes in fields to axes of the net; `lead` axes of the input do not belong to the layer."""
     layer_order = (0, *(axis - lead for axis in order[1 + lead :]))
     name = AXIS_FIELDS.get(type_)
     if name in fields and fields[name] is not None:
@@ -587,7 +587,7 @@ def weight_conversion(
 
 
 def _reorder_features(array: NDArray[Any], feature_order: NDArray[Any]) -> NDArray[Any]:
-    """Reorder the rows of a matrix, or the elements of a vector, to the order of features here."""
+    """Reorder the rows of a matrix, or the elements of a vector, to the net's order of features."""
     import numpy as np
 
     if array.shape[:1] != feature_order.shape:

@@ -1,6 +1,6 @@
-"""What each layer of Keras becomes. Most depend only on their fields; here are those that differ.
+"""Import layers of Keras. Most need only their fields converted; this module has rules for the others.
 
-Among them are classes that no spec has: layers that augment data in training only, and those of Keras's applications.
+The rules include classes that netspec does not have: layers that augment data, and layers of Keras's applications.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def apply(importer: KerasImporter, call: LayerCall) -> None:
 
 
 def check(importer: KerasImporter, call: LayerCall) -> None:
-    """Raise `UnsupportedFeature` for a layer that has no counterpart, whatever it reads."""
+    """Raise `UnsupportedFeature` for a layer without a counterpart, independent of its inputs."""
     _check_origin(importer, call)
     type_ = layer_type(call.layer.class_name)
     if not _is_operation(call) and type_ in LAYERS and (rule_of(type_) is None or type_ in _CHECKED_BY_FIELDS):
@@ -185,7 +185,7 @@ def _has_constant_operands(call: LayerCall) -> bool:
 
 @rule("Softmax")
 def softmax(importer: KerasImporter, call: LayerCall) -> None:
-    """A Softmax; a mask that no layer made is its second input."""
+    """Import a Softmax; a mask that is an input of the model becomes its second input."""
     masks = list(tensors_in(call.kwargs.get("mask")))
     (tensor,) = operands(importer, call)
     view = importer.get(tensor)
@@ -281,7 +281,7 @@ def group_normalization(importer: KerasImporter, call: LayerCall) -> None:
 
 @rule("Normalization")
 def normalization(importer: KerasImporter, call: LayerCall) -> None:
-    """A Normalization; given statistics are plain lists."""
+    """Import a Normalization; statistics in its fields become plain lists."""
     import numpy as np
 
     statistics: dict[str, Any] = {}

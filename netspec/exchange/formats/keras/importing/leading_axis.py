@@ -1,7 +1,7 @@
-"""Indices over all samples of a batch, as Keras's `scatter_update` takes them: first the index of the sample.
+"""Import indices over all samples of a batch, as Keras's `scatter_update` takes them: first the index of the sample.
 
-ONNX's ScatterND counts alike, but rules of `lift` do not handle tensors that combine samples. So these operations are
-followed here, up to the layer ScatterND, which counts within each sample.
+ONNX's ScatterND has the same indices, but rules of `lift` do not handle tensors that combine samples. This module
+follows such operations up to the layer ScatterND, whose indices are within each sample.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ class LossImporter:
 
 
 def _reference(entry: Any) -> tuple[str, Form, Mapping[str, Any]]:
-    """How a file refers to a loss or metric: the name, what it names, and the configuration."""
+    """The name of a loss or metric in a file, the kind of name, and the configuration."""
     if isinstance(entry, str):
         return entry, "text", {}
     if not isinstance(entry, dict):

@@ -91,7 +91,7 @@ class KerasOperation:
         return self.importer.add(self.call, type_, fields, inputs, *orders, name=name)
 
     def finish(self, results: Sequence[str] | Sequence[TensorView]) -> None:
-        """Put the results of the operation: tensors of layers, or of operator nodes, whose layers are added."""
+        """Set the results of the operation: tensors of layers, or of operator nodes, whose layers are added."""
         views = [result for result in results if isinstance(result, TensorView)]
         self.importer.set_results(
             self.call, *views, *self._written([tensor for tensor in results if isinstance(tensor, str)])

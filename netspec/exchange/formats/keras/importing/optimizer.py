@@ -1,4 +1,4 @@
-"""The optimizer of a model → the solver of a training file, and its variables → the states of the solver."""
+"""Import the optimizer of a model as a solver, and its variables as the states of the solver."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
 
 MUON_FIELDS = (*MUON_COEFFICIENTS, "exclude_layers", "exclude_embeddings")
-"""Fields of Keras's Muon that differ here."""
+"""Fields of Keras's Muon that differ from the solver's."""
 MATRIX = 2
 """Rank of a matrix."""
 MAX_EXPRESSIONS, MAX_LENGTH = 256, 200
 """Largest number of expressions, and of characters of one."""
 DEFAULT_EXCLUDE = ("*embeddings",)
-"""The default of `exclude` here."""
+"""The solver's default of `exclude`."""
 _SAFE_EXPRESSION = re.compile(r"\^?(\(\^\|/\))?([\w\-/ ]|\\[^\w])*(\(\.\*/\)\?[\w\-/ ]*)?\$?")
 """Expressions that are safe to search: text, anchors, and one gap of whole names."""
 Parameters: TypeAlias = "Sequence[tuple[WeightedLayer, KerasVariable]]"
 
 
 def name_of(layer: WeightedLayer, variable: KerasVariable) -> str:
-    """The name of a variable's parameter here."""
+    """The name of a variable's parameter in the net."""
     return f"{layer.draft.name}/{layer.prefix}{variable.state}"
 
 
@@ -70,7 +70,7 @@ def keras_matrices(file: KerasFile, trained: Parameters, reading: ReadContext) -
 
 
 def _rank(layer: WeightedLayer, variable: KerasVariable) -> int:
-    """Rank of a parameter, here and in Keras."""
+    """Rank of a parameter, which is the same in Keras."""
     return len(layer.shapes[layer.prefix + variable.state])
 
 
@@ -209,7 +209,7 @@ def _slots(
     arrays: Sequence[NDArray[Any]],
     matrices: Set[str],
 ) -> dict[str, NDArray[Any]] | None:
-    """The slots by name, if there are as many arrays, of the shapes of the parameters."""
+    """The slots by name; None if the number or shapes of the arrays do not fit the parameters."""
     expected = [
         (layer, variable, name)
         for group in groups
@@ -249,7 +249,7 @@ def _unfactored(arrays: Sequence[NDArray[Any]], trained: Parameters, first: int)
 def _refactored(
     slots: Mapping[str, NDArray[Any]], indices: Mapping[str, NDArray[Any]], importer: KerasImporter
 ) -> dict[str, NDArray[Any]]:
-    """Adafactor's slots of the axes that are factored here, of those that are spread; `places` as `refactored` has."""
+    """Adafactor's slots for the axes that netspec factors; `indices` is as in `averages_along`."""
     factored = dict(slots)
     unlike = []
     for key, second in slots.items():
@@ -380,7 +380,7 @@ def _weight_decay(type_: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _clipping(config: Mapping[str, Any], reading: ReadContext) -> dict[str, Any]:
     limits = {key: plain_value(config[key]) for key in optimizers.CLIPPING if config.get(key) is not None}
-    if reading.standalone:  # there, `clipnorm` limits the norm of all gradients together, and 0 means no limit
+    if reading.standalone:  # its `clipnorm` limits the norm of all gradients together, and 0 means no limit
         limits = {"global_clipnorm" if key == "clipnorm" else key: limit for key, limit in limits.items() if limit != 0}
     return limits
 

@@ -1,4 +1,4 @@
-"""Operations of Keras that multiply and add up: products of matrices, convolutions, poolings.
+"""Import operations of Keras that multiply and sum: matrix products, convolutions, poolings.
 
 Products, convolutions and blocks of pixels are operators of ONNX. Poolings, and operations that resize, crop or pad
 images, are layers of Keras by another name, and become these layers.
@@ -62,7 +62,7 @@ def _image_order(op: KerasOperation) -> Order:
 
 
 def _window_sizes(op: KerasOperation, name: str, rank: int, default: Any = None) -> Any:
-    """Sizes of a window; TensorFlow may give those of all axes, and paddings in capitals."""
+    """Sizes of a window; TensorFlow may state sizes of all axes, and paddings in upper case."""
     sizes = op.argument(name, KEYWORD_ONLY, default)
     if isinstance(sizes, str):
         return sizes.lower()
@@ -123,7 +123,7 @@ def fold(op: KerasOperation) -> str:
 
 @operation("max_pool", "average_pool", "adaptive_max_pool", "adaptive_average_pool")
 def pool(op: KerasOperation) -> Sequence[TensorView]:
-    """As the layers."""
+    """Import a pooling as the layer."""
     view = op.tensor
     rank = len(view.order)
     order = _image_order(op)

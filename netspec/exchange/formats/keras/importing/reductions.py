@@ -1,4 +1,4 @@
-"""Operations of Keras that reduce, or return indices, as operators of ONNX."""
+"""Import operations of Keras that reduce, or return indices, as operators of ONNX."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REDUCTIONS = {
     "reduce_logsumexp": "ReduceLogSumExp", "norm": "ReduceL2", "reduce_euclidean_norm": "ReduceL2",
 }  # fmt: skip
 KEYWORD_ONLY = 99
-"""The position of an argument that is always given by name."""
+"""The position of an argument that is always passed by keyword."""
 
 
 @operation(*REDUCTIONS)

@@ -1,4 +1,4 @@
-"""Layers that reshape, permute or join, and Dense, whose input may have its features in another order."""
+"""Import layers that reshape, permute or join, and Dense, whose input may have its features in another order."""
 
 from __future__ import annotations
 

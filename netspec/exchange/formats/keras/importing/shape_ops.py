@@ -1,4 +1,4 @@
-"""Operations of Keras that reshape, slice, gather and join.
+"""Import operations of Keras that reshape, slice, gather and join.
 
 Most are operators of ONNX. Those that are layers of Keras by another name, and those that add or remove an axis of
 size 1, become these layers directly: ONNX's operators would be lifted to layers that state all sizes.
@@ -38,7 +38,7 @@ def pad(op: KerasOperation) -> str:
 
 @operation("reshape")
 def reshape(op: KerasOperation) -> None:
-    """The batch must stay as it is."""
+    """Reshape each sample; the batch must stay as it is."""
     view, shape = op.tensor_in_keras_order, op.argument("shape", 1)
     sizes = shape if isinstance(shape, list) else []
     if (
@@ -53,7 +53,7 @@ def reshape(op: KerasOperation) -> None:
 
 @operation("transpose")
 def transpose(op: KerasOperation) -> None:
-    """All axes after the batch."""
+    """Transpose axes after the batch."""
     view, axes = op.tensor, op.argument("axes", 1)
     permuted(op.importer, op.call, view, axes if isinstance(axes, list) else list(range(len(view.order)))[::-1])
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LSTM_GATES = 4
 _FIRST_OF_GATES = {12: (0, 6, 3, 9), 9: (0, 3, 6)}
-"""Keras 1 has a matrix per gate: the indices of those that are one array here, for LSTM and GRU."""
+"""Number of arrays of a Keras 1 LSTM or GRU, which has a matrix per gate → indices of each gate's first array."""
 
 
 def load_weights(file: KerasFile, layers: Sequence[WeightedLayer]) -> list[Problem]:
@@ -107,7 +107,7 @@ def _from_cudnn(
 
 
 def store_array(file: KerasFile, layer: WeightedLayer, variable: KerasVariable, array: NDArray[Any]) -> list[Problem]:
-    """Give a layer an array in the order of axes that it has here."""
+    """Store an array in a layer, in the net's order of axes."""
     converted = convert_array(array, variable, layer, flipped=file.backend == "theano")
     shape = layer.shapes[layer.prefix + variable.state]
     if converted is None or converted.shape != shape:
@@ -194,7 +194,7 @@ def stored_in_order(weights: Hdf5Reader) -> dict[str, list[str]]:
 
 
 def file_order(layers: Iterable[WeightedLayer]) -> list[tuple[WeightedLayer, KerasVariable | None]]:
-    """The variables of layers in the order of an old file's list; None for one without a state here."""
+    """The variables of layers in the order of an old file; None for a variable without a state in the net."""
     trained: list[tuple[WeightedLayer, KerasVariable | None]] = []
     untrained: list[tuple[WeightedLayer, KerasVariable | None]] = []
     for layer in layers:
