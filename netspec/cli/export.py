@@ -127,12 +127,12 @@ def _print_files(result: ExportResult) -> None:
         print(f"{file}: {result.format}, {size(file.stat().st_size)}")
     print(counts)
     if result.difference is not None:
-        print(_agreement("read again, it computes", result.difference))
+        print(_agreement("the file, read back, computes", result.difference))
 
 
 def _agreement(subject: str, gap: Gap) -> str:
     """Report whether results agree; without finite elements nothing else can be reported."""
-    return f"{subject} the same: {gap}" if gap.finite or not gap.size else f"{subject} no finite number: {gap}"
+    return f"{subject} the same: {gap}" if gap.finite or not gap.size else f"{subject} no finite value: {gap}"
 
 
 def _comparison(gap: Gap | None) -> dict[str, Any]:
@@ -161,10 +161,10 @@ def _print_onnx(report: ExportReport, counts: str) -> None:
             f"{name} [{', '.join('?' if dim is None else str(dim) for dim in dims)}]" for name, dims in named
         )
 
-    print(f"{report.path}: ONNX opset {report.opset} (--opset writes another), {size(report.nbytes)}")
+    print(f"{report.path}: ONNX opset {report.opset} (--opset selects a different one), {size(report.nbytes)}")
     print(f"{count(report.nodes)} nodes, {counts}")
     print(f"{shapes(report.inputs.items())} → {shapes(report.outputs.items())}")
     if report.comparison:
         print(_agreement("onnxruntime computes", report.comparison.whole))
     if report.on_given:
-        print(_agreement("on the samples given it computes", report.on_given.whole))
+        print(_agreement("on your samples onnxruntime computes", report.on_given.whole))

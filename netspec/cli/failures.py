@@ -53,7 +53,8 @@ def as_netspec_error(error: Exception) -> NetspecError:
         return InputError(_usage_problem(error))
     if isinstance(error, MemoryError):
         return RunError(
-            "out of memory", hint="`netspec plan` says what a batch needs; a smaller `batch_size` needs less"
+            "out of memory",
+            hint="`netspec plan` prints the memory that a batch needs; a smaller `batch_size` needs less",
         )
     if isinstance(error, OSError) and error.strerror:
         where = f": {error.filename}" if error.filename else ""
@@ -61,7 +62,7 @@ def as_netspec_error(error: Exception) -> NetspecError:
     message = " ".join(str(error).split())
     return RunError(
         f"internal error: {type(error).__name__}" + (f": {message}" if message else ""),
-        hint="this is a defect of netspec: please report it; --debug shows where it is",
+        hint="this is a bug in netspec: please report it; --debug shows the traceback",
     )
 
 
@@ -74,8 +75,8 @@ def _usage_problem(error: Any) -> Problem:
         if named is not None:
             hint = did_you_mean(named, [option for param in context.command.params for option in param.opts])
         if hint is None and named is not None and any(param.name == "overrides" for param in context.command.params):
-            hint = f"a spec's settings are given as in `train.max_epochs=3`; see `{context.command_path} --help`"
-        hint = hint or f"`{context.command_path} --help` shows what there is"
+            hint = f"settings of a spec are written `train.max_epochs=3`; see `{context.command_path} --help`"
+        hint = hint or f"`{context.command_path} --help` lists the options"
     message, _, expected = message.partition(": Input should be ")
     expected = expected.removesuffix(", unable to parse string as an integer").replace("valid integer", "whole number")
     return Problem(message[:1].lower() + message[1:], expected=expected or None, hint=hint)

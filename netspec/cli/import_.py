@@ -136,7 +136,7 @@ def _print(result: ImportResult) -> None:
     if result.train is not None:
         resumed = ["--resume", result.checkpoint] if result.checkpoint is not None else []
         if result.needs_data:
-            print(f"\nafter replacing `source: python` in {result.train} by your data:")
+            print(f"\nafter replacing `source: python` in {result.train} with your data:")
         print(f"  {command('train', result.train, *resumed)}")
 
 

@@ -10,9 +10,9 @@ from netspec.schema.plain_json import json_text
 
 UNITS = ("", "k", "M", "G", "T", "P")
 STATES = {
-    "parameter": "parameters", "statistic": "moving statistics", "slot": "the solver's own",
-    "gradient": "sums of gradients", "residual": "kept for later steps", "center": "centers",
-    "gathered": "wholes of what is divided",
+    "parameter": "parameters", "statistic": "moving statistics", "slot": "solver states",
+    "gradient": "accumulated gradients", "residual": "residuals", "center": "centers",
+    "gathered": "gathered shards",
 }  # fmt: skip
 """Names of states, by role."""
 
@@ -75,5 +75,5 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Itera
 def note_transforms(transforms: Sequence[str]) -> None:
     """Note on stderr which transforms of the training the inputs of a model do not pass through."""
     if transforms:
-        print("note: inputs are taken as the net sees them; in training they had been transformed:", file=sys.stderr)
+        print("note: inputs are read as the net's inputs; in training they were transformed first:", file=sys.stderr)
         print("".join(f"  {line}\n" for line in transforms), end="", file=sys.stderr)

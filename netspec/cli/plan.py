@@ -110,16 +110,16 @@ def _print_layers(costs: Costs) -> None:
     table(["layer", "type", "output", "parameters", "forward", "memory"], [*rows, total], right=(3, 4, 5))
     frozen = costs.parameters - costs.trainable_parameters
     if frozen:
-        print(f"\n{count(costs.trainable_parameters)} parameters are trained, {count(frozen)} are not")
+        print(f"\n{count(costs.trainable_parameters)} parameters are trainable, {count(frozen)} are frozen")
 
 
 def _print_groups(costs: Costs) -> None:
     if not costs.groups:
         return
-    print("\ngroups of the solver")
+    print("\nparameter groups of the solver")
     rows = [[count(number), group.says, count(len(group.parameters)), listing(group.parameters, 6)]
             for number, group in enumerate(costs.groups, 1)]  # fmt: skip
-    table(["", "what they have", "parameters", "which"], rows, right=(0, 2))
+    table(["", "settings", "parameters", "names"], rows, right=(0, 2))
 
 
 def _print_programs(costs: Costs) -> None:
@@ -150,15 +150,15 @@ def _print_programs(costs: Costs) -> None:
         if program.steady_nodes
     ]
     if steady:
-        print(f"\noperations that run only when states have changed: {', '.join(steady)}")
-    print(f"\nstates, which all programs share: {', '.join(parts) or 'none'}")
+        print(f"\noperations that run only after states change: {', '.join(steady)}")
+    print(f"\nstates, shared by all programs: {', '.join(parts) or 'none'}")
     for purpose, one in costs.programs.items():
         if one.recomputed_nodes:
             share = 100 * one.recomputed_flops / (one.flops - one.recomputed_flops)
             print(
-                f"\n{purpose} runs {count(one.recomputed_nodes)} operations a second time, so that their results need "
-                f"not be kept: its arena is smaller by {size(one.spared_bytes)}, its arithmetic more by "
-                f"{scaled(one.recomputed_flops, 'FLOP')} ({share:.1f} %)"
+                f"\n{purpose} runs {count(one.recomputed_nodes)} operations twice, so that their results do not have "
+                f"to be kept: this saves {size(one.spared_bytes)} of its arena and adds "
+                f"{scaled(one.recomputed_flops, 'FLOP')} ({share:.1f} %) to its arithmetic"
             )
 
 
@@ -201,7 +201,7 @@ def _print_gpu(gpu: GpuCosts, batch_size: int) -> None:
     if gpu.largest_batch is None:
         print("not even one sample fits")
     else:
-        print(f"the largest batch that fits, with nothing computed twice: {_batch(gpu.largest_batch)}")
+        print(f"the largest batch that fits without recomputation: {_batch(gpu.largest_batch)}")
     for name, minimum in gpu.least.items():
         rate = batch_size / minimum.seconds if minimum.seconds else 0.0
         print(
@@ -209,8 +209,8 @@ def _print_gpu(gpu: GpuCosts, batch_size: int) -> None:
             f"{_time(minimum.arithmetic)}, memory {_time(minimum.memory)}, launches {_time(minimum.launches)}"
         )
         if minimum.reference:
-            print(f"  {count(minimum.reference)} of its operations run reference code, which takes longer than that")
-    print("estimated by the maker's figures of arithmetic and memory, and 2 µs a launch: nothing was measured")
+            print(f"  {count(minimum.reference)} of its operations run reference code, which is slower")
+    print("estimated from the GPU's data sheet and 2 µs per launch; nothing was measured")
 
 
 def _batch(samples: int) -> str:
@@ -227,23 +227,23 @@ def _print_gpus(gpus: GpuWorkers) -> None:
     )
     print(
         f"a step takes about {_time(gpus.step)} at best ({count(round(gpus.batch / gpus.step))} samples/s): "
-        f"computing {_time(gpus.compute)}, and {_time(gpus.exposed)} of exchange that is not hidden, of "
-        f"{_time(gpus.exchange)}"
+        f"{_time(gpus.compute)} of computation, and {_time(gpus.exposed)} of exposed communication, of "
+        f"{_time(gpus.exchange)} in total"
     )
     if gpus.hosted:
-        print(f"{count(gpus.hosted)} operations exchange through the processor, of which nothing is hidden")
+        print(f"{count(gpus.hosted)} operations communicate through the CPU, which hides none of it")
     for note in gpus.notes:
         print(note)
     links = f"within a host {gpus.within}"
     if gpus.workers > gpus.per_host:
         links += f"; between hosts, one connection each, {gpus.between}"
-    print(f"{links}: nothing was measured")
+    print(f"{links}; nothing was measured")
 
 
 def _print_sent(sent: WorkerTraffic) -> None:
     _print_messages(sent)
     if sent.shared:
-        print(f"each worker reads and writes {size(sent.shared)} of memory that all share")
+        print(f"each worker reads and writes {size(sent.shared)} of memory that all workers share")
     if sent.remark is not None:
         print(sent.remark)
 
@@ -266,9 +266,9 @@ def _print_messages(sent: WorkerTraffic) -> None:
     total = sum(message.times * message.nbytes / message.every for message in sent.messages)
     last = ["total", "", *([""] * len(times)), size(round(total))]
     last += [*(size(round(nbytes)) for nbytes in sent.each().values()), size(round(sent.between_hosts)), ""]
-    columns = ["message", "of", *times, "bytes", *titles, "between hosts", "starts"]
+    columns = ["message", "contents", *times, "bytes", *titles, "between hosts", "starts"]
     table(columns, [*rows, last], right=range(2, len(columns) - 1))
-    print(f"\nall together {size(round(sent.total))} a step, {size(round(sent.between_hosts))} of it between hosts")
+    print(f"\nin total {size(round(sent.total))} per step, {size(round(sent.between_hosts))} of it between hosts")
 
 
 def _repeats(sent: WorkerTraffic) -> bool:
@@ -295,8 +295,8 @@ def _begin(message: CollectiveMessage) -> str:
 def _print_worker(worker: WorkerMemory) -> None:
     parts = [f"{STATES.get(role, role)} {size(nbytes)}" for role, nbytes in worker.states_bytes.items() if nbytes]
     print(
-        f"a worker has {count(worker.samples)} samples of a batch, and allocates {size(worker.nbytes)} for a training "
-        f"step; states of that: {', '.join(parts) or 'none'}"
+        f"a worker has {count(worker.samples)} samples of a batch and allocates {size(worker.nbytes)} for a training "
+        f"step, including states: {', '.join(parts) or 'none'}"
     )
 
 

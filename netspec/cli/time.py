@@ -108,7 +108,7 @@ def _print_summary(timing: Timing) -> None:
     read = f"{timing.batches} batches" if timing.batches > 1 else "a batch"
     several = timing.workers > 1
     who = f" on {count(timing.workers)} workers" if several else ""
-    share = f" ({count(timing.batch_size)} for the first worker, whose layers these are)" if several else ""
+    share = f" ({count(timing.batch_size)} for the first worker, to which the layers below belong)" if several else ""
     samples = f"{count(timing.all_samples)}{share}"
     print(f"{timing.name}: {step}{who}, {read} of {samples}, {timing.precision}, on {timing.device}\n")
     if timing.remark is not None:
@@ -138,16 +138,16 @@ def _print_layers(timing: Timing) -> None:
     total = ["total", "", *spent, "100.0 %", "", "", ""]
     table(columns, [*rows, total], right=range(2, len(columns)))
     rest = max(0.0, timing.step_seconds - timing.nodes_seconds)
-    print(f"\noverhead outside operations: {_ms(rest)} ms a step, for copying inputs and for calls")
+    print(f"\noverhead outside operations: {_ms(rest)} ms per step, for copying inputs and for calls")
     if timing.steady:
         taken = f"{_ms(timing.steady_seconds)} ms for {count(len(timing.steady))} operations"
-        print(f"only when weights have changed: {taken}, not counted above")
+        print(f"only after weights change: {taken}, not counted above")
 
 
 def _print_nodes(timing: Timing) -> None:
     _print_costs(timing, timing.nodes)
     if timing.steady:
-        print("\nonly when weights have changed; shares are of a step")
+        print("\nonly after weights change; shares refer to a step")
         _print_costs(timing, timing.steady)
 
 
@@ -208,16 +208,17 @@ def _print_overlap(overlap: Overlap) -> None:
         rows.append(["between steps", "", "", "", _ms(overlap.between_seconds)])
     table(["message", "of", "bytes", "started at ms", "waited ms"], rows, right=(2, 3, 4))
     print(
-        "started at: since the first worker's program began; waited: what it spends in a step on sending this, and "
-        f"waiting for it\n\nwithout what is sent a step takes {_ms(overlap.silent_seconds)} ms instead of "
-        f"{_ms(overlap.step_seconds)} ms\nexposed: {_ms(overlap.exposed_seconds)} ms a step, "
-        f"{100 * overlap.exposed_share:.1f} % of it, in which a worker does nothing but send, wait or add up "
-        f"(mean of all)\n{_hidden(overlap)}"
+        "started at: since the first worker's program began; waited: the time per step that the "
+        "worker spends on sending this and waiting for it\n\n"
+        f"without communication a step takes {_ms(overlap.silent_seconds)} ms instead of "
+        f"{_ms(overlap.step_seconds)} ms\nexposed: {_ms(overlap.exposed_seconds)} ms per step, "
+        f"{100 * overlap.exposed_share:.1f} % of it, in which a worker only sends, waits or sums "
+        f"(mean over workers)\n{_hidden(overlap)}"
     )
 
 
 def _hidden(overlap: Overlap) -> str:
-    alone = f"the {_ms(overlap.alone_seconds)} ms that messages take alone"
+    alone = f"the {_ms(overlap.alone_seconds)} ms that communication takes on its own"
     more = overlap.exposed_seconds - overlap.alone_seconds
     if more > 0:
         return f"hidden: nothing; exposed is {_ms(more)} ms more than {alone}: workers waited for each other"

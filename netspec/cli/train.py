@@ -140,7 +140,7 @@ def _described(run: DryRun) -> str:
     return (
         f"{run.name}: {counted(run.workers, 'worker')}{servers}, a batch of {count(run.batch_size)}{each}\n"
         f"{data}; {counted(run.steps, 'step')}\n"
-        f"a worker allocates {size(run.worker_bytes)} for a training step\n"
+        f"each worker allocates {size(run.worker_bytes)} for a training step\n"
         "nothing was written: this was a dry run"
     )
 
@@ -155,10 +155,10 @@ def _told(stopped: Interrupted) -> str:
     """One line: how it stopped, and the command that goes on. The run's own spec holds the overrides already."""
     again = command("train", stopped.run_dir / "spec.yaml", "--resume", *stopped.options)
     if stopped.step is None:
-        return f"stopped at once, before the first checkpoint; to begin again: {again}"
+        return f"stopped at once, before the first checkpoint; to start again: {again}"
     if stopped.at_once:
-        return f"stopped at once; to go on from step {stopped.step:,}: {again}"
-    return f"stopped after step {stopped.step:,}; to go on: {again}"
+        return f"stopped at once; to continue from step {stopped.step:,}: {again}"
+    return f"stopped after step {stopped.step:,}; to continue: {again}"
 
 
 def _print_end(run: Run) -> None:

@@ -27,8 +27,8 @@ def to_start(workers: int) -> bool:
     there = launcher_size()
     if there is not None and there != workers:
         raise InputError(
-            f"--workers {workers}, and a launcher of MPI has started {there} processes",
-            hint="leave --workers out: what started them says how many there are",
+            f"--workers {workers} contradicts the MPI launcher, which started {there} processes",
+            hint="leave out --workers: the launcher sets the number",
         )
     return False
 
@@ -44,9 +44,9 @@ def start(workers: int, words: Sequence[str]) -> int:
     cores = os.cpu_count() or 1
     if workers > MOST_A_CORE * cores:
         raise InputError(
-            f"--workers starts processes of this machine, which has {cores:,} cores",
+            f"--workers starts processes on this machine, which has {cores:,} cores",
             expected=f"{MOST_A_CORE * cores:,} or fewer", got=str(workers),
-            hint="many hosts have a launcher of their own: docs/guide/launch.md",
+            hint="for several hosts use an MPI launcher or a scheduler: docs/guide/launch.md",
         )  # fmt: skip
 
     return launch(require_mpiexec(), workers, [*_program(), *words], dict(os.environ))

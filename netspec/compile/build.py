@@ -101,7 +101,7 @@ class _NetBuilder:
         """Build all losses, weighted."""
         for loss in self._names.losses:
             clashes = loss.name == REGULARIZATION
-            self._problems += _reserved_name(loss, clashes, "loss", "this is the name of the sum of all penalties")
+            self._problems += _reserved_name(loss, clashes, "loss", "the name is reserved for the sum of all penalties")
             value = self._call(loss, "losses")
             if value is not None:
                 self._losses[loss.name] = value
@@ -110,7 +110,9 @@ class _NetBuilder:
         """Build the totals of all metrics."""
         for metric in self._names.metrics:
             clashes = metric.name.partition("/")[0] == LOSS
-            self._problems += _reserved_name(metric, clashes, "metric", "this is the name of the sum of all losses")
+            self._problems += _reserved_name(
+                metric, clashes, "metric", "the name is reserved for the sum of all losses"
+            )
             totals = self._call(metric, "metrics")
             if totals is not None:
                 assert isinstance(metric.fields, MetricSpec)
@@ -234,7 +236,7 @@ def _reserved_name(link: LossLink | MetricLink, clashes: bool, noun: str, reason
     if clashes:
         path = f"{'losses' if noun == 'loss' else 'metrics'}.{link.name}.name"
         message = f"a {noun} can't have the name `{link.name}`: {reason}"
-        yield Problem(message, link.fields.where("name"), path, expected="another name")
+        yield Problem(message, link.fields.where("name"), path, expected="a different name")
 
 
 def _unused_input_hint(spec: NetSpec, names: Links, link: LayerLink | LossLink | MetricLink) -> str | None:

@@ -67,7 +67,9 @@ def training_form(net: NetGraph) -> Graph:
     """
     loss_values = losses(net)
     if LOSS in loss_values and LOSS in net.outputs:
-        raise InputError(f"an output has the name `{LOSS}`, which is that of the total loss", expected="another name")
+        raise InputError(
+            f"an output has the name `{LOSS}`, which is reserved for the total loss", expected="a different name"
+        )
     new = {f"{name}/{NEW}": value for name, value in net.builder.updates.items()}
     return Graph({**net.outputs, **loss_values, **new}, named=net.values)
 

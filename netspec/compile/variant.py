@@ -120,7 +120,7 @@ class CompiledVariant:
         except OutOfMemory as error:
             (problem,) = error.problems
         # The free memory is known only now that the failed allocations are released.
-        planned = f"batches of {self._batch_size:,} need {plan.memory.nbytes / 1e9:,.1f} GB in the program"
+        planned = f"batches of {self._batch_size:,} need {plan.memory.nbytes / 1e9:,.1f} GB for the program"
         needs = f"in addition to {states.nbytes / 1e9:,.1f} GB of states"
         notes = [f"{planned} `{self._purpose}`, {needs}", *self._largest_batch_note()]
         raise RunError(replace(problem, notes=(*problem.notes, *notes)))

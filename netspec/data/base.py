@@ -146,7 +146,7 @@ def _guarded_read(read: Callable[..., Any]) -> Callable[..., Any]:
 def _distinct(names: list[str]) -> list[str]:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise problem("a class is declared twice", expected="every class once", got=", ".join(map(repr, repeated)))
+        raise problem("a class is declared twice", expected="each class once", got=", ".join(map(repr, repeated)))
     return names
 
 

@@ -113,7 +113,7 @@ def content_digest(path: Path, part: PublishedFile) -> str:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             return _digest(file, part.size + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        return f"what cannot be unpacked: {error}"
+        return f"data that cannot be unpacked: {error}"
     except OSError as error:
         raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
 

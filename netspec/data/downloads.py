@@ -155,7 +155,7 @@ def _fetch_from(address: str, download: Download, part: Path) -> None:
         if offset:  # the bytes of another mirror may be what is wrong
             _fetch_from(address, download, part)
             return
-        raise _Failed(f"another file: SHA-256 {digest}, expected {download.sha256}")
+        raise _Failed(f"a different file: SHA-256 {digest}, expected {download.sha256}")
 
 
 def _receive(response: HTTPResponse, download: Download, part: Path, offset: int) -> None:

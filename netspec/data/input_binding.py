@@ -107,7 +107,7 @@ class InputBinding:
     def _not_finite(self, value: object, sample: str) -> Problem:
         return Problem(
             f"a value for `{self.name}` is not a finite {self.dtype}",
-            expected="finite numbers: a single other value would spoil all weights",
+            expected="finite numbers: a single non-finite value would make all weights non-finite",
             got=f"{value} in {sample}",
         )
 

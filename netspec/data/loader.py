@@ -250,7 +250,10 @@ class Loader:
         if state.get("order") != order_digest(self._order_of(cursor.epoch), self.samples):
             expected = f"the order of epoch {cursor.epoch} in the checkpoint"
             return Problem(
-                "`seed` or `shuffle` changed since the checkpoint", expected=expected, got="another order", hint=hint
+                "`seed` or `shuffle` changed since the checkpoint",
+                expected=expected,
+                got="a different order",
+                hint=hint,
             )
         if cursor.position >= self.samples:
             expected = f"a position below {self.samples}"

@@ -152,7 +152,7 @@ class TransformPipeline:
             return transform.learn(self.fields[name], self._chunks(name))
         if key not in learned.values:
             raise InputError(
-                f"{type(transform).__name__} has no values: the training split learns none for `{name}`",
+                f"{type(transform).__name__} has no values for `{name}`: the training split does not learn any",
                 expected="the same transform in the training split",
                 got=f"values for {listing(list(learned.values))}" if learned.values else "nothing learned",
             )

@@ -159,7 +159,7 @@ class WorkerSession:
             raise InputError(
                 Problem(
                     f"the workers of {strategy.strategy} do not compute on GPUs", strategy.where("strategy"),
-                    "parallel.strategy", expected="another strategy, or `--device cpu`",
+                    "parallel.strategy", expected="a different strategy, or `--device cpu`",
                     notes=(str(strategy.host_only),),
                 )
             )  # fmt: skip

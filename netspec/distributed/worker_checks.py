@@ -31,7 +31,7 @@ def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> No
     elif isinstance(strategy, AllReduce) and strategy.deterministic and strategy.shards < workers:
         problems.append(
             Problem(
-                "there are more workers than parts of a batch, `shards`",
+                "there are more workers than `shards`",
                 strategy.where("shards") or strategy.where("deterministic"), "parallel.shards",
                 expected=f"{workers} or more", got=str(strategy.shards),
             )
@@ -39,15 +39,15 @@ def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> No
     if isinstance(strategy, Strategy) and strategy.one_host and not one_host:
         problems.append(
             Problem(
-                f"the workers of {strategy.strategy} share memory, and these are on several hosts", strategy.where(),
-                "parallel", expected="all workers on one host, or another strategy",
+                f"the workers of {strategy.strategy} share memory, so they must be on one host", strategy.where(),
+                "parallel", expected="all workers on one host, or a different strategy",
             )
         )  # fmt: skip
     together = strategy is None or (isinstance(strategy, Strategy) and strategy.sums_gradients and splits)
     in_parts = isinstance(strategy, AllReduce) and strategy.deterministic
     if workers > 1 and (in_parts or not together):
         reason, instead = (
-            ("steps that are `deterministic` compute a batch part by part", "`deterministic: false`")
+            ("`deterministic` steps compute a batch in parts", "`deterministic: false`")
             if in_parts
             else (
                 "the workers do not compute a batch at the same time",
@@ -56,7 +56,7 @@ def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> No
         )
         problems += [
             Problem(
-                f"layer `{layer.name}` is synchronized, and {reason}", layer.where("synchronized"),
+                f"layer `{layer.name}` cannot be synchronized: {reason}", layer.where("synchronized"),
                 f"layers.{layer.name}.synchronized", expected=f"`synchronized: false`, or {instead}",
             )
             for layer in spec.net.layers
@@ -65,9 +65,10 @@ def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> No
     if workers > 1 and isinstance(spec.solver, LBFGS):
         problems.append(
             Problem(
-                "LBFGS trains on one worker", spec.solver.where(), "solver", expected="another solver, or one worker",
+                "LBFGS trains on one worker", spec.solver.where(), "solver",
+                expected="a different solver, or one worker",
                 got=f"{workers} workers",
-                hint="how often a step evaluates the loss is found out outside of the graph that sums up gradients",
+                hint="the number of loss evaluations varies between steps, so gradients cannot be summed in the graph",
             )
         )  # fmt: skip
     if problems:

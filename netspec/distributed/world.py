@@ -46,9 +46,10 @@ def join() -> Communicator:
         group, expected = MpiCommunicator(), launcher_size()
         if expected is not None and group.size != expected:
             raise InputError(
-                f"{expected} processes were started together, and MPI says that they are {group.size}",
+                f"{expected} processes were started together, but MPI reports {group.size}",
                 got=str(group.describe()["mpi"]), expected="the MPI whose launcher started them",
-                hint="the launcher is of another MPI than the library that mpi4py finds; `netspec devices` shows both",
+                hint="the launcher belongs to a different MPI than the library that mpi4py loads; "
+                "`netspec devices` shows both",
             )  # fmt: skip
         if group.host_rank == 0:
             unlink_mpich_segments()

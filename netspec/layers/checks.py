@@ -34,7 +34,7 @@ def require(
 def sample_axis(x: Value, axis: int, purpose: str) -> int:
     """Check that `axis` of `x` exists and is not the batch, and count it from the front.
 
-    `purpose` describes the axis in messages, such as "of classes".
+    `purpose` describes the axis in messages, such as "for classes".
     """
     rank = len(x.shape)
     require(rank >= 2, f"the input has no axis {purpose}", expected="(batch, …) with 2 axes or more", got=x.type)

@@ -61,7 +61,7 @@ class NormConstraint(ConstraintSpec):
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
         """Require that the axes exist."""
         missing = [axis for axis in self.axis or () if not -len(shape) <= axis < len(shape)]
-        return f"it has no axis {missing[0]}" if missing else None
+        return f"the parameter has no axis {missing[0]}" if missing else None
 
     def rescale(self, weight: Value, lengths: Value, norms: Value) -> Value:
         """Rescale vectors with lengths `norms` to `lengths`."""

@@ -80,7 +80,8 @@ def align_weights(weights: Value, values: Value) -> Value:
     require(
         fits,
         "the weights do not match the values",
-        expected="one value per sample" + (f", or the first of the sizes {sizes}, or 1 for some" if sizes else ""),
+        expected="one value per sample"
+        + (f", or one per element: the leading sizes of {sizes}, each of which may be 1" if sizes else ""),
         got=f"{list(weights.shape[1:])} per sample",
         hint=None if values.shape else "the whole batch has a single value: give the loss an `axis`",
     )

@@ -82,7 +82,7 @@ def require_spatial(x: Value, rank: int) -> None:
         return
     hint, axes = None, len(x.shape) - 2
     if axes in AXIS_NAMES:
-        hint = f"for (batch, channels, {AXIS_NAMES[axes]}) there are layers whose names end in {axes}D"
+        hint = f"for (batch, channels, {AXIS_NAMES[axes]}) use a layer whose name ends in {axes}D"
     elif isinstance(x.op, Input) and axes == rank + 1:
         hint = f"the batch axis is left out: declare `{x.op.label}: {{shape: {list(x.shape[2:])}}}`"
     require(

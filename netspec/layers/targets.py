@@ -84,7 +84,7 @@ def class_scores(
     """
     swapped = label.dtype.is_float and not prediction.dtype.is_float
     require(not swapped, "prediction and target are swapped", expected="`from: [prediction, target]`")
-    axis = sample_axis(prediction, axis, "of classes")
+    axis = sample_axis(prediction, axis, "for classes")
     sparse = current_scope().kind.startswith("Sparse")
     require(
         not label.dtype.is_float,
@@ -126,7 +126,7 @@ def _class_weight(value: Any) -> Any:
     """Validate {class: weight}, whose keys may be strings, or the weights of all classes in order."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else None
     if pairs is None:
-        raise problem("not weights of classes", expected="`{class: weight}`, or a list", got=describe(value))
+        raise problem("not a mapping or list of weights", expected="`{class: weight}`, or a list", got=describe(value))
     weights: dict[int, float] = {}
     for name, weight in pairs:
         index = int(name) if isinstance(name, str) and name.isdecimal() else name

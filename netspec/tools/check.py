@@ -70,7 +70,7 @@ def check(
     if form not in ("inference", TRAINING):
         raise InputError("--form is unknown", expected="inference or training", got=repr(form))
     if export is None and (batch_size is not None or opset is not None or form == TRAINING):
-        raise InputError("--batch-size, --opset and --form describe an export", hint="name its format: `--export onnx`")
+        raise InputError("--batch-size, --opset and --form need --export", hint="add a format: `--export onnx`")
     wanted = _Export(export, batch_size, opset, TRAINING if form == TRAINING else None) if export is not None else None
     spec = load_spec(source, overrides)
     notes: list[str] = []
@@ -179,11 +179,11 @@ def _problems(expect: NetExpectation, built: NetGraph) -> Iterator[Problem]:
             )
     states = [info.value.type.size for info in built.builder.states.values() if info.role == "parameter"]
     if expect.parameters is not None and sum(states) != expect.parameters:
-        yield Problem("the net has another number of parameters", expect.where("parameters"), "expect.parameters",
+        yield Problem("the net has the wrong number of parameters", expect.where("parameters"), "expect.parameters",
                       expected=f"{expect.parameters:,}", got=f"{sum(states):,}")  # fmt: skip
     flops = _flops(built)
     if expect.max_flops is not None and flops > expect.max_flops:
-        yield Problem("the net needs more operations for a sample", expect.where("max_flops"), "expect.max_flops",
+        yield Problem("the net needs too many operations per sample", expect.where("max_flops"), "expect.max_flops",
                       expected=f"at most {expect.max_flops:,.0f}", got=f"{flops:,}")  # fmt: skip
 
 

@@ -46,7 +46,10 @@ def plot(
     folder = None if isinstance(source, Mapping) else Path(source)
     if folder is not None and folder.is_dir():
         if overrides:
-            raise InputError("unexpected argument: a run directory takes no changes", got=" ".join(map(str, overrides)))
+            raise InputError(
+                "unexpected argument: the settings of a run directory cannot be changed",
+                got=" ".join(map(str, overrides)),
+            )
         charts = scheduled_charts(folder, scale) if schedule else run_charts(folder, scale)
     else:
         spec = load_spec(source, overrides)
@@ -54,8 +57,8 @@ def plot(
             expected = "a training file"
             raise InputError("this is a net: it has no learning rate", location=spec.where(), expected=expected)
         if not schedule:
-            hint = "`--schedule` draws its learning rate; after `netspec train`, name the run directory"
-            raise InputError("a training file has no figures to draw yet", location=spec.where(), hint=hint)
+            hint = "`--schedule` draws its learning rate; to draw losses, name a run directory"
+            raise InputError("a training file has no losses to draw", location=spec.where(), hint=hint)
         charts = schedule_charts(spec, scale)
     if out is not None:
         write_svg(charts, Path(out))
@@ -112,9 +115,9 @@ def steps_of(spec: TrainSpec) -> int:
         samples = min(len(split.open(seed=loop.seed)), split.limit or 2**63)
     except InputError as error:
         location, path = loop.where("max_epochs"), "train.max_epochs"
-        hint = "or say the length in steps: `~train.max_epochs train.max_steps=1000`"
+        hint = "or set the length in steps: `~train.max_epochs train.max_steps=1000`"
         problem = Problem(
-            "`max_epochs` can't be counted in steps", location, path, expected="the training data", hint=hint
+            "`max_epochs` can't be converted to steps", location, path, expected="the training data", hint=hint
         )
         raise InputError([*error.problems, problem]) from None
     return (loop.max_epochs or 0) * -(-samples // (split.batch_size * loop.accumulate))
@@ -155,7 +158,7 @@ def _logged(folder: Path) -> dict[str, dict[int, dict[str, Any]]]:
     """
     path, events = folder / LOG, {split: dict[int, dict[str, Any]]() for split in SPLITS}
     if not path.is_file():
-        raise InputError(f"{folder} is not the folder of a run", expected=f"a folder with a file {LOG}")
+        raise InputError(f"{folder} is not a run directory", expected=f"a folder with a file {LOG}")
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError):  # a line that a killed process left half written
             event = json.loads(line)
@@ -164,5 +167,5 @@ def _logged(folder: Path) -> dict[str, dict[int, dict[str, Any]]]:
                 if split in events:
                     events[split][event["step"]] = event
     if not any(events.values()):
-        raise InputError(f"the log of {folder} has no figures yet", expected="a training that came to its first step")
+        raise InputError(f"the log of {folder} has no values yet", expected="a run that logged at least one step")
     return events

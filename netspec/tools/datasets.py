@@ -82,7 +82,9 @@ def get_dataset(name: str, path: str | Path | None = None) -> DatasetInfo:
     """
     if name not in KNOWN_SETS:
         raise InputError(
-            f"there is no known set `{name}`" if name != "mnist" else "mnist is shipped, and need not be fetched",
+            f"there is no dataset `{name}`"
+            if name != "mnist"
+            else "mnist is included and does not have to be downloaded",
             expected=f"one of {listing(list(KNOWN_SETS))}",
             hint=did_you_mean(name, KNOWN_SETS),
         )
@@ -91,10 +93,10 @@ def get_dataset(name: str, path: str | Path | None = None) -> DatasetInfo:
     wrong = damaged_files(known, folder)
     if wrong:
         raise InputError(
-            f"{len(wrong)} of the files in {folder} are not those of {name}",
-            expected="the SHA-256 that were published",
+            f"{len(wrong)} of the files in {folder} do not belong to {name}",
+            expected="the published SHA-256",
             got=", ".join(part.name for part in wrong),
-            hint="remove them, and they are fetched again",
+            hint="remove them to download them again",
         )
     return _info(known, folder)
 
@@ -125,9 +127,7 @@ def _open_split(name: str, split: str, path: str | Path | None) -> Dataset:
     from netspec.schema.specs.data import SOURCES
 
     if name not in {"mnist", *KNOWN_SETS}:
-        raise InputError(
-            f"there is no set of images called `{name}`", expected=f"one of {listing(['mnist', *KNOWN_SETS])}"
-        )
+        raise InputError(f"there is no image dataset `{name}`", expected=f"one of {listing(['mnist', *KNOWN_SETS])}")
     fields = {"source": name, "split": split, "batch_size": 1, **({} if path is None else {"path": str(path)})}
     source = SOURCES.parse(fields)
     assert isinstance(source, Source)

@@ -180,7 +180,7 @@ def write_model(
         )  # fmt: skip
         files: tuple[Path, ...] = (target,) if report.data is None else (target, report.data)
         if form == TRAINING and RNG_INPUT in model.compiler.graph(ProgramKind.FORWARD, 1).inputs():
-            all_notes.append("what Dropout draws is left out of the comparison")
+            all_notes.append("the random masks of Dropout are left out of the comparison")
     else:
         files, written_notes, difference = _write_and_compare(
             model, chosen, target, _exportable(model, spec, preparation, checkpoint),
@@ -251,7 +251,7 @@ def _training_in(checkpoint: CheckpointFile | None) -> TrainSpec | None:
 def _read_back(model: Model, chosen: Format, path: Path, tolerance: float) -> tuple[Gap | None, str]:
     """Difference between the net and the written file, or the reason why it is unknown."""
     if not chosen.read:
-        return None, f"{chosen.name} files do not say the net"
+        return None, f"{chosen.name} files do not contain the net"
     source, weights = chosen.parts_of(path)
     try:
         again = open_any(source, options=ImportOptions(weights=weights)).model
@@ -264,7 +264,7 @@ def _read_back(model: Model, chosen: Format, path: Path, tolerance: float) -> tu
     gap = comparison.whole
     if not gap.scaled <= tolerance:
         raise RunError(
-            f"the {chosen.name} file, read again, does not compute what the net computes",
+            f"the {chosen.name} file was written and read back, but its results differ from the net's",
             expected=f"at most {tolerance:g} apart", got=gap.relative,
             hint="nothing was written; please report it with the net",
         )  # fmt: skip

@@ -122,7 +122,7 @@ def _read(source: Path, net: str | Path | None, names: Mapping[str, str | None],
     """Read a file; if a net is given, match the weights in the file with it."""
     if net is None:
         if names:
-            raise InputError("--map renames weights for a net that is given", hint="name the net: --net SPEC")
+            raise InputError("--map has no effect without --net", hint="name the net: `--net SPEC`")
         if source.is_dir() or source.suffix in (".yaml", ".yml"):
             check_given(options, ("weights", *CUT), source, "a net of netspec")
             return truncated(_read_own(source, options.weights), options, str(source))
@@ -184,18 +184,18 @@ def _fold(imported: Imported, source: Path) -> Imported:
     """
     if imported.draft is None or not imported.arrays:
         raise InputError(
-            f"{source} gives no net with weights of another program",
+            f"{source} is not a model of another program with weights",
             expected="a model of ONNX, Keras or Caffe for --fold-batch-norm",
-            got="weights that are laid onto a net, or a net without any" if imported.draft is None else "no weights",
+            got="weights for a net of netspec, or a net without weights" if imported.draft is None else "no weights",
         )
     before = _model(imported, source)
     graph = before.compiler.graph(ProgramKind.PREDICT, 1)
     result = fold_batch_norm(imported.draft, {name: value.shape for name, value in graph.named.items()})
     notes = [f"{counted(result.folded, 'BatchNormalization')} folded into the layer before"]
     if result.kept:
-        notes.append(f"kept, since the layer before cannot take it in: {listing(result.kept)}")
+        notes.append(f"not folded, since the layer before does not allow it: {listing(result.kept)}")
     if imported.train:
-        notes.append("how the model was trained is left out: the folded net is another one to train")
+        notes.append("no training file is written: the folded net would train differently")
     new = replace(
         imported, net=result.draft.text(), arrays=result.draft.arrays(), notes=(*imported.notes, *notes), train="",
         slots={}, step=0, draft=result.draft,
@@ -204,7 +204,7 @@ def _fold(imported: Imported, source: Path) -> Imported:
     gap = comparison.whole if comparison is not None else None
     if gap is None or not gap.scaled <= TOLERANCE:
         raise RunError(
-            f"{source}: folded, the net does not compute the same", expected=f"at most {TOLERANCE:g} apart",
+            f"{source}: folding changed the results of the net", expected=f"at most {TOLERANCE:g} apart",
             got=gap.relative if gap is not None else why_not, hint="import it without --fold-batch-norm",
         )  # fmt: skip
     return new

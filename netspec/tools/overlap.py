@@ -88,13 +88,13 @@ def time_workers(spec: NetSpec | TrainSpec, batch_size: int, device: str, steps:
     session = session_of(spec, world())
     if not session.alone and session.strategy.servers_among(session.world_group.size):
         raise InputError(
-            "what servers are sent and send back follows the step, and nothing of it is hidden",
-            location=session.strategy.where(), expected="another strategy",
-            hint="`netspec plan --workers` says how many bytes it is",
+            "a parameter server communicates after the step, so no communication is hidden",
+            location=session.strategy.where(), expected="a different strategy",
+            hint="`netspec plan --workers` prints the number of bytes",
         )  # fmt: skip
     if session.shards is not None:
         raise InputError(
-            "steps that are `deterministic` add up parts one by one: nothing is hidden, and nothing to be timed",
+            "`deterministic` steps sum gradients after the backward pass, so no communication is hidden",
             location=session.strategy.where("deterministic"), expected="`deterministic: false`",
         )  # fmt: skip
     session.use_own_cores()

@@ -334,7 +334,7 @@ def _groups(solver: SolverSpec, compiler: Compiler) -> Iterable[GroupUse]:
         yield GroupUse(group.summary(), members)
     ungrouped = tuple(name for name in trained if group_of(solver.groups, name) is None)
     if ungrouped:
-        yield GroupUse("the solver's own", ungrouped)
+        yield GroupUse("those of the solver", ungrouped)
 
 
 def layer_costs(compiler: Compiler, built: NetGraph) -> Iterable[LayerCost]:

@@ -192,7 +192,7 @@ def _spec_and_model(
 ) -> tuple[NetSpec | TrainSpec, Model]:
     if isinstance(source, (str, Path)) and is_model_file(Path(source)):
         if overrides:
-            raise InputError("a model file takes no changes", got=" ".join(map(str, overrides)))
+            raise InputError("the settings of a model file cannot be changed", got=" ".join(map(str, overrides)))
         model = load(source, weights, device=device, autotune=autotune or "off")
         return model.spec, model
     spec_file, weights_file = spec_and_weights(source, weights)

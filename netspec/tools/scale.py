@@ -283,7 +283,7 @@ def _check_samples(spec: NetSpec | TrainSpec, samples: int, workers: int, *, in_
         if in_file and isinstance(spec, TrainSpec):
             where = spec.data.train.where("batch_size")
         raise InputError(
-            f"a batch of {samples:,} has no sample for each of {workers:,} workers", location=where,
+            f"a batch of {samples:,} is too small for {workers:,} workers", location=where,
             expected=f"at most {samples:,} workers, or a larger --batch-size",
             hint="`--batch-size 32/worker` sets the batch of each worker, whatever their number",
         )  # fmt: skip

@@ -226,7 +226,7 @@ def check_timed_workers(spec: NetSpec | TrainSpec, workers: int, batch_size: int
     from netspec.tools.worker_plan import check_spread
 
     if inference:
-        raise InputError("--inference: workers predict by themselves", hint="leave out --workers, or --inference")
+        raise InputError("--inference runs on one worker", hint="leave out --workers, or --inference")
     check_spread(spec, workers, batch_size)
 
 

@@ -81,7 +81,7 @@ def verify_parallel(
         >>> netspec.verify_parallel("train.yaml", workers=4).identical
     """
     if workers < 2:
-        raise InputError("--workers must be 2 or more: one has nobody to be compared with", got=str(workers))
+        raise InputError("--workers must be 2 or more: results are compared with those of one worker", got=str(workers))
     if steps < 1:
         raise InputError("--steps must be 1 or more", got=str(steps))
     training = load_train(spec, overrides)
@@ -118,7 +118,7 @@ def unverified_settings(spec: TrainSpec, verified: AllReduce) -> str | None:
     if not isinstance(spec.parallel, Strategy):
         return None
     if not isinstance(spec.parallel, AllReduce):
-        return f"the file trains with {spec.parallel.strategy}, which finds other weights and was not verified"
+        return f"the file trains with {spec.parallel.strategy}, which computes different weights and was not verified"
     fields, used = spec.parallel.model_dump(mode="json"), verified.model_dump(mode="json")
     replaced = [f"{name}: {json.dumps(fields[name])}" for name in fields if fields[name] != used[name]]
     return f"the file has {', '.join(replaced)} instead, which was not verified" if replaced else None
@@ -143,7 +143,7 @@ def _train(
     if process.returncode:
         raise RunError(f"the training on {workers} workers failed", got=process.stderr.strip())
     path = find_latest_checkpoint(folder / "checkpoints").path
-    assert path is not None, "a training that ends well has written one"
+    assert path is not None, "a run that succeeds has written a checkpoint"
     return round(time.perf_counter() - began, 3), read_checkpoint(path).states
 
 

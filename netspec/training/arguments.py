@@ -80,7 +80,7 @@ def state_value(name: str, value: object, kind: TensorType) -> np.ndarray[Any, A
     if array.shape != kind.shape:
         raise InputError(f"`{name}` has the wrong shape", expected=str(list(kind.shape)), got=str(list(array.shape)))
     if array.dtype.kind not in "biuf":
-        raise InputError(f"`{name}` has another type", expected=expected, got=str(array.dtype))
+        raise InputError(f"`{name}` has the wrong type", expected=expected, got=str(array.dtype))
     with np.errstate(over="ignore"):
         converted = array.astype(str(kind.dtype))
     if (np.isinf(converted) & np.isfinite(array)).any():

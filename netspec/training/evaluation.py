@@ -197,7 +197,7 @@ def with_split(source: Source, split: str = "test", overrides: Overrides = ()) -
     if not isinstance(spec, TrainSpec):
         raise InputError(
             "this is a net file, which has no test data", location=spec.where(), expected="a training file",
-            hint="name a training file with this `net`, such as train.yaml, or the spec.yaml of a run; "
+            hint="use a training file with this `net`, such as train.yaml, or the spec.yaml of a run; "
             "`netspec predict` needs only the net",
         )  # fmt: skip
     split_of(spec, split)

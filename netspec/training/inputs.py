@@ -68,7 +68,7 @@ def _problems(compiler: Compiler, name: str, array: Array, kind: TensorType) -> 
         return
     into_float = kind.dtype.is_float and array.dtype.kind in "iub"
     if not into_float and not np.can_cast(array.dtype, str(kind.dtype), "same_kind"):
-        yield Problem(f"the input `{name}` has another type", expected=_described(kind), got=str(array.dtype))
+        yield Problem(f"the input `{name}` has the wrong type", expected=_described(kind), got=str(array.dtype))
         return
     allowed = input_ranges(compiler).get(name)
     if allowed is not None and not allowed.contains(array).all():

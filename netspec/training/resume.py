@@ -94,7 +94,7 @@ def restore_run(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loa
     if checkpoint is None:
         if latest.notes or folder.has_saved():
             raise _without_checkpoint(folder, latest.notes)
-        start.warnings.append("there is no checkpoint yet: starting from the beginning")
+        start.warnings.append("there is no checkpoint yet: starting from step 0")
         return start
     checkpoint, warnings = reshard_checkpoint(checkpoint, compiler, session)
     start.warnings += warnings
@@ -105,8 +105,8 @@ def restore_run(folder: RunDir, spec: TrainSpec, compiler: Compiler, loader: Loa
     then, now = checkpoint.progress.get("threads"), threads()
     if then is not None and then != now:
         start.warnings.append(
-            f"{now} threads now, {then} before: sums are split differently, so the weights will differ by rounding "
-            f"(set OMP_NUM_THREADS={then} for bit-identical weights)"
+            f"{now} threads are used instead of {then}: sums are split differently, so the weights "
+            f"will differ by rounding (set OMP_NUM_THREADS={then} for bit-identical weights)"
         )
     start.progress = Progress.from_json(checkpoint.progress)
     if start.other_test:
@@ -177,7 +177,7 @@ def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler, layout: S
     mismatched += [state for state in checkpoint.states if state not in wanted]
     if mismatched:
         raise InputError(
-            f"{name} is of another net or solver", expected=f"the {len(wanted)} states of this training",
+            f"{name} belongs to a different net or solver", expected=f"the {len(wanted)} states of this training",
             got=f"missing, unknown or of another shape: {listing(mismatched, 10)}",
         )  # fmt: skip
     for state in wanted:

@@ -350,7 +350,7 @@ def _origin_in_run(folder: RunDir, changed: Collection[Location]) -> Callable[[L
 def _no_steps_left(loop: TrainingLoop, checkpoint: str) -> str:
     """Return the warning that a new run starts from a checkpoint of its last step, or of a later one."""
     return (
-        f"no steps left to train: {checkpoint} is of step {loop.progress.step:,}, and this training ends at step "
+        f"no steps left to train: {checkpoint} is of step {loop.progress.step:,}, and the run ends at step "
         f"{loop.total:,}; steps before the checkpoint count, so set `train.max_steps` or `train.max_epochs` higher"
     )
 

@@ -85,7 +85,7 @@ def test_too_old_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_failed_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", Machine().cupy())
     device = open_device("cuda")
-    with pytest.raises(RunError, match=r"(?s)9.0 GB of the GPU's are needed at once.*2.0 GB are free"):
+    with pytest.raises(RunError, match=r"(?s)9.0 GB of GPU memory are needed at once.*2.0 GB are free"):
         device.allocate(9 * 10**9)
 
 

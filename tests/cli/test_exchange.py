@@ -62,7 +62,7 @@ def test_the_opset_and_the_counts_of_plan_are_printed(netspec, trained):
     load("norm.yaml").save_weights("norm.h5")
     words = ("export", "norm.yaml", "--weights", "norm.h5", "--output", "norm.onnx", "--opset", "17")
     lines = netspec(*words).out.splitlines()
-    assert lines[0].startswith("norm.onnx: ONNX opset 17 (--opset writes another), ")
+    assert lines[0].startswith("norm.onnx: ONNX opset 17 (--opset selects a different one), ")
     planned = netspec("plan", "norm.yaml", "--json").json["parameters"]
     assert planned == 26 + 8
     assert lines[1].endswith(" nodes, 34 parameters, 8 moving statistics")
@@ -77,7 +77,7 @@ def test_transforms_of_the_training_are_listed_and_recorded(netspec, work):
     assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
     found = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.onnx")
     assert found.status == 0
-    assert found.err.startswith("note: inputs are taken as the net sees them")
+    assert found.err.startswith("note: inputs are read as the net's inputs")
     told = {one.key: one.value for one in onnx.load("model.onnx").metadata_props}
     first, second = json.loads(told["netspec_transforms"])
     assert first == {"input": "features", "type": "Rescaling", "scale": 0.5, "offset": 0.0}
@@ -100,7 +100,7 @@ def test_the_training_form_names_trained_parameters(netspec, trained):
     assert netspec("check", "norm.yaml", "--export", "onnx", "--form", "training").status == 0
     found = netspec(*words, "--inputs", "blobs.npz")
     assert found.status == 0
-    assert found.err == "note: what Dropout draws is left out of the comparison\n"
+    assert found.err == "note: the random masks of Dropout are left out of the comparison\n"
     assert "features [N, 3], label [N] → logits [N, 2], loss [], " in found.out
     told = {one.key: one.value for one in onnx.load("norm.onnx").metadata_props}
     assert told["netspec_form"] == "training"
@@ -183,7 +183,7 @@ def test_samples_and_tolerance_of_the_comparison(netspec, trained):
     np.savez("some.npz", features=np.ones((5, 3)))
     found = netspec(*words, "--inputs", "some.npz")
     assert (found.status, found.err) == (0, "")
-    assert "on the samples given it computes the same: largest difference" in found.out
+    assert "on your samples onnxruntime computes the same: largest difference" in found.out
     assert netspec(*words, "--inputs", "some.npz", "--json").json["max_abs_difference_on_inputs"]["logits"] < 1e-5
     np.savez("wrong.npz", features=np.ones((5, 4)))
     assert "the input `features` has the wrong shape" in netspec(*words, "--inputs", "wrong.npz").err
@@ -213,7 +213,7 @@ def test_a_map_must_fit_something(netspec, trained):
     found = netspec("import", "theirs.npz", "--net", "net.yaml", "--map", "b*=c", "--output", "mine")
     assert (found.status, "`b*` fits no name in the file" in found.err) == (2, True)
     found = netspec("import", "theirs.npz", "--map", "b*=c", "--output", "mine")
-    assert (found.status, "--map renames weights for a net that is given" in found.err) == (2, True)
+    assert (found.status, "--map has no effect without --net" in found.err) == (2, True)
     found = netspec("import", "theirs.npz", "--output", "mine")
     assert (found.status, "holds weights without the net" in found.err) == (2, True)
 
@@ -294,7 +294,7 @@ def test_batch_normalization_is_folded_when_asked(netspec, tmp_path, monkeypatch
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)  # float32, products in another order
     own = netspec("import", "w.h5", "--output", "own", "--fold-batch-norm")
     assert own.status == 2
-    assert "gives no net with weights of another program" in own.err
+    assert "is not a model of another program with weights" in own.err
     assert not Path("own").exists()
 
 
@@ -302,7 +302,7 @@ def test_a_keras_training_continues_once_its_data_is_set(netspec, work):
     """Three steps were taken there: the fourth, on the same samples, leaves the same weights as there."""
     found = netspec("import", FILES / "trained_adam.keras", "--output", "taken")
     again = "netspec train taken/train.yaml --resume taken/checkpoint.h5"
-    assert found.out.endswith(f"after replacing `source: python` in taken/train.yaml by your data:\n  {again}\n")
+    assert found.out.endswith(f"after replacing `source: python` in taken/train.yaml with your data:\n  {again}\n")
     refused = netspec("train", "taken/train.yaml", "--resume", "taken/checkpoint.h5")
     assert refused.status == 2
     assert "python" in refused.err

@@ -54,11 +54,11 @@ def test_present_files_are_verified_and_not_fetched(netspec, tiny):
     (tiny / "test_batch.bin").write_bytes(bytes(3073))
     wrong = netspec("data", "get", "cifar10")
     assert wrong.status == 2
-    assert f"1 of the files in {tiny} are not those of cifar10" in wrong.err
+    assert f"1 of the files in {tiny} do not belong to cifar10" in wrong.err
     assert "got: test_batch.bin" in wrong.err
 
 
-@pytest.mark.parametrize(("name", "told"), [("cifar", "did you mean `cifar10`?"), ("mnist", "mnist is shipped")])
+@pytest.mark.parametrize(("name", "told"), [("cifar", "did you mean `cifar10`?"), ("mnist", "mnist is included")])
 def test_sets_that_are_not_known(netspec, name, told):
     found = netspec("data", "get", name)
     assert found.status == 2
@@ -98,5 +98,5 @@ def test_image_files_give_the_batches_of_the_set_itself(netspec, tiny, tmp_path)
 def test_a_set_that_is_none_of_images(netspec, tmp_path):
     found = netspec("data", "unpack", "adult", tmp_path / "png")
     assert found.status == 2
-    assert "there is no set of images called `adult`" in found.err
+    assert "there is no image dataset `adult`" in found.err
     assert not Path(tmp_path / "png").exists()

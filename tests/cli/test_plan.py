@@ -80,7 +80,7 @@ def test_a_memory_budget_is_kept_and_its_recomputation_reported(netspec, tmp_pat
     budget = states + 3 * before["programs"]["train"]["arena_bytes"] // 4
     found = netspec("plan", file, f"train.memory_budget={budget}")
     assert "train runs" in found.out
-    assert "operations a second time" in found.out
+    assert "operations twice" in found.out
     after = netspec("plan", file, "--json", f"train.memory_budget={budget}").json["programs"]["train"]
     assert states + after["arena_bytes"] + after["constant_bytes"] + after["steady_bytes"] <= budget
     assert after["spared_bytes"] == before["programs"]["train"]["arena_bytes"] - after["arena_bytes"]
@@ -124,7 +124,7 @@ def test_batch_size_scales_the_arithmetic(netspec, work):
 
 def test_frozen_parameters_are_counted(netspec, work):
     found = netspec("plan", "net.yaml", "layers.hidden.trainable=false")
-    assert "10 parameters are trained, 16 are not" in found.out
+    assert "10 parameters are trainable, 16 are frozen" in found.out
 
 
 def test_members_of_solver_groups_are_listed(netspec, work):
@@ -132,18 +132,18 @@ def test_members_of_solver_groups_are_listed(netspec, work):
         '[{match: "*/bias", weight_decay: 0}, {match: "hidden/*", solver: {type: Adam}, learning_rate_multiplier: 2}]'
     )
     lines = netspec("plan", "train.yaml", f"solver.groups={groups}").out.splitlines()
-    start = lines.index("groups of the solver")
+    start = lines.index("parameter groups of the solver")
     rows = [line.split() for line in lines[start + 2 : start + 5]]
     assert rows == [
         ["1", "weight_decay", "0", "2", "hidden/bias,", "logits/bias"],
         ["2", "learning_rate", "×", "2,", "Adam", "1", "hidden/kernel"],
-        ["3", "the", "solver's", "own", "1", "logits/kernel"],
+        ["3", "those", "of", "the", "solver", "1", "logits/kernel"],
     ]
     found = netspec("plan", "train.yaml", f"solver.groups={groups}", "--json").json["groups"]
     assert [(one["says"], one["parameters"]) for one in found] == [
         ("weight_decay 0", ["hidden/bias", "logits/bias"]),
         ("learning_rate × 2, Adam", ["hidden/kernel"]),
-        ("the solver's own", ["logits/kernel"]),
+        ("those of the solver", ["logits/kernel"]),
     ]
     assert netspec("plan", "train.yaml", "--json").json["groups"] == []
 
@@ -220,7 +220,7 @@ def test_messages_of_workers_are_printed(netspec, work):
     assert len(rows) == 3 + 4  # how many samples, the loss, its only term, each parameter
     assert any("% of backward done" in one for one in starts)
     alone = netspec("plan", "train.yaml", "--workers", "1").out
-    assert "all together 0 B a step" in alone
+    assert "in total 0 B per step" in alone
     wrong = netspec("plan", "train.yaml", "--workers", "9")
     assert wrong.status == 2
     assert wrong.err.startswith("train.yaml:")
@@ -241,18 +241,23 @@ def test_workers_of_one_host(netspec, work):
     assert netspec(*words, hogwild, "--workers-per-host", "4").status == 0
     wrong = netspec(*words, hogwild, "--workers-per-host", "2")
     assert wrong.status == 2
-    assert "hogwild share memory, and these are on several hosts" in wrong.err
+    assert "hogwild share memory, so they must be on one host" in wrong.err
     assert wrong.err.startswith("<command line>:1:10: error:")
 
 
 @pytest.mark.parametrize(
     ("workers", "per_host", "why"),
-    [(4, 4, "all are on one host"), (4, 1, "a host has one alone"), (3, 2, "a host has one alone"), (4, 2, None)],
+    [
+        (4, 4, "all workers are on one host"),
+        (4, 1, "one host has a single worker"),
+        (3, 2, "one host has a single worker"),
+        (4, 2, None),
+    ],
 )
 def test_hierarchical_sums_that_are_impossible_are_reported(netspec, work, workers, per_host, why):
     words = "--workers", str(workers), "--workers-per-host", str(per_host), "--json"
     remark = netspec("plan", "train.yaml", "parallel={strategy: all_reduce, hierarchical: true}", *words).json["sent"]
-    told = "all_reduce: `hierarchical: true` changes nothing: it takes several hosts with several workers each, and "
+    told = "all_reduce: `hierarchical: true` has no effect: it needs several hosts with several workers each, but "
     assert remark["remark"] == (told + why if why else None)
 
 
@@ -266,5 +271,5 @@ def test_memory_of_a_worker(netspec, work):
     assert worker["states_bytes"]["slot"] == pytest.approx(kept["slot"] / 4, abs=pieces * 64)
     assert worker["bytes"] == worker["programs_bytes"] + sum(worker["states_bytes"].values())
     out = netspec(*words, "parallel={strategy: model, layers: {hidden: columns}}").out
-    assert "a worker has 2 samples of a batch, and allocates" in out
-    assert ", wholes of what is divided " in out
+    assert "a worker has 2 samples of a batch and allocates" in out
+    assert ", gathered shards " in out

@@ -129,7 +129,7 @@ def test_a_net_that_does_not_fit_is_reported(netspec: Netspec, work: Path, monke
         (["plan", "train.yaml", "--device", "h20"], "did you mean `h200`?"),
         (
             ["plan", "train.yaml", "--device", "h200", "--workers", "2", "parallel=hogwild"],
-            "its workers write to one memory, which GPUs do not share",
+            "its workers share CPU memory",
         ),
         (["train", "train.yaml", "--device", "h200"], "the device `h200` only plans"),
         (["plan", "train.yaml", "train.precision=float16"], "`--device rtx4090`, `--device t4`"),

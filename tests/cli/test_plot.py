@@ -27,7 +27,7 @@ def test_no_data_is_read_where_the_length_is_in_steps(netspec, work):
     assert netspec("plot", "train.yaml", "--schedule").status == 0
     found = netspec("plot", "train.yaml", "~train.max_steps", "train.max_epochs=2", "--schedule")
     assert found.status == 2
-    assert "`max_epochs` can't be counted in steps" in found.err
+    assert "`max_epochs` can't be converted to steps" in found.err
     assert "train.max_steps=1000" in found.err
 
 
@@ -101,9 +101,9 @@ def test_the_figures_of_a_run(netspec, trained):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("train.yaml",), "a training file has no figures to draw yet"),
+        (("train.yaml",), "a training file has no losses to draw"),
         (("net.yaml", "--schedule"), "this is a net: it has no learning rate"),
-        ((".",), "is not the folder of a run"),
+        ((".",), "is not a run directory"),
         (("train.yaml", "--schedule", "--out", "rate.png"), "--out: pictures are written as SVG"),
         (("train.yaml", "--schedule", "--out", "no/rate.svg"), "there is no folder no"),
     ],
@@ -119,7 +119,7 @@ def test_a_run_without_a_step_has_nothing_to_draw(netspec, work):
     (work / "run" / "log.jsonl").write_text('{"event": "start"}\n{"event": "lo')
     found = netspec("plot", "run")
     assert found.status == 2
-    assert "has no figures yet" in found.err
+    assert "has no values yet" in found.err
 
 
 def test_values_without_a_logarithm_are_left_out():

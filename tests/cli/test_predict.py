@@ -92,7 +92,7 @@ def rescaled(trained: Path, netspec: Any) -> None:
     assert netspec("train", "scaled.yaml", "--run-dir", "run2").status == 0
 
 
-NOTE = "note: inputs are taken as the net sees them; in training they had been transformed:\n"
+NOTE = "note: inputs are read as the net's inputs; in training they were transformed first:\n"
 
 
 def test_transforms_that_are_not_applied_are_listed(netspec, trained):

@@ -38,9 +38,9 @@ def test_memory_is_that_of_the_strategy(netspec, work):
 @pytest.mark.parametrize(
     ("workers", "way", "told"),
     [
-        ("3", "{strategy: model, layers: {hidden: columns}}", "parts of one size on 3 workers"),
-        ("2", "{strategy: model, layers: {hidden: rows}}", "parts of one size on 2 workers"),
-        ("2", "{strategy: model, layers: {hidden: whole, logits: whole}}", "a net to divide on 2 workers"),
+        ("3", "{strategy: model, layers: {hidden: columns}}", "equal parts on 3 workers"),
+        ("2", "{strategy: model, layers: {hidden: rows}}", "equal parts on 2 workers"),
+        ("2", "{strategy: model, layers: {hidden: whole, logits: whole}}", "a layer that can be split over 2 workers"),
         ("2", "{strategy: sufficient_factors, layers: [act]}", "act: the gradient is not a product over samples"),
     ],
 )
@@ -76,7 +76,7 @@ def test_under_a_launcher_one_process_reports_for_all(netspec, work, monkeypatch
     asked_for_another = "train", "train.yaml", "--dry-run", "--workers", "2"
     assert netspec(*asked_for_another).err == ""  # the first one tells
     monkeypatch.setenv("PMI_RANK", "0")
-    assert "has started 4 processes" in netspec(*asked_for_another).err
+    assert "which started 4 processes" in netspec(*asked_for_another).err
 
 
 def test_why_a_synchronized_layer_sees_a_part_of_a_batch(netspec, work):
@@ -87,7 +87,7 @@ def test_why_a_synchronized_layer_sees_a_part_of_a_batch(netspec, work):
     )
     words = "train", "train.yaml", "--workers", "2", "--dry-run", "parallel={strategy: all_reduce, deterministic: true}"
     told = netspec(*words).err
-    assert "is synchronized, and steps that are `deterministic` compute a batch part by part" in told
+    assert "cannot be synchronized: `deterministic` steps compute a batch in parts" in told
     assert "expected: `synchronized: false`, or `deterministic: false`" in told
 
 
@@ -100,7 +100,7 @@ def test_why_a_synchronized_layer_sees_a_part_of_a_batch(netspec, work):
         (("data.train.path=blob.npz",), "blob.npz"),
         (("--weights", "nosuch.h5"), "--weights: there is no file nosuch.h5"),
         (("--weights", "nosuch.h5", "--workers", "16", "data.train.path=blob.npz"), "3 errors"),
-        (("parallel={strategy: all_reduce, deterministic: true, shards: 9}",), "more parts than samples in a batch"),
+        (("parallel={strategy: all_reduce, deterministic: true, shards: 9}",), "`shards` is larger than the batch"),
         (("solver.learning_rat=1",), "did you mean `learning_rate`?"),
     ],
 )

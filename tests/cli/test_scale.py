@@ -140,7 +140,7 @@ def test_text_and_a_picture(netspec, work):
     assert "network     ethernet-10g: α 25 µs, 1.18 GB/s" in found.out
     for title in ("step, ms", "not hidden, ms", "speedup", "efficiency, %", "sent by each worker in a step"):
         assert f"\n{title}\n" in found.out
-    assert "pipeline has none for 4 workers, nor more: 2 layers make no 4 stages" in found.out
+    assert "pipeline has none for 4 workers, nor more: 2 layers cannot form 4 stages" in found.out
     hosts = netspec("scale", "train.yaml", *GIVEN, "--workers", "2,4,8", "--workers-per-host", "4").out
     assert "hierarchical has none for 2, 4 workers: " in hosts
     picture = ET.parse(work / "scale.svg").getroot()
@@ -156,8 +156,8 @@ def test_text_and_a_picture(netspec, work):
         (("--workers", "8..4"), "the range ends before it begins"),
         (("--workers", "4..x"), "not numbers of workers"),
         (("--workers", "1..9999999"), "there may be at most 1,048,576"),
-        (("--workers", "2..16"), "train.yaml:4:53: error: a batch of 8 has no sample for each of 16 workers"),
-        (("--workers", "16", "--batch-size", "12"), "a batch of 12 has no sample for each of 16 workers"),
+        (("--workers", "2..16"), "train.yaml:4:53: error: a batch of 8 is too small for 16 workers"),
+        (("--workers", "16", "--batch-size", "12"), "a batch of 12 is too small for 16 workers"),
         (("--network", "ib-hrd"), "did you mean `ib-hdr`?"),
         (("--within", "nvlnk"), "did you mean `nvlink`?"),
         (("--batch-size", "8/host"), "--batch-size: not a batch size"),

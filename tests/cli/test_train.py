@@ -114,7 +114,7 @@ def test_ctrl_c_saves_and_prints_the_resume_command(netspec, work):
     assert "Traceback" not in err
     saving, stopped = err.splitlines()
     assert saving == "finishing this step, then saving; Ctrl-C again stops now"
-    told, _, again = stopped.partition("; to go on: ")
+    told, _, again = stopped.partition("; to continue: ")
     assert told.startswith("stopped after step ")
     words = shlex.split(again)
     assert words == ["python", "-m", "netspec", "train", "run/spec.yaml", "--resume"]
@@ -127,8 +127,8 @@ def test_ctrl_c_saves_and_prints_the_resume_command(netspec, work):
 @pytest.mark.parametrize(
     ("step", "line"),
     [
-        (None, "stopped at once, before the first checkpoint; to begin again: netspec train a/spec.yaml --resume"),
-        (1234, "stopped at once; to go on from step 1,234: netspec train a/spec.yaml --resume"),
+        (None, "stopped at once, before the first checkpoint; to start again: netspec train a/spec.yaml --resume"),
+        (1234, "stopped at once; to continue from step 1,234: netspec train a/spec.yaml --resume"),
     ],
 )
 def test_a_second_ctrl_c_prints_the_resume_command_in_one_line(netspec, work, monkeypatch, step, line):

@@ -148,14 +148,14 @@ net.yaml:6:74: error: layer `b` shares its parameters: its `learning_rate_multip
   6 |   - {name: b, type: Dense, units: 3, share: a, learning_rate_multiplier: 2}
     |                                                                          ^
   hint: set it in `a`
-net.yaml:7:41: error: a loss can't have the name `regularization`: this is the name of the sum of all penalties
+net.yaml:7:41: error: a loss can't have the name `regularization`: the name is reserved for the sum of all penalties
   7 | losses: [{type: MeanSquaredError, name: regularization, from: [b, y]}]
     |                                         ^
-  expected: another name
-net.yaml:8:43: error: a metric can't have the name `loss`: this is the name of the sum of all losses
+  expected: a different name
+net.yaml:8:43: error: a metric can't have the name `loss`: the name is reserved for the sum of all losses
   8 | metrics: [{type: MeanAbsoluteError, name: loss, from: [b, y]}]
     |                                           ^
-  expected: another name
+  expected: a different name
 5 errors"""
 
 

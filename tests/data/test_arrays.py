@@ -69,7 +69,7 @@ def test_all_npy_files_that_do_not_match_are_reported(tmp_path):
     assert error.value.problems[0].got == "`a` has 50, `b` has 49"
     with pytest.raises(InputError, match="differ in their number of files"):
         opened(tmp_path, source="npy", files={"a": ["a.npy", "a.npy"], "b": "a.npy"})
-    with pytest.raises(InputError, match=r"b\.npy has other fields"):
+    with pytest.raises(InputError, match=r"b\.npy has different fields"):
         opened(tmp_path, source="npy", files={"a": ["a.npy", "b.npy"]})
 
 
@@ -105,7 +105,7 @@ def test_several_npz_files_with_selected_arrays(tmp_path):
     assert list(data.fields) == ["y", "x"]
     assert np.array_equal(arrays_of(data, ROWS)["x"], X[ROWS])
     assert data.describe(20) == "b.npz, sample 0"
-    with pytest.raises(InputError, match=r"b\.npz has other fields"):
+    with pytest.raises(InputError, match=r"b\.npz has different fields"):
         opened(tmp_path, source="npz", path=["a.npz", "b.npz"])
     with pytest.raises(InputError, match="has no array `z`") as error:
         opened(tmp_path, source="npz", path="b.npz", arrays=["z", "x"])
@@ -201,14 +201,14 @@ def test_damaged_and_other_files_are_refused_as_hdf5(tmp_path):
         "./text.h5 is not an HDF5 file",
         "there is no file ./none.h5",
     ]
-    assert error.value.problems[0].hint == "name those to take in `arrays`"
+    assert error.value.problems[0].hint == "list those to read in `arrays`"
     with pytest.raises(InputError, match="differ in their number of samples"):
         opened(tmp_path, source="hdf5", path="a.h5", arrays=["x", "y"])
     with h5py.File(tmp_path / "g.h5", "w") as file:
         file["train/x"] = X
     with pytest.raises(InputError, match="holds no arrays at its top") as error:
         opened(tmp_path, source="hdf5", path="g.h5")
-    assert error.value.problems[0].hint == "name those to take, as `arrays: [train/…]`"
+    assert error.value.problems[0].hint == "list those to read, such as `arrays: [train/…]`"
 
 
 def test_a_damaged_chunk_is_reported_with_its_rows(tmp_path):
@@ -299,7 +299,7 @@ NPY_ERRORS = """\
 ./train.yaml:3:8: error: ./f.npy is not an .npy file
   at: files
   expected: an array as `numpy.save` writes it
-  got: a zip, which is what .npz files are
+  got: a zip archive, which is what .npz files are
   hint: `source: npz` reads it
 ./train.yaml:3:8: error: there is no file ./g.npy
   at: files

@@ -100,11 +100,11 @@ def test_labels_out_of_range_are_damaged_samples(tmp_path):
         "error: `label` is 255, out of range\n"
         "  expected: 0 to 9\n"
         "  got: 255 in b.bin, record 3\n"
-        "  hint: is it a file of CIFAR-10 read as CIFAR-100, or the other way round?\n"
+        "  hint: is it a file of CIFAR-10 read as CIFAR-100, or vice versa?\n"
         "error: `label` is 10, out of range\n"
         "  expected: 0 to 9\n"
         "  got: 10 in b.bin, record 1\n"
-        "  hint: is it a file of CIFAR-10 read as CIFAR-100, or the other way round?\n"
+        "  hint: is it a file of CIFAR-10 read as CIFAR-100, or vice versa?\n"
         "2 errors"
     )
 

@@ -391,7 +391,7 @@ BAD_TOLD = """\
   3 | 4x,Thun,
     |    ^
   expected: one of Bern, Chur
-  hint: `unknown: index` gives unknown categories a place of their own
+  hint: `unknown: index` gives unknown categories an index of their own
   requested at ./train.yaml:3:7
 ./people.csv:3:9: error: column `born` has no value here
   3 | 4x,Thun,
@@ -405,14 +405,14 @@ BAD_TOLD = """\
     | ^
   expected: a number
   got: an empty cell
-  hint: `missing: 0` puts 0, or any number you choose, in place of missing values; `median` that of the column
+  hint: `missing: 0` reads missing values as 0 (any number works), `missing: median` as the column's median
   requested at ./train.yaml:3:7
 ./people.csv:4:2: error: column `town` has no value here
   4 | ,?,1990-01-01
     |  ^
   expected: a category
   got: '?'
-  hint: `missing` says what becomes of the row: `unknown`, `most_frequent`, `drop`
+  hint: `missing` sets what happens to such a row: `unknown`, `most_frequent`, `drop`
   requested at ./train.yaml:3:7
 ./people.csv:5:1: error: column `age` has a number that float32 cannot hold
   5 | 1e99,Bern,1990-01-01

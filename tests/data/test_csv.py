@@ -205,7 +205,7 @@ ERRORS = {
     |   ^
   expected: a number
   got: an empty cell
-  hint: `missing: 0` puts 0, or any number you choose, in place of missing values; `median` that of the column
+  hint: `missing: 0` reads missing values as 0 (any number works), `missing: median` as the column's median
   requested at ./train.yaml:3:7
 ./some.csv:3:7: error: column `b` has text here
   3 |  2 ,  oops,y
@@ -294,7 +294,7 @@ ERRORS = {
 ./some.csv:3:1: error: this row cannot be read
   3 | "3,4
     | ^
-  expected: cells in matching quotes, of at most 1,048,576 letters
+  expected: cells in matching quotes, of at most 1,048,576 characters
   got: unexpected end of data
   hint: `quotes: false` takes quotation marks as they are
   requested at ./train.yaml:3:7""",
@@ -302,7 +302,7 @@ ERRORS = {
 ./train.yaml:1:1: error: column 'a' is named, but the table has no header
   at: columns.0
   expected: a number from 1 to 2
-  hint: if the first line does hold names, set `header: true`; else `header: [...]` can say them
+  hint: if the first line holds names, set `header: true`; otherwise list them in `header: [...]`
 ./train.yaml:1:1: error: ./some.csv has no column 3
   at: columns.1
   expected: a number from 1 to 2
@@ -311,8 +311,8 @@ ERRORS = {
 ./some.csv:1:3: error: two columns are called 'a'
   1 | a,a
     |   ^
-  expected: a name of its own for each column
-  hint: with `columns` and `label` by number their names make no difference
+  expected: a different name for each column
+  hint: or select columns by number in `columns` and `label`
   requested at ./train.yaml:3:7""",
     "empty": """\
 ./train.yaml:3:7: error: ./some.csv is empty
@@ -372,7 +372,7 @@ def test_the_label_is_no_input(tmp_path, columns, label):
     with pytest.raises(InputError) as error:
         table(tmp_path, "a,y\n1,0\n", header=True, columns=columns, label=label)
     (problem,) = error.value.problems
-    assert problem.message == f"column {columns[1]!r} is the label, and would be an input too"
+    assert problem.message == f"column {columns[1]!r} cannot be both the label and an input"
     assert problem.path == "columns.1"
 
 

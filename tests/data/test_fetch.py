@@ -176,7 +176,7 @@ def test_all_attempts_are_reported_with_instructions_for_a_manual_download(tmp_p
         "https://example.org. To use your own mirror, set NETSPEC_DATA_MIRROR\n"
         "  tried http://mirror/none/set.tar.gz: HTTP 404 Not Found\n"
         f"  tried http://mirror/longer/set.tar.gz: more than the {len(ARCHIVE):,} bytes that the file has\n"
-        f"  tried http://mirror/other/set.tar.gz: another file: SHA-256 {sha(bytes(len(ARCHIVE)))}, "
+        f"  tried http://mirror/other/set.tar.gz: a different file: SHA-256 {sha(bytes(len(ARCHIVE)))}, "
         f"expected {sha(ARCHIVE)}\n"
         "  tried http://127.0.0.1:1/set.tar.gz: Connection refused\n"
         "  tried file:///set.tar.gz: unknown url type: file"

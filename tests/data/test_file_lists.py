@@ -240,7 +240,7 @@ ERRORS = {
   at: list
   expected: a header with file, filename, image, path, and for labels class, label
   got: d.png, 1
-  hint: a list without a header has a path, a blank and a label in each line, and ends in .txt""",
+  hint: a list without a header ends in .txt, and has a path, a space and a label in each line""",
     "RANGE": """\
 ./train.yaml:4:7: error: list.csv, line 3: label 2 is out of range
   at: list

@@ -333,7 +333,7 @@ def test_files_without_a_mean_image_are_refused(tmp_path: Path):
     (tmp_path / "cut.binaryproto").write_bytes((tmp_path / "whole.binaryproto").read_bytes()[:-1])
     (tmp_path / "few.binaryproto").write_bytes(b"\x08\x01" + tagged(5, bytes(8)))
     assert "got: a field of 240 bytes where 239 are left" in fault(tmp_path, "cut.binaryproto")
-    assert "got: 2 numbers for 1 × 0 × 0 × 0" in fault(tmp_path, "few.binaryproto")
+    assert "got: 2 values for 1 × 0 × 0 × 0" in fault(tmp_path, "few.binaryproto")
     assert "there is no file ./missing.binaryproto" in fault(tmp_path, "missing.binaryproto")
     assert "a different shape from the samples" in fault(tmp_path, "shape.npy")
     assert "got: [3, 5, 4]" in fault(tmp_path, "shape.npy")

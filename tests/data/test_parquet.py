@@ -132,17 +132,17 @@ WRONG = """\
   at: path
   expected: a number
   got: an empty cell
-  hint: `missing: 0` puts 0, or any number you choose, in place of missing values; `median` that of the column
+  hint: `missing: 0` reads missing values as 0 (any number works), `missing: median` as the column's median
 ./train.yaml:3:7: error: ./some.parquet, row 3: column `x` has a number that float32 cannot hold
   at: path
   got: inf
 ./train.yaml:3:7: error: ./some.parquet, row 3: 'c' is not a declared category
   at: path
   expected: one of a, b
-  hint: `unknown: index` gives unknown categories a place of their own
+  hint: `unknown: index` gives unknown categories an index of their own
 ./train.yaml:3:7: error: ./some.parquet, row 4: column `town` has no value here
   at: path
   expected: a category
   got: an empty cell
-  hint: `missing` says what becomes of the row: `unknown`, `most_frequent`, `drop`
+  hint: `missing` sets what happens to such a row: `unknown`, `most_frequent`, `drop`
 4 errors"""

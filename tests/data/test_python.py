@@ -155,10 +155,10 @@ ONE = {"x": [1.0, 2.0]}
         (stream(), "a generator can be iterated only once"),
         ([3], "not a sample"),
         ([(1, 2)], "a sample is a tuple, whose parts have no names"),
-        (lambda: iter([ONE, {"y": [1.0, 2.0]}]), "a sample has other fields than the first one"),
-        (lambda: iter([ONE, {"x": [1.0]}]), "`x` is not as in the first sample"),
-        (lambda: iter([ONE, {"x": "ab"}]), "`x` is not as in the first sample"),
-        (lambda: iter([{"x": [1, 2]}, {"x": [0.5, 2]}]), "`x` is not as in the first sample"),
+        (lambda: iter([ONE, {"y": [1.0, 2.0]}]), "a sample has different fields from the first one"),
+        (lambda: iter([ONE, {"x": [1.0]}]), "`x` differs from the first sample"),
+        (lambda: iter([ONE, {"x": "ab"}]), "`x` differs from the first sample"),
+        (lambda: iter([{"x": [1, 2]}, {"x": [0.5, 2]}]), "`x` differs from the first sample"),
         ([{"x": "ab"}], "`x` of the first sample is not of numbers"),
     ],
 )
@@ -183,8 +183,8 @@ def test_samples_that_do_not_fit_are_reported_or_skipped():
             batches = list(loader.one_pass())
         assert [batch.indices.tolist() for batch in batches] == [[0, 2], [4]]
         assert [str(skipped) for batch in batches for skipped in batch.skipped] == [
-            "`x` is not as in the first sample: [1] of float64 in sample 1",
-            "a sample has other fields than the first one: z in sample 3",
+            "`x` differs from the first sample: [1] of float64 in sample 1",
+            "a sample has different fields from the first one: z in sample 3",
         ]
     with pytest.raises(InputError) as error:
         loader_of(lambda: iter([ONE] + [{"x": [1.0]}] * 9))

@@ -80,7 +80,7 @@ GOOD = wav(MONO, bytes(8))
         (b"ID3 and so on", "is not a WAV file", "a text file"),
         (b"RF64" + GOOD[4:], "is not a WAV file", "RF64, for more than 4 GB"),
         (GOOD[:12], "has no header (no chunk `fmt `)", "12 bytes without it"),
-        (GOOD[:20], "is damaged", "one of 0 bytes"),
+        (GOOD[:20], "is damaged", "a header of 0 bytes"),
         (GOOD[:36], "has no samples (no chunk `data`)", "36 bytes without it"),
         (GOOD[:-1], "is cut short", "7"),
         (wav(MONO, b"abc"), "ends within a sample", "3"),

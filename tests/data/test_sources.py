@@ -308,7 +308,7 @@ error: ./labels is not an idx file
     "SHORT_HEADER": """\
 error: ./labels is cut short
   expected: a header of 8 bytes
-  got: 6 bytes in all""",
+  got: 6 bytes""",
     "SHORT": """\
 error: ./labels is cut short
   expected: 11 bytes for 3 elements

@@ -115,11 +115,11 @@ def test_other_splits_use_the_training_vocabulary(folder):
         "./b.txt:1:6: error: the character 'g' is not in the vocabulary\n"
         "  1 | cabbages\n"
         "    |      ^\n"
-        "  expected: text made of what occurs in the training split\n"
-        "  hint: `unknown: true` in the tokenizer gives a number to all such text\n"
+        "  expected: text made of tokens of the training split\n"
+        "  hint: `unknown: true` in the tokenizer gives one index to all such text\n"
         "  requested at ./train.yaml:3:7"
     )
-    with pytest.raises(InputError, match="the training split makes other numbers of text"):
+    with pytest.raises(InputError, match="the training split has a different tokenizer"):
         windows(folder, learned, tokenizer="words")
 
 

@@ -107,7 +107,7 @@ def test_a_vocabulary_that_is_too_large_is_reported_with_the_rarest_tokens():
     assert error.value.render() == (
         "train.yaml:2:7: error: the vocabulary is too large: the training split holds 5 characters\n"
         "  at: tokenizer.size\n"
-        "  expected: at most 3, or `unknown: true`, which gives one number to the rarest ones\n"
+        "  expected: at most 3, or `unknown: true`, which gives one index to the rarest ones\n"
         "  got: among the rarest: 'x', 'y', 'z', 'b', 'a'"
     )
     with pytest.raises(InputError, match="holds no words to learn"):
@@ -118,7 +118,7 @@ def test_a_vocabulary_that_is_too_large_is_reported_with_the_rarest_tokens():
     ("fields", "message"),
     [
         ({"type": "characters", "size": 2, "padding": True, "unknown": True}, "no room for a vocabulary"),
-        ({"type": "words", "min_count": 3}, "rare words need a number"),
+        ({"type": "words", "min_count": 3}, "`min_count` needs an index for rare words"),
         ({"type": "byte_pairs", "size": 256}, "greater than 256"),
     ],
 )
@@ -133,10 +133,10 @@ def test_another_split_must_have_the_same_tokenizer():
     with pytest.raises(InputError) as error:
         opened_tokenizer(spec_of("words", unknown=True), learned)
     assert error.value.render() == (
-        "train.yaml:1:1: error: the training split makes other numbers of text\n"
+        "train.yaml:1:1: error: the training split has a different tokenizer\n"
         "  at: tokenizer\n"
-        "  expected: the same tokenizer as in training: a number must mean the same text in every split\n"
-        "  got: another `lowercase`, `unknown`"
+        "  expected: the same tokenizer as in training: an index must mean the same text in every split\n"
+        "  got: a different `lowercase`, `unknown`"
     )
 
 
@@ -181,7 +181,7 @@ def test_a_tokenizer_json_equals_the_library_tokenizer(tmp_path):
         (b"{", "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
         (b"[]", "holds no tokenizer"),
-        (b'{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}', "leaves out characters"),
+        (b'{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}', "drops unknown characters"),
     ],
 )
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, content, message):

@@ -198,7 +198,7 @@ def test_random_transforms_depend_on_seed_epoch_and_sample_alone():
 
 
 NOT_LEARNED = """\
-train.yaml:1:1: error: Normalization has no values: the training split learns none for `image`
+train.yaml:1:1: error: Normalization has no values for `image`: the training split does not learn any
   at: transforms.0
   expected: the same transform in the training split
   got: nothing learned"""

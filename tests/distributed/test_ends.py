@@ -19,7 +19,7 @@ from netspec.distributed.launcher.launch import _probable_cause, _signal_name, _
 from netspec.distributed.monitoring.failure_reports import FailureReport, FailureReports
 from tests.distributed.conftest import QUICK
 
-AGAIN = "to go on: netspec train 'runs/a b/spec.yaml' --resume"
+AGAIN = "to continue: netspec train 'runs/a b/spec.yaml' --resume"
 WITH = {"netspec": " --workers 3", "mpiexec": ""}
 """What more the command that goes on has, by what started the workers."""
 BOTH = pytest.mark.parametrize("by", ["netspec", "mpiexec"])
@@ -81,8 +81,8 @@ def test_error_of_one_worker_is_reported_with_its_rank(jobs, by: str) -> None:
 @pytest.mark.parametrize(
     ("name", "likely"),
     [
-        ("SIGKILL", r": perhaps the memory was not enough\n  hint: "),
-        ("SIGBUS", r": perhaps the shared memory was full, .*\n(?:  got: .*\n)?  hint: .*--shm-size 4g`; "),
+        ("SIGKILL", r": the machine may have run out of memory\n  hint: "),
+        ("SIGBUS", r": the shared memory may have been full, .*\n(?:  got: .*\n)?  hint: .*--shm-size 4g`; "),
     ],
 )
 def test_a_worker_that_dies_ends_the_job(jobs, name: str, likely: str) -> None:
@@ -99,12 +99,12 @@ def test_a_worker_that_dies_ends_the_job(jobs, name: str, likely: str) -> None:
 
 @pytest.mark.parametrize(
     ("begun", "told"),
-    [(False, "error: no such folder"), (True, "rank 0 (h1): error: no such folder\n  hint: to go on: x")],
+    [(False, "error: no such folder"), (True, "rank 0 (h1): error: no such folder\n  hint: to continue: x")],
 )
 def test_worker_0_reports_for_all_until_training_starts(begun: bool, told: str) -> None:
     words = FailureReports(3)
     words.add(FailureReport(0, "h1", 2, "error: no such folder"))
-    assert words.summarize("to go on: x", started=begun) == ("", told, 2)
+    assert words.summarize("to continue: x", started=begun) == ("", told, 2)
 
 
 def test_a_worker_that_crashes_says_by_which_signal() -> None:
@@ -122,7 +122,7 @@ def test_a_bus_error_is_told_with_what_is_likely() -> None:
     assert _signal_name(_worker_status(12, output, 15)) == "SIGBUS"
     assert _signal_name(_worker_status(1, output, 15)) == "SIGTERM"  # of another one
     likely, got, hint = _probable_cause("SIGBUS")
-    assert likely.startswith(": perhaps the shared memory was full")
+    assert likely.startswith(": the shared memory may have been full")
     assert (got is not None) == SHM_FOLDER.is_dir()
     assert got is None or re.match(r"[\d,.]+ MB of [\d,.]+ MB are free in /dev/shm ", got)
     assert hint is not None
@@ -167,7 +167,7 @@ def test_finished_worker_is_given_up_like_a_silent_one(jobs) -> None:
 def test_workers_that_wait_for_different_things_end_the_job(jobs) -> None:
     job = jobs(2, "ends.py", "part", variables=QUICK).begun()
     assert job.end() == 1
-    assert "for nobody: each waits for something else" in job.err
+    assert "for no worker: each waits for something else" in job.err
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])

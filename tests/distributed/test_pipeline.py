@@ -87,12 +87,17 @@ def test_stages_are_planned(spec: Make, tmp_path: Path, capfd: pytest.CaptureFix
     ("way", "changes", "workers", "message"),
     [
         ({}, {}, 5, "the net has fewer layers than there are workers"),
-        ({"cuts": ["drop"]}, {}, 3, "2 stages are said for 3 workers"),
+        ({"cuts": ["drop"]}, {}, 3, "`cuts` makes 2 stages for 3 workers"),
         ({"cuts": ["norms"]}, {}, 2, "there is no layer `norms`"),
         ({"cuts": ["fc1"]}, {}, 2, "a stage can't begin with `fc1`"),
         ({"micro_batches": 33}, {}, 2, "there are more micro-batches than samples in a batch"),
-        ({}, {"accumulate": 2}, 2, "both `accumulate` and `micro_batches` sum up gradients of parts of a step"),
-        ({}, {"recompute": "all"}, 2, "what a pipeline keeps of its micro-batches is not computed again"),
+        (
+            {},
+            {"accumulate": 2},
+            2,
+            "`accumulate` cannot be combined with a pipeline, which accumulates gradients over `micro_batches`",
+        ),
+        ({}, {"recompute": "all"}, 2, "`recompute: all` is not supported by a pipeline"),
     ],
 )
 def test_impossible_strategies_give_a_reason(

@@ -103,8 +103,8 @@ def test_no_worker_is_ahead_by_more_than_the_staleness() -> None:
 @pytest.mark.parametrize(
     ("fields", "ranks", "path", "told"),
     [
-        ({"servers": 3}, 3, "parallel.servers", "the servers leave no worker"),
-        ({"servers": 1, "backup_workers": 2}, 3, "parallel.backup_workers", "a step would wait for nobody"),
+        ({"servers": 3}, 3, "parallel.servers", "there are no ranks left for workers"),
+        ({"servers": 1, "backup_workers": 2}, 3, "parallel.backup_workers", "a step would not wait for any worker"),
         ({"servers": 1}, 8, "data.train.batch_size", "a batch has fewer samples than there are workers"),
     ],
 )

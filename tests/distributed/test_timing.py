@@ -61,8 +61,11 @@ def test_communication_between_steps_is_timed(jobs, spec: Path) -> None:
 @pytest.mark.parametrize(
     ("alone", "told"),
     [
-        (0.008, "hidden: 75 % of the 8.000 ms that messages take alone"),
-        (0.0005, "exposed is 1.500 ms more than the 0.500 ms that messages take alone: workers waited for each other"),
+        (0.008, "hidden: 75 % of the 8.000 ms that communication takes on its own"),
+        (
+            0.0005,
+            "exposed is 1.500 ms more than the 0.500 ms that communication takes on its own: workers waited",
+        ),
     ],
 )
 def test_hidden_gpu_is_reported(capsys, alone: float, told: str) -> None:
@@ -79,7 +82,7 @@ def test_hidden_gpu_is_reported(capsys, alone: float, told: str) -> None:
     [
         (("--workers", "7"), "a batch has fewer samples than there are workers"),
         (("--workers", "0"), "--workers must be 1 or more"),
-        (("--workers", "2", "--inference"), "--inference: workers predict by themselves"),
+        (("--workers", "2", "--inference"), "--inference runs on one worker"),
     ],
 )
 def test_untimeable_trainings_are_reported(spec: Path, capfd, words: tuple[str, ...], message: str) -> None:

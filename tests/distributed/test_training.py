@@ -316,4 +316,4 @@ def test_worker_problems_are_reported(trained, jobs) -> None:
     assert "a batch has fewer samples than there are workers" in errors["small"]
     assert "data.train.batch_size" in errors["small"]
     assert "LBFGS trains on one worker" in errors["whole"]
-    assert "layer `norm` is synchronized, and the workers do not compute a batch at the same time" in errors["apart"]
+    assert "layer `norm` cannot be synchronized: the workers do not compute a batch at the same time" in errors["apart"]

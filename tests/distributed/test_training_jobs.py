@@ -208,7 +208,7 @@ def test_debug_reaches_workers(jobs, spec: Path, tmp_path: Path) -> None:
 def test_a_launcher_and_workers_must_agree(jobs, spec: Path) -> None:
     job = jobs.train(spec, "--workers", 3, by=2)
     assert job.end() == 2
-    assert job.err.startswith("error: --workers 3, and a launcher of MPI has started 2 processes\n")
+    assert job.err.startswith("error: --workers 3 contradicts the MPI launcher, which started 2 processes\n")
 
 
 @pytest.fixture
@@ -291,7 +291,7 @@ def test_data_error_on_one_worker_keeps_the_checkpoint_of_all(
     assert job.end() == 2, job.err
     assert job.err.startswith("rank 1 (")
     assert "a value for `features` is not a finite float32" in job.err
-    assert job.err.endswith(f"  hint: to go on: python -m netspec train {failed / 'spec.yaml'} --resume\n")
+    assert job.err.endswith(f"  hint: to continue: python -m netspec train {failed / 'spec.yaml'} --resume\n")
     assert job.err.count("error:") == 1
     saved, expected = (read_checkpoint(one / "checkpoints" / f"step-{steps:08}.h5") for one in (failed, whole))
     assert {name: one.tobytes() for name, one in saved.states.items()} == {
@@ -320,4 +320,4 @@ def test_workers_evaluate_validation_data_in_training_and_test_data_once(
 
 def test_too_many_workers_are_rejected(spec: Path, capfd) -> None:
     assert main(["train", str(spec), "data.train.batch_size=100000000", "--workers", "10000000"]) == 2
-    assert "--workers starts processes of this machine" in capfd.readouterr().err
+    assert "--workers starts processes on this machine" in capfd.readouterr().err

@@ -90,7 +90,7 @@ def test_comparison_detects_one_bit() -> None:
         (["data.train.batch_size=1"], "a batch has fewer samples than there are workers"),
         (
             ["--workers", "3", "parallel={strategy: all_reduce, deterministic: true, shards: 2}"],
-            "there are more workers than parts",
+            "there are more workers than `shards`",
         ),
     ],
 )

@@ -54,7 +54,7 @@ def test_stages() -> None:
     actual = [sparse.comm_encoding((100, 100), sparse.stage(step)).encoding for step in (0, 3, 9, 10)]
     assert actual == ["top_k:0.25", "top_k:0.0625", "top_k:0.015625", "top_k:0.01"]
     assert TopK(strategy="top_k", warm_up_steps=10, density=0.5).stages == (0,)
-    assert warm.remark([2]) == "one_bit: more is sent in the first 7 steps, to warm up"
+    assert warm.remark([2]) == "one_bit: more data is sent in the first 7 steps, to warm up"
 
 
 def test_expected_bytes_are_the_mean_over_stages() -> None:
@@ -104,6 +104,6 @@ def test_velocities_of_the_workers_are_those_of_deep_gradient_compression() -> N
 
 def test_a_solver_has_no_momentum_where_the_workers_have_it() -> None:
     for solver, got in (({"type": "SGD", "momentum": 0.9}, "SGD with momentum 0.9"), ({"type": "Adam"}, "Adam")):
-        with pytest.raises(InputError, match="the momentum is that of the workers") as caught:
+        with pytest.raises(InputError, match="`momentum` here and in the solver") as caught:
             load_train(training(strategy="top_k", momentum=0.9) | {"solver": solver})
         assert [(problem.path, problem.got) for problem in caught.value.problems] == [("parallel.momentum", got)]

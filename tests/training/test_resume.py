@@ -245,7 +245,7 @@ def test_a_checkpoint_of_another_solver_is_refused_before_a_step(spec: Make, tmp
     path = max((half.run_dir / "checkpoints").iterdir())
     other = steady(spec, 20)
     other["solver"] = {"type": "Adagrad"}
-    with pytest.raises(InputError, match="is of another net or solver"):
+    with pytest.raises(InputError, match="belongs to a different net or solver"):
         netspec.train(other, run_dir=tmp_path / "rest", resume=path)
 
 

@@ -43,7 +43,9 @@ def usable_gpu(number: int | None = None) -> tuple[Any, int]:
         raise UnusableGpu("the device `cuda` needs CuPy", got="it is not installed", hint=INSTALL) from None
     except ImportError as error:
         raise InputError(
-            "the device `cuda` needs CuPy", got=f"it is there and can't be loaded: {_first_line(error)}", hint=INSTALL
+            "the device `cuda` needs CuPy",
+            got=f"it is installed, but cannot be loaded: {_first_line(error)}",
+            hint=INSTALL,
         ) from None
     count, workers = _count(cupy), world()
     if number is None:
@@ -111,7 +113,7 @@ def _count(cupy: Any) -> int:
             ) from None
         count = 0
     if not count:
-        raise UnusableGpu("the device `cuda` needs an NVIDIA GPU", got="none is there")
+        raise UnusableGpu("the device `cuda` needs an NVIDIA GPU", got="no GPU was found")
     return count
 
 

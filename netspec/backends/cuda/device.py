@@ -61,9 +61,10 @@ class CudaDevice(ArrayDevice):
                 return self.xp.zeros(nbytes, self.xp.uint8)
         except self.xp.cuda.memory.OutOfMemoryError as error:
             raise OutOfMemory(
-                f"out of memory: {nbytes / 1e9:,.1f} GB of the GPU's are needed at once",
+                f"out of memory: {nbytes / 1e9:,.1f} GB of GPU memory are needed at once",
                 got=f"{self.free_bytes() / 1e9:,.1f} GB are free",
-                hint="`netspec plan` says what the net's states and a batch need; `--device cpu` has the machine's",
+                hint="`netspec plan` prints the memory that the states and a batch need; "
+                "`--device cpu` uses the memory of the machine",
             ) from error
 
     def free_bytes(self) -> int:

@@ -90,7 +90,9 @@ def _format(path: Path, chunk: bytes) -> tuple[int, int, int, int]:
     """Kind, bits, channels and rate."""
     if len(chunk) < 16:
         raise InputError(
-            f"{path} is damaged", expected="a header of 16 bytes or more", got=f"one of {counted(len(chunk), 'byte')}"
+            f"{path} is damaged",
+            expected="a header of 16 bytes or more",
+            got=f"a header of {counted(len(chunk), 'byte')}",
         )
     kind, channels, rate, _, block, bits = unpack("<HHIIHH", chunk[:16])
     if kind == _EXTENSIBLE and chunk[26:40] == _GUID:
@@ -98,7 +100,7 @@ def _format(path: Path, chunk: bytes) -> tuple[int, int, int, int]:
     if kind not in _BITS:
         raise InputError(
             f"{path} has an unsupported compression",
-            expected="whole numbers (PCM) or floats",
+            expected="integers (PCM) or floats",
             got=_NAMES.get(kind, f"format {kind:#x}"),
             hint="convert it, for example by `ffmpeg -i FILE -c:a pcm_s16le OTHER.wav`",
         )

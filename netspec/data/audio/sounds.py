@@ -40,8 +40,9 @@ class SoundFiles(ListedFiles["Array"]):
         if max(steps(sound.rate, self._rate)) > WIDEST or self._rate > LONGER * sound.rate:
             lowest = -(-self._rate // LONGER)
             raise InputError(
-                f"sound {name} has a rate that is not brought to {self._rate:,} a second",
-                expected=f"at least {lowest:,} samples a second, and a ratio of numbers up to {WIDEST:,}",
+                f"sound {name} cannot be resampled to {self._rate:,} samples a second",
+                expected=f"at least {lowest:,} samples a second, and a ratio of the two rates with "
+                f"terms up to {WIDEST:,}",
                 got=f"{sound.rate:,} samples a second",
             )
         return resampled(self._chosen(samples, name), sound.rate, self._rate)
@@ -56,6 +57,6 @@ class SoundFiles(ListedFiles["Array"]):
                 f"sound {name} has no `{self._channels}`",
                 expected="two channels",
                 got=counted(len(samples), "channel"),
-                hint="`channels: mix` takes the mean of all that there are",
+                hint="`channels: mix` averages all channels",
             )
         return {"left": samples[:1], "right": samples[1:], "stereo": samples}[self._channels]

@@ -131,16 +131,19 @@ class ColourTransform(ImageTransform):
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
         """A range that is not known, or not that of the type."""
         if dtype == "uint8" and self.value_range not in (None, BYTES):
-            expected, got = "[0, 255], or none: these images are of uint8", "[{:g}, {:g}]".format(*self.values)
-            yield self.problem("value_range", "not the range of the images", expected=expected, got=got)
+            expected, got = (
+                "[0, 255], or no `value_range`: these images hold uint8",
+                "[{:g}, {:g}]".format(*self.values),
+            )
+            yield self.problem("value_range", "not the value range of the images", expected=expected, got=got)
         if dtype != "uint8" and self.value_range is None:
             yield Problem(
                 "the range of the images' values is not known",
                 self.where("type"),
                 "value_range",
-                expected="`value_range: [0, 1]`, or what else the transforms before leave",
+                expected="`value_range: [0, 1]`, or the range that the transforms before it produce",
                 got=f"images of {dtype}",
-                hint="or put this transform before those that make floats of uint8",
+                hint="or put this transform before those that convert uint8 to floats",
             )
 
     @property
@@ -153,7 +156,7 @@ def colours_needed(transform: ImageTransform, shape: ImageShape, *also: int) -> 
     """A problem where images are not red, green and blue (or have another number of channels that is taken too)."""
     if shape.channels not in (3, *also):
         yield Problem(
-            f"{type(transform).__name__} needs colours",
+            f"{type(transform).__name__} needs colour images",
             transform.where("type"),
             "type",
             expected="images of 3 channels (red, green, blue)" + " or 1 (grey)" * (1 in also),

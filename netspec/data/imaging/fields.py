@@ -32,11 +32,13 @@ def _span(low: float, high: float, least: Callable[[float], float], *, ordered: 
         if not all(map(_number, numbers)) or len(numbers) != (1 if _number(value) else 2):
             raise problem("not a range", expected=expected, got=_shown(value))
         if not all(low <= number <= high for number in numbers):
-            raise problem(f"not within {low:g} … {high:g}", expected=expected, got=f"{value}")
+            raise problem(f"not within {low:g} to {high:g}", expected=expected, got=f"{value}")
         if len(numbers) == 1:
             return least(float(numbers[0])), abs(float(numbers[0]))
         if ordered and numbers[0] > numbers[1]:
-            raise problem("the lowest comes first", expected=f"[{numbers[1]:g}, {numbers[0]:g}]", got=f"{value}")
+            raise problem(
+                "the lowest value must come first", expected=f"[{numbers[1]:g}, {numbers[0]:g}]", got=f"{value}"
+            )
         return float(numbers[0]), float(numbers[1])
 
     return read

@@ -72,7 +72,7 @@ def _parse_blob(message: memoryview) -> Array:
     values = np.frombuffer(b"".join(data[8] or data[5]), "<f8" if data[8] else "<f4")
     shape = list(old.values()) if shape is None else shape
     if prod(shape) != values.size or not values.size:
-        raise NoMessage(f"{values.size:,} numbers for {' × '.join(map(str, shape)) or 'no shape'}")
+        raise NoMessage(f"{values.size:,} values for {' × '.join(map(str, shape)) or 'no shape'}")
     return values.reshape(shape)
 
 

@@ -65,7 +65,7 @@ class CifarFile(Dataset):
                         f"`{name}` is {labels[row]}, out of range",
                         expected=f"0 to {len(classes) - 1}",
                         got=f"{labels[row]} in {self.describe(int(indices[row]))}",
-                        hint="is it a file of CIFAR-10 read as CIFAR-100, or the other way round?",
+                        hint="is it a file of CIFAR-10 read as CIFAR-100, or vice versa?",
                     )
                 )
         if damaged:

@@ -29,7 +29,7 @@ def joined(parts: Sequence[Dataset], names: Sequence[str]) -> Dataset:
             expected, got = dict(getattr(first, what)), dict(getattr(part, what))
             if expected != got:
                 text = f"those of {names[0]}: {_listed(expected)}"
-                problems.append(Problem(f"{name} has other {what}", expected=text, got=_listed(got)))
+                problems.append(Problem(f"{name} has different {what}", expected=text, got=_listed(got)))
     if problems:
         raise InputError(problems)
     return first if len(parts) == 1 else _Joined(parts)

@@ -98,7 +98,7 @@ def _of_csv(path: Path, file: TextIO, kind: FileKind) -> Iterator[Line]:
             f"{path} has no column of paths",
             expected=f"a header with {listing((*_PATHS, kind.name))}, and for labels {listing(_LABELS)}",
             got=", ".join(header) or "an empty file",
-            hint="a list without a header has a path, a blank and a label in each line, and ends in .txt",
+            hint="a list without a header ends in .txt, and has a path, a space and a label in each line",
         )
     problems = []
     for row in rows:

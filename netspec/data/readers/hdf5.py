@@ -64,7 +64,7 @@ def _columns(file: Hdf5File, path: Path, wanted: Sequence[str] | None) -> tuple[
     top = [name for name in arrays if "/" not in name]
     if wanted is None and not top:
         groups = [name for name, entry in entries.items() if entry.kind == "group"]
-        hint = f"name those to take, as `arrays: [{groups[0]}/…]`" if groups else None
+        hint = f"list those to read, such as `arrays: [{groups[0]}/…]`" if groups else None
         raise InputError(f"{path} holds no arrays at its top", hint=hint)
     columns: dict[str, RowArray] = {}
     problems: list[Problem] = []
@@ -73,7 +73,7 @@ def _columns(file: Hdf5File, path: Path, wanted: Sequence[str] | None) -> tuple[
         try:
             array = _usable(name, path, arrays[name])
         except InputError as error:
-            hint = "name those to take in `arrays`" if wanted is None else None
+            hint = "list those to read in `arrays`" if wanted is None else None
             problems += [replace(problem, hint=hint or problem.hint) for problem in error.problems]
             continue
         others = [_beside(path, other) for other in array.sources if other != "." and "%b" not in other]

@@ -64,7 +64,7 @@ def _header(path: Path, content: bytes) -> tuple[str, tuple[int, ...]]:
         )
     if len(content) < 4 + 4 * axes:
         raise InputError(
-            f"{path} is cut short", expected=f"a header of {4 + 4 * axes} bytes", got=f"{len(content)} bytes in all"
+            f"{path} is cut short", expected=f"a header of {4 + 4 * axes} bytes", got=f"{len(content)} bytes"
         )
     return _DTYPES[content[2]], tuple(int.from_bytes(content[4 + 4 * i : 8 + 4 * i], "big") for i in range(axes))
 
@@ -131,7 +131,7 @@ def labelled_images(
         axes = (len(labels), *labels.shape)
         raise InputError(
             f"{labels_path} holds no labels",
-            expected="whole numbers on one axis",
+            expected="integers on one axis",
             got=f"{labels.dtype.name} on axes of {' × '.join(map(str, axes))}",
             hint="are `images` and `labels` swapped?" if labels.shape and not images.shape else None,
         )

@@ -48,7 +48,7 @@ class ImageFiles(ListedFiles[Picture]):
         image = self._decoder.picture(file, name)
         if self._size is not None and image.shape[:2] != self._size:
             expected, got = (" × ".join(map(str, size)) for size in (self._size, image.shape[:2]))
-            raise InputError(f"image {name} is not of the size that its header told", expected=expected, got=got)
+            raise InputError(f"image {name} does not have the size that its header states", expected=expected, got=got)
         return image
 
     def batch_of(self, values: list[Picture]) -> Samples:

@@ -123,7 +123,7 @@ class DatumDataset(Dataset):
         if not fits or pixels.dtype.name != self._dtype:
             hint = "`size: varied` takes images of any sizes" if pixels.dtype.name == self._dtype else None
             raise InputError(
-                f"{name} is of another kind than the first",
+                f"{name} is of a different kind than the first",
                 expected=str(self.fields["image"]),
                 got=str(FieldType(pixels.shape, pixels.dtype.name)),
                 hint=hint,

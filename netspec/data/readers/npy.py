@@ -42,7 +42,9 @@ def open_npy(files: Mapping[str, Sequence[Path]]) -> Dataset:
     counts = {name: len(paths) for name, paths in files.items()}
     if len(set(counts.values())) > 1:
         got = ", ".join(f"`{name}` has {count}" for name, count in counts.items())
-        problems.append(Problem("the fields differ in their number of files", expected="as many of each", got=got))
+        problems.append(
+            Problem("the fields differ in their number of files", expected="the same number for each", got=got)
+        )
     if problems:
         raise InputError(problems)
     parts: list[Dataset] = []
@@ -95,7 +97,7 @@ def _header(path: Path, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype
         raise InputError(
             f"{path} is not an .npy file",
             expected="an array as `numpy.save` writes it",
-            got="a zip, which is what .npz files are" if head.startswith(b"PK") else kind_of_file(head),
+            got="a zip archive, which is what .npz files are" if head.startswith(b"PK") else kind_of_file(head),
             hint="`source: npz` reads it" if head.startswith(b"PK") else None,
         )
     file.seek(0)

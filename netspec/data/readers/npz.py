@@ -28,7 +28,7 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 
 WRITE = "write the file with `numpy.savez(path, image=…, label=…)`"
-_REMEDIES = {"a zip": "copy the file again, whole", "an HDF5 file": "read an HDF5 file by `source: hdf5`"}
+_REMEDIES = {"a zip": "copy the complete file again", "an HDF5 file": "read an HDF5 file by `source: hdf5`"}
 """Hints by the kind of file that was found instead."""
 _PICKLED = ("/data.pkl", "/constants.pkl")
 

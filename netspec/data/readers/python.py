@@ -118,13 +118,13 @@ class _Kind:
             return parts
         if parts.keys() != self.fields.keys():
             expected, got = listing(list(self.fields)), listing([str(name) for name in parts])
-            return Problem("a sample has other fields than the first one", expected=expected, got=got)
+            return Problem("a sample has different fields from the first one", expected=expected, got=got)
         fields: dict[str, Array] = {}
         for name, kind in self.fields.items():
             array = _array(parts[name])
             if array is None or array.shape != kind.shape or not np.can_cast(array.dtype, kind.dtype, "same_kind"):
                 got = type(parts[name]).__name__ if array is None else f"{list(array.shape)} of {array.dtype}"
-                return Problem(f"`{name}` is not as in the first sample", expected=str(kind), got=got)
+                return Problem(f"`{name}` differs from the first sample", expected=str(kind), got=got)
             fields[name] = array
         return fields
 
@@ -140,7 +140,7 @@ class _Kind:
             return Problem("a sample is a tuple, whose parts have no names", got=f"{len(sample)} parts", hint=hint)
         if len(sample) != len(self._names):
             return Problem(
-                "a sample has another number of parts", expected=listing(self._names), got=f"{len(sample)} parts"
+                "a sample has a different number of parts", expected=listing(self._names), got=f"{len(sample)} parts"
             )
         return dict(zip(self._names, sample, strict=True))
 
@@ -244,7 +244,7 @@ class StreamDataset(Dataset):
         if samples is self._given:
             raise InputError(
                 "a generator can be iterated only once, but samples are counted first", got=repr(iterable)[:60],
-                expected="a function that makes a new one for each pass", hint="give `lambda: …`, or a list of samples",
+                expected="a function that makes a new one for each pass", hint="pass `lambda: …`, or a list of samples",
             )  # fmt: skip
         return islice(_guarded(samples), self._limit)
 

@@ -164,7 +164,10 @@ class Recast(Dataset):
                 got = f"{fields[name]} from the file"
                 problems.append(
                     Problem(
-                        f"`{name}` cannot have this shape", path=f"shapes.{name}", expected="as many numbers", got=got
+                        f"`{name}` cannot have this shape",
+                        path=f"shapes.{name}",
+                        expected="a shape with as many elements",
+                        got=got,
                     )
                 )
         if problems:

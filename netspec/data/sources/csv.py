@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def _as_delimiter(value: Any) -> Any:
     if not isinstance(value, str) or len(value) != 1 or value in '"\r\n\0':
-        raise problem("not a `delimiter`", expected='one character such as `,`, `;` or `"\\t"`', got=describe(value))
+        raise problem(
+            "not a single character", expected='one character such as `,`, `;` or `"\\t"`', got=describe(value)
+        )
     return value
 
 
@@ -25,13 +27,13 @@ def _as_header(value: Any) -> Any:
     names = isinstance(value, list) and value and all(isinstance(name, str) and name for name in value)
     if not isinstance(value, bool) and not names:
         raise problem(
-            "not a header",
+            "not true, false, or a list of names",
             expected="true (the first line holds the names of the columns), false, or a list of the names",
             got=describe(value),
         )
     twice = sorted({name for name in value if value.count(name) > 1}) if names else []
     if twice:
-        raise problem("two columns have the same name", expected="every name once", got=", ".join(map(repr, twice)))
+        raise problem("two columns have the same name", expected="each name once", got=", ".join(map(repr, twice)))
     return value
 
 

@@ -55,7 +55,7 @@ class CategoricalColumn(Column):
             hint = (
                 None
                 if self.setting.is_label
-                else "`missing` says what becomes of the row: `unknown`, `most_frequent`, `drop`"
+                else "`missing` sets what happens to such a row: `unknown`, `most_frequent`, `drop`"
             )
             expected = "a label in every row" if self.setting.is_label else "a category"
             self.add_absent(faults, np.flatnonzero(np.isin(text_indices, lost)), cells, expected=expected, hint=hint)
@@ -75,7 +75,7 @@ class CategoricalColumn(Column):
         whose = f"a declared {kind}" if self._spec.vocabulary is not None else f"a {kind} of the training split"
         hint = did_you_mean(name, self._vocabulary)
         if not hint and not self.setting.is_label:
-            hint = "`unknown: index` gives unknown categories a place of their own"
+            hint = "`unknown: index` gives unknown categories an index of their own"
         faults.add(
             rows, self.place, f"{name!r} is not {whose}", expected=f"one of {listing(self._vocabulary)}", hint=hint
         )
@@ -103,7 +103,7 @@ class CategoricalColumn(Column):
         counted.sort(key=lambda entry: (-entry[1], entry[0]))
         if self._spec.missing == "most_frequent":
             if not counted:
-                raise InputError(f"{self.what} has no value at all, so none is the most frequent one")
+                raise InputError(f"{self.what} has no value at all, so there is no most frequent one")
             self._fill = counted[0][0]
         if self._spec.vocabulary is None:
             most = None if self._spec.max_tokens is None else self._spec.max_tokens - 1

@@ -108,7 +108,7 @@ class Column:
         if learned is not None and not all(name in learned for name in names):
             raise InputError(
                 f"the training split has not learned what {self.what} needs",
-                expected=f"{listing(list(names))}: the column declared alike in both splits",
+                expected=f"{listing(list(names))}: the same declaration of the column in both splits",
                 got=listing(list(learned)) if learned else "nothing",
             )
         return learned

@@ -128,10 +128,10 @@ class _Hashed(io.RawIOBase):
 
 def _refuse_packed(path: Path, head: bytes) -> None:
     """Raise `InputError` if the file begins like another known format."""
-    hints = {"gzipped data": "unpack it first, as by `gunzip`", "text in UTF-16": "write it in UTF-8"}
+    hints = {"gzipped data": "unpack it first, for example with `gunzip`", "text in UTF-16": "convert it to UTF-8"}
     kind = kind_of_file(head)
     if kind in hints:
-        raise InputError(f"{path} is not read as it is", expected="a table as text", got=kind, hint=hints[kind])
+        raise InputError(f"{path} is not plain text", expected="a table as text", got=kind, hint=hints[kind])
 
 
 class TextFile:
@@ -283,7 +283,7 @@ class TextFile:
         return Problem(
             "this row cannot be read",
             Location(str(self.path), line, 1, text),
-            expected=f"cells in matching quotes, of at most {LONGEST:,} letters",
+            expected=f"cells in matching quotes, of at most {LONGEST:,} characters",
             got=str(error),
             hint=hint,
         )

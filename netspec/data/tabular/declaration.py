@@ -69,7 +69,7 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
             index = search.place(one, f"columns.{number}")
             if index == label and search.has(one):
                 problem = Problem(
-                    f"column {one!r} is the label, and would be an input too", path=f"columns.{number}",
+                    f"column {one!r} cannot be both the label and an input", path=f"columns.{number}",
                     expected="columns other than the label", got=f"`label: {declared.label}`",
                 )  # fmt: skip
                 search.problems.append(problem)
@@ -117,7 +117,7 @@ def _as_trained(
             Problem(
                 f"the columns of {file.path} are not those of the training split", file.heading(0),
                 expected=listing(names, 10), got="; ".join(facts),
-                hint="`columns` in both splits says which ones are used",
+                hint="list the columns to read under `columns` in both splits",
             )
         )  # fmt: skip
     return matched
@@ -147,7 +147,7 @@ class _Search:
             problem = Problem(
                 f"column {column!r} is named, but the table has no header",
                 expected=f"a number from 1 to {len(names)}",
-                hint="if the first line does hold names, set `header: true`; else `header: [...]` can say them",
+                hint="if the first line holds names, set `header: true`; otherwise list them in `header: [...]`",
             )
         else:
             single = self.file.other_delimiter(names[0]) if len(names) == 1 else None
@@ -176,8 +176,8 @@ def _refuse_twins(file: TableFile, declared: Declaration) -> None:
             Problem(
                 f"two columns are called {name!r}",
                 file.heading(last),
-                expected="a name of its own for each column",
-                hint="with `columns` and `label` by number their names make no difference",
+                expected="a different name for each column",
+                hint="or select columns by number in `columns` and `label`",
             )
         )
     if problems:

@@ -81,7 +81,7 @@ class NumericColumn(Column):
             great = bool(is_integer[row])
             problem = faults.problem(
                 row, self.place, f"{self.what} is {'out of range' if great else 'not an integer'} here",
-                expected=f"a whole number from {_INT32.min:,} to {_INT32.max:,}, as the net takes it",
+                expected=f"an integer from {_INT32.min:,} to {_INT32.max:,}, as the net takes it",
                 got=repr(cells.text(row)),
                 hint="number the classes from 0 on" if great else "labels that are not classes need an input with "
                 "`dtype: float32` and a loss for real numbers such as MeanSquaredError",
@@ -99,7 +99,10 @@ class NumericColumn(Column):
         if not self._exact or (self._fractions and 2 * odd > self._known):
             return ()
         more = odd - len(self._unwhole)
-        return [*self._unwhole, *([Problem(f"{counted(more, 'more row')}: {self.what} likewise")] if more else [])]
+        return [
+            *self._unwhole,
+            *([Problem(f"{counted(more, 'more row')}: {self.what} has the same problem")] if more else []),
+        ]
 
     @property
     def _expected(self) -> str:
@@ -109,7 +112,7 @@ class NumericColumn(Column):
     def _absent_hint(self) -> str | None:
         if self.setting.is_label:
             return None
-        return "`missing: 0` puts 0, or any number you choose, in place of missing values; `median` that of the column"
+        return "`missing: 0` reads missing values as 0 (any number works), `missing: median` as the column's median"
 
     def _tell_text(self, cells: Cells, faults: BlockFaults) -> None:
         """Report a column that begins with text once, not for every row."""
@@ -164,7 +167,7 @@ class NumericColumn(Column):
             self._fill = self._median.value() if self._missing == "median" else self._mean()
         if fills and self._fill is None:
             raise InputError(
-                f"{self.what} has no value at all, so there is no {self._missing} to put in place of missing ones",
+                f"{self.what} has no value at all, so there is no {self._missing} to use for missing ones",
                 expected="`missing` to be a number, or a column with values",
             )
         if self._spec.normalization != "none" and not self._normalization:

@@ -72,7 +72,7 @@ class ParquetTable:
             expected, got = "a file that begins with PAR1", kind_of_file(head)
             return Problem(f"{self.path} is not a Parquet file", expected=expected, got=got)
         got, hint = str(error).splitlines()[0], "write or fetch it again"
-        return Problem(f"{self.path} is damaged", expected="a whole Parquet file", got=got, hint=hint)
+        return Problem(f"{self.path} is damaged", expected="a complete Parquet file", got=got, hint=hint)
 
     def blocks(self, columns: Sequence[int]) -> Generator[RowBlock]:
         self._check_types(columns)
@@ -99,7 +99,7 @@ class ParquetTable:
             kind = kind.value_type if types.is_dictionary(kind) else kind
             if not any(getattr(types, f"is_{test}")(kind) for test in tests):
                 message = f"column `{self.names[column]}` of {self.path} is of the type {kind}"
-                problems.append(Problem(message, expected="numbers, text, dates, or truth values"))
+                problems.append(Problem(message, expected="numbers, text, dates, or booleans"))
         if problems:
             raise InputError(problems)
 

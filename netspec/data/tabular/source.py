@@ -69,23 +69,23 @@ class TableSource(Source):
         declared: dict[str, ColumnSpec] = self.columns if isinstance(self.columns, dict) else {}
         if self.classes is not None and str(self.label) in declared:
             raise problem(
-                "`columns` describes the label, and so does `classes`",
+                "the label is described by both `columns` and `classes`",
                 field="classes",
                 expected="the names in `vocabulary` of the label's column",
             )
         if self.classes is not None and self.label is None:
-            raise problem("`classes` names those of the label, and there is none", field="classes", expected="`label`")
+            raise problem("`classes` has no effect without a label", field="classes", expected="`label`")
         fields: dict[str, set[str]] = {}
         for name, spec in declared.items():
             is_label = name == str(self.label)
-            kind = "the label" if is_label else "whole numbers" if spec.whole else "other numbers"
+            kind = "the label" if is_label else "integers" if spec.whole else "floats"
             fields.setdefault(spec.field_of(name, is_label=is_label), set()).add(kind)
         for field, kinds in fields.items():
             if len(kinds) > 1:
                 raise problem(
                     f"the field `{field}` cannot hold {' and '.join(sorted(kinds))}",
                     field="columns",
-                    expected="another `field` for one of them",
+                    expected="a different `field` for one of them",
                 )
         return self
 

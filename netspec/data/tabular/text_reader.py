@@ -41,7 +41,7 @@ class TextColumn(Column):
         lost = [index for index, text in enumerate(texts) if not text or text.lower() in self.setting.absent]
         if lost and self._spec.missing == "error":
             rows = np.flatnonzero(np.isin(text_indices, lost))
-            self.add_absent(faults, rows, cells, expected="a text", hint="`missing: empty` takes it for an empty text")
+            self.add_absent(faults, rows, cells, expected="a text", hint="`missing: empty` reads it as an empty text")
         usable = ["" if index in set(lost) else text for index, text in enumerate(texts)] if lost else texts
         if self._tokenizer is not None and self._tokenizer.unknown is None:
             self._tell_unknown(self._tokenizer, usable, text_indices, faults)
@@ -71,8 +71,8 @@ class TextColumn(Column):
             self._tokenizer, self._told = learned_tokenizer(self._spec.tokenizer, texts)
         if self._tokenizer.padding is None:
             raise InputError(
-                f"texts of {self.what} are of different lengths, and the tokenizer has no number to fill them up with",
-                expected="a tokenizer that knows padding",
+                f"texts of {self.what} differ in length, and the tokenizer has no index for padding",
+                expected="a tokenizer with padding",
             )
 
     @property

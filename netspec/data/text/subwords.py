@@ -113,7 +113,7 @@ def read_tokenizer_json(path: Path) -> Any:
     whole = model.get("byte_fallback") or "ByteLevel" in json.dumps(description.get("pre_tokenizer"))
     if model.get("type") == "BPE" and not model.get("unk_token") and not whole:
         raise InputError(
-            f"the tokenizer in {path} leaves out characters that it does not know",
+            f"the tokenizer in {path} drops unknown characters",
             expected="one with an `unk_token`, with `byte_fallback`, or of bytes (ByteLevel)",
         )
     return description

@@ -45,8 +45,8 @@ class UnknownText(ValueError):
         return Problem(
             str(self),
             location,
-            expected="text made of what occurs in the training split",
-            hint="`unknown: true` in the tokenizer gives a number to all such text",
+            expected="text made of tokens of the training split",
+            hint="`unknown: true` in the tokenizer gives one index to all such text",
         )
 
 
@@ -186,7 +186,7 @@ def _room(spec: VocabularySpec, rarest_first: Sequence[str], things: str) -> int
             f"the vocabulary is too large: the training split holds {len(rarest_first):,} {things}",
             location=spec.where("size"),
             path="tokenizer.size",
-            expected=f"at most {room:,}, or `unknown: true`, which gives one number to the rarest ones",
+            expected=f"at most {room:,}, or `unknown: true`, which gives one index to the rarest ones",
             got=f"among the rarest: {', '.join(map(repr, rarest_first[:_MOST_NAMED]))}",
         )
     return room

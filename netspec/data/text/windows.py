@@ -52,7 +52,7 @@ class TextWindows(Dataset):
             raise InputError(
                 "the text is shorter than a window",
                 path="length",
-                expected=f"{length + 1:,} tokens or more: `length` and the one behind",
+                expected=f"{length + 1:,} tokens or more: `length` and the next one",
                 got=longest if len(parts) == 1 else f"at most {longest}",
             )
         self._firsts = np.concatenate([[0], np.cumsum(windows)])

@@ -44,7 +44,7 @@ class _Crop(ImageTransform):
                     f"the crop's {name} is larger than that of the images",
                     expected=f"at most {size + 2 * around}" + f", {around} on both sides included" * bool(around),
                     got=str(getattr(self, name)),
-                    hint="the transform Resizing makes images larger",
+                    hint="the transform Resizing enlarges images",
                 )
 
 

@@ -390,7 +390,7 @@ class StrategyModel:
 
 def _samples_for_all(job: TrainingJob, cluster: Cluster) -> str | None:
     if job.total(cluster.ranks) < cluster.ranks:
-        return f"a batch of {job.total(cluster.ranks):,} has no sample for each of {cluster.ranks:,} workers"
+        return f"a batch of {job.total(cluster.ranks):,} is too small for {cluster.ranks:,} workers"
     return None
 
 
@@ -425,9 +425,9 @@ def _ranks_of_both_kinds(job: TrainingJob, cluster: Cluster) -> str | None:
 def _layers_for_all(job: TrainingJob, cluster: Cluster) -> str | None:
     layers, parts = len(job.compute.known[0].layers), micro_batches(job, cluster.ranks)
     if layers < cluster.ranks:
-        return f"{layers:,} layers make no {cluster.ranks:,} stages"
+        return f"{layers:,} layers cannot form {cluster.ranks:,} stages"
     if job.total(cluster.ranks) < parts:
-        return f"a batch of {job.total(cluster.ranks):,} has no {parts:,} parts"
+        return f"a batch of {job.total(cluster.ranks):,} cannot be split into {parts:,} parts"
     return None
 
 

@@ -204,10 +204,10 @@ def _probable_cause(how: str | None) -> tuple[str, str | None, str | None]:
     """Return the probable cause of a signal as the end of a message, what was found, and a hint."""
     match how:
         case "SIGKILL":
-            return ": perhaps the memory was not enough", None, None
+            return ": the machine may have run out of memory", None, None
         case "SIGBUS":
             room = free_space()
-            likely = ": perhaps the shared memory was full, or a file that it read was cut short"
+            likely = ": the shared memory may have been full, or a file that it read truncated"
             return likely, room and f"{room[1]} now that the workers have ended", SHM_SIZE_HINT
     return "", None, None
 

@@ -117,7 +117,7 @@ def describe_mpi() -> dict[str, Any]:
     if versions["library"] and mpiexec is not None and mpiexec.kind != "other":
         same = versions["library"].startswith("Open MPI") == (mpiexec.kind == "openmpi")
         if not same:
-            missing["mpiexec"] = f"{mpiexec.path} is of another MPI than the library, {versions['library']}"
+            missing["mpiexec"] = f"{mpiexec.path} belongs to a different MPI than the library, {versions['library']}"
     return {**versions, "missing": missing}
 
 

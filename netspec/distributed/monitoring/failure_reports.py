@@ -86,7 +86,7 @@ def resume_hint(run_dir: str | None, options: Sequence[str]) -> str | None:
     if run_dir is None:
         return None
     spec = os.path.join(run_dir, "spec.yaml")  # noqa: PTH118  keeps the path as the user wrote it
-    return f"to go on: {command('train', spec, '--resume', *options)}"
+    return f"to continue: {command('train', spec, '--resume', *options)}"
 
 
 def workers_arguments(workers: int) -> list[str]:

@@ -182,7 +182,7 @@ class Watchdog:
             busy = [self._describe(facts) for _, facts in sorted(self._answers.items()) if not facts["waits"]]
             culprits = silent + busy
             more = f" and {len(culprits) - MAX_NAMED} more" if len(culprits) > MAX_NAMED else ""
-            who = ", ".join(culprits[:MAX_NAMED]) + more if culprits else "nobody: each waits for something else"
+            who = ", ".join(culprits[:MAX_NAMED]) + more if culprits else "no worker: each waits for something else"
             self._end(f"{self._describe(self._activity())} has waited for {ACTIVITY.waited():.0f} s, for {who}")
 
     def _send_reports(self) -> None:

@@ -51,34 +51,35 @@ class AllReduce(SynchronousStrategy):
         most = training.data.train.batch_size
         if self.deterministic and self.shards > most:
             yield Problem(
-                "there are more parts than samples in a batch", self.where("shards") or self.where("deterministic"),
+                "`shards` is larger than the batch", self.where("shards") or self.where("deterministic"),
                 "shards", expected=f"{most} or fewer, which is the `batch_size`", got=str(self.shards),
             )  # fmt: skip
 
         if not self.deterministic and self.shards != type(self).model_fields["shards"].default:
             yield Problem(
-                "a batch is computed in parts only where it is `deterministic`", self.where("shards"), "shards",
+                "`shards` has no effect without `deterministic: true`", self.where("shards"), "shards",
                 expected="`deterministic: true`, or no `shards`", got=str(self.shards),
             )  # fmt: skip
 
         if self.deterministic and self.reduce_in != "float32":
             yield Problem(
-                "sums of 16 bits are not the same on any number of workers", self.where("reduce_in"), "reduce_in",
-                expected="float32, where it is `deterministic`", got=self.reduce_in,
+                "16-bit sums depend on the number of workers", self.where("reduce_in"), "reduce_in",
+                expected="float32, as `deterministic: true` needs", got=self.reduce_in,
             )  # fmt: skip
 
         if self.deterministic and self.hierarchical is True:
             yield Problem(
-                "sums in the order of a tree are not made by host", self.where("hierarchical"), "hierarchical",
-                expected="false, where it is `deterministic`", got="true",
+                "`hierarchical: true` and `deterministic: true` exclude each other", self.where("hierarchical"),
+                "hierarchical",
+                expected="one of them", got="true",
             )  # fmt: skip
 
     def remarks(self, hosts: Sequence[int]) -> Iterator[str]:
         """Report that `hierarchical: true` has no effect on these hosts."""
         yield from super().remarks(hosts)
         if self.hierarchical is True and not self.is_hierarchical(hosts):
-            have = "all are on one host" if len(hosts) == 1 else "a host has one alone"
-            yield f"`hierarchical: true` changes nothing: it takes several hosts with several workers each, and {have}"
+            have = "all workers are on one host" if len(hosts) == 1 else "one host has a single worker"
+            yield f"`hierarchical: true` has no effect: it needs several hosts with several workers each, but {have}"
 
     def is_hierarchical(self, hosts: Sequence[int]) -> bool:
         """Whether gradients are summed within each host first; `hosts` holds the number of workers of each host."""

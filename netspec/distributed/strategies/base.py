@@ -53,7 +53,7 @@ class Strategy(Spec):
         "workers": "the number of workers is an option of the command line: `netspec train … --workers 4`",
         "num_workers": "the number of workers is an option of the command line: `netspec train … --workers 4`",
         "world_size": "the number of workers is an option of the command line: `netspec train … --workers 4`",
-        "backend": "not needed: workers of the processor speak by MPI, those of GPUs by NCCL too",
+        "backend": "not needed: CPU workers communicate through MPI, GPU workers also through NCCL",
         "bucket_cap_mb": "`bucket_cap_mb` is PyTorch's name: here it is `bucket`, such as `25MB`",
     }
     samples: ClassVar[tuple[dict[str, Any], ...]] = ({},)
@@ -153,11 +153,11 @@ class Strategy(Spec):
         """Yield remarks on a training; `hosts` holds the number of workers of each host."""
         workers = sum(hosts)
         if self.divides_learning_rate:
-            yield f"each of {workers} workers moves the weights at 1/{workers} of the learning rate"
+            yield f"each of {workers} workers updates the weights with 1/{workers} of the learning rate"
         if len(self.stages) > 1:
-            yield f"more is sent in the first {self.stages[-1]:,} steps, to warm up"
+            yield f"more data is sent in the first {self.stages[-1]:,} steps, to warm up"
         if not self.reproducible:
-            yield "the same training finds other weights each time"
+            yield "training is not reproducible: each run computes different weights"
 
     def remark(self, hosts: Sequence[int]) -> str | None:
         """Return the remarks in one line; None if there are none."""

@@ -42,7 +42,7 @@ class ElasticAveraging(Strategy):
     has_center: ClassVar[bool] = True
     foreign_fields: ClassVar = {
         **Strategy.foreign_fields,
-        "alpha": "here it is `beta`, which is as many times alpha as there are workers",
+        "alpha": "here it is `beta`, the number of workers times alpha",
         "rho": "here it is `beta`: the learning rate times `rho` times the number of workers",
         "tau": "here it is `every`",
         "communication_period": "here it is `every`",

@@ -32,7 +32,7 @@ class Hogwild(Strategy):
 
     shared_roles: ClassVar[tuple[str, ...]] = ("parameter",)
     one_host: ClassVar[bool] = True
-    host_only: ClassVar = "its workers write to one memory, which GPUs do not share"
+    host_only: ClassVar = "its workers share CPU memory"
     divides_learning_rate: ClassVar[bool] = True
     reproducible: ClassVar[bool] = False
     foreign_fields: ClassVar = {
@@ -49,9 +49,10 @@ class Hogwild(Strategy):
         for solver in solvers:
             if solver.averages:
                 yield Problem(
-                    f"{solver.type} recomputes the weights from other values that each worker keeps", self.where(),
-                    "parallel", expected="a solver that adds to the weights, such as SGD or AdamW", got=solver.type,
-                    hint="strategies that sum the gradients of every step take any solver",
+                    f"{solver.type} computes the weights from other states, which workers do not share", self.where(),
+                    "parallel", expected="a solver that updates the weights in place, such as SGD or AdamW",
+                    got=solver.type,
+                    hint="strategies that sum the gradients of each step support all solvers",
                 )  # fmt: skip
 
     @property

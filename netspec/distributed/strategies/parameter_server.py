@@ -78,14 +78,19 @@ class ParameterServer(Strategy):
         for field, mode in MODE_OF_FIELD.items():
             if mode != self.mode and getattr(self, field) != type(self).model_fields[field].default:
                 yield Problem(
-                    f"`{field}` is of another mode", self.where(field), field, expected=f"`mode: {mode}`", got=self.mode
+                    f"`{field}` has no effect with `mode: {self.mode}`",
+                    self.where(field),
+                    field,
+                    expected=f"`mode: {mode}`",
+                    got=self.mode,
                 )
         scale = training.train.scaling
         if scale is not None and scale.growth_steps is not None:
             yield Problem(
-                "servers move the parameters, and workers do not see whether a step was skipped",
-                self.where("strategy"), "strategy", expected="a `loss_scale` that stays as it is: a number",
-                got="that of `precision: float16`" if training.train.loss_scale is None else "`loss_scale: dynamic`",
+                "a dynamic loss scale is not supported: workers do not know when servers skip a step",
+                self.where("strategy"), "strategy", expected="a constant `loss_scale`",
+                got="the default of `precision: float16`"
+                if training.train.loss_scale is None else "`loss_scale: dynamic`",
             )  # fmt: skip
 
     @property
@@ -102,12 +107,12 @@ class ParameterServer(Strategy):
         workers = ranks - self.servers_among(ranks)
         if ranks > 1 and workers < 1:
             yield Problem(
-                "the servers leave no worker", self.where("servers"), "parallel.servers",
+                "there are no ranks left for workers", self.where("servers"), "parallel.servers",
                 expected=f"fewer than {ranks}, the number of ranks", got=str(self.servers),
             )  # fmt: skip
         elif ranks > 1 and self.backup_workers >= workers:
             yield Problem(
-                "a step would wait for nobody", self.where("backup_workers"), "parallel.backup_workers",
+                "a step would not wait for any worker", self.where("backup_workers"), "parallel.backup_workers",
                 expected=f"fewer than {workers}, the number of workers", got=str(self.backup_workers),
             )  # fmt: skip
 
@@ -150,9 +155,9 @@ class ParameterServer(Strategy):
 
     def remarks(self, hosts: Sequence[int]) -> Iterator[str]:
         """Yield remarks on learning rates and reproducibility."""
-        again = "the same training finds other weights each time"
+        again = "training is not reproducible: each run computes different weights"
         if self.mode != "synchronous":
-            yield "each gradient moves the parameters by its part of the learning rate"
+            yield "each gradient updates the parameters with its share of the learning rate"
             yield again
         elif self.backup_workers:
             yield f"{again}, since it depends on who is late"

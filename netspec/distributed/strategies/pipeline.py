@@ -52,7 +52,7 @@ class Pipeline(Strategy):
         "n_microbatches": "`n_microbatches` is PyTorch's name: here it is `micro_batches`",
         "num_microbatches": "here it is `micro_batches`",
         "micro_batch_size": "here it is `micro_batches`: how many there are in a batch",
-        "stages": "there are as many as workers, `--workers 4`; where they begin is said under `cuts`",
+        "stages": "there is one stage per worker (`--workers 4`); `cuts` sets where stages begin",
         "split_points": "here it is `cuts`",
         "balance": "here it is `cuts`: the layers that stages begin with",
     }
@@ -68,20 +68,21 @@ class Pipeline(Strategy):
             )  # fmt: skip
         if loop.accumulate > 1:
             yield Problem(
-                "both `accumulate` and `micro_batches` sum up gradients of parts of a step", loop.where("accumulate"),
+                "`accumulate` cannot be combined with a pipeline, which accumulates gradients over `micro_batches`",
+                loop.where("accumulate"),
                 expected="1", got=str(loop.accumulate),
                 hint=f"a `batch_size` of {loop.accumulate * batch_size} in {loop.accumulate * self.micro_batches} "
                 "`micro_batches` is the same step",
             )  # fmt: skip
         if loop.recompute == "all":
             yield Problem(
-                "what a pipeline keeps of its micro-batches is not computed again", loop.where("recompute"),
-                expected="`auto` or `none`", got="all", hint="`schedule: 1f1b` keeps the least",
+                "`recompute: all` is not supported by a pipeline", loop.where("recompute"),
+                expected="`auto` or `none`", got="all", hint="`schedule: 1f1b` needs the least memory",
             )  # fmt: skip
         if training.solver.full_batch:
             yield Problem(
                 f"{training.solver.type} reads the whole training set in a step, not micro-batches",
-                training.solver.where(), expected="another solver", got=training.solver.type,
+                training.solver.where(), expected="a different solver", got=training.solver.type,
             )  # fmt: skip
         yield from self._unknown(training.net)
 
@@ -91,12 +92,12 @@ class Pipeline(Strategy):
         if ranks > len(layers):
             yield Problem(
                 "the net has fewer layers than there are workers", training.net.where("layers"), "net.layers",
-                expected=f"{ranks} or more: each worker has one at least", got=str(len(layers)),
+                expected=f"{ranks} or more, at least one per worker", got=str(len(layers)),
             )  # fmt: skip
         if self.cuts != "auto" and ranks > 1 and len(self.cuts) != ranks - 1:
             yield Problem(
-                f"{len(self.cuts) + 1} stages are said for {ranks} workers", self.where("cuts"), "parallel.cuts",
-                expected=f"{ranks - 1} names: of the layers that the second stage and those after it begin with",
+                f"`cuts` makes {len(self.cuts) + 1} stages for {ranks} workers", self.where("cuts"), "parallel.cuts",
+                expected=f"{ranks - 1} names: the first layer of each stage from the second on",
                 got=f"{len(self.cuts)}: {listing(self.cuts)}",
             )  # fmt: skip
 

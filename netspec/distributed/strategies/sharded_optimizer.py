@@ -24,7 +24,7 @@ class ShardedOptimizer(SynchronousStrategy):
 
     foreign_fields: ClassVar[dict[str, str]] = {
         **SynchronousStrategy.foreign_fields,
-        "stage": "here it is ZeRO's stage 1: the solver's states are divided",
+        "stage": "not needed: this is always ZeRO stage 1, which shards the solver's states",
         "reduce_bucket_size": "here it is `bucket`, in bytes: `25MB`",
         "allgather_bucket_size": "here it is `bucket`, in bytes: `25MB`",
     }

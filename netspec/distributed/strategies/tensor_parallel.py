@@ -37,7 +37,7 @@ class TensorParallel(SynchronousStrategy):
 
     foreign_fields: ClassVar = {
         **SynchronousStrategy.foreign_fields,
-        "tensor_parallel_size": "how many workers there are is said when they are started: they all have a part",
+        "tensor_parallel_size": "not needed: a layer is split over all workers",
         "column": "here it is `layers: {NAME: columns}`",
         "row": "here it is `layers: {NAME: rows}`",
     }
@@ -51,9 +51,9 @@ class TensorParallel(SynchronousStrategy):
             if name not in can:
                 exists = name in known
                 yield Problem(
-                    f"`{name}` can't be divided" if exists else f"there is no layer `{name}`",
+                    f"`{name}` can't be split" if exists else f"there is no layer `{name}`",
                     self.where("layers", name, key=True), f"layers.{name}",
-                    expected=f"a layer with a matrix that samples are multiplied by: {listing(can) if can else 'none'}",
+                    expected=f"a layer that multiplies samples by a matrix: {listing(can) if can else 'none'}",
                     got=str(known[name].type) if exists else name, hint=None if exists else did_you_mean(name, can),
                 )  # fmt: skip
 
@@ -73,7 +73,7 @@ class TensorParallel(SynchronousStrategy):
         }
         problems = [
             Problem(reason, self.where("layers", name), f"parallel.layers.{name}",
-                    expected=f"parts of one size on {workers} workers", hint="`whole` leaves it on each of them")
+                    expected=f"equal parts on {workers} workers", hint="`whole` keeps the whole layer on each worker")
             for name, layer in dense.items()
             if (reason := uneven_split_reason(name, layer, self.layers.get(name, WHOLE), workers)) is not None
         ]  # fmt: skip
@@ -83,9 +83,9 @@ class TensorParallel(SynchronousStrategy):
         if set(ways.values()) <= {WHOLE}:
             raise SpecError(
                 Problem(
-                    NO_SPLIT if dense else "there is no Dense layer to divide", self.where("strategy"),
-                    "parallel.strategy", expected=f"a net to divide on {workers} workers",
-                    hint="use `all_reduce`, or say how by `layers: {NAME: columns}`",
+                    NO_SPLIT if dense else "there is no Dense layer to split", self.where("strategy"),
+                    "parallel.strategy", expected=f"a layer that can be split over {workers} workers",
+                    hint="use `all_reduce`, or split a layer explicitly: `layers: {NAME: columns}`",
                 )
             )  # fmt: skip
         axes = {product.layer: (product.kernel, 0 if ways[product.layer] == ROWS else 1) for product in products}

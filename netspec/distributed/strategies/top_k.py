@@ -41,9 +41,9 @@ class TopK(SynchronousStrategy):
 
     foreign_fields: ClassVar = {
         **SynchronousStrategy.foreign_fields,
-        "k": "here it is `density`, the share of the numbers that are sent",
+        "k": "here it is `density`, the share of the elements that are sent",
         "ratio": "here it is `density`",
-        "sparsity": "here it is `density`, the share of the numbers that are sent: 1 less the sparsity",
+        "sparsity": "here it is `density`, the share of the elements that are sent: 1 − sparsity",
         "compress_ratio": "here it is `density`",
         "warmup_epochs": "here it is `warm_up_steps`, a number of steps",
     }
@@ -58,8 +58,8 @@ class TopK(SynchronousStrategy):
         solver_momentum = getattr(training.solver, "momentum", None)
         if self.momentum and solver_momentum != 0:
             yield Problem(
-                "the momentum is that of the workers, before they choose what is sent", self.where("momentum"),
-                "momentum", expected="a solver without momentum of its own, such as `{type: SGD}`",
+                "`momentum` here and in the solver exclude each other", self.where("momentum"),
+                "momentum", expected="a solver without momentum, such as `{type: SGD}`",
                 got=" with momentum ".join([training.solver.type, *_shown(solver_momentum)]),
             )  # fmt: skip
 

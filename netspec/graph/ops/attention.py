@@ -114,7 +114,7 @@ class Attention(Op):
         for mask_type in mask:
             fits = mask_type.dtype == DType.BOOL and mask_type.shape in ((n, t, s), (n, 1, s))
             self.check(
-                fits, "the attention mask has another type", expected=f"bool [{n}, {t} or 1, {s}]", got=mask_type
+                fits, "the attention mask has the wrong type", expected=f"bool [{n}, {t} or 1, {s}]", got=mask_type
             )
         return q.with_shape(*q.shape[:-1], v.shape[-1]), q.with_shape(n, *heads, t)
 

@@ -52,7 +52,7 @@ class Conv(Op):
         channels_match = w.shape[1] * self.groups == channels
         self.check(
             channels_match,
-            "the kernel has another number of input channels",
+            "the kernel has the wrong number of input channels",
             expected=f"{w.shape[1] * self.groups} input channels",
             got=x,
         )
@@ -211,7 +211,7 @@ class ConvInteger8(NoGradient):
             fits = zero.dtype == operand.dtype and zero.shape in shapes
             self.check(
                 fits,
-                "the zero points have another type or shape",
+                "the zero points have the wrong type or shape",
                 expected=f"{operand.dtype} of one of {shapes}",
                 got=zero,
             )

@@ -128,7 +128,7 @@ class QuantizeLinear(QuantizationOp, NoGradient):
         """x, scale: floats; zero_point: of the result's type → integers of that type, in x's shape."""
         self.check(x.dtype.is_float, f"{self.name} needs floats", expected="floats", got=x)
         self.check(
-            zero_point.dtype == self.dtype, "the zero point has another type", expected=self.dtype, got=zero_point
+            zero_point.dtype == self.dtype, "the zero point has the wrong type", expected=self.dtype, got=zero_point
         )
         self.check_scales(x, scale, zero_point)
         return x.with_dtype(self.dtype)
@@ -161,7 +161,7 @@ class DequantizeLinear(QuantizationOp):
     def infer(self, x: TensorType, scale: TensorType, zero_point: TensorType) -> TensorType:
         """x, zero_point: integers of one type; scale: floats → floats in x's shape."""
         self.check(not x.dtype.is_float, f"{self.name} needs integers", expected="integers", got=x)
-        self.check(zero_point.dtype == x.dtype, "the zero point has another type", expected=x.dtype, got=zero_point)
+        self.check(zero_point.dtype == x.dtype, "the zero point has the wrong type", expected=x.dtype, got=zero_point)
         self.check_scales(x, scale, zero_point)
         return x.with_dtype(scale.dtype)
 

@@ -191,7 +191,7 @@ class Recurrence(Op):
         units = u.shape[0]
         fits = z.shape[2] == self.gates * units and u.shape[1:] == (self.products * units,)
         self.check(
-            fits and z.dtype == u.dtype, "the recurrent kernel has another number of units or gates", got=f"{z}, {u}"
+            fits and z.dtype == u.dtype, "the recurrent kernel has the wrong number of units or gates", got=f"{z}, {u}"
         )
         bias, initial, mask = self.split_operands(rest)
         state = z.with_shape(z.shape[0], units)

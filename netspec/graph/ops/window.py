@@ -54,7 +54,7 @@ class Window:
             reach = (window - 1) * dilation + 1
             if size + begin + end < reach:
                 raise ShapeMismatch(
-                    f"the window is larger than the input: it reaches over {reach} elements",
+                    f"the window is larger than the input: it spans {reach} elements",
                     expected=f"an input of {reach - begin - end} elements or more along each axis",
                     got=f"spatial sizes {list(spatial)}, window {list(self.size)}",
                     hint=_too_small_hint(spatial),

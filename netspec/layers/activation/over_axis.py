@@ -57,7 +57,7 @@ class Glu(OverAxis):
 
     type: Literal["glu"] = "glu"
     onnx_roundtrip: ClassVar = "never"
-    verb: ClassVar = "to halve"
+    verb: ClassVar = "to split in half"
 
     def apply_along(self, x: Value, axis: int) -> Value:
         """The product of the first half and the sigmoid of the second."""

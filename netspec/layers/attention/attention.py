@@ -52,7 +52,7 @@ def require_sequences(query: Value, value: Value, key: Value) -> None:
         )
     require(
         key.shape[1] == value.shape[1],
-        "keys and values differ in number",
+        "keys and values have different numbers of steps",
         expected=f"{value.shape[1]} steps, as the value has",
         got=f"{key.shape[1]} steps",
     )
@@ -64,7 +64,7 @@ def _require_equal_features(query: Value, key: Value) -> None:
         "query and key have vectors of different lengths",
         expected=f"{query.shape[-1]} features, as the query has",
         got=f"{key.shape[-1]} features",
-        hint="a Dense layer before one of them, or MultiHeadAttention, which has its own",
+        hint="put a Dense layer before one of them, or use MultiHeadAttention, which projects both",
     )
 
 

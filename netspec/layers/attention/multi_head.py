@@ -54,7 +54,7 @@ class AxisFolding:
         require(
             len(x.shape) == rank and all(x.shape[axis] == query.shape[axis] for axis in independent),
             "the inputs differ in axes that are not attended over",
-            expected=f"{rank} axes, and the sizes of the query besides axes {list(self.axes)}: {query.type}",
+            expected=f"{rank} axes, with the query's sizes on all axes except {list(self.axes)}: {query.type}",
             got=x.type,
         )  # fmt: skip
         order = (0, *self.others, *self.axes, len(x.shape) - 1)
@@ -332,8 +332,12 @@ class MultiHeadAttention(HeadsSpec):
         """query: (N, T, …), value, key: (N, S, …), attention_mask: (N, T, S), nonzero to attend → (N, T, …)."""
         if len(query.shape) > 3:
             return self._over_axes(builder, query, value, key, attention_mask)
-        require(self.attention_axes in (None, (1,), (-2,)), "a sequence can only be attended over axis 1", expected="1",
-             got=list(self.attention_axes or ()))  # fmt: skip
+        require(
+            self.attention_axes in (None, (1,), (-2,)),
+            "attention over a sequence must be along axis 1",
+            expected="1",
+            got=list(self.attention_axes or ()),
+        )
         return self._of_sequences(builder, query, value, key, attention_mask)
 
     def _of_sequences(self, builder: Builder, query: Value, *others: Value | None) -> AttentionResult:
@@ -409,8 +413,8 @@ class GroupQueryAttention(HeadsSpec):
         heads, groups = self.num_query_heads, self.num_key_value_heads
         require(
             heads % groups == 0,
-            "the query heads cannot share the keys and values evenly",
-            expected=f"`num_query_heads` to be a multiple of {groups}",
+            "`num_query_heads` must be a multiple of `num_key_value_heads`",
+            expected=f"a multiple of {groups}",
             got=f"{heads}",
         )
         inputs = _inputs(builder, query, value, key, attention_mask)
@@ -446,6 +450,6 @@ def _attention_mask(mask: Value, shape: tuple[int, ...]) -> Value:
         "the mask must have one entry for each pair of query and key",
         expected=f"(batch, {t}, {s}), or (batch, 1, {s}) for all positions",
         got=mask.type,
-        hint=f"Reshape with `target_shape: [1, {s}]` before it" if mask.shape == (n, s) else None,
+        hint=f"put a Reshape with `target_shape: [1, {s}]` before it" if mask.shape == (n, s) else None,
     )
     return as_mask(mask)

@@ -89,7 +89,7 @@ def sines(positions: int, features: int, max_wavelength: float) -> NDArray[np.fl
     """The vectors (positions, features) of a SinePositionEncoding. Vaswani et al. 2017, arXiv:1706.03762."""
     import numpy as np
 
-    require_precomputable(positions * features, "elements of the encoding")
+    require_precomputable(positions * features, "elements in the encoding")
     index = np.arange(features)
     angles = np.arange(positions)[:, None] * max_wavelength ** -(2 * (index // 2) / features)
     return np.where(index % 2, np.cos(angles), np.sin(angles))
@@ -153,8 +153,8 @@ class RotaryEmbedding(PositionLayer):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x → the same shape."""
-        positions = sample_axis(x, self.sequence_axis, "of positions")
-        features = sample_axis(x, self.feature_axis, "of features")
+        positions = sample_axis(x, self.sequence_axis, "for positions")
+        features = sample_axis(x, self.feature_axis, "for features")
         require(
             positions != features,
             "positions and features must be different axes",

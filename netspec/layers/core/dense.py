@@ -191,7 +191,8 @@ class EinsumDense(LayerSpec):
                 raise problem("a letter is repeated in one operand", field="equation", got=letters)
         if not match_[1] and (x[0] != y[0] or x[0] in kernel):
             raise problem(
-                "the first axis is the batch: it stays the first and is not the kernel's", field="equation",
+                "the batch axis must be the first of the input and the output, and must not occur in the kernel",
+                field="equation",
                 expected=f"an output that begins with `{x[0]}`", got=repr(self.equation),
             )  # fmt: skip
         for letter in y + kernel:
@@ -201,7 +202,7 @@ class EinsumDense(LayerSpec):
                 )
         if not set(self.bias_axes or "") <= set(y):
             raise problem(
-                "the bias is along axes of the output", field="bias_axes", expected=f"letters of `{y}`",
+                "`bias_axes` must name axes of the output", field="bias_axes", expected=f"letters of `{y}`",
                 got=repr(self.bias_axes),
             )  # fmt: skip
         if self.bias_axes == "":
@@ -249,7 +250,7 @@ class EinsumDense(LayerSpec):
             )
             require(
                 output_size is None or known in (None, output_size),
-                f"the axis `{axis}` has another size in the input",
+                f"the axis `{axis}` has a different size in the input",
                 expected=f"{known}, or null, in `output_shape`",
                 got=f"{output_size}",
             )

@@ -90,7 +90,7 @@ class ShapedDropout(DropoutBase):
         )
         require(
             fits, "`noise_shape` does not fit the input",
-            expected=f"{len(x.shape)} sizes, each null or 1, the first null: each sample has its own mask",
+            expected=f"{len(x.shape)} sizes, each null or 1; the first is null, since each sample has its own mask",
             got=["null" if size is None else size for size in noise_shape],
         )  # fmt: skip
         return tuple(have if size is None else size for size, have in zip(noise_shape, x.shape, strict=True))

@@ -116,7 +116,7 @@ class ReversibleEmbedding(EmbeddingBase):
             return self.looked_up(builder, self.table(builder), x)
         require(
             len(x.shape) >= 2 and x.shape[-1] == self.output_dim,
-            "the vectors have another length than those of the table",
+            "the vectors must be as long as the embeddings",
             expected=f"(batch, …, {self.output_dim})",
             got=x.type,
         )

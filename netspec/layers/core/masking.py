@@ -83,7 +83,7 @@ class Masking(LayerSpec):
             "the input is not a sequence of vectors",
             expected="(batch, …, steps, features)",
             got=x.type,
-            hint="an Embedding has `mask_zero: true` for this" if len(x.shape) == 2 else None,
+            hint="to mask integers, set `mask_zero: true` in the Embedding" if len(x.shape) == 2 else None,
         )
         same = ReduceSum((-1,))(cast(call_elementwise(Equal(), x, self.mask_value), DType.FLOAT32))
         return call_elementwise(Greater(), x.shape[-1] - 0.5, same)

@@ -252,7 +252,7 @@ class GraphFormula(Formula):
         if name in INTEGER_FUNCTIONS and not any(
             isinstance(value, Value) and not value.dtype.is_float for value in values
         ):
-            hint = "`keep_types: true` leaves inputs of integers as they are"
+            hint = "`keep_types: true` computes with integers"
             raise self.fail(node, f"`{name}` needs an integer", hint=hint)
         if any(isinstance(value, Value) for value in values):
             return function.call(*self._values(node, values))

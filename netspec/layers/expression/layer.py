@@ -137,7 +137,9 @@ class Expression(LayerSpec):
                 error.message, field="expr", expected=error.expected, hint=error.hint, inside=(self.expr, error.offset)
             ) from None
         if isinstance(constant_result, float) or not formula.names() - CONSTANTS.keys():
-            raise problem("the formula is constant: it uses no input", field="expr", expected="a formula of the inputs")
+            raise problem(
+                "the formula is constant: it uses no input", field="expr", expected="a formula that uses an input"
+            )
         return self
 
     def build(self, builder: Builder, x: Value, *others: Value) -> Value:

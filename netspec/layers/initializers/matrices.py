@@ -50,7 +50,7 @@ class IdentityInitializer(InitializerSpec):
 
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
         """A vector has no diagonal."""
-        return None if len(shape) >= 2 else "`Identity` is for matrices and kernels"
+        return None if len(shape) >= 2 else "`Identity` needs a matrix or a kernel"
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
         """The diagonal."""
@@ -75,7 +75,7 @@ class Bilinear(InitializerSpec):
 
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
         """There must be a window."""
-        return None if len(shape) >= 3 else "`Bilinear` is for kernels of convolutions"
+        return None if len(shape) >= 3 else "`Bilinear` needs the kernel of a convolution"
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
         """Products of triangles of height 1, Caffe's formula for each axis of the window."""
@@ -130,7 +130,7 @@ class STFTInitializer(InitializerSpec):
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
         """The kernel must be that of a Conv1D over one channel, with two frequencies or more."""
         fits = len(shape) == 3 and shape[1] == 1 and shape[0] > 1
-        return None if fits else "`STFT` is for the kernel of a Conv1D of 2 filters or more over one channel"
+        return None if fits else "`STFT` needs the kernel of a Conv1D with 2 or more filters and one input channel"
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
         """The waves of each frequency under the window, (filters, 1, steps)."""

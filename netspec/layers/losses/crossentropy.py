@@ -64,7 +64,7 @@ class ClassVectorTargets(ProbabilityFields, LabelSmoothing):
 
     def operands(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, Value, int]:
         """Prediction, smoothed target and the axis of the classes."""
-        axis = sample_axis(prediction, self.axis, "of classes")
+        axis = sample_axis(prediction, self.axis, "for classes")
         prediction, target = align_target(builder, prediction, target)
         if self.label_smoothing:
             target = target * (1 - self.label_smoothing) + self.label_smoothing / prediction.shape[axis]
@@ -213,7 +213,7 @@ class MultiLabelSoftMargin(ClassWeighted, PairLoss):
 
     def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
         """prediction, target: (N, …, C) → (N, …)."""
-        axis = sample_axis(prediction, -1, "of classes")
+        axis = sample_axis(prediction, -1, "for classes")
         scores, target = align_target(builder, prediction, target)
         losses = Softplus()(scores) - scores * target
         weights = self.class_weights(builder, scores.shape[axis])

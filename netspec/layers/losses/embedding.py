@@ -55,7 +55,12 @@ class Contrastive(LossSpec):
         first, second = align_target(builder, first, second)
         batch = first.shape[:1]
         fits = target.shape in (batch, (*batch, 1))
-        require(fits, "the target of a pair must be one value per sample", expected="a shape of []", got=target.type)
+        require(
+            fits,
+            "the target of a pair must be one value per sample",
+            expected="an input with `shape: []`",
+            got=target.type,
+        )
         alike_ = reshape_to(builder.floating(target), batch)
         error = first - second
         square = ReduceSum(tuple(range(1, len(error.shape))))(error * error)

@@ -73,7 +73,7 @@ class CategoricalHinge(PairLoss):
 
     def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
         """prediction, target: (N, …, C) → (N, …)."""
-        axis = sample_axis(prediction, -1, "of classes")
+        axis = sample_axis(prediction, -1, "for classes")
         prediction, target = align_target(builder, prediction, target)
         right, wrong = ReduceSum((axis,))(target * prediction), ReduceMax((axis,))((1.0 - target) * prediction)
         return ElementLosses(Relu()(wrong - right + 1.0))

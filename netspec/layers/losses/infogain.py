@@ -75,7 +75,7 @@ class InfoGain(ProbabilityFields, PairLoss):
         fits = len(rows) == count and sizes == {count}
         require(
             fits,
-            "the matrix does not fit the classes",
+            "the matrix must have one row and one column per class",
             expected=f"{count} rows of {count} numbers",
             got=f"{len(rows)} rows of {' or '.join(map(str, sorted(sizes)))}",
         )

@@ -112,7 +112,7 @@ class MultiLabelMargin(PairLoss):
 
     def per_element(self, builder: Builder, prediction: Value, label: Value) -> ElementLosses:
         """prediction, label: (N, C) → (N)."""
-        axis = sample_axis(prediction, -1, "of classes")
+        axis = sample_axis(prediction, -1, "for classes")
         fits = label.shape == prediction.shape and not label.dtype.is_float and len(label.shape) == 2
         expected = f"an input with `shape: [{prediction.shape[axis]}]` and `dtype: int32`"
         require(fits, "the classes of a sample must be integers, followed by -1", expected=expected, got=label.type)

@@ -24,7 +24,7 @@ class OverlapFields(Spec):
 
     def sums(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, Value, Value]:
         """Σ target · prediction, Σ target and Σ prediction over each region."""
-        axes = None if self.axis is None else tuple(sample_axis(prediction, axis, "of a region") for axis in self.axis)
+        axes = None if self.axis is None else tuple(sample_axis(prediction, axis, "to sum over") for axis in self.axis)
         prediction, target = align_target(builder, prediction, target)
         total = ReduceSum(axes)
         return total(target * prediction), total(target), total(prediction)

@@ -47,7 +47,7 @@ class KLDivergence(PairLoss):
 
     def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
         """prediction, target: (N, …, C) → (N, …)."""
-        axis = sample_axis(prediction, -1, "of classes")
+        axis = sample_axis(prediction, -1, "for classes")
         p, t = (
             call_elementwise(Minimum(), call_elementwise(Maximum(), x, EPSILON), 1.0)
             for x in align_target(builder, prediction, target)
@@ -121,7 +121,7 @@ class GaussianNLL(LossSpec):
         require(
             variance_shape in (shape, (*shape[:-1], 1)),
             "the variance does not match the prediction",
-            expected=f"sizes {list(shape[1:])} per sample, or with 1 for the last, or without it",
+            expected=f"sizes {list(shape[1:])} per sample; the last size may also be 1 or left out",
             got=f"{list(variance.shape[1:])}",
         )
         variance = call_elementwise(Maximum(), reshape_to(builder.floating(variance), variance_shape), self.epsilon)

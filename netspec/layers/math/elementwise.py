@@ -18,7 +18,7 @@ from netspec.schema.specs.spec import describe, problem
 def not_zero(value: Any) -> Any:
     """A validator of a number other than 0."""
     if value == 0 and not isinstance(value, bool):
-        expected = "another number: with 0 every result would be the same"
+        expected = "any other number: with 0 every result would be the same"
         raise problem("not allowed to be 0", expected=expected, got=describe(value))
     return value
 
@@ -111,7 +111,7 @@ class Log(ScaledInput):
     def _base_is_one(self) -> Self:
         if self.base == 1.0:
             raise problem(
-                "the base of a logarithm cannot be 1", field="base", expected="another number above 0", got="1"
+                "the base of a logarithm cannot be 1", field="base", expected="any other number above 0", got="1"
             )
         return self
 

@@ -105,7 +105,7 @@ class DFT(LayerSpec):
         parts, rank = _parts(x), len(x.shape)
         axis = sample_axis(x, self.axis, "to transform along")
         require(
-            axis != rank - 1, "the last axis holds real and imaginary parts", expected="another axis", got=self.axis
+            axis != rank - 1, "the last axis holds real and imaginary parts", expected="a different axis", got=self.axis
         )
         real = self.inverse and self.onesided
         size = x.shape[axis]

@@ -101,7 +101,7 @@ class Cumulative(LayerSpec):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, …)."""
-        axis = sample_axis(x, self.axis, "to go along")
+        axis = sample_axis(x, self.axis, "to accumulate along")
         (x,) = builder.to_common_dtype([x])
         return self.cumulated(x, axis)
 

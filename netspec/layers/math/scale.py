@@ -18,7 +18,7 @@ class ChannelwiseLayer(LayerSpec):
     """Base of layers that combine the input with a smaller array along some of its axes."""
 
     passes_mask: ClassVar = True
-    foreign_fields: ClassVar[dict[str, str]] = {"filler": "`filler` is Caffe's name: it is an initializer here"}
+    foreign_fields: ClassVar[dict[str, str]] = {"filler": "`filler` is Caffe's name: here it is an initializer"}
 
     axis: int = 1
     """first axis of the input that the other array corresponds to"""
@@ -27,11 +27,11 @@ class ChannelwiseLayer(LayerSpec):
 
     def shape_of(self, x: Value) -> tuple[int, ...]:
         """Shape of the learned array for the input `x`."""
-        axis = sample_axis(x, self.axis, "to lie along")
+        axis = sample_axis(x, self.axis, "to apply values along")
         fits = axis + self.num_axes <= len(x.shape)
         require(
             fits,
-            f"there are no {self.num_axes} axes from axis {axis} on",
+            f"the input has fewer than {self.num_axes} axes from axis {axis} on",
             expected=f"`num_axes` of at most {len(x.shape) - axis}",
             got=x.type,
         )
@@ -39,11 +39,11 @@ class ChannelwiseLayer(LayerSpec):
 
     def align(self, x: Value, second: Value) -> Value:
         """Reshape a second input (N, sizes of some axes) to broadcast with `x`."""
-        axis = sample_axis(x, self.axis, "to lie along")
+        axis = sample_axis(x, self.axis, "to apply values along")
         inner = second.shape[1:]
         require(
             x.shape[axis : axis + len(inner)] == inner,
-            f"the second input does not match the first's axes from axis {axis} on",
+            f"the second input does not match the first input's axes from axis {axis} on",
             expected=f"the batch axis, then {list(x.shape[axis : axis + max(1, len(inner))])}",
             got=second.type,
         )

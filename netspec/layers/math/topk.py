@@ -38,7 +38,7 @@ class ArgExtremum(LayerSpec):
 
     def build(self, builder: Builder, x: Value) -> Value | tuple[Value, ...]:
         """x: (N, …) → (N, …), int64."""
-        axis = sample_axis(x, self.axis, "to look along")
+        axis = sample_axis(x, self.axis, "to search along")
         kept_axis = (1,) if self.keepdims else ()
         return reduce.reshape_to(
             self.op(axis, self.select_last_index)(x), (*x.shape[:axis], *kept_axis, *x.shape[axis + 1 :])
@@ -74,8 +74,8 @@ class ArgMax(ArgExtremum):
     def _last_of_one(self) -> Self:
         if self.select_last_index and (self.top_k > 1 or self.out_max_val):
             raise problem(
-                "with `top_k`, equal elements come in their order", field="select_last_index",
-                expected="`select_last_index` without `top_k` and `out_max_val`",
+                "`select_last_index` has no effect with `top_k` or `out_max_val`", field="select_last_index",
+                expected="false, or neither `top_k` nor `out_max_val`",
             )  # fmt: skip
         return self
 
@@ -85,7 +85,7 @@ class ArgMax(ArgExtremum):
 
     def build(self, builder: Builder, x: Value) -> Value | tuple[Value, ...]:
         """x: (N, …) → indices (N, …), int64, and elements."""
-        axis = sample_axis(x, self.axis, "to look along")
+        axis = sample_axis(x, self.axis, "to search along")
         require_k(x, axis, self.top_k, "top_k")
         if self.top_k == 1 and not self.out_max_val:
             return super().build(builder, x)
@@ -99,7 +99,9 @@ class ArgMax(ArgExtremum):
 def require_k(x: Value, axis: int, count: int, field: str) -> None:
     """Raise unless the axis has at least `count` elements."""
     size = x.shape[axis]
-    require(count <= size, f"axis {axis} has no {count} numbers", expected=f"`{field}` up to {size}", got=count)
+    require(
+        count <= size, f"axis {axis} has fewer than {count} elements", expected=f"`{field}` up to {size}", got=count
+    )
 
 
 @LAYERS.register
@@ -129,7 +131,7 @@ class TopK(LayerSpec):
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "dim": "`dim` is PyTorch's name: here it is `axis`",
-        "sorted": "they are always in order",
+        "sorted": "the results are always sorted",
     }
 
     type: Literal["TopK"] = "TopK"
@@ -152,7 +154,7 @@ class TopK(LayerSpec):
 
     def build(self, builder: Builder, x: Value) -> tuple[Value, ...]:
         """x: (N, …, size, …) → twice (N, …, k, …)."""
-        axis = sample_axis(x, self.axis, "to look along")
+        axis = sample_axis(x, self.axis, "to search along")
         require_k(x, axis, self.k, "k")
         return topk.TopK(self.k, axis, self.largest).call_multi(x)
 
@@ -199,7 +201,7 @@ class OneHot(LayerSpec):
         )
         require(
             -rank < self.axis < rank and self.axis != 0,
-            f"there is no place {self.axis} for an axis",
+            f"an axis cannot be inserted at {self.axis}",
             expected=f"1 to {rank - 1}, or -1 for the last",
             got=x.type,
         )
@@ -228,4 +230,4 @@ class Hardmax(LayerSpec):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, …)."""
-        return softmax.Hardmax(sample_axis(x, self.axis, "to look along"))(builder.floating(x))
+        return softmax.Hardmax(sample_axis(x, self.axis, "to search along"))(builder.floating(x))

@@ -209,7 +209,7 @@ class WeightedSum(ElementwiseMerge):
         inputs = self.broadcast_inputs(builder, first, second, *others)
         count = len(self.coefficients)
         require(
-            len(inputs) == count, "there is not one factor for each input", expected=f"{count} inputs", got=len(inputs)
+            len(inputs) == count, "there must be one factor for each input", expected=f"{count} inputs", got=len(inputs)
         )
         parts = (x if factor == 1.0 else x * factor for x, factor in zip(inputs, self.coefficients, strict=True))
         return reduce(add, parts)
@@ -244,12 +244,12 @@ class Concatenate(LayerSpec):
             expected=f"{rank - 1} axes besides the batch, as the first has",
             got=sizes,
         )
-        axis = sample_axis(first, self.axis, "to join along")
+        axis = sample_axis(first, self.axis, "to concatenate along")
         rests = {x.shape[:axis] + x.shape[axis + 1 :] for x in inputs}
         require(
             len(rests) == 1,
-            f"the inputs differ in another axis than {axis}, the one they are joined along",
-            expected="equal sizes everywhere else",
+            f"the inputs may differ in size only along axis {axis}, along which they are concatenated",
+            expected="equal sizes along all other axes",
             got=sizes,
         )
         return Concat(axis)(*builder.to_common_dtype(inputs))

@@ -132,7 +132,7 @@ class MatMul(LayerSpec):
         require(
             len(a.shape) == len(b.shape) and broadcast_shapes(*between) is not None,
             "the inputs differ in the axes between batch and matrices",
-            expected="as many axes, of equal sizes or 1",
+            expected="the same number of such axes, of equal sizes or 1",
             got=" and ".join(str(list(sizes)) for sizes in between),
         )
         return linear.MatMul(self.transpose_a, self.transpose_b)(builder.floating(a), builder.floating(b))
@@ -152,16 +152,18 @@ def _equation(value: Any) -> Any:
     for term in (*terms, output):
         if not term or term[0] == "." or term[0] != output[0]:
             raise problem(
-                "the first axis of all is the batch",
-                expected="one letter that all begin with, as the `b` of `bij,bjk->bik`",
+                "the inputs and the output must all begin with the batch axis",
+                expected="the same first letter everywhere, such as the `b` of `bij,bjk->bik`",
                 got=repr(value),
             )
     if len(set(letters)) < len(letters) or not set(letters) <= set(inputs):
-        raise problem("the output has other axes than the inputs, or one twice", expected="each once", got=repr(value))
+        raise problem(
+            "an axis of the output is repeated or not in an input", expected="each axis once", got=repr(value)
+        )
     if letters[0] in "".join(term[1:] for term in (*terms, output)):
-        raise problem("the batch is one axis", expected=f"`{letters[0]}` once for each input", got=repr(value))
+        raise problem("the batch axis is repeated", expected=f"`{letters[0]}` once in each input", got=repr(value))
     if "..." in output and not any("..." in term for term in terms):
-        raise problem("the dots of the output occur in no input", expected="dots in an input", got=repr(value))
+        raise problem("the output has `...`, but the inputs do not", expected="`...` in an input", got=repr(value))
     return text
 
 

@@ -78,7 +78,7 @@ class CategoricalAccuracy(ClassAxis, PairMetric):
 
     def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
         """prediction, target: (N, …, C, …) → (N, …)."""
-        axis = sample_axis(prediction, self.axis, "of classes")
+        axis = sample_axis(prediction, self.axis, "for classes")
         prediction, target = align_target(builder, prediction, target)
         return ElementLosses(Equal()(ArgMax(axis)(prediction), ArgMax(axis)(target)))
 
@@ -149,7 +149,7 @@ class SparseTopKCategoricalAccuracy(TopKFields, PairMetric):
         """prediction: (N, …, C, …), label: (N, …) → (N, …)."""
         if not self.from_sorted_ids:
             return self.in_top_k(*class_scores(builder, prediction, label, self.axis))
-        axis = sample_axis(prediction, self.axis, "of class numbers")
+        axis = sample_axis(prediction, self.axis, "for class indices")
         count = prediction.shape[axis]
         require(
             self.k <= count, f"there are fewer than {self.k} classes", expected=f"`k` up to {count}", got=f"k: {self.k}"
@@ -180,6 +180,6 @@ class TopKCategoricalAccuracy(TopKFields, PairMetric):
 
     def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
         """prediction, target: (N, …, C, …) → (N, …)."""
-        axis = sample_axis(prediction, self.axis, "of classes")
+        axis = sample_axis(prediction, self.axis, "for classes")
         prediction, target = align_target(builder, prediction, target)
         return self.in_top_k(prediction, ArgMax(axis)(target), axis)

@@ -115,7 +115,7 @@ class ClassIdField(Spec):
         """The values of the class."""
         if self.class_id is None:
             return values
-        require(len(values[0].shape) >= 2, "`class_id` needs a prediction with an axis of classes", got=values[0].type)
+        require(len(values[0].shape) >= 2, "`class_id` needs a prediction with an axis for classes", got=values[0].type)
         axis, count = len(values[0].shape) - 1, values[0].shape[-1]
         require(self.class_id < count, f"there is no class {self.class_id}", expected=f"`class_id` below {count}")
         return tuple(Slice(axis, self.class_id, self.class_id + 1)(value) for value in values)
@@ -148,7 +148,7 @@ class PrecisionRecallBase(ClassIdField, MetricSpec):
             expected = f"`top_k` up to {count}"
             require(
                 self.top_k <= count,
-                f"there are not {self.top_k} classes",
+                f"there are fewer than {self.top_k} classes",
                 expected=expected,
                 got=f"top_k: {self.top_k}",
             )

@@ -64,7 +64,7 @@ class ConfusionMatrixMetric(ClassAxis, MetricSpec):
         if self.class_names is not None:
             require(
                 len(self.class_names) == count,
-                "not every class has a name",
+                "`class_names` must have one name per class",
                 expected=f"{count} names",
                 got=f"{len(self.class_names)} names",
             )
@@ -144,7 +144,7 @@ class IoUBase(MetricSpec):
     """Base of the mean over classes of intersection over union."""
 
     samples: ClassVar[tuple[Sample, ...]] = ()
-    misread: ClassVar[str | None] = "where the prediction holds scores: `sparse_y_pred: false`"
+    misread: ClassVar[str | None] = "if the prediction holds scores, set `sparse_y_pred: false`"
     """Hint for a prediction and a target of different shapes."""
 
     @property
@@ -220,9 +220,9 @@ class SparseFields(ClassAxis):
         """Class indices (N, …): the value, or the index of its greatest element along the axis."""
         if sparse:
             return value
-        axis = sample_axis(value, self.axis, "of classes")
+        axis = sample_axis(value, self.axis, "for classes")
         size = value.shape[axis]
-        require(size == count, "the axis of classes has another size", expected=f"{count} classes", got=f"{size}")
+        require(size == count, "the axis for classes has the wrong size", expected=f"{count} classes", got=f"{size}")
         return ArgMax(axis)(value)
 
 

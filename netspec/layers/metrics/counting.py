@@ -26,7 +26,7 @@ from netspec.schema.specs.spec import describe, problem
 def _thresholds(value: Any) -> Any:
     thresholds = value if isinstance(value, (list, tuple)) else [value]
     if not thresholds:
-        raise problem("no thresholds", expected="a number, or a list of them", got=describe(value))
+        raise problem("not a list of thresholds", expected="a number, or a list of numbers", got=describe(value))
     for index, threshold in enumerate(thresholds):
         if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0 <= threshold <= 1:
             field_ = str(index) if thresholds is value else None

@@ -67,7 +67,7 @@ class AUC(MetricSpec):
     @model_validator(mode="after")
     def _thresholds_are_inside(self) -> Self:
         if self.thresholds is not None and (self.thresholds[0] <= 0 or self.thresholds[-1] >= 1):
-            raise problem("0 and 1 are thresholds anyway", field="thresholds", expected="numbers between them")
+            raise problem("0 and 1 are always used as thresholds", field="thresholds", expected="numbers between them")
         return self
 
     @property
@@ -81,14 +81,17 @@ class AUC(MetricSpec):
         prediction, target, separate = self._operands(builder, prediction, target)
         rank, count = len(prediction.shape), prediction.shape[-1]
         require(
-            rank == 2 or not self.multi_label, "several labels are a matrix", expected="(N, C)", got=prediction.type
+            rank == 2 or not self.multi_label, "`multi_label` needs a matrix", expected="(N, C)", got=prediction.type
         )
         more: tuple[Value, ...] = ()
         if self.label_weights is not None:
             fits = rank == 2 and len(self.label_weights) == count
             expected = f"{count} numbers" if rank == 2 else "a prediction (N, C)"
             require(
-                fits, "the weights of labels do not fit", expected=expected, got=f"{len(self.label_weights)} numbers"
+                fits,
+                "`label_weights` must have one weight per label",
+                expected=expected,
+                got=f"{len(self.label_weights)} numbers",
             )
             if not separate:
                 import numpy as np

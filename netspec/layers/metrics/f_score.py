@@ -45,7 +45,7 @@ class FScore(MetricSpec):
     def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction: (N, C), target: (N, C) or (N) → true positives, predicted and actual positives, (C) each."""
         prediction, target = align_target(builder, prediction, one_hot_target(builder, prediction, target))
-        require(len(prediction.shape) == 2, "scores of classes are a matrix", expected="(N, C)", got=prediction.type)
+        require(len(prediction.shape) == 2, "the scores must be a matrix", expected="(N, C)", got=prediction.type)
         if self.threshold is None:
             is_predicted = Equal()(prediction, ReduceMax((1,), keepdims=True)(prediction))
         else:

@@ -151,7 +151,7 @@ class BatchNormalization(MovingAverageFields):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C, …)."""
-        axis = sample_axis(x, self.axis, "of channels")
+        axis = sample_axis(x, self.axis, "for channels")
         x = builder.floating(x)
         gamma, beta = self.factors(builder, x, (x.shape[axis],))
         if not self.track_running_stats:

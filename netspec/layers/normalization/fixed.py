@@ -112,7 +112,7 @@ class Normalization(LayerSpec):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C, …)."""
-        axis = None if self.axis is None else sample_axis(x, self.axis, "of channels")
+        axis = None if self.axis is None else sample_axis(x, self.axis, "for channels")
         x = builder.floating(x)
         size = 1 if axis is None else x.shape[axis]
 
@@ -147,7 +147,7 @@ class Normalization(LayerSpec):
 
         for name, numbers in (("mean", mean), ("variance", variance)):
             require(
-                len(numbers) in (1, size), f"`{name}` does not have a number for each channel",
+                len(numbers) in (1, size), f"`{name}` must have one number for each channel",
                 expected=f"{size} numbers, or one" if axis is not None else "one number: `axis` is null",
                 got=f"{len(numbers)} numbers",
             )  # fmt: skip

@@ -30,7 +30,7 @@ class GroupNormalizationBase(AffineFields):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C, …)."""
-        axis, x = sample_axis(x, self.axis, "of channels"), builder.floating(x)
+        axis, x = sample_axis(x, self.axis, "for channels"), builder.floating(x)
         return self.normalized(x, axis, *self.factors(builder, x, (x.shape[axis],)))[0]
 
     def normalized(self, x: Value, axis: int, gamma: Value, beta: Value) -> tuple[Value, Value, Value]:
@@ -71,8 +71,8 @@ class GroupNormalization(GroupNormalizationBase):
         """As many as the field says."""
         groups = channels if self.groups == -1 else self.groups
         require(
-            channels % groups == 0, f"{channels} channels do not make {groups} equal groups",
-            expected=f"`groups` of which {channels} is a multiple", got=groups,
+            channels % groups == 0, f"{channels} channels cannot be split into {groups} equal groups",
+            expected=f"`groups` that divides {channels}", got=groups,
         )  # fmt: skip
         return groups
 
@@ -121,7 +121,7 @@ class InstanceNormalization(GroupNormalizationBase, MovingAverageFields):
         """x: (N, C, …) → (N, C, …)."""
         if not self.track_running_stats:
             return super().build(builder, x)
-        axis, x = sample_axis(x, self.axis, "of channels"), builder.floating(x)
+        axis, x = sample_axis(x, self.axis, "for channels"), builder.floating(x)
         gamma, beta = self.factors(builder, x, (x.shape[axis],))
         moving = self.averages(builder, x.shape[axis])
         if not builder.is_learning:
@@ -165,7 +165,8 @@ class MVN(LayerSpec):
         """x: (N, C, …) → (N, C, …)."""
         require(
             len(x.shape) > 2 or self.across_channels, "a channel has a single element, so it cannot be normalized",
-            expected="(batch, channels, …)", got=x.type, hint="`across_channels: true` takes all channels together",
+            expected="(batch, channels, …)", got=x.type,
+            hint="`across_channels: true` normalizes all channels together",
         )  # fmt: skip
         x = builder.floating(x)
         if not self.normalize_variance:

@@ -59,7 +59,7 @@ class LocalResponseNormalization(LayerSpec):
     def _centered(self) -> Self:
         if self.region == "within_channel" and self.size % 2 == 0:
             raise problem(
-                "a window within a channel must have a center pixel", field="size", expected="an odd number",
+                "a window within a channel must have an odd size", field="size", expected="an odd number",
                 got=str(self.size),
             )  # fmt: skip
         return self

@@ -80,7 +80,7 @@ def _means(x: Value, axis: int, count: int) -> Value:
     import numpy as np
 
     size = x.shape[axis]
-    require_precomputable(count * size, "weights of the windows' means")
+    require_precomputable(count * size, "weights for the windows' means")
     weights = np.zeros((count, size), str(x.dtype))
     for row, span in zip(weights, _spans(size, count), strict=True):
         row[span.start : span.stop] = 1 / len(span)
@@ -222,7 +222,7 @@ def _levels(value: Any) -> Any:
     bins = value if isinstance(value, (list, tuple)) else [value]
     if not bins or any(isinstance(count, bool) or not isinstance(count, int) or count < 1 for count in bins):
         expected = "the number of levels, or a list with the bins of each along an axis, such as [1, 2, 4]"
-        raise problem("not the levels of a pyramid", expected=expected, got=describe(value))
+        raise problem("not a number or list of pyramid levels", expected=expected, got=describe(value))
     if isinstance(value, int) and value > MAX_LEVELS:
         raise problem("too many levels", expected=f"up to {MAX_LEVELS}", got=describe(value))
     return value if isinstance(value, int) else tuple(value)

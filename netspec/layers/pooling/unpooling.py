@@ -96,8 +96,8 @@ class MaxUnpool(LayerSpec):
         strides, sides = self.strides or self.pool_size, self.padding * (2 * rank // len(self.padding))
         require(
             len(strides) == rank and len(sides) == 2 * rank and len(self.output_size or strides) == rank,
-            "`strides`, `padding` or `output_size` has another number of axes than `pool_size`",
-            expected=f"{rank} numbers, or {2 * rank} of `padding`",
+            "`strides`, `padding` or `output_size` has a different number of axes than `pool_size`",
+            expected=f"{rank} each, or {2 * rank} for `padding`",
             got=f"{len(strides)}, {len(self.padding)} and {len(self.output_size or strides)}",
         )
         lead = len(x.shape) - rank

@@ -50,7 +50,7 @@ class Pooling(LayerSpec):
             raise problem(
                 "`ceil_mode` has no effect if `padding` is `same`", field="ceil_mode",
                 expected="`ceil_mode: false`, or explicit `padding`", got="true",
-                hint="with `same` the size is rounded up anyway: the padding is as wide as the last window needs",
+                hint="`same` always rounds the size up, and pads as much as the last window needs",
             )  # fmt: skip
         return self
 
@@ -65,7 +65,7 @@ class Pooling(LayerSpec):
         fits = all(max(pads) <= (size - 1) * dilation for pads, size, dilation in sizes)
         require(
             fits,
-            "some windows would hold nothing but padding",
+            "some windows would contain only padding",
             expected=f"a padding smaller than the window, {list(window.size)}",
             got=f"padding {[list(pads) for pads in window.pads]}",
         )

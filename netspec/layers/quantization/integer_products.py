@@ -37,7 +37,7 @@ class IntegerProduct(LayerSpec):
         """The input, which must be of 8 bits."""
         require(
             x.dtype in BYTES,
-            "the input is not of 8 bits",
+            "the input must hold 8-bit integers",
             expected="uint8 or int8, as QuantizeLinear gives them",
             got=x.type,
         )
@@ -65,7 +65,7 @@ class ZeroPointFields(IntegerProduct):
         else:
             require(
                 (zero_point.shape, zero_point.dtype) == (x.shape[:1], x.dtype),
-                "the zero points have another shape",
+                "the zero points have the wrong shape",
                 expected=f"{x.dtype} of shape (batch)",
                 got=zero_point.type,
             )
@@ -129,7 +129,7 @@ class IntegerConvBase(IntegerProduct):
                     expected=f"{len(self.kernel_size)} entries", got=f"{len(values)}",
                 )  # fmt: skip
         if any(side < 0 for sides in self.padding or () for side in sides):
-            raise problem("a padding below 0", field="padding", expected="0 or more", got=f"{self.padding}")
+            raise problem("a padding is negative", field="padding", expected="0 or more", got=f"{self.padding}")
         return self
 
     def window(self, x: Value) -> Window:
@@ -232,10 +232,10 @@ class IntegerDenseBase(IntegerProduct):
         require(len(x.shape) >= 2, "the input has no features", expected="(batch, …, features)", got=x.type)
         require(
             (self.units is None) == (second is not None),
-            "the matrix is either the layer's, with `units`, or the second input",
-            expected="`units` and one matrix less in `from`"
+            "the matrix must be given by one field: `units`, or a second input",
+            expected="no `units`, or no second input in `from`"
             if second is not None
-            else "`units`, or a matrix in `from`",
+            else "`units`, or a matrix as second input in `from`",
             got=f"units {self.units}",
         )
         return self.kernel(builder, (x.shape[-1], self.units)) if self.units is not None else self.data(second or x)

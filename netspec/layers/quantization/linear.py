@@ -36,10 +36,10 @@ class QuantizationBase(LayerSpec):
         self, builder: Builder, x: Value, dtype: DType, scale: Value | None, zero_point: Value | None
     ) -> tuple[int | None, Value, Value]:
         """The axis of the op, scales and zero points: the inputs, which may differ between samples, or the layer's."""
-        axis = None if self.axis is None else sample_axis(x, self.axis, "of scales")
+        axis = None if self.axis is None else sample_axis(x, self.axis, "for scales")
         require(
             axis is not None or not self.block_size,
-            "blocks need an axis",
+            "`block_size` needs an axis",
             expected="`axis`, or `block_size: 0`",
             got=f"block_size {self.block_size} without an axis",
         )

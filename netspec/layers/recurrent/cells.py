@@ -113,7 +113,8 @@ class WeightFields(CellSpec):
             if isinstance(function, OverAxis):
                 name = type(function).model_fields["type"].default
                 raise problem(
-                    f"`{name}` runs over all units at once, and not inside of a recurrent layer", field=field,
+                    f"`{name}` normalizes over all units at once, which a recurrent layer does not support",
+                    field=field,
                     expected="an elementwise function, such as tanh", got=name,
                 )  # fmt: skip
         return self

@@ -41,7 +41,7 @@ class ConvLSTM(ForgetGateFields, RecurrentLayer):
     def _one_of_both(self) -> Self:
         if max(self.strides) > 1 and max(self.dilation_rate) > 1:
             raise problem(
-                "steps of more than 1 and elements at a distance are not possible together", field="dilation_rate",
+                "`strides` and `dilation_rate` cannot both be above 1", field="dilation_rate",
                 expected="1, or `strides: 1`", got=f"{list(self.dilation_rate)}",
             )  # fmt: skip
         return self

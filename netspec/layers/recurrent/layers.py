@@ -17,7 +17,7 @@ from netspec.layers.recurrent.cells import AnyCell, CellSpec, GRUFields, LSTMFie
 from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.specs.spec import problem
 
-_STATEFUL = "a program is made for each batch size, and its states would be for that one alone"
+_STATEFUL = "a separate program is compiled for each batch size, and could not share its states"
 
 
 class RecurrentLayer(CellSpec, LayerSpec):
@@ -27,8 +27,8 @@ class RecurrentLayer(CellSpec, LayerSpec):
     """
 
     foreign_fields: ClassVar[dict[str, str]] = LayerSpec.foreign_fields | {
-        "unroll": "not needed: the number of steps is known before the first, and no loop runs",
-        "initial_state": "here it is further names of `from`: `[sequence, state_h, state_c]`",
+        "unroll": "not needed: the number of steps is fixed when the net is compiled",
+        "initial_state": "here initial states follow the sequence in `from`: `[sequence, state_h, state_c]`",
         "batch_first": "not needed: a sequence is (batch, steps, features)",
         "hidden_size": "`hidden_size` is PyTorch's name: here it is `units`",
         "bidirectional": "`{type: Bidirectional, layer: {type: LSTM, …}}`",
@@ -52,11 +52,11 @@ class RecurrentLayer(CellSpec, LayerSpec):
         if self.stateful:
             raise problem(
                 f"`stateful` is not available: {_STATEFUL}", field="stateful", expected="false", got="true",
-                hint="`return_state: true` gives states out, `from: [sequence, state, …]` takes them in",
+                hint="`return_state: true` returns the states, `from: [sequence, state, …]` sets the initial ones",
             )  # fmt: skip
         if self.zero_output_for_mask and not self.return_sequences:
             raise problem(
-                "`zero_output_for_mask` is of the outputs of all steps", field="zero_output_for_mask",
+                "`zero_output_for_mask` needs the outputs of all steps", field="zero_output_for_mask",
                 expected="false, or `return_sequences: true`", got="true",
             )  # fmt: skip
         return self
@@ -86,15 +86,15 @@ class RecurrentLayer(CellSpec, LayerSpec):
         names = self.state_names()
         require(
             len(states) in (0, len(names)),
-            "there is not one first state for each state",
-            expected=f"{', '.join(names)} behind the sequence in `from`, or the sequence alone",
+            "there must be one initial state for each state",
+            expected=f"{', '.join(names)} after the sequence in `from`, or the sequence alone",
             got=f"{len(states)}",
         )
         for name, shape, state in zip(names, shapes, states, strict=False):
             sizes = ", ".join(map(str, shape[1:]))
             require(
                 state.shape == shape,
-                f"the first `{name}` has another size",
+                f"the initial `{name}` has the wrong size",
                 expected=f"(batch, {sizes})",
                 got=state.type,
             )

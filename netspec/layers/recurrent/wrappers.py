@@ -34,11 +34,14 @@ class WrapperSpec(LayerSpec):
         """The inner layer reads the wrapper's inputs, and its parameters are the wrapper's."""
         for field in self.inner_fields:
             layer = getattr(self, field)
-            for attribute, reason in (("from_", "reads the inputs of the outer layer"), ("share", "is shared with it")):
+            for attribute, reason in (
+                ("from_", "reads the inputs of the outer layer"),
+                ("share", "shares what the outer layer shares"),
+            ):
                 if layer is not None and getattr(layer, attribute) is not None:
                     name = attribute.rstrip("_")
                     raise problem(
-                        f"a layer in a field {reason}", field=f"{field}.{name}", expected=f"no `{name}`",
+                        f"an inner layer {reason}", field=f"{field}.{name}", expected=f"no `{name}`",
                         hint=f"`{name}` goes next to `type: {getattr(self, 'type', '')}`",
                     )  # fmt: skip
         return self
@@ -56,7 +59,7 @@ def build_inner(builder: Builder, layer: Any, name: str, *inputs: Value, **facts
         try:
             require(
                 least <= len(inputs) and (most is None or len(inputs) <= most),
-                f"a layer in a field has {len(inputs)} input{'s' * (len(inputs) != 1)}",
+                f"an inner layer reads {len(inputs)} input{'s' * (len(inputs) != 1)} here",
                 expected=f"a layer that takes {len(inputs)}, not {least}",
             )
             return layer.call(builder, *inputs)
@@ -106,12 +109,12 @@ class Bidirectional(WrapperSpec):
                 continue
             if not isinstance(layer, RecurrentLayer):
                 raise problem(
-                    "the layer inside is not a recurrent one", field=f"{field}.type",
+                    "the inner layer must be recurrent", field=f"{field}.type",
                     expected="a layer such as LSTM, GRU or RNN", got=str(getattr(layer, "type", "")),
                 )  # fmt: skip
             if layer.go_backwards != backwards:
                 raise problem(
-                    f"`{field}` reads from the {'start' if backwards else 'end'}", field=f"{field}.go_backwards",
+                    f"`{field}` must read from the {'end' if backwards else 'start'}", field=f"{field}.go_backwards",
                     expected=str(backwards).lower(),
                 )  # fmt: skip
         first, second = self._both()
@@ -156,7 +159,7 @@ class Bidirectional(WrapperSpec):
                 y, back = (call_elementwise(Where(), broadcast_mask(mask, x), x, 0.0) for x in (y, back))
         require(
             self.merge_mode in (None, "concat") or y.shape == back.shape,
-            "both layers have outputs of different sizes",
+            "the two layers have outputs of different sizes",
             expected="equal `units`, or `merge_mode: concat`",
             got=f"{y.type} and {back.type}",
         )

@@ -63,10 +63,10 @@ class ReverseSequence(LayerSpec):
         """x: (N, T, …), lengths: (N) or (N, B) → (N, T, …)."""
         import numpy as np
 
-        rank, time = len(x.shape), sample_axis(x, self.time_axis, "of time")
-        require(-rank <= self.batch_axis < rank, f"there is no axis {self.batch_axis} of sequences", got=x.type)
+        rank, time = len(x.shape), sample_axis(x, self.time_axis, "for time")
+        require(-rank <= self.batch_axis < rank, f"there is no axis {self.batch_axis} for sequences", got=x.type)
         batch = self.batch_axis % rank
-        require(batch != time, "time and sequences are the same axis", expected="two axes", got=f"{batch} and {time}")
+        require(batch != time, "time and sequences must be different axes", got=f"{batch} and {time}")
         lengths_shape = tuple(x.shape[axis] for axis in sorted({0, batch}))
         require(
             lengths.shape == lengths_shape and not lengths.dtype.is_float,

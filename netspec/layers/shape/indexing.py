@@ -65,11 +65,11 @@ class Gather(LayerSpec):
 
     def build(self, builder: Builder, x: Value, indices: Value | None = None) -> Value:
         """x: (N, …, A, …), indices: (N, K) → (N, …, K, …)."""
-        axis = sample_axis(x, self.axis, "to pick along")
+        axis = sample_axis(x, self.axis, "to gather along")
         size = x.shape[axis]
         require(
             (self.indices is None) != (indices is None),
-            "`indices` are missing" if indices is None else "there are `indices` and a second input",
+            "`indices` are missing" if indices is None else "`indices` and a second input are both given",
             expected="`indices`, or a second input with integers",
         )
         if indices is None:
@@ -145,7 +145,7 @@ class ElementwiseIndexing(LayerSpec):
 
         Along the other axes there must not be more indices than elements.
         """
-        axis = sample_axis(x, self.axis, "to look along")
+        axis = sample_axis(x, self.axis, "to search along")
         require_indices(x, indices, rank=len(x.shape))
         for k, (size, count) in enumerate(zip(x.shape, indices.shape, strict=True)):
             fits = k == axis or count == size or (k > 0 and count < size)
@@ -308,7 +308,7 @@ class TensorScatter(LayerSpec):
         """x: (N, …, L, …), updates: (N, …, l, …), start: (N) → (N, …, L, …)."""
         import numpy as np
 
-        axis = sample_axis(x, self.axis, "of a sequence")
+        axis = sample_axis(x, self.axis, "for steps")
         rank, size = len(x.shape), x.shape[axis]
         count = updates.shape[axis] if len(updates.shape) == rank else 0
         require_updates(x, (*x.shape[:axis], count, *x.shape[axis + 1 :]), updates)

@@ -45,7 +45,7 @@ class Cropping(LayerSpec):
         require(
             fits,
             "nothing is left after cropping",
-            expected="less cut off than the input is large",
+            expected="less cropping than the size of the input",
             got=f"{[list(sides) for sides in self.cropping]} of {x.type}",
         )
         for axis, (before, after) in enumerate(self.cropping, 2):
@@ -177,9 +177,11 @@ def _sides(value: Any) -> Any:
     for index, pair in enumerate(listed):
         fits = isinstance(pair, (list, tuple)) and len(pair) == 2 and all(type(side) is int for side in pair)
         if not fits:
-            raise problem("not two sides", field=str(index), expected="[before, after], integers", got=describe(pair))
+            raise problem("not a pair", field=str(index), expected="[before, after], integers", got=describe(pair))
     if not listed:
-        raise problem("no sides", expected="[before, after] for each axis after the batch", got=describe(value))
+        raise problem(
+            "not a list of pairs", expected="[before, after] for each axis after the batch", got=describe(value)
+        )
     return tuple(tuple(pair) for pair in listed)
 
 
@@ -224,17 +226,22 @@ class Pad(LayerSpec):
     @model_validator(mode="after")
     def _value_of_constant(self) -> Self:
         if self.mode != "constant" and self.value:
-            raise problem(f"the mode {self.mode} does not use `value`", field="value", expected="`value` left out")
+            raise problem(f"`value` has no effect with `mode: {self.mode}`", field="value", expected="no `value`")
         return self
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, …)."""
         rank = len(x.shape) - 1
-        require(len(self.padding) == rank, "not as many sides as axes", expected=f"{rank} pairs", got=len(self.padding))
+        require(
+            len(self.padding) == rank,
+            "`padding` must have one pair per axis",
+            expected=f"{rank} pairs",
+            got=len(self.padding),
+        )
         for axis, (before, after) in enumerate(self.padding, 1):
             start, size = max(0, -before), x.shape[axis]
             stop = size + min(0, after)
-            require(start < stop, f"nothing is left of axis {axis}", expected=f"less than {size} cut off", got=x.type)
+            require(start < stop, f"all of axis {axis} is cut off", expected=f"fewer than {size} cut off", got=x.type)
             if (start, stop) != (0, size):
                 x = Slice(axis, start, stop)(x)
             if before > 0 or after > 0:

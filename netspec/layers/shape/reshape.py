@@ -41,7 +41,7 @@ def _target(value: Any) -> Any:
             where = str(index) if isinstance(value, (list, tuple)) else None
             raise problem("not a size", field=where, expected="1 or more, or -1 for what remains", got=describe(size))
     if list(sizes).count(-1) > 1:
-        raise problem("two sizes are left open", expected="-1 at most once", got=str(list(sizes)))
+        raise problem("more than one size is -1", expected="-1 at most once", got=str(list(sizes)))
     return tuple(sizes)
 
 
@@ -75,7 +75,7 @@ class Reshape(LayerSpec):
         require(
             have % known == 0 if free else have == known,
             f"{have} elements per sample cannot have the shape {list(self.target_shape)}",
-            expected=f"a multiple of {known} numbers" if free else f"{known} elements per sample",
+            expected=f"a multiple of {known} elements" if free else f"{known} elements per sample",
             got=f"{list(x.shape[1:])}, which is {have}",
         )
         sizes = tuple(have // known if size == -1 else size for size in self.target_shape)
@@ -157,7 +157,7 @@ class Squeeze(LayerSpec):
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …, 1, …) → (N, …)."""
         ones = [axis for axis, size in enumerate(x.shape) if axis and size == 1]
-        axes = ones if self.axis is None else [sample_axis(x, axis, "to leave out") for axis in self.axis]
+        axes = ones if self.axis is None else [sample_axis(x, axis, "to remove") for axis in self.axis]
         for axis in axes:
             require(axis in ones, f"axis {axis} is not of size 1", expected="1 element along it", got=x.type)
         return reshape_to(x, tuple(size for axis, size in enumerate(x.shape) if axis not in axes))
@@ -184,7 +184,7 @@ class ExpandDims(LayerSpec):
         rank = len(x.shape) + 1
         require(
             -rank < self.axis < rank and self.axis != 0,
-            f"there is no place {self.axis} for an axis",
+            f"an axis cannot be inserted at {self.axis}",
             expected="1" if rank == 2 else f"1 to {rank - 1}, or -1 for the last",
             got=x.type,
             hint="axis 0 is the batch" if self.axis in (0, -rank) else None,

@@ -50,7 +50,7 @@ class DepthToSpace(ChannelShuffling):
         (n, channels, height, width), b = x.shape, self.block_size
         require(
             channels % b**2 == 0,
-            f"{channels} channels do not make blocks of {b} by {b}",
+            f"{channels} channels cannot be divided into blocks of {b} by {b}",
             expected=f"a multiple of {b**2} channels",
             got=x.type,
         )
@@ -91,7 +91,7 @@ class SpaceToDepth(ChannelShuffling):
         (n, channels, height, width), b = x.shape, self.block_size
         require(
             height % b == 0 and width % b == 0,
-            f"the image does not consist of blocks of {b} by {b}",
+            f"the image cannot be divided into blocks of {b} by {b}",
             expected=f"multiples of {b} for height and width",
             got=x.type,
         )
@@ -120,7 +120,7 @@ class ChannelShuffle(ChannelShuffling):
         n, channels, *rest = x.shape
         require(
             channels % self.groups == 0,
-            f"{channels} channels are not {self.groups} groups",
+            f"{channels} channels cannot be split into {self.groups} groups",
             expected=f"a multiple of {self.groups} channels",
             got=x.type,
         )

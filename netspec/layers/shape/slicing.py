@@ -31,7 +31,7 @@ def _sections(value: Any) -> Any:
     if isinstance(value, int) and value > MAX_PARTS:
         raise problem("too many parts", expected=f"up to {MAX_PARTS:,}", got=describe(value))
     if not sizes:
-        raise problem("a list without sizes", expected="the size of each part", got="[]")
+        raise problem("not a list of sizes", expected="the size of each part", got="[]")
     return value if isinstance(value, int) else tuple(value)
 
 
@@ -88,7 +88,7 @@ class Split(LayerSpec):
             sizes = self.sections
             require(
                 sum(sizes) == size,
-                f"the parts {list(sizes)} do not make up axis {axis}",
+                f"the parts {list(sizes)} do not add up to the size of axis {axis}",
                 expected=f"sizes that add up to {size}",
                 got=f"{sum(sizes)}",
             )
@@ -137,7 +137,7 @@ class Slice(LayerSpec):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, …)."""
-        axis = sample_axis(x, self.axis, "to cut")
+        axis = sample_axis(x, self.axis, "to slice")
         count = x.shape[axis]
         start = self.start + (count if self.start < 0 else 0)
         stop = count if self.stop is None else self.stop + (count if self.stop < 0 else 0)
@@ -146,7 +146,7 @@ class Slice(LayerSpec):
         require(
             0 <= start < stop <= count,
             f"the slice is empty or out of range along axis {axis}",
-            expected=f"a part of 0 to {count}, not empty",
+            expected=f"a non-empty range within 0 to {count}",
             got=f"from {start} to {stop}",
         )
         if self.step > 1:
@@ -197,7 +197,7 @@ class Crop(LayerSpec):
 
     def build(self, builder: Builder, x: Value, reference: Value) -> Value:
         """x: (N, …), reference: (N, …) → (N, …)."""
-        axis = sample_axis(x, self.axis, "to cut from")
+        axis = sample_axis(x, self.axis, "to crop")
         rank, count = len(x.shape), len(x.shape) - axis
         require(
             len(reference.shape) == rank,

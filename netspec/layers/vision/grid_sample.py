@@ -49,14 +49,15 @@ class GridSample(LayerSpec):
         axes, lead = grid.shape[-1], len(grid.shape) - 1 - grid.shape[-1]
         require(
             grid.dtype.is_float and axes in (2, 3) and lead in (1, 2),
-            "the second input does not hold indices",
-            expected="floats (batch, …, …, 2), or of volumes (batch, …, …, …, 3)",
+            "the second input does not hold positions",
+            expected="floats (batch, …, …, 2), or for volumes (batch, …, …, …, 3)",
             got=grid.type,
         )
         require(
             len(x.shape) == lead + 1 + axes and x.shape[:lead] == grid.shape[:lead]
             and (axes == 2 or self.mode != "cubic"),
-            "the first input is not an image or a volume" + (" by `mode: cubic`" if self.mode == "cubic" else ""),
+            "the first input is not an image"
+            + (", as `mode: cubic` needs" if self.mode == "cubic" else " or a volume"),
             expected=f"(batch, {'images, ' * (lead - 1)}channels, {'' if axes == 2 else 'depth, '}height, width)"
             if axes == 2 or self.mode != "cubic" else "images, not volumes",
             got=x.type,

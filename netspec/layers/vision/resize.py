@@ -82,25 +82,25 @@ class Resize(LayerSpec):
     def _fits_together(self) -> Self:
         if (self.sizes is None) == (self.scales is None):
             raise problem(
-                "the result needs either `sizes` or `scales`", field="scales",
+                "the output size must be given by one field", field="scales",
                 expected="one of `sizes` and `scales`", got="neither" if self.sizes is None else "both",
             )  # fmt: skip
         crops = self.coordinate_transformation_mode == "tf_crop_and_resize"
         if crops != (self.roi is not None):
             raise problem(
-                "`roi` goes with `coordinate_transformation_mode: tf_crop_and_resize`", field="roi",
-                expected="both, or none of them", got="one",
+                "`roi` and `coordinate_transformation_mode: tf_crop_and_resize` need each other", field="roi",
+                expected="both or neither", got="one",
             )  # fmt: skip
         if self.keep_aspect_ratio_policy != "stretch" and self.sizes is None:
             raise problem(
-                "`scales` already set the aspect ratio", field="keep_aspect_ratio_policy",
+                "`keep_aspect_ratio_policy` has no effect with `scales`", field="keep_aspect_ratio_policy",
                 expected="stretch, or `sizes`", got=self.keep_aspect_ratio_policy,
             )  # fmt: skip
         if self.antialias and self.mode == "nearest":
             raise problem(
                 "`antialias` has no effect with `nearest`",
                 field="antialias",
-                expected="false, or another mode",
+                expected="false, or a different mode",
                 got="true",
             )
         return self
@@ -352,7 +352,7 @@ class Resizing(LayerSpec):
     def _one_way_to_the_ratio(self) -> Self:
         if self.crop_to_aspect_ratio and self.pad_to_aspect_ratio:
             raise problem(
-                "sides are cut off, or put there: not both", field="pad_to_aspect_ratio",
+                "an image is either cropped or padded", field="pad_to_aspect_ratio",
                 expected="one of crop_to_aspect_ratio and pad_to_aspect_ratio", got="both",
             )  # fmt: skip
         return self

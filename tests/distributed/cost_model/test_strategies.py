@@ -187,11 +187,11 @@ def test_times_between_measured_batches_are_on_the_line():
 @pytest.mark.parametrize(
     ("name", "ranks", "told"),
     [
-        ("all_reduce", 64, "a batch of 32 has no sample for each of 64 workers"),
+        ("all_reduce", 64, "a batch of 32 is too small for 64 workers"),
         ("hierarchical", 8, "it needs several hosts with several ranks each"),
         ("model", 32, "the 16 units of logits do not divide by 32"),
         ("model", 31, NO_SPLIT),
-        ("pipeline", 4, "3 layers make no 4 stages"),
+        ("pipeline", 4, "3 layers cannot form 4 stages"),
         ("parameter_server", 2, "3 servers leave no worker among 2 ranks"),
     ],
 )

@@ -150,12 +150,12 @@ def test_kernels_are_initialized_as_matrices():
     ("fields", "shapes", "message"),
     [
         (MULTI, [(2, 6)], "the query is not a sequence"),
-        (MULTI, [(2, 5, 6), (2, 4, 6), (2, 3, 6)], "keys and values differ in number"),
+        (MULTI, [(2, 5, 6), (2, 4, 6), (2, 3, 6)], "keys and values have different numbers of steps"),
         (MULTI, [(2, 5, 6), (2, 4, 6), (2, 4, 6), (2, 4)], "the mask must have one entry for each pair"),
         (
             {"type": "GroupQueryAttention", "head_dim": 2, "num_query_heads": 3, "num_key_value_heads": 2},
             [(2, 5, 6)],
-            "the query heads cannot share",
+            "must be a multiple of `num_key_value_heads`",
         ),
         ("Attention", [(2, 5, 6), (2, 4, 3)], "query and key have vectors of different lengths"),
         ("AdditiveAttention", [(2, 5, 6), (2, 4, 6), (2, 4, 1)], "query and key have vectors of different lengths"),

@@ -101,9 +101,9 @@ def test_column_and_vector_are_not_broadcast():
         ("BinaryCrossentropy", np.zeros((4, 3)), np.zeros(4), "prediction and target differ in shape"),
         ("SparseCategoricalCrossentropy", np.zeros((4, 3)), np.zeros(4), "class indices must be integers"),
         ("SparseCategoricalCrossentropy", np.zeros((4, 3)), np.zeros((4, 3), int), "do not match the prediction"),
-        ("SparseCategoricalCrossentropy", np.zeros(4), np.zeros(4, int), "no axis of classes"),
-        ({"type": "SparseCategoricalCrossentropy", "axis": 2}, np.zeros((4, 3)), np.zeros(4, int), "no axis 2 of"),
-        ({"type": "CategoricalCrossentropy", "axis": 0}, np.zeros((4, 3)), np.zeros((4, 3)), "no axis 0 of classes"),
+        ("SparseCategoricalCrossentropy", np.zeros(4), np.zeros(4, int), "no axis for classes"),
+        ({"type": "SparseCategoricalCrossentropy", "axis": 2}, np.zeros((4, 3)), np.zeros(4, int), "no axis 2 for"),
+        ({"type": "CategoricalCrossentropy", "axis": 0}, np.zeros((4, 3)), np.zeros((4, 3)), "no axis 0 for classes"),
     ],
 )  # fmt: skip
 def test_shape_mismatch_messages(name, prediction, target, message):

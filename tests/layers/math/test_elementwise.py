@@ -94,7 +94,7 @@ def test_argmax_top_k_with_values() -> None:
     np.testing.assert_array_equal(places, np.argsort(-Y, axis=1)[:, :2])
     greatest = layer({"type": "ArgMax", "axis": -1, "out_max_val": True}, Y).all
     np.testing.assert_array_equal(greatest[1], Y.max(-1))
-    with pytest.raises(ShapeMismatch, match="axis 1 has no 5 numbers"):
+    with pytest.raises(ShapeMismatch, match="axis 1 has fewer than 5 elements"):
         layer({"type": "ArgMax", "top_k": 5}, x)
 
 

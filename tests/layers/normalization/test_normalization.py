@@ -120,7 +120,7 @@ def test_shared_moving_averages_are_updated_in_order():
 
 @pytest.mark.parametrize(
     ("axis", "shape", "message"),
-    [(1, (4,), "no axis of channels"), (0, (4, 3), "no axis 0 of"), (2, (4, 3), "no axis 2 of")],
+    [(1, (4,), "no axis for channels"), (0, (4, 3), "no axis 0 for"), (2, (4, 3), "no axis 2 for")],
 )
 def test_shape_mismatch_messages(axis, shape, message):
     with pytest.raises(ShapeMismatch, match=message):

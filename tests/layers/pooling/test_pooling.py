@@ -199,7 +199,7 @@ def test_integer_images_are_averaged_as_floats():
     [
         ({}, (2, 8), "the input is not an image"),
         ({"pool_size": 9}, (1, 1, 8, 8), "the window is larger than the input"),
-        ({"padding": 2}, (1, 1, 8, 8), "some windows would hold nothing but padding"),
+        ({"padding": 2}, (1, 1, 8, 8), "some windows would contain only padding"),
     ],
 )
 def test_shape_mismatch_messages(fields, shape, message):

@@ -127,7 +127,7 @@ def test_recurrent_layers_require_a_sequence():
     ("fields", "message"),
     [
         ({"stateful": True}, "`stateful` is not available"),
-        ({"recurrent_activation": "softmax"}, "`softmax` runs over all units at once"),
+        ({"recurrent_activation": "softmax"}, "`softmax` normalizes over all units at once"),
         ({"dropout": 1.0}, "less than 1"),
     ],
 )

@@ -23,7 +23,7 @@ def _as_missing(value: Any) -> Any:
     if value not in ways and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise problem(
             "not a way to treat missing values",
-            expected="`error`, `mean`, `median`, `drop`, or the number to put there",
+            expected="`error`, `mean`, `median`, `drop`, or a number to use instead",
             got=describe(value),
         )
     return value
@@ -54,7 +54,7 @@ class ColumnSpec(Spec):
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "dtype": "here it is `type`: numeric, categorical, date",
-        "name": "the column's name is the key that this stands under",
+        "name": "not needed: the key above is the column's name",
         "na_values": "here it is `missing_values`, of the source",
     }
 

@@ -36,14 +36,14 @@ class Categorical(ColumnSpec):
     foreign_fields: ClassVar[dict[str, str]] = {
         **ColumnSpec.foreign_fields,
         "encoding": "here it is `output_mode`",
-        "num_oov_indices": "here it is `unknown: index`, which has one such place",
+        "num_oov_indices": "here it is `unknown: index`, with one such index",
         "oov_token": "here it is `unknown: index`",
         "handle_unknown": "here it is `unknown`",
         "categories": "here it is `vocabulary`",
         "classes": "here it is `vocabulary`",
         "min_frequency": "here it is `min_count`",
         "max_categories": "here it is `max_tokens`",
-        "role": "which column is the label, the source says: `label`",
+        "role": "the field `label` of the source names the label",
     }
 
     type: Literal["categorical"] = "categorical"
@@ -73,7 +73,7 @@ class Categorical(ColumnSpec):
         for name in ("min_count", "max_tokens"):
             if getattr(self, name) is not None and self.vocabulary is not None:
                 raise problem(
-                    f"`{name}` is for a vocabulary that is learned, and this one is given",
+                    f"`{name}` applies only to a vocabulary that is learned",
                     field=name,
                     expected=f"either `vocabulary` or `{name}`",
                 )
@@ -81,9 +81,9 @@ class Categorical(ColumnSpec):
         asks = "missing" if self.missing == "unknown" else asks
         if asks and self.unknown == "error":
             raise problem(
-                f"`{asks}` makes unknown categories, and these are errors",
+                f"`{asks}` makes categories unknown, which `unknown: error` forbids",
                 field=asks,
-                expected="`unknown: index` in addition",
+                expected="`unknown: index`",
             )
         return self
 

@@ -21,7 +21,7 @@ PARTS: tuple[str, ...] = get_args(Part)
 def _distinct(parts: list[Part]) -> list[Part]:
     twice = sorted({part for part in parts if parts.count(part) > 1})
     if twice:
-        raise problem("a part is named twice", expected="every part once", got=", ".join(twice))
+        raise problem("a part is named twice", expected="each part once", got=", ".join(twice))
     return parts
 
 

@@ -32,7 +32,7 @@ class Numeric(ColumnSpec):
         "fill_value": "here it is `missing`",
         "impute": "here it is `missing`",
         "add_indicator": "here it is `missing_indicator`",
-        "role": "which column is the label, the source says: `label`",
+        "role": "the field `label` of the source names the label",
     }
 
     type: Literal["numeric"] = "numeric"
@@ -53,9 +53,9 @@ class Numeric(ColumnSpec):
     def _indicator_of_something(self) -> Self:
         if self.missing_indicator and self.missing in ("error", "drop"):
             raise problem(
-                f"with `missing: {self.missing}` no value is missing that `missing_indicator` could tell",
+                f"`missing_indicator` has no effect with `missing: {self.missing}`",
                 field="missing_indicator",
-                expected="`missing: mean`, `median` or a number in addition",
+                expected="`missing: mean`, `missing: median`, or `missing` with a number",
                 got="true",
             )
         return self

@@ -46,9 +46,9 @@ class TextColumnSpec(ColumnSpec):
     def _padded(self) -> Self:
         if getattr(self.tokenizer, "padding", True) is False:
             raise problem(
-                "texts are of different lengths, and the tokenizer has no number to fill them up with",
+                "texts differ in length, and the tokenizer has no index for padding",
                 field="tokenizer",
-                expected="`padding: true` in it",
+                expected="`padding: true` in the tokenizer",
             )
         return self
 

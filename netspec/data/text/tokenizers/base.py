@@ -74,10 +74,10 @@ def opened_tokenizer(spec: TokenizerSpec, learned: Mapping[str, Any] | None) -> 
     if learned is None or values != fields:
         differing = sorted(name for name in values.keys() | fields.keys() if values.get(name) != fields.get(name))
         raise InputError(
-            "the training split makes other numbers of text" if learned else "the training split has no tokenizer here",
+            "the training split has a different tokenizer" if learned else "the training split has no tokenizer here",
             location=spec.where(),
             path="tokenizer",
-            expected="the same tokenizer as in training: a number must mean the same text in every split",
-            got=f"another {listing([f'`{name}`' for name in differing])}" if learned else None,
+            expected="the same tokenizer as in training: an index must mean the same text in every split",
+            got=f"a different {listing([f'`{name}`' for name in differing])}" if learned else None,
         )
     return spec.open(learned["vocabulary"])

@@ -31,7 +31,7 @@ class VocabularySpec(TokenizerSpec):
             raise problem(
                 "`size` leaves no room for a vocabulary",
                 field="size",
-                expected=f"more than the {self.reserved} that `padding` and `unknown` take",
+                expected=f"more than the {self.reserved} reserved for `padding` and `unknown`",
                 got=str(self.size),
             )
         return self
@@ -88,9 +88,9 @@ class Words(VocabularySpec):
     def _rare_ones_are_unknown(self) -> Self:
         if self.min_count > 1 and not self.unknown:
             raise problem(
-                "rare words need a number",
+                "`min_count` needs an index for rare words",
                 field="min_count",
-                expected="`unknown: true` in addition",
+                expected="`unknown: true`",
                 got=str(self.min_count),
             )
         return self
