@@ -41,7 +41,14 @@ BANNED_ON_PAGES = BANNED | {
     r"\bin the mean\b": "on average",
     r"\bput together again\b": "restored",
     r"\bwhole numbers?\b|\btruth values?\b": "integer, boolean",
-    r"\bof one's own\b": "custom, separate",
+    r"\bof one's own\b|\bof our own\b": "custom, separate, netspec's own",
+    r"\ba training\b(?!$| (?:data|file|graph|job|log|loop|loss|program|run|set|split|step)\b)": "a run, a training run",
+    r"\btrainings\b": "runs, training runs",
+    r"\banother one\b|\b(?:at|in|with) another\b": "a different, a second",
+    r"\bof another (?:class|framework|program|shape|tool)\b": "of a different",
+    r"\b(?:is|are|equals?) (?:that|those) of\b": "repeat the noun, is the same as with",
+    r"(?<!netspec )\bdata sets?\b": "dataset",
+    r"\bwhatever the\b|\bin vain\b|\bas it were\b": "regardless of, for any",
 }
 """The same for pages that are written by hand."""
 DOCS = [
@@ -96,3 +103,12 @@ def test_banned_phrases_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     module.write_text(text, encoding="utf-8")
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     assert [phrase.split("`")[1] for phrase in banned(module)] == ["is told", "is no", "anew"]
+
+
+def test_phrases_of_pages_are_found_with_what_may_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    text = "A training step of a training run resumes a training on another one.\n`netspec data sets`: data sets.\n"
+    page.write_text(text, encoding="utf-8")
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    found = [phrase.split("`")[1] for phrase in banned(page, BANNED_ON_PAGES)]
+    assert found == ["a training", "another one", "data sets"]
