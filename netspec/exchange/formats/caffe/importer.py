@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from netspec.errors import Problem, SpecError, command, did_you_mean
 from netspec.exchange.formats.caffe.blobs import Weights, fitted, trimmed
-from netspec.exchange.formats.caffe.inputs import KnownInput, as_field, net_beside
+from netspec.exchange.formats.caffe.inputs import KnownInput, as_field, likely_net_file
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.wiring import (
     DATA_LAYERS,
@@ -136,7 +136,7 @@ class CaffeImporter:
     _shared: dict[str, tuple[DraftLayer, str]] = field(default_factory=dict)
     _entry_names: UniqueNames = field(default_factory=partial(UniqueNames, ["regularization"], first=2))
     _used: dict[str, CaffeNode] = field(default_factory=dict)
-    """Caffe's layers whose weights were taken, by their names."""
+    """Caffe's layers whose weights are used, by name."""
 
     def run(self) -> None:
         """Translate all layers, and record all problems in `problems`."""
@@ -148,13 +148,13 @@ class CaffeImporter:
             if function is None:
                 hint = did_you_mean(node.type, [*rules(), *DATA_LAYERS])
                 where = node.layer.location("type")
-                self.problems.append(Problem(f"{_label(node)} is of no type that Caffe has", where, hint=hint))
+                self.problems.append(Problem(f"{_label(node)} has a type that Caffe does not have", where, hint=hint))
                 continue
             if self._unknown_fields(node.layer):
                 continue
             with self._reporting(node):
                 if not node.layer["top"] and node.type not in SINKS:
-                    raise UnsupportedFeature("it writes 0 blobs, and makes 1", field="top")
+                    raise UnsupportedFeature("it has no top, and computes one", field="top")
                 function(self, node)
 
     def _unknown_fields(self, message: Message) -> bool:
@@ -209,7 +209,7 @@ class CaffeImporter:
     def read(self, node: CaffeNode, index: int = 0, like: tuple[int, ...] | None = None) -> NetValue:
         """An input of a layer. `like` is the shape of a sample if the file does not specify it."""
         if index >= len(node.bottoms):
-            raise UnsupportedFeature(f"it reads {len(node.bottoms)} blobs, and needs {index + 1}", field="bottom")
+            raise UnsupportedFeature(f"it has {len(node.bottoms)} bottoms, and needs {index + 1}", field="bottom")
         ref = node.bottoms[index]
         if ref in self.parameters:
             raise UnsupportedFeature(
@@ -229,7 +229,7 @@ class CaffeImporter:
             got = "nothing" if shape is None else f"{list(shape)}"
             hint = f"give the sizes of a sample: `--shape {ref.blob}=CHANNELS,HEIGHT,WIDTH`, say"
             if self.weights_file and known.layer.location() is None:  # weights, with the net that was trained
-                net_command = command("import", net_beside(self.weights_file), "--weights", self.weights_file)
+                net_command = command("import", likely_net_file(self.weights_file), "--weights", self.weights_file)
                 hint = f"import the net that has it, `{net_command}`; or {hint}"
             problem = Problem(
                 f"the shape of the input `{ref.blob}` is not in the file", known.layer.location(), got=got, hint=hint
@@ -240,7 +240,7 @@ class CaffeImporter:
         if known.note:
             self.note(f"`{ref.blob}` {known.note}")
         name = clean(ref.blob)
-        kind = TensorType((BATCH, *shape), DType.INT32 if known.whole else DType.FLOAT32)
+        kind = TensorType((BATCH, *shape), DType.INT32 if known.is_integer else DType.FLOAT32)
         self.values[ref] = NetValue(name, self.builder.input(name, kind))
         self.draft.inputs[name] = as_field(known, shape)
 
@@ -251,7 +251,7 @@ class CaffeImporter:
     def set_top(self, node: CaffeNode, value: NetValue, index: int = 0) -> None:
         """Set the value of a layer's `index`-th top."""
         if index >= len(node.layer["top"]):
-            raise UnsupportedFeature(f"it writes {len(node.layer['top'])} blobs, and makes {index + 1}", field="top")
+            raise UnsupportedFeature(f"it has {len(node.layer['top'])} tops, and computes {index + 1}", field="top")
         self.values[ValueRef(node.key, index, node.layer["top"][index])] = value
 
     def readers(self, ref: ValueRef) -> list[CaffeNode]:
@@ -445,12 +445,12 @@ class CaffeImporter:
         return self.trained and TRAIN in node.phases
 
     def unused_weights(self) -> list[str]:
-        """Names of layers that have weights in the file, but are not in the net."""
+        """Names of layers that have weights in the file but are not in the net."""
         return [name for name in self.weights or {} if name not in self._used]
 
 
 def _without_fraction(number: float) -> float:
-    """The number as 2 instead of 2.0."""
+    """An integer if the number is one: 2 instead of 2.0."""
     return int(number) if float(number).is_integer() else number
 
 

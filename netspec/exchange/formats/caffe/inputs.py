@@ -34,7 +34,7 @@ class KnownInput:
     shape: tuple[int, ...] | None
     """Shape of a sample; None if it is not specified."""
     layer: Message
-    whole: bool
+    is_integer: bool
     """Whether it has integer values."""
     note: str = ""
 
@@ -42,11 +42,11 @@ class KnownInput:
 def known_inputs(
     wired: CaffeGraph, shapes: Mapping[str, tuple[int, ...]], folder: Path, timed: Collection[str] = ()
 ) -> dict[str, KnownInput]:
-    """All inputs by the names of their blobs. `given` are the user's shapes, `folder` is that of the net.
+    """All inputs by the names of their blobs. `shapes` are the user's, `folder` is that of the net.
 
     `timed` are sequences, whose samples are along the second axis.
     """
-    integer_inputs = _whole(wired)
+    integer_inputs = _integer_inputs(wired)
     inputs: dict[str, KnownInput] = {}
     for node in wired.data:
         for index, top in enumerate(node.layer["top"]):
@@ -127,7 +127,7 @@ def _mean_shape(name: str, folder: Path) -> tuple[int, ...] | None:
     return None
 
 
-def _whole(wired: CaffeGraph) -> dict[str, bool]:
+def _integer_inputs(wired: CaffeGraph) -> dict[str, bool]:
     """For each input that is read, whether it is only read as integers, never computed with."""
     readers: dict[ValueRef, list[tuple[CaffeNode, int]]] = {}
     for node in wired.nodes:
@@ -153,10 +153,10 @@ def _whole(wired: CaffeGraph) -> dict[str, bool]:
 
 def as_field(known: KnownInput, shape: tuple[int, ...]) -> dict[str, Any]:
     """The input as a net file declares it."""
-    return {"shape": list(shape)} | ({"dtype": "int32"} if known.whole else {})
+    return {"shape": list(shape)} | ({"dtype": "int32"} if known.is_integer else {})
 
 
-def net_beside(weights: str) -> Path:
+def likely_net_file(weights: str) -> Path:
     """The net that weights may belong to: the one with their name, the only one in the folder, or the usual name."""
     path = Path(weights)
     texts = sorted(path.parent.glob("*.prototxt"))

@@ -56,7 +56,7 @@ def draft_net(
     states: Sequence[NetState] | None = None,
     folder: Path = Path(),
 ) -> NetDraft:
-    """Draft a net of any version. Raises `InputError` with everything that netspec does not have.
+    """Draft a net of any version. Raises `InputError` with everything that netspec does not support.
 
     `states` are those of a solver, for training and testing; by default both, as the net and the options specify.
     """
@@ -193,7 +193,7 @@ def read_caffemodel(path: Path, options: ImportOptions) -> Imported:
 
 
 def refuse_mean(path: Path, options: ImportOptions) -> Imported:
-    """Refuse a mean image, which has no net, with a hint where it is used."""
+    """Refuse a mean image, which has no net, with a hint on its use."""
     shape = read_mean(path).shape
     raise InputError(
         f"{path} is a mean image, not a net", expected=NET, got=f"{' × '.join(map(str, shape))} values",

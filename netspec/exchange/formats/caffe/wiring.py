@@ -183,7 +183,7 @@ def _shared_names(node: CaffeNode) -> list[str]:
 
 
 def _idle(layer: Message, states: Iterable[NetState]) -> bool:
-    """Whether a layer may be in the net in any state, since it does nothing where it is omitted."""
+    """Whether a layer may be in the net in any state, since its absence changes nothing."""
     return layer["type"] in ONLY_IN_TRAINING and any(
         state.phase == TRAIN and included(layer, state) for state in states
     )

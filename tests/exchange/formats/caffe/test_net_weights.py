@@ -126,7 +126,7 @@ def test_weights_with_their_net(tmp_path):
     assert found.arrays["a/b/bias"].dtype == np.float32  # Caffe's doubles too
     net["layer"][1]["type"] = "Odd"
     (tmp_path / "odd.caffemodel").write_bytes(encode(net))
-    with pytest.raises(InputError, match=r"odd.caffemodel: layer `a/b` \(Odd\) is of no type"):
+    with pytest.raises(InputError, match=r"odd.caffemodel: layer `a/b` \(Odd\) has a type"):
         read_caffemodel(tmp_path / "odd.caffemodel", ImportOptions())
     with pytest.raises(InputError, match="has weights itself"):
         read_caffemodel(path, ImportOptions(weights=path))

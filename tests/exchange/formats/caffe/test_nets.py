@@ -309,7 +309,7 @@ def test_class_indices_that_are_compared_are_integers():
 
 def test_a_layer_that_writes_nothing():
     text = with_input('layer { name: "a" type: "AbsVal" bottom: "x" }\n', 2, 4)
-    assert "layer `a` (AbsVal): it writes 0 blobs, and makes 1" in failure(text)
+    assert "layer `a` (AbsVal): it has no top, and computes one" in failure(text)
 
 
 def test_everything_is_reported_at_once_with_its_position():
@@ -327,12 +327,12 @@ def test_everything_is_reported_at_once_with_its_position():
     told = failure(text)
     for part in (
         "net.prototxt:2:19: error: layer `p` (Python): it runs code from another file",
-        "net.prototxt:3:19: error: layer `n` (Normalise) is of no type that Caffe has",
+        "net.prototxt:3:19: error: layer `n` (Normalise) has a type that Caffe does not have",
         "net.prototxt:4:80: error: ConvolutionParameter of Caffe has no `num_outputs`",
         "hint: did you mean `num_output`?",
         "net.prototxt:5:19: error: layer `f` (Filter): the number of samples",
         "net.prototxt:6:32: error: no layer before this one writes the blob `q`",
-        "net.prototxt:6:19: error: layer `r` (Relu) is of no type that Caffe has",
+        "net.prototxt:6:19: error: layer `r` (Relu) has a type that Caffe does not have",
         "hint: did you mean `ReLU`?",
         "net.prototxt:7:82: error: layer `k` (Concat): it works along axis 0",
         "net.prototxt:9:1: error: NetParameter of Caffe has no `nmae`",

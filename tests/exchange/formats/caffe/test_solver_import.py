@@ -133,8 +133,8 @@ def test_shapes_come_from_a_net_in_the_same_folder(tmp_path):
 
 
 WRONG = {
-    "": ("the net to train is missing", "one of net, net_param, train_net, train_net_param"),
-    'net: "small.prototxt" train_net: "small.prototxt"': ("the net to train is given twice", "one of net"),
+    "": ("the solver names no net to train", "one of net, net_param, train_net, train_net_param"),
+    'net: "small.prototxt" train_net: "small.prototxt"': ("the solver names two nets to train", "one of net"),
     'net: "other/missing.prototxt"': ("solver.prototxt names a net that does not exist", "other/missing.prototxt"),
 }
 

@@ -1,5 +1,5 @@
-"""Caffe's messages: what fields they have (`tables`), and how they stand in text files and in binary ones.
+"""Caffe's messages: their fields (`tables`), and reading and writing them as text and in binary form.
 
-`text.parse` and `wire.decode` give a `Message`, `printing.to_text` and `encoding.encode` write one; all four go by the
-same tables.
+`text.parse` and `binary.decode` read a `Message`, `text.to_text` and `binary.encode` write one; all four use the same
+tables.
 """

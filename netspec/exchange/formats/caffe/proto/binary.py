@@ -33,7 +33,7 @@ _DTYPES = {"float": "<f4", "double": "<f8"}
 
 
 class _Damaged(ValueError):
-    """The bytes are not such a message; the text gives the reason."""
+    """The bytes are not a message of the expected type; the text gives the reason."""
 
 
 def read_binary(path: str | Path, kind: str, what: str) -> Message:
@@ -72,7 +72,7 @@ def encode(message: Message) -> bytes:
 
 
 def _raw_value(field: MessageField, value: Any) -> Any:
-    """A value as the library takes it."""
+    """A value in the form that the library accepts."""
     if field.is_message:
         return encode(value)
     if field.type == "string":

@@ -1,4 +1,4 @@
-"""Fields of messages, out of the tables."""
+"""Fields of messages, parsed from the tables."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def parse_kinds(table: str) -> dict[str, MessageType]:
 
 
 def _parts(table: str) -> Iterator[tuple[str, str]]:
-    """Each name of a table with what stands under it."""
+    """Each name of a table with the lines below it."""
     pieces = re.split(r"^(\w+):", table, flags=re.MULTILINE)
     return zip(pieces[1::2], pieces[2::2], strict=True)
 
@@ -95,7 +95,7 @@ def _field(number: str, label: str | None, kind: str, name: str, default: str | 
 
 
 def _default(kind: str, written: str | None) -> Scalar | None:
-    """The value of a field that is not set: as written, else what protocol buffers take for the type."""
+    """The value of a field that is not set: as written, else the default of protocol buffers for the type."""
     if kind == "bool":
         return written == "true"
     if kind in INTEGERS:

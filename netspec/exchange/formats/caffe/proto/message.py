@@ -1,4 +1,4 @@
-"""A message: its fields by name, and where in its text each of them stands."""
+"""A message: its fields by name, and the offset of each in the text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True)
 class MessageSource:
-    """The file that messages come from; its text where it is one of text."""
+    """The file that messages are read from, with its text unless it is binary."""
 
     file: str
     text: str = ""
@@ -42,7 +42,7 @@ class MessageSource:
 
 @dataclass(frozen=True)
 class UnknownField:
-    """A field that the tables do not have."""
+    """A field that Caffe does not have."""
 
     name: str
     """Its name, or its number in a binary file."""
@@ -50,7 +50,7 @@ class UnknownField:
 
 
 class Message:
-    """One message. `message["name"]` is the field's value, or what stands for it where it is not set.
+    """One message. `message["name"]` is the field's value, or its default if it is not set.
 
     Repeated fields are lists (packed ones of binary files arrays), messages are messages, enums their names. Raises
     KeyError for a name that the tables do not have.
@@ -84,7 +84,7 @@ class Message:
         self._offsets.pop(name, None)
 
     def __delitem__(self, name: str) -> None:
-        """Unset a field; nothing happens where it is not set."""
+        """Unset a field; nothing happens if it is not set."""
         self.field(name)
         self._values.pop(name, None)
         self._offsets.pop(name, None)
@@ -94,19 +94,19 @@ class Message:
         return name in self._values
 
     def get(self, name: str, default: Any) -> Any:
-        """The field's value, or `default` where it is not set."""
+        """The field's value, or `default` if it is not set."""
         self.field(name)
         return self._values.get(name, default)
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the fields that are set, in the order in which they were."""
+        """The names of the fields that are set, in the order in which they were set."""
         return iter(self._values)
 
     def __repr__(self) -> str:
         return f"{self.kind.name}({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
 
     def field(self, name: str) -> MessageField:
-        """What the tables say of a field."""
+        """The definition of a field."""
         return self.kind.fields[name]
 
     def add(self, name: str, value: Any, offset: int = NOWHERE) -> None:
@@ -118,7 +118,7 @@ class Message:
         self._offsets.setdefault(name, []).append(offset)
 
     def put(self, name: str, value: Any) -> None:
-        """Set a field that stands where it stood before."""
+        """Set a field, and keep its offset in the text."""
         self.field(name)
         self._values[name] = value
 
@@ -130,7 +130,7 @@ class Message:
         return message
 
     def array(self, name: str) -> NDArray[Any]:
-        """A repeated field of numbers as an array; a view of the file's bytes where it is packed there."""
+        """A repeated field of numbers as an array: a view of the file's bytes if the field is packed."""
         import numpy as np
 
         kind = {"float": np.float32, "double": np.float64}.get(self.field(name).type, np.int64)
@@ -139,14 +139,14 @@ class Message:
     def hand_over(self, name: str, to: Message, new_name: str) -> None:
         """Copy a field to another message, with its offsets in the text, under a name that may differ.
 
-        A single value becomes the first of a repeated field; a repeated one is added to what is there.
+        A single value becomes the first of a repeated field; the values of a repeated one are appended.
         """
         values, offsets = self[name], self._offsets.get(name, [])
         for index, value in enumerate(values if self.field(name).repeated else [values]):
             to.add(new_name, value, offsets[index] if index < len(offsets) else self.offset)
 
     def copy(self) -> Message:
-        """The same message, whose fields can be set without changing this one; messages in it are copied too."""
+        """A deep copy of the message."""
         copied = Message(self.kind.name, self.source, self.offset)
         copied.unknown, copied.unknown_bytes = list(self.unknown), self.unknown_bytes
         copied._values = {name: _copied(value) for name, value in self._values.items()}
@@ -154,7 +154,7 @@ class Message:
         return copied
 
     def location(self, name: str | None = None, index: int = 0) -> Location | None:
-        """Where a field stands (which of a repeated one says `index`), else where the message begins."""
+        """Position of a field (its `index`-th value if it is repeated), else of the message."""
         offsets = self._offsets.get(name, []) if name else []
         return self.source.location(offsets[index] if index < len(offsets) else self.offset)
 

@@ -34,7 +34,7 @@ _BOOLEANS = {"true": True, "t": True, "True": True, "1": True, "false": False, "
 
 
 def read_text(path: str | Path, kind: str, what: str) -> Message:
-    """The message in a text file; `what` says what the file should be. Raises `InputError`."""
+    """Read the message in a text file; `what` describes the expected file. Raises `InputError`."""
     with reading(path, what) as (file, size):
         head = file.read(512)
         if size > MAX_BYTES:
@@ -49,9 +49,9 @@ def read_text(path: str | Path, kind: str, what: str) -> Message:
 
 
 def parse(text: str, kind: str, file: str = "the text") -> Message:
-    """The message of a kind that a text holds. Raises `InputError` with all that is wrong with it.
+    """Parse a message of type `kind`. Raises `InputError` with all problems.
 
-    Fields that the tables do not have are kept as unknown, with their place.
+    Fields that Caffe does not have are kept as unknown, with their offset.
     """
     parser = _Parser(MessageSource(file, text))
     message = parser.message(Message(kind, parser.source, 0), "", 0)
@@ -61,7 +61,7 @@ def parse(text: str, kind: str, file: str = "the text") -> Message:
 
 
 class _Parser:
-    """Reads tokens from left to right. `kind` and `word` are those of the next one, `start` is where it begins."""
+    """Reads tokens from left to right. `kind`, `word` and `start` are type, text and offset of the next one."""
 
     def __init__(self, source: MessageSource) -> None:
         self.source = source
@@ -76,8 +76,8 @@ class _Parser:
             self.start = blank.end() if blank else self.end
             char = self.source.text[self.start]
             if char in "\"'":
-                self.stop("this string does not end on its line", expected=f"a closing {char}")
-            self.stop(f"the character {char!r} has no meaning here")
+                self.stop("the string is not closed on its line", expected=f"a closing {char}")
+            self.stop(f"unexpected character {char!r}")
         self.kind = str(match.lastgroup)
         self.word = match[self.kind]
         self.start, self.end = match.span(self.kind)
@@ -88,7 +88,7 @@ class _Parser:
             raise InputError(self.problems)
 
     def stop(self, message: str, **facts: Any) -> NoReturn:
-        """What follows cannot be understood any more."""
+        """Report a problem after which the text cannot be parsed further."""
         self.problems.append(Problem(message, self.source.location(self.start), **facts))
         raise InputError(self.problems)
 
@@ -101,7 +101,7 @@ class _Parser:
         )
 
     def take(self, sign: str) -> bool:
-        """Pass over a sign, if it is the next token."""
+        """Skip a sign if it is the next token."""
         if self.kind == "sign" and self.word == sign:
             self.advance()
             return True
@@ -133,7 +133,7 @@ class _Parser:
         colon = self.take(":")
         if field is None:
             into.unknown.append(UnknownField(name, offset))
-            self.pass_over(depth)
+            self.skip_value(depth)
             return
         if not field.repeated and name in into:
             first = into.location(name)
@@ -185,7 +185,7 @@ class _Parser:
             into.add(field.name, parsed, offset)
 
     def scalar(self, field: MessageField, negative: bool, start: int) -> Any:
-        """A value of a field, or None where it is wrong (and told)."""
+        """A value of a field; None if it is invalid, which is reported."""
         kind, word = self.kind, self.word
         if kind in ("end", "sign"):
             self.unexpected(f"a value of {field.name}")
@@ -227,8 +227,8 @@ class _Parser:
         hint = did_you_mean(got, choices) if choices else None
         self.problem(f"`{field.name}` has a wrong value", offset, expected=expected, got=f"`{got}`", hint=hint)
 
-    def pass_over(self, depth: int) -> None:
-        """Pass over the value of an unknown field."""
+    def skip_value(self, depth: int) -> None:
+        """Skip the value of an unknown field."""
         closing: list[str] = []
         while True:
             if self.kind == "end":
@@ -325,7 +325,7 @@ def _scalar(field: MessageField, value: Any) -> str:
 
 
 def real(value: float) -> str:
-    """A number as a person writes it: 1, 0.01, 1e-05."""
+    """The shortest form of a number: 1, 0.01, 1e-05."""
     return f"{value:.0f}" if value.is_integer() and abs(value) < 1e16 else repr(value)
 
 

@@ -1,1 +1,1 @@
-"""What each type of Caffe's layers becomes, one family a file. A file put here is found by itself."""
+"""Import rules for Caffe's layers, one module for each family. Modules are found by scanning."""

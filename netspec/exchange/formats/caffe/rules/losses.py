@@ -64,7 +64,7 @@ def _matrix(importer: CaffeImporter, node: CaffeNode, count: int) -> list[list[f
 
 @rule("SigmoidCrossEntropyLoss")
 def sigmoid_loss(importer: CaffeImporter, node: CaffeNode) -> None:
-    """BinaryCrossentropy of scores; summed up over a sample, where ours is a mean along the last axis."""
+    """BinaryCrossentropy of scores: a sum over the sample in Caffe, a mean along the last axis here."""
     x = importer.read(node)
     target = importer.read(node, 1, x.shape[1:])
     fields = _reduced(node, "BATCH_SIZE")
@@ -150,7 +150,7 @@ def _lose(
     fields: dict[str, Any],
     factor: int = 1,
 ) -> None:
-    """Write a loss, if training has it."""
+    """Add a loss if it is part of the training."""
     weights = node.layer["loss_weight"]
     weight = (weights[0] if len(weights) else 1.0) * factor
     if weight == 0:

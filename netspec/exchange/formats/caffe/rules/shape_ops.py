@@ -17,7 +17,7 @@ OPERATIONS = {"PROD": "Multiply", "SUM": "Add", "MAX": "Maximum"}
 
 @rule("Split")
 def split(importer: CaffeImporter, node: CaffeNode) -> None:
-    """Several names of one value."""
+    """All tops are the same value."""
     for index in range(len(node.layer["top"])):
         importer.set_top(node, importer.read(node), index)
 
@@ -163,7 +163,7 @@ def reshape(importer: CaffeImporter, node: CaffeNode) -> None:
 
 @rule("Reduction")
 def reduction(importer: CaffeImporter, node: CaffeNode) -> None:
-    """Reduction over all axes from one on, and a factor behind it."""
+    """Reduction over all axes from one on, followed by a factor."""
     path = "reduction_param"
     param, x = node.layer[path], importer.read(node)
     rank = len(x.shape)
@@ -179,7 +179,7 @@ def reduction(importer: CaffeImporter, node: CaffeNode) -> None:
 
 @rule("ArgMax")
 def arg_max(importer: CaffeImporter, node: CaffeNode) -> None:
-    """ArgMax along an axis, which stays, or over all of a sample: then (N, 1, k), or (N, 2, k) with the numbers."""
+    """ArgMax along an axis, which stays, or over all of a sample: then (N, 1, k), or (N, 2, k) with the values."""
     path = "argmax_param"
     param, x = node.layer[path], importer.read(node)
     top_k, values = param["top_k"], param["out_max_val"]

@@ -140,7 +140,7 @@ def inner_product(importer: CaffeImporter, node: CaffeNode) -> None:
     in_first = not param["transpose"]
 
     def as_kernel(array: NDArray[Any]) -> NDArray[Any]:
-        """(out, in), or (in, out) with `transpose`, of old files behind axes of size 1 → (in, out)."""
+        """(out, in), or (in, out) with `transpose`, in old files after axes of size 1 → (in, out)."""
         if array.size % units:
             raise UnsupportedFeature(f"its weights have {array.size} elements for {units} outputs", field=path)
         while array.ndim > 2 and array.shape[0] == 1:

@@ -47,17 +47,17 @@ WRITTEN_BY_CAFFE = "convert it: `convert_imageset -backend lmdb …`"
 
 @dataclass(frozen=True)
 class SplitContext:
-    """What the layers of a phase feed."""
+    """The net's inputs in one phase, and the means to resolve paths and report problems."""
 
     phase: str
     """TRAIN or TEST."""
     inputs: Mapping[str, Mapping[str, Any]]
-    """What the net's file declares, by the names of the blobs that are its inputs."""
+    """The inputs as the net file declares them, by the names of their blobs."""
     finder: FileFinder
     remarks: Diagnostics
 
     def named(self, param: Message, field: str) -> str:
-        """A path as the training file has it: absolute where something is there, else as it was."""
+        """A path for the training file: absolute if it exists, else unchanged."""
         name: str = param[field]
         if not name:
             self.remarks.problem("the path of the data is missing", param, field, expected=f'`{field}: "…"`')
@@ -75,7 +75,7 @@ class SplitContext:
         return [top for top in layer["top"] if top in self.inputs]
 
     def renamed(self, layer: Message, *fields: str) -> dict[str, str]:
-        """Which input of the net takes which field of the source, where their names differ."""
+        """The field of the source for each input of the net whose name differs."""
         pairs = zip(layer["top"], fields, strict=False)
         return {clean(top): name for top, name in pairs if top in self.inputs and clean(top) != name}
 

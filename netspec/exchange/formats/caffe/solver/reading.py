@@ -35,14 +35,14 @@ LEARNED = ("Convolution", "InnerProduct", "Deconvolution", "Embed")
 """Types of layers by which two forms of a net are matched."""
 
 
-def shapes_beside(
+def input_shapes(
     net: Message,
     finder: FileFinder,
     option_shapes: Mapping[str, tuple[int, ...]],
     states: Sequence[NetState],
     remarks: Diagnostics,
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes given, those of existing data, and those of the first net in the folder with the same layers."""
+    """Input shapes: from the options, from existing data, else from another net in the folder with the same layers."""
     folder = finder.path.parent
     stored = {name: shape for layer in net["layer"] for name, shape in _stored(layer, finder).items()}
     shapes = {**stored, **option_shapes}
@@ -110,9 +110,9 @@ TESTED = ("test_net", "test_net_param")
 
 
 def read_solver(path: Path, options: ImportOptions) -> Imported:
-    """Net, weights and training of a solver file; with its state (`--weights X.solverstate`), what goes on from there.
+    """Net, weights and training of a solver file; with its state, also a checkpoint to resume.
 
-    Raises `InputError` with everything that there is no counterpart of.
+    Raises `InputError` with everything that has no counterpart.
     """
     solver = read_text(path, "SolverParameter", SOLVER)
     remarks, finder = Diagnostics(), FileFinder(path)
@@ -123,7 +123,7 @@ def read_solver(path: Path, options: ImportOptions) -> Imported:
     draft: NetDraft | None = None
     if net is not None:
         options = replace(
-            options, shapes=shapes_beside(net, FileFinder(_file(net, path)), options.shapes, states, remarks)
+            options, shapes=input_shapes(net, FileFinder(_file(net, path)), options.shapes, states, remarks)
         )
         try:
             draft = draft_net(net, options, weights=weights, weights_file=name, states=states, folder=folder)
@@ -143,12 +143,12 @@ def read_solver(path: Path, options: ImportOptions) -> Imported:
 
 
 def _file(net: Message | None, path: Path) -> Path:
-    """The file that a net stands in; that of the solver, where it does itself."""
+    """The file that contains the net: the solver's own file if the net is inline."""
     return path if net is None else Path(net.source.file)
 
 
 def _states(solver: Message) -> list[NetState]:
-    """For what the nets are made: training, and the first of the tests, where there is one."""
+    """The states of the nets: training, and the first test if there is one."""
     train = NetState(TRAIN).joined(solver["train_state"])
     tested = bool(solver["test_iter"]) or any(name in solver for name in (*TESTED, "test_state"))
     if not tested:
@@ -158,18 +158,18 @@ def _states(solver: Message) -> list[NetState]:
 
 
 def _net(solver: Message, finder: FileFinder, remarks: Diagnostics, states: Sequence[NetState]) -> Message | None:
-    """The net of all states, as the last version of Caffe has it. None, and a problem, where there is none."""
+    """The net of all states, in the form of the last version of Caffe. None, and a problem, if there is none."""
     names = [name for name in TRAINED if name in solver]
     if len(names) != 1:
         remarks.problem(
-            "the net to train is given twice" if names else "the net to train is missing", solver,
+            "the solver names two nets to train" if names else "the solver names no net to train", solver,
             names[1] if names else None, expected=f"one of {', '.join(TRAINED)}", got=" and ".join(names) or "none",
         )  # fmt: skip
         return None
     (name,) = names
     net = _loaded(solver[name], finder, remarks)
     if name in ("net", "net_param"):
-        _tell_of_more(solver, "test_state", remarks)
+        _note_further_tests(solver, "test_state", remarks)
         return net
     others = [value for field in TESTED for value in solver[field]]
     if len(others) > 1:
@@ -177,17 +177,17 @@ def _net(solver: Message, finder: FileFinder, remarks: Diagnostics, states: Sequ
     if net is None or not others:
         return net
     test = _loaded(others[0], finder, remarks)
-    return None if test is None else _together(net, test, states)
+    return None if test is None else _merged(net, test, states)
 
 
-def _tell_of_more(solver: Message, name: str, remarks: Diagnostics) -> None:
+def _note_further_tests(solver: Message, name: str, remarks: Diagnostics) -> None:
     if len(solver[name]) > 1:
         states = ", ".join(" ".join(value["stage"]) or f"state {index}" for index, value in enumerate(solver[name]))
         remarks.note(f"only the first of the tests {states} is imported: a training has one test split")
 
 
 def _loaded(net: Message | str, finder: FileFinder, remarks: Diagnostics) -> Message | None:
-    """A net that stands in the solver itself, or in the file that it names."""
+    """A net that is inline in the solver, or in the file that the solver names."""
     try:
         if isinstance(net, Message):
             return upgraded(net)
@@ -197,8 +197,8 @@ def _loaded(net: Message | str, finder: FileFinder, remarks: Diagnostics) -> Mes
         return None
 
 
-def _together(train: Message, test: Message, states: Sequence[NetState]) -> Message:
-    """Two nets as one, whose layers are there in training and in testing."""
+def _merged(train: Message, test: Message, states: Sequence[NetState]) -> Message:
+    """Merge the nets for training and testing: each layer is included in its phase only."""
     net = train.copy()
     net["layer"] = []
     for spec, state in zip((train, test), states, strict=True):
@@ -213,7 +213,7 @@ def _together(train: Message, test: Message, states: Sequence[NetState]) -> Mess
 
 
 def _weights(finder: FileFinder, options: ImportOptions) -> tuple[Weights | None, str, SolverState | None]:
-    """The weights that the options name, or those that a state of the solver goes with."""
+    """The weights that the options name, or those that the solver state names."""
     if options.weights is None:
         return None, "", None
     if not is_state(options.weights):
@@ -231,7 +231,7 @@ def _weights(finder: FileFinder, options: ImportOptions) -> tuple[Weights | None
 def _data(
     solver: Message, net: Message, draft: NetDraft, states: Sequence[NetState], finder: FileFinder, remarks: Diagnostics
 ) -> dict[str, Any]:  # fmt: skip
-    """The splits."""
+    """The splits of the training file."""
     splits: dict[str, Any] = {}
     batches = solver["test_iter"]
     for state in states:
@@ -251,14 +251,14 @@ def _data(
 
 
 def _name(solver: Message, draft: NetDraft) -> str:
-    """What the run is called: as snapshots are."""
+    """Name of the run, from the prefix of the snapshots."""
     prefix = Path(solver["snapshot_prefix"]).name
     name = spec_name(prefix) if prefix else ""
     return "" if name == spec_name(draft.draft.name) else name
 
 
 def refuse_state(path: Path, options: ImportOptions) -> Imported:
-    """The state of a solver alone says no net."""
+    """Refuse the state of a solver without the solver, which names the net."""
     raise InputError(
         Problem(
             f"{path} holds the state of a solver, without the solver", expected=SOLVER,
