@@ -1,4 +1,4 @@
-"""Files for all formats: written completely or not at all, and recognized by content when read."""
+"""Write files completely or not at all, and recognize files by their content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from netspec.errors import (
 from netspec.files.damage import refuse_damage
 
 HEAD_BYTES = 512
-"""How much of a file `sniff` wants to see."""
+"""Number of bytes that `sniff` reads."""
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
 """Names of the files that `write_atomically` fills, and of the folders of `staging`."""
@@ -196,7 +196,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def reading(path: str | Path, what: str) -> Iterator[tuple[BufferedReader, int]]:
-    """The file opened for reading, with its size in bytes; `what` says what it should be, for the message.
+    """The file opened for reading, with its size in bytes; `what` describes the expected file.
 
     Raises `InputError` if it is missing, a folder, a pipe or a device, empty, or can't be read, and for whatever the
     block raises on a damaged file.

@@ -22,7 +22,7 @@ KERNELS: Mapping[str, str] = {
     **{f"SeparableConv{rank}D": "pointwise_kernel" for rank in (1, 2)},
     "Dense": "kernel",
 }
-"""Layers that can take it in, and the kernel that makes their channels."""
+"""Layers that it can be folded into, and the kernel of each."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Folded:
 
     draft: Draft
     folded: int
-    """How many layers BatchNormalization went into the one before."""
+    """Number of folded layers."""
     kept: tuple[str, ...]
-    """Those that stayed."""
+    """Names of the layers that could not be folded."""
 
 
 def fold_batch_norm(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> Folded:
@@ -76,7 +76,7 @@ def _renamed(entry: dict[str, Any], new_names: Mapping[str, str]) -> dict[str, A
 
 
 def _takes(before: DraftLayer, norm: DraftLayer, rank: int) -> bool:
-    """Whether the layer before can have the scale and shift in its own weights."""
+    """Whether scale and shift can be folded into the weights of the layer before."""
     function = before.fields.get("activation")
     kernel = KERNELS.get(before.type)
     axis = _spec(norm).axis % rank
@@ -108,7 +108,7 @@ def _merged(before: DraftLayer, norm: DraftLayer, name: str) -> DraftLayer:
 
 
 def _times(layer: DraftLayer) -> Callable[[Array, Array], Array]:
-    """How a kernel is multiplied by a number for each channel that it makes."""
+    """The function that multiplies a kernel by one factor per output channel."""
     if layer.type == "Dense":
         return lambda kernel, scale: kernel * scale
     if layer.type.endswith("Transpose"):  # (in, out / groups, …), the channels of a group behind those of the last

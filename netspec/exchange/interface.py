@@ -25,7 +25,7 @@ def sizes_shown(sizes: Sequence[int | None], names: Sequence[str | None] = ()) -
 
 
 class WithoutNet(InputError):
-    """A file contains only weights: the user has to give their net."""
+    """The file contains only weights, without their net."""
 
 
 def not_finite(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
@@ -51,10 +51,10 @@ def unread(name: str) -> tuple[str, str, str]:
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Options of an import, for what the file leaves open."""
+    """Options of an import, for facts that the file does not contain."""
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Sizes of inputs that the file leaves open."""
+    """Sizes of inputs that the file does not specify."""
     weights: Path | None = None
     """The file of the weights, for formats that keep them apart from the net."""
     phase: str = ""
@@ -105,7 +105,7 @@ class Imported:
     meta: dict[str, Any] = field(default_factory=dict)
     """Metadata of netspec's own files, to be written with the arrays."""
     train: str = ""
-    """How the file says that the net is trained, as the YAML of a training file whose net is `net.yaml`."""
+    """The training in the file, as the YAML of a training file for `net.yaml`."""
     slots: dict[str, NDArray[Any]] = field(default_factory=dict)
     """States of the solver, by the names that they have in a checkpoint of that training."""
     step: int = 0

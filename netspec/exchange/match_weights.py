@@ -19,7 +19,7 @@ Status = Literal["loaded", "missing", "shape differs", "not in the net"]
 
 
 class Shaped(Protocol):
-    """Whatever has a shape: a `TensorType`, an array."""
+    """Anything with a shape: a `TensorType` or an array."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -45,7 +45,7 @@ class Coverage:
     arrays: dict[str, NDArray[Any]]
 
     def count(self, status: Status) -> int:
-        """How many names have this status."""
+        """Number of names with this status."""
         return sum(row.status == status for row in self.rows)
 
     def render(self) -> str:
@@ -68,7 +68,7 @@ def match_weights(
     partial: bool = False,
     source: str = "the weights",
 ) -> Coverage:
-    """Lay the arrays of a file against the states of a net, by name and shape.
+    """Compare the arrays of a file with the states of a net, by name and shape.
 
     Raises one `InputError` that lists every name that is missing, of another shape, or not in the net. With `partial`
     (fine-tuning) what fits is taken and the table says what does not; only no fit at all is an error.

@@ -28,16 +28,16 @@ def check_names(path: str | Path, names: Iterable[str], expected: str) -> None:
 
 
 class UniqueNames:
-    """Hands out names that nothing has yet: one that is taken gets a number (`conv`, `conv_1`, `conv_2`, …)."""
+    """Makes names unique: one that is taken gets a number (`conv`, `conv_1`, `conv_2`, …)."""
 
     def __init__(self, reserved: Iterable[str] = (), first: int = 1) -> None:
-        """`taken` are names that are there, `first` is the number of the second of a name."""
+        """`reserved` are names in use, `first` is the number of the second value with a name."""
         self._taken = set(reserved)
         self._first = first
         self._next: dict[str, int] = {}
 
     def __call__(self, preferred: str, parts: Sequence[str] = ()) -> str:
-        """The name wanted, or the next one. `parts` are endings with which it must be free too (`.0`, `.1`)."""
+        """The preferred name, or the next free one. `parts` are suffixes with which it must be free (`.0`, `.1`)."""
         name, count = preferred, self._next.get(preferred, self._first)
         while not self._taken.isdisjoint([name, *(f"{name}{part}" for part in parts)]):
             name = f"{preferred}_{count}"
@@ -47,5 +47,5 @@ class UniqueNames:
         return name
 
     def take(self, names: Iterable[str]) -> None:
-        """Names that are given elsewhere."""
+        """Reserve names that are used elsewhere."""
         self._taken.update(names)

@@ -1,4 +1,4 @@
-"""Write the YAML of imported nets and trainings as a person would: a line per layer, no defaults."""
+"""Write the YAML of imported nets and trainings: one line per layer, without defaults."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Draft:
 
     name: str
     origin: str = ""
-    """Where it comes from, as a comment says it: `lenet.onnx (opset 13, made by …)`."""
+    """Its origin, for a comment: `lenet.onnx (opset 13, made by …)`."""
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     layers: list[DraftLayer] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Draft:
     metrics: list[dict[str, Any]] = field(default_factory=list)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All states, by the names that the net gives them (`conv1/kernel`)."""
+        """All states by their names in the net (`conv1/kernel`)."""
         return {f"{layer.name}/{key}": array for layer in self.layers for key, array in layer.arrays.items()}
 
     def text(self) -> str:
@@ -77,7 +77,7 @@ def named(sources: Sequence[str]) -> Any:
 
 
 def without_defaults(type_: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a layer that say something, in the order in which its class declares them."""
+    """The fields of a layer that differ from their defaults, in the order of its class."""
     cls = LAYERS[type_]
     try:
         spec = cls.model_validate({"type": type_, **fields})
@@ -104,7 +104,7 @@ def spec_name(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """A text as it may stand in a comment."""
+    """A text on one line, for a comment."""
     return re.sub(r"[^ -~]", "?", text)[:200]
 
 

@@ -1,1 +1,1 @@
-"""Readers of container formats that trust nothing in a file: HDF5, zip, protocol buffers."""
+"""Safe readers of container formats: HDF5, zip, protocol buffers."""

@@ -1,4 +1,4 @@
-"""Read HDF5 files of other programs, trusting nothing: only what is stored in the file itself is seen.
+"""Read HDF5 files of other programs safely: only data stored in the file itself is read.
 
 Soft and external links, external and virtual datasets, datasets and attributes that declare far more than they store,
 and trees without an end are refused. Nothing is allocated before its size is known to be sensible.
@@ -21,9 +21,9 @@ MOST_ITEMS = 200_000
 DEEPEST = 64
 """Groups within groups."""
 PACKED = 1100
-"""How many times smaller deflate makes what it packs at best (zlib: 1032)."""
+"""Largest compression ratio of deflate (zlib: 1032)."""
 WIDEST = 64
-"""How many times larger than its file everything read may be, and `SPARE` bytes more: packed zeros."""
+"""Largest ratio of everything read to the size of the file, plus `SPARE` bytes."""
 SPARE = 2**26
 
 
@@ -57,7 +57,7 @@ class Hdf5Reader:
         return [entry.path.rpartition("/")[2] for entry in self._file.walk(path)] if self._is_group(path) else []
 
     def _is_group(self, path: str) -> bool:
-        """Whether there is a group: of the file itself that is known without a walk, which links would end."""
+        """Whether there is a group; the root is known without a walk, which links would end."""
         if path not in self._groups:
             self._walked()
         return path in self._groups
@@ -140,7 +140,7 @@ class Hdf5Reader:
 
 
 def open_hdf5(path: str | Path, what: str) -> Hdf5Reader:
-    """An HDF5 file opened for reading; `what` says what it should be, for messages. Damage ends in an `InputError`."""
+    """An HDF5 file opened for reading; `what` describes the expected file. Damage ends in an `InputError`."""
     with reading(path, what):
         return Hdf5Reader(Hdf5File(str(path), Path(path), what))
 

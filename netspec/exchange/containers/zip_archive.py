@@ -1,4 +1,4 @@
-"""Zip archives of formats that are one (.npz, .keras), with their directory checked before anything is unpacked."""
+"""Zip archives (.npz, .keras), whose directory is checked before anything is unpacked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netspec.errors import InputError, Problem, listing
 from netspec.exchange.files import reading, sniff
 
 MOST_DEFLATED = 1100
-"""More than deflate can ever shrink data by (1032)."""
+"""An upper bound of deflate's compression ratio (1032)."""
 MOST_MEMBERS = 100_000
 MAGIC = b"PK\x03\x04"
 _READABLE = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}

@@ -69,7 +69,7 @@ class _GraphLowering:
         return self.made, list(self.problems)
 
     def _final_names(self) -> dict[Value, str]:
-        """Names that values must get: those of the graph's outputs, and what the spec calls the layers' outputs."""
+        """Names that values must get: those of the graph's outputs and of the layers' outputs in the spec."""
         names: dict[Value, str] = {}
         for name, value in self.graph.outputs.items():
             if not value.op.traits.source and (value not in names or value.node.scope.layer == name):
@@ -121,7 +121,7 @@ class _GraphLowering:
         return tuple(map(self._tensor_names, [node.op.name] * len(node.outputs)))  # for those who read it to be judged
 
     def _rename(self, old: str, new: str, start: int) -> bool:
-        """Give a tensor made by the nodes from `start` on another name; False if it is made elsewhere."""
+        """Rename a tensor computed by the nodes from `start` on; False if another node computes it."""
         if not any(old in node.outputs for node in self.made.nodes[start:]):
             return False
         for index in range(start, len(self.made.nodes)):
@@ -152,7 +152,7 @@ class _GraphLowering:
         return first
 
     def constant(self, values: Any, dtype: str) -> str:
-        """Add a constant (see `Emitter`); equal ones are held once."""
+        """Add a constant (see `Emitter`); equal ones are stored once."""
         import numpy as np
 
         array = np.asarray(values, dtype=dtype)

@@ -30,7 +30,7 @@ def lost_masks(
 
 
 def reads_a_mask(graph: Graph, sources: Sequence[str], outputs: Sequence[str]) -> bool:
-    """Whether a layer computes with what it does not read: a mask that an earlier one makes."""
+    """Whether a layer uses a mask that an earlier layer computes."""
     named = graph.named
     nodes = topological_order([named[name] for name in outputs], frozenset(named[name] for name in sources))
     return any(isinstance(node.op, Input) for node in nodes)

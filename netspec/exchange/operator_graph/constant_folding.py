@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 MAX_ELEMENTS = 2**27
-"""A constant that grows beyond this while it is computed is taken for malice."""
+"""Largest number of elements of a computed constant; larger ones are refused."""
 
 
 def fold(node: OperatorNode, operands: list[NDArray[Any] | None]) -> list[NDArray[Any]]:

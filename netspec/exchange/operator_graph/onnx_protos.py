@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DOMAINS = ("", "ai.onnx")
 """Names of the domain of ONNX's own operators."""
 MAX_NODES = 100_000
-"""Largest number of nodes after functions are inlined and loops unrolled: a larger model is taken for malicious."""
+"""Largest number of nodes after functions are inlined and loops unrolled: a larger model is refused."""
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Key of the scopes that PyTorch's exporter writes since version 2.5."""
 SCOPE = re.compile(r"'([^']*)'")

@@ -1,4 +1,4 @@
-"""netspec's own files: *weights* (what a net has learned) and *checkpoint* (all that a run needs to go on).
+"""netspec's own files: *weights* (parameters and statistics of a net) and *checkpoint* (everything that resumes a run).
 
 Each says what it is, which version of the layout it has, and what its bytes must add up to (docs/formats.md).
 """
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 LEARNED = ("parameter", "statistic")
 """Roles of the states that make up a net's weights; the rest of a checkpoint belongs to the solver."""
 WORKER = "$worker"
-"""First part of the names of what further workers have of their own."""
+"""Prefix of the names of states that belong to further workers."""
 WEIGHTS = "a weights file (.h5) written by netspec"
 CHECKPOINT = "a checkpoint (.h5) written by netspec"
 
 
 @dataclass(frozen=True)
 class WeightsFile:
-    """Arrays of a net by state name, and what the file says of itself."""
+    """Arrays of a net by state name, and the metadata of the file."""
 
     arrays: dict[str, NDArray[Any]]
     net: str = ""
@@ -41,7 +41,7 @@ class WeightsFile:
 
 @dataclass(frozen=True)
 class CheckpointFile:
-    """States of a run by name, with their roles, and how far it had come."""
+    """States of a run by name, with their roles and its progress."""
 
     states: dict[str, NDArray[Any]]
     roles: dict[str, str]
@@ -50,9 +50,9 @@ class CheckpointFile:
     spec: str
     """The run's resolved YAML."""
     evaluated: dict[str, str] = field(default_factory=dict)
-    """Parameters, and the states that stand for them wherever the net is not trained."""
+    """The state that replaces each parameter outside of training, such as an average."""
     own: tuple[dict[str, NDArray[Any]], ...] = ()
-    """Own values of each further worker by name of the state; those of the first are in `states`."""
+    """Values of states that differ on each further worker; those of the first are in `states`."""
 
     def learned(self) -> dict[str, NDArray[Any]]:
         """The net's weights as it is evaluated: parameters and statistics, without the solver's slots."""
@@ -71,7 +71,7 @@ def write_weights(
 
 
 def read_weights(path: str | Path) -> WeightsFile:
-    """Read a weights file, or the weights in a checkpoint. Raises `InputError` with what is wrong with the file."""
+    """Read a weights file, or the weights in a checkpoint. Raises `InputError` with all problems of the file."""
     content = read_file(path, WEIGHTS)
     if content.kind == "checkpoint":
         weights = _checkpoint(path, content)
@@ -112,7 +112,7 @@ def write_checkpoint(
 
 
 def read_checkpoint(path: str | Path) -> CheckpointFile:
-    """Read a checkpoint. Raises `InputError` with what is wrong with the file."""
+    """Read a checkpoint. Raises `InputError` with all problems of the file."""
     content = read_file(path, CHECKPOINT)
     if content.kind != "checkpoint":
         raise InputError(
@@ -137,7 +137,7 @@ def _checkpoint(path: str | Path, content: Content) -> CheckpointFile:
 
 
 def _own(path: str | Path, content: Content, states: Mapping[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], ...]:
-    """Own states of further workers, in the order of ranks."""
+    """States of further workers, in the order of ranks."""
     by_rank: dict[int, dict[str, NDArray[Any]]] = {}
     for label, array in content.arrays.items():
         if content.roles[label] == "worker":
@@ -148,7 +148,7 @@ def _own(path: str | Path, content: Content, states: Mapping[str, NDArray[Any]])
             by_rank.setdefault(int(rank), {})[name] = array
     names = {frozenset(states) for states in by_rank.values()}
     if sorted(by_rank) != list(range(1, len(by_rank) + 1)) or len(names) > 1:
-        raise InputError(f"{path} is refused: the states of some workers are not there")
+        raise InputError(f"{path} is refused: the states of some workers are missing")
     return tuple(by_rank[rank] for rank in sorted(by_rank))
 
 
@@ -161,14 +161,14 @@ def _part(path: str | Path, meta: Mapping[str, Any], key: str, kind: type) -> An
 
 @dataclass(frozen=True)
 class LatestCheckpoint:
-    """The newest good checkpoint of a folder, if any; `notes` say which damaged ones are left out."""
+    """The newest undamaged checkpoint of a folder, if any; `notes` name damaged ones."""
 
     path: Path | None
     notes: tuple[str, ...] = ()
 
 
 def find_latest_checkpoint(folder: str | Path) -> LatestCheckpoint:
-    """The checkpoint of the highest step among the `.h5` files of `folder` whose every byte is as it was written."""
+    """The checkpoint of the highest step among the `.h5` files of `folder` whose checksum matches."""
     notes: list[str] = []
     checkpoints: list[tuple[int, str, Path]] = []
     for path in sorted(Path(folder).glob("*.h5")):

@@ -56,7 +56,7 @@ class HeaderBlock:
     step: int | None = None
 
     def render(self) -> bytes:
-        """The block as bytes, filled up with line feeds."""
+        """The block as bytes, padded with line feeds."""
         lines = [f"netspec {self.kind} {self.version}", f"size {self.size}", f"sha256 {self.sha256}"]
         if self.step is not None:
             lines.append(f"step {self.step}")
@@ -199,7 +199,7 @@ def read_block(path: str | Path, what: str) -> HeaderBlock:
 
 
 def verify_file(path: str | Path, what: str) -> HeaderBlock:
-    """The text block of a file whose every byte was found to be as it was written."""
+    """The text block of a file, after its checksum was verified."""
     with reading(path, what) as (file, size):
         block = _block(path, file, size, what)
         _verify(path, file, block)
@@ -207,7 +207,7 @@ def verify_file(path: str | Path, what: str) -> HeaderBlock:
 
 
 def read_file(path: str | Path, what: str) -> Content:
-    """All that a file holds. Raises `InputError` naming what is wrong with it."""
+    """Read the content of a file. Raises `InputError` with the problem."""
     path = Path(path)
     block = verify_file(path, what)
     with refuse_damage(path, what, DAMAGED):
@@ -256,7 +256,7 @@ def _verify(path: str | Path, file: BufferedReader, block: HeaderBlock) -> None:
 
 
 class _Reader:
-    """Takes the content out of an open file. A file may be made to deceive: only plain, stored arrays are read."""
+    """Reads the content of an open file. Only plain, stored arrays are accepted, since a file may be malicious."""
 
     def __init__(self, file: Hdf5File) -> None:
         self.file = file

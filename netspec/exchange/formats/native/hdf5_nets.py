@@ -1,4 +1,4 @@
-"""A net from netspec's own files: weights carry the net's YAML, checkpoints that of the run."""
+"""Nets in netspec's own files: weights contain the net's YAML, checkpoints that of the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from netspec.exchange.formats.registry import Exportable
 
 OF_THE_DATA = ("transforms", "learned")
-"""Keys on preprocessing in a checkpoint's progress, which weights have too."""
+"""Keys of the preprocessing, in the metadata of weights and the progress of checkpoints."""
 
 
 def import_hdf5(path: str | Path, options: ImportOptions | None = None) -> Imported:
@@ -51,7 +51,7 @@ def export_hdf5(path: str | Path, exported: Exportable) -> tuple[str, ...]:
 
 
 def _net_of_run(path: str | Path, checkpoint: CheckpointFile) -> str:
-    """The net's own YAML out of that of the run, which holds it in full."""
+    """The net's YAML, taken from that of the run."""
     net = parse_yaml(checkpoint.spec, f"{path} (its spec)").get("net")
     if not isinstance(net, Map):
         raise InputError(f"{path} does not say its net", expected="the run's spec, as `netspec train` writes it")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WHAT = "NumPy arrays (.npz)"
 NET = "netspec.net"
-"""The member that holds the net's YAML as one text."""
+"""The member that contains the net's YAML as a string."""
 SUFFIX = ".npy"
 
 
@@ -41,7 +41,7 @@ def holds(path: str | Path, name: str) -> bool:
 
 
 def read_npz(path: str | Path) -> dict[str, NDArray[Any]]:
-    """All arrays of a file, never unpickling. Raises `InputError` with all that is wrong."""
+    """Read all arrays of a file; pickles are refused. Raises `InputError` with all problems."""
     problems: list[Problem] = []
     arrays: dict[str, NDArray[Any]] = {}
     with open_zip(path, WHAT) as archive:
@@ -79,7 +79,7 @@ def _array(archive: ZipFile, member: ZipInfo) -> NDArray[Any]:
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays under their names, whole or not at all; the same arrays give the same bytes.
+    """Write arrays by name, completely or not at all; equal arrays give equal files.
 
     `numpy.savez` takes names as Python arguments and has some of its own; here any name of a layer will do.
     """

@@ -1,6 +1,6 @@
 """Safetensors files: a length, a JSON header, and the data (github.com/huggingface/safetensors, format 1).
 
-The format is these three parts and nothing else; the library of the same name does not give bfloat16 as NumPy arrays.
+It is read without the library of the same name, which does not return bfloat16 as NumPy arrays.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_safetensors(head: bytes, path: Path) -> bool:
 
 
 def read_safetensors(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """The arrays of a file (bfloat16 as float32), and its metadata. Raises `InputError` with all that is wrong."""
+    """The arrays of a file (bfloat16 as float32), and its metadata. Raises `InputError` with all problems."""
     with reading(path, WHAT) as (file, size):
         header, start = _header(path, file, size)
         metadata = header.pop(METADATA, {})
@@ -76,7 +76,7 @@ def _header(path: str | Path, file: BufferedReader, size: int) -> tuple[dict[str
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(pairs)
         if len(members) < len(pairs):
-            raise ValueError("a name is there twice")
+            raise ValueError("a name occurs twice")
         return members
 
     try:
@@ -115,7 +115,7 @@ def _place(entry: Any, room: int) -> tuple[str, tuple[int, ...], int, int]:
 
 
 def _overlaps(path: str | Path, entries: Mapping[str, tuple[str, tuple[int, ...], int, int]]) -> list[Problem]:
-    """Arrays that share bytes: a small file could stand for any amount of memory."""
+    """Arrays that share bytes: a small file could claim any amount of memory."""
     ordered = sorted((first, last, name) for name, (_, _, first, last) in entries.items() if last > first)
     return [
         Problem(f"{path}: `{name}` and `{other}` share bytes", hint="copy or download the file again")

@@ -61,7 +61,7 @@ def export_safetensors(path: Path, exported: Exportable) -> tuple[str, ...]:
 
 
 def preflight_safetensors(exported: Exportable, options: ExportOptions) -> Lost:
-    """Layers whose arrays would have one name, `a/b` and `a.b`."""
+    """Layers whose arrays would get the same name, such as `a/b` and `a.b`."""
     return _lost(exported.net, {name: value.shape for name, value in exported.graph_for(1).states().items()})
 
 
@@ -96,7 +96,7 @@ def import_npz(path: Path, options: ImportOptions) -> Imported:
 
 
 def npz_for(path: Path, target: Target) -> dict[str, NDArray[Any]]:
-    """Arrays by netspec's names, or by those of a state dict, onto a net."""
+    """Load arrays into a net by netspec's names or by those of a state dict."""
     arrays = {name: array for name, array in read_npz(path).items() if array.dtype.kind != "U"}
     return from_state_dict(target.renamed(arrays), target.shapes())
 

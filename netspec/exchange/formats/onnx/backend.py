@@ -41,7 +41,7 @@ ORIGIN = "the model"
 
 
 class ImportingBackend(Backend):
-    """A backend that runs models as nets. A subclass says how a net is compiled, and on which devices."""
+    """A backend that runs models as nets. A subclass defines how a net is compiled, and on which devices."""
 
     @classmethod
     @abstractmethod
@@ -88,7 +88,7 @@ def _model_of_node(node: onnx.NodeProto, inputs: Sequence[Any], outputs_info: An
 
 @dataclass(frozen=True)
 class _Special:
-    """A model for inputs of certain shapes, some of them of certain values."""
+    """A model for inputs of given shapes, some of them with given values."""
 
     constants: Arrays
     """Outputs that need no net."""
@@ -196,7 +196,7 @@ class PreparedModel(BackendRep):
 
 
 def _computed(model: ImportedGraph) -> Arrays:
-    """The constants of a model, and what its nodes make of them and of the shapes of its inputs."""
+    """The constants of a model, and all values that follow from them and from the shapes of its inputs."""
     import numpy as np
 
     shapes = {

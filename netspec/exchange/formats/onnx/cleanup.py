@@ -1,4 +1,4 @@
-"""Make exported ONNX read as people expect it: a bias is an operand of its Conv or Gemm, not an Add behind it."""
+"""Simplify exported ONNX: a bias becomes an operand of its Conv or Gemm instead of an Add after it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from netspec.exchange.operator_graph.graph import LoweredGraph, OperatorNode, ne
 
 
 def tidy(graph: LoweredGraph) -> LoweredGraph:
-    """The same computation in fewer nodes: Conv + Add → Conv with bias; nodes and constants nobody reads drop out."""
+    """The same computation in fewer nodes: Conv + Add → Conv with bias; unused nodes and constants are removed."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
     counts = reads(graph.nodes) + Counter(list(graph.outputs))
     biases = {name: kind.shape for name, kind in graph.states.values()}

@@ -45,28 +45,28 @@ class ExportReport:
     ir_version: int
     nodes: int
     parameters: int
-    """Numbers in the weights."""
+    """Number of weights."""
     nbytes: int
     inputs: dict[str, Dims]
     outputs: dict[str, Dims]
     comparison: OutputComparison | None = None
     """Differences between onnxruntime's results and the net's; None if they were not compared."""
     on_given: OutputComparison | None = None
-    """The same on the inputs that the user gave; None without."""
+    """The same for the user's inputs; None if there are none."""
     data: Path | None = None
     """The file with the weights, if they are too large for one ONNX file."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A model that is not saved yet, with the graph it was made of."""
+    """A model that is not saved yet, with the graph that it was written from."""
 
     model: onnx.ModelProto
     graph: LoweredGraph
     dims: dict[str, Dims]
     opset: int
     weights: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Those that go into a file of their own, by the names of their tensors."""
+    """Weights for an external file, by the names of their tensors."""
 
     def runnable(self, folder: Path, name: str) -> bytes | Path:
         """The model's bytes for onnxruntime; or, with external weights, a file of this name in the folder."""
@@ -82,7 +82,7 @@ class Exported:
         on_given: OutputComparison | None = None,
         staged: Path | None = None,
     ) -> ExportReport:
-        """Write the file, whole or not at all; before it that of the weights, or move it from the folder `staged`."""
+        """Write the file completely or not at all, after the weights' file, which may be in the folder `staged`."""
         path, apart = Path(path), None
         if self.weights:
             location = external.data_name(path.name, self.weights)
@@ -146,7 +146,7 @@ def to_onnx(
 
 
 def write_onnx(path: Path, exported: Exportable) -> tuple[str, ...]:
-    """A net as an ONNX model, for writers of any format: checked by ONNX, compared with nothing."""
+    """Write a net as an ONNX model that ONNX's checker accepts; results are not compared."""
     export_onnx(exported.graph_for, exported.arrays, path, name=exported.net.name, doc=exported.net.description)
     return ()
 
@@ -184,7 +184,7 @@ def _opset(requested: int | None, graph: LoweredGraph) -> int:
 def export_onnx(
     graph_for: Callable[[int], Graph], states: Mapping[str, NDArray[Any]], path: str | Path, **options: Any
 ) -> ExportReport:
-    """`to_onnx`, saved without a comparison; `export_verified` is what users should get."""
+    """Save the result of `to_onnx` without a comparison; users should get `export_verified`."""
     return to_onnx(graph_for, states, **options).save(path)
 
 
@@ -255,9 +255,9 @@ def _parts(arrays: Arrays, batch: int | None) -> Iterator[tuple[int, Arrays]]:
 def _emitted(
     graph_for: Callable[[int], Graph], batch: int | None, opset: int | None
 ) -> tuple[LoweredGraph, dict[str, Dims], int, list[Problem]]:
-    """The net in nodes, the sizes of its inputs and outputs, the opset, and all that keeps it from being written.
+    """The net as nodes, the sizes of its inputs and outputs, the opset, and everything that prevents the export.
 
-    With an open batch it is emitted for two sizes; what is not the same for both is tied to the batch.
+    With an open batch it is emitted for two sizes; layers that differ depend on the batch size.
     """
     emitted = [emit(graph_for(size)) for size in (PROBES if batch is None else (batch,))]
     problems = dict.fromkeys(problem for _, node_problems in emitted for problem in node_problems)
@@ -267,7 +267,7 @@ def _emitted(
     first, last = graphs[0], graphs[-1]
     for layer, (node, what) in differences(first, last).items():
         problem = Problem(
-            f"layer `{layer}` ({node.scope.kind}) is tied to the batch size",
+            f"layer `{layer}` ({node.scope.kind}) depends on the batch size",
             node.scope.location,
             f"layers.{layer}",
             got=f"{what} depends on it",

@@ -38,7 +38,7 @@ def data_name(model: str, weights: Weights) -> str:
 
 
 def write_data(path: Path, weights: Weights) -> None:
-    """Write the file, whole or not at all."""
+    """Write the file completely or not at all."""
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
@@ -49,7 +49,7 @@ def write_data(path: Path, weights: Weights) -> None:
 
 
 def remove_others(model: Path, kept_file: str) -> None:
-    """Remove the weights of models that were there under this name before."""
+    """Remove the weights of earlier models of this name."""
     for path in model.parent.glob(f"{model.name}-????????.data"):
         if path.name != kept_file and path.is_file():
             path.unlink()

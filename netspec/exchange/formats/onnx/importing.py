@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def import_onnx(path: str | Path, options: ImportOptions | None = None) -> Imported:
     """The net and the weights in an ONNX model; sizes in `options` are with the batch or without it.
 
-    Raises `InputError`: with what is wrong with the file, or with every node that netspec has no layer for.
+    Raises `InputError`: with all problems of the file, or with every node that netspec has no layer for.
     """
     return lift_model(read_model(path), options or ImportOptions(), str(path)).imported
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 def read_model(path: str | Path) -> ImportedGraph:
-    """The model in a file. Raises `InputError` with everything that is wrong with it."""
+    """The model in a file. Raises `InputError` with all problems."""
     return model_of(_parse(path), str(path), Path(path).parent)
 
 
@@ -101,7 +101,7 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
 
 
 def _unchanged(graph: onnx.GraphProto, opset: int) -> bool:
-    """Whether all operators of a graph say in an opset what they say in the oldest that is read."""
+    """Whether all operators of a graph have the same meaning in an opset as in the oldest supported one."""
     import onnx
 
     inner = any(attribute.HasField("g") for node in graph.node for attribute in node.attribute)
@@ -177,7 +177,7 @@ def _element_types(outputs: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
 
 
 def _sort(model: ImportedGraph) -> None:
-    """Put each node behind those it reads, the rest in the order that there is; circles stay for `_wiring` to tell."""
+    """Sort nodes so that each follows those that it reads, otherwise in their order; `_wiring` reports cycles."""
     makers = {name: index for index, node in enumerate(model.nodes) for name in node.outputs if name}
     before = [{makers[name] for name in (*node.inputs, *node.captured) if name in makers} for node in model.nodes]
     if all(index not in needs and max(needs, default=-1) < index for index, needs in enumerate(before)):

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 MAX_BYTES = 2**31 - 2**20
 """A protobuf message ends at 2 GiB; the margin is for everything that is not a weight."""
 LOWEST_OPSET = 11
-"""Before it operators take no negative axes, and neither pads nor bounds as operands: files would be other nets."""
+"""Older operators take no negative axes, and neither pads nor bounds as operands."""
 PROVIDER = "CPUExecutionProvider"
-"""The part of onnxruntime that runs models on the processor."""
+"""onnxruntime's execution provider for the CPU."""
 STILL = 2**31 - 1
 """How onnxruntime writes that its code is for the newest form that it knows: for the one that it begins with."""
 Dims = tuple[int | str | None, ...]
@@ -93,7 +93,7 @@ def open_session(model: bytes | Path) -> Any:
 
 
 def check_opset(graph: LoweredGraph, opset: int) -> list[Problem]:
-    """A problem for each node that has no such form in the opset."""
+    """A problem for each node that does not exist in the opset."""
     import onnx
 
     problems: dict[Problem, None] = {}
@@ -159,7 +159,7 @@ def make_model(
 ) -> onnx.ModelProto:
     """The ONNX model of an emitted graph; `dims` are the sizes of its inputs and outputs.
 
-    Of the weights called as `apart` says it has types alone.
+    Weights named in `apart` have only types.
     """
     import numpy as np
     import onnx

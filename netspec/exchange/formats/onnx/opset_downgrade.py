@@ -1,4 +1,4 @@
-"""Nodes of newer opsets in the words of older ones: what is an operand now was an attribute, or several nodes.
+"""Replace nodes by forms of older opsets: operands become attributes, or a node becomes several.
 
 Facts are those of ONNX's changelog (`docs/Changelog.md` of the onnx repository).
 """
@@ -78,7 +78,7 @@ def _operand_to_attribute(**operand_of: int) -> Rewrite:
 
 
 def _softmax(logarithm: bool) -> Rewrite:
-    """Over one axis, by its formula: the old operator took all axes from that one on for one."""
+    """Softmax over one axis, by its formula: the old operator merged all axes from that one on."""
 
     def rewrite(older: _Older, node: OperatorNode) -> list[OperatorNode]:
         (x,), axis = node.inputs, node.attributes.get("axis", -1)
@@ -97,7 +97,7 @@ def _softmax(logarithm: bool) -> Rewrite:
 
 
 def _hardmax(older: _Older, node: OperatorNode) -> list[OperatorNode]:
-    """Along the last axis: the old operator took all axes from the one that it had for one."""
+    """Hardmax along the last axis: the old operator merged all axes from its own on."""
     (x,), kind = node.inputs, older.graph.types.get(node.inputs[0])
     if kind is None:
         return [node]
@@ -112,7 +112,7 @@ def _hardmax(older: _Older, node: OperatorNode) -> list[OperatorNode]:
 
 
 def _negated(op_type: str) -> Rewrite:
-    """A comparison as the opposite of another."""
+    """A comparison as the negation of another."""
 
     def rewrite(older: _Older, node: OperatorNode) -> list[OperatorNode]:
         other = older.before(node, op_type, *node.inputs)
@@ -144,7 +144,7 @@ def _layer_normalization(older: _Older, node: OperatorNode) -> list[OperatorNode
 
 
 def _resize(older: _Older, node: OperatorNode) -> list[OperatorNode]:
-    """Operands that are left out are tensors without elements."""
+    """Omitted operands become tensors without elements."""
     x, *more = node.inputs
     filled = [name or older.constant(node, [], str(DType.FLOAT32)) for name in (*more, *[""] * (2 - len(more)))]
     return [replace(node, inputs=(x, *filled))]
@@ -165,4 +165,4 @@ FORMS: Mapping[str, tuple[int, Rewrite]] = {
     "GreaterOrEqual": (12, _negated("Less")),
     "LessOrEqual": (12, _negated("Greater")),
 }
-"""By the operator: the opset that has its form of today, and how it is written before that."""
+"""For each operator: the opset of its current form, and the function that writes an older one."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Predict: TypeAlias = "Callable[[Arrays], Arrays]"
 
 TOLERANCE = 1e-4
-"""Largest difference allowed, relative to the largest magnitude of a result or to 1, whichever is more.
+"""Largest difference allowed, relative to the largest magnitude of a result, or to 1 if that is larger.
 
 Both sides compute in float32 and add in different orders: over the few thousand terms of a sum the rounding errors of
 2⁻²⁴ each grow to about 1e-5 of the largest term.

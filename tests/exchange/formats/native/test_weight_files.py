@@ -93,7 +93,7 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "no UTF-8": (file_of(b'{"\xff": 1}'), "its header can't be read"),
     "deep": (file_of(b"[" * 100_000), "its header can't be read"),
     "a list": (file_of([1]), "its header is not a mapping"),
-    "twice": (file_of(b'{"w": 1, "w": 2}'), "a name is there twice"),
+    "twice": (file_of(b'{"w": 1, "w": 2}'), "a name occurs twice"),
     "metadata of numbers": (file_of({"__metadata__": {"a": 1}}), "its metadata is not text"),
     "no entry": (file_of({"w": 5}), "`w` has no shape"),
     "negative": (file_of({"w": GOOD | {"shape": [-2]}}, bytes(8)), "`w` has no shape"),

@@ -111,7 +111,7 @@ def test_all_ops_without_an_onnx_form_are_reported() -> None:
         "layer `left` (Odd): Reorder has no ONNX form",
         "layer `right` (Random): RandomUniform has no ONNX form",
         "layer `behind` (Odd): Reorder has no ONNX form",
-        "layer `spread` (Repeat) is tied to the batch size",
+        "layer `spread` (Repeat) depends on the batch size",
         "layer `new` (Largest) can't be written in ONNX opset 11",
     ]
     with pytest.raises(InputError) as error:
@@ -133,7 +133,7 @@ def test_a_layer_that_depends_on_the_batch_size_is_reported() -> None:
         with in_scope(Scope("spread", "Repeat")):
             return Graph({"y": Broadcast((size, 3, 4))(x(1, 3, 1))})
 
-    with pytest.raises(InputError, match=r"layer `spread` .* is tied to the batch size"):
+    with pytest.raises(InputError, match=r"layer `spread` .* depends on the batch size"):
         to_onnx(graph, {})
     assert to_onnx(graph, {}, batch=2).dims["y"] == (2, 3, 4)
 
