@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     Raw: TypeAlias = Samples | list[Picture]
     """One field as its first transform may receive it: also a list of Pillow images."""
 
+_CHUNK = 1024
+"""Number of samples that are read at a time to get one field of all."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -101,6 +103,13 @@ class Dataset:
         """Read samples like `read`, but possibly leave images in the fields `pictures` as Pillow images."""
         return self.read(indices)
 
+    def values_of(self, name: str) -> Array:
+        """Return a field without axes of all samples, (N,), by which the samples can be divided."""
+        import numpy as np
+
+        chunks = [np.arange(start, min(start + _CHUNK, len(self))) for start in range(0, len(self), _CHUNK)]
+        return np.concatenate([np.asarray(self.read(indices)[name]) for indices in chunks])
+
     def describe(self, index: int) -> str:
         """Return the origin of a sample for error messages: `train.csv, line 13`."""
         raise NotImplementedError(f"{type(self).__name__} has no `describe`")
@@ -163,6 +172,10 @@ class Source(SplitFields):
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Example fields for the reference and the registry-wide tests. Their files need not exist."""
 
+    divides_itself: ClassVar[bool] = False
+    """Whether `open` leaves out the samples that `hold_out` gives to other splits, because it learns from the samples.
+    Otherwise they are left out afterwards."""
+
     @classmethod
     def __pydantic_init_subclass__(cls, **keywords: Any) -> None:
         super().__pydantic_init_subclass__(**keywords)
@@ -194,13 +207,22 @@ class Source(SplitFields):
 
 
 def _guarded_open(open_: Callable[..., Dataset]) -> Callable[..., Dataset]:
-    """Wrap a method that opens a source: a foreign exception becomes an `InputError` that names the source's files."""
+    """Wrap a method that opens a source: a foreign exception becomes an `InputError` that names the source's files.
+
+    Samples that belong to other splits are left out.
+    """
 
     @wraps(open_)
     def guarded(source: Source, **arguments: Any) -> Dataset:
         kind = f"data for the source {type(source).__name__}"
         with refuse_damage(" or ".join(files_named_in(source)) or kind, kind):
-            return open_(source, **arguments)
+            dataset = open_(source, **arguments)
+        if source.hold_out is None or source.divides_itself:
+            return dataset
+        from netspec.data.hold_out import DatasetPart
+
+        with located_at(source, "split"):
+            return DatasetPart(dataset, source.hold_out, source.split_name)
 
     return guarded
 
@@ -266,6 +288,17 @@ class Transform(Spec):
         Columns: top row, left column, whether to flip vertically, whether to flip horizontally.
         """
         raise NotImplementedError(f"{type(self).__name__} is not a crop")
+
+    random: ClassVar[bool] = False
+    """Whether the transform changes samples at random, to augment training data."""
+
+    def for_evaluation(self, fields: Mapping[str, FieldType]) -> Transform | None:
+        """Return what replaces the transform for samples that are held out from the training split.
+
+        It is the transform itself, None for a `random` one, or another transform that gives samples of the same type.
+        `fields` are the types before it.
+        """
+        return None if self.random else self
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Example fields for the reference and the registry-wide tests."""

@@ -100,7 +100,10 @@ class TransformPipeline:
         for number, spec in enumerate(split.transforms):
             try:
                 with located_at(split, "transforms", number):
-                    transform = _as_transform(spec).with_classes(self._classes(learned))
+                    declared = self._declared(spec)
+                    if declared is None:
+                        continue
+                    transform = declared.with_classes(self._classes(learned))
                     name = self._field_of(transform)
                     if transform.needs_data:
                         kind = f"{type(transform).__name__} {name}"
@@ -120,6 +123,11 @@ class TransformPipeline:
                 problems += error.problems
         if problems:
             raise InputError(problems)
+
+    def _declared(self, spec: object) -> Transform | None:
+        """Return the transform that the spec describes; for samples that are held out, that for evaluation."""
+        transform = _as_transform(spec)
+        return transform if self._split.split_name == "train" else transform.for_evaluation(self.fields)
 
     def _classes(self, learned: Learned | None) -> dict[str, Sequence[str]]:
         """Return the class names of each field that still holds class numbers."""

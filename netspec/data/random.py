@@ -18,7 +18,8 @@ from netspec.data.files import fingerprint_of
 if TYPE_CHECKING:
     from netspec.data.base import Array
 
-_ORDER, _SAMPLE, _UNIFORM, _BLOCKS, _WINDOW = 1, 2, 3, 4, 5  # second half of the key: the purpose of the numbers
+_ORDER, _SAMPLE, _UNIFORM, _BLOCKS, _WINDOW, _HOLD_OUT = 1, 2, 3, 4, 5, 6
+"""Second half of the key: the purpose of the numbers."""
 BLOCKS = 16
 """Number of blocks of neighbours in a shuffle window: reading stays local in a file, and windows differ."""
 _WORD = 2**64
@@ -93,6 +94,11 @@ def epoch_order(samples: int, seed: int, epoch: int) -> Array:
     Every sample draws 64 bits; the order is that of the draws, with ties in the original order.
     """
     return _permutation(samples, [seed, _ORDER], [0, epoch, 0, 0])
+
+
+def hold_out_order(samples: int, seed: int) -> Array:
+    """Return a permutation of `range(samples)` that decides which samples are held out from training."""
+    return _permutation(samples, [seed, _HOLD_OUT], [0, 0, 0, 0])
 
 
 def _permutation(count: int, key: list[int], counter: list[int]) -> Array:

@@ -69,9 +69,10 @@ class LBFGS(SolverSpec):
                 hint = "`kernel_regularizer` of the layers is part of the loss" if name == "weight_decay" else None
                 message = f"LBFGS does not support `{name}`, because its steps must depend on the loss alone"
                 yield Problem(message, self.where(name, key=True), name, hint=hint)
-        samples, loop = training.data.train.known_samples(), training.train
+        split, loop = training.data.train, training.train
+        samples = split.known_samples() if split.hold_out is None else None
         if samples is not None:
-            partial = partial_step_problem(-(-samples // training.data.train.batch_size), loop)
+            partial = partial_step_problem(-(-samples // split.batch_size), loop)
             if partial is not None:
                 yield partial
         if loop.scaling is not None:

@@ -162,3 +162,37 @@ def test_a_missing_split_is_named(spec: Make, tmp_path: Path) -> None:
         netspec.test(run.run_dir, split="validation")
     with pytest.raises(InputError, match="there is no such split"):
         netspec.test(run.run_dir, split="tset")
+
+
+def held_out(training: dict[str, Any], **split: Any) -> dict[str, Any]:
+    """The training with its validation and test data held out from the training data."""
+    return {**training, "data": {"train": {**training["data"]["train"], "split": split}}}
+
+
+def test_a_divided_source_trains_and_resumes_bit_identically(spec: Make, tmp_path: Path) -> None:
+    split = {"validation": 0.2, "test": 0.1, "stratify": "label"}
+    whole = netspec.train(held_out(spec(test_every=8), **split), run_dir=tmp_path / "whole")
+    assert evaluations(whole.run_dir)[-2:] == [(40, "validation", 46), (40, "test", 23)]
+    netspec.train(held_out(spec(test_every=8, max_steps=20), **split), run_dir=tmp_path / "parts")
+    parts = netspec.train(tmp_path / "parts" / "spec.yaml", resume=True, **{"train.max_steps": 40})
+    assert arrays(tmp_path / "parts" / "best.h5").keys() == arrays(tmp_path / "whole" / "best.h5").keys()
+    assert parts.steps == 40
+    assert netspec.test(parts.run_dir / "spec.yaml", weights=parts.weights).samples == 23
+    changed = held_out(spec(test_every=8), **split, seed=2)
+    with pytest.raises(InputError, match=r"data\.train\.split\.seed` has changed"):
+        netspec.train(changed, run_dir=tmp_path / "whole", resume=True)
+
+
+def test_an_interrupted_run_of_a_divided_source_ends_with_the_same_weights(spec: Make, tmp_path: Path) -> None:
+    class Stop(netspec.Callback):
+        def on_step_end(self, training: TrainingLoop) -> None:
+            if training.step == 20:
+                training.request_stop("the test")
+
+    training = held_out(spec(test_every=8), folds=4, fold=1)
+    whole = netspec.train(training, run_dir=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        netspec.train(training, run_dir=tmp_path / "parts", callbacks=[Stop()])
+    parts = netspec.train(training, run_dir=tmp_path / "parts", resume=True)
+    assert arrays(parts.weights) == arrays(whole.weights)
+    assert parts.validation == whole.validation

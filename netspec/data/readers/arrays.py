@@ -46,6 +46,10 @@ class ArrayDataset(Dataset):
         """The samples at `indices`, one array a field."""
         return {name: np.take(array, indices, axis=0) for name, array in self._arrays.items()}
 
+    def values_of(self, name: str) -> Array:
+        """Return the array."""
+        return self._arrays[name]
+
     def describe(self, index: int) -> str:
         """Where sample `index` comes from."""
         return self._describe(index)

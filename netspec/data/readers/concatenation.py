@@ -84,6 +84,10 @@ class _Joined(Dataset):
             return pieces[0][1]
         return {name: _together(len(indices), [(rows, part[name]) for rows, part in pieces]) for name in self.fields}
 
+    def values_of(self, name: str) -> Array:
+        """Return the values of all parts."""
+        return np.concatenate([part.values_of(name) for part in self._parts])
+
     def describe(self, index: int) -> str:
         """Where sample `index` comes from."""
         number = int(np.searchsorted(self._ends, index, side="right"))

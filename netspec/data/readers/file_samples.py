@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
@@ -42,6 +42,12 @@ class Listing:
     """Where each file was named, of a list."""
     left_out: list[str] = field(default_factory=list)
     """Of lines that are left out, since a file is not there or a label is wrong, what there is to say."""
+
+    def only(self, indices: Sequence[int]) -> Listing:
+        """Return the files at `indices`, in this order, with the same classes."""
+        labels = None if self.labels is None else [self.labels[index] for index in indices]
+        places = [self.places[index] for index in indices] if self.places else []
+        return replace(self, files=[self.files[index] for index in indices], labels=labels, places=places)
 
     def name(self, index: int) -> str:
         """What messages call a sample."""
@@ -98,6 +104,10 @@ class ListedFiles(Dataset, Generic[Item]):
         if self._labels is not None:
             samples["label"] = self._labels[indices]
         return samples
+
+    def values_of(self, name: str) -> Array:
+        """Return the labels without reading the files."""
+        return self._labels if name == "label" and self._labels is not None else super().values_of(name)
 
     def read_one(self, file: Path, name: str) -> Item:
         """What is in a file, which messages call `name`. Raises InputError where it cannot be used."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from netspec.data.base import Dataset, FieldType, Source, located_at
 from netspec.data.known_datasets import CIFAR10, CIFAR100, KnownSet
 from netspec.data.sources.known import KnownSource
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.hold_out import HoldOut, StoredPart
 from netspec.schema.specs.paths import FilePath, resolve_path
 
 INSIDE = {"cifar10": "cifar-10-batches-bin", "cifar100": "cifar-100-binary"}
@@ -70,8 +71,9 @@ class CifarBinary(Source):
     source: Literal["cifar_binary"] = "cifar_binary"
     path: FilePath | list[FilePath]
     """A file, a list of files, or a folder with files of the usual names, relative to this file."""
-    split: Literal["train", "test"] | None = None
-    """The files of a folder to read: `data_batch_1.bin` to `5` or `train.bin`; `test_batch.bin` or `test.bin`."""
+    split: Annotated[Literal["train", "test"] | HoldOut | None, StoredPart(Literal["train", "test"] | None)] = None
+    """The files of a folder to read: `data_batch_1.bin` to `5` or `train.bin`; `test_batch.bin` or `test.bin`. Or, in
+    `train`, which samples are held out, as in `{validation: 0.1}`."""
     kind: Literal["cifar10", "cifar100"] = "cifar10"
     """The labels of each image: one of 10 classes; or a coarse one, followed by one of 100."""
 
@@ -95,9 +97,10 @@ class CifarBinary(Source):
         path = resolve_path(self, "path")
         if not path.is_dir():
             return [path]
-        if self.split is None:
+        part = self.stored_part("train" if self.hold_out is not None else None)
+        if part is None:
             raise InputError(f"{path} is a folder", expected="files, or also `split: train` or `split: test`")
-        return _files_in(path, _known(self.kind), self.split)
+        return _files_in(path, _known(self.kind), part)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields of the kind."""

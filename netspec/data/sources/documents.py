@@ -16,7 +16,9 @@ from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
 
 if TYPE_CHECKING:
-    from netspec.data.readers.file_samples import FileKind
+    from netspec.data.base import Array
+    from netspec.data.readers.file_samples import FileKind, Listing
+    from netspec.data.text.documents import LineIndex
 
 
 @SOURCES.register
@@ -41,6 +43,8 @@ class Documents(FileSource):
     """The class names in the order of their labels. For `files`: by default all folders, sorted. For `lines`: one for
     each file, in their order; by default there are no labels."""
 
+    divides_itself: ClassVar[bool] = True
+
     samples: ClassVar = (
         {"path": "reviews/train", "tokenizer": {"type": "words", "padding": True, "unknown": True, "size": 10000},
          "transforms": [{"type": "Padding", "length": 200}]},
@@ -54,32 +58,57 @@ class Documents(FileSource):
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """List the documents. The training split reads them once to learn the vocabulary."""
-        from netspec.data.readers.file_samples import class_folders, unlabelled
-        from netspec.data.text.documents import TEXTS, TextFiles, TextLines
+        from netspec.data.text.documents import TextFiles, TextLines
 
         skip = self.on_error == "skip"
         with located_at(self, "path"):
-            if self._unlabelled:
-                listing = unlabelled(self._unlabelled, TEXTS)
-                if self.documents == "files":
-                    return TextFiles(listing, self.tokenizer, learned, skip=skip)
-                return TextLines(listing.files, (), self.tokenizer, learned, skip=skip)
             if self.documents == "files":
-                if isinstance(self.path, list):
-                    raise InputError(
-                        "`documents: files` reads one folder", expected="the folder that contains the class folders"
-                    )
-                listing = class_folders(resolve_path(self, "path"), self.classes, TEXTS)
-                return TextFiles(listing, self.tokenizer, learned, skip=skip)
-            files = list(text_files(self, self.path))
-            if self.classes is not None and len(self.classes) != len(files):
-                raise InputError(
-                    "`classes` must have a name for each file",
-                    path="classes",
-                    expected=f"{len(files)}: {', '.join(file.name for file in files[:5])}",
-                    got=str(len(self.classes)),
-                )
-            return TextLines(files, tuple(self.classes or ()), self.tokenizer, learned, skip=skip)
+                return TextFiles(self._files(), self.tokenizer, learned, skip=skip)
+            classes = () if self._unlabelled else tuple(self.classes or ())
+            return TextLines(self._lines(), classes, self.tokenizer, learned, skip=skip)
+
+    def _files(self) -> Listing:
+        from netspec.data.readers.file_samples import class_folders, unlabelled
+
+        if self._unlabelled:
+            return unlabelled(self._unlabelled, self.file_kind())
+        if isinstance(self.path, list):
+            raise InputError(
+                "`documents: files` reads one folder", expected="the folder that contains the class folders"
+            )
+        listing = class_folders(resolve_path(self, "path"), self.classes, self.file_kind())
+        indices = self._held_out_indices(len(listing.files), listing.labels)
+        return listing if indices is None else listing.only(indices.tolist())
+
+    def _lines(self) -> LineIndex:
+        from netspec.data.readers.file_samples import unlabelled
+        from netspec.data.text.documents import find_lines
+
+        if self._unlabelled:
+            return find_lines(unlabelled(self._unlabelled, self.file_kind()).files)
+        files = list(text_files(self, self.path))
+        if self.classes is not None and len(self.classes) != len(files):
+            raise InputError(
+                "`classes` must have a name for each file",
+                path="classes",
+                expected=f"{len(files)}: {', '.join(file.name for file in files[:5])}",
+                got=str(len(self.classes)),
+            )
+        lines = find_lines(files)
+        indices = self._held_out_indices(len(lines.starts), None if self.classes is None else lines.owners)
+        return lines if indices is None else lines.only(indices)
+
+    def _held_out_indices(self, count: int, labels: Any) -> Array | None:
+        """Return which documents belong to this split; None if all do."""
+        import numpy as np
+
+        from netspec.data.hold_out import NamedValues, indices_of
+
+        if self.hold_out is None:
+            return None
+        with located_at(self, "split"):
+            known = {} if labels is None else {"label": np.asarray(labels)}
+            return indices_of(self.hold_out, self.split_name, NamedValues(count, known))
 
     def known_fields(self) -> Mapping[str, FieldType]:
         """Return the text, and the label if there is one."""

@@ -36,6 +36,6 @@ class FileSource(Source):
         return max(self.file_kind().suffixes)
 
     def _of_files(self, paths: Sequence[Path]) -> Self:
-        source = self.model_copy(update={"limit": None, "shuffle": False, "on_error": "error"})
+        source = self.model_copy(update={"split": None, "limit": None, "shuffle": False, "on_error": "error"})
         source._unlabelled = tuple(paths)
         return source

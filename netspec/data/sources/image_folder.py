@@ -12,6 +12,7 @@ from netspec.data.base import ClassNames, Dataset, FieldType, Source, located_at
 from netspec.data.sources.files import FileSource
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.hold_out import HoldOut, StoredPart
 from netspec.schema.specs.paths import FilePath, resolve_path
 from netspec.schema.specs.spec import describe, problem
 
@@ -51,8 +52,9 @@ class ImageFolder(FileSource):
     }
     path: FilePath
     """The folder that contains the class folders, or to which paths in a list are relative. Relative to this file."""
-    split: str | None = None
-    """A part of the folder: its list `SPLIT.csv` or `SPLIT.txt` if there is one, else the class folders in `SPLIT`."""
+    split: Annotated[str | HoldOut | None, StoredPart(str | None)] = None
+    """A part of the folder: its list `SPLIT.csv` or `SPLIT.txt` if there is one, else the class folders in `SPLIT`.
+    Or, in `train`, which images are held out, as in `{validation: 0.15, stratify: label}`."""
     list: FilePath | None = None
     """A list of the images instead of class folders: a `.csv` file with the columns `path` and `label` (numbers, names,
     or absent), else a path, a blank and a number in each line, as in Caffe. Names are those of the training split."""
@@ -94,23 +96,23 @@ class ImageFolder(FileSource):
 
         if self._unlabelled:
             return unlabelled(self._unlabelled, IMAGES)
-        root = resolve_path(self, "path")
+        root, part = resolve_path(self, "path"), self.stored_part()
         if self.list is not None:
             with located_at(self, "list"):
-                if self.split is not None:
+                if part is not None:
                     raise InputError("`list` and `split` exclude each other", expected="one of them")
                 return listed_files(resolve_path(self, "list"), root, self.classes, IMAGES, skip=skip, learned=learned)
         with located_at(self, "path"):
-            if self.split is None:
+            if part is None:
                 return class_folders(root, self.classes, IMAGES)
-            lists = [file for suffix in ("csv", "txt") if (file := root / f"{self.split}.{suffix}").is_file()]
+            lists = [file for suffix in ("csv", "txt") if (file := root / f"{part}.{suffix}").is_file()]
             if lists:
                 return listed_files(lists[0], root, self.classes, IMAGES, skip=skip, learned=learned)
-            return class_folders(root / self.split, self.classes, IMAGES)
+            return class_folders(root / part, self.classes, IMAGES)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields if the images are resized and have labels."""
-        if self.size is None or self.list is not None or self.split is not None or self._unlabelled:
+        if self.size is None or self.list is not None or self.stored_part() is not None or self._unlabelled:
             return None
         return {"image": FieldType((self.channels, *self.size), "uint8"), "label": FieldType((), "int32")}
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from netspec.data.base import Source
 from netspec.data.known_datasets import KnownSet
+from netspec.schema.specs.hold_out import HoldOut, StoredPart
 from netspec.schema.specs.paths import FilePath, resolve_path
 
 
@@ -16,8 +17,8 @@ class KnownSource(Source):
     known: ClassVar[KnownSet]
     foreign_fields: ClassVar[dict[str, str]] = {"root": "here it is `path`", "train": "here it is `split: train`"}
 
-    split: Literal["train", "test"]
-    """The split of the data set."""
+    split: Annotated[Literal["train", "test"] | HoldOut, StoredPart(Literal["train", "test"])]
+    """`train` or `test`: the split of the data set; or a mapping, as in `{validation: 0.1}`, which divides `train`."""
     path: FilePath | None = None
     """The folder that contains the files, or to which they are downloaded. By default in the user's cache folder, or in
     the folder that the environment variable NETSPEC_DATA names."""
@@ -35,14 +36,14 @@ class KnownSource(Source):
         from netspec.data.dataset_files import find_file, verified_files
         from netspec.data.downloads import ensure
 
-        folder, names = self.place(), self.known.splits[self.split]
+        folder, names = self.place(), self.known.splits[str(self.stored_part("train"))]
         if any(find_file(self.known, folder, self.known.parts[name]) is None for name in names):
             folder = ensure(self.known, folder, offline=not self.download)
         return verified_files(self.known, folder, names)
 
     def known_samples(self) -> int | None:
         """Return the number of samples of the set; None for a folder of the user."""
-        count = self.known.samples.get(self.split)
+        count = self.known.samples.get(str(self.stored_part("train")))
         return None if count is None or self.path is not None else min(count, self.limit or count)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from netspec.data.base import Dataset, FieldType, Source, located_at
 from netspec.data.bundled import zoo_root
@@ -12,6 +12,7 @@ from netspec.data.known_datasets import FASHION_MNIST, KnownSet
 from netspec.data.sources.known import KnownSource
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
+from netspec.schema.specs.hold_out import HoldOut, StoredPart
 from netspec.schema.specs.paths import FilePath, resolve_path
 
 PREFIXES = {"train": "train", "test": "t10k"}
@@ -25,8 +26,8 @@ class Mnist(Source):
     """
 
     source: Literal["mnist"] = "mnist"
-    split: Literal["train", "test"]
-    """The split of the data set."""
+    split: Annotated[Literal["train", "test"] | HoldOut, StoredPart(Literal["train", "test"])]
+    """`train` or `test`: the split of the data set; or a mapping, as in `{validation: 0.1}`, which divides `train`."""
     path: FilePath | None = None
     """Another folder with four idx files under MNIST's names (Fashion-MNIST, …); by default the shipped one."""
 
@@ -37,13 +38,13 @@ class Mnist(Source):
         from netspec.data.readers.idx import labelled_images
 
         folder = zoo_root() / "data" / "mnist" if self.path is None else resolve_path(self, "path")
-        prefix = PREFIXES[self.split]
+        prefix = PREFIXES[str(self.stored_part("train"))]
         with located_at(self, "source" if self.path is None else "path"):
             return labelled_images(_find(folder, prefix, "images", 3), _find(folder, prefix, "labels", 1))
 
     def known_samples(self) -> int | None:
         """Return the number of samples of MNIST; None for another folder."""
-        count = FASHION_MNIST.samples[self.split]  # Fashion-MNIST has the sizes of MNIST
+        count = FASHION_MNIST.samples[str(self.stored_part("train"))]  # Fashion-MNIST has the sizes of MNIST
         return min(count, self.limit or count) if self.path is None else None
 
     def known_fields(self) -> Mapping[str, FieldType] | None:

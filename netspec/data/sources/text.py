@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from netspec.data.base import Dataset, FieldType, Source, located_at
 from netspec.data.text.tokenizers.base import AnyTokenizer
@@ -62,16 +62,37 @@ class Text(Source):
 
     samples: ClassVar = ({"path": "input.txt", "tokenizer": "characters", "length": 64, "part": [0, 0.9]},)
 
+    divides_itself: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _is_divided_by_length(self) -> Self:
+        for name in ("stratify", "group", "time", "folds"):
+            if self.hold_out is not None and getattr(self.hold_out, name) is not None:
+                raise problem(
+                    f"running text is not divided by `{name}`", field="split",
+                    expected="`validation` and `test`: their shares of the end of each file",
+                )  # fmt: skip
+        return self
+
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Open the windows. Text is read once, in the training split twice: first to learn the vocabulary."""
         from netspec.data.text.files import part_of
         from netspec.data.text.windows import TextWindows
 
         with located_at(self, "path"):
-            parts = [part_of(file, *self.part) for file in text_files(self, self.path)]
+            parts = [part_of(file, *self._range()) for file in text_files(self, self.path)]
             return TextWindows(
                 parts, self.tokenizer, length=self.length, stride=self.stride or self.length, learned=learned
             )
+
+    def _range(self) -> FilePart:
+        """Return the part of each file that belongs to this split: held-out text is at the end of each file."""
+        if self.hold_out is None:
+            return self.part
+        begin, end = self.part
+        test = end - (end - begin) * (self.hold_out.test or 0.0)
+        validation = test - (end - begin) * (self.hold_out.validation or 0.0)
+        return {"train": (begin, validation), "validation": (validation, test), "test": (test, end)}[self.split_name]
 
     def known_fields(self) -> Mapping[str, FieldType]:
         """Return the two windows."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.data.base import Dataset, FieldType
+from netspec.data.files import fingerprint
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.data.tabular.columns.base import FEATURES
 from netspec.data.tabular.row_errors import BlockFaults, Faults
@@ -40,19 +41,24 @@ def open_table(
     limit: int | None,
     cache: int,
     window: int = 0,
+    rows: Array | None = None,
     learned: Mapping[str, Any] = MappingProxyType({}),
 ) -> Dataset:
     """The rows of a file as samples; `cache` is the number of bytes of rows to keep.
+
+    `rows` (N,) of bool says which rows of the file belong to this split; by default all do. Nothing is learned from
+    the others.
 
     `learned` holds values for other splits in addition to those of the columns. More rows are kept if a shuffle
     `window` needs them, since pages would otherwise be read for every batch. Raises `InputError` with all problems of
     its rows; with `skip`, such rows are left out.
     """
     columns = [column for several in fields.values() for column in several]
-    scanned = _Scan(file, columns, Faults(file.path, skip), limit, cache)
+    scanned = _Scan(file, columns, Faults(file.path, skip), limit, cache, rows)
     table = _Table(file, columns, fields, scanned.dropped, scanned.samples)
     learned = {**learned, **{column.name: column.learned for column in columns if column.learned}}
     classes = {name: several[0].classes for name, several in fields.items() if len(several) == 1 and several[0].classes}
+    digest = file.digest if rows is None else fingerprint(file.digest, np.packbits(rows).tobytes())
     facts: dict[str, Any] = {"classes": classes, "learned": learned}
     facts |= {"skipped": scanned.skipped, "damaged": scanned.damaged}
     facts["non_integer_labels"] = {
@@ -63,19 +69,27 @@ def open_table(
     if scanned.kept is not None and scanned.samples * sample_bytes <= cache:
         values = [np.concatenate(parts) for parts in scanned.kept]
         dataset = ArrayDataset(
-            table.encoded(values), digest=file.digest, describe=table.describe, identify=table.identify, **facts
+            table.encoded(values), digest=digest, describe=table.describe, identify=table.identify, **facts
         )
         dataset.block = page  # as if it were paged: the order of a shuffle must not depend on the memory
         return dataset
     least = WINDOWS_KEPT * max(window, page) if window else 0
-    return PagedDataset(table, page, max(cache, least * sample_bytes), **facts)
+    paged = PagedDataset(table, page, max(cache, least * sample_bytes), **facts)
+    paged.digest = digest
+    return paged
 
 
 class _Scan:
     """The first pass: learned values, the rows that are used, and their values if they fit in memory."""
 
     def __init__(
-        self, file: TableFile, columns: Sequence[Column], faults: Faults, limit: int | None, cache: int
+        self,
+        file: TableFile,
+        columns: Sequence[Column],
+        faults: Faults,
+        limit: int | None,
+        cache: int,
+        rows: Array | None,
     ) -> None:
         self._file = file
         self._columns = columns
@@ -88,7 +102,7 @@ class _Scan:
         first = kept_bytes = 0
         with closing(file.blocks([column.place for column in columns])) as blocks:
             for block in blocks:
-                used, values = self._read(block, faults)
+                used, values = self._read(block, faults, None if rows is None else rows[first : first + len(block)])
                 dropped.append(np.flatnonzero(~used) + first)
                 first += len(block)
                 kept_bytes += sum(column.bytes_of(cells) for column, cells in zip(columns, values, strict=True))
@@ -126,14 +140,16 @@ class _Scan:
             used = ~np.isin(np.arange(start, stop), self.dropped)
             yield column.parse(block.cells[0], faults)[used]
 
-    def _read(self, block: RowBlock, faults: Faults) -> tuple[Array, list[Array]]:
-        """Return which rows of the block are used, and their values."""
+    def _read(self, block: RowBlock, faults: Faults, wanted: Array | None) -> tuple[Array, list[Array]]:
+        """Return which of the `wanted` rows of the block are used, and their values."""
         block_faults = BlockFaults(faults, len(block), block.place)
         for fault in block.faults:
             block_faults.add([fault.row], None, fault.message, expected=fault.expected, got=fault.got, hint=fault.hint)
         values = [column.parse(cells, block_faults) for column, cells in zip(self._columns, block.cells, strict=True)]
         used = ~block_faults.bad
-        self.skipped += int(block_faults.bad.sum())
+        self.skipped += int(block_faults.bad[slice(None) if wanted is None else wanted].sum())
+        if wanted is not None:
+            used &= wanted
         for column, one in zip(self._columns, values, strict=True):
             out = column.drops(one)
             if out is not None:

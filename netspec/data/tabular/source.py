@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
@@ -61,6 +61,8 @@ class TableSource(Source):
     A larger `window` of `shuffle` is kept nevertheless.
     """
 
+    divides_itself: ClassVar[bool] = True
+
     _unlabelled: bool = PrivateAttr(default=False)
     """Whether the label is not read and may be absent."""
 
@@ -105,8 +107,8 @@ class TableSource(Source):
                 for name, spec in columns.items()
                 if spec.field_of(name, is_label=name == str(self.label)) in fields
             }
-        changed = {"path": FilePath(path.absolute()), "columns": columns, "limit": None, "shuffle": False}
-        source = self.model_copy(update={**changed, "on_error": "error"})
+        changed = {"path": FilePath(path.absolute()), "columns": columns, "split": None, "limit": None}
+        source = self.model_copy(update={**changed, "shuffle": False, "on_error": "error"})
         source._unlabelled = LABEL not in fields
         return source
 
@@ -118,6 +120,7 @@ class TableSource(Source):
         """Open the table, reading all rows once."""
         from netspec.data.tabular.dataset import open_table
         from netspec.data.tabular.declaration import Declaration, fields_of, learned_names
+        from netspec.data.tabular.rows import rows_of_part
 
         declared = Declaration(
             self.columns, self.label, self.classes, self.missing, self.missing_values, learned, self._unlabelled
@@ -125,12 +128,14 @@ class TableSource(Source):
         with located_at(self, "path"):
             file = self.file(resolve_path(self, "path"))
             fields = fields_of(file, declared)
+            rows = rows_of_part(self)
             return open_table(
                 file,
                 fields,
                 learned=learned_names(file, declared, fields),
                 skip=self.on_error == "skip",
                 limit=self.limit,
+                rows=rows,
                 cache=self.cache * MEGABYTE,
                 window=self.shuffle.window if isinstance(self.shuffle, ShuffleWindow) else 0,
             )

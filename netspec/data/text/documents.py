@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,49 +45,72 @@ class TextFiles(ListedFiles["Array"]):
         return _encoded(self._tokenizer, file, 0, _text(file)())
 
 
-class TextLines(Dataset):
-    """The lines of files that are not blank: `text` (None,) of int32, and `label`, that of the file, if it has one.
+@dataclass(frozen=True)
+class LineIndex:
+    """The lines of files that are not blank: 16 bytes for each."""
 
-    Only the start of each line is kept in memory, 16 bytes per line.
-    """
+    files: Sequence[Path]
+    owners: Array
+    """Index of the file of each line, (N,)."""
+    starts: Array
+    """Its first byte, (N,)."""
+    sizes: Array
+    """Its length in bytes, (N,)."""
+    digests: tuple[str, ...]
+    """Fingerprints of the files and of the choice of lines."""
+
+    def only(self, indices: Array) -> LineIndex:
+        """Return the lines at `indices`."""
+        digests = (*self.digests, fingerprint(indices.astype("<i8").tobytes()))
+        return LineIndex(self.files, self.owners[indices], self.starts[indices], self.sizes[indices], digests)
+
+
+def find_lines(files: Sequence[Path]) -> LineIndex:
+    """Find the lines of files. Raises `InputError` for empty files."""
+    watched = Watched(files)
+    lines = [_lines(file) for file in files]
+    watched.check()
+    starts, sizes = (np.concatenate([part[number] for part in lines]) for number in (0, 1))
+    owners = np.repeat(np.arange(len(files)), [len(starts) for starts, _, _ in lines])
+    return LineIndex(files, owners, starts, sizes, tuple(digest for _, _, digest in lines))
+
+
+class TextLines(Dataset):
+    """Lines of files: `text` (None,) of int32, and `label`, that of the file, if it has one."""
 
     def __init__(
         self,
-        files: Sequence[Path],
+        lines: LineIndex,
         classes: tuple[str, ...],
         spec: TokenizerSpec,
         learned: Mapping[str, Any] | None,
         *,
         skip: bool = False,
     ) -> None:
-        self._files = files
-        self._watched = Watched(files)
-        lines = [_lines(file) for file in files]
-        self._firsts = np.concatenate([[0], np.cumsum([len(starts) for starts, _, _ in lines])])
-        self._starts = np.concatenate([starts for starts, _, _ in lines])
-        self._sizes = np.concatenate([sizes for _, sizes, _ in lines])
+        self._lines = lines
+        self._watched = Watched(lines.files)
         self._labelled = bool(classes)
         self.classes = {"label": classes} if classes else {}
         self.fields = {"text": _TYPE, **({"label": FieldType((), "int32")} if classes else {})}
         self._tokenizer, saved = tokenizer_of(spec, lambda: _usable(self._texts(), skip=skip), learned)
         self.learned = {TOKENIZER: saved}
-        self.digest = fingerprint(*(digest for _, _, digest in lines), *classes, json.dumps(saved, sort_keys=True))
+        self.digest = fingerprint(*lines.digests, *classes, json.dumps(saved, sort_keys=True))
         self._watched.check()
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self._lines.starts)
 
     def read(self, indices: Array) -> dict[str, Samples]:
         """Return the lines at `indices`. Raises `DamagedSamples` with lines that are not text or have unknown words."""
-        owners = np.searchsorted(self._firsts, indices, side="right") - 1
+        owners = self._lines.owners[indices]
         texts: dict[int, Array] = {}
         damaged: dict[int, Sequence[Problem]] = {}
         for owner in np.unique(owners).tolist():
-            path = self._files[owner]
+            path = self._lines.files[owner]
             self._watched.check(path)
             with opened(path) as file:
                 for row in np.flatnonzero(owners == owner).tolist():
-                    start, size = int(self._starts[indices[row]]), int(self._sizes[indices[row]])
+                    start, size = int(self._lines.starts[indices[row]]), int(self._lines.sizes[indices[row]])
                     file.seek(start)
                     try:
                         texts[row] = _encoded(self._tokenizer, path, start, decoded(path, file.read(size), start))
@@ -101,20 +125,17 @@ class TextLines(Dataset):
 
     def describe(self, index: int) -> str:
         """Return the file and the line."""
-        where = place(self._files[self._owner(index)], int(self._starts[index]))
+        where = place(self._lines.files[self._lines.owners[index]], int(self._lines.starts[index]))
         return f"{where.file}, line {where.line}"
-
-    def _owner(self, index: int) -> int:
-        return int(np.searchsorted(self._firsts, index, side="right")) - 1
 
     def _texts(self) -> Iterator[Any]:
         """Each line, to be decoded by a call."""
-        for owner, path in enumerate(self._files):
+        for owner, path in enumerate(self._lines.files):
             with opened(path) as file:
-                for index in range(int(self._firsts[owner]), int(self._firsts[owner + 1])):
-                    start = int(self._starts[index])
+                for index in np.flatnonzero(self._lines.owners == owner).tolist():
+                    start = int(self._lines.starts[index])
                     file.seek(start)
-                    raw = file.read(int(self._sizes[index]))
+                    raw = file.read(int(self._lines.sizes[index]))
                     yield lambda path=path, raw=raw, start=start: decoded(path, raw, start)
 
 

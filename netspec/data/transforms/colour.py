@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class RandomBrightness(ColourTransform):
     """Change the brightness: y = x + d · (maximum − minimum), clipped, with a random d per image, as in Keras."""
 
+    random: ClassVar[bool] = True
+
     type: Literal["RandomBrightness"] = "RandomBrightness"
     factor: Signed
     """The range of d: `f` means −f to f, or `[lowest, highest]`."""
@@ -44,6 +46,8 @@ class RandomContrast(ColourTransform):
     As documented by Keras: c is between 1 − lower and 1 + upper. (Keras 3.15 uses 0 for lower if one number is set.)
     """
 
+    random: ClassVar[bool] = True
+
     type: Literal["RandomContrast"] = "RandomContrast"
     factor: Around
     """The range of c below and above 1: one number for both, or `[lower, upper]`."""
@@ -64,6 +68,8 @@ class RandomContrast(ColourTransform):
 @TRANSFORMS.register
 class RandomSaturation(ColourTransform):
     """Multiply the saturation (of HSV) of each image by f / (1 − f), at most 1, with a random f, as in Keras."""
+
+    random: ClassVar[bool] = True
 
     type: Literal["RandomSaturation"] = "RandomSaturation"
     factor: Fraction
@@ -90,6 +96,8 @@ class RandomSaturation(ColourTransform):
 @TRANSFORMS.register
 class RandomHue(ColourTransform):
     """Rotate the hue (of HSV) of each image by a random angle in either direction, as in Keras."""
+
+    random: ClassVar[bool] = True
 
     type: Literal["RandomHue"] = "RandomHue"
     factor: Fraction
@@ -119,6 +127,8 @@ class RandomColorJitter(ColourTransform):
     foreign_fields: ClassVar[dict[str, str]] = {
         name: f"here it is `{name}_factor`" for name in ("brightness", "contrast", "saturation", "hue")
     }
+
+    random: ClassVar[bool] = True
 
     type: Literal["RandomColorJitter"] = "RandomColorJitter"
     brightness_factor: Signed | None = None

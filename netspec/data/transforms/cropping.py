@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 
+from netspec.data.base import Transform
 from netspec.data.imaging.base import Draw, ImageShape, ImageTransform
 from netspec.data.imaging.fields import FillMode, Ratios, Shares
+from netspec.data.transforms.resizing import Resizing
 from netspec.errors import Problem
 from netspec.schema.specs.data import TRANSFORMS
 
@@ -95,6 +97,8 @@ class RandomCrop(_Crop):
     that are still too small are cropped to the aspect ratio of `[height, width]` and resized, as in Keras.
     """
 
+    random: ClassVar[bool] = True
+
     type: Literal["RandomCrop"] = "RandomCrop"
     padding: NonNegativeInt = 0
     """Width of the border that is first added to each image, in pixels."""
@@ -109,6 +113,10 @@ class RandomCrop(_Crop):
         {"height": 16, "width": 20, "padding": 4, "fill_mode": "reflect"},
         {"height": 16, "width": 20, "padding": 4, "fill_value": 99},
     )
+
+    def for_evaluation(self, fields: Mapping[str, FieldType]) -> Transform:
+        """Return a crop of the center."""
+        return CenterCrop(height=self.height, width=self.width, apply_to=self.apply_to)
 
     @property
     def only_moves_values(self) -> bool:
@@ -165,6 +173,8 @@ class RandomResizedCrop(ImageTransform):
     accepts_pictures: ClassVar[bool] = True
     foreign_fields: ClassVar[dict[str, str]] = _SIZE
 
+    random: ClassVar[bool] = True
+
     type: Literal["RandomResizedCrop"] = "RandomResizedCrop"
     height: PositiveInt
     """Height of the result, in pixels."""
@@ -183,6 +193,13 @@ class RandomResizedCrop(ImageTransform):
         {"height": 28, "width": 28},
         {"height": 9, "width": 21, "scale": [0.5, 1], "ratio": [0.2, 8], "antialias": False},
     )
+
+    def for_evaluation(self, fields: Mapping[str, FieldType]) -> Transform:
+        """Return the largest crop of the center with the aspect ratio of the result, resized."""
+        return Resizing(
+            height=self.height, width=self.width, interpolation=self.interpolation, antialias=self.antialias,
+            crop_to_aspect_ratio=True, apply_to=self.apply_to,
+        )  # fmt: skip
 
     @property
     def draws(self) -> int:

@@ -23,6 +23,8 @@ class RandomErasing(ColourTransform):
     the range.
     """
 
+    random: ClassVar[bool] = True
+
     type: Literal["RandomErasing"] = "RandomErasing"
     factor: Fraction = (0.0, 1.0)
     """Probability that an image is changed, drawn for each: `p` means from 0 to p, `[p, p]` exactly p."""

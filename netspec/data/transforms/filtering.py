@@ -21,6 +21,8 @@ class RandomGaussianBlur(ColourTransform):
     Keras pads with zeros, which darkens the edges; elsewhere the result equals Keras's.
     """
 
+    random: ClassVar[bool] = True
+
     type: Literal["RandomGaussianBlur"] = "RandomGaussianBlur"
     factor: Fraction = (0.0, 1.0)
     """Probability that an image is changed, drawn for each: `p` means from 0 to p, `[p, p]` exactly p."""
@@ -56,6 +58,8 @@ class RandomSharpness(ColourTransform):
     smooths, 0.5 changes nothing, 1 sharpens.
     """
 
+    random: ClassVar[bool] = True
+
     type: Literal["RandomSharpness"] = "RandomSharpness"
     factor: Fraction
     """The range of s: `f` means 0 to f, or `[lowest, highest]`."""
@@ -78,6 +82,8 @@ class GaussianNoise(ColourTransform):
 
     The unit of `mean` and `sigma` is the width of the range: for images of 0 … 1 they are those of torchvision.
     """
+
+    random: ClassVar[bool] = True
 
     type: Literal["GaussianNoise"] = "GaussianNoise"
     mean: float = 0.0

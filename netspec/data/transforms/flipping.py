@@ -19,6 +19,8 @@ class RandomFlip(ImageTransform):
     by 180°).
     """
 
+    random: ClassVar[bool] = True
+
     type: Literal["RandomFlip"] = "RandomFlip"
     mode: Literal["horizontal", "vertical", "horizontal_and_vertical"] = "horizontal_and_vertical"
     """`horizontal` swaps left and right, `vertical` swaps top and bottom."""

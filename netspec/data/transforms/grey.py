@@ -51,6 +51,8 @@ class RandomGrayscale(ImageTransform):
 
     foreign_fields: ClassVar[dict[str, str]] = {"p": "here it is `factor`"}
 
+    random: ClassVar[bool] = True
+
     type: Literal["RandomGrayscale"] = "RandomGrayscale"
     factor: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Probability that an image is changed."""
@@ -71,6 +73,8 @@ class RandomGrayscale(ImageTransform):
 @TRANSFORMS.register
 class RandomColorDegeneration(ColourTransform):
     """Reduce colors: y = x + d · (grey − x) with a random d per image, as in Keras. 1 gives grey images."""
+
+    random: ClassVar[bool] = True
 
     type: Literal["RandomColorDegeneration"] = "RandomColorDegeneration"
     factor: Fraction

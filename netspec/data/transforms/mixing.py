@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from pydantic import Field
 
 from netspec.data.base import DamagedSamples, FieldType, SampleKeys, Transform
-from netspec.data.transforms.encoding import encoded, out_of_range
+from netspec.data.transforms.encoding import CategoryEncoding, encoded, out_of_range
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.specs.data import TRANSFORMS
 
@@ -27,6 +27,7 @@ class Mixing(Transform):
     """
 
     mixes: ClassVar[bool] = True
+    random: ClassVar[bool] = True
 
     num_classes: int | None = Field(default=None, ge=2)
     """Number of classes if labels are integers; by default that of the source. Not needed for labels that are
@@ -45,6 +46,11 @@ class Mixing(Transform):
         """Return the transform with as many classes as the source names for the label."""
         names = classes.get(self.label) if self.needs_classes else None
         return self if names is None else self.model_copy(update={"num_classes": len(names)})
+
+    def for_evaluation(self, fields: Mapping[str, FieldType]) -> Transform | None:
+        """Return the encoding of unmixed labels as class probabilities, if they are not encoded yet."""
+        label = fields.get(self.label)
+        return CategoryEncoding(apply_to=self.label, num_tokens=self.num_classes) if label and not label.shape else None
 
     def infer_fields(self, fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
         """The image (C, H, W), or any other fixed shape; the label () of integers, or (classes,) of floats."""

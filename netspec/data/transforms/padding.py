@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import PositiveInt
@@ -73,6 +74,10 @@ class Padding(Transform):
             )
         axis = self.axis % len(field.shape)
         return FieldType((*field.shape[:axis], self.length, *field.shape[axis + 1 :]), field.dtype)
+
+    def for_evaluation(self, fields: Mapping[str, FieldType]) -> Transform:
+        """Return the transform with the beginning of long sequences instead of a random part."""
+        return self.model_copy(update={"truncating": "post"}) if self.truncating == "random" else self
 
     def apply(self, batch: Samples, keys: SampleKeys) -> Samples:
         """N sequences → (N, …, length, …); a list if they still differ in another axis."""

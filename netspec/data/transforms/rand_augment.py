@@ -84,6 +84,8 @@ class RandAugment(_Drawn):
 
     foreign_fields: ClassVar[dict[str, str]] = {"magnitude": "here it is `factor`, from 0 to 1"}
 
+    random: ClassVar[bool] = True
+
     type: Literal["RandAugment"] = "RandAugment"
     num_ops: PositiveInt = 2
     """Number of transforms that are applied one after the other; one may occur twice."""
@@ -114,6 +116,8 @@ class AugMix(_Drawn):
     y = w · x + (1 − w) · Σ mᵢ · chainᵢ(x), with m from a Dirichlet and w from a beta distribution. Strengths are those
     of RandAugment.
     """
+
+    random: ClassVar[bool] = True
 
     type: Literal["AugMix"] = "AugMix"
     num_chains: PositiveInt = 3

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class RandomInvert(ColourTransform):
     """Invert some images: y = maximum − x, as in Keras, for ranges that begin with 0."""
 
+    random: ClassVar[bool] = True
+
     type: Literal["RandomInvert"] = "RandomInvert"
     factor: Fraction = (0.0, 1.0)
     """Probability that an image is changed, drawn for each: `p` means from 0 to p, `[p, p]` exactly p."""
@@ -37,6 +39,8 @@ class RandomInvert(ColourTransform):
 @TRANSFORMS.register
 class RandomPosterization(ColourTransform):
     """Keep only the upper bits of each value, of 8 bits that span the range."""
+
+    random: ClassVar[bool] = True
 
     type: Literal["RandomPosterization"] = "RandomPosterization"
     factor: Bits
@@ -58,6 +62,8 @@ class RandomPosterization(ColourTransform):
 @TRANSFORMS.register
 class Solarization(ColourTransform):
     """Add a and invert values above a threshold, with a random a and threshold per image, as in Keras."""
+
+    random: ClassVar[bool] = True
 
     type: Literal["Solarization"] = "Solarization"
     addition_factor: Fraction = (0.0, 0.0)

@@ -67,6 +67,8 @@ class RandomRotation(_Affine):
         "degrees": "here it is `factor`, a share of the full circle: degrees / 360"
     }
 
+    random: ClassVar[bool] = True
+
     type: Literal["RandomRotation"] = "RandomRotation"
     factor: Signed
     """The angle as a share of the full circle: `f` means −f to f, or `[lowest, highest]`; positive is
@@ -94,6 +96,8 @@ class RandomRotation(_Affine):
 class RandomTranslation(_Affine):
     """Shift each image by random shares of its height and width, as in Keras."""
 
+    random: ClassVar[bool] = True
+
     type: Literal["RandomTranslation"] = "RandomTranslation"
     height_factor: Signed
     """The shift down, as a share of the height: `f` means −f to f, or `[lowest, highest]`; negative is up."""
@@ -119,6 +123,8 @@ class RandomTranslation(_Affine):
 @TRANSFORMS.register
 class RandomZoom(_Affine):
     """Zoom each image around its center, keeping its size, as in Keras."""
+
+    random: ClassVar[bool] = True
 
     type: Literal["RandomZoom"] = "RandomZoom"
     height_factor: Zoom
@@ -146,6 +152,8 @@ class RandomZoom(_Affine):
 class RandomShear(_Affine):
     """Shear each image along its width, its height or both, as in Keras. The upper left corner stays."""
 
+    random: ClassVar[bool] = True
+
     type: Literal["RandomShear"] = "RandomShear"
     x_factor: Fraction = (0.0, 0.0)
     """Number of pixels by which a row moves against the row above it: `f` means 0 to f, or `[lowest, highest]`; in
@@ -171,6 +179,8 @@ class RandomPerspective(_Warp):
 
     The position of a corner, in pixels from the upper left one, is multiplied by random factors.
     """
+
+    random: ClassVar[bool] = True
 
     type: Literal["RandomPerspective"] = "RandomPerspective"
     factor: Fraction = (0.0, 1.0)

@@ -6,12 +6,13 @@ the fields common to all sources from `SplitFields` and adds its own.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, PositiveInt, ValidationError
+from pydantic import BeforeValidator, Field, PositiveInt, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from netspec.schema.messages.pydantic_messages import truth_hint
+from netspec.schema.specs.hold_out import HoldOut, no_stored_part
 from netspec.schema.specs.spec import Member, Registry, Spec, describe, problem
 
 TRANSFORMS: Registry[Spec] = Registry("transform")
@@ -79,6 +80,34 @@ class SplitFields(Spec):
     """Whether a damaged sample (a file that cannot be read, a value that is not finite, a label out of range) ends the
     run (`error`), or is left out and counted in the log (`skip`)."""
 
+    split: Annotated[HoldOut | str | None, BeforeValidator(no_stored_part, json_schema_input_type=HoldOut | None)] = (
+        None
+    )
+    """Which samples of the source are held out from training, for validation and test, as in `{validation: 0.15, test:
+    0.15, stratify: label}`. Only in `train`. By default none."""
+
+    _split_name: str = PrivateAttr(default="train")
+
+    @property
+    def split_name(self) -> str:
+        """`validation` or `test` if the samples are held out from the training split; else `train`."""
+        return self._split_name
+
+    @property
+    def hold_out(self) -> HoldOut | None:
+        """How the source is divided; None if all its samples belong to this split."""
+        return self.split if isinstance(self.split, HoldOut) else None
+
+    def stored_part(self, default: str | None = None) -> str | None:
+        """Return which of the stored parts of the source is read, for sources that have several."""
+        return (self.split.of or default) if isinstance(self.split, HoldOut) else self.split
+
+    def held_out(self, part: str) -> Self:
+        """Return the split of the samples that are held out for `validation` or `test`: with the fields of this one."""
+        split = self.model_copy(update={"shuffle": False})
+        split._split_name = part
+        return split
+
     def known_samples(self) -> int | None:
         """Return the number of samples in an epoch, or None if it is only known after reading the data."""
         return None
@@ -104,8 +133,27 @@ class DataSpec(Spec):
 
     def splits(self) -> dict[str, SplitFields]:
         """Return the splits that the file has, by name."""
+        hold_out = self.train.hold_out
+        derived = {part: self.train.held_out(part) for part in hold_out.parts} if hold_out is not None else {}
         named = {"train": self.train, "validation": self.validation, "test": self.test}
-        return {name: split for name, split in named.items() if split is not None}
+        return {name: found for name, split in named.items() if (found := split or derived.get(name)) is not None}
+
+    @model_validator(mode="after")
+    def _held_out_once(self) -> Self:
+        parts = self.train.hold_out.parts if self.train.hold_out is not None else ()
+        for name, split in (("validation", self.validation), ("test", self.test)):
+            if split is not None and split.hold_out is not None:
+                raise problem(
+                    f"`data.{name}` is evaluated in full: its source cannot be divided", field=name,
+                    expected="`split` with a mapping in `data.train` only",
+                    hint="validation and test data that `data.train` holds out need no entry of their own",
+                )  # fmt: skip
+            if split is not None and name in parts:
+                raise problem(
+                    f"the {name} data is defined twice", field=name,
+                    expected=f"either `data.{name}`, or `{name}` in `split` of `data.train`",
+                )  # fmt: skip
+        return self
 
     @property
     def monitored(self) -> str:
@@ -115,4 +163,5 @@ class DataSpec(Spec):
     @property
     def deployed(self) -> SplitFields:
         """The split whose samples are prepared as new samples are: without augmentation, if there is such a split."""
-        return self.test or self.validation or self.train
+        splits = self.splits()
+        return splits.get("test") or splits.get("validation") or self.train

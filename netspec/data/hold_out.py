@@ -1,0 +1,215 @@
+"""Division of a source into training, validation and test data, as `split` with a mapping declares it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from netspec.data.base import Dataset
+from netspec.data.files import fingerprint
+from netspec.data.random import hold_out_order
+from netspec.errors import InputError, counted, did_you_mean, listing
+from netspec.schema.specs.hold_out import HoldOut
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array, Raw, Samples
+
+PARTS = ("train", "validation", "test")
+
+
+class Divisible(Protocol):
+    """Samples whose number is known, and fields of which can be read on their own."""
+
+    def __len__(self) -> int: ...
+
+    def values_of(self, name: str) -> Array:
+        """Return the values of a field, (N,). Raises `InputError` if there is no such field."""
+        ...
+
+
+def indices_of(hold_out: HoldOut, part: str, samples: Divisible) -> Array:
+    """Return the indices of the samples of a part, in the order of the source.
+
+    Raises `InputError` if a field is missing, or a part has no samples.
+    """
+    number = PARTS.index(part)
+    parts = _parts(hold_out, samples)
+    for name in ("train", *hold_out.parts):
+        if not (parts == PARTS.index(name)).any():
+            raise InputError(
+                f"no sample is left for {name} data",
+                expected="one sample or more in each part, and one group or more if `group` keeps samples together",
+                got=counted(len(samples), "sample"),
+            )
+    return np.flatnonzero(parts == number)
+
+
+def _parts(hold_out: HoldOut, samples: Divisible) -> Array:
+    """Return the part of each sample as its index in `PARTS`, (N,)."""
+    if hold_out.time is not None:
+        moments = _moments(samples.values_of(hold_out.time))
+        unique, units = np.unique(moments, return_inverse=True)
+        return _by_units(hold_out, units, np.arange(len(unique))[::-1])
+    if hold_out.group is not None:
+        unique, units = np.unique(_comparable(samples.values_of(hold_out.group)), return_inverse=True)
+        return _by_units(hold_out, units, hold_out_order(len(unique), hold_out.seed))
+    order = hold_out_order(len(samples), hold_out.seed)
+    if hold_out.stratify is not None:
+        strata = np.unique(_comparable(samples.values_of(hold_out.stratify)), return_inverse=True)[1]
+        order = order[np.argsort(strata[order], kind="stable")]
+    parts = np.zeros(len(samples), np.int8)
+    parts[order] = _spread(hold_out, len(samples))
+    return parts
+
+
+def _spread(hold_out: HoldOut, count: int) -> Array:
+    """Return the part of each position in an order of N samples: every part is spread evenly over the order.
+
+    If the order is sorted by class, and random within each, every class is thus divided in proportion.
+    """
+    parts = np.zeros(count, np.int8)
+    if hold_out.test is not None:
+        parts[_every(count, hold_out.test)] = PARTS.index("test")
+    others = np.flatnonzero(parts == 0)
+    if hold_out.folds is not None:
+        parts[others[hold_out.fold :: hold_out.folds]] = PARTS.index("validation")
+    elif hold_out.validation is not None:
+        parts[others[_every(len(others), hold_out.validation / (1 - (hold_out.test or 0)))]] = PARTS.index("validation")
+    return parts
+
+
+def _every(count: int, share: float) -> Array:
+    """Return evenly spaced positions that are a share of `count`, rounded."""
+    ends = np.floor(np.arange(count + 1) * share + 0.5)
+    return np.flatnonzero(np.diff(ends))
+
+
+def _by_units(hold_out: HoldOut, units: Array, order: Array) -> Array:
+    """Return the part of each sample if samples of one unit stay together; the first units in `order` are test data.
+
+    A unit belongs to the part in whose share of the samples its middle lies.
+    """
+    sizes = np.bincount(units, minlength=len(order))[order]
+    middle = (np.cumsum(sizes) - sizes / 2) / sizes.sum()
+    test = hold_out.test or 0.0
+    first, last = test, test + (hold_out.validation or 0.0)
+    if hold_out.folds is not None and hold_out.fold is not None:
+        width = (1 - test) / hold_out.folds
+        first, last = test + hold_out.fold * width, test + (hold_out.fold + 1) * width
+    part_of_unit = np.zeros(len(order), np.int8)
+    part_of_unit[order[middle < test]] = PARTS.index("test")
+    part_of_unit[order[(middle >= first) & (middle < last)]] = PARTS.index("validation")
+    parts: Array = part_of_unit[units]
+    return parts
+
+
+def _comparable(values: Array) -> Array:
+    """Return values that can be sorted. Raises `InputError` for a field with axes."""
+    if values.ndim > 1:
+        raise InputError(
+            "a field with axes does not say which samples belong together", expected="one value per sample",
+            got=f"values of shape {list(values.shape[1:])}",
+        )  # fmt: skip
+    return values.astype(str) if values.dtype == object else values
+
+
+def _moments(values: Array) -> Array:
+    """Return values that are ordered in time: numbers, or dates in ISO 8601. Raises `InputError` for other texts."""
+    values = _comparable(values)
+    if values.dtype.kind not in "US":
+        return values
+    try:
+        return values.astype(np.float64)
+    except ValueError:
+        pass
+    try:
+        return values.astype("datetime64[us]")
+    except ValueError as error:
+        raise InputError(
+            "not all values are numbers or dates", path="time", expected="numbers, or dates such as 2026-11-24",
+            got=str(error),
+        ) from None  # fmt: skip
+
+
+class DatasetPart(Dataset):
+    """The samples of a dataset that belong to one part of a divided source."""
+
+    def __init__(self, dataset: Dataset, hold_out: HoldOut, part: str) -> None:
+        if dataset.window is not None:
+            raise InputError(
+                "a stream is read once from its start, so no samples of it can be held out",
+                expected="arrays, or samples that are read by index",
+                hint="pass validation and test data as streams of their own",
+            )
+        self._dataset = dataset
+        self._indices = indices_of(hold_out, part, _Fields(dataset))
+        self.fields, self.classes, self.learned = dataset.fields, dataset.classes, dataset.learned
+        self.skipped, self.damaged, self.block = dataset.skipped, dataset.damaged, dataset.block
+        self.non_integer_labels, self.ragged_examples = dataset.non_integer_labels, dataset.ragged_examples
+        self.digest = fingerprint(dataset.digest, self._indices.astype("<i8").tobytes())
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def read(self, indices: Array) -> Mapping[str, Samples]:
+        """Return the samples at `indices` of the part."""
+        return self._dataset.read(self._indices[indices])
+
+    def read_raw(self, indices: Array, pictures: Collection[str]) -> Mapping[str, Raw]:
+        """Return the same, possibly with Pillow images in the fields `pictures`."""
+        return self._dataset.read_raw(self._indices[indices], pictures)
+
+    def values_of(self, name: str) -> Array:
+        """Return a field of the samples of the part."""
+        values: Array = self._dataset.values_of(name)[self._indices]
+        return values
+
+    def describe(self, index: int) -> str:
+        """Return the origin of a sample."""
+        return self._dataset.describe(int(self._indices[index]))
+
+    def identify(self, index: int) -> tuple[str, str | int]:
+        """Return what tells a sample from others in a list of predictions."""
+        return self._dataset.identify(int(self._indices[index]))
+
+
+class _Fields:
+    """The fields of a dataset, by name, for `indices_of`."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def values_of(self, name: str) -> Array:
+        fields = self._dataset.fields
+        if name not in fields:
+            raise unknown_field(name, list(fields))
+        return self._dataset.values_of(name)
+
+
+class NamedValues:
+    """Samples that have not been read, with the fields that are known nevertheless, for `indices_of`."""
+
+    def __init__(self, count: int, values: Mapping[str, Array]) -> None:
+        self._count, self._values = count, values
+
+    def __len__(self) -> int:
+        return self._count
+
+    def values_of(self, name: str) -> Array:
+        if name not in self._values:
+            raise unknown_field(name, list(self._values))
+        return self._values[name]
+
+
+def unknown_field(name: str, known: list[str]) -> InputError:
+    """Return the error for a field or column by which a source cannot be divided, since it does not have it."""
+    return InputError(
+        f"the source has no field or column `{name}` to divide it by",
+        expected=f"one of {listing(known)}" if known else "shares only: its samples have no such values",
+        hint=did_you_mean(name, known),
+    )

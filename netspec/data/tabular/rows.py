@@ -1,0 +1,70 @@
+"""Which rows of a table belong to a split whose source is divided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from netspec.data.base import located_at
+from netspec.data.hold_out import indices_of, unknown_field
+from netspec.data.tabular.columns.base import LABEL
+from netspec.schema.specs.paths import resolve_path
+
+if TYPE_CHECKING:
+    from netspec.data.base import Array
+    from netspec.data.tabular.source import TableSource
+    from netspec.data.tabular.table_file import TableFile
+
+
+def rows_of_part(source: TableSource) -> Array | None:
+    """Return which rows belong to the split, (N,) of bool; None if all do. Reads one column of the table.
+
+    Rows are divided as they are in the file, before damaged rows and rows with missing values are left out.
+    """
+    if source.hold_out is None:
+        return None
+    with located_at(source, "split"):
+        table = _Rows(source)
+        rows = np.zeros(len(table), bool)
+        rows[indices_of(source.hold_out, source.split_name, table)] = True
+    return rows
+
+
+class _Rows:
+    """The rows of a table, with the column by which they are divided."""
+
+    def __init__(self, source: TableSource) -> None:
+        file = source.file(resolve_path(source, "path"))
+        self._names = list(file.names)
+        hold_out = source.hold_out
+        assert hold_out is not None
+        name = hold_out.stratify or hold_out.group or hold_out.time
+        self._values = _column(file, 0 if name is None else self._place(source, name))
+
+    def _place(self, source: TableSource, name: str) -> int:
+        if name in self._names:
+            return self._names.index(name)
+        label = source.label
+        if name == LABEL and label is not None:
+            return label - 1 if isinstance(label, int) else self._names.index(label)
+        raise unknown_field(name, self._names)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def values_of(self, name: str) -> Array:
+        return self._values
+
+
+def _column(file: TableFile, place: int) -> Array:
+    """Return the cells of a column: dates if the file stores dates, else texts."""
+    parts: list[Array] = []
+    for block in file.blocks([place]):
+        cells = block.cells[0]
+        moments = cells.moments()
+        if moments is None:
+            texts, text_indices = cells.distinct()
+            moments = np.array(texts, str)[text_indices]
+        parts.append(moments)
+    return np.concatenate(parts) if parts else np.zeros(0, str)
