@@ -78,9 +78,10 @@ class Problem:
         """The message and what was found, in one line."""
         return f"{self.message}: {self.got}" if self.got else self.message
 
-    def render(self) -> str:
+    def render(self, severity: str = "error") -> str:
         """The problem as text: the place, the message, the quoted line with a caret, and what would be right."""
-        lines = [f"{self.location}: error: {self.message}" if self.location else f"error: {self.message}"]
+        headline = f"{severity}: {self.message}"
+        lines = [f"{self.location}: {headline}" if self.location else headline]
         if self.location and self.location.text:
             lines += _quote(self.location)
         elif self.path:

@@ -30,6 +30,7 @@ app = command_app()
     epilog=examples(
         "netspec check train.yaml",
         "netspec check train.yaml vars.width=64 solver.learning_rate=0.1",
+        "netspec check train.yaml --strict",
         "netspec check train.yaml --run",
         "netspec check train.yaml --export onnx --opset 17",
         "netspec check nets/*.yaml --json",
@@ -44,6 +45,7 @@ def check(
             show_default=False,
         ),
     ],
+    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
     run: Annotated[bool, typer.Option("--run", help="Also run some steps, and check `expect`.")] = False,
     device: Device = "auto",
     export: Annotated[
@@ -62,13 +64,14 @@ def check(
     """Find errors in net and training files.
 
     Checks everything that needs neither data nor weights: fields, names, the shapes of all layers, the solver, and the
-    shapes and sizes under `expect`. Lists all errors with their lines.
+    shapes and sizes under `expect`. Lists all errors with their lines, then warnings about what is valid but probably
+    not meant: probabilities for a loss of logits, pixels without scaling, unused layers, and others.
 
     With --export, also lists layers that the format cannot hold; notes on what it leaves out go to stderr. Formats:
     onnx, keras, keras_weights, caffe, caffemodel, caffemodel.h5, npz, safetensors, netspec.
 
-    With --json, prints a list of objects with file, line, column, path, message, expected, got and hint; it is empty if
-    nothing is wrong.
+    With --json, prints a list of objects with severity (error or warning), file, line, column, path, message, expected,
+    got and hint; it is empty if nothing is wrong.
     """
     from netspec.tools.check import check as check_spec
 
@@ -77,6 +80,7 @@ def check(
         raise InputError("no file to check", expected="`netspec check SPEC`, with changes after it")
     batch = batch_or_open(batch_size)
     problems: list[tuple[str, Problem]] = []
+    warnings: list[tuple[str, Problem]] = []
     for file in dict.fromkeys(files):
         notes: list[str] = []
         try:
@@ -86,7 +90,8 @@ def check(
         except InputError as error:
             problems += [(file, problem) for problem in error.problems]
         else:
-            if not as_json:
+            (problems if strict else warnings).extend((file, problem) for problem in report.warnings)
+            if not as_json and not (strict and report.warnings):
                 exported = f"; exports to {export}{' with notes' * bool(notes)}" if export is not None else ""
                 facts = f"{counted(report.layers, 'layer')}, {counted(report.parameters, 'parameter')}{exported}"
                 print(f"OK: {file} ({facts})")
@@ -95,8 +100,11 @@ def check(
         if notes:
             _print_notes(file, notes, as_json=as_json)
     if as_json:
-        print_json([_located(file, problem) for file, problem in problems])
+        found = [("error", *located) for located in problems] + [("warning", *located) for located in warnings]
+        print_json([_located(severity, file, problem) for severity, file, problem in found])
         return WRONG_INPUT if problems else DONE
+    for _, problem in warnings:
+        print(problem.render("warning"), file=sys.stderr)
     if problems:
         raise InputError(problem for _, problem in problems)
     return DONE
@@ -120,7 +128,7 @@ def _check_expectations(file: str, overrides: Sequence[str], device: str, *, qui
             yield result.problem
 
 
-def _located(file: str, problem: Problem) -> dict[str, Any]:
+def _located(severity: str, file: str, problem: Problem) -> dict[str, Any]:
     """The problem as plain data; without a location it concerns the whole file."""
     data = problem.as_json()
-    return {**data, "file": data["file"] or file}
+    return {"severity": severity, **data, "file": data["file"] or file}

@@ -14,7 +14,7 @@ from typing import Protocol, Self
 
 from netspec.compile.build import LOSS, NetGraph
 from netspec.compile.steps import FIRST, SHARE, STEP, forward_graph, scheduled_inputs, updated_start
-from netspec.errors import Problem, SpecError
+from netspec.errors import Location, Problem, SpecError
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
 from netspec.graph.ops.all_reduce import WEIGHT, AllReduce
@@ -142,10 +142,16 @@ class Training:
         trained = {name: info for name, info in states.items() if info.trainable}
         if not trained:
             frozen = any(info.role == "parameter" for info in states.values())
-            hint = "`trainable: false` and a `learning_rate_multiplier` of 0 freeze a layer" if frozen else None
+            hint = (
+                "`freeze`, `trainable: false` and a `learning_rate_multiplier` of 0 freeze a layer" if frozen else None
+            )
             message = f"there is nothing to train: {'every layer is frozen' if frozen else 'no layer has parameters'}"
-            raise SpecError(Problem(message, self.spec.where("layers"), "layers", hint=hint))
+            raise SpecError(Problem(message, self._freezing() or self.spec.where("layers"), "layers", hint=hint))
         return trained
+
+    def _freezing(self) -> Location | None:
+        """Return where the spec freezes the first frozen layer: its `trainable`, or `init_from.freeze`."""
+        return next((layer.where("trainable") for layer in self.spec.layers if layer.trainable is False), None)
 
     def gradient_sum(self, net: NetGraph, name: str) -> tuple[str, StateInfo]:
         """Label and state in which the gradients of a parameter are accumulated."""

@@ -201,6 +201,11 @@ class Source(SplitFields):
         """Return the suffix of a file that `with_files` accepts; None if there is none."""
         return None
 
+    def known_classes(self) -> Mapping[str, int]:
+        """Return the number of classes of each label field that is known without reading samples."""
+        classes = getattr(self, "classes", None)
+        return {"label": len(classes)} if classes else {}
+
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields of a sample if the spec alone determines them, to check them before opening files."""
         return None

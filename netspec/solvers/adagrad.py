@@ -93,6 +93,7 @@ class Adadelta(ScalingSolver):
 
     type: Literal["Adadelta"] = "Adadelta"
     foreign_fields: ClassVar[dict[str, str]] = {"momentum": "here it is `rho`, as `momentum` is in Caffe"}
+    usual_learning_rates: ClassVar[tuple[float, float]] = (1e-3, 10.0)
     learning_rate: Schedule = Constant(initial=0.001)
     """Learning rate: a number, or a schedule such as `{type: CosineDecay, initial: 1.0}`."""
     rho: float = Field(default=0.95, ge=0, lt=1)

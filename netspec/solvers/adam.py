@@ -64,6 +64,7 @@ class MomentsSpec(SolverSpec):
         "momentum2": "`momentum2` is Caffe's name: here it is `beta_2`",
     }
 
+    usual_learning_rates: ClassVar[tuple[float, float]] = (1e-5, 0.01)
     learning_rate: Schedule = Constant(initial=0.001)
     """Learning rate: a number, or a schedule such as `{type: CosineDecay, initial: 0.001}`."""
     beta_1: Coefficient = 0.9

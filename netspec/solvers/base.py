@@ -79,6 +79,8 @@ class SolverSpec(Spec):
 
     full_batch: ClassVar[bool] = False
     """Whether a step may read the training set any number of times. Such a solver is not a chain of transforms."""
+    usual_learning_rates: ClassVar[tuple[float, float]] = (1e-5, 1.0)
+    """Lowest and highest learning rate that the solver is normally used with."""
     samples: ClassVar[tuple[dict[str, Any], ...]] = ({},)
     """Small configurations for the registry-wide tests."""
     foreign_fields: ClassVar[dict[str, str]] = {

@@ -61,6 +61,7 @@ class RMSprop(MomentumSolver):
         "rms_decay": "`rms_decay` is Caffe's name: here it is `rho`",
         "alpha": "`alpha` is PyTorch's name: here it is `rho`",
     }
+    usual_learning_rates: ClassVar[tuple[float, float]] = (1e-5, 0.01)
     learning_rate: Schedule = Constant(initial=0.001)
     """Learning rate: a number, or a schedule such as `{type: CosineDecay, initial: 0.001}`."""
     rho: float = Field(default=0.9, ge=0, lt=1)

@@ -14,6 +14,7 @@ from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.expect import NetExpectation
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.spec_warnings import spec_warnings
 from netspec.tools.specs import load_spec, net_of, precision_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class CheckReport:
     """Number of elements of all parameters, trained or not; moving statistics do not count."""
     notes: tuple[str, ...] = ()
     """Parts that an export to the requested format would leave out."""
+    warnings: tuple[Problem, ...] = ()
+    """What is valid, but probably not meant so: probabilities for a loss of logits, pixels without scaling, …"""
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def check(
     name = (spec.name if isinstance(spec, TrainSpec) else None) or net.name
     kind = "training" if isinstance(spec, TrainSpec) else "net"
     parameters = sum(state.value.type.size for state in states if state.role == "parameter")
-    return CheckReport(kind, name, len(net.layers), parameters, tuple(notes))
+    return CheckReport(kind, name, len(net.layers), parameters, tuple(notes), tuple(spec_warnings(spec)))
 
 
 def check_expectations(

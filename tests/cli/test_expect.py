@@ -55,7 +55,8 @@ def test_met_expectations_are_reported(folder, capsys):
 def problems(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, tuple[str, str]]:
     """Path → (expected, got) of what `netspec check` finds."""
     assert main(["check", *arguments, "--json"]) == 2
-    return {one["path"]: (one["expected"], one["got"]) for one in json.loads(capsys.readouterr().out)}
+    found = json.loads(capsys.readouterr().out)
+    return {each["path"]: (each["expected"], each["got"]) for each in found if each["severity"] == "error"}
 
 
 def test_unmet_expectations_of_a_net_are_reported_without_running(folder, capsys):

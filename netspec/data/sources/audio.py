@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import PositiveInt
@@ -50,6 +51,10 @@ class Audio(FileSource):
         from netspec.data.audio.sounds import SOUNDS
 
         return SOUNDS
+
+    def class_folder(self) -> Path | None:
+        """Return the folder of the class folders, if there are any."""
+        return None if self.list is not None else resolve_path(self, "path")
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """List the files. Sounds are read batch by batch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -55,6 +56,11 @@ class Documents(FileSource):
         from netspec.data.text.documents import TEXTS
 
         return TEXTS
+
+    def class_folder(self) -> Path | None:
+        """Return the folder of the class folders, if there are any."""
+        one = self.documents == "files" and not isinstance(self.path, list)
+        return resolve_path(self, "path") if one else None
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """List the documents. The training split reads them once to learn the vocabulary."""

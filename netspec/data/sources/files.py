@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -30,6 +30,19 @@ class FileSource(Source):
         if not all(path.is_dir() or path.suffix.lower() in suffixes for path in paths):
             return []
         return [self._of_files(paths)]
+
+    def known_classes(self) -> Mapping[str, int]:
+        """Return the number of declared classes, or of class folders, if the folder exists."""
+        declared = super().known_classes()
+        folder = self.class_folder()
+        if declared or folder is None or not folder.is_dir():
+            return declared
+        names = [item for item in folder.iterdir() if item.is_dir() and not item.name.startswith(".")]
+        return {"label": len(names)} if names else {}
+
+    def class_folder(self) -> Path | None:
+        """Return the folder that contains the class folders; None if labels come from elsewhere."""
+        raise NotImplementedError(f"{type(self).__name__} has no `class_folder`")
 
     def file_suffix(self) -> str:
         """Return a suffix of the files."""

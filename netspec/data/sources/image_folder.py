@@ -72,6 +72,11 @@ class ImageFolder(FileSource):
         {"path": "photos", "list": "photos/train.txt", "size": [224, 224]},
     )
 
+    def class_folder(self) -> Path | None:
+        """Return the folder of the class folders, if there are any."""
+        part = self.split if isinstance(self.split, str) else ""
+        return None if self.list is not None else resolve_path(self, "path") / part
+
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """List the files. Images are read batch by batch."""
         from netspec.data.readers.images import ImageFiles

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -45,6 +46,10 @@ class KnownSource(Source):
         """Return the number of samples of the set; None for a folder of the user."""
         count = self.known.samples.get(str(self.stored_part("train")))
         return None if count is None or self.path is not None else min(count, self.limit or count)
+
+    def known_classes(self) -> Mapping[str, int]:
+        """Return the numbers of classes of the set."""
+        return {name: len(names) for name, names in self.known.classes.items()}
 
     @property
     def blamed(self) -> str:

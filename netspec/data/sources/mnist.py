@@ -47,6 +47,10 @@ class Mnist(Source):
         count = FASHION_MNIST.samples[str(self.stored_part("train"))]  # Fashion-MNIST has the sizes of MNIST
         return min(count, self.limit or count) if self.path is None else None
 
+    def known_classes(self) -> Mapping[str, int]:
+        """Return the ten digits of MNIST; nothing for another folder."""
+        return {} if self.path else {"label": 10}
+
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields of MNIST; None for another folder, whose images may have another size."""
         return None if self.path else {"image": FieldType((1, 28, 28), "uint8"), "label": FieldType((), "int32")}

@@ -112,6 +112,12 @@ class TableSource(Source):
         source._unlabelled = LABEL not in fields
         return source
 
+    def known_classes(self) -> Mapping[str, int]:
+        """Return the length of the label's vocabulary, if it is declared."""
+        spec = self.columns.get(str(self.label)) if isinstance(self.columns, dict) else None
+        vocabulary = getattr(spec, "vocabulary", None)
+        return {LABEL: len(vocabulary)} if vocabulary else super().known_classes()
+
     def file_suffix(self) -> str:
         """Return the suffix of the table."""
         return Path(self.path).suffix

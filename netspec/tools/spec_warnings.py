@@ -1,0 +1,249 @@
+"""Warnings about specs that are valid, but are probably not what their author means.
+
+Each rule is a function that yields problems with a location and a fix. `netspec check` prints them; with `--strict`
+they are errors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from netspec.compile import NetGraph, build
+from netspec.data.base import Source
+from netspec.errors import Problem, counted
+from netspec.layers.losses_and_metrics import LossSpec
+from netspec.schema.specs.kinds import LayerFields
+from netspec.schema.specs.links import LayerLink, Links, LossLink, resolve_names
+from netspec.schema.specs.net import NetSpec
+from netspec.schema.specs.train import TrainSpec
+from netspec.tools.specs import net_of, precision_of
+
+FAR = 10.0
+"""Factor outside of a solver's usual learning rates from which a rate is reported."""
+MAX_INITIAL_SHARE = 0.1
+"""Largest share of initial values in moving averages at the end of a run that is not reported."""
+PIXEL_SCALES = frozenset({"Rescaling", "Normalization"})
+"""Transforms that bring pixels into a range that nets learn from."""
+FUNCTIONS = {"softmax": "a softmax", "sigmoid": "a sigmoid"}
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A spec and what rules ask about it."""
+
+    spec: NetSpec | TrainSpec
+
+    @cached_property
+    def net(self) -> NetSpec:
+        return net_of(self.spec)
+
+    @cached_property
+    def links(self) -> Links:
+        return resolve_names(self.net)
+
+    @cached_property
+    def layers(self) -> dict[str, LayerLink]:
+        """The layer of each value that layers compute."""
+        return {name: layer for layer in self.links.layers for name in layer.outputs}
+
+    @cached_property
+    def graph(self) -> NetGraph:
+        """The net for one sample, with losses."""
+        return build(self.net, 1, training=False, dtype=precision_of(self.spec).compute_dtype)
+
+    def losses(self, *kinds: str) -> Iterator[tuple[LossLink, LossSpec]]:
+        """Yield the losses whose predictions have one of these meanings."""
+        for link in self.links.losses:
+            assert isinstance(link.fields, LossSpec)
+            if link.fields.prediction_kind in kinds:
+                yield link, link.fields
+
+
+def spec_warnings(spec: NetSpec | TrainSpec) -> list[Problem]:
+    """Return what is suspicious in a spec without mistakes, in the order of the rules."""
+    subject = _Subject(spec)
+    return [problem for rule in RULES for problem in rule(subject)]
+
+
+def _activation(layer: LayerFields) -> str | None:
+    """Return the name of the function that a layer ends with; `linear` for a layer without one."""
+    if type(layer).__name__ in ("Softmax", "Sigmoid"):
+        return type(layer).__name__.lower()
+    if "activation" not in type(layer).model_fields:
+        return None
+    function = getattr(layer, "activation", None)
+    return "linear" if function is None else str(getattr(function, "type", function))
+
+
+def _mismatched_logits(subject: _Subject) -> Iterator[Problem]:
+    """Probabilities for a loss that applies a softmax or sigmoid itself, and the reverse."""
+    for link, loss in subject.losses("classes", "binary"):
+        from_logits, layer = getattr(loss, "from_logits", None), subject.layers.get(link.sources[0])
+        if from_logits is None or layer is None:
+            continue
+        function = _activation(layer.fields)
+        right = "softmax" if loss.prediction_kind == "classes" else "sigmoid"
+        if from_logits and function in FUNCTIONS:
+            yield Problem(
+                f"`{layer.name}` ends with {FUNCTIONS[function]}, and the loss applies another one",
+                loss.where("from_logits"), f"losses.{link.name}.from_logits",
+                expected="logits, the scores before a softmax or sigmoid", got=f"the output of {FUNCTIONS[function]}",
+                hint=f"remove the {function} from `{layer.name}`, or set `from_logits: false`",
+            )  # fmt: skip
+        elif not from_logits and function == "linear":
+            yield Problem(
+                f"the loss expects probabilities, and `{layer.name}` has no {right}",
+                loss.where("from_logits") or loss.where(), f"losses.{link.name}",
+                expected="values between 0 and 1, or `from_logits: true`", got="scores of any size",
+                hint=f"set `from_logits: true`, which is also more precise than a {right} in `{layer.name}`",
+            )  # fmt: skip
+
+
+def _binary_loss_of_classes(subject: _Subject) -> Iterator[Problem]:
+    """A loss for yes or no on classes that exclude each other."""
+    for link, loss in subject.losses("binary"):
+        layer = subject.layers.get(link.sources[0])
+        if layer is not None and _activation(layer.fields) == "softmax":
+            classes = subject.graph.values[link.sources[0]].shape[-1]
+            yield Problem(
+                f"{type(loss).__name__} treats each of the {classes} values of `{layer.name}` as a separate yes or no",
+                loss.where("type"), f"losses.{link.name}.type", expected="a loss over classes after a softmax",
+                got=type(loss).__name__,
+                hint="use CategoricalCrossentropy, or SparseCategoricalCrossentropy for class indices",
+            )  # fmt: skip
+
+
+def _number_of_classes(subject: _Subject) -> Iterator[Problem]:
+    """More or fewer scores than the data has classes."""
+    if not isinstance(subject.spec, TrainSpec):
+        return
+    split = subject.spec.data.train
+    assert isinstance(split, Source)
+    known = split.known_classes()
+    for link, loss in subject.losses("classes"):
+        target = link.sources[1] if len(link.sources) > 1 else ""
+        classes = known.get(split.inputs.get(target, target))
+        prediction, layer = subject.graph.values[link.sources[0]], subject.layers.get(link.sources[0])
+        scores = prediction.shape[int(getattr(loss, "axis", -1))]
+        if classes is None or layer is None or scores == classes:
+            continue
+        field = next((name for name in ("units", "filters") if name in type(layer.fields).model_fields), None)
+        yield Problem(
+            f"`{layer.name}` has {counted(scores, 'score')}, and the data has {counted(classes, 'class')[:-1]}es",
+            layer.fields.where(field) if field else layer.fields.where(), f"layers.{layer.name}",
+            expected=f"{classes}, one score for each class", got=str(scores),
+            hint=f"set `{field}: {classes}`" if field else None,
+        )  # fmt: skip
+
+
+def _unscaled_pixels(subject: _Subject) -> Iterator[Problem]:
+    """Pixels from 0 to 255 that reach the net as they are."""
+    if not isinstance(subject.spec, TrainSpec):
+        return
+    split = subject.spec.data.train
+    assert isinstance(split, Source)
+    images = {
+        name for name, field in (split.known_fields() or {}).items() if field.dtype == "uint8" and len(field.shape) == 3
+    }
+    scaled = any(type(transform).__name__ in PIXEL_SCALES for transform in split.transforms)
+    for name, field in subject.net.inputs.items():
+        readers = [layer for layer in subject.links.layers if name in layer.sources]
+        normalizes = any(
+            type(layer.fields).__name__ in ("Power", "BatchNormalization", "Normalization") for layer in readers
+        )
+        if scaled or normalizes or split.inputs.get(name, name) not in images or field.dtype != "float32":
+            continue
+        yield Problem(
+            f"the pixels of `{name}` reach the net unscaled", split.where("transforms") or split.where(),
+            "data.train.transforms", expected="values of about 1", got="integers from 0 to 255",
+            hint="add `transforms: [{type: Rescaling, scale: \"${1/255}\"}]` to each split",
+        )  # fmt: skip
+
+
+def _slow_moving_averages(subject: _Subject) -> Iterator[Problem]:
+    """Moving averages that still consist of their initial values at the end of a run."""
+    if not isinstance(subject.spec, TrainSpec) or (steps := _steps(subject.spec)) is None:
+        return
+    for layer in subject.links.layers:
+        momentum = getattr(layer.fields, "momentum", None)
+        if type(layer.fields).__name__ != "BatchNormalization" or momentum is None:
+            continue
+        share = float(momentum) ** steps
+        if share > MAX_INITIAL_SHARE:
+            initial = f"{share:.0%} initial values after {counted(steps, 'step')}"
+            yield Problem(
+                f"the moving averages of `{layer.name}` are still {initial}",
+                layer.fields.where("momentum") or layer.fields.where(), f"layers.{layer.name}.momentum",
+                expected="a momentum that forgets the initial values within the run", got=f"{momentum:g}",
+                hint=f"set `momentum: {max(0.5, 1 - 10 / steps):.2g}`, or train longer",
+            )  # fmt: skip
+
+
+def _steps(spec: TrainSpec) -> int | None:
+    """Return the number of steps of a training, if the spec alone determines it."""
+    if spec.train.max_steps is not None:
+        return spec.train.max_steps
+    samples = spec.data.train.known_samples()
+    batch = spec.data.train.batch_size * spec.train.accumulate
+    return None if samples is None or spec.train.max_epochs is None else -(-samples // batch) * spec.train.max_epochs
+
+
+def _unused_layers(subject: _Subject) -> Iterator[Problem]:
+    """Layers that no output, loss or metric depends on."""
+    needed = {*subject.links.outputs, *(name for loss in subject.links.losses for name in loss.sources)}
+    needed |= {name for metric in subject.links.metrics for name in metric.sources}
+    used = {layer.name for layer in subject.links.computing(needed)}
+    for layer in subject.links.layers:
+        if layer.name not in used:
+            yield Problem(
+                f"nothing reads `{layer.name}`", layer.fields.where(), f"layers.{layer.name}",
+                expected="a layer that an output, a loss or a metric depends on",
+                hint="remove it, name it in `from` of another layer, or in `outputs`",
+            )  # fmt: skip
+
+
+def _unusual_learning_rate(subject: _Subject) -> Iterator[Problem]:
+    """A learning rate far outside of the range that the solver is used with."""
+    if not isinstance(subject.spec, TrainSpec):
+        return
+    from netspec.solvers.base import SolverSpec  # a net needs no solvers
+
+    solver = subject.spec.solver
+    assert isinstance(solver, SolverSpec)
+    low, high = solver.usual_learning_rates
+    rate = solver.learning_rate.upper_bound
+    if rate <= 0 or low / FAR <= rate <= high * FAR or rate == float("inf"):
+        return
+    yield Problem(
+        f"a learning rate of {rate:g} is unusual for {solver.type}", solver.where("learning_rate"),
+        "solver.learning_rate", expected=f"a rate from {low:g} to {high:g}", got=f"{rate:g}",
+        hint="`netspec train --find-lr` proposes one",
+    )  # fmt: skip
+
+
+def _too_many_parameters(subject: _Subject) -> Iterator[Problem]:
+    """Parameters that do not fit into the memory of this machine."""
+    states = subject.graph.builder.states.values()
+    needed = sum(state.value.type.nbytes for state in states if state.role == "parameter")
+    needed *= 2 if isinstance(subject.spec, TrainSpec) else 1  # parameters and their gradients, at least
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+    if there is not None and needed > there:
+        yield Problem(
+            "the parameters do not fit into the memory of this machine", subject.net.where("layers"), "layers",
+            expected=f"at most {there / 2**30:.1f} GiB", got=f"{needed / 2**30:.1f} GiB, with gradients if trained",
+        )  # fmt: skip
+
+
+RULES: tuple[Callable[[_Subject], Iterator[Problem]], ...] = (
+    _mismatched_logits,
+    _binary_loss_of_classes,
+    _number_of_classes,
+    _unscaled_pixels,
+    _slow_moving_averages,
+    _unused_layers,
+    _unusual_learning_rate,
+    _too_many_parameters,
+)

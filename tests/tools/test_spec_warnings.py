@@ -1,0 +1,154 @@
+"""Warnings of `netspec check`: one case for each rule, with a spec next to it that is fine."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import netspec
+from netspec.data.bundled import zoo_root
+from netspec.schema.specs.kinds import SOLVERS
+from netspec.solvers.base import SolverSpec
+
+NET = {
+    "netspec": 1,
+    "inputs": {"image": {"shape": [1, 28, 28]}, "label": {"shape": [], "dtype": "int32"}},
+    "layers": [
+        {"name": "flat", "type": "Flatten", "from": "image"},
+        {"name": "norm", "type": "BatchNormalization", "momentum": 0.9},
+        {"name": "logits", "type": "Dense", "units": 10},
+    ],
+    "losses": [
+        {"name": "loss", "type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}
+    ],
+}
+TRAIN = {
+    "netspec": 1,
+    "net": NET,
+    "data": {
+        "train": {
+            "source": "mnist", "split": "train", "batch_size": 64,
+            "transforms": [{"type": "Rescaling", "scale": 0.004}],
+        }
+    },
+    "solver": {"type": "Adam", "learning_rate": 0.001},
+    "train": {"max_epochs": 1},
+}  # fmt: skip
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    """The training with values at dotted paths changed."""
+    spec = deepcopy(TRAIN)
+    for path, value in changes.items():
+        target: Any = spec
+        *parents, last = path.split("__")
+        for step in parents:
+            target = target[int(step) if step.isdigit() else step]
+        target[int(last) if last.isdigit() else last] = value
+    return spec
+
+
+def test_a_sound_spec_has_no_warnings() -> None:
+    assert netspec.check(TRAIN).warnings == ()
+
+
+@pytest.mark.parametrize("name", ["lenet_mnist", "cifar10_quick", "mlp_adult", "char_shakespeare"])
+def test_models_of_the_zoo_have_no_warnings(name: str) -> None:
+    assert netspec.check(zoo_root() / name / "train.yaml").warnings == ()
+
+
+SOFTMAX = {"name": "logits", "type": "Dense", "units": 10, "activation": "softmax"}
+PROBABILITIES = [{"name": "loss", "type": "SparseCategoricalCrossentropy", "from": ["logits", "label"]}]
+ONE_HOT = {"shape": [10]}
+BINARY = [{"name": "loss", "type": "BinaryCrossentropy", "from": ["logits", "label"]}]
+UNUSED = {"name": "unused", "type": "Dense", "units": 2, "from": "flat"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "message", "hint"),
+    [
+        (
+            {"net__layers__2": SOFTMAX}, "losses.loss.from_logits",
+            "`logits` ends with a softmax, and the loss applies another one",
+            "remove the softmax from `logits`, or set `from_logits: false`",
+        ),
+        (
+            {"net__losses": PROBABILITIES}, "losses.loss",
+            "the loss expects probabilities, and `logits` has no softmax",
+            "set `from_logits: true`, which is also more precise than a softmax in `logits`",
+        ),
+        (
+            {"net__layers__2": SOFTMAX, "net__losses": BINARY, "net__inputs__label": ONE_HOT,
+             "data__train__transforms": [{"type": "Rescaling", "scale": 0.004},
+                                         {"type": "CategoryEncoding", "num_tokens": 10, "apply_to": "label"}]},
+            "losses.loss.type", "BinaryCrossentropy treats each of the 10 values of `logits` as a separate yes or no",
+            "use CategoricalCrossentropy, or SparseCategoricalCrossentropy for class indices",
+        ),
+        (
+            {"net__layers__2__units": 9}, "layers.logits", "`logits` has 9 scores, and the data has 10 classes",
+            "set `units: 10`",
+        ),
+        (
+            {"data__train__transforms": []},
+            "data.train.transforms", "the pixels of `image` reach the net unscaled",
+            'add `transforms: [{type: Rescaling, scale: "${1/255}"}]` to each split',
+        ),
+        (
+            {"net__layers__1__momentum": 0.99, "train": {"max_steps": 20}}, "layers.norm.momentum",
+            "the moving averages of `norm` are still 82% initial values after 20 steps",
+            "set `momentum: 0.5`, or train longer",
+        ),
+        (
+            {"net__layers": [*NET["layers"][:2], UNUSED, {**NET["layers"][2], "from": "norm"}]}, "layers.unused",  # type: ignore[index]  # NET is a plain mapping
+            "nothing reads `unused`", "remove it, name it in `from` of another layer, or in `outputs`",
+        ),
+        (
+            {"solver__learning_rate": 3.0}, "solver.learning_rate", "a learning rate of 3 is unusual for Adam",
+            "`netspec train --find-lr` proposes one",
+        ),
+    ],
+)  # fmt: skip
+def test_what_people_really_do_is_reported(changes: dict[str, Any], path: str, message: str, hint: str) -> None:
+    (warning,) = netspec.check(changed(**changes)).warnings
+    assert (warning.path, warning.message, warning.hint) == (path, message, hint)
+    assert warning.location is not None
+
+
+def test_more_parameters_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sysconf", lambda name: 1024 if name == "SC_PAGE_SIZE" else 2)
+    (warning,) = netspec.check(TRAIN).warnings
+    assert warning.message == "the parameters do not fit into the memory of this machine"
+
+
+@pytest.mark.parametrize("name", SOLVERS.names())
+def test_default_rates_of_solvers_are_usual(name: str) -> None:
+    solver = SOLVERS[name]
+    assert issubclass(solver, SolverSpec)
+    rate = solver.model_fields["learning_rate"].default.upper_bound
+    low, high = solver.usual_learning_rates
+    assert low <= rate <= high
+
+
+def test_class_folders_are_counted(tmp_path: Path) -> None:
+    for name in ("ant", "bee", "cat"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+    split = {
+        "source": "image_folder", "path": str(tmp_path / "photos"), "size": [28, 28], "channels": 1, "batch_size": 8,
+        "transforms": [{"type": "Rescaling", "scale": 0.004}],
+    }  # fmt: skip
+    (warning,) = netspec.check(changed(data__train=split)).warnings
+    assert warning.message == "`logits` has 10 scores, and the data has 3 classes"
+
+
+def test_a_freeze_of_everything_is_reported_at_the_freeze(tmp_path: Path) -> None:
+    text = 'init_from: {file: weights.h5, freeze: ["*"]}\n'
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(TRAIN, sort_keys=False) + text)
+    with pytest.raises(netspec.InputError) as caught:
+        netspec.check(tmp_path / "train.yaml")
+    (problem,) = [each for each in caught.value.problems if "nothing to train" in each.message]
+    assert problem.location is not None
+    assert problem.location.text.strip() == text.strip()
