@@ -73,4 +73,4 @@ def unpack(
 
     for split, images in unpack_dataset(name, folder, path).items():
         print(f"{split}: {count(images)} images")
-    print(f"{name} is in {folder}; in a train file: {{source: image_folder, path: {folder}, split: train}}")
+    print(f"{name} is in {folder}; in a training file: {{source: image_folder, path: {folder}, split: train}}")

@@ -57,7 +57,7 @@ def load_net(source: Source, overrides: Overrides = ()) -> NetSpec:
 
 
 def load_train(source: Source, overrides: Overrides = ()) -> TrainSpec:
-    """The training in a train file, with the net it names. Raises `SpecError` with every problem of both files."""
+    """The training in a training file, with the net it names. Raises `SpecError` with every problem of both files."""
     spec = _load(source, overrides, "train")
     assert isinstance(spec, TrainSpec)
     return spec
@@ -249,7 +249,7 @@ class _Loading:
         return place in self.evaluator.failed
 
     def _shared_variables(self, tree: Map, net: Map) -> None:
-        """The train file's values replace the net's for variables that both declare."""
+        """The training file's values replace the net's for variables that both declare."""
         mine, its = tree.get("vars"), net.get("vars")
         if isinstance(mine, Map) and isinstance(its, Map):
             for name in mine.keys() & its.keys():

@@ -51,6 +51,6 @@ def precision_of(spec: NetSpec | TrainSpec) -> Precision:
 
 
 def read_net(file: str | Path, overrides: Sequence[str] = ()) -> tuple[NetSpec, Precision]:
-    """The net in a net or train file, and its precision. Raises `InputError` with all that is wrong in the file."""
+    """The net in a net or training file, and its precision. Raises `InputError` with all that is wrong in the file."""
     spec = load_spec(file, overrides)
     return net_of(spec), precision_of(spec)

@@ -37,7 +37,7 @@ def located(value: Any, file: str) -> Any:
 
 
 def split_of(_file: str = "train.yaml", **fields: Any) -> Source:
-    """The split that these fields of a train file describe."""
+    """The split that these fields of a training file describe."""
     split = SOURCES.parse(located({"batch_size": 4, **fields}, _file))
     assert isinstance(split, Source)
     return split

@@ -300,7 +300,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "field of a group": ("layers: [{layer: 3, layers: [Flatten]}]\n", "a group of layers has no field `layer`"),
     "group of nothing": ("layers: [{layers: Flatten}]\n", "`layers` must be a list"),
     "two inputs of a group": ("layers: [{from: [image, label], layers: [Flatten]}]\n", "a group of layers takes one"),
-    "parameter's name": ("blocks: {a: {params: {from: 1}, layers: [Add]}}\nlayers: [Add]\n", "can't be called `from`"),
+    "parameter's name": ("blocks: {a: {params: {from: 1}, layers: [Add]}}\nlayers: [Add]\n", "cannot be called `from`"),
     "inputs twice": ("blocks: {a: {inputs: [x, x], layers: [Add]}}\nlayers: [Add]\n", "two inputs are called `x`"),
     "outputs unknown": ("blocks: {a: {layers: [Add], outputs: sum}}\nlayers: [a]\n", "has no layer or input named"),
     "same names": ('layers: [{repeat: 2, layers: [{name: a, type: Flatten}]}]\n', "two layers are called `a`"),
@@ -355,7 +355,7 @@ def test_layers_made_in_python_stand_among_calls(folder):
     assert found[0] == ("first", "image")
     assert found[1][1] == "first"
     assert found[-1] == ("add", "first", "image")
-    with pytest.raises(ValueError, match="taken from a spec alone"):
+    with pytest.raises(ValueError, match="only supported in a spec"):
         Dense(units=2, repeat=3)
 
 
@@ -385,8 +385,8 @@ def test_freezing_a_call_or_a_group_freezes_its_layers(folder):
         assert {layer.name for layer in net.layers if not layer.trainable} == layers
     with pytest.raises(SpecError) as told:
         load_train("train.yaml", ["init_from={file: w.h5, freeze: oops}", "net.layers.e.typ=3"])
-    assert "`oops` fits no layer" in str(told.value)
+    assert "`oops` matches no layer" in str(told.value)
     Path("net.yaml").write_text(HEAD + text.replace("units: 3", "unit: 3"), encoding="utf-8")
     with pytest.raises(SpecError) as told:
         load_train("train.yaml", ["init_from={file: w.h5, freeze: a}"])
-    assert "fits no layer" not in str(told.value), "what could not be made may have been meant"
+    assert "matches no layer" not in str(told.value), "what could not be made may have been meant"

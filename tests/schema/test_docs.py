@@ -45,7 +45,7 @@ def test_a_field_goes_by_its_name_in_yaml():
 
 def test_a_child_has_its_own_texts_and_those_of_its_base():
     assert field_docs(Child) == {**field_docs(Base), "width": "of the child"}
-    assert field_docs(LayerFields)["share"].startswith("name of an earlier layer")
+    assert field_docs(LayerFields)["share"].startswith("Name of an earlier layer")
 
 
 def test_classes_inside_functions_and_classes_are_found():

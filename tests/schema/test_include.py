@@ -166,7 +166,7 @@ def test_where_files_may_not_be(put):
     put(net="include: a.yaml\nlayers: [Flatten]\n")
     assert "these layers go nowhere" in complaint()
     put(net="include: {a: 1}\nlayers: [Flatten]\n")
-    assert "`include` is not a name, or a list of names" in complaint()
+    assert "`include` is not a name or a list of names" in complaint()
 
 
 def test_a_training_takes_no_layers(put):

@@ -174,7 +174,7 @@ net.yaml:2:1: error: `net` has no field `nam`
     | ^
   expected: one of blocks, description, expect, include, inputs, layers, losses, metrics, name, netspec, outputs, vars
   hint: did you mean `name`?
-net.yaml:4:26: error: a shape holds whole numbers of 1 or more
+net.yaml:4:26: error: the sizes of a shape must be integers ≥ 1
   4 |   image: {shape: [1, 28, -28]}
     |                          ^
   expected: a list of sizes such as [1, 28, 28]
@@ -225,7 +225,7 @@ train.yaml:3:7: error: `data` needs `train`, which is missing
   3 | data: {}
     |       ^
   expected: `train: …` (samples to train on)
-train.yaml:4:36: error: `learning_rate` is not of a type that it takes
+train.yaml:4:36: error: `learning_rate` has the wrong type
   4 | solver: {type: SGD, learning_rate: "0.1", momentum: 1.5}
     |                                    ^
   expected: a number or one of ExponentialDecay
@@ -242,7 +242,7 @@ train.yaml:5:20: error: `max_steps` is not an integer
   expected: an integer
   got: '10_000' (text)
   hint: write 10000
-train.yaml:6:1: error: a training has no field `optimizer`
+train.yaml:6:1: error: a training file has no field `optimizer`
   6 | optimizer: adam
     | ^
   expected: one of callbacks, compile, data, description, expect, include, init_from, name, net, netspec, \

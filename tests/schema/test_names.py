@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from netspec.errors import SpecError
 from netspec.schema.load import load_train
-from netspec.schema.messages.foreign import Meant, _entries, meant_by
+from netspec.schema.messages.foreign import Suggestion, _entries, suggest
 from netspec.schema.messages.foreign_names import TABLES
 from netspec.schema.specs.kinds import REGISTRIES
 from netspec.schema.specs.links import resolve_names
@@ -66,21 +66,21 @@ def test_a_net_made_in_python():
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_hints_promise_only_what_is_there(kind):
+def test_hints_name_only_registered_types(kind):
     assert kind in REGISTRIES
     for name, meanings in _entries(kind).items():
-        nothing = meant_by(kind, name, ())
-        assert nothing is None or (nothing.name is None and any(nothing.hint == here[1:] for _, here in meanings))
+        general = suggest(kind, name, ())
+        assert general is None or (general.name is None and any(general.hint == here[1:] for _, here in meanings))
         here = next((here for _, here in meanings if not here.startswith("!")), None)
         if here:
             first = here.split(" | ")[0].split(", ")[0]
-            meant = meant_by(kind, name, (first,))
-            assert meant is not None
-            assert first == name or nothing or meant.name == first
+            suggestion = suggest(kind, name, (first,))
+            assert suggestion is not None
+            assert first == name or general or suggestion.name == first
 
 
 @pytest.mark.parametrize(
-    ("name", "hint", "meant"),
+    ("name", "hint", "suggested"),
     [
         ("InnerProduct", "InnerProduct is Caffe's name: here it is Dense", "Dense"),
         ("INNER_PRODUCT", "INNER_PRODUCT is Caffe's name: here it is Dense", "Dense"),
@@ -94,13 +94,13 @@ def test_hints_promise_only_what_is_there(kind):
         ("Input", "the net's inputs are declared under `inputs`", None),
     ],
 )
-def test_a_hint_in_words(name, hint, meant):
+def test_hint_for_an_unknown_type(name, hint, suggested):
     known = ("Dense", "Activation", "Conv2D", "MaxPooling2D", "AveragePooling2D")
-    assert meant_by("layer", name, known) == Meant(hint, meant)
+    assert suggest("layer", name, known) == Suggestion(hint, suggested)
 
 
-def test_no_hint_for_what_is_like_nothing():
-    assert meant_by("layer", "Zorp", ("Dense", "Activation")) is None
+def test_no_hint_for_a_name_without_similar_names():
+    assert suggest("layer", "Zorp", ("Dense", "Activation")) is None
 
 
 def test_a_net_that_is_no_net(folder):

@@ -57,14 +57,14 @@ LINES = [
         "`units` is not an integer",
         "an integer",
         "'2*3' (text)",
-        "arithmetic is written ${2*3}",
+        "write arithmetic as ${2*3}",
     ),
     (
         "- {name: c, type: Dense, units: true}",
         "11:35",
         "`units` is not an integer",
         "an integer",
-        "true (a truth value)",
+        "true (a boolean)",
         None,
     ),
     (
@@ -165,7 +165,7 @@ LINES = [
     (
         CONV + "learning_rate_multiplier: x}",
         "11:83",
-        "`learning_rate_multiplier` is not of a type that it takes",
+        "`learning_rate_multiplier` has the wrong type",
         "a number or a mapping",
         "'x' (text)",
         None,
@@ -181,7 +181,7 @@ LINES = [
     (
         "- {name: c, type: Conv2D, filters: 3, kernel_size: big}",
         "11:54",
-        "`kernel_size` is not of a type that it takes",
+        "`kernel_size` has the wrong type",
         "an integer or a list of 2 integers",
         "'big' (text)",
         None,
@@ -209,7 +209,7 @@ LINES = [
         "unknown layer 'SoftmaxWithLoss'",
         None,
         None,
-        "a loss goes under `losses`: SparseCategoricalCrossentropy with `from_logits: true`",
+        "a loss belongs under `losses`: SparseCategoricalCrossentropy with `from_logits: true`",
     ),
     ("- {name: c, type: 5}", "11:21", "`type` of a layer must be a name", None, "5 (a number)", None),
     ("- {name: c, units: 3}", "11:5", "this layer has no `type`", None, "a mapping with keys name, units", None),
@@ -261,8 +261,8 @@ LINES = [
     (
         "- {name: c, type: Flatten, from: 3}",
         "11:36",
-        "`from` is not a name, or a list of names",
-        "a name, or a list of names",
+        "`from` is not a name or a list of names",
+        "a name or a list of names",
         "3 (a number)",
         None,
     ),
@@ -371,6 +371,6 @@ def test_a_mistake_behind_an_alias_is_told_once(folder):
     with pytest.raises(SpecError) as caught:
         load_net("net.yaml")
     assert [problem.message for problem in caught.value.problems] == [
-        "a net has no field `x`",
+        "a net file has no field `x`",
         "`units` is not an integer",
     ]

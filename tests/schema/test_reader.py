@@ -80,7 +80,7 @@ REFUSED = {
     "duplicate merge": ("x: &x {a: 1}\ny:\n  <<: *x\n  <<: *x\n", "t:4:3", "the key `<<` is given twice"),
     "number as key": ("1.5: 2\n", "t:1:1", "the key `1.5` is a number"),
     "number written otherwise as key": ("012: 2\n", "t:1:1", "the key `012` is a number"),
-    "truth value as key": ("a: {true: 2}\n", "t:1:5", "the key `true` is a truth value"),
+    "boolean as key": ("a: {true: 2}\n", "t:1:5", "the key `true` is a boolean"),
     "list as key": ("? [a]\n: 1\n", "t:1:3", "a key must be text"),
     "python tag": ("a: !!python/name:os.system x\n", "t:1:4", "the tag `!!python/name:os.system` is refused"),
     "local tag": ("a: !foo {b: 1}\n", "t:1:4", "the tag `!foo` is refused"),

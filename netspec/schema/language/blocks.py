@@ -1,7 +1,7 @@
-"""What a file may say of layers that are written once and stand for several: blocks, groups, repetitions, conditions.
+"""Fields of blocks, groups, repetitions and conditions, which stand for several layers.
 
-`schema/expand.py` puts plain layers in their place before a net is validated. The classes here say what definitions
-look like, to find what is wrong with them where they stand and for the JSON Schema; a finished spec holds none.
+`language/expand.py` replaces them by layers before a net is validated. These classes validate definitions, with
+locations, and are the source of the JSON Schema; a validated spec contains none of them.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from netspec.schema.specs.spec import Spec, describe, problem
 CALL_FIELDS = ("type", "name", "from", "repeat", "if", "share", "trainable")
 """Fields of a call of a block, in addition to the block's parameters."""
 GROUP_FIELDS = ("name", "from", "repeat", "if", "layers")
-"""What a group of layers may say."""
+"""Fields of a group of layers."""
 
 
-def _used_up(value: Any) -> None:
-    """Refuse what only means something in a document, whose layers are written out before they are validated."""
+def _only_in_documents(value: Any) -> None:
+    """Refuse fields that only a document can have; they are expanded before validation."""
     if value is not None:
         raise problem(
-            "this is taken from a spec alone", expected="a net file, or a mapping with what it would say",
-            got="a layer made in Python", hint="in Python write a loop, or a condition",
+            "this field is only supported in a spec", expected="a net file, or a mapping with the same content",
+            got="a layer created in Python", hint="use a loop or a condition in Python",
         )  # fmt: skip
 
 
-Repeat = Annotated[Any, BeforeValidator(_used_up), WithJsonSchema({"x-netspec-shared": "repeat"})]
-"""How often: a number, or variables with the values that they go through."""
-Condition = Annotated[Any, BeforeValidator(_used_up), WithJsonSchema({"x-netspec-shared": "condition"})]
-"""Whether the layer is there."""
+Repeat = Annotated[Any, BeforeValidator(_only_in_documents), WithJsonSchema({"x-netspec-shared": "repeat"})]
+"""Number of repetitions, or variables with a list of values each."""
+Condition = Annotated[Any, BeforeValidator(_only_in_documents), WithJsonSchema({"x-netspec-shared": "condition"})]
+"""Whether the net contains the layer."""
 
 BLOCK_NAME = r"^[a-z][A-Za-z0-9_\-]*$"
-"""Blocks begin with a small letter, types of layers with a capital: a layer to come can't take the name of a block."""
+"""Names of blocks begin with a lower-case letter, so that new layers, with a capital letter, never clash with them."""
 BlockName = Annotated[str, WithJsonSchema({"type": "string", "pattern": BLOCK_NAME})]
 
 Entry = Annotated[Any, WithJsonSchema({"x-netspec-registry": "layer", "x-netspec-entry": True})]
-"""What may stand in a list of layers: a layer, a call of a block, a group of layers, an included file."""
+"""An item of a list of layers: a layer, a call of a block, a group of layers, or an included file."""
 
 
 def is_variable(name: str) -> bool:
@@ -51,27 +51,27 @@ def _params(value: dict[str, Any]) -> dict[str, Any]:
     for name in value:
         if name in CALL_FIELDS:
             raise problem(
-                f"a parameter can't be called `{name}`: every call may say it of itself", field=name,
+                f"a parameter cannot be called `{name}`, which is a field of every call", field=name,
                 expected="another name",
             )  # fmt: skip
         if not is_variable(name):
             raise problem(
-                f"`{name}` can't be the name of a parameter", field=name,
+                f"`{name}` is not a valid name of a parameter", field=name,
                 expected="letters, digits and _, not starting with a digit",
             )  # fmt: skip
     return value
 
 
 def _inputs(value: tuple[str, ...]) -> tuple[str, ...]:
-    twice = next((name for index, name in enumerate(value) if name in value[:index]), None)
-    if twice is not None:
-        raise problem(f"two inputs are called `{twice}`", expected="names that differ")
+    duplicate = next((name for index, name in enumerate(value) if name in value[:index]), None)
+    if duplicate is not None:
+        raise problem(f"two inputs are called `{duplicate}`", expected="different names")
     return value
 
 
 def _outputs(value: Any) -> Any:
     if isinstance(value, dict):
-        if value and all(isinstance(one, str) for one in value.values()):
+        if value and all(isinstance(layer, str) for layer in value.values()):
             return dict(value)
         raise problem(
             "not names of layers", expected="a mapping such as `{skip: conv2, out: pool}`", got=describe(value)
@@ -86,43 +86,43 @@ Outputs = Annotated[
 
 
 class BlockSpec(Spec):
-    """Layers under a name, with parameters: what a layer of that type stands for."""
+    """Reusable layers with parameters. The name of the block can be used as the `type` of a layer."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "parameters": "here it is `params`",
         "args": "here it is `params`",
-        "defaults": "a default is written with the parameter: `params: {filters, strides: 1}`",
+        "defaults": "write defaults with the parameters: `params: {filters, strides: 1}`",
         "input": "here it is `inputs`",
         "output": "here it is `outputs`",
-        "from": "what a block reads goes by the names of its `inputs`",
+        "from": "the layers of a block read the names in `inputs`",
     }
 
     description: str = ""
-    """what the block is for"""
+    """Purpose of the block, in free text."""
     params: Annotated[dict[str, Any], AfterValidator(_params)] = Field(default_factory=dict)
-    """its parameters with their defaults, for `${…}` inside; one without a value must be given"""
+    """Parameters with their defaults, for `${…}` expressions in the block. A call must set those without a default."""
     inputs: Annotated[Names, AfterValidator(_inputs)] = ("input",)
-    """what its layers call the things that it reads, in the order of `from`"""
+    """Names by which the layers of the block read its inputs, in the order of `from` of a call."""
     layers: list[Entry] = Field(min_length=1)
-    """its layers; the first reads the first input"""
+    """The layers. By default the first one reads the first input."""
     outputs: Outputs | None = None
-    """the layers that are read by the name of a call: one, a list (`call.conv2`), or names for them
-    (`{skip: conv2}`, read as `call.skip`); `call` alone is the first. Default: the last layer"""
+    """Layers that other layers can read by the name of a call: one layer, a list (read as `call.conv2`), or a mapping
+    with names for them (`{skip: conv2}`, read as `call.skip`). `call` alone is the first. By default the last layer."""
 
 
-def _defined(value: dict[str, BlockSpec]) -> dict[str, BlockSpec]:
-    """Nothing: the layers say all that the definitions said."""
+def _drop_blocks(value: dict[str, BlockSpec]) -> dict[str, BlockSpec]:
+    """Return no blocks: the layers that call them were replaced already."""
     return {}
 
 
-Blocks = Annotated[dict[BlockName, BlockSpec], AfterValidator(_defined)]
-"""Definitions of blocks, which are checked and then left out: what called them is layers by then."""
+Blocks = Annotated[dict[BlockName, BlockSpec], AfterValidator(_drop_blocks)]
+"""Definitions of blocks, which are validated and then dropped."""
 
 
-def _included(value: tuple[str, ...]) -> tuple[str, ...]:
-    """Nothing: what the files say is in the document."""
+def _drop_includes(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Return no files: the document contains their definitions already."""
     return ()
 
 
-Include = Annotated[Names, AfterValidator(_included)]
-"""Files whose definitions are in the document by the time it is validated."""
+Include = Annotated[Names, AfterValidator(_drop_includes)]
+"""Files whose definitions were added to the document before validation."""

@@ -79,7 +79,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class Expression(Formula):
-    """A parsed expression that computes a number, a text or a truth value."""
+    """A parsed expression that computes a number, a text or a boolean."""
 
     functions = FUNCTIONS
     example = "${width * 2}"
@@ -155,7 +155,7 @@ class Expression(Formula):
     def _number(self, node: ast.expr, value: Value, sign: str) -> int | float:
         value = self._plain(node, value)
         if isinstance(value, (bool, str)):
-            kind = "text" if isinstance(value, str) else "a truth value"
+            kind = "text" if isinstance(value, str) else "a boolean"
             raise self.fail(node, f"`{sign}` needs numbers, and this is {kind}: {_shown(value)}")
         return value
 
@@ -236,7 +236,7 @@ def _is_list(value: Value) -> TypeGuard[Sequence[Any]]:
 
 def _kind(value: Value) -> str:
     if isinstance(value, (bool, int, float, str)):
-        return "text" if isinstance(value, str) else "a truth value" if isinstance(value, bool) else "a number"
+        return "text" if isinstance(value, str) else "a boolean" if isinstance(value, bool) else "a number"
     return "nothing (null)" if value is None else "a mapping" if isinstance(value, Mapping) else "a list"
 
 

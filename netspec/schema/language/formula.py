@@ -127,7 +127,7 @@ class Formula(ABC):
 
     @abstractmethod
     def constant(self, node: ast.expr, value: Any) -> Any:
-        """A number, a text or a truth value as written."""
+        """A number, a text or a boolean as written."""
 
     @abstractmethod
     def variable(self, node: ast.Name, name: str, scope: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Files of other programs, given where a spec is wanted: what they are, and what can be done with them."""
+"""Errors for files of other programs in place of a spec, with a hint how to use them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import PurePath
 
 from netspec.errors import InputError
 
-_IMPORT = "`netspec import {} --output FOLDER` makes a net file and weights of it"
-_TORCH = "PyTorch's files can't be imported: export the model to ONNX, then `netspec import` takes it"
+_IMPORT = "`netspec import {} --output FOLDER` converts it to a net file and weights"
+_TORCH = "files of PyTorch cannot be imported: export the model to ONNX, and import that with `netspec import`"
 _OTHERS = {
     ".prototxt": ("a net or solver of Caffe (prototxt)", _IMPORT),
     ".caffemodel": ("weights of Caffe", _IMPORT),
@@ -22,19 +22,19 @@ _OTHERS = {
     ".keras": ("a model of Keras", _IMPORT),
     ".pt": ("a model of PyTorch", _TORCH),
     ".pth": ("a model of PyTorch", _TORCH),
-    ".py": ("Python code, which is never run", "what a net is goes into a YAML file"),
-    ".npz": ("arrays of NumPy", "a train file names it: `{{source: npz, path: {}, batch_size: 64}}`"),
-    ".csv": ("a table", "a train file names it: `{{source: csv, path: {}, header: true, batch_size: 64}}`"),
+    ".py": ("Python code, which is never run", "describe the net in a YAML file"),
+    ".npz": ("arrays of NumPy", "name it in a training file: `{{source: npz, path: {}, batch_size: 64}}`"),
+    ".csv": ("a table", "name it in a training file: `{{source: csv, path: {}, header: true, batch_size: 64}}`"),
 }
 _PROTOTXT = re.compile(r"^(layers?|train_param|test_param|net_param)\s*:?\s*\{\s*(#.*)?$", re.MULTILINE)
-"""A message of protobuf's text format that opens at the start of a line; YAML has its brackets after a `: `."""
+"""The start of a message in protobuf's text format; in YAML a brace follows `: `."""
 
 
 def refuse_by_name(path: str) -> None:
     """Raise `InputError` for a file whose suffix is not that of a spec."""
-    found = _OTHERS.get(PurePath(path).suffix.lower())
-    if found is not None:
-        raise _other(path, *found)
+    description = _OTHERS.get(PurePath(path).suffix.lower())
+    if description is not None:
+        raise _other(path, *description)
 
 
 def refuse_prototxt(path: str, text: str) -> None:
@@ -44,4 +44,4 @@ def refuse_prototxt(path: str, text: str) -> None:
 
 
 def _other(path: str, what: str, hint: str) -> InputError:
-    return InputError(f"{path} is {what}", expected="a net or train file in YAML", hint=hint.format(path))
+    return InputError(f"{path} is {what}", expected="a net or training file in YAML", hint=hint.format(path))

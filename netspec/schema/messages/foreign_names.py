@@ -1,21 +1,21 @@
-"""The tables of names that Caffe, PyTorch and Keras have for what has another name here.
+"""Tables of names in Caffe, PyTorch and Keras that have other names here.
 
-Each line is `foreign names: here`, where `here` may be followed by `| how to write it`. A line whose `here` starts with
-`!` is printed unchanged.
+Each line is `foreign names: names here`, optionally followed by `| how to write it`. If the text after the colon starts
+with `!`, it is printed unchanged.
 """
 
 from __future__ import annotations
 
-_TRANSFORM = "!a transform of the data: it goes under `transforms` in the train file"
-_COLUMN = "!columns of tables become numbers where they are read: under `columns` in the train file"
-_NOTHING = "!Keras's layer of this name has no counterpart here"
+_TRANSFORM = "!a transform of the data belongs under `transforms` in the training file"
+_COLUMN = "!columns of tables are converted to numbers when they are read: by `columns` in the training file"
+_NOTHING = "!this layer of Keras has no equivalent here"
 _LAYERS = {
     "Caffe": """
         InnerProduct: Dense
         Convolution: Conv2D
         Deconvolution: Conv2DTranspose
         Pooling: MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D, StochasticPooling2D
-        BatchNorm: BatchNormalization | which does the work of both, BatchNorm and Scale
+        BatchNorm: BatchNormalization | in place of BatchNorm and Scale
         Eltwise: Add, WeightedSum, Multiply, Maximum
         Concat: Concatenate
         Embed: Embedding
@@ -26,23 +26,23 @@ _LAYERS = {
         LRN: LocalResponseNormalization
         SPP: SpatialPyramidPooling
         RNN, Recurrent: SimpleRNN
-        Data, ImageData, HDF5Data, MemoryData: !the net declares `inputs`; what feeds them is said in the train file
-        WindowData, DummyData: !the net declares `inputs`; what feeds them is said in the train file
+        Data, ImageData, HDF5Data, MemoryData: !the net declares `inputs`; the training file sets their data
+        WindowData, DummyData: !the net declares `inputs`; the training file sets their data
         Input: !the net's inputs are declared under `inputs`
         HDF5Output: !`netspec predict` writes the outputs of a net
-        SoftmaxWithLoss: !a loss goes under `losses`: SparseCategoricalCrossentropy with `from_logits: true`
-        SOFTMAX_LOSS: !a loss goes under `losses`: SparseCategoricalCrossentropy with `from_logits: true`
-        SigmoidCrossEntropyLoss: !a loss goes under `losses`: BinaryCrossentropy with `from_logits: true`
-        EuclideanLoss: !a loss goes under `losses`: Euclidean
-        MultinomialLogisticLoss: !a loss goes under `losses`: MultinomialLogistic
-        HingeLoss: !a loss goes under `losses`: OneVsRestHinge
-        ContrastiveLoss: !a loss goes under `losses`: Contrastive
-        InfogainLoss: !a loss goes under `losses`: InfoGain
-        Accuracy: !a metric goes under `metrics`: SparseCategoricalAccuracy
+        SoftmaxWithLoss: !a loss belongs under `losses`: SparseCategoricalCrossentropy with `from_logits: true`
+        SOFTMAX_LOSS: !a loss belongs under `losses`: SparseCategoricalCrossentropy with `from_logits: true`
+        SigmoidCrossEntropyLoss: !a loss belongs under `losses`: BinaryCrossentropy with `from_logits: true`
+        EuclideanLoss: !a loss belongs under `losses`: Euclidean
+        MultinomialLogisticLoss: !a loss belongs under `losses`: MultinomialLogistic
+        HingeLoss: !a loss belongs under `losses`: OneVsRestHinge
+        ContrastiveLoss: !a loss belongs under `losses`: Contrastive
+        InfogainLoss: !a loss belongs under `losses`: InfoGain
+        Accuracy: !a metric belongs under `metrics`: SparseCategoricalAccuracy
         Silence: !not needed: an output that nothing reads costs nothing
-        Python, Filter: !Caffe's layer of this name has no counterpart here
-        Im2col: !not needed: convolutions take patches themselves
-        LSTMUnit, RNNUnit: !not needed: LSTM and SimpleRNN are one layer each, with all of their steps
+        Python, Filter: !this layer of Caffe has no equivalent here
+        Im2col: !not needed: convolutions extract patches themselves
+        LSTMUnit, RNNUnit: !not needed: LSTM and SimpleRNN are layers that include all steps
     """,
     "PyTorch": """
         Linear, LazyLinear: Dense
@@ -108,13 +108,13 @@ _LAYERS = {
         MultiheadAttention: MultiHeadAttention
         Identity: Activation | with `activation: linear`
         Sequential: !the layers of a net are a plain list under `layers`
-        CrossEntropyLoss: !a loss goes under `losses`: SparseCategoricalCrossentropy with `from_logits: true`
-        BCEWithLogitsLoss: !a loss goes under `losses`: BinaryCrossentropy with `from_logits: true`
-        BCELoss: !a loss goes under `losses`: BinaryCrossentropy
-        MSELoss: !a loss goes under `losses`: MeanSquaredError
-        NLLLoss: !a loss goes under `losses`: SparseCategoricalCrossentropy with `from_logits: true`
-        SmoothL1Loss, HuberLoss: !a loss goes under `losses`: Huber
-        TripletMarginLoss: !a loss goes under `losses`: Triplet
+        CrossEntropyLoss: !a loss belongs under `losses`: SparseCategoricalCrossentropy with `from_logits: true`
+        BCEWithLogitsLoss: !a loss belongs under `losses`: BinaryCrossentropy with `from_logits: true`
+        BCELoss: !a loss belongs under `losses`: BinaryCrossentropy
+        MSELoss: !a loss belongs under `losses`: MeanSquaredError
+        NLLLoss: !a loss belongs under `losses`: SparseCategoricalCrossentropy with `from_logits: true`
+        SmoothL1Loss, HuberLoss: !a loss belongs under `losses`: Huber
+        TripletMarginLoss: !a loss belongs under `losses`: Triplet
     """,
     "Keras's other": """
         Convolution1D: Conv1D
@@ -141,7 +141,7 @@ _LAYERS = {
     """,
     "Keras": f"""
         Rescaling: Power | with `scale` and `shift`; data may pass the transform Rescaling instead
-        Lambda: Expression | with a formula in `expr`; no code stands in a spec
+        Lambda: Expression | with a formula in `expr`; a spec contains no code
         AugMix, AutoContrast, CategoryEncoding, CutMix, Equalization, MelSpectrogram, MixUp: {_TRANSFORM}
         RandAugment, RandomBrightness, RandomColorDegeneration, RandomColorJitter, RandomContrast: {_TRANSFORM}
         RandomCrop, RandomErasing, RandomFlip, RandomGaussianBlur, RandomGrayscale, RandomHue: {_TRANSFORM}
@@ -149,9 +149,9 @@ _LAYERS = {
         RandomSharpness, RandomShear, RandomTranslation, RandomZoom, Solarization: {_TRANSFORM}
         STFTSpectrogram: Conv1D | with `kernel_initializer: STFT`, for each part; data may pass MelSpectrogram instead
         Discretization, Hashing, HashedCrossing, IntegerLookup, StringLookup: {_COLUMN}
-        TextVectorization: !text becomes numbers where it is read: by the `tokenizer` of its source in the train file
-        SimpleRNNCell, LSTMCell, GRUCell, StackedRNNCells: !a cell goes in the field `cell` of an RNN
-        FlaxLayer, JaxLayer, TFSMLayer, TorchModuleWrapper, Pipeline: !no code stands in a spec: a package adds layers
+        TextVectorization: !text is converted to numbers when it is read: by `tokenizer` of its source
+        SimpleRNNCell, LSTMCell, GRUCell, StackedRNNCells: !a cell belongs in the field `cell` of an RNN
+        FlaxLayer, JaxLayer, TFSMLayer, TorchModuleWrapper, Pipeline: !a spec contains no code: packages can add layers
         RandomElasticTransform, ContrastLimitedAdaptiveHistogramEqualization: {_NOTHING}
         MaxNumBoundingBoxes: {_NOTHING}
     """,
@@ -168,7 +168,7 @@ _LOSSES = {
     """,
     "PyTorch": """
         CrossEntropyLoss: SparseCategoricalCrossentropy | with `from_logits: true`
-        NLLLoss: SparseCategoricalCrossentropy | with `from_logits: true`: logarithms of probabilities are scores
+        NLLLoss: SparseCategoricalCrossentropy | with `from_logits: true`: logarithms of probabilities are logits
         BCELoss: BinaryCrossentropy
         BCEWithLogitsLoss: BinaryCrossentropy | with `from_logits: true`
         MSELoss: MeanSquaredError
@@ -228,7 +228,7 @@ _ACTIVATIONS = {
         exp: exponential
         identity: linear
         logistic: sigmoid
-        none, None: !for none write null, or leave the key out
+        none, None: !write null for none, or leave the key out
     """,
 }
 _INITIALIZERS = {
@@ -278,8 +278,8 @@ _SOLVERS = {
         LBFGS: LBFGS
     """,
     "Keras": """
-        LossScaleOptimizer: !not needed: `loss_scale: dynamic` in the train file's `train` scales the losses
-        MultiOptimizer, OptimizerMap: !not needed: `groups` of a solver gives parameters a rule of their own
+        LossScaleOptimizer: !not needed: `loss_scale: dynamic` in the training file's `train` scales the losses
+        MultiOptimizer, OptimizerMap: !not needed: `groups` of a solver sets another solver for some parameters
     """,
 }
 _SCHEDULES = {

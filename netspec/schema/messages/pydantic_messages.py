@@ -1,4 +1,4 @@
-"""The words for each kind of error that pydantic finds in a single value."""
+"""Messages for the errors that pydantic finds in a single value."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _TYPES = {
     "model_attributes_type": "a mapping",
     "none_required": "null",
 }
-_PLURALS = {"int": "integers", "float": "numbers", "str": "texts", "bool": "truth values"}
+_PLURALS = {"int": "integers", "float": "numbers", "str": "texts", "bool": "booleans"}
 _NAME_RULE = "letters a to z, digits and _ . / : -, starting with a letter, a digit or _"
 
 
 @dataclass(frozen=True)
-class Said:
+class ValueMessage:
     """Message, expectation and hint for a value."""
 
     message: str
@@ -42,43 +42,43 @@ class Said:
     hint: str | None = None
 
 
-def finding(error: ErrorDetails, name: str, context: Mapping[str, Any]) -> Said:
-    """The message, and what was expected and found, for one error about the value called `name`."""
+def value_message(error: ErrorDetails, name: str, context: Mapping[str, Any]) -> ValueMessage:
+    """Return the message for one error in the value called `name`."""
     kind, value = error["type"], error["input"]
     if kind in _TYPES:
         expected = _tuple_words(error) or _TYPES[kind]
-        return Said(f"{name} is not {expected}", expected, describe(value), _type_hint(kind, value))
+        return ValueMessage(f"{name} is not {expected}", expected, describe(value), _type_hint(kind, value))
     bound = _bound(kind, value, context)
     if bound:
-        return Said(f"{name} is {bound[0]}", bound[1], _amount(value))
+        return ValueMessage(f"{name} is {bound[0]}", bound[1], _amount(value))
     match kind:
         case "netspec_type" | "netspec":
-            return Said(str(context["text"]), context.get("expected"), context.get("got"), context.get("hint"))
+            return ValueMessage(str(context["text"]), context.get("expected"), context.get("got"), context.get("hint"))
         case "literal_error":
             choices = re.findall(r"'([^']*)'", str(context["expected"])) or [str(context["expected"])]
             expected = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
             hint = _choice_hint(value, choices) if isinstance(value, str) else None
-            return Said(f"{name} has an unknown value", expected, describe(value), hint)
+            return ValueMessage(f"{name} has an unknown value", expected, describe(value), hint)
         case "string_pattern_mismatch":
             hint = "spaces are not allowed in names" if isinstance(value, str) and " " in value else None
-            return Said(f"{name} is not a name", _NAME_RULE, describe(value), hint)
+            return ValueMessage(f"{name} is not a name", _NAME_RULE, describe(value), hint)
         case "finite_number":
-            return Said(f"{name} is not a finite number", "a finite number", describe(value))
+            return ValueMessage(f"{name} is not a finite number", "a finite number", describe(value))
         case "value_error" | "assertion_error":
-            return Said(f"{name}: {context.get('error', error['msg'])}", None, describe(value))
-    return Said(f"{name}: {error['msg']}", None, describe(value))
+            return ValueMessage(f"{name}: {context.get('error', error['msg'])}", None, describe(value))
+    return ValueMessage(f"{name}: {error['msg']}", None, describe(value))
 
 
 def _choice_hint(value: str, choices: Sequence[str]) -> str | None:
-    if value in choices:  # a number that stands in quotes
+    if value in choices:  # a number in quotes
         return f"remove the quotes: {value}"
     if value.lower() in ("none", "nil", "off"):
-        return "for none write null, or leave the key out"
+        return "write null for none, or leave the key out"
     return did_you_mean(value, choices)
 
 
 def _bound(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What is wrong with a value out of bounds, and what would be right."""
+    """Return the error and the expected values for a value out of bounds."""
     match kind:
         case "greater_than":
             limit = context["gt"]
@@ -90,10 +90,9 @@ def _bound(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str]
         case "less_than_equal":
             return "too large", f"{context['le']:g} or less"
         case "multiple_of":
-            return "no multiple", f"a multiple of {context['multiple_of']}"
+            return "not a multiple", f"a multiple of {context['multiple_of']}"
         case "too_short" | "string_too_short":
-            least = context["min_length"]
-            return ("empty" if not value else "too short"), f"at least {_items(least, value)}"
+            return ("empty" if not value else "too short"), f"at least {_items(context['min_length'], value)}"
         case "too_long" | "string_too_long":
             return "too long", f"at most {_items(context['max_length'], value)}"
     return None
@@ -109,19 +108,19 @@ def _amount(value: Any) -> str:
 
 
 def _tuple_words(error: ErrorDetails) -> str | None:
-    """`a list of 2 integers` for a union's branch `tuple[int, int]`."""
+    """Describe a member `tuple[int, int]` of a union: `a list of 2 integers`."""
     tag = str(error["loc"][-1]) if error["loc"] else ""
-    found = re.search(r"tuple\[([^\]]*)\]", tag)
-    if error["type"] != "tuple_type" or not found:
+    match = re.search(r"tuple\[([^\]]*)\]", tag)
+    if error["type"] != "tuple_type" or not match:
         return None
-    items = [item.strip() for item in found.group(1).split(",")]
+    items = [item.strip() for item in match.group(1).split(",")]
     words = {_PLURALS.get(re.sub(r"constrained-", "", item), "values") for item in items if item != "..."}
     count = "" if "..." in items else f"{len(items)} "
     return f"a list of {count}{words.pop() if len(words) == 1 else 'values'}"
 
 
 def truth_hint(value: Any) -> str | None:
-    """How to write the truth value that was probably meant."""
+    """Return how to write the boolean that was probably meant."""
     if value in (0, 1):
         return f"write {'true' if value else 'false'}"
     meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(str(value).lower())
@@ -129,7 +128,7 @@ def truth_hint(value: Any) -> str | None:
 
 
 def _type_hint(kind: str, value: Any) -> str | None:
-    """How to write what was probably meant."""
+    """Return how to write the value that was probably meant."""
     if value is None:
         return "give a value after the `:`, or leave the key out"
     if kind == "string_type":
@@ -148,15 +147,15 @@ def _type_hint(kind: str, value: Any) -> str | None:
         return number_hint(value, int if kind == "int_type" else (int, float))
     if kind in ("list_type", "tuple_type"):
         if isinstance(value, dict):
-            return _listed(value)
+            return _list_hint(value)
         return f"write [{value}]" if _is_scalar(value) else None
     if kind in ("dict_type", "model_type", "model_attributes_type") and isinstance(value, list):
-        return "a mapping has lines of `key: value`, without `- ` before them, or `{key: value}`"
+        return "write a mapping as lines of `key: value` without `- `, or as `{key: value}`"
     return None
 
 
-def _listed(value: Mapping[str, Any]) -> str:
-    """How to write as a list what is a mapping: one item, or one item for each key."""
+def _list_hint(value: Mapping[str, Any]) -> str:
+    """Return how to write a mapping as a list: as one item, or with one item for each key."""
     first = next(iter(value), None)
     if first is not None and all(isinstance(item, dict) for item in value.values()):
         return f"write a list: `- {{name: {first}, …}}`, and so on"
@@ -167,24 +166,24 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, (bool, int, float, str))
 
 
-def _unquote(value: Any, wanted: type | tuple[type, ...]) -> str | None:
+def _unquote(value: Any, kinds: type | tuple[type, ...]) -> str | None:
     if not isinstance(value, str) or not looks_quoted(value):
         return None
     try:
-        meant = resolve(value)
+        unquoted = resolve(value)
     except ValueError:
         return None
-    return f"remove the quotes: {value}" if isinstance(meant, wanted) else None
+    return f"remove the quotes: {value}" if isinstance(unquoted, kinds) else None
 
 
-def number_hint(value: Any, wanted: type | tuple[type, ...]) -> str | None:
-    """How to write as a number what is a text, if it was meant to be one."""
-    unquoted = _unquote(value, wanted)
+def number_hint(value: Any, kinds: type | tuple[type, ...]) -> str | None:
+    """Return how to write a text as a number, if it was probably meant as one."""
+    unquoted = _unquote(value, kinds)
     if unquoted or not isinstance(value, str):
         return unquoted
-    grouped = re.sub(r"(?<=[0-9])[_, ](?=[0-9]{3})", "", value)
-    if grouped != value and isinstance(resolve(grouped), wanted):
-        return f"write {grouped}"
+    ungrouped = re.sub(r"(?<=[0-9])[_, ](?=[0-9]{3})", "", value)
+    if ungrouped != value and isinstance(resolve(ungrouped), kinds):
+        return f"write {ungrouped}"
     percent = re.fullmatch(r"\s*([0-9.]+)\s*%\s*", value)
     if percent and isinstance(resolve(percent.group(1)), (int, float)):
         return f"write {float(percent.group(1)) / 100:g}"
@@ -193,4 +192,4 @@ def number_hint(value: Any, wanted: type | tuple[type, ...]) -> str | None:
         Expression(arithmetic).evaluate({})
     except ExpressionError:
         return None
-    return f"arithmetic is written ${{{arithmetic}}}"
+    return f"write arithmetic as ${{{arithmetic}}}"

@@ -1,4 +1,4 @@
-"""Walking the annotations of spec classes: from a class, by the steps of a path, to the type of a value."""
+"""Types of values at a path, from the annotations of spec classes."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from netspec.schema.specs.spec import Spec
 
 @cache
 def fields_by_name(cls: type[Spec]) -> dict[str, FieldInfo]:
-    """The fields of a spec class by the names that YAML has for them."""
+    """Return the fields of a spec class by their names in YAML."""
     return {field.alias or name: field for name, field in cls.model_fields.items()}
 
 
 def members(annotation: Any) -> list[Any]:
-    """The types a value may have, None left out: those of a union, else the one."""
+    """Return the types that a value may have, without None: the members of a union, or the type itself."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, types.UnionType):
-        return [one for part in get_args(annotation) if part is not type(None) for one in members(part)]
+        arguments = (argument for argument in get_args(annotation) if argument is not type(None))
+        return [member for argument in arguments for member in members(argument)]
     return [annotation]
 
 
 def is_union(annotation: Any) -> bool:
-    """Return whether a value may have several types, apart from None."""
+    """Whether a value may have several types besides None."""
     return len(members(annotation)) > 1
 
 
 @cache
 def optional_blocks(cls: type[Spec]) -> list[str]:
-    """The fields of a spec class that are mappings and may be left out."""
+    """Return the optional fields of a spec class that are mappings."""
 
-    def is_mapping(one: Any) -> bool:
-        return get_origin(one) is dict or (isinstance(one, type) and issubclass(one, Spec))
+    def is_mapping(kind: Any) -> bool:
+        return get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, Spec))
 
     return [
         name for name, field in fields_by_name(cls).items()
@@ -45,13 +46,13 @@ def optional_blocks(cls: type[Spec]) -> list[str]:
 
 
 def step_into(annotation: Any, step: str | int) -> Any:
-    """The type of the value at `step` in a value of the type `annotation`; None where it is not known."""
-    for one in members(annotation):
-        origin, arguments = get_origin(one), get_args(one)
-        if isinstance(one, type) and issubclass(one, Spec) and step in fields_by_name(one):
-            field = fields_by_name(one)[str(step)]
-            found = members(field.annotation)
-            return found[0] if len(found) == 1 else field.annotation
+    """Return the type of the value at `step` in a value of the type `annotation`; None if it is unknown."""
+    for kind in members(annotation):
+        origin, arguments = get_origin(kind), get_args(kind)
+        if isinstance(kind, type) and issubclass(kind, Spec) and step in fields_by_name(kind):
+            field = fields_by_name(kind)[str(step)]
+            kinds = members(field.annotation)
+            return kinds[0] if len(kinds) == 1 else field.annotation
         if origin is dict:
             return members(arguments[1])[0] if not is_union(arguments[1]) else arguments[1]
         if origin in (list, tuple) and isinstance(step, int) and arguments:

@@ -1,7 +1,7 @@
-"""The documentation of spec fields: the text that stands under each in its class.
+"""The docstrings of spec fields, which follow each field in its class.
 
-pydantic can keep these texts itself, but then parses the source of every class as it is made, which a spec without
-mistakes has no use for. Here a source is parsed when a message, the JSON Schema or the guide asks for it.
+pydantic could store them, but parses the source of every class when it is created. Here a source is only parsed when an
+error message, the JSON Schema or the reference needs it.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from netspec.schema.specs.spec import Spec
 
 @cache
 def field_docs(cls: type[Spec]) -> Mapping[str, str]:
-    """The documentation of a class's fields by the names that YAML has for them; those without any are left out.
+    """Return the docstrings of a class's fields by their names in YAML, without fields that have none.
 
-    A field that a subclass redeclares keeps the text of its base unless it has its own. Empty if a class was
-    made without a source file.
+    A field that a subclass redeclares keeps the docstring of its base unless it has one itself. Empty if a class has no
+    source file.
     """
-    found: dict[str, str] = {}
-    for one in reversed(cls.__mro__):
-        if issubclass(one, Spec):
-            found |= _documented(one.__module__).get(one.__qualname__, {})
-    return {field.alias or name: found[name] for name, field in cls.model_fields.items() if found.get(name)}
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if issubclass(base, Spec):
+            docs |= _docs_by_class(base.__module__).get(base.__qualname__, {})
+    return {field.alias or name: docs[name] for name, field in cls.model_fields.items() if docs.get(name)}
 
 
 @cache
-def _documented(module: str) -> dict[str, dict[str, str]]:
-    """For each class of a module by its qualified name: its attributes that are documented, with the text."""
+def _docs_by_class(module: str) -> dict[str, dict[str, str]]:
+    """Return the docstrings of attributes, by the qualified name of the class and the name of the attribute."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
-    except (KeyError, OSError, TypeError):  # no module, no file, a module built in
+    except (KeyError, OSError, TypeError):  # no module, no file, or a built-in module
         return {}
     return dict(_classes(tree.body, ""))
 
 
 def _classes(body: Sequence[ast.stmt], prefix: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """The classes among some statements and inside them, by the rule that makes `__qualname__`."""
+    """Yield the classes in statements, recursively, by their `__qualname__`."""
     for node in body:
         if isinstance(node, ast.ClassDef):
             yield prefix + node.name, dict(_attributes(node.body))
@@ -51,9 +51,10 @@ def _classes(body: Sequence[ast.stmt], prefix: str) -> Iterator[tuple[str, dict[
 
 
 def _attributes(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
-    """The declared attributes that a text follows."""
-    for node, after in pairwise(body):
+    """Yield the declared attributes that are followed by a docstring."""
+    for node, next_node in pairwise(body):
         if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
             continue
-        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
-            yield node.target.id, inspect.cleandoc(after.value.value)
+        text = next_node.value if isinstance(next_node, ast.Expr) else None
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            yield node.target.id, inspect.cleandoc(text.value)

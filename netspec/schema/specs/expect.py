@@ -1,4 +1,4 @@
-"""`expect`: what a net or a training is to be, for `netspec check` to find out."""
+"""`expect`: results that `netspec check` must find for a net or a training file."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from netspec.schema.specs.spec import Spec
 
 
 class NetExpectation(Spec):
-    """What a net is to be; checked without data."""
+    """Expected properties of a net, which are checked without data."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "flops": "here it is `max_flops`",
         "params": "here it is `parameters`",
         "shapes": "here it is `outputs`",
-        "first_loss": "`first_loss` belongs under `expect` of the train file",
-        "overfits": "`overfits` belongs under `expect` of the train file",
+        "first_loss": "`first_loss` belongs under `expect` of the training file",
+        "overfits": "`overfits` belongs under `expect` of the training file",
     }
 
     outputs: dict[Name, Shape] = Field(default_factory=dict)
-    """shapes of outputs of layers, without the batch axis: `{logits: [10]}`"""
+    """Shapes of the outputs of layers, without the batch axis: `{logits: [10]}`."""
     parameters: NonNegativeInt | None = None
-    """how many numbers the parameters of all layers have; moving statistics do not count"""
+    """Number of elements of all parameters, without moving statistics."""
     max_flops: PositiveFloat | None = None
-    """most operations to compute the net's outputs for one sample; a multiplication and an addition are two"""
+    """Maximum number of operations for the outputs of one sample; a multiplication and an addition count as two."""
 
 
 class FirstLoss(Spec):
-    """The loss before anything is learned."""
+    """Expected loss before the first update."""
 
     value: float
-    """the loss; of C classes that are equally likely it is ln C"""
+    """The loss; ln C for C classes that are equally likely."""
     within: PositiveFloat = 0.1
-    """how far from it the loss may be"""
+    """Largest accepted difference from `value`."""
 
 
 class Overfits(Spec):
-    """Expect that the net can memorize a few samples; a net that cannot contains a mistake."""
+    """Expect that the net can memorize a few samples. If it cannot, the net or the training has an error."""
 
     samples: PositiveInt
-    """how many of the first training samples"""
+    """Number of training samples to use, from the first on."""
     steps: PositiveInt
-    """for how many steps"""
+    """Number of steps."""
     loss: float
-    """the loss that the last pass over them must not be above, in the mean"""
+    """Upper bound of the mean loss of the last pass over the samples."""
 
 
 class TrainExpectation(Spec):
-    """What a training is to do; `netspec check --run` finds out."""
+    """Expected results of a training, which `netspec check --run` tests."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "outputs": "`outputs` belongs under `expect` of the net file",
@@ -60,6 +60,6 @@ class TrainExpectation(Spec):
     }
 
     first_loss: FirstLoss | None = None
-    """the training loss of the first batch, with the weights that the training starts from"""
+    """The loss of the first training batch, with the initial weights."""
     overfits: Overfits | None = None
-    """what some steps on a few samples come to"""
+    """The loss after some steps on a few samples."""

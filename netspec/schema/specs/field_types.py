@@ -14,26 +14,26 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=200)]
 
 
 def as_names(value: Any) -> tuple[str, ...] | None:
-    """A name or a list of them as a tuple; None as it is."""
+    """Convert a name or a list of names to a tuple; None stays None."""
     if value is None:
         return None
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
-        raise problem("not a name, or a list of names", expected="a name, or a list of names", got=describe(value))
+        raise problem("not a name or a list of names", expected="a name or a list of names", got=describe(value))
     return tuple(names)
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_names, json_schema_input_type=str | list[str])]
-"""One name or a list of names; always a tuple once validated."""
+"""A name or a list of names; validated to a tuple."""
 
 
-def _some_or_none(value: Any) -> Any:
-    """Names as a tuple; an empty list as none."""
+def _names_or_empty(value: Any) -> Any:
+    """Convert names to a tuple, which may be empty."""
     return () if isinstance(value, (list, tuple)) and not value else as_names(value)
 
 
-NamesOrNone = Annotated[tuple[str, ...], BeforeValidator(_some_or_none, json_schema_input_type=str | list[str])]
-"""One name, or a list of names that may be empty; always a tuple once validated."""
+NamesOrNone = Annotated[tuple[str, ...], BeforeValidator(_names_or_empty, json_schema_input_type=str | list[str])]
+"""A name, or a list of names that may be empty; validated to a tuple."""
 
 
 def _shape(value: object) -> object:
@@ -46,11 +46,11 @@ def _shape(value: object) -> object:
     for index, size in enumerate(value):
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise problem(
-                "a shape holds whole numbers of 1 or more",
+                "the sizes of a shape must be integers ≥ 1",
                 field=str(index),
                 expected="a list of sizes such as [1, 28, 28]",
                 got=describe(size),
-                hint="the batch axis is left out" if index == 0 and size in (None, -1) else None,
+                hint="leave out the batch axis" if index == 0 and size in (None, -1) else None,
             )
     return tuple(value)
 
@@ -64,7 +64,7 @@ SIZE = rf"^[0-9]+(\.[0-9]+)? ?({'|'.join(UNITS)})$"
 
 
 def _bytes(value: object) -> object:
-    """A text with a unit as a number of bytes; anything else as it is."""
+    """Convert text with a unit to a number of bytes."""
     if not isinstance(value, str):
         return value
     if re.match(SIZE, value) is None:

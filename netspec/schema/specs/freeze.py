@@ -1,4 +1,4 @@
-"""`init_from: {freeze: …}`: the layers that it names do not train, as if they said so themselves."""
+"""`init_from: {freeze: …}`: sets `trainable: false` in the layers that it names."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ from netspec.schema.yaml.tree import Map, Seq
 
 
 def freeze(tree: Map, net: Map) -> list[Problem]:
-    """Write `trainable: false` into the layers of `net` that the training in `tree` freezes; return the problems."""
+    """Write `trainable: false` into the layers of `net` that the training file `tree` freezes; return the problems."""
     plan, layers = tree.get("init_from"), net.get("layers")
-    written = names_at(plan, "freeze") if isinstance(plan, Map) else None
-    if written is None or not isinstance(plan, Map) or not isinstance(layers, Seq):
+    frozen = names_at(plan, "freeze") if isinstance(plan, Map) else None
+    if frozen is None or not isinstance(plan, Map) or not isinstance(layers, Seq):
         return []
     problems: list[Problem] = []
-    known = layer_names(net)
-    for text, place in zip(written.names, written.places, strict=True):
-        patterns = Pattern(text), Pattern(f"{text}/*")  # the latter: the layers of a call or group
-        named = [index for index, name in enumerate(known) if any(name is not None and name in one for one in patterns)]
-        if not named:
-            names = [name for name in known if name is not None]
-            expected, hint = f"one of {listing(names)}", did_you_mean(text, names)
-            message = f"`{text}` fits no layer of the net"
-            problems.append(Problem(message, place, "init_from.freeze", expected=expected, hint=hint))
-        for index in named:
+    names = layer_names(net)
+    for text, location in zip(frozen.names, frozen.places, strict=True):
+        patterns = Pattern(text), Pattern(f"{text}/*")  # the second: the layers of a call or group
+        indices = [
+            index
+            for index, name in enumerate(names)
+            if name is not None and any(name in pattern for pattern in patterns)
+        ]
+        if not indices:
+            known = [name for name in names if name is not None]
+            expected, hint = f"one of {listing(known)}", did_you_mean(text, known)
+            message = f"`{text}` matches no layer of the net"
+            problems.append(Problem(message, location, "init_from.freeze", expected=expected, hint=hint))
+        for index in indices:
             layer = layers[index]
             if isinstance(layer, str):  # a bare type
                 holder = Map(layers.value_at[index])
@@ -34,9 +38,9 @@ def freeze(tree: Map, net: Map) -> list[Problem]:
             if not isinstance(layer, Map):
                 continue
             if layer.get("trainable") is True:
-                note = f"the layer says `trainable: true` at {layer.value_at['trainable']}"
-                message = f"`{known[index]}` is to be trained, and to be frozen"
-                problems.append(Problem(message, place, "init_from.freeze", notes=(note,)))
+                note = f"`trainable: true` is at {layer.value_at['trainable']}"
+                message = f"`freeze` and `trainable: true` contradict each other for `{names[index]}`"
+                problems.append(Problem(message, location, "init_from.freeze", notes=(note,)))
             elif "trainable" not in layer:
-                layer.put("trainable", False, plan.key_at["freeze"], place)
+                layer.put("trainable", False, plan.key_at["freeze"], location)
     return problems

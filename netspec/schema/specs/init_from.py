@@ -1,4 +1,4 @@
-"""`init_from`: which weights a training starts from, as a plan that says what must fit."""
+"""`init_from`: the weights that a training starts from, and which of them must match."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def _map(value: dict[str, str | None]) -> dict[str, str | None]:
     for pattern, target in value.items():
         if target is not None and target.count("*") > pattern.count("*"):
             raise problem(
-                "there are more `*` in the new name than in the old one", field=pattern,
-                expected="each `*` stands for what one of the old name stands for", got=f"{pattern}: {target}",
+                "the new name has more `*` than the old one", field=pattern,
+                expected="at most one `*` for each `*` of the old name", got=f"{pattern}: {target}",
             )  # fmt: skip
     return value
 
@@ -37,15 +37,15 @@ class InitFromSpec(Spec):
     }
 
     file: FilePath
-    """path of a weights file or checkpoint, or of another program's file that holds weights, relative to this file"""
+    """Path of a weights file or checkpoint, or of another program's file with weights. Relative to this file."""
     map: Annotated[dict[str, str | None], AfterValidator(_map)] = Field(default_factory=dict)
-    """new names of arrays of the file: `{"encoder/*": "backbone/*"}`, where `*` stands for any characters; the first
-    pattern that fits a name counts, and `null` leaves an array out"""
+    """New names for arrays of the file: `{"encoder/*": "backbone/*"}`, in which `*` stands for any characters. The
+    first pattern that matches a name applies, and `null` leaves an array out."""
     freeze: Names | None = None
-    """layers that are not trained: names of layers, of calls and of groups, or patterns such as `conv*`"""
+    """Layers that are not trained: names of layers, of calls and of groups, or patterns such as `conv*`."""
     require: Annotated[
         Literal["all", "some"] | tuple[str, ...],
         BeforeValidator(_require, json_schema_input_type=str | list[str]),
     ] = "all"
-    """what must fit: `all` parameters and statistics of the net and all arrays of the file; `some`; or those of the net
-    that are named by patterns (`[backbone/*]`). The rest of the net starts fresh"""
+    """What must match: `all` parameters and statistics of the net and all arrays of the file; `some` of them; or those
+    of the net that match patterns (`[backbone/*]`). The rest of the net is initialized as usual."""

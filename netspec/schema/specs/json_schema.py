@@ -45,7 +45,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def json_schema(kind: Literal["net", "train"] | None = None) -> dict[str, Any]:
-    """The schema of net files, of train files, or of either."""
+    """The schema of net files, of training files, or of either."""
     definitions: dict[str, Any] = {}
     roots: dict[str, type[Spec]] = {"net": NetSpec, "train": TrainSpec}
     for root in roots.values():

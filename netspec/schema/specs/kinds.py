@@ -1,7 +1,6 @@
-"""The kinds of things a spec is made of: one registry each, and the fields that all members of a kind share.
+"""The registries of layers, losses, solvers and other kinds, and the fields that all members of a kind share.
 
-The members (what they compute) live in `layers/`, `solvers/` and `data/`; only what YAML may say of all of them is
-here.
+The members are defined in `layers/`, `solvers/`, `data/` and other packages.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ CAFFE_PARAMS = tuple(
 )
 
 
-RENORM = "not there: of small batches GroupNormalization and LayerNormalization need no statistics"
-LORA = "not there: a Dense of few `units` and one behind it, added to a frozen layer, are what it makes"
-KERNELS = "not needed: `netspec plan --kernels` tells which kernels are taken"
+RENORM = "not supported: GroupNormalization and LayerNormalization do not depend on the batch size"
+LORA = "not supported: add two Dense layers, the first with few `units`, to the output of a frozen layer"
+KERNELS = "not needed: `netspec plan --kernels` prints the kernels that are used"
 
 REGULARIZERS: Registry[Spec] = Registry("regularizer")
 CELLS: Registry[Spec] = Registry("cell")
 
 
 class LayerFields(Spec):
-    """What every layer has in YAML, whatever its type."""
+    """Fields of all layers."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("renorm", "renorm_clipping", "renorm_momentum"), RENORM),
         **dict.fromkeys(("lora_rank", "lora_alpha"), LORA),
         **dict.fromkeys(("use_cudnn", "flash_attention"), KERNELS),
         "bottom": "`bottom` is Caffe's name: here it is `from`",
-        "top": "a layer's output goes by the layer's `name`; `top` is not needed",
+        "top": "not needed: the output of a layer has the layer's `name`",
         "inputs": "here it is `from`",
         "input": "here it is `from`",
         "lr_mult": "here it is `learning_rate_multiplier`",
@@ -76,33 +75,34 @@ class LayerFields(Spec):
         "weight_filler": "`weight_filler` is Caffe's name: here it is `kernel_initializer`",
         "bias_filler": "`bias_filler` is Caffe's name: here it is `bias_initializer`",
         "eps": "here it is `epsilon`",
-        "quantization_config": "not there: weights are floats",
-        "reverse_dtype": "not there: all of a net is computed in one precision, which the train file says",
-        "weights": "not there: `init_from` of the train file says where first values come from",
-        "pool": "`pool` is Caffe's name: here the type says it, MaxPooling2D or AveragePooling2D",
+        "quantization_config": "not supported: weights are floats",
+        "reverse_dtype": "not supported: a net is computed in one precision, which `train.precision` sets",
+        "weights": "not supported: `init_from` of the training file sets initial values",
+        "pool": "`pool` is Caffe's name: here it is a type, MaxPooling2D or AveragePooling2D",
         "global_pooling": "`global_pooling` is Caffe's name: here it is a type, GlobalAveragePooling2D",
         **dict.fromkeys(CAFFE_PARAMS, "not needed: write its fields next to `type`"),
     }
 
     name: Name = ""
-    """name of the layer and of its output; unique in the net. Default: the type in snake case and a number"""
+    """Name of the layer and of its output; unique in the net. By default the type in snake case, with a number."""
     from_: Names | None = Field(default=None, alias="from")
-    """the layers or inputs this layer reads; default: the layer above (the first layer reads the first input)"""
+    """The layers or inputs that the layer reads. By default the previous layer, or for the first layer the first
+    input."""
     trainable: bool = True
-    """false: the parameters keep their values in training"""
+    """Whether training updates the parameters of the layer."""
     share: Name | None = None
-    """name of an earlier layer of the same type whose parameters this layer uses"""
+    """Name of an earlier layer of the same type whose parameters this layer uses."""
     learning_rate_multiplier: Multiplier = 1.0
-    """factor on the learning rate of this layer's parameters; a single number, or one per parameter"""
+    """Factor on the learning rate of the layer's parameters: a number, or one per parameter."""
     weight_decay_multiplier: Multiplier = 1.0
-    """factor on the solver's weight decay for this layer's parameters; a single number, or one per parameter"""
+    """Factor on the weight decay of the layer's parameters: a number, or one per parameter."""
     activity_regularizer: Annotated[Spec, Member(REGULARIZERS)] | None = None
-    """penalty on the output, divided by the number of samples, added to the loss in training"""
+    """Penalty on the output, divided by the number of samples, that is added to the loss in training."""
     repeat: Repeat = Field(default=None, exclude=True)
-    """number of copies of the layer, each of which reads the previous one; or variables with the value for each copy:
-    `{width: [64, 128]}`"""
+    """Number of copies of the layer, each of which reads the previous one; or variables with the value for each copy:
+    `{width: [64, 128]}`."""
     if_: Condition = Field(default=None, alias="if", exclude=True)
-    """false: the layer is left out"""
+    """Whether the net contains the layer."""
 
     def output_names(self) -> tuple[str, ...]:
         """Names of the layer's outputs, in order, if it has several: `lstm.state_h`.
@@ -115,13 +115,13 @@ class LayerFields(Spec):
 Reduction = Literal["sum_over_batch_size", "mean", "mean_with_sample_weight", "sum", "batch_size", "full"]
 
 
-def _reduced(value: Any) -> Any:
+def _reduction(value: Any) -> Any:
     if value in (None, "none"):
         raise problem(
-            "a loss is one number",
+            "a loss must be reduced to one number",
             expected=f"one of {', '.join(get_args(Reduction))}",
             got=describe(value),
-            hint="Keras has the gradient of the `sum` there",
+            hint="with `none`, Keras uses the gradient of the `sum`",
         )
     return value
 
@@ -131,7 +131,7 @@ class LossOrMetricFields(Spec):
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "bottom": "`bottom` is Caffe's name: here it is `from`",
-        "top": "the figure goes by its `name`; `top` is not needed",
+        "top": "not needed: the value has the loss's or metric's `name`",
         "inputs": "here it is `from`",
         "sample_weights": "here it is `sample_weight`: the name of an input or layer",
         "ignore_label": "`ignore_label` is Caffe's name: here it is `ignore_class`",
@@ -140,17 +140,17 @@ class LossOrMetricFields(Spec):
         "top_k": "here it is `k`",
         "eps": "here it is `epsilon`",
         "num_labels": "not needed: it follows from the prediction",
-        "axis": "not needed: every number is judged by itself, and the mean is over all",
+        "axis": "not needed: the mean is over all elements",
     }
     compares: ClassVar[bool] = True
-    """Whether it reads a prediction and a target, rather than a single value of the net."""
+    """Whether it reads a prediction and a target, instead of a single value of the net."""
 
     name: Name = ""
-    """name in logs; default: the type in snake case"""
+    """Name in logs. By default the type in snake case."""
     from_: Names | None = Field(default=None, alias="from")
-    """the values to compare: `[prediction, target]`"""
+    """The values to compare: `[prediction, target]`."""
     sample_weight: Name | None = None
-    """name of the input or layer with the weights: one per sample, or one for each element of a sample"""
+    """Name of the input or layer with the weights: one per sample, or one per element of a sample."""
 
 
 class LossFields(LossOrMetricFields):
@@ -166,11 +166,11 @@ class LossFields(LossOrMetricFields):
     }
 
     weight: float = 1.0
-    """factor of this loss in the total"""
-    reduction: Annotated[Reduction, BeforeValidator(_reduced)] = "sum_over_batch_size"
-    """how the losses of all elements of a batch are reduced: their mean (`sum_over_batch_size`, or `mean`), their sum
+    """Weight of this loss in the total loss."""
+    reduction: Annotated[Reduction, BeforeValidator(_reduction)] = "sum_over_batch_size"
+    """Reduction of the losses of all elements of a batch: their mean (`sum_over_batch_size`, or `mean`), their sum
     divided by the sum of the weights (`mean_with_sample_weight`), their `sum`, the sum divided by the number of samples
-    (`batch_size`), or by the number of all elements, including masked and ignored ones (`full`)"""
+    (`batch_size`), or by the number of all elements, including masked and ignored ones (`full`)."""
 
 
 class MetricFields(LossOrMetricFields):
@@ -194,7 +194,7 @@ AnyLayer = Annotated[LayerFields, Member(LAYERS)]
 AnyEntry = Annotated[
     LayerFields, Member(LAYERS), WithJsonSchema({"x-netspec-registry": "layer", "x-netspec-entry": True})
 ]
-"""A layer; in a file that editors complete, also what stands for several."""
+"""A layer; in the JSON Schema also a call of a block, a group, or an included file."""
 AnyLoss = Annotated[LossFields, Member(LOSSES)]
 AnyMetric = Annotated[MetricFields, Member(METRICS)]
 AnySolver = Annotated[Spec, Member(SOLVERS)]

@@ -1,4 +1,4 @@
-"""What a net file may say: inputs, layers, outputs, losses and metrics."""
+"""Fields of a net file: inputs, layers, outputs, losses and metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Variable = int | float | bool | str | list[Any] | dict[str, Any]
 
 
 class InputSpec(Spec):
-    """One input of a net: an array of a batch of samples."""
+    """An input of a net: an array with a batch of samples."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "dim": "`dim` is Caffe's name: here it is `shape`, without the batch axis",
@@ -27,13 +27,13 @@ class InputSpec(Spec):
     }
 
     shape: Shape
-    """sizes of one sample, without the batch axis; `[]` for a single number per sample"""
+    """Shape of a sample, without the batch axis; `[]` for one number per sample."""
     dtype: InputDType = "float32"
-    """element type; `float32` follows the precision the net is compiled for"""
+    """Element type. `float32` becomes the precision for which the net is compiled."""
 
 
 class NetSpec(Spec):
-    """A network: what goes in, the layers, what comes out, and what it is judged by."""
+    """A net file: inputs, layers, outputs, losses and metrics of a network."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
         "layer": "here it is `layers`, a list",
@@ -41,38 +41,38 @@ class NetSpec(Spec):
         "loss": "here it is `losses`, a list",
         "variables": "here it is `vars`",
         "params": "here it is `vars`",
-        "data": "`data` goes into the train file: a net only declares its `inputs`",
-        "solver": "`solver` goes into the train file",
-        "train": "`train` goes into the train file",
-        "optimizer": "the solver goes into the train file, under `solver`",
-        "batch_size": "`batch_size` goes into the train file, under `data.train`",
-        "learning_rate": "`learning_rate` goes into the train file, under `solver`",
+        "data": "`data` belongs in the training file: a net only declares its `inputs`",
+        "solver": "`solver` belongs in the training file",
+        "train": "`train` belongs in the training file",
+        "optimizer": "the optimizer belongs in the training file, under `solver`",
+        "batch_size": "`batch_size` belongs in the training file, under `data.train`",
+        "learning_rate": "`learning_rate` belongs in the training file, under `solver`",
         "version": "here it is `netspec`",
         "block": "here it is `blocks`",
         "includes": "here it is `include`",
     }
 
     netspec: Literal[1]
-    """version of the spec language"""
+    """Version of the spec language."""
     name: Name = "net"
-    """name of the net"""
+    """Name of the net."""
     description: str = ""
-    """what the net is for"""
+    """Purpose of the net, in free text."""
     vars: dict[str, Variable] = Field(default_factory=dict)
-    """values for `${…}` expressions: numbers, texts, lists and mappings of these"""
+    """Values for `${…}` expressions: numbers, texts, lists and mappings of these."""
     include: Include = Field(default=(), exclude=True)
-    """files (relative to this one) whose `vars` and `blocks` are taken as if they stood here"""
+    """Files whose `vars` and `blocks` are added to those of this file. Paths are relative to this file."""
     blocks: Blocks = Field(default_factory=dict, exclude=True)
-    """layers that are written once, under a name that is then a type of layers"""
+    """Reusable layers: the name of a block can be used as the `type` of a layer."""
     inputs: dict[Name, InputSpec] = Field(min_length=1)
-    """the arrays a batch consists of, by name"""
+    """The inputs by name."""
     layers: list[AnyEntry] = Field(min_length=1)
-    """the layers, each after those it reads"""
+    """The layers, each after the layers that it reads."""
     outputs: Names | None = None
-    """the layers whose values `predict` returns; default: the last layer"""
+    """The layers whose values `predict` returns. By default the last layer."""
     losses: list[AnyLoss] = Field(default_factory=list)
-    """what training makes small; several are added up by their weights"""
+    """The losses that training minimizes, as a sum weighted by `weight`."""
     metrics: list[AnyMetric] = Field(default_factory=list)
-    """what evaluation measures besides"""
+    """Metrics that are computed in evaluations, in addition to the loss."""
     expect: NetExpectation | None = None
-    """what `netspec check` is to find: shapes, the number of parameters, operations"""
+    """Results that `netspec check` must find: shapes, the number of parameters, operations."""

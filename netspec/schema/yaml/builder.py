@@ -189,7 +189,7 @@ class Builder:
         if isinstance(event, ScalarEvent) and type(key) is int and str(key) == event.value:
             return event.value, place  # the number of a class: `{0: 1.0, 3: 5.0}`
         if isinstance(event, ScalarEvent) and event.value:
-            kind = {bool: "a truth value", type(None): "null"}.get(type(key), "a number")
+            kind = {bool: "a boolean", type(None): "null"}.get(type(key), "a number")
             self._add(event, f"the key `{event.value}` is {kind}", expected="text", hint=f'write it as "{event.value}"')
         else:
             self._add(event, "a key must be text", expected="`name: value`")

@@ -10,11 +10,11 @@ from typing import Any
 from netspec.schema.yaml.scalars import looks_quoted, number
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+(:[A-Za-z0-9_./-]+)*\Z")
-_OTHER_PARSERS = {"yes", "no", "on", "off"}  # truth values to YAML 1.1
+_OTHER_PARSERS = {"yes", "no", "on", "off"}  # booleans to YAML 1.1
 
 
 def flow(value: Any) -> str:
-    """Mappings, lists, texts, numbers, truth values and None, nested as they may be."""
+    """Mappings, lists, texts, numbers, booleans and None, nested as they may be."""
     match value:
         case None:
             return "null"

@@ -206,7 +206,7 @@ _EXAMPLES: Mapping[str, Callable[[type[Any]], str]] = {
 
 
 def example(kind: str, cls: type[Any]) -> str:
-    """A net file or a section of a train file that uses the class; "" if no sample shows how."""
+    """A net file or a section of a training file that uses the class; "" if no sample shows how."""
     if kind in _EXAMPLES:
         return _EXAMPLES[kind](cls)
     name, fields = cls.model_fields["type"].default, _first_fields(cls)

@@ -27,11 +27,11 @@ MARK = "<!-- Generated from the classes by `make docs`. -->\n"
 INDEX = "README.md"
 INTRODUCTION = """# Reference
 
-Every type and field of net and train files, with defaults, shapes and formulas. The [spec language](../guide/spec.md)
-explains how a file is written.
+Every type and field of net and training files, with defaults, shapes and formulas. The
+[spec language](../guide/spec.md) explains how a file is written.
 
-Each example is a complete net file or a section of a train file; tests check all of them. Shapes start with the batch
-axis N, which specs leave out.
+Each example is a complete net file or a section of a training file; tests check all of them. Shapes start with the
+batch axis N, which specs leave out.
 """
 INTRODUCTIONS: Mapping[str, str] = {
     "layer": "Layers are the entries of `layers` in a net file. Names and fields are Keras's; data is channels-first.",
@@ -42,13 +42,13 @@ INTRODUCTIONS: Mapping[str, str] = {
     "regularizer": "Regularizers are values of fields such as `kernel_regularizer`. They add a penalty to the loss.",
     "constraint": "Constraints are values of fields such as `kernel_constraint`. They are applied after each step.",
     "cell": "Cells are values of `cell` in the layer RNN. They compute one step of a sequence.",
-    "solver": "A solver is the value of `solver` in a train file: the update rule and its learning rate. "
+    "solver": "A solver is the value of `solver` in a training file: the update rule and its learning rate. "
     "[Solvers and schedules](../guide/solvers.md) compares them.",
     "schedule": "Schedules are values of `learning_rate`, and of other fields that may change during a training.",
-    "strategy": "A strategy is the value of `parallel` in a train file: how several workers train together. "
+    "strategy": "A strategy is the value of `parallel` in a training file: how several workers train together. "
     "[Several workers](../guide/workers.md) compares them.",
-    "callback": "Callbacks are the entries of `callbacks` in a train file. They run between steps.",
-    "data source": "Data sources are the values of `data.train`, `data.validation` and `data.test` in a train file.",
+    "callback": "Callbacks are the entries of `callbacks` in a training file. They run between steps.",
+    "data source": "Data sources are the values of `data.train`, `data.validation` and `data.test` in a training file.",
     "transform": "Transforms are the entries of `transforms` of a data source. They change samples before the net "
     "reads them.",
     "tokenizer": "Tokenizers are values of `tokenizer` in data sources and columns of text.",
@@ -110,7 +110,7 @@ def _summary(cls: type[Any]) -> str:
 
 
 def _file_page(name: str, cls: type[Spec]) -> str:
-    """Page of net files or of train files."""
+    """Page of net files or of training files."""
     others = {registered.__name__ for registered in FILES.values()}
     lines = [f"# `{name}.yaml`\n", f"{_text(cls)}\n", *table(cls, _link("")), *inner_tables(cls, _link(""), others)]
     return "\n".join(lines)

@@ -38,7 +38,7 @@ from netspec.exchange.formats.keras.importing.leading_axis import import_across_
 from netspec.exchange.formats.keras.importing.operations import import_operation
 from netspec.exchange.formats.keras.names import builtin, layer_type, types
 from netspec.exchange.unsupported import UnsupportedFeature
-from netspec.schema.messages.foreign import meant_by
+from netspec.schema.messages.foreign import suggest
 from netspec.schema.specs.kinds import LAYERS
 
 AUGMENTING = (
@@ -52,11 +52,11 @@ AUGMENTING = (
 
 @rule(*AUGMENTING)
 def augmenting(importer: KerasImporter, call: LayerCall) -> None:
-    """Left out, with a note: augmentation of data belongs to the train file."""
+    """Left out, with a note: augmentation of data belongs to the training file."""
     (tensor,) = operands(importer, call)
     importer.reading.note(
         f"the layer `{call.layer.name}` ({call.layer.class_name}) changes samples in training only and is left out: "
-        "add it to `transforms` in the train file"
+        "add it to `transforms` in the training file"
     )
     importer.set_results(call, importer.get(tensor))
 
@@ -144,8 +144,8 @@ def _check_origin(importer: KerasImporter, call: LayerCall) -> None:
         raise UnsupportedFeature(
             "it is a user-defined class, since Keras has no layer of that name: its code is not in the file"
         )
-    meant = meant_by("layer", layer.class_name, LAYERS.names())
-    raise UnsupportedFeature("there is no such layer" + (f": {meant.hint}" if meant else ""))
+    suggestion = suggest("layer", layer.class_name, LAYERS.names())
+    raise UnsupportedFeature("there is no such layer" + (f": {suggestion.hint}" if suggestion else ""))
 
 
 def _is_operation(call: LayerCall) -> bool:
@@ -162,7 +162,7 @@ def _check_precision(importer: KerasImporter, call: LayerCall) -> None:
     if isinstance(name, str) and ("int8" in name or "int4" in name or "float8" in name) and call.layer.class_name:
         raise UnsupportedFeature(f"its weights are quantized ({name[:40]})")
     if isinstance(name, str) and "16" in name:
-        importer.reading.note(f"Keras computed in {name}; here the train file sets the precision")
+        importer.reading.note(f"Keras computed in {name}; here the training file sets the precision")
 
 
 def _check_mask(importer: KerasImporter, call: LayerCall) -> None:
