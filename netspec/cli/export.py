@@ -150,7 +150,7 @@ def _onnx_facts(report: ExportReport) -> dict[str, Any]:
         "inputs": {name: list(dims) for name, dims in report.inputs.items()},
         "outputs": {name: list(dims) for name, dims in report.outputs.items()},
         "max_abs_difference": report.comparison.max_abs if report.comparison else None,
-        "max_abs_difference_on_inputs": report.on_given.max_abs if report.on_given else None,
+        "max_abs_difference_on_inputs": report.on_user_inputs.max_abs if report.on_user_inputs else None,
         "comparison": asdict(report.comparison.whole) if report.comparison else None,
     }
 
@@ -166,5 +166,5 @@ def _print_onnx(report: ExportReport, counts: str) -> None:
     print(f"{shapes(report.inputs.items())} → {shapes(report.outputs.items())}")
     if report.comparison:
         print(_agreement("onnxruntime computes", report.comparison.whole))
-    if report.on_given:
-        print(_agreement("on your samples onnxruntime computes", report.on_given.whole))
+    if report.on_user_inputs:
+        print(_agreement("on your samples onnxruntime computes", report.on_user_inputs.whole))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from netspec.errors import InputError
 from netspec.exchange.formats.native.weight_files import without_net
 from netspec.exchange.formats.registry import Format, format_of
-from netspec.exchange.interface import Imported, ImportOptions, Target, check_given
+from netspec.exchange.interface import Imported, ImportOptions, Target, check_import_options
 from netspec.exchange.truncation import CutFailed, truncated
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def import_model(path: str | Path, options: ImportOptions | None = None) -> Impo
         raise without_net(Path(path))
     options = options or ImportOptions()
     if format_.read:
-        check_given(options, format_.given, Path(path), format_.what)
+        check_import_options(options, format_.import_options, Path(path), format_.what)
     return _cut(format_, Path(path), options)
 
 

@@ -81,7 +81,7 @@ CUT = ("until", "drop_head")
 """Fields of `ImportOptions` that cut a net."""
 
 
-def check_given(options: ImportOptions, known: Sequence[str], path: Path, what: str) -> None:
+def check_import_options(options: ImportOptions, known: Sequence[str], path: Path, what: str) -> None:
     """Raise `InputError` for an option that does not apply to such a file; the message names those that do."""
     plain = ImportOptions()
     flags = [flag for name, flag in FLAGS.items() if getattr(options, name) != getattr(plain, name)]

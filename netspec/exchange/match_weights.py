@@ -33,8 +33,8 @@ class Row:
 
     name: str
     status: Status
-    wanted: tuple[int, ...] | None
-    given: tuple[int, ...] | None
+    net_shape: tuple[int, ...] | None
+    file_shape: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Coverage:
         """The table as text: one line a name, then the totals."""
         width = max((len(row.name) for row in self.rows), default=0)
         lines = [
-            f"{row.name:{width}}  {_shape(row.wanted):18} {_shape(row.given):18} {row.status}" for row in self.rows
+            f"{row.name:{width}}  {_shape(row.net_shape):18} {_shape(row.file_shape):18} {row.status}"
+            for row in self.rows
         ]
         totals = [f"{count} {status}" for status in _STATUSES if (count := self.count(status))]
         return "\n".join([*lines, ", ".join(totals)])
@@ -99,18 +100,20 @@ def _problem(row: Row, targets: Mapping[str, Shaped], arrays: Mapping[str, Any],
     if row.status == "missing":
         spare = {name: array for name, array in arrays.items() if name not in targets}
         hint = _fitting_module(row, spare) or did_you_mean(row.name, spare)
-        return Problem(f"{source}: `{row.name}` is missing", expected=_shape(row.wanted), hint=hint)
+        return Problem(f"{source}: `{row.name}` is missing", expected=_shape(row.net_shape), hint=hint)
     if row.status == "not in the net":
         open_ = [name for name in targets if name not in arrays]
         return Problem(
-            f"{source}: the net has no `{row.name}`", got=_shape(row.given), hint=did_you_mean(row.name, open_)
+            f"{source}: the net has no `{row.name}`", got=_shape(row.file_shape), hint=did_you_mean(row.name, open_)
         )
-    return Problem(f"{source}: `{row.name}` has the wrong shape", expected=_shape(row.wanted), got=_shape(row.given))
+    return Problem(
+        f"{source}: `{row.name}` has the wrong shape", expected=_shape(row.net_shape), got=_shape(row.file_shape)
+    )
 
 
 def _fitting_module(row: Row, spare: Mapping[str, Any]) -> str | None:
     """A hint that names the arrays of a state dict that could be the missing one, and the `--map` that selects one."""
-    size = prod(row.wanted or ())
+    size = prod(row.net_shape or ())
     fitting = [name for name in spare if "." in name and "/" not in name and prod(spare[name].shape) == size]
     if not fitting:
         return None

@@ -317,7 +317,7 @@ def export_model(
         path,
         in_training if training else model.predict,
         domains=compiler.domains,
-        own_inputs=given,
+        user_inputs=given,
         all_values=all_values,
         undrawn_for=undrawn if training else None,
         tolerance=TOLERANCE if tolerance is None else tolerance,

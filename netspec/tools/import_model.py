@@ -15,7 +15,7 @@ from netspec.exchange.formats.native.hdf5 import write_checkpoint, write_weights
 from netspec.exchange.formats.onnx.verify import TOLERANCE
 from netspec.exchange.importing import import_model as import_file
 from netspec.exchange.importing import import_weights
-from netspec.exchange.interface import CUT, Imported, ImportOptions, Target, check_given
+from netspec.exchange.interface import CUT, Imported, ImportOptions, Target, check_import_options
 from netspec.exchange.match_weights import match_weights, renamed
 from netspec.exchange.truncation import truncated
 from netspec.schema.language.provenance import canonical_yaml
@@ -124,10 +124,10 @@ def _read(source: Path, net: str | Path | None, names: Mapping[str, str | None],
         if names:
             raise InputError("--map has no effect without --net", hint="name the net: `--net SPEC`")
         if source.is_dir() or source.suffix in (".yaml", ".yml"):
-            check_given(options, ("weights", *CUT), source, "a net of netspec")
+            check_import_options(options, ("weights", *CUT), source, "a net of netspec")
             return truncated(_read_own(source, options.weights), options, str(source))
         return import_file(source, options)
-    check_given(options, CUT, source, "read for a net (--net)")
+    check_import_options(options, CUT, source, "read for a net (--net)")
     model = load(Path(net), device="cpu")
     target = Target(model.spec, model.compiler.types("parameter", "statistic"), partial(renamed, dict(names)))
     arrays = match_weights(target.states, import_weights(source, target), source=str(source)).arrays

@@ -86,9 +86,9 @@ def _missing(plan: InitFromSpec, coverage: Coverage, names: list[str]) -> list[P
             problems.append(fits_nothing(text, location, "init_from.require", names, "the net"))
         problems += [
             Problem(
-                f"{plan.file}: `{row.name}` {'is missing' if row.given is None else 'has the wrong shape'}", location,
-                "init_from.require", expected=str(list(row.wanted or ())),
-                got=None if row.given is None else str(list(row.given)),
+                f"{plan.file}: `{row.name}` {'is missing' if row.file_shape is None else 'has the wrong shape'}", location,
+                "init_from.require", expected=str(list(row.net_shape or ())),
+                got=None if row.file_shape is None else str(list(row.file_shape)),
             )
             for row in coverage.rows if row.name in pattern and row.status in ("missing", "shape differs")
         ]  # fmt: skip

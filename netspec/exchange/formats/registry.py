@@ -108,7 +108,7 @@ class Format:
     """`(Exportable without arrays, ExportOptions) -> Lost`; an empty one of a format that says every net."""
     options: tuple[str, ...] = ()
     """The fields of `ExportOptions` that it knows."""
-    given: tuple[str, ...] = ()
+    import_options: tuple[str, ...] = ()
     """The fields of `ImportOptions` that it knows."""
     cuts: bool = False
     """Whether `read` applies `until` itself, so that dropped layers are never translated."""
@@ -166,27 +166,27 @@ _CAFFE = "caffe.writing.files:write_caffe"
 _CAFFE_PREFLIGHT = "caffe.writing.files:preflight_caffe"
 _KERAS_PREFLIGHT = "keras.exporting:preflight_keras"
 _CAFFE_WEIGHTS = "caffe.load_into_net:weights_onto"
-_CAFFE_GIVEN = ("shapes", "weights", "phase", "level", "stages", *CUT)
+_CAFFE_OPTIONS = ("shapes", "weights", "phase", "level", "stages", *CUT)
 _CAFFE_PARTS = "caffe.writing.files:parts_of"
 
 FORMATS: tuple[Format, ...] = (
     Format(
         OWN, "weights or a checkpoint that netspec wrote (.h5)", (".h5",), is_own,
         read="native.hdf5_nets:import_hdf5", weights="native.hdf5_nets:weights_of",
-        write="native.hdf5_nets:export_hdf5", given=CUT,
+        write="native.hdf5_nets:export_hdf5", import_options=CUT,
     ),
     Format(
         "safetensors", "a safetensors file (.safetensors)", (".safetensors",), is_safetensors,
         read="native.weight_files:import_safetensors",
         weights="native.weight_files:safetensors_for",
         write="native.weight_files:export_safetensors",
-        preflight="native.weight_files:preflight_safetensors", given=CUT,
+        preflight="native.weight_files:preflight_safetensors", import_options=CUT,
     ),
     Format(
         ONNX, "an ONNX model (.onnx)", (".onnx",), is_onnx,
         read="onnx.importing:import_onnx", write="onnx.exporting:write_onnx",
         preflight="onnx.exporting:preflight_onnx", options=("batch", "opset", "form"),
-        given=("shapes", "values", *CUT), cuts=True,
+        import_options=("shapes", "values", *CUT), cuts=True,
     ),
     Format(
         "solverstate", "the state of a Caffe solver (.solverstate)", (".solverstate", ".solverstate.h5"),
@@ -199,7 +199,7 @@ FORMATS: tuple[Format, ...] = (
     Format(
         "keras", "a Keras model or its weights (.keras, .h5)", (".keras",), _is_keras, ("zip", "hdf5"),
         read="keras.importing:import_keras", weights="keras.importing.load_into_net:weights_of",
-        write="keras.exporting:write_keras", preflight=_KERAS_PREFLIGHT, given=("shapes", *CUT),
+        write="keras.exporting:write_keras", preflight=_KERAS_PREFLIGHT, import_options=("shapes", *CUT),
         cuts=True,
     ),
     Format(
@@ -208,27 +208,27 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "caffe_solver", "a solver of Caffe's (.prototxt)", (), is_solver, ("text",),
-        read="caffe.solver.reading:read_solver", given=("shapes", "weights"),
+        read="caffe.solver.reading:read_solver", import_options=("shapes", "weights"),
     ),
     Format(
         "caffe", "a net of Caffe's (.prototxt)", (".prototxt",), is_net, ("text",),
         read="caffe.reading:read_prototxt", write=_CAFFE, preflight=_CAFFE_PREFLIGHT,
-        parts=_CAFFE_PARTS, given=_CAFFE_GIVEN, cuts=True,
+        parts=_CAFFE_PARTS, import_options=_CAFFE_OPTIONS, cuts=True,
     ),
     Format(
         "caffemodel", "weights of Caffe's with their net (.caffemodel)", (".caffemodel",), is_weights,
         read="caffe.reading:read_caffemodel", weights=_CAFFE_WEIGHTS, write=_CAFFE,
-        preflight=_CAFFE_PREFLIGHT, parts=_CAFFE_PARTS, given=_CAFFE_GIVEN, cuts=True,
+        preflight=_CAFFE_PREFLIGHT, parts=_CAFFE_PARTS, import_options=_CAFFE_OPTIONS, cuts=True,
     ),
     Format(
         "caffemodel.h5", "weights of Caffe's (.caffemodel.h5)", (".caffemodel.h5",), is_hdf5_weights, ("hdf5",),
         read="caffe.reading:read_caffemodel", weights=_CAFFE_WEIGHTS, write=_CAFFE,
-        preflight=_CAFFE_PREFLIGHT, parts=_CAFFE_PARTS, given=_CAFFE_GIVEN, cuts=True,
+        preflight=_CAFFE_PREFLIGHT, parts=_CAFFE_PARTS, import_options=_CAFFE_OPTIONS, cuts=True,
     ),
     Format(
         "npz", "NumPy arrays (.npz)", (".npz",), is_npz, ("zip",),
         read="native.weight_files:import_npz", weights="native.weight_files:npz_for",
-        write="native.weight_files:export_npz", given=CUT,
+        write="native.weight_files:export_npz", import_options=CUT,
     ),
     Format(
         "pytorch", "a PyTorch file (.pt, .pth)", (".pt", ".pth"), is_pytorch, ("zip",),

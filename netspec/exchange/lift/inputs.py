@@ -92,7 +92,7 @@ def add_inputs(ctx: LiftContext, shapes: Mapping[str, tuple[int, ...]], batch_si
     supported = [
         model_input for model_input in known if tensors.is_read(model_input.name) and model_input.dtype in INPUT_TYPES
     ]
-    feeds = whole(supported) if tensors.single_sample else batched(supported)
+    feeds = as_single_samples(supported) if tensors.single_sample else batched(supported)
     ctx.batch_size = batch_size or feeds.batch
     report.mixed, report.missing, report.assumed = feeds.mixed, feeds.missing, feeds.assumed
     report.remarks += [*ctx.model.remarks, *feeds.remarks, *feeds.assumed]
@@ -244,7 +244,7 @@ def batched(inputs: Sequence[GraphInput]) -> Feeds:
     return feeds
 
 
-def whole(inputs: Sequence[GraphInput]) -> Feeds:
+def as_single_samples(inputs: Sequence[GraphInput]) -> Feeds:
     """The inputs as single samples; if only a common first axis is open, it gets the size 1."""
     feeds = Feeds(batch=OPEN_BATCH)
     shared = _batch_name(inputs)

@@ -52,7 +52,7 @@ class LiftedLayer:
 
         Without a name of the node, that of its first tensor, or its type if an output of the model has that name.
         """
-        name = self.node.called
+        name = self.node.layer_name
         stem = name.removesuffix(f"/{self.node.op_type}") if name else ""
         return stem or (snake_case(self.type) if self.renamed else self.outputs[0][0])
 

@@ -106,7 +106,7 @@ def _specialized(model: ImportedGraph, options: ImportOptions, origin: str) -> I
 def _cut_at(model: ImportedGraph, names: Sequence[str], origin: str) -> dict[str, str]:
     """Map tensors to the names by which they were requested: those of tensors, nodes, or layers made from nodes."""
     makers = {name: node for node in model.nodes for name in node.outputs if name}
-    known = {clean(node.called): name for name, node in reversed(makers.items()) if node.called}
+    known = {clean(node.layer_name): name for name, node in reversed(makers.items()) if node.layer_name}
     known |= {node.name: name for name, node in reversed(makers.items()) if node.name}
     known |= {clean(name): name for name in makers} | {name: name for name in makers}
     return dict(zip(lookup(names, known, origin, _computed(model)), dict.fromkeys(names), strict=True))

@@ -78,7 +78,7 @@ def name_layers(ctx: LiftContext) -> list[LiftedLayer]:
     unique = UniqueNames(names.values())
     outputs = {output.tensor: ctx.model.output_names.get(name, name) for name, output in ctx.outputs.items()}
     for layer in sorted(ctx.layers.written, key=lambda layer: layer.output not in outputs):
-        node = layer.node.called
+        node = layer.node.layer_name
         tensor = ctx.tensors.stands_for.get(layer.output, layer.output)
         of_tensor = not node or node.startswith(f"{tensor}/")
         preferred = outputs.get(layer.output) or (tensor if of_tensor else node)

@@ -105,8 +105,8 @@ class Arrays:
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
         packed = {"4": 2, "2": 4}[str(dtype)[-1]] if str(dtype) in NARROW else 1
         size, file_size = -(-prod(tensor.dims) * dtype.itemsize // packed), path.stat().st_size
-        offset = _whole(fields, "offset", 0)
-        length = _whole(fields, "length", max(file_size - offset, 0))  # by ONNX's own reader all that follows
+        offset = _integer_field(fields, "offset", 0)
+        length = _integer_field(fields, "length", max(file_size - offset, 0))  # by ONNX's own reader all that follows
         with path.open("rb") as file:
             head = file.read(len(LFS_POINTER))
         if head == LFS_POINTER:
@@ -139,7 +139,7 @@ class Arrays:
         return path
 
 
-def _whole(fields: Mapping[str, str], name: str, default: int) -> int:
+def _integer_field(fields: Mapping[str, str], name: str, default: int) -> int:
     """An integer that locates a tensor in an external file. Raises `Damaged`."""
     value = fields.get(name)
     if value is None:

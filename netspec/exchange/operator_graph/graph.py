@@ -71,7 +71,7 @@ class OperatorNode:
         return self.name or (self.outputs[0] if self.outputs else "")
 
     @property
-    def called(self) -> str:
+    def layer_name(self) -> str:
         """The name of a layer made from the node: its path if that is known, else its name."""
         return self.path or self.name
 

@@ -69,13 +69,13 @@ class Nodes:
             elif (node.domain, node.op_type) in within:
                 raise ValueError(f"the function {node.op_type} calls itself")
             else:
-                inlined += self.called(node, function, within)
+                inlined += self.inline_call(node, function, within)
             self.made += 1
             if self.made > MAX_NODES:
                 raise ValueError(f"it has more than {MAX_NODES:,} nodes with those of its functions")
         return inlined
 
-    def called(
+    def inline_call(
         self, node: OperatorNode, function: onnx.FunctionProto, within: Sequence[tuple[str, str]] = ()
     ) -> list[OperatorNode]:
         """The nodes of a function, with the operands, results and attributes of a node that calls it."""
@@ -231,7 +231,7 @@ def body(node: OperatorNode, types: Sequence[TensorType | None]) -> list[Operato
     if any(kind.startswith("seq") for formal in schema.inputs[:1] for kind in formal.types):
         return None  # onnx aborts the process for a sequence without an element type, which `types` lack
     function = _function_of(schema, node, types)
-    return None if function is None else Nodes().called(node, function)
+    return None if function is None else Nodes().inline_call(node, function)
 
 
 def _function_of(schema: Any, node: OperatorNode, types: Sequence[TensorType | None]) -> onnx.FunctionProto | None:
@@ -241,7 +241,7 @@ def _function_of(schema: Any, node: OperatorNode, types: Sequence[TensorType | N
         """The newest that is not newer than the node; else the oldest: it says the same of the operator's version."""
         return max((version for version in versions if version <= node.opset), default=min(versions, default=0))
 
-    def said(kind: TensorType | None) -> bytes:
+    def type_bytes(kind: TensorType | None) -> bytes:
         if kind is None:
             return b""
         code = onnx.helper.np_dtype_to_tensor_dtype(_numpy(kind))
@@ -257,7 +257,7 @@ def _function_of(schema: Any, node: OperatorNode, types: Sequence[TensorType | N
     if not version:
         return None
     proto = as_proto(node).SerializeToString()
-    content = schema.get_context_dependent_function_with_opset_version(version, proto, list(map(said, types)))
+    content = schema.get_context_dependent_function_with_opset_version(version, proto, list(map(type_bytes, types)))
     function.ParseFromString(content)
     return function
 

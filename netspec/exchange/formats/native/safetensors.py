@@ -57,7 +57,7 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[st
         problems: list[Problem] = []
         for name, entry in header.items():
             try:
-                entries[name] = _place(entry, size - start)
+                entries[name] = _array_entry(entry, size - start)
             except ValueError as error:
                 problems.append(Problem(f"{path}: `{name}` {error}", hint="copy or download the file again"))
         problems = problems or _overlaps(path, entries)
@@ -95,13 +95,13 @@ def _end(entry: Any) -> int:
     return last if type(last) is int else 0
 
 
-def _place(entry: Any, room: int) -> tuple[str, tuple[int, ...], int, int]:
+def _array_entry(entry: Any, room: int) -> tuple[str, tuple[int, ...], int, int]:
     """Element type, shape, first and last byte of an array. Raises `ValueError`."""
 
-    def whole(numbers: Any) -> bool:
+    def is_integers(numbers: Any) -> bool:
         return isinstance(numbers, list) and all(type(size) is int and size >= 0 for size in numbers)
 
-    if not isinstance(entry, dict) or not whole(entry.get("shape")) or not whole(entry.get("data_offsets")):
+    if not isinstance(entry, dict) or not is_integers(entry.get("shape")) or not is_integers(entry.get("data_offsets")):
         raise ValueError("has no shape, or no place in the file")
     dtype, shape, offsets = str(entry.get("dtype")), tuple(entry["shape"]), entry["data_offsets"]
     if dtype != "BF16" and dtype not in _DTYPES:

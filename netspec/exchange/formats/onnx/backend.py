@@ -113,7 +113,7 @@ class PreparedModel(BackendRep):
 
         Raises `InputError` if the inputs are not the model's, or the model has nodes without a layer.
         """
-        arrays = self._given(inputs)
+        arrays = self._input_arrays(inputs)
         special = self._special(arrays)
         results_of = dict(special.constants)
         if special.lifted is not None:
@@ -122,7 +122,7 @@ class PreparedModel(BackendRep):
             results_of |= {name: output.from_net(results[output.name]) for name, output in outputs.items()}
         return self._tuple(*(results_of[name].astype(self._types[name], copy=False) for name in self._model.outputs))
 
-    def _given(self, inputs: Any) -> Arrays:
+    def _input_arrays(self, inputs: Any) -> Arrays:
         import numpy as np
 
         names = [model_input.name for model_input in self._model.inputs]

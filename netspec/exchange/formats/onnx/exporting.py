@@ -51,7 +51,7 @@ class ExportReport:
     outputs: dict[str, Dims]
     comparison: OutputComparison | None = None
     """Differences between onnxruntime's results and the net's; None if they were not compared."""
-    on_given: OutputComparison | None = None
+    on_user_inputs: OutputComparison | None = None
     """The same for the user's inputs; None if there are none."""
     data: Path | None = None
     """The file with the weights, if they are too large for one ONNX file."""
@@ -79,7 +79,7 @@ class Exported:
         self,
         path: str | Path,
         comparison: OutputComparison | None = None,
-        on_given: OutputComparison | None = None,
+        on_user_inputs: OutputComparison | None = None,
         staged: Path | None = None,
     ) -> ExportReport:
         """Write the file completely or not at all, after the weights' file, which may be in the folder `staged`."""
@@ -106,7 +106,7 @@ class Exported:
             inputs={name: self.dims[name] for name in self.graph.inputs},
             outputs={name: self.dims[name] for name in self.graph.outputs},
             comparison=comparison,
-            on_given=on_given,
+            on_user_inputs=on_user_inputs,
         )
 
 
@@ -195,7 +195,7 @@ def export_verified(
     predict: Predict,
     *,
     domains: Mapping[str, Domain] | None = None,
-    own_inputs: Arrays | None = None,
+    user_inputs: Arrays | None = None,
     all_values: Predict | None = None,
     undrawn_for: Callable[[int], Graph] | None = None,
     tolerance: float = TOLERANCE,
@@ -210,11 +210,11 @@ def export_verified(
 
     `predict` maps the net's inputs to its outputs, for any batch size that the model takes; `all_values` likewise to
     every layer's output, to name the first layer that differs. `domains` are the ranges of integer inputs.
-    `own_inputs` are further samples to compare on; with a fixed batch, a multiple of it. `undrawn_for` gives the graph
+    `user_inputs` are further samples to compare on; with a fixed batch, a multiple of it. `undrawn_for` gives the graph
     without random numbers, which is compared in place of a graph that draws them. The largest difference is written to
     the model's metadata. Raises as `to_onnx`; `RunError` if results differ.
     """
-    parts = list(_parts(own_inputs, batch)) if own_inputs else []
+    parts = list(_parts(user_inputs, batch)) if user_inputs else []
     exported = to_onnx(
         graph_for, states, batch=batch, opset=opset, name=name, doc=doc, metadata=metadata, inside=inside
     )
@@ -231,12 +231,12 @@ def export_verified(
         for seed, size in enumerate((1, 3) if batch is None else (batch,)):
             types = {key: value.type for key, value in (undrawn_for or graph_for)(size).inputs().items()}
             comparisons.append(compare(random_inputs(types, domains or {}, seed), "random inputs"))
-        on_own_inputs = [compare(part, f"the samples given, from sample {start} on") for start, part in parts]
-        worst = OutputComparison.largest(comparisons + on_own_inputs).whole
+        on_user_inputs = [compare(part, f"the samples given, from sample {start} on") for start, part in parts]
+        worst = OutputComparison.largest(comparisons + on_user_inputs).whole
         if worst.finite:  # else there is nothing that was verified
             exported.model.metadata_props.add(key="verified_max_abs_difference", value=f"{worst.max_abs:.3g}")
         random_gap = OutputComparison.largest(comparisons)
-        own_gap = OutputComparison.largest(on_own_inputs) if on_own_inputs else None
+        own_gap = OutputComparison.largest(on_user_inputs) if on_user_inputs else None
         return exported.save(path, random_gap, own_gap, folder if exported.weights else None)
 
 

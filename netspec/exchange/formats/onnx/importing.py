@@ -77,19 +77,19 @@ def model_of(proto: onnx.ModelProto, origin: str, folder: Path | None = None) ->
     )
     model.metadata = {text(entry.key): text(entry.value) for entry in proto.metadata_props}
     constants = [
-        *_each(arrays.named, graph.initializer, problems),
-        *_each(arrays.sparse, graph.sparse_initializer, problems),
+        *_collect(arrays.named, graph.initializer, problems),
+        *_collect(arrays.sparse, graph.sparse_initializer, problems),
     ]
     model.constants = dict(constants)
     # before ONNX's IR 4 they are listed as inputs too
     constant_names = {text(tensor.name) for tensor in graph.initializer}
     constant_names |= {text(tensor.values.name) for tensor in graph.sparse_initializer}
-    model.inputs = _each(_input, [info for info in graph.input if text(info.name) not in constant_names], problems)
+    model.inputs = _collect(_input, [info for info in graph.input if text(info.name) not in constant_names], problems)
     problems += twice([name for name, _ in constants], "initializer")
     problems += twice([model_input.name for model_input in model.inputs], "input")
     model.outputs = [text(output.name) for output in graph.output]
     model.output_types = _element_types(graph.output)
-    for nodes_of in _each(lambda node: nodes.several([node], opsets), graph.node, problems):
+    for nodes_of in _collect(lambda node: nodes.several([node], opsets), graph.node, problems):
         model.nodes += nodes_of
     if not problems:
         _sort(model)
@@ -125,7 +125,7 @@ def _known_version(origin: str, what: str, number: int, newest: int) -> None:
         )  # fmt: skip
 
 
-def _each(make: Callable[[Any], T], parts: Iterable[Any], problems: list[str]) -> list[T]:
+def _collect(make: Callable[[Any], T], parts: Iterable[Any], problems: list[str]) -> list[T]:
     """The results of `make` for each part; failures are added to the problems."""
     results = []
     for part in parts:

@@ -169,7 +169,7 @@ def make_model(
         element = helper.np_dtype_to_tensor_dtype(np.dtype(str(kind.dtype)))
         return helper.make_tensor_value_info(tensor, element, list(dims[tensor]))
 
-    def held(name: str, array: NDArray[Any]) -> onnx.TensorProto:
+    def initializer(name: str, array: NDArray[Any]) -> onnx.TensorProto:
         if name not in apart:
             return numpy_helper.from_array(array, name)
         element = helper.np_dtype_to_tensor_dtype(array.dtype)
@@ -180,7 +180,7 @@ def make_model(
         name,
         [info(tensor, kind) for tensor, kind in graph.inputs.items()],
         [info(tensor, kind) for tensor, kind in graph.outputs.items()],
-        [held(tensor, array) for tensor, array in {**weights_of(graph, states), **graph.constants}.items()],
+        [initializer(tensor, array) for tensor, array in {**weights_of(graph, states), **graph.constants}.items()],
         doc_string=doc,
     )
     opsets = [helper.make_opsetid("", opset)]

@@ -108,7 +108,7 @@ def _without_identities(model: ImportedGraph) -> ImportedGraph:
     nodes = []
     for node in model.nodes:
         read = rename(node, lambda name: same.get(name, name))
-        unchanged = _given_as_it_is(read, model)
+        unchanged = _unchanged_operand(read, model)
         if unchanged and read.outputs[0] not in model.outputs and unchanged not in model.constants:
             same[read.outputs[0]] = unchanged
         else:
@@ -116,7 +116,7 @@ def _without_identities(model: ImportedGraph) -> ImportedGraph:
     return replace(model, nodes=nodes)
 
 
-def _given_as_it_is(node: OperatorNode, model: ImportedGraph) -> str:
+def _unchanged_operand(node: OperatorNode, model: ImportedGraph) -> str:
     """The operand that equals the result; empty if there is none."""
     if node.domain or not node.outputs:
         return ""

@@ -115,12 +115,12 @@ class Limits(Term):
 
 @dataclass(frozen=True)
 class OperatorTerm(Term):
-    """Another operator. `told` are required attributes, `asked` the attributes to capture, with their names."""
+    """Another operator. `required` are required attributes, `captured` the attributes to capture, with their names."""
 
     op_type: str
     operands: tuple[Term, ...]
-    told: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    asked: tuple[tuple[str, str], ...] = ()
+    required: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    captured: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

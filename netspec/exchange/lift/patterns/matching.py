@@ -54,7 +54,7 @@ class Match:
     tensors: Mapping[str, str] = field(default_factory=dict)
     """Variables and weights."""
     numbers: Mapping[str, Any] = field(default_factory=dict)
-    """Numbers, and attributes asked for."""
+    """Numbers, and captured attributes."""
     used: frozenset[str] = frozenset()
     """Results of the nodes that the formula is made of."""
 
@@ -136,17 +136,17 @@ class PatternSearch:
                 extended = so_far.number(term, value) if value is not None else None
             case SumTerm():
                 for match, number in self._sum(term.terms, 1.0, tensor, so_far):
-                    yield from _kept(match.number(term.number, number))
+                    yield from _if_matched(match.number(term.number, number))
             case ProductTerm():
                 for match, number in self._product(term.powers, 1.0, tensor, so_far):
-                    yield from _kept(match.number(term.factor, number))
+                    yield from _if_matched(match.number(term.factor, number))
             case Limits():
                 yield from self._limits(term, tensor, so_far, -inf, inf)
             case Reduced():
                 yield from self._reduced(term, tensor, so_far)
             case OperatorTerm():
                 yield from self._call(term, tensor, so_far)
-        yield from _kept(extended)
+        yield from _if_matched(extended)
 
     def _stretched(self, terms: Sequence[Term], tensor: str, so_far: Match) -> tuple[str, Match]:
         """The tensor before it is stretched, if all terms are reduced."""
@@ -269,7 +269,7 @@ class PatternSearch:
             total = Reduced("ReduceSum", term.term, term.axes)
             for inner, factor in self._scaled(node):
                 if 0 < factor <= 1 and isclose(factor * round(1 / factor), 1, rel_tol=1e-6):
-                    for match in _kept(so_far.through(node).attribute("count", round(1 / factor))):
+                    for match in _if_matched(so_far.through(node).attribute("count", round(1 / factor))):
                         yield from self.match(total, inner, match)
 
     def _call(self, term: OperatorTerm, tensor: str, so_far: Match) -> Iterator[Match]:
@@ -277,27 +277,27 @@ class PatternSearch:
         if node is None or node.op_type != term.op_type or node.outputs[0] != tensor:
             return
         match: Match | None = so_far.through(node)
-        for name, value in term.told.items():
+        for name, value in term.required.items():
             if not _same_value(value, node.attributes.get(name, value)):
                 return
-        for name, attribute in term.asked:
+        for name, attribute in term.captured:
             match = None if match is None else match.attribute(attribute, self._attribute(node, name))
         count = len(term.operands)
-        if match is None or (any(node.inputs[count:]) and not term.asked):
+        if match is None or (any(node.inputs[count:]) and not term.captured):
             return
         orders = [node.inputs[:count]]
         if node.op_type in COMMUTATIVE:
             orders.append(node.inputs[:count][::-1])
         for order in orders:
             if len(order) == count:
-                yield from self._each(term.operands, order, match)
+                yield from self._match_each(term.operands, order, match)
 
-    def _each(self, terms: Sequence[Term], tensors: Sequence[str], so_far: Match) -> Iterator[Match]:
+    def _match_each(self, terms: Sequence[Term], tensors: Sequence[str], so_far: Match) -> Iterator[Match]:
         if not terms:
             yield so_far
             return
         for match in self.match(terms[0], tensors[0], so_far):
-            yield from self._each(terms[1:], tensors[1:], match)
+            yield from self._match_each(terms[1:], tensors[1:], match)
 
     def _attribute(self, node: OperatorNode, name: str) -> Any:
         """An attribute, or the constant second operand that newer opsets have instead; None without either."""
@@ -337,7 +337,7 @@ def _fixed(model: ImportedGraph) -> set[str]:
     return fixed
 
 
-def _kept(match: Match | None) -> Iterator[Match]:
+def _if_matched(match: Match | None) -> Iterator[Match]:
     if match is not None:
         yield match
 

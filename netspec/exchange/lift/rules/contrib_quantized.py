@@ -58,7 +58,7 @@ def global_average(ctx: LiftContext, node: OperatorNode) -> None:
     count = prod(shape[axis] for axis in axes)
     x, scale, zero = _three(node, 0)
     integers = _shifted(ctx, steps, x, zero)
-    total = steps.node("ReduceSum", integers, _whole(steps, axes), axes=axes, keepdims=1)
+    total = steps.node("ReduceSum", integers, _integers(steps, axes), axes=axes, keepdims=1)
     factor = _number(ctx, scale) / (_number(ctx, node.operand(3)) * count)
     _rounded(ctx, steps, steps.node("Mul", total, number(steps, factor)), node, 4, after=True)
     steps.lift()
@@ -161,7 +161,7 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
     need_no_state(ctx, node, past=(8,), present=1)
     projected = _multiplied(steps, (x, x_scale, x_zero), (weights, scale, zero), bias)
     width = ctx.tensors.shape(weights)[1] // 3
-    parts = steps.node_with_results(3, "Split", projected, _whole(steps, [width] * 3), axis=-1)
+    parts = steps.node_with_results(3, "Split", projected, _integers(steps, [width] * 3), axis=-1)
     attend(ctx, steps, node, parts, (width, mask, ""))
     steps.lift()
 
@@ -288,7 +288,7 @@ def _three(node: OperatorNode, at: int) -> tuple[str, str, str]:
     return node.operand(at), node.operand(at + 1), node.operand(at + 2)
 
 
-def _whole(steps: Expansion, values: Sequence[int]) -> str:
+def _integers(steps: Expansion, values: Sequence[int]) -> str:
     import numpy as np
 
     return steps.constant(np.asarray(values, "int64"))

@@ -72,13 +72,14 @@ def scan(ctx: LiftContext, node: OperatorNode) -> None:
     states, over = list(node.inputs[: len(node.inputs) - count]), node.inputs[len(node.inputs) - count :]
     results = len(graph.outputs) - len(states)
     axes = [
-        axis % ctx.tensors.rank(name) for axis, name in zip(_each(node, "scan_input_axes", count), over, strict=True)
+        axis % ctx.tensors.rank(name)
+        for axis, name in zip(_integers_of(node, "scan_input_axes", count), over, strict=True)
     ]
     lengths = {ctx.tensors.shape(name)[axis] for name, axis in zip(over, axes, strict=True)}
     if len(lengths) != 1 or len(graph.inputs) != len(node.inputs):
         raise UnsupportedFeature(f"it runs over axes of {sorted(lengths)} elements")
     (turns,) = lengths
-    back = _each(node, "scan_input_directions", count)
+    back = _integers_of(node, "scan_input_directions", count)
     rows: list[list[str]] = [[] for _ in range(results)]
     for turn in range(turns):
         parts = []
@@ -92,7 +93,10 @@ def scan(ctx: LiftContext, node: OperatorNode) -> None:
         states = list(outputs[: len(states)])
         for tensors, output in zip(rows, outputs[len(states) :], strict=True):
             tensors.append(output)
-    directions, axes = _each(node, "scan_output_directions", results), _each(node, "scan_output_axes", results)
+    directions, axes = (
+        _integers_of(node, "scan_output_directions", results),
+        _integers_of(node, "scan_output_axes", results),
+    )
     stacked = [
         _stack(node, index, tensors[::-1] if directions[index] else tensors, axes[index])
         for index, tensors in enumerate(rows)
@@ -117,7 +121,7 @@ def _over_batch(ctx: LiftContext, node: OperatorNode) -> None:
         raise UnsupportedFeature("its sequences have lengths of their own")
     if samples > MAX_TURNS:
         raise UnsupportedFeature(f"it runs over more than {MAX_TURNS} sequences")
-    back = _each(node, "directions", count)
+    back = _integers_of(node, "directions", count)
     attributes = {"body": graph_of(node, "body"), "num_scan_inputs": count, "scan_input_directions": back}
     nodes, rows = [], [[f"{name} of sample {sample}" for sample in range(samples)] for name in node.outputs]
     for sample in range(samples):
@@ -143,7 +147,7 @@ def graph_of(node: OperatorNode, name: str) -> Subgraph:
     return graph
 
 
-def _each(node: OperatorNode, name: str, count: int) -> list[int]:
+def _integers_of(node: OperatorNode, name: str, count: int) -> list[int]:
     """An attribute with one integer for each of `count` tensors; zeros if it is left out."""
     attribute: Any = node.attributes.get(name) or [0] * count
     if len(attribute) != count:

@@ -215,7 +215,7 @@ def _written(
 ) -> None:  # fmt: skip
     """The layer, and the results in ONNX's shapes."""
     ctx, node = rnn.ctx, rnn.node
-    lies = _laid(rnn, type_ == "TimeDistributed")
+    lies = _result_axes(rnn, type_ == "TimeDistributed")
     backwards = bool(fields.get("go_backwards") or fields.get("layer", {}).get("go_backwards"))
     first = sequence or results[0]
     outputs = [first, *(results if sequence or any(results[1:]) else [])]
@@ -262,7 +262,7 @@ def _after(
                     result_axes=lies)  # fmt: skip
 
 
-def _laid(rnn: _Recurrent, distributed: bool) -> Callable[[int], Axes]:
+def _result_axes(rnn: _Recurrent, distributed: bool) -> Callable[[int], Axes]:
     """Axes in the net of Y (T, D, N, H) and the states (D, N, H), or (N, T, D, H) and (N, D, H) with `layout`."""
     first = 1 if distributed else 0
 

@@ -17,29 +17,29 @@ from netspec.exchange.unsupported import UnsupportedFeature
 @rule("SequenceEmpty", "SequenceConstruct")
 def construct(ctx: LiftContext, node: OperatorNode) -> None:
     """Make a sequence of the operands, or an empty one."""
-    _hold(ctx, node, tuple(filter(None, node.inputs)))
+    _set_tensors(ctx, node, tuple(filter(None, node.inputs)))
 
 
 @rule("SequenceInsert")
 def insert(ctx: LiftContext, node: OperatorNode) -> None:
     """Insert a tensor before `position`, or at the end."""
-    tensors = list(_held(ctx, node))
+    tensors = list(_tensors(ctx, node))
     at = _position(ctx, node, 2, len(tensors), len(tensors) + 1) if node.operand(2) else len(tensors)
-    _hold(ctx, node, (*tensors[:at], node.inputs[1], *tensors[at:]))
+    _set_tensors(ctx, node, (*tensors[:at], node.inputs[1], *tensors[at:]))
 
 
 @rule("SequenceErase")
 def erase(ctx: LiftContext, node: OperatorNode) -> None:
     """Remove the tensor at `position`, or the last one."""
-    tensors = list(_held(ctx, node))
+    tensors = list(_tensors(ctx, node))
     at = _position(ctx, node, 1, len(tensors), len(tensors)) if node.operand(1) else len(tensors) - 1
-    _hold(ctx, node, (*tensors[:at], *tensors[at + 1 :]))
+    _set_tensors(ctx, node, (*tensors[:at], *tensors[at + 1 :]))
 
 
 @rule("SequenceAt")
 def element(ctx: LiftContext, node: OperatorNode) -> None:
     """Return one of the tensors."""
-    tensors = _held(ctx, node)
+    tensors = _tensors(ctx, node)
     tensor = tensors[_position(ctx, node, 1, len(tensors), len(tensors))]
     ctx.nodes.replace(node, [replace(node, op_type="Identity", inputs=(tensor,))])
 
@@ -49,7 +49,7 @@ def length(ctx: LiftContext, node: OperatorNode) -> None:
     """Return the number of tensors, a constant."""
     import numpy as np
 
-    ctx.tensors.constants[node.outputs[0]] = np.asarray(len(_held(ctx, node)), "int64")
+    ctx.tensors.constants[node.outputs[0]] = np.asarray(len(_tensors(ctx, node)), "int64")
 
 
 @rule("SplitToSequence")
@@ -78,7 +78,7 @@ def split(ctx: LiftContext, node: OperatorNode) -> None:
             for part, tensor in zip(parts, members, strict=True)
         ]
     ctx.nodes.insert(nodes, members)
-    _hold(ctx, node, members)
+    _set_tensors(ctx, node, members)
 
 
 @rule("ConcatFromSequence")
@@ -86,7 +86,7 @@ def concatenate(ctx: LiftContext, node: OperatorNode) -> None:
     """Concatenate all tensors along an axis, or stack them along a new one."""
     import numpy as np
 
-    steps, tensors, axis = Expansion(ctx, node), _held(ctx, node), node.attributes["axis"]
+    steps, tensors, axis = Expansion(ctx, node), _tensors(ctx, node), node.attributes["axis"]
     if node.attributes["new_axis"]:
         at = steps.constant(np.asarray([axis], "int64"))
         tensors = [steps.node("Unsqueeze", tensor, at, axes=[axis]) for tensor in tensors]
@@ -99,21 +99,21 @@ def mapped(ctx: LiftContext, node: OperatorNode) -> None:
     """Add the nodes of the body for each element; the results are sequences."""
     body, others = graph_of(node, "body"), node.inputs[1:]
     rows: list[Sequence[str]] = []
-    for turn, tensor in enumerate(_held(ctx, node)):
+    for turn, tensor in enumerate(_tensors(ctx, node)):
         more = [ctx.tensors.sequences[name][turn] if name in ctx.tensors.sequences else name for name in others]
         rows.append(write_turn(ctx, node, body, (tensor, *more), turn))
     for index, name in enumerate(node.outputs):
         ctx.tensors.sequences[name] = tuple(row[index] for row in rows)
 
 
-def _hold(ctx: LiftContext, node: OperatorNode, tensors: tuple[str, ...]) -> None:
+def _set_tensors(ctx: LiftContext, node: OperatorNode, tensors: tuple[str, ...]) -> None:
     lost = [tensor for tensor in tensors if ctx.nodes.is_lost(tensor)]
     if lost:
         raise UnsupportedFeature(f"its element `{lost[0]}` can't be imported")
     ctx.tensors.sequences[node.outputs[0]] = tensors
 
 
-def _held(ctx: LiftContext, node: OperatorNode) -> tuple[str, ...] | list[str]:
+def _tensors(ctx: LiftContext, node: OperatorNode) -> tuple[str, ...] | list[str]:
     """The tensors of the sequence that the node reads."""
     if node.inputs[0] not in ctx.tensors.sequences:
         raise UnsupportedFeature(f"`{node.inputs[0]}` is not a sequence of tensors")

@@ -169,7 +169,7 @@ def unrolled(ctx: LiftContext, node: OperatorNode, way_of: type[Way] = Way) -> N
             new = way.step(way.element(at), last)
             outputs_by_step[at] = new[0]
             if lengths:
-                bound = steps.constant(np.asarray(at, str(_whole_type(ctx, lengths))))
+                bound = steps.constant(np.asarray(at, str(_integer_type(ctx, lengths))))
                 active = steps.node("Cast", steps.node("Greater", lengths, bound), to=1)
                 active = steps.node("Unsqueeze", active, steps.constant(np.asarray([1], "int64")), axes=[1])
                 gone = steps.node("Sub", way.number(1.0), active)
@@ -197,5 +197,5 @@ def _raised(steps: Expansion, tensor: str, axes: list[int]) -> str:
     return steps.node("Unsqueeze", tensor, steps.constant(np.asarray(axes, "int64")), axes=axes)
 
 
-def _whole_type(ctx: LiftContext, tensor: str) -> Any:
+def _integer_type(ctx: LiftContext, tensor: str) -> Any:
     return ctx.tensors.dtype(tensor) if ctx.tensors.is_computed(tensor) else ctx.tensors.constants[tensor].dtype

@@ -191,10 +191,10 @@ def pool(ctx: LiftContext, node: OperatorNode) -> None:
             node, f"{node.op_type}ing{rank}D", node.inputs[:1], fields, outputs=node.outputs[:1]
         )
     if indices:
-        _places(ctx, replace(node, outputs=(indices,)), f"ArgMaxPooling{rank}D", fields)
+        _max_indices(ctx, replace(node, outputs=(indices,)), f"ArgMaxPooling{rank}D", fields)
 
 
-def _places(ctx: LiftContext, node: OperatorNode, type_: str, fields: dict[str, Any]) -> None:
+def _max_indices(ctx: LiftContext, node: OperatorNode, type_: str, fields: dict[str, Any]) -> None:
     """Where the maxima are: ONNX counts through the whole tensor, a net in each channel, which MaxUnpool takes too."""
     import numpy as np
 

@@ -194,10 +194,10 @@ def test_a_model_that_differs_is_not_written_and_its_layer_is_named(lenet: Net, 
 
 def test_samples_given_are_compared_too(lenet: Net, tmp_path: Path) -> None:
     given = {"image": np.random.default_rng(0).normal(size=(67, 2, 8, 8)).astype("float32")}  # not all at once
-    report = export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", lenet.predict, own_inputs=given)
-    assert report.on_given is not None
-    assert set(report.on_given.max_abs) == {"logits", "probabilities"}
-    assert 0 <= report.on_given.whole.max_abs < 1e-5
+    report = export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", lenet.predict, user_inputs=given)
+    assert report.on_user_inputs is not None
+    assert set(report.on_user_inputs.max_abs) == {"logits", "probabilities"}
+    assert 0 <= report.on_user_inputs.whole.max_abs < 1e-5
 
     def wrong_at_last(inputs: Any) -> Any:
         found = lenet.predict(inputs)
@@ -205,11 +205,11 @@ def test_samples_given_are_compared_too(lenet: Net, tmp_path: Path) -> None:
         return {**found, "logits": found["logits"] + is_last[:, None]}
 
     with pytest.raises(RunError) as error:
-        export_verified(lenet.graph, lenet.states, tmp_path / "n.onnx", wrong_at_last, own_inputs=given)
+        export_verified(lenet.graph, lenet.states, tmp_path / "n.onnx", wrong_at_last, user_inputs=given)
     assert "in `logits`, for the samples given, from sample 64 on" in error.value.render()
     assert not (tmp_path / "n.onnx").exists()
     with pytest.raises(InputError, match="do not fill whole batches"):
-        export_verified(lenet.graph, lenet.states, tmp_path / "n.onnx", lenet.predict, own_inputs=given, batch=2)
+        export_verified(lenet.graph, lenet.states, tmp_path / "n.onnx", lenet.predict, user_inputs=given, batch=2)
 
 
 def test_how_far_results_may_be_apart_is_chosen(lenet: Net, tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ class _Parser:
         self.advance()
         parsed: Any = None
         if field.type in INTEGERS and kind == "number":
-            parsed = _whole(word, negative, *INTEGERS[field.type])
+            parsed = _integer(word, negative, *INTEGERS[field.type])
         elif field.type in FLOATS:
             parsed = _real(kind, word, negative)
         elif field.type == "bool" and not negative and kind in ("name", "number"):
@@ -251,7 +251,7 @@ class _Parser:
                 return
 
 
-def _whole(word: str, negative: bool, smallest: int, largest: int) -> int | None:
+def _integer(word: str, negative: bool, smallest: int, largest: int) -> int | None:
     if len(word) > _MAX_DIGITS:
         return None
     try:
