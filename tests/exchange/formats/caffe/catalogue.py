@@ -67,20 +67,20 @@ def excluded() -> dict[str, str]:
 
 def main() -> None:
     """Write `excluded.yaml`, and print how many there are."""
-    found: dict[str, list[str]] = {}
-    those = cases("layer")
-    for case in those:
-        found.setdefault(why_not(one_layer(case)), []).append(case.id)
-    written = found.pop("")
-    for kind in {case.type for case in those} - rules().keys():
-        found.pop(f"Caffe has no layer of type {kind}")
-    layers, kinds = ({case.split("-")[1] for case in some} for some in (written, [case.id for case in those]))
-    told = f"{len(written)} of {len(those)} samples, {len(layers)} of {len(kinds)} layers have a form in Caffe"
-    text = yaml.safe_dump(dict(sorted(found.items())), width=118, default_flow_style=None, allow_unicode=True)
+    cases_of_reason: dict[str, list[str]] = {}
+    all_cases = cases("layer")
+    for case in all_cases:
+        cases_of_reason.setdefault(why_not(one_layer(case)), []).append(case.id)
+    written = cases_of_reason.pop("")
+    for kind in {case.type for case in all_cases} - rules().keys():
+        cases_of_reason.pop(f"Caffe has no layer of type {kind}")
+    layers, types = ({case.split("-")[1] for case in some} for some in (written, [case.id for case in all_cases]))
+    summary = f"{len(written)} of {len(all_cases)} samples, {len(layers)} of {len(types)} layers have a form in Caffe"
+    text = yaml.safe_dump(dict(sorted(cases_of_reason.items())), width=118, default_flow_style=None, allow_unicode=True)
     EXCLUDED.write_text(
-        f"# {told}; why the others have none (written by tests.exchange.formats.caffe.catalogue):\n{text}"
+        f"# {summary}; why the others have none (written by tests.exchange.formats.caffe.catalogue):\n{text}"
     )
-    print(told)
+    print(summary)
 
 
 def digest(files: tuple[bytes, bytes], inputs: dict[str, Any]) -> str:

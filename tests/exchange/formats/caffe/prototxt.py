@@ -32,26 +32,26 @@ def drafted(text: str, weights: dict[str, list[Any]] | None = None, folder: Path
     return draft_net(net, ImportOptions(**options), weights=weights, weights_file="w.caffemodel", folder=folder)
 
 
-def spec_of(found: NetDraft) -> NetSpec:
+def spec_of(net_draft: NetDraft) -> NetSpec:
     """The spec that the draft's YAML is."""
-    return load_net(parse_yaml(found.draft.text(), "net.yaml"))
+    return load_net(parse_yaml(net_draft.draft.text(), "net.yaml"))
 
 
-def lines(found: NetDraft) -> list[str]:
+def lines(net_draft: NetDraft) -> list[str]:
     """The layers, each on a line."""
-    return [flow(layer) for layer in parse_yaml(found.draft.text(), "net.yaml")["layers"]]
+    return [flow(layer) for layer in parse_yaml(net_draft.draft.text(), "net.yaml")["layers"]]
 
 
-def answers(found: NetDraft, x: Any) -> list[Any]:
+def answers(net_draft: NetDraft, x: Any) -> list[Any]:
     """What the net gives for a batch, with the draft's weights."""
-    spec = spec_of(found)
+    spec = spec_of(net_draft)
     compiler = Compiler(spec)
-    for name, array in found.draft.arrays().items():
+    for name, array in net_draft.draft.arrays().items():
         compiler.states.assign(name, array)
     from netspec.training.model import Model
 
-    made = Model(spec, compiler).predict({next(iter(spec.inputs)): np.asarray(x)})
-    return list(made.values())
+    predictions = Model(spec, compiler).predict({next(iter(spec.inputs)): np.asarray(x)})
+    return list(predictions.values())
 
 
 PRODUCT = "inner_product_param { num_output: 3 }"

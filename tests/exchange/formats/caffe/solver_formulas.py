@@ -75,20 +75,20 @@ class Caffe:
         h, second = self.history.get(name, 0.0), self.second.get(name, 0.0)
         match f["type"]:
             case "SGD":
-                self.history[name] = made = rate * g + momentum * h
-                return made
+                self.history[name] = new_history = rate * g + momentum * h
+                return new_history
             case "Nesterov":
-                self.history[name] = made = rate * g + momentum * h
-                return (1 + momentum) * made - momentum * h
+                self.history[name] = new_history = rate * g + momentum * h
+                return (1 + momentum) * new_history - momentum * h
             case "AdaGrad":
-                self.history[name] = made = h + g**2
-                return rate * g / (np.sqrt(made) + delta)
+                self.history[name] = new_history = h + g**2
+                return rate * g / (np.sqrt(new_history) + delta)
             case "RMSProp":
-                self.history[name] = made = f["rms_decay"] * h + (1 - f["rms_decay"]) * g**2
-                return rate * g / (np.sqrt(made) + delta)
+                self.history[name] = new_history = f["rms_decay"] * h + (1 - f["rms_decay"]) * g**2
+                return rate * g / (np.sqrt(new_history) + delta)
             case "AdaDelta":
-                self.history[name] = made = momentum * h + (1 - momentum) * g**2
-                change = g * np.sqrt((second + delta) / (made + delta))
+                self.history[name] = new_history = momentum * h + (1 - momentum) * g**2
+                change = g * np.sqrt((second + delta) / (new_history + delta))
                 self.second[name] = momentum * second + (1 - momentum) * change**2
                 return rate * change
             case "Adam":

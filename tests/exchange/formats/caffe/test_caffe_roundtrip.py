@@ -23,16 +23,16 @@ from tests.registry.cases import Case, cases
 def again(net: Net, folder: Path, weights: str = "model.caffemodel") -> tuple[Net, tuple[str, ...]]:
     """The net after a round trip, and what was told of it."""
     notes = write_caffe(folder / weights, exportable(net))
-    found = read_prototxt(folder / "model.prototxt", ImportOptions(weights=folder / weights))
-    (folder / "net.yaml").write_text(found.net)
-    return Net(load_net(folder / "net.yaml"), found.arrays), notes
+    imported = read_prototxt(folder / "model.prototxt", ImportOptions(weights=folder / weights))
+    (folder / "net.yaml").write_text(imported.net)
+    return Net(load_net(folder / "net.yaml"), imported.arrays), notes
 
 
 def agree(before: Net, after: Net, ranges: Any = ()) -> None:
     inputs = inputs_of(before, ranges)
     expected = before.predict(inputs)
-    given = {name: inputs[name].astype(one.dtype) for name, one in after.spec.inputs.items()}
-    got = after.predict(given)
+    cast_inputs = {name: inputs[name].astype(declared.dtype) for name, declared in after.spec.inputs.items()}
+    got = after.predict(cast_inputs)
     assert len(got) == len(expected)
     for ours, array in zip(got.values(), expected.values(), strict=True):
         assert ours.shape == array.shape
@@ -73,21 +73,21 @@ def test_scale_by_a_second_input_with_bias_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "told"), [("shift: 0.5 power: 2", 0.25), ("power: -1", None), ("shift: -8 power: 0.5", None)]
+    ("field", "number"), [("shift: 0.5 power: 2", 0.25), ("power: -1", None), ("shift: -8 power: 0.5", None)]
 )
-def test_a_power_whose_scale_is_0_is_a_number(field: str, told: float | None, tmp_path: Path) -> None:
+def test_a_power_whose_scale_is_0_is_a_number(field: str, number: float | None, tmp_path: Path) -> None:
     path = tmp_path / "m.prototxt"
     path.write_text(
         'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 2 } } }\n'
         f'layer {{ name: "y" type: "Power" bottom: "x" top: "y" power_param {{ scale: 0 {field} }} }}\n'
     )
-    if told is None:
+    if number is None:
         with pytest.raises(InputError, match="its result is not a number"):
             read_prototxt(path, ImportOptions())
         return
     (tmp_path / "net.yaml").write_text(read_prototxt(path, ImportOptions()).net)
-    (made,) = Net(load_net(tmp_path / "net.yaml"), {}).predict({"x": np.array([[3.0, np.inf]], np.float32)}).values()
-    np.testing.assert_array_equal(made, [[told, told]])
+    (output,) = Net(load_net(tmp_path / "net.yaml"), {}).predict({"x": np.array([[3.0, np.inf]], np.float32)}).values()
+    np.testing.assert_array_equal(output, [[number, number]])
 
 
 NETS: dict[str, list[dict[str, Any]]] = {

@@ -25,10 +25,10 @@ def read(
     """What the layers in a text become; whatever it is must be a split that netspec takes."""
     net = parse(text, "NetParameter")
     remarks = Diagnostics()
-    found = split(net["layer"], SplitContext(phase, inputs, FileFinder(folder / "net.prototxt"), remarks), batches)
-    if found is not None and not remarks.problems:
-        SOURCES.parse(found)
-    return found, remarks
+    fields = split(net["layer"], SplitContext(phase, inputs, FileFinder(folder / "net.prototxt"), remarks), batches)
+    if fields is not None and not remarks.problems:
+        SOURCES.parse(fields)
+    return fields, remarks
 
 
 def data_layer(param: str, transform: str = "", kind: str = "Data", field: str = "data_param") -> str:
@@ -42,20 +42,20 @@ LMDB = 'source: "examples/train_lmdb" batch_size: 64 backend: LMDB'
 
 
 def test_a_missing_lmdb_keeps_its_name(tmp_path):
-    found, remarks = read(data_layer(LMDB), tmp_path)
-    assert found == {
+    fields, remarks = read(data_layer(LMDB), tmp_path)
+    assert fields == {
         "source": "lmdb", "path": "examples/train_lmdb", "batch_size": 64, "order": "bgr", "inputs": {"data": "image"},
     }  # fmt: skip
     assert remarks.notes == ["examples/train_lmdb does not exist: set its path in train.yaml"]
 
 
-@pytest.mark.parametrize("place", ["sub/examples/train_lmdb", "examples/train_lmdb", "sub/train_lmdb"])
-def test_files_are_searched_next_to_above_and_by_their_end(tmp_path, place):
-    (tmp_path / place).mkdir(parents=True)
+@pytest.mark.parametrize("location", ["sub/examples/train_lmdb", "examples/train_lmdb", "sub/train_lmdb"])
+def test_files_are_searched_next_to_above_and_by_their_end(tmp_path, location):
+    (tmp_path / location).mkdir(parents=True)
     (tmp_path / "sub").mkdir(exist_ok=True)
-    found, remarks = read(data_layer(LMDB), tmp_path / "sub")
-    assert found is not None
-    assert found["path"] == str(tmp_path / place)
+    fields, remarks = read(data_layer(LMDB), tmp_path / "sub")
+    assert fields is not None
+    assert fields["path"] == str(tmp_path / location)
     assert remarks.notes == []
 
 
@@ -70,9 +70,9 @@ def test_a_missing_file_is_reported_with_the_paths_searched(tmp_path):
 
 
 def test_leveldb_is_noted(tmp_path):
-    found, remarks = read(data_layer('source: "db" batch_size: 2'), tmp_path)  # the default of Caffe
-    assert found is not None
-    assert found["source"] == "lmdb"
+    fields, remarks = read(data_layer('source: "db" batch_size: 2'), tmp_path)  # the default of Caffe
+    assert fields is not None
+    assert fields["source"] == "lmdb"
     assert remarks.notes[1:] == ["db is a LevelDB, which is not read: convert it: `convert_imageset -backend lmdb …`"]
 
 
@@ -97,30 +97,30 @@ TRANSFORMED: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("text", TRANSFORMED)
 def test_transforms(tmp_path, text):
-    found, _ = read(data_layer(LMDB, text), tmp_path)
-    assert found is not None
-    assert found["transforms"] == TRANSFORMED[text]
+    fields, _ = read(data_layer(LMDB, text), tmp_path)
+    assert fields is not None
+    assert fields["transforms"] == TRANSFORMED[text]
 
 
 def test_tests_crop_the_center(tmp_path):
-    found, _ = read(data_layer(LMDB, "crop_size: 4"), tmp_path, "TEST", batches=100)
-    assert found is not None
-    assert found["transforms"] == [{"type": "CenterCrop", "height": 4, "width": 4}]
-    assert found["limit"] == 6400
+    fields, _ = read(data_layer(LMDB, "crop_size: 4"), tmp_path, "TEST", batches=100)
+    assert fields is not None
+    assert fields["transforms"] == [{"type": "CenterCrop", "height": 4, "width": 4}]
+    assert fields["limit"] == 6400
 
 
 def test_transforms_compute_what_caffes_do(tmp_path):
     """DataTransformer: the part in the middle, (x − mean) · scale; rows and columns start at (size − crop) / 2."""
     images = np.random.default_rng(3).integers(0, 256, (5, 3, 9, 8)).astype(np.uint8)
-    found, _ = read(
+    fields, _ = read(
         data_layer(LMDB, "crop_size: 4 mean_value: 10 mean_value: 20 mean_value: 30 scale: 0.5"), tmp_path, "TEST"
     )
-    assert found is not None
+    assert fields is not None
     field, batch = FieldType((3, 9, 8), "uint8"), cast("Any", images)
-    for transform in found["transforms"]:
-        made = TRANSFORMS.parse(transform)
-        assert isinstance(made, Transform)
-        field, batch = made.infer(field), made.apply(batch, SampleKeys(1, 0, np.arange(5), 0))
+    for transform in fields["transforms"]:
+        spec = TRANSFORMS.parse(transform)
+        assert isinstance(spec, Transform)
+        field, batch = spec.infer(field), spec.apply(batch, SampleKeys(1, 0, np.arange(5), 0))
     expected = (images[:, :, 2:6, 2:6] - np.array([10.0, 20, 30]).reshape(3, 1, 1)) * 0.5
     np.testing.assert_allclose(batch, expected, atol=1e-4)  # 24 bits of numbers up to 255
 
@@ -133,8 +133,8 @@ def test_a_mean_given_twice_is_refused(tmp_path):
 def test_images_by_a_list(tmp_path):
     (tmp_path / "train.txt").write_text("a.png 0\n")
     text = 'source: "data/train.txt" root_folder: "data/images/" batch_size: 5 new_height: 6 new_width: 7 shuffle: true'
-    found, remarks = read(data_layer(text, kind="ImageData", field="image_data_param"), tmp_path)
-    assert found == {
+    fields, remarks = read(data_layer(text, kind="ImageData", field="image_data_param"), tmp_path)
+    assert fields == {
         "source": "image_folder", "path": "data/images/", "list": str(tmp_path / "train.txt"), "batch_size": 5,
         "size": [6, 7], "shuffle": True, "inputs": {"data": "image"}, "transforms": [{"type": "ReverseChannels"}],
     }  # fmt: skip
@@ -151,8 +151,8 @@ def test_images_by_a_list(tmp_path):
 
 def test_arrays_of_hdf5(tmp_path):
     text = data_layer('source: "train.txt" batch_size: 10 shuffle: true', kind="HDF5Data", field="hdf5_data_param")
-    found, _ = read(text, tmp_path)
-    assert found == {
+    fields, _ = read(text, tmp_path)
+    assert fields == {
         "source": "hdf5", "path": "train.txt", "arrays": ["data", "label"], "batch_size": 10, "shuffle": True,
         "dtypes": {"label": "int32"}, "shapes": {"label": []},
     }  # fmt: skip
@@ -176,8 +176,8 @@ TWO = """
     ],
 )  # fmt: skip
 def test_data_without_a_source_comes_from_a_program(tmp_path, text, size):
-    found, remarks = read(text, tmp_path)
-    assert found == {"source": "python", "fields": ["data", "label"], "batch_size": size}
+    fields, remarks = read(text, tmp_path)
+    assert fields == {"source": "python", "fields": ["data", "label"], "batch_size": size}
     (note,) = remarks.notes
     assert "give data, label to the training" in note
 
@@ -189,9 +189,9 @@ def test_a_data_layer_without_readers_is_not_a_split(tmp_path):
 def test_a_source_without_a_name_and_one_that_no_file_can_have(tmp_path):
     _, remarks = read(data_layer("batch_size: 2 backend: LMDB"), tmp_path)
     assert [problem.message for problem in remarks.problems] == ["the path of the data is missing"]
-    found, _ = read(data_layer(f'source: "{"x" * 5000}" batch_size: 2 backend: LMDB'), tmp_path)
-    assert found is not None
-    assert found["path"] == "x" * 5000
+    fields, _ = read(data_layer(f'source: "{"x" * 5000}" batch_size: 2 backend: LMDB'), tmp_path)
+    assert fields is not None
+    assert fields["path"] == "x" * 5000
 
 
 def test_a_batch_of_nothing(tmp_path):

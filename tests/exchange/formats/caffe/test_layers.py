@@ -31,12 +31,12 @@ REFUSED = {"Python", "Filter", "Parameter", "RNNUnit", "Recurrent"}
 
 @pytest.mark.parametrize("case", CASES)
 def test_layers(case):
-    dims, text, wanted = CASES[case]
-    found = drafted(with_input(text, *dims))
-    assert lines(found) == wanted
-    build(spec_of(found), 2, training=True)
+    dims, text, expected = CASES[case]
+    net_draft = drafted(with_input(text, *dims))
+    assert lines(net_draft) == expected
+    build(spec_of(net_draft), 2, training=True)
 
 
 def test_every_type_has_a_case_or_is_tested_elsewhere():
-    shown = {one for _, text, _ in CASES.values() for one in re.findall(r'type: "(\w+)"', text)}
+    shown = {type_ for _, text, _ in CASES.values() for type_ in re.findall(r'type: "(\w+)"', text)}
     assert set(rules()) - shown - JUDGING - REFUSED == {"BatchReindex", "Im2col", "LSTM", "LSTMUnit", "RNN"}

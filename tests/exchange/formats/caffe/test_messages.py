@@ -28,9 +28,9 @@ debug_info: t
 """
 
 
-def failure(call, *given) -> str:
+def failure(call, *arguments) -> str:
     with pytest.raises(InputError) as caught:
-        call(*given)
+        call(*arguments)
     return caught.value.render()
 
 
@@ -47,11 +47,11 @@ def test_text_is_read():
     net = parse(NET, "NetParameter", "lenet.prototxt")
     conv, data = net["layer"]
     assert (net["name"], net["debug_info"], conv["name"], conv["type"]) == ("lenet", True, "conv1", "Convolution")
-    assert [one["lr_mult"] for one in conv["param"]] == [1, 2]
-    assert [one["decay_mult"] for one in conv["param"]] == [1, 0]
-    given = conv["convolution_param"]
-    assert (given["num_output"], given["kernel_size"], given["engine"]) == (20, [5, 3], "CUDNN")
-    assert given["weight_filler"]["type"] == "xavier"
+    assert [param["lr_mult"] for param in conv["param"]] == [1, 2]
+    assert [param["decay_mult"] for param in conv["param"]] == [1, 0]
+    conv_param = conv["convolution_param"]
+    assert (conv_param["num_output"], conv_param["kernel_size"], conv_param["engine"]) == (20, [5, 3], "CUDNN")
+    assert conv_param["weight_filler"]["type"] == "xavier"
     assert data["name"] == "data\nä"
     assert data["input_param"]["shape"][0].array("dim").tolist() == [64, 1, 28, 28]
     assert (net["state"]["phase"], net["state"]["level"]) == ("TRAIN", -3)
@@ -101,9 +101,9 @@ def test_bytes_are_those_of_protocol_buffers():
 
 def test_packed_floats_become_an_array_without_a_number_for_each():
     content = encode(Message("BlobProto", data=np.arange(1000, dtype=np.float32)))
-    found = decode(content, "BlobProto").array("data")
-    assert not found.flags.owndata  # a view of the bytes
-    assert np.array_equal(found, np.arange(1000))
+    array = decode(content, "BlobProto").array("data")
+    assert not array.flags.owndata  # a view of the bytes
+    assert np.array_equal(array, np.arange(1000))
 
 
 def test_floats_with_a_tag_each_and_in_pieces():
@@ -118,8 +118,8 @@ def test_floats_with_a_tag_each_and_in_pieces():
 
 def test_messages_given_again_are_merged_and_the_last_number_counts():
     layer = b"\xd2\x06\x02\x08\x05" + b"\xd2\x06\x04\x08\x06\x28\x02"  # convolution_param twice
-    found = decode(layer, "LayerParameter")["convolution_param"]
-    assert (found["num_output"], found["group"]) == (6, 2)
+    conv_param = decode(layer, "LayerParameter")["convolution_param"]
+    assert (conv_param["num_output"], conv_param["group"]) == (6, 2)
 
 
 def test_floats_are_written_short():
@@ -132,16 +132,16 @@ def test_floats_are_written_short():
 def test_unknown_fields_are_kept():
     text = 'layer { name: "a" permute_param { order: [0, 2] order: -1 } [ext.of]: "x" "y" type: "Permute" }'
     layer = parse(text, "NetParameter", "net.prototxt")["layer"][0]
-    assert [one.name for one in layer.unknown] == ["permute_param", "[ext.of]"]
+    assert [field.name for field in layer.unknown] == ["permute_param", "[ext.of]"]
     assert str(layer.source.location(layer.unknown[0].offset)) == "net.prototxt:1:19"
     assert layer["type"] == "Permute"
     content = b"\x0a\x01a" + b"\xd2\x0c\x02\x08\x01"  # name, then field 202
-    found = decode(content, "LayerParameter")
-    assert [one.name for one in found.unknown] == ["202"]
-    assert encode(found) == content
+    decoded = decode(content, "LayerParameter")
+    assert [field.name for field in decoded.unknown] == ["202"]
+    assert encode(decoded) == content
     newer = decode(b"\x50\x07", "LayerParameter")  # a phase that there is not
     assert "phase" not in newer
-    assert [one.name for one in newer.unknown] == ["phase = 7"]
+    assert [field.name for field in newer.unknown] == ["phase = 7"]
 
 
 def test_copies_are_their_own():
@@ -155,7 +155,7 @@ def test_copies_are_their_own():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("name: lenet", "net.prototxt:1:7: error: `name` has a wrong value"),
         ("state { level: 1.5 }", "expected: an integer from -2,147,483,648 to 2,147,483,647"),
@@ -182,21 +182,21 @@ def test_copies_are_their_own():
         ("[a.b", "expected: `]`"),
     ],
 )  # fmt: skip
-def test_wrong_text_is_reported_with_its_position(text, said):
+def test_wrong_text_is_reported_with_its_position(text, expected):
     began = time.process_time()
-    told = failure(parse, text, "NetParameter", "net.prototxt")
-    assert said in told
-    assert "net.prototxt:" in told
+    message = failure(parse, text, "NetParameter", "net.prototxt")
+    assert expected in message
+    assert "net.prototxt:" in message
     assert time.process_time() - began < 2  # nothing takes longer than its length asks for
 
 
 def test_all_wrong_values_are_reported_at_once():
-    told = failure(parse, "name: 1 debug_info: 2 state { phase: 3 }", "NetParameter")
-    assert told.endswith("3 errors")
+    message = failure(parse, "name: 1 debug_info: 2 state { phase: 3 }", "NetParameter")
+    assert message.endswith("3 errors")
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (b"\x0a\x05ab", "its NetParameter is cut off, or is not one"),
         (b"\x0a", "its NetParameter is cut off"),
@@ -216,9 +216,9 @@ def test_all_wrong_values_are_reported_at_once():
         (b"\x89HDF\r\n\x1a\n" + bytes(50), "got: an HDF5 file"),
     ],
 )  # fmt: skip
-def test_damaged_bytes_are_reported(content, said):
+def test_damaged_bytes_are_reported(content, expected):
     began = time.process_time()
-    assert said in failure(decode, content, "NetParameter", "net.caffemodel")
+    assert expected in failure(decode, content, "NetParameter", "net.caffemodel")
     assert time.process_time() - began < 5
 
 
@@ -226,13 +226,13 @@ def test_every_truncation_is_reported_or_is_a_message():
     net = parse(NET, "NetParameter")
     net["layer"][0]["blobs"] = [Message("BlobProto", data=np.array([1, 2, 3], np.float32))]
     content = encode(net)
-    told = set()
+    messages = set()
     for end in range(1, len(content)):
         try:
             decode(content[:end], "NetParameter")
         except InputError as error:
-            told.add(error.summary.partition(":")[0])
-    assert told == {"the bytes is not a message of Caffe's, or is damaged"}
+            messages.add(error.summary.partition(":")[0])
+    assert messages == {"the bytes is not a message of Caffe's, or is damaged"}
 
 
 def test_files_of_other_kinds_are_refused(tmp_path):

@@ -37,9 +37,9 @@ def changed(draw, tokens):
     """Tokens of which some are left out, exchanged or repeated."""
     tokens = [*tokens]
     for _ in range(draw(st.integers(1, 3))):
-        place = draw(st.integers(0, len(tokens) - 1))
-        end = place + draw(st.integers(0, 3))
-        tokens[place:end] = draw(st.lists(st.sampled_from(WORDS), max_size=2)) if draw(st.booleans()) else tokens[:9]
+        index = draw(st.integers(0, len(tokens) - 1))
+        end = index + draw(st.integers(0, 3))
+        tokens[index:end] = draw(st.lists(st.sampled_from(WORDS), max_size=2)) if draw(st.booleans()) else tokens[:9]
     return "".join(tokens)
 
 
@@ -65,8 +65,8 @@ WEIGHTS = _weights()
 @settings(max_examples=300)
 def test_bytes(changes):
     content = WEIGHTS
-    for place, gone, new in changes:
-        content = content[:place] + new + content[place + gone :]
+    for index, gone, new in changes:
+        content = content[:index] + new + content[index + gone :]
 
     def read() -> None:
         net = upgraded(decode(content, "NetParameter", "w.caffemodel"))

@@ -40,21 +40,21 @@ def test_weights_as_caffe_computes_with_them():
         2, 3, 2, 2,
     )  # fmt: skip
     mean, variance, gamma, beta = image_of(rng, 3), rng.random(3).astype(np.float32), image_of(rng, 3), image_of(rng, 3)
-    turned, bias, slope = image_of(rng, 12, 4), image_of(rng, 4), image_of(rng, 4)
+    weights, bias, slope = image_of(rng, 12, 4), image_of(rng, 4), image_of(rng, 4)
     kernel, last = image_of(rng, 3, 4), image_of(rng, 3)
     factor = np.array([4.0], np.float32)
-    found = drafted(text, {
-        "bn": [mean * 4, variance * 4, factor], "s": [gamma, beta], "t": [turned, bias.reshape(1, 1, 1, 4)],
+    net_draft = drafted(text, {
+        "bn": [mean * 4, variance * 4, factor], "s": [gamma, beta], "t": [weights, bias.reshape(1, 1, 1, 4)],
         "p": [slope], "y": [kernel.reshape(1, 1, 3, 4), last.reshape(1, 1, 1, 3)],
     })  # fmt: skip
     x = image_of(rng, 5, 3, 2, 2)
-    (given,) = answers(found, x)
+    (computed,) = answers(net_draft, x)
     spread = (1, 3, 1, 1)
     h = (x - mean.reshape(spread)) / np.sqrt(variance.reshape(spread) + 1e-5)
-    h = (h * gamma.reshape(spread) + beta.reshape(spread)).reshape(5, 12) @ turned + bias
+    h = (h * gamma.reshape(spread) + beta.reshape(spread)).reshape(5, 12) @ weights + bias
     h = np.where(h > 0, h, h * slope) @ kernel.T + last
-    np.testing.assert_allclose(given, h, rtol=1e-4, atol=1e-5)  # float32 products of 12 terms
-    assert [(one.layer, one.index, one.state) for one in found.learned] == [
+    np.testing.assert_allclose(computed, h, rtol=1e-4, atol=1e-5)  # float32 products of 12 terms
+    assert [(parameter.layer, parameter.index, parameter.state) for parameter in net_draft.learned] == [
         ("bn", 0, ""), ("bn", 1, ""), ("bn", 2, ""), ("s", 0, "bn/gamma"), ("s", 1, "bn/beta"), ("t", 0, "t/kernel"),
         ("t", 1, "t/bias"), ("p", 0, "p/alpha"), ("y", 0, "y/kernel"), ("y", 1, "y/bias"),
     ]  # fmt: skip
@@ -64,20 +64,20 @@ def test_embeddings_and_transposed_kernels():
     rng = np.random.default_rng(1)
     table, bias = image_of(rng, 5, 3), image_of(rng, 3)
     words = 'layer { name: "e" type: "Embed" bottom: "x" top: "e" embed_param { input_dim: 5 num_output: 3 } }\n'
-    found = drafted(with_input(words, 2, 4), {"e": [table, bias]})
+    net_draft = drafted(with_input(words, 2, 4), {"e": [table, bias]})
     numbers = rng.integers(0, 5, (3, 4)).astype(np.int32)
-    np.testing.assert_allclose(answers(found, numbers)[0], table[numbers] + bias, rtol=1e-6)
+    np.testing.assert_allclose(answers(net_draft, numbers)[0], table[numbers] + bias, rtol=1e-6)
     up = 'layer { name: "u" type: "Deconvolution" bottom: "x" top: "u" '
     up += "convolution_param { bias_term: false num_output: 2 kernel_size: 2 stride: 2 } }\n"
     kernel = image_of(rng, 3, 2, 2)
-    found = drafted(with_input(up, 2, 3, 2), {"u": [kernel]})
+    net_draft = drafted(with_input(up, 2, 3, 2), {"u": [kernel]})
     x = image_of(rng, 2, 3, 2)
-    wanted = np.einsum("ncl,cok->nolk", x, kernel).reshape(2, 2, 4)
-    np.testing.assert_allclose(answers(found, x)[0], wanted, rtol=1e-4, atol=1e-6)  # float32 sums of 3 products
+    expected = np.einsum("ncl,cok->nolk", x, kernel).reshape(2, 2, 4)
+    np.testing.assert_allclose(answers(net_draft, x)[0], expected, rtol=1e-4, atol=1e-6)  # float32 sums of 3 products
 
 
 @pytest.mark.parametrize(
-    ("weights", "said"),
+    ("weights", "expected"),
     [
         ({"z": [np.zeros((3, 4))]}, "w.caffemodel has no weights for it"),
         ({"y": [np.zeros((3, 4), np.float32)]}, "has 1 arrays for it, and not 2"),
@@ -87,10 +87,10 @@ def test_embeddings_and_transposed_kernels():
         ({"y": [np.zeros((3, 4)), np.zeros(4)]}, "its weights have another shape: [4], not [3] (blob 1"),
     ],
 )  # fmt: skip
-def test_weights_that_do_not_fit(weights, said):
+def test_weights_that_do_not_fit(weights, expected):
     with pytest.raises(InputError) as caught:
         drafted(with_input(dense("y", "x"), 2, 4), weights)
-    assert said in caught.value.render()
+    assert expected in caught.value.render()
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_weights_with_their_net(tmp_path):
     path = tmp_path / "small.caffemodel"
     path.write_bytes(encode(net) + b"\xc2\x3e\x01a")
     assert format_of(path).name == "caffemodel"
-    found = read_caffemodel(path, ImportOptions())
-    np.testing.assert_array_equal(found.arrays["a/b/kernel"], kernel.T)
-    assert found.arrays["a/b/bias"].dtype == np.float32  # Caffe's doubles too
+    imported = read_caffemodel(path, ImportOptions())
+    np.testing.assert_array_equal(imported.arrays["a/b/kernel"], kernel.T)
+    assert imported.arrays["a/b/bias"].dtype == np.float32  # Caffe's doubles too
     net["layer"][1]["type"] = "Odd"
     (tmp_path / "odd.caffemodel").write_bytes(encode(net))
     with pytest.raises(InputError, match=r"odd.caffemodel: layer `a/b` \(Odd\) has a type"):
@@ -144,10 +144,10 @@ def test_weights_with_their_net(tmp_path):
 def test_large_kernels_are_turned_piece_by_piece():
     stored = np.frombuffer(b"\0" + np.arange(200 * 130, dtype=np.float32).tobytes(), np.uint8)[1:].view(np.float32)
     kernel = stored.reshape(200, 130)  # as it lies in a file: anywhere
-    made = fitted(kernel.T, (130, 200))
-    np.testing.assert_array_equal(made, kernel.T)
-    assert made.flags.aligned
-    assert made.flags.c_contiguous
+    transposed = fitted(kernel.T, (130, 200))
+    np.testing.assert_array_equal(transposed, kernel.T)
+    assert transposed.flags.aligned
+    assert transposed.flags.c_contiguous
 
 
 def test_weights_of_old_versions(tmp_path):
@@ -173,17 +173,17 @@ def test_weights_of_old_versions(tmp_path):
         net = Message("NetParameter", layers=[layer], input=["x"], input_dim=[2, 4, 1, 1])
         files[-1].write_bytes(encode(net))
     for path in files:
-        found = format_of(path).reads(path, ImportOptions())
-        np.testing.assert_array_equal(found.arrays["y/kernel"], kernel.reshape(3, 4).T)
-        np.testing.assert_array_equal(found.arrays["y/bias"], bias)
-        assert found.arrays["y/kernel"].flags.aligned
-        assert found.notes == ("the weights `y/bias` hold values that are not finite",)
+        imported = format_of(path).reads(path, ImportOptions())
+        np.testing.assert_array_equal(imported.arrays["y/kernel"], kernel.reshape(3, 4).T)
+        np.testing.assert_array_equal(imported.arrays["y/bias"], bias)
+        assert imported.arrays["y/kernel"].flags.aligned
+        assert imported.notes == ("the weights `y/bias` hold values that are not finite",)
 
 
 def test_a_net_without_weights_is_imported(tmp_path):
     (tmp_path / "net.prototxt").write_text(with_input(dense("y", "x"), 2, 4))
-    found = read_prototxt(tmp_path / "net.prototxt", ImportOptions())
-    assert not found.arrays
+    imported = read_prototxt(tmp_path / "net.prototxt", ImportOptions())
+    assert not imported.arrays
 
 
 # Hostile files of weights
@@ -308,11 +308,11 @@ def test_a_parameter_becomes_the_weights_of_its_scale():
         'layer { name: "y" type: "Scale" bottom: "x" bottom: "p" top: "y" }', 2, 3, 4,
     )  # fmt: skip
     factors, x = image_of(rng, 3), image_of(rng, 2, 3, 4)
-    found = drafted(text, {"p": [factors]})
-    assert lines(found) == ["{name: y, type: Scale}"]
-    np.testing.assert_allclose(answers(found, x)[0], x * factors.reshape(1, 3, 1), rtol=1e-6)
-    told = failure(text.replace("Scale", "Eltwise"))
-    assert "it reads a Parameter, which has no batch" in told
+    net_draft = drafted(text, {"p": [factors]})
+    assert lines(net_draft) == ["{name: y, type: Scale}"]
+    np.testing.assert_allclose(answers(net_draft, x)[0], x * factors.reshape(1, 3, 1), rtol=1e-6)
+    message = failure(text.replace("Scale", "Eltwise"))
+    assert "it reads a Parameter, which has no batch" in message
 
 
 def test_a_mean_image_is_refused_with_a_hint(tmp_path):

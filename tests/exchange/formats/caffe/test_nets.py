@@ -17,7 +17,7 @@ from tests.exchange.formats.caffe.prototxt import LABELLED, LOSS, dense, drafted
 
 
 @pytest.mark.parametrize(
-    ("layer", "said"),
+    ("layer", "expected"),
     [
         ('"SoftmaxWithLoss"', "{type: SparseCategoricalCrossentropy, from: [y, label], from_logits: true}"),
         ('"SoftmaxWithLoss" loss_weight: 0.3 loss_param { ignore_label: 255 normalization: FULL }',
@@ -29,16 +29,16 @@ from tests.exchange.formats.caffe.prototxt import LABELLED, LOSS, dense, drafted
         ('"HingeLoss" hinge_loss_param { norm: L2 }', "{type: OneVsRestHinge, from: [y, label], norm: L2}"),
     ],
 )  # fmt: skip
-def test_losses_of_classes(layer, said):
+def test_losses_of_classes(layer, expected):
     text = LABELLED + dense("y", "x") + f'layer {{ name: "loss" bottom: "y" bottom: "label" type: {layer} }}'
-    found = drafted(text)
-    assert [flow(loss) for loss in found.draft.losses] == [said]
-    assert found.draft.inputs == {"x": {"shape": [1, 2, 2]}, "label": {"shape": [], "dtype": "int32"}}
-    spec_of(found)
+    net_draft = drafted(text)
+    assert [flow(loss) for loss in net_draft.draft.losses] == [expected]
+    assert net_draft.draft.inputs == {"x": {"shape": [1, 2, 2]}, "label": {"shape": [], "dtype": "int32"}}
+    spec_of(net_draft)
 
 
 @pytest.mark.parametrize(
-    ("type_", "said"),
+    ("type_", "expected"),
     [
         ("EuclideanLoss", "{type: Euclidean, from: [y, label]}"),
         # Caffe adds up all numbers of a sample, where ours is their mean along the last axis.
@@ -46,39 +46,39 @@ def test_losses_of_classes(layer, said):
          "{type: BinaryCrossentropy, from: [y, label], from_logits: true, reduction: batch_size, weight: 3.0}"),
     ],
 )  # fmt: skip
-def test_losses_of_values(type_, said):
+def test_losses_of_values(type_, expected):
     data = 'layer { name: "d" type: "HDF5Data" top: "x" top: "label" }\n'
     text = data + dense("y", "x") + f'layer {{ name: "loss" bottom: "y" bottom: "label" type: "{type_}" }}'
-    found = drafted(text, shapes={"x": (5,)})
-    assert [flow(loss) for loss in found.draft.losses] == [said]
-    assert found.draft.inputs["label"] == {"shape": [3]}  # that of what it is compared with
+    net_draft = drafted(text, shapes={"x": (5,)})
+    assert [flow(loss) for loss in net_draft.draft.losses] == [expected]
+    assert net_draft.draft.inputs["label"] == {"shape": [3]}  # that of what it is compared with
 
 
 def test_the_loss_of_sigmoids_is_caffes():
     data = 'layer { name: "d" type: "HDF5Data" top: "x" top: "t" }\n'
-    found = drafted(
+    net_draft = drafted(
         data + 'layer { name: "y" type: "Power" bottom: "x" top: "y" }\n'
         'layer { name: "loss" bottom: "y" bottom: "t" type: "SigmoidCrossEntropyLoss" }',
         shapes={"x": (2, 5)},
     )
     rng = np.random.default_rng(0)
     x, t = rng.normal(size=(4, 2, 5)).astype(np.float32), rng.random((4, 2, 5)).astype(np.float32)
-    losses, _ = load(spec_of(found)).loss_and_gradients({"x": x, "t": t})
-    wanted = (np.log1p(np.exp(x.astype(np.float64))) - x * t).sum() / 4
-    assert sum(losses.values()) == pytest.approx(wanted, rel=1e-5)  # float32 sums of 40 numbers
+    losses, _ = load(spec_of(net_draft)).loss_and_gradients({"x": x, "t": t})
+    expected = (np.log1p(np.exp(x.astype(np.float64))) - x * t).sum() / 4
+    assert sum(losses.values()) == pytest.approx(expected, rel=1e-5)  # float32 sums of 40 numbers
 
 
 def test_several_losses_have_names_and_unused_ones_are_noted():
-    one, other, watched = (
+    first_loss, second_loss, watched = (
         LOSS.replace("loss", name).replace("type", f"loss_weight: {weight} type")
         for name, weight in (("a/loss", 1), ("b", 2), ("c", 0))
     )
-    found = drafted(LABELLED + dense("y", "x") + one + other + watched)
-    assert [(loss["name"], loss.get("weight", 1)) for loss in found.draft.losses] == [("a/loss", 1), ("b", 2)]
-    assert found.notes == ["`c` is left out: its loss_weight is 0, so that it is only reported"]
+    net_draft = drafted(LABELLED + dense("y", "x") + first_loss + second_loss + watched)
+    assert [(loss["name"], loss.get("weight", 1)) for loss in net_draft.draft.losses] == [("a/loss", 1), ("b", 2)]
+    assert net_draft.notes == ["`c` is left out: its loss_weight is 0, so that it is only reported"]
     accuracy = LOSS.replace('"loss"', '"loss/acc"').replace("SoftmaxWithLoss", "Accuracy")
-    found = drafted(LABELLED + dense("y", "x") + LOSS + accuracy.replace(" }", " accuracy_param { top_k: 2 } }"))
-    assert found.draft.metrics == [
+    net_draft = drafted(LABELLED + dense("y", "x") + LOSS + accuracy.replace(" }", " accuracy_param { top_k: 2 } }"))
+    assert net_draft.draft.metrics == [
         {"name": "loss_acc", "type": "SparseTopKCategoricalAccuracy", "from": ["y", "label"], "k": 2}
     ]
 
@@ -89,13 +89,13 @@ def test_pairs_share_their_weights():
     data = 'layer { name: "data" type: "Data" top: "x" top: "sim" }\n'
     text = data + slices + dense("f", "a", shared) + dense("g", "b", shared)
     text += 'layer { name: "loss" type: "ContrastiveLoss" bottom: "f" bottom: "g" bottom: "sim" }'
-    found = drafted(text, shapes={"x": (2, 4)})
-    assert [line for line in lines(found) if line.startswith("{name: f,")] == [
+    net_draft = drafted(text, shapes={"x": (2, 4)})
+    assert [line for line in lines(net_draft) if line.startswith("{name: f,")] == [
         "{name: f, type: Dense, learning_rate_multiplier: {bias: 2}, units: 3}"
     ]
-    assert lines(found)[-1] == "{name: g, type: Dense, share: f, units: 3}"
-    assert found.draft.losses == [{"type": "Contrastive", "from": ["f", "g", "sim"]}]
-    assert found.draft.outputs == ["f", "g"]
+    assert lines(net_draft)[-1] == "{name: g, type: Dense, share: f, units: 3}"
+    assert net_draft.draft.losses == [{"type": "Contrastive", "from": ["f", "g", "sim"]}]
+    assert net_draft.draft.outputs == ["f", "g"]
 
 
 def test_multipliers():
@@ -119,10 +119,10 @@ def test_one_net_for_training_and_testing():
     test = LABELLED.replace("top:", "include { phase: TEST } top:", 1)
     drop = 'layer { name: "drop" type: "Dropout" bottom: "a" top: "a" include { phase: TRAIN } }\n'
     prob = 'layer { name: "prob" type: "Softmax" bottom: "y" top: "prob" include { phase: TEST } }\n'
-    found = drafted(train + test + dense("a", "x") + drop + dense("y", "a") + LOSS + prob)
-    assert [layer.name for layer in found.draft.layers] == ["a_flatten", "a", "drop", "y", "prob"]
-    assert found.draft.outputs == []  # the last layer's
-    assert [sorted(node.phases) for node in found.data] == [["TRAIN"], ["TEST"]]
+    net_draft = drafted(train + test + dense("a", "x") + drop + dense("y", "a") + LOSS + prob)
+    assert [layer.name for layer in net_draft.draft.layers] == ["a_flatten", "a", "drop", "y", "prob"]
+    assert net_draft.draft.outputs == []  # the last layer's
+    assert [sorted(node.phases) for node in net_draft.data] == [["TRAIN"], ["TEST"]]
     only = drafted(train + test + dense("a", "x") + drop + dense("y", "a") + LOSS + prob, phase="test")
     assert [layer.name for layer in only.draft.layers] == ["a_flatten", "a", "y", "prob"]
 
@@ -131,10 +131,10 @@ def test_stages_and_levels():
     text = with_input("", 2, 4)
     text += dense("a", "x", 'include { stage: "deploy" not_stage: "val" min_level: 1 }')
     text += dense("b", "x", 'exclude { stage: "deploy" }') + dense("c", "x", "exclude { max_level: 0 }")
-    assert [one.name for one in drafted(text).draft.layers] == ["b"]
-    assert [one.name for one in drafted(text, stages=("deploy",), level=1).draft.layers] == ["a", "c"]
-    assert [one.name for one in drafted(text, stages=("deploy", "val"), level=2).draft.layers] == ["c"]
-    assert [one.name for one in drafted(text + 'state { stage: "deploy" level: 1 }').draft.layers] == ["a", "c"]
+    assert [layer.name for layer in drafted(text).draft.layers] == ["b"]
+    assert [layer.name for layer in drafted(text, stages=("deploy",), level=1).draft.layers] == ["a", "c"]
+    assert [layer.name for layer in drafted(text, stages=("deploy", "val"), level=2).draft.layers] == ["c"]
+    assert [layer.name for layer in drafted(text + 'state { stage: "deploy" level: 1 }').draft.layers] == ["a", "c"]
     assert "no layer mentions the stage `vall`" in failure(text, stages=("vall",))
 
 
@@ -144,8 +144,8 @@ def test_statistics_that_only_training_moves():
         f"batch_norm_param {{ use_global_stats: {frozen} }} }}\n"
         for phase, frozen in (("TRAIN", "false"), ("TEST", "true"))
     )
-    found = drafted(LABELLED + both + dense("z", "y") + LOSS.replace('"y"', '"z"'))
-    assert lines(found)[0] == (
+    net_draft = drafted(LABELLED + both + dense("z", "y") + LOSS.replace('"y"', '"z"'))
+    assert lines(net_draft)[0] == (
         "{name: bn, type: BatchNormalization, epsilon: 1e-05, center: false, scale: false, momentum: 0.999}"
     )
     fixed = LABELLED + both.splitlines()[0].replace("include { phase: TRAIN }", "").replace("false", "true")
@@ -158,9 +158,9 @@ def test_statistics_that_only_training_moves():
 
 def test_forms_that_differ_are_reported():
     text = with_input("", 2, 4) + dense("a", "x", "include { phase: TRAIN }").replace('top: "a"', 'top: "x"')
-    told = failure(text + dense("y", "x"))
-    assert "the layer `y` reads other blobs in testing than in training" in told
-    assert "--phase train" in told
+    message = failure(text + dense("y", "x"))
+    assert "the layer `y` reads other blobs in testing than in training" in message
+    assert "--phase train" in message
     other = dense("a", "x", "include { phase: TRAIN }") + dense("a", "x", "include { phase: TEST }").replace("3", "4")
     assert "the layer `a` differs between testing and training" in failure(with_input(other, 2, 4))
     mixed = dense("a", "x", "include { phase: TRAIN } exclude { phase: TEST }")
@@ -197,9 +197,9 @@ def test_the_first_version():
         "{name: drop, type: Dropout, rate: 0.3}",
         "{name: prob, type: Softmax}",
     ]
-    told = failure(V0.replace("local_size: 3", "kernelsize: 3").replace('"softmax"', '"sofmax"'))
-    assert "net.prototxt:8:44: error: a layer of type `lrn` has no `kernelsize`" in told
-    assert "`sofmax` is not a type of layers" in told
+    message = failure(V0.replace("local_size: 3", "kernelsize: 3").replace('"softmax"', '"sofmax"'))
+    assert "net.prototxt:8:44: error: a layer of type `lrn` has no `kernelsize`" in message
+    assert "`sofmax` is not a type of layers" in message
 
 
 def test_the_second_version():
@@ -213,25 +213,25 @@ def test_the_second_version():
     net = upgraded(parse(text, "NetParameter", "net.prototxt"))
     data, dense_, _ = net["layer"]
     assert data["transform_param"]["mirror"] is True
-    assert [one["name"] for one in dense_["param"]] == ["w", "b"]
-    assert [one["decay_mult"] for one in dense_["param"]] == [1, 0]
-    assert [one["share_mode"] for one in dense_["param"]] == ["STRICT", "STRICT"]
+    assert [param["name"] for param in dense_["param"]] == ["w", "b"]
+    assert [param["decay_mult"] for param in dense_["param"]] == [1, 0]
+    assert [param["share_mode"] for param in dense_["param"]] == ["STRICT", "STRICT"]
     assert str(dense_.location("type")) == "net.prototxt:4:24"
-    found = drafted(text, phase="train")
-    assert found.draft.inputs["x"] == {"shape": [3, 4, 5]}
-    assert found.draft.losses[0]["weight"] == 2
+    net_draft = drafted(text, phase="train")
+    assert net_draft.draft.inputs["x"] == {"shape": [3, 4, 5]}
+    assert net_draft.draft.losses[0]["weight"] == 2
     assert "layers of two versions" in failure(text + dense("z", "y"))
     assert "has no type" in failure('layers { name: "a" type: NONE bottom: "x" }')
 
 
 def test_inputs_of_old_nets():
     text = 'input: "a" input_shape { dim: 1 dim: 3 } input: "b" input_shape { dim: 1 dim: 4 dim: 2 dim: 2 }\n'
-    found = drafted(text + dense("c", "a") + dense("d", "b"))
-    assert found.draft.inputs == {"a": {"shape": [3]}, "b": {"shape": [4, 2, 2]}}
+    net_draft = drafted(text + dense("c", "a") + dense("d", "b"))
+    assert net_draft.draft.inputs == {"a": {"shape": [3]}, "b": {"shape": [4, 2, 2]}}
     assert "the input `b` has no shape" in failure('input: "a" input: "b" input_dim: [1, 2, 3, 4]' + dense("c", "a"))
-    told = failure('input: "a"' + dense("c", "a"))
-    assert "the shape of the input `a` is not in the file" in told
-    assert "--shape a=" in told
+    message = failure('input: "a"' + dense("c", "a"))
+    assert "the shape of the input `a` is not in the file" in message
+    assert "--shape a=" in message
 
 
 # What the layers of data say
@@ -249,9 +249,9 @@ def test_inputs_of_old_nets():
     ],
 )  # fmt: skip
 def test_shapes_of_data(layer, shape):
-    found = drafted(f'layer {{ name: "d" top: "x" type: {layer} }}' + dense("y", "x"))
-    assert found.draft.inputs == {"x": {"shape": shape}}
-    assert not found.notes
+    net_draft = drafted(f'layer {{ name: "d" top: "x" type: {layer} }}' + dense("y", "x"))
+    assert net_draft.draft.inputs == {"x": {"shape": shape}}
+    assert not net_draft.notes
 
 
 def test_a_mean_image_has_the_shape(tmp_path):
@@ -273,8 +273,8 @@ def test_integer_inputs_follow_from_their_readers():
     text += dense("f", "y") + "".join(
         f'layer {{ name: "l{part}" type: "SoftmaxWithLoss" bottom: "f" bottom: "{part}" }}\n' for part in "pq"
     )
-    found = drafted(text, shapes={"words": (4,), "both": (2,)})
-    assert found.draft.inputs == {
+    net_draft = drafted(text, shapes={"words": (4,), "both": (2,)})
+    assert net_draft.draft.inputs == {
         "words": {"shape": [4], "dtype": "int32"},
         "both": {"shape": [2], "dtype": "int32"},
     }
@@ -287,8 +287,8 @@ def test_inputs_without_readers_are_not_integers():
 
 def test_targets_that_do_not_fit_are_reported_with_their_position():
     text = LABELLED + dense("y", "x") + LOSS.replace('"label"', '"x"')
-    told = failure(text)
-    assert "net.prototxt:3:1: error: layer `loss` (SoftmaxWithLoss): class indices must be integers" in told
+    message = failure(text)
+    assert "net.prototxt:3:1: error: layer `loss` (SoftmaxWithLoss): class indices must be integers" in message
     pair = 'layer { name: "e" type: "EuclideanLoss" bottom: "y" bottom: "x" }'
     assert "layer `e` (EuclideanLoss): prediction and target differ in shape" in failure(
         LABELLED + dense("y", "x") + pair
@@ -299,9 +299,9 @@ def test_class_indices_that_are_compared_are_integers():
     data = 'layer { name: "d" type: "HDF5Data" top: "x" top: "label" }\n'
     pair = 'layer { name: "e" type: "EuclideanLoss" bottom: "z" bottom: "label" }\n'
     text = data + dense("y", "x") + dense("z", "x").replace("num_output: 3", "num_output: 1") + LOSS + pair
-    found = drafted(text, shapes={"x": (4,)})
-    assert found.draft.inputs["label"] == {"shape": [], "dtype": "int32"}
-    spec_of(found)
+    net_draft = drafted(text, shapes={"x": (4,)})
+    assert net_draft.draft.inputs["label"] == {"shape": [], "dtype": "int32"}
+    spec_of(net_draft)
 
 
 # What cannot be
@@ -324,7 +324,7 @@ def test_everything_is_reported_at_once_with_its_position():
         'nmae: "x"\n',
         2, 4,
     )  # fmt: skip
-    told = failure(text)
+    message = failure(text)
     for part in (
         "net.prototxt:2:19: error: layer `p` (Python): it runs code from another file",
         "net.prototxt:3:19: error: layer `n` (Normalise) has a type that Caffe does not have",
@@ -337,13 +337,13 @@ def test_everything_is_reported_at_once_with_its_position():
         "net.prototxt:7:82: error: layer `k` (Concat): it works along axis 0",
         "net.prototxt:9:1: error: NetParameter of Caffe has no `nmae`",
     ):
-        assert part in told
-    assert "after" not in told  # it reads what has been told of
-    assert told.endswith("8 errors")
+        assert part in message
+    assert "after" not in message  # it reads what has been told of
+    assert message.endswith("8 errors")
 
 
 @pytest.mark.parametrize(
-    ("layer", "said"),
+    ("layer", "expected"),
     [
         ("Convolution|convolution_param { kernel_size: 1 }", "it has no `num_output`"),
         ("Convolution|convolution_param { num_output: 2 }", "it has no `kernel_size`"),
@@ -373,12 +373,12 @@ def test_everything_is_reported_at_once_with_its_position():
         ("Embed|embed_param { num_output: 2 }", "it has no `input_dim`"),
     ],
 )  # fmt: skip
-def test_impossible_layers_are_reported(layer, said):
+def test_impossible_layers_are_reported(layer, expected):
     type_, _, inside = layer.partition("|")
     text = f'layer {{ name: "y" type: "{type_}" bottom: "x" top: "y" {inside} }}'
-    told = failure(with_input(text, 2, 3, 4, 4))
-    assert "net.prototxt:2:" in told
-    assert any(part in told for part in said.split("|"))
+    message = failure(with_input(text, 2, 3, 4, 4))
+    assert "net.prototxt:2:" in message
+    assert any(part in message for part in expected.split("|"))
 
 
 def test_nets_that_are_wired_wrong():
@@ -386,9 +386,9 @@ def test_nets_that_are_wired_wrong():
     assert "the blob `a` is written by two layers" in failure(with_input(twice, 2, 4))
     assert "net.prototxt has no layers" in failure("name: 'a'")
     same = dense("x", "x") + dense("x", "x", "").replace('top: "x"', 'top: "z"')
-    found = drafted(with_input(same, 2, 4))
-    assert [layer.name for layer in found.draft.layers] == ["x_2", "x_3"]
-    spec_of(found)
+    net_draft = drafted(with_input(same, 2, 4))
+    assert [layer.name for layer in net_draft.draft.layers] == ["x_2", "x_3"]
+    spec_of(net_draft)
 
 
 def test_a_deep_net_is_read_in_time():

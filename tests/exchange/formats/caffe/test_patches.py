@@ -13,10 +13,10 @@ def test_patches_are_those_that_a_convolution_reads():
     point = "convolution_param { num_output: 3 kernel_size: 1 }"
     rest = f'layer {{ name: "y" type: "Convolution" bottom: "p" top: "y" {point} }}'
     cut = f'layer {{ name: "p" type: "Im2col" bottom: "x" top: "p" {window} }}\n{rest}'
-    whole = f'layer {{ name: "y" type: "Convolution" bottom: "x" top: "y" {window} }}'
+    convolution = f'layer {{ name: "y" type: "Convolution" bottom: "x" top: "y" {window} }}'
     random = np.random.default_rng(0)
     kernel, x = (random.normal(size=shape).astype(np.float32) for shape in ((3, 4, 2, 3), (2, 4, 9, 8)))
-    (expected,) = answers(drafted(with_input(whole, 2, 4, 9, 8), {"y": [kernel]}), x)
+    (expected,) = answers(drafted(with_input(convolution, 2, 4, 9, 8), {"y": [kernel]}), x)
     flat = {"y": [kernel.reshape(3, 24, 1, 1), np.zeros(3, np.float32)]}
     (got,) = answers(drafted(with_input(cut, 2, 4, 9, 8), flat), x)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)  # float32, 24 terms in another order

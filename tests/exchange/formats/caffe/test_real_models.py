@@ -38,10 +38,10 @@ needs_models = pytest.mark.skipif(PLACE is None, reason="NETSPEC_MODELS names no
 
 
 def options(path: Path, **more: Any) -> ImportOptions:
-    given = SHAPES.get(path.stem, {})
+    shapes = SHAPES.get(path.stem, {})
     if "cifar" in path.name or path.parent.name == "hdf5_classification":
-        given = {"data": (3, 32, 32) if "cifar" in path.name else (4,)}
-    return ImportOptions(shapes=given, **more)
+        shapes = {"data": (3, 32, 32) if "cifar" in path.name else (4,)}
+    return ImportOptions(shapes=shapes, **more)
 
 
 def short(path: Path) -> str:
@@ -57,11 +57,11 @@ def test_all_of_them_are_there():
 @pytest.mark.parametrize("path", FILES, ids=short)
 def test_every_text_is_read_and_written_back(path):
     kind = "NetParameter" if path in NETS else "SolverParameter"
-    found = read_text(path, kind, "a text of Caffe's")
-    assert not found.unknown
-    assert repr(decode(encode(found), kind)) == repr(decode(encode(decode(encode(found), kind)), kind))
-    lines = sorted(to_text(decode(encode(found), kind)).splitlines())
-    assert lines == sorted(to_text(found).splitlines())
+    message = read_text(path, kind, "a text of Caffe's")
+    assert not message.unknown
+    assert repr(decode(encode(message), kind)) == repr(decode(encode(decode(encode(message), kind)), kind))
+    lines = sorted(to_text(decode(encode(message), kind)).splitlines())
+    assert lines == sorted(to_text(message).splitlines())
 
 
 @pytest.mark.parametrize("path", NETS, ids=short)
@@ -71,19 +71,19 @@ def test_every_net_of_standard_layers_compiles(path):
             read_prototxt(path, options(path))
         return
     assert format_of(path).name == "caffe"
-    found = read_prototxt(path, options(path))
-    spec = load_net(parse_yaml(found.net, "net.yaml"))
+    imported = read_prototxt(path, options(path))
+    spec = load_net(parse_yaml(imported.net, "net.yaml"))
     for training in (True, False):
         build(spec, 2, training=training)
 
 
-def model(found: Imported, folder: Path) -> Model:
-    (folder / "net.yaml").write_text(found.net)
-    made = load(folder / "net.yaml")
-    assert set(found.arrays) == {*made.parameters}
-    for name, array in found.arrays.items():
-        made.parameters[name] = array
-    return made
+def model(imported: Imported, folder: Path) -> Model:
+    (folder / "net.yaml").write_text(imported.net)
+    loaded = load(folder / "net.yaml")
+    assert set(imported.arrays) == {*loaded.parameters}
+    for name, array in imported.arrays.items():
+        loaded.parameters[name] = array
+    return loaded
 
 
 @needs_models
@@ -91,12 +91,12 @@ def model(found: Imported, folder: Path) -> Model:
 def test_lenet_reads_mnist(tmp_path, alone):
     weights = ROOT / "lenet/lenet_iter_10000.caffemodel"
     if alone:  # the net that is in the weights, as it was trained
-        found = read_caffemodel(weights, ImportOptions(shapes={"data": (1, 28, 28)}))
-        assert "losses:" in found.net
+        imported = read_caffemodel(weights, ImportOptions(shapes={"data": (1, 28, 28)}))
+        assert "losses:" in imported.net
     else:
-        found = read_prototxt(ROOT / "lenet/lenet.prototxt", ImportOptions(weights=weights))
+        imported = read_prototxt(ROOT / "lenet/lenet.prototxt", ImportOptions(weights=weights))
     images, labels = mnist_test()
-    (scores,) = model(found, tmp_path).predict({"data": images / np.float32(256)}).values()
+    (scores,) = model(imported, tmp_path).predict({"data": images / np.float32(256)}).values()
     assert int((scores.argmax(1) == labels).sum()) == 9906
 
 
@@ -110,8 +110,10 @@ def mnist_test() -> tuple[Any, Any]:
 @pytest.mark.parametrize("name", ["det1", "det2"])
 def test_detectors_answer_like_other_programs(name, tmp_path):
     reference = np.load(ROOT / f"mtcnn/{name}.reference_cv2.npz")
-    given = ImportOptions(shapes={"data": reference["in_0"].shape[1:]}, weights=ROOT / f"mtcnn/{name}.caffemodel")
-    answers = model(read_prototxt(ROOT / f"mtcnn/{name}.prototxt", given), tmp_path).predict(
+    import_options = ImportOptions(
+        shapes={"data": reference["in_0"].shape[1:]}, weights=ROOT / f"mtcnn/{name}.caffemodel"
+    )
+    answers = model(read_prototxt(ROOT / f"mtcnn/{name}.prototxt", import_options), tmp_path).predict(
         {"data": reference["in_0"]}
     )
     assert list(answers) == reference["out_names"].tolist()
@@ -123,9 +125,9 @@ def test_detectors_answer_like_other_programs(name, tmp_path):
 @pytest.mark.skipif(SETS is None, reason="NETSPEC_DATASETS names no folder with cifar10")
 def test_cifar10_quick_from_hdf5(tmp_path):
     folder = ROOT / "cifar10_quick"
-    given = ImportOptions(weights=folder / "cifar10_quick_iter_5000.caffemodel.h5")
+    import_options = ImportOptions(weights=folder / "cifar10_quick_iter_5000.caffemodel.h5")
     assert format_of(folder / "cifar10_quick_iter_5000.caffemodel.h5").name == "caffemodel.h5"
-    net = model(read_prototxt(folder / "cifar10_quick.prototxt", given), tmp_path)
+    net = model(read_prototxt(folder / "cifar10_quick.prototxt", import_options), tmp_path)
     rows = np.frombuffer((Path(SETS or "") / "cifar10/test_batch.bin").read_bytes(), np.uint8).reshape(-1, 3073)
     images = rows[:, 1:].reshape(-1, 3, 32, 32) - read_mean(folder / "mean.binaryproto")
     (scores,) = net.predict({"data": images}).values()
@@ -138,7 +140,7 @@ def test_a_net_in_its_weights_equals_the_prototxt():
     assert format_of(path).name == "caffemodel"
     assert format_of(ROOT / "lenet/lenet_iter_10000.caffemodel").name == "caffemodel"
     text = read_text(ROOT / "lenet/lenet_train_test.prototxt", "NetParameter", "a net")
-    given = ImportOptions(shapes={"data": (1, 28, 28)})
-    inside = read_caffemodel(ROOT / "lenet/lenet_iter_10000.caffemodel", given)
+    import_options = ImportOptions(shapes={"data": (1, 28, 28)})
+    inside = read_caffemodel(ROOT / "lenet/lenet_iter_10000.caffemodel", import_options)
     train = draft_net(text, ImportOptions(shapes={"data": (1, 28, 28)}, phase="train")).draft.text()
     assert inside.net.splitlines()[1:] == train.splitlines()[1:]

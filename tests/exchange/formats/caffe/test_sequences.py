@@ -37,29 +37,29 @@ def sigmoid(x: Any) -> Any:
 
 def test_lstm_is_caffes():
     w, b, u, x = drawn((4 * H, D), (4 * H,), (4 * H, H), (T, N, D))
-    found = drafted(HEAD + RECURRENT.format("LSTM", ""), {"r": [w, b, u]})
-    assert found.draft.inputs == {"x": {"shape": [T, D]}}
-    assert found.notes == ["`r`: every sequence starts from zero states; `cont` is left out"]
-    h, c, wanted = np.zeros((N, H)), np.zeros((N, H)), []
+    net_draft = drafted(HEAD + RECURRENT.format("LSTM", ""), {"r": [w, b, u]})
+    assert net_draft.draft.inputs == {"x": {"shape": [T, D]}}
+    assert net_draft.notes == ["`r`: every sequence starts from zero states; `cont` is left out"]
+    h, c, expected = np.zeros((N, H)), np.zeros((N, H)), []
     for step in x:  # lstm_unit_layer.cpp: gates in the order i, f, o, g
         i, f, o, g = np.split(step @ w.T + b + h @ u.T, 4, axis=1)
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h = sigmoid(o) * np.tanh(c)
-        wanted.append(h)
-    (given,) = answers(found, x.swapaxes(0, 1))
-    np.testing.assert_allclose(given, np.stack(wanted, 1), rtol=1e-4, atol=1e-6)  # float32, five steps
+        expected.append(h)
+    (computed,) = answers(net_draft, x.swapaxes(0, 1))
+    np.testing.assert_allclose(computed, np.stack(expected, 1), rtol=1e-4, atol=1e-6)  # float32, five steps
 
 
 def test_rnn_is_caffes():
     w, b, u, out, bias, x = drawn((H, D), (H,), (H, H), (H, H), (H,), (T, N, D))
-    found = drafted(HEAD + RECURRENT.format("RNN", ""), {"r": [w, b, u, out, bias]})
-    h, wanted = np.zeros((N, H)), []
+    net_draft = drafted(HEAD + RECURRENT.format("RNN", ""), {"r": [w, b, u, out, bias]})
+    h, expected = np.zeros((N, H)), []
     for step in x:
         h = np.tanh(step @ w.T + b + h @ u.T)
-        wanted.append(np.tanh(h @ out.T + bias))
-    (given,) = answers(found, x.swapaxes(0, 1))
-    np.testing.assert_allclose(given, np.stack(wanted, 1), rtol=1e-4, atol=1e-6)  # float32, five steps
-    assert lines(found)[1] == "{name: r_output, type: Dense, units: 2, activation: tanh}"
+        expected.append(np.tanh(h @ out.T + bias))
+    (computed,) = answers(net_draft, x.swapaxes(0, 1))
+    np.testing.assert_allclose(computed, np.stack(expected, 1), rtol=1e-4, atol=1e-6)  # float32, five steps
+    assert lines(net_draft)[1] == "{name: r_output, type: Dense, units: 2, activation: tanh}"
     fresh = drafted(HEAD + RECURRENT.format("RNN", ""))  # without weights, first values count
     assert "kernel_initializer: {type: RandomUniform, minval: 0.0, maxval: 1.0}" in lines(fresh)[1]
 
@@ -69,36 +69,36 @@ def test_a_single_step_is_caffes():
       input_param { shape { dim: 1 dim: 3 dim: 2 } shape { dim: 1 dim: 3 dim: 8 } shape { dim: 1 dim: 3 } } }
     layer { name: "u" type: "LSTMUnit" bottom: "c" bottom: "x" bottom: "cont" top: "c2" top: "h" }
     """
-    found = drafted(head)
+    net_draft = drafted(head)
     before, x = drawn((N, 1, H), (N, 1, 4 * H))
     goes_on = np.array([[0], [1], [1]], np.float32)
     i, f, o, g = np.split(x, 4, axis=-1)
     cell = goes_on[:, None] * sigmoid(f) * before + sigmoid(i) * np.tanh(g)
-    made = Net(spec_of(found)).predict({"c": before, "x": x, "cont": goes_on})
-    for array, wanted in zip(made.values(), (cell, sigmoid(o) * np.tanh(cell)), strict=True):
-        np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)  # float32
+    outputs = Net(spec_of(net_draft)).predict({"c": before, "x": x, "cont": goes_on})
+    for array, expected in zip(outputs.values(), (cell, sigmoid(o) * np.tanh(cell)), strict=True):
+        np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-6)  # float32
 
 
 def test_axes_of_sequences():
-    found = drafted(HEAD + RECURRENT.format("LSTM", "") + TAIL)
-    assert lines(found)[1:] == ["{name: y, type: Dense, units: 3}", "{name: p, type: Softmax}"]
+    net_draft = drafted(HEAD + RECURRENT.format("LSTM", "") + TAIL)
+    assert lines(net_draft)[1:] == ["{name: y, type: Dense, units: 3}", "{name: p, type: Softmax}"]
     loss = 'layer { name: "l" type: "SoftmaxWithLoss" bottom: "y" bottom: "label" softmax_param { axis: 2 } }\n'
     data = 'layer { name: "d" type: "HDF5Data" top: "label" top: "words" }\n'
     embed = 'layer { name: "x" type: "Embed" bottom: "words" top: "x" embed_param { input_dim: 9 num_output: 4 } }\n'
     cont = 'layer { name: "c" type: "DummyData" top: "cont" dummy_data_param { shape { dim: 5 dim: 3 } } }\n'
-    found = drafted(data + cont + embed + RECURRENT.format("LSTM", "") + TAIL + loss, shapes={"words": (T,)})
-    assert found.draft.inputs == {
+    net_draft = drafted(data + cont + embed + RECURRENT.format("LSTM", "") + TAIL + loss, shapes={"words": (T,)})
+    assert net_draft.draft.inputs == {
         "words": {"shape": [T], "dtype": "int32"},
         "label": {"shape": [T], "dtype": "int32"},
     }
-    spec_of(found)
+    spec_of(net_draft)
     joined = 'layer { name: "j" type: "Concat" bottom: "r" bottom: "x" top: "j" concat_param { axis: 0 } }\n'
-    told = HEAD.replace(f"dim: {D}", f"dim: {H}") + RECURRENT.format("LSTM", "") + joined
-    assert lines(drafted(told))[1] == "{name: j, type: Concatenate, from: [r, x]}"  # steps behind steps
+    text = HEAD.replace(f"dim: {D}", f"dim: {H}") + RECURRENT.format("LSTM", "") + joined
+    assert lines(drafted(text))[1] == "{name: j, type: Concatenate, from: [r, x]}"  # steps behind steps
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         (RECURRENT.format("LSTM", "expose_hidden: true"), "its states are inputs and outputs"),
         (RECURRENT.format("RNN", "").replace("num_output: 2", ""), "it has no `num_output`"),
@@ -107,7 +107,7 @@ def test_axes_of_sequences():
         (RECURRENT.format("LSTM", "") + 'layer { type: "Reshape" bottom: "r" top: "s" }', "another shape of a"),
     ],
 )  # fmt: skip
-def test_unsupported_recurrent_layers_are_reported(text, said):
+def test_unsupported_recurrent_layers_are_reported(text, expected):
     with pytest.raises(InputError) as caught:
         drafted(HEAD + text)
-    assert said in caught.value.render()
+    assert expected in caught.value.render()

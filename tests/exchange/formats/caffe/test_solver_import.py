@@ -53,17 +53,17 @@ def imported(folder: Path, solver: str, weights: Path | None = None, **files: st
     return read_solver(folder / "solver.prototxt", ImportOptions(weights=weights))
 
 
-def loaded(folder: Path, found: Imported) -> TrainSpec:
+def loaded(folder: Path, result: Imported) -> TrainSpec:
     """The training as netspec itself reads it."""
-    (folder / "net.yaml").write_text(found.net)
-    (folder / "train.yaml").write_text(found.train)
+    (folder / "net.yaml").write_text(result.net)
+    (folder / "train.yaml").write_text(result.train)
     return load_train(folder / "train.yaml")
 
 
 def test_a_net_in_the_same_folder_with_its_tests(tmp_path):
     solver = SOLVER + 'net: "examples/small.prototxt" test_iter: 3 test_interval: 10 test_state { stage: "all" }'
-    found = imported(tmp_path, solver, small=NET)
-    assert found.train == (
+    result = imported(tmp_path, solver, small=NET)
+    assert result.train == (
         "# Imported from solver.prototxt\n"
         "netspec: 1\n"
         "net: net.yaml\n"
@@ -73,7 +73,7 @@ def test_a_net_in_the_same_folder_with_its_tests(tmp_path):
         "solver: {type: SGD, learning_rate: 0.1, momentum: 0.9}\n"
         "train: {max_steps: 50, test_every: 10, checkpoint_every: 0}\n"
     )
-    spec = loaded(tmp_path, found)
+    spec = loaded(tmp_path, result)
     (layer,) = [layer for layer in spec.net.layers if layer.name == "ip"]
     assert layer.learning_rate_multiplier == {"bias": 2}
     assert layer.weight_decay_multiplier == {"bias": 0}
@@ -110,14 +110,14 @@ def test_of_several_tests_the_first_is_taken(tmp_path):
         'net: "small.prototxt" test_iter: 3 test_iter: 4 test_interval: 10 '
         'test_state { stage: "some" } test_state { stage: "all" }'
     )
-    found = imported(tmp_path, solver, small=net)
-    assert "only the first of the tests some, all is imported: a training has one test split" in found.notes
+    result = imported(tmp_path, solver, small=net)
+    assert "only the first of the tests some, all is imported: a training has one test split" in result.notes
 
 
 def test_the_run_is_called_as_its_snapshots(tmp_path):
     for prefix, name in (("examples/first try", "first_try"), ("examples/small", None)):
-        found = imported(tmp_path, SOLVER + f'net: "small.prototxt" snapshot_prefix: "{prefix}"', small=NET)
-        assert loaded(tmp_path, found).name == name
+        result = imported(tmp_path, SOLVER + f'net: "small.prototxt" snapshot_prefix: "{prefix}"', small=NET)
+        assert loaded(tmp_path, result).name == name
 
 
 def test_shapes_come_from_a_net_in_the_same_folder(tmp_path):
@@ -125,8 +125,8 @@ def test_shapes_come_from_a_net_in_the_same_folder(tmp_path):
     net = "".join(['name: "small"', data, *LAYERS[2:]])
     deploy = 'input: "data" input_shape { dim: 1 dim: 2 dim: 3 dim: 3 }' + LAYERS[2]
     other = deploy.replace("dim: 3 dim: 3", "dim: 9 dim: 9").replace('"ip"', '"fc"')
-    found = imported(tmp_path, SOLVER + 'net: "small.prototxt"', small=net, deploy=deploy, another=other)
-    assert "the shape of `data`, [2, 3, 3], is that of deploy.prototxt next to the net" in found.notes
+    result = imported(tmp_path, SOLVER + 'net: "small.prototxt"', small=net, deploy=deploy, another=other)
+    assert "the shape of `data`, [2, 3, 3], is that of deploy.prototxt next to the net" in result.notes
     (tmp_path / "deploy.prototxt").unlink()
     with pytest.raises(InputError, match="the shape of the input `data` is not in the file"):
         imported(tmp_path, SOLVER + 'net: "small.prototxt"', small=net)
@@ -206,16 +206,16 @@ def test_the_history_becomes_slots(tmp_path, type_, kind):
     state = state_of(tmp_path, kind, history, "models/small_iter_7.caffemodel.h5")
     assert format_of(state).name == "solverstate"
     solver = f'base_lr: 0.1 lr_policy: "fixed" max_iter: 50 type: "{type_}" {more} net: "small.prototxt"'
-    found = imported(tmp_path, solver, state, small=NET)
-    assert found.step == 7
-    assert found.arrays["ip/kernel"].shape == (18, 5)
+    result = imported(tmp_path, solver, state, small=NET)
+    assert result.step == 7
+    assert result.arrays["ip/kernel"].shape == (18, 5)
     expected: dict[str, Any] = {}
     for part, (slot, factor) in enumerate(kept.items()):
         expected[f"solver/ip/kernel/{slot}"] = factor * history[2 * part].T
         expected[f"solver/ip/bias/{slot}"] = factor * history[2 * part + 1]
-    assert found.slots.keys() == expected.keys()
+    assert result.slots.keys() == expected.keys()
     for name, array in expected.items():
-        np.testing.assert_array_equal(found.slots[name], array)
+        np.testing.assert_array_equal(result.slots[name], array)
 
 
 def test_untrained_parameters_have_no_slots(tmp_path):
@@ -300,8 +300,8 @@ def test_all_solvers_of_bvlc_import():
                 read_solver(path, ImportOptions())
             continue
         unknown = "autoencoder" in path.name or "siamese" in path.name
-        found = read_solver(path, ImportOptions(shapes=open_sizes if unknown else {}))
-        assert found.train.startswith(f"# Imported from {path.name}"), path
+        result = read_solver(path, ImportOptions(shapes=open_sizes if unknown else {}))
+        assert result.train.startswith(f"# Imported from {path.name}"), path
 
 
 @real
@@ -309,9 +309,9 @@ def test_a_real_state_resumes(tmp_path):
     assert MODELS is not None
     solver = Path(MODELS, "caffe/bvlc/examples/cifar10/cifar10_quick_solver_lr1.prototxt")
     state = Path(MODELS, "caffe/cifar10_quick/cifar10_quick_iter_5000.solverstate.h5")
-    found = read_solver(solver, ImportOptions(weights=state))
-    assert found.step == 5000
-    assert found.slots.keys() == {f"solver/{name}/velocity" for name in found.arrays}
+    result = read_solver(solver, ImportOptions(weights=state))
+    assert result.step == 5000
+    assert result.slots.keys() == {f"solver/{name}/velocity" for name in result.arrays}
     with h5py.File(state, "r") as file:
-        np.testing.assert_array_equal(found.slots["solver/ip2/kernel/velocity"], -file["history/8"][()].T)
-    assert loaded(tmp_path, found).train.max_steps == 5000
+        np.testing.assert_array_equal(result.slots["solver/ip2/kernel/velocity"], -file["history/8"][()].T)
+    assert loaded(tmp_path, result).train.max_steps == 5000

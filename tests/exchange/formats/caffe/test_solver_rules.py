@@ -74,19 +74,19 @@ def solver_of(**fields: Any) -> Message:
 
 def read(message: Message) -> tuple[SolverSpec, list[str]]:
     remarks = Diagnostics()
-    made = update_rule(message, remarks)
+    fields = update_rule(message, remarks)
     remarks.check()
-    found = SOLVERS.parse(made)
-    assert isinstance(found, SolverSpec)
-    return found, remarks.notes
+    solver = SOLVERS.parse(fields)
+    assert isinstance(solver, SolverSpec)
+    return solver, remarks.notes
 
 
 @pytest.mark.parametrize("policy", RATES.values(), ids=RATES)
 def test_rates_are_those_of_caffe_at_every_step(policy):
-    found, _ = read(solver_of(**policy))
+    solver, _ = read(solver_of(**policy))
     caffe = Caffe({"base_lr": 0.1, "max_iter": STEPS, **policy}, {})
     for step in range(STEPS):
-        assert found.learning_rate.value(step, STEPS) == pytest.approx(caffe.rate(), rel=1e-12, abs=0)
+        assert solver.learning_rate.value(step, STEPS) == pytest.approx(caffe.rate(), rel=1e-12, abs=0)
         caffe.iteration += 1
 
 
@@ -99,17 +99,16 @@ def test_a_policy_that_changes_nothing_is_a_number():
 def test_ten_steps_are_those_of_caffe(fields):
     """With multipliers of rates and decays, and a rate that falls."""
     policy = {"lr_policy": "inv", "gamma": 0.3, "power": 0.75}
-    found, notes = read(solver_of(**policy, **fields))
+    solver, notes = read(solver_of(**policy, **fields))
     assert notes == []
-    told = {"type": {"NESTEROV": "Nesterov", "ADAGRAD": "AdaGrad", "RMSPROP": "RMSProp"}[fields["solver_type"]]} if (
-        "solver_type" in fields
-    ) else {}  # fmt: skip
+    new_names = {"NESTEROV": "Nesterov", "ADAGRAD": "AdaGrad", "RMSPROP": "RMSProp"}
+    type_field = {"type": new_names[fields["solver_type"]]} if "solver_type" in fields else {}
     batches = fields.get("iter_size", 1)
     quadratic = Quadratic.random()
-    caffe = Caffe({"base_lr": 0.1, **policy, **fields, **told}, MULTIPLIERS)
+    caffe = Caffe({"base_lr": 0.1, **policy, **fields, **type_field}, MULTIPLIERS)
     weights = dict(quadratic.start)
-    rates = [found.learning_rate.value(step, STEPS) for step in range(STEPS)]
-    built = training(found, MULTIPLIERS)
+    rates = [solver.learning_rate.value(step, STEPS) for step in range(STEPS)]
+    built = training(solver, MULTIPLIERS)
     for states in built.steps(rates):
         sums = {name: batches * quadratic.gradient(name, w) for name, w in weights.items()}
         weights = caffe.step(weights, sums)
@@ -151,11 +150,11 @@ def test_invalid_solver_fields_are_reported_with_their_position(text):
     start = "".join(f"{name}: {value}\n" for name, value in usual.items() if f"{name}:" not in text)
     with pytest.raises(InputError) as error:
         read(parse(start + text, "SolverParameter", "solver.prototxt"))
-    (found,) = error.value.problems
-    assert found.message == message
-    assert found.expected is not None
-    assert found.expected.startswith(expected)
-    assert found.location is not None
+    (problem,) = error.value.problems
+    assert problem.message == message
+    assert problem.expected is not None
+    assert problem.expected.startswith(expected)
+    assert problem.location is not None
 
 
 def test_all_problems_are_reported_at_once():
@@ -203,7 +202,7 @@ def test_a_loop_that_takes_no_step_is_refused():
     remarks = Diagnostics()
     loop(parse("max_iter: 0 iter_size: 0 display: -1 snapshot: -1 test_interval: -1", "SolverParameter"), remarks,
          tested=True)  # fmt: skip
-    assert [found.message for found in remarks.problems] == [
+    assert [problem.message for problem in remarks.problems] == [
         "no step is taken", "`test_interval` counts steps", "`snapshot` counts steps", "`display` counts steps",
         "no batch in a step",
     ]  # fmt: skip

@@ -63,22 +63,22 @@ def written(folder: Path, spec: dict[str, Any]) -> tuple[str, ...]:
 
 def solver_of(folder: Path) -> dict[str, Any]:
     """The fields of the solver that was written."""
-    found = read_text(folder / "m_solver.prototxt", "SolverParameter", "a solver")
-    return {name: found[name] for name in found}
+    solver = read_text(folder / "m_solver.prototxt", "SolverParameter", "a solver")
+    return {name: solver[name] for name in solver}
 
 
 def layer_of(folder: Path, name: str) -> Any:
     net = read_text(folder / "m_train_val.prototxt", "NetParameter", "a net")
-    (found,) = [one for one in net["layer"] if one["name"] == name]
-    return found
+    (found_layer,) = [layer for layer in net["layer"] if layer["name"] == name]
+    return found_layer
 
 
 def test_a_training_that_caffe_supports_comes_back(tmp_path):
     spec = training()
     assert written(tmp_path, spec) == ()
-    found = read_solver(tmp_path / "m_solver.prototxt", ImportOptions(weights=tmp_path / "m.caffemodel"))
-    (tmp_path / "net.yaml").write_text(found.net)
-    (tmp_path / "train.yaml").write_text(found.train)
+    imported = read_solver(tmp_path / "m_solver.prototxt", ImportOptions(weights=tmp_path / "m.caffemodel"))
+    (tmp_path / "net.yaml").write_text(imported.net)
+    (tmp_path / "train.yaml").write_text(imported.train)
     before, after = load_train(spec), load_train(tmp_path / "train.yaml")
     assert after.solver == before.solver
     assert after.train == before.train
@@ -120,11 +120,11 @@ def test_the_state_of_a_solver_has_caffes_layout(tmp_path):
         assert file["learned_net"][()] == b"m.caffemodel.h5"
         for index, blob in enumerate(state["history"]):
             np.testing.assert_array_equal(file[f"history/{index}"], blob_array(blob))
-    found = read_solver(tmp_path / "m_solver.prototxt", ImportOptions(weights=tmp_path / "m.solverstate"))
-    assert found.step == 20
-    assert found.slots.keys() == slots.keys()
+    imported = read_solver(tmp_path / "m_solver.prototxt", ImportOptions(weights=tmp_path / "m.solverstate"))
+    assert imported.step == 20
+    assert imported.slots.keys() == slots.keys()
     for name, array in slots.items():
-        np.testing.assert_array_equal(found.slots[name], array)
+        np.testing.assert_array_equal(imported.slots[name], array)
 
 
 RATES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -148,10 +148,10 @@ RATES: dict[str, tuple[Any, dict[str, Any]]] = {
 def test_schedules_become_policies(tmp_path, policy):
     rate, expected = RATES[policy]
     written(tmp_path, training(solver={**SGD, "learning_rate": rate}))
-    found = solver_of(tmp_path)
-    assert found["lr_policy"] == policy
+    solver = solver_of(tmp_path)
+    assert solver["lr_policy"] == policy
     for name, value in expected.items():
-        assert found[name] == pytest.approx(value)
+        assert solver[name] == pytest.approx(value)
 
 
 SOLVERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -172,8 +172,8 @@ SOLVERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("solver", "expected"), SOLVERS, ids=lambda one: str(one.get("type", "SGD")))
 def test_solvers_are_those_of_caffe(tmp_path, solver, expected):
     written(tmp_path, training(solver={"learning_rate": 0.1, **solver}, accumulate=expected.get("iter_size", 1)))
-    found = solver_of(tmp_path)
-    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    written_solver = solver_of(tmp_path)
+    assert {name: written_solver[name] for name in expected} == pytest.approx(expected)
 
 
 UNLIKE: dict[str, dict[str, Any]] = {
@@ -202,8 +202,8 @@ def test_everything_that_caffe_lacks_is_reported_before_training(tmp_path):
         layers=layers, solver={**UNLIKE["Caffe has no solver Lion"], "ema": 0.99}, max_steps=None, max_epochs=1
     )
     train = load_train(spec)
-    made = exportable(Net(train.net), train)
-    lost = preflight_caffe(replace(made, arrays={}), ExportOptions())
+    exported = exportable(Net(train.net), train)
+    lost = preflight_caffe(replace(exported, arrays={}), ExportOptions())
     assert lost.problems == ()
     net, solver = lost.notes
     assert "`kernel_regularizer` of `conv` cannot be written for Caffe" in net
@@ -212,7 +212,7 @@ def test_everything_that_caffe_lacks_is_reported_before_training(tmp_path):
         "small_solver.prototxt is not written: Caffe has no solver Lion; "
         "Caffe counts steps, not epochs: give `train.max_steps`; Caffe keeps no average of the weights"
     )
-    assert write_caffe(tmp_path / "small.prototxt", made) == lost.notes  # the same words, from the same place
+    assert write_caffe(tmp_path / "small.prototxt", exported) == lost.notes  # the same words, from the same place
 
 
 @pytest.mark.parametrize("reason", UNLIKE)
@@ -227,9 +227,9 @@ def test_groups_and_layers_say_the_multipliers(tmp_path):
     layers = [{**LAYERS[0], "learning_rate_multiplier": {"bias": 2}}, *LAYERS[1:3], {**LAYERS[3], "trainable": False}]
     groups = [{"match": "conv/*", "learning_rate_multiplier": 3, "weight_decay": 0.02}]
     written(tmp_path, training(layers=layers, solver={**SGD, "weight_decay": 0.01, "groups": groups}))
-    rates = [(one["lr_mult"], one["decay_mult"]) for one in layer_of(tmp_path, "conv")["param"]]
+    rates = [(param["lr_mult"], param["decay_mult"]) for param in layer_of(tmp_path, "conv")["param"]]
     assert rates == [(3, 2), (6, 2)]
-    assert [one["lr_mult"] for one in layer_of(tmp_path, "fc")["param"]] == [0, 0]
+    assert [param["lr_mult"] for param in layer_of(tmp_path, "fc")["param"]] == [0, 0]
 
 
 LOSSES: list[tuple[dict[str, Any], str, float]] = [
@@ -242,9 +242,9 @@ LOSSES: list[tuple[dict[str, Any], str, float]] = [
 @pytest.mark.parametrize(("loss", "kind", "weight"), LOSSES, ids=lambda one: str(one)[:40])
 def test_losses_of_classes(tmp_path, loss, kind, weight):
     assert written(tmp_path, training(losses=[{**loss, "from": ["fc", "label"], "name": "loss"}])) == ()
-    found = layer_of(tmp_path, "loss")
-    assert found["type"] == kind
-    assert (list(found["loss_weight"]) or [1]) == [weight]
+    layer = layer_of(tmp_path, "loss")
+    assert layer["type"] == kind
+    assert (list(layer["loss_weight"]) or [1]) == [weight]
 
 
 @pytest.mark.parametrize(
@@ -260,12 +260,12 @@ def test_losses_of_values(tmp_path, type_, fields, kind, factor):
     spec = training(losses=[{"type": type_, "from": ["fc", "label"], "name": "loss", **fields}], metrics=[])
     spec["net"]["inputs"]["label"] = {"shape": [3]}
     written(tmp_path, spec)
-    found = layer_of(tmp_path, "loss")
-    assert found["type"] == kind
-    assert (list(found["loss_weight"]) or [1]) == pytest.approx([factor])
+    layer = layer_of(tmp_path, "loss")
+    assert layer["type"] == kind
+    assert (list(layer["loss_weight"]) or [1]) == pytest.approx([factor])
     if kind == "SigmoidCrossEntropyLoss":  # without the field, this layer divides by the batch size
         expected = fields.get("reduction", "valid").upper()
-        assert found["loss_param"].get("normalization", None) == expected
+        assert layer["loss_param"].get("normalization", None) == expected
 
 
 def test_the_matrix_of_a_loss_is_a_file(tmp_path):
@@ -275,8 +275,8 @@ def test_the_matrix_of_a_loss_is_a_file(tmp_path):
     }  # fmt: skip
     assert written(tmp_path, training(losses=[loss])) == ()
     assert layer_of(tmp_path, "loss")["infogain_loss_param"]["source"] == "m_loss.binaryproto"
-    found = read_solver(tmp_path / "m_solver.prototxt", ImportOptions(weights=tmp_path / "m.caffemodel"))
-    (again,) = load_net(parse_yaml(found.net, "net.yaml")).losses
+    imported = read_solver(tmp_path / "m_solver.prototxt", ImportOptions(weights=tmp_path / "m.caffemodel"))
+    (again,) = load_net(parse_yaml(imported.net, "net.yaml")).losses
     assert (again.type, again.matrix, again.from_logits) == ("InfoGain", loss["matrix"], True)  # type: ignore[attr-defined]  # of InfoGain
 
 
@@ -315,10 +315,10 @@ SPLITS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
 def test_data_layers_have_transforms(tmp_path, name):
     split, kind, expected = SPLITS[name]
     written(tmp_path, training(data={"train": split}, metrics=[]))
-    found = layer_of(tmp_path, "train_data")
-    assert (found["type"], list(found["top"])) == (kind, ["image", "label"])
-    param = found["transform_param"]
-    assert {one: list(param[one]) if one == "mean_value" else param[one] for one in param} == expected
+    layer = layer_of(tmp_path, "train_data")
+    assert (layer["type"], list(layer["top"])) == (kind, ["image", "label"])
+    param = layer["transform_param"]
+    assert {field: list(param[field]) if field == "mean_value" else param[field] for field in param} == expected
 
 
 OTHER_DATA: dict[str, dict[str, Any]] = {
@@ -335,8 +335,8 @@ OTHER_DATA: dict[str, dict[str, Any]] = {
 def test_data_that_caffe_has_no_layer_for_is_read_from_hdf5(tmp_path, reason):
     notes = written(tmp_path, training(data={"train": OTHER_DATA[reason]}, metrics=[]))
     assert notes[0].startswith(f"TRAIN: {reason}: write image, label as the net takes them into HDF5 files")
-    found = layer_of(tmp_path, "train_data")
-    assert (found["type"], found["hdf5_data_param"]["source"]) == ("HDF5Data", "train.txt")
+    layer = layer_of(tmp_path, "train_data")
+    assert (layer["type"], layer["hdf5_data_param"]["source"]) == ("HDF5Data", "train.txt")
 
 
 @pytest.mark.skipif(not MODELS, reason="NETSPEC_MODELS names no folder with the models")
@@ -345,10 +345,10 @@ def test_real_nets_come_back(tmp_path, name):
     """To the last bit: the same layers with the same weights."""
     assert MODELS is not None
     path = Path(MODELS, "caffe", f"{name}.prototxt")
-    (weights,) = [one for one in path.parent.glob(f"{path.stem}*.caffemodel*") if "reference" not in one.name]
-    found = read_prototxt(path, ImportOptions(weights=weights))
-    (tmp_path / "net.yaml").write_text(found.net)
-    before = Net(load_net(tmp_path / "net.yaml"), found.arrays)
+    (weights,) = [file for file in path.parent.glob(f"{path.stem}*.caffemodel*") if "reference" not in file.name]
+    imported = read_prototxt(path, ImportOptions(weights=weights))
+    (tmp_path / "net.yaml").write_text(imported.net)
+    before = Net(load_net(tmp_path / "net.yaml"), imported.arrays)
     write_caffe(tmp_path / "m.caffemodel", exportable(before))
     again = read_prototxt(tmp_path / "m.prototxt", ImportOptions(weights=tmp_path / "m.caffemodel"))
     (tmp_path / "again.yaml").write_text(again.net)
