@@ -32,35 +32,35 @@ from tests.exchange.lift.models.generic import imported, layers_of
 from tests.exchange.lift.models.quantized import LSTMS, QUANTIZED
 
 
-def results_of(made: onnx.ModelProto, given: Arrays, folder: Path) -> tuple[list[np.ndarray], str]:
+def results_of(proto: onnx.ModelProto, arrays: Arrays, folder: Path) -> tuple[list[np.ndarray], str]:
     """The results of the net of a model, and its YAML."""
-    net, text = imported(made, folder)
-    found = lift_model(read_model(folder / "model.onnx"), ImportOptions(), "model")
-    results = net.predict({place.name: place.to_net(given[name]) for name, place in found.inputs.items()})
-    return [place.from_net(results[place.name]) for place in found.outputs.values()], text
+    net, text = imported(proto, folder)
+    lifted = lift_model(read_model(folder / "model.onnx"), ImportOptions(), "model")
+    results = net.predict({endpoint.name: endpoint.to_net(arrays[name]) for name, endpoint in lifted.inputs.items()})
+    return [endpoint.from_net(results[endpoint.name]) for endpoint in lifted.outputs.values()], text
 
 
-def expected_of(made: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
+def expected_of(proto: onnx.ModelProto, arrays: Arrays) -> list[np.ndarray]:
     """onnxruntime's results on one thread: several threads would quantize parts of a batch separately."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4
-    session = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    found: list[np.ndarray] = session.run(None, dict(given))
-    return found
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    results: list[np.ndarray] = session.run(None, dict(arrays))
+    return results
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_it_computes_the_same(name: str, tmp_path: Path) -> None:
-    made, given = MODELS[name]
-    results, _ = results_of(made, given, tmp_path)
-    for have, want in zip(results, expected_of(made, given), strict=True):
+    proto, arrays = MODELS[name]
+    results, _ = results_of(proto, arrays, tmp_path)
+    for have, want in zip(results, expected_of(proto, arrays), strict=True):
         np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_integers_are_equal(name: str, tmp_path: Path) -> None:
-    made, given = QUANTIZED[name]
-    have, want = results_of(made, given, tmp_path)[0][0], expected_of(made, given)[0]
+    proto, arrays = QUANTIZED[name]
+    have, want = results_of(proto, arrays, tmp_path)[0][0], expected_of(proto, arrays)[0]
     if want.dtype.kind == "f":
         np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
     else:
@@ -70,9 +70,9 @@ def test_integers_are_equal(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", LSTMS)
 def test_an_lstm_rounds_what_onnxruntime_rounds(name: str, tmp_path: Path) -> None:
     """A different rounding in a single step would cause a difference of 1e-3; the rest is from sigmoid and tanh."""
-    made, given = LSTMS[name]
-    results, _ = results_of(made, given, tmp_path)
-    for have, want in zip(results, expected_of(made, given), strict=True):
+    proto, arrays = LSTMS[name]
+    results, _ = results_of(proto, arrays, tmp_path)
+    for have, want in zip(results, expected_of(proto, arrays), strict=True):
         np.testing.assert_allclose(have, want, atol=2e-6)
 
 
@@ -91,10 +91,10 @@ def test_an_activation_becomes_a_field(tmp_path: Path) -> None:
 def test_packed_heads_are_those_of_three_tensors(tmp_path: Path) -> None:
     """onnxruntime does not support the packed form on CPUs: compare with separate tensors."""
     query, key, value = (drawn(2, 5, 2, 4) for _ in range(3))
-    flat = {name: one.reshape(2, 5, 8) for name, one in (("q", query), ("k", key), ("v", value))}
+    flat = {name: array.reshape(2, 5, 8) for name, array in (("q", query), ("k", key), ("v", value))}
     apart, together, two = (
-        results_of(made, given, tmp_path)[0][0]
-        for made, given in (
+        results_of(proto, arrays, tmp_path)[0][0]
+        for proto, arrays in (
             heads("q k v", flat),
             heads("q", {"q": np.stack([query, key, value], 3)}),
             heads("q k", {"q": flat["q"], "k": np.stack([key, value], 3)}),
@@ -126,6 +126,6 @@ UNSUPPORTED = {
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
 def test_unsupported_nodes_are_reported(name: str, tmp_path: Path) -> None:
-    (made, _), says = UNSUPPORTED[name]
+    (proto, _), says = UNSUPPORTED[name]
     with pytest.raises(InputError, match=says):
-        imported(made, tmp_path)
+        imported(proto, tmp_path)

@@ -67,12 +67,12 @@ def test_loops_are_unrolled(tmp_path: Path) -> None:
         node("MatMul", "s w", "a"), node("Add", "a b", "c"), node("Relu", "c", "d"), node("Identity", "d", "e"),
         outputs="d e", w=floats(3, 3), b=floats(3),
     )  # fmt: skip
-    made = model([loop], ("N", 3), m=np.array(3))
-    made.graph.output.add().CopyFrom(helper.make_tensor_value_info("all", TensorProto.FLOAT, None))
+    proto = model([loop], ("N", 3), m=np.array(3))
+    proto.graph.output.add().CopyFrom(helper.make_tensor_value_info("all", TensorProto.FLOAT, None))
     text = agrees(model([loop], ("N", 3), m=np.array(3)), tmp_path)
     assert text.count("type: Dense") == 3
-    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
-    agrees(made, tmp_path)  # a new axis in front, of turns
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
+    agrees(proto, tmp_path)  # a new axis in front, of turns
 
 
 def test_a_loop_without_iterations_returns_its_initial_states(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_a_loop_without_iterations_returns_its_initial_states(tmp_path: Path) ->
 def test_loops_end_where_a_constant_says_so(tmp_path: Path) -> None:
     inside = graph([node("Less", "i two", "on"), node("Sin", "s", "t")], [*COUNTERS, state()], "on t", two=np.array(2))
     inside.output[0].type.tensor_type.elem_type = TensorProto.BOOL
-    made = model([helper.make_node("Loop", ["", "c", "x"], ["y"], body=inside)], ("N", 3), c=np.array(True))
-    assert agrees(made, tmp_path).count("sin(x)") == 3
+    proto = model([helper.make_node("Loop", ["", "c", "x"], ["y"], body=inside)], ("N", 3), c=np.array(True))
+    assert agrees(proto, tmp_path).count("sin(x)") == 3
 
 
 @pytest.mark.slow
@@ -98,46 +98,46 @@ def test_endless_loops_are_refused(tmp_path: Path) -> None:
 
 
 def test_scans_are_unrolled(tmp_path: Path) -> None:
-    told = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "sp"]
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "sp"]
     inside = graph(
-        [node("Mul", "s k", "a"), node("Add", "a p", "t"), node("Identity", "t", "u")], told, "t u", k=floats(4)
+        [node("Mul", "s k", "a"), node("Add", "a p", "t"), node("Identity", "t", "u")], infos, "t u", k=floats(4)
     )
     scan = helper.make_node(
         "Scan", ["z", "x"], ["y", "all"], body=inside, num_scan_inputs=1, scan_input_axes=[1],
         scan_input_directions=[1],
         scan_output_axes=[1],
     )  # fmt: skip
-    made = model([node("ReduceMax", "x", "z", axes=[1], keepdims=0), scan], ("N", 3, 4))
-    made.graph.output.add().CopyFrom(helper.make_tensor_value_info("all", TensorProto.FLOAT, None))
-    agrees(made, tmp_path)
+    proto = model([node("ReduceMax", "x", "z", axes=[1], keepdims=0), scan], ("N", 3, 4))
+    proto.graph.output.add().CopyFrom(helper.make_tensor_value_info("all", TensorProto.FLOAT, None))
+    agrees(proto, tmp_path)
 
 
 @pytest.mark.parametrize("lengths", ["", "five"])
 def test_scans_over_batches_of_sequences_are_unrolled(lengths: str, tmp_path: Path) -> None:
     """Opset 8: a Scan of whole sequences, several of them, of which none is shorter."""
-    told = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "sp"]
-    inside = graph([node("Sub", "p s", "t"), node("Identity", "t", "u")], told, "t u")
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "sp"]
+    inside = graph([node("Sub", "p s", "t"), node("Identity", "t", "u")], infos, "t u")
     for one in inside.output:
         one.type.tensor_type.shape.dim.add().dim_value = 4
     scan = helper.make_node("Scan", [lengths, "z", "x"], ["y", "all"], body=inside, num_scan_inputs=1, directions=[1])
-    made = model([node("ReduceMax", "x", "z", axes=[1], keepdims=0), scan], (2, 5, 4), opset=8, five=ints(5, 5))
-    made.graph.output.add().CopyFrom(helper.make_tensor_value_info("all", TensorProto.FLOAT, None))
-    agrees(made, tmp_path)
+    proto = model([node("ReduceMax", "x", "z", axes=[1], keepdims=0), scan], (2, 5, 4), opset=8, five=ints(5, 5))
+    proto.graph.output.add().CopyFrom(helper.make_tensor_value_info("all", TensorProto.FLOAT, None))
+    agrees(proto, tmp_path)
 
 
 def body(
     nodes: list[onnx.NodeProto], states: str, outputs: str, on: str = "on", go: str = "go", **weights: Any
 ) -> onnx.GraphProto:
     """The body of a loop over several states."""
-    made = graph(nodes, [*COUNTERS, *map(state, states.split())], f"{on} {outputs}", **weights)
-    made.input[1].name = go
-    made.output[0].type.tensor_type.elem_type = TensorProto.BOOL
-    return made
+    proto = graph(nodes, [*COUNTERS, *map(state, states.split())], f"{on} {outputs}", **weights)
+    proto.input[1].name = go
+    proto.output[0].type.tensor_type.elem_type = TensorProto.BOOL
+    return proto
 
 
-def with_outputs(made: onnx.ModelProto, *names: str) -> onnx.ModelProto:
-    made.graph.output.extend(state(name) for name in names)
-    return made
+def with_outputs(proto: onnx.ModelProto, *names: str) -> onnx.ModelProto:
+    proto.graph.output.extend(state(name) for name in names)
+    return proto
 
 
 def test_states_of_a_loop_swap_and_outer_tensors_are_read(tmp_path: Path) -> None:
@@ -149,8 +149,8 @@ def test_states_of_a_loop_swap_and_outer_tensors_are_read(tmp_path: Path) -> Non
         "s q", "t p row last", w=floats(3, 3),
     )  # fmt: skip
     loop = helper.make_node("Loop", ["m", "", "z", "x"], ["y", "other", "rows", "lasts"], body=inside)
-    made = model([node("Relu", "x", "r"), loop], (2, 3), m=np.array(3), z=floats(2, 3))
-    agrees(with_outputs(made, "other", "rows", "lasts"), tmp_path)
+    proto = model([node("Relu", "x", "r"), loop], (2, 3), m=np.array(3), z=floats(2, 3))
+    agrees(with_outputs(proto, "other", "rows", "lasts"), tmp_path)
 
 
 def test_a_loop_of_constants_and_outer_constants_is_folded(tmp_path: Path) -> None:
@@ -195,5 +195,5 @@ def test_a_scan_runs_over_a_tensor_in_several_ways(axes: list[int], back: list[i
         "Scan", ["z", "x", "x"], ["y", "all"], body=inside, num_scan_inputs=2, scan_input_axes=axes,
         scan_input_directions=back, scan_output_axes=[-1], scan_output_directions=[1],
     )  # fmt: skip
-    made = model([node("ReduceMax", "x", "z", axes=[1], keepdims=0), scan], ("N", 4, 4))
-    agrees(with_outputs(made, "all"), tmp_path)
+    proto = model([node("ReduceMax", "x", "z", axes=[1], keepdims=0), scan], ("N", 4, 4))
+    agrees(with_outputs(proto, "all"), tmp_path)

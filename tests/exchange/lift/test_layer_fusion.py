@@ -31,20 +31,20 @@ RESHAPES: dict[str, tuple[list[str], list[str]]] = {
 
 @pytest.mark.parametrize("name", RESHAPES)
 def test_reshapes_that_are_not_needed_are_left_out(name: str, tmp_path: Path) -> None:
-    nodes, told = RESHAPES[name]
+    nodes, notes = RESHAPES[name]
     sizes: dict[str, Any] = {
         "wide": ints(-1, 2, 1, 6),
         "narrow": ints(-1, 3, 4),
         "line": ints(-1, 12),
         "square": ints(-1, 4, 3),
     }
-    made = model(chain(*nodes), ("N", 3, 4), **sizes)
-    net, text = imported(made, tmp_path)
+    proto = model(chain(*nodes), ("N", 3, 4), **sizes)
+    net, text = imported(proto, tmp_path)
     lines = layers_of(text)
-    assert len(lines) == len(told), text
-    assert all(word in line.replace("Flatten", "[12]") for word, line in zip(told, lines, strict=True)), text
+    assert len(lines) == len(notes), text
+    assert all(word in line.replace("Flatten", "[12]") for word, line in zip(notes, lines, strict=True)), text
     x = random.normal(size=(5, 3, 4)).astype("float32")
-    (expected,) = open_session(made.SerializeToString()).run(None, {"x": x})
+    (expected,) = open_session(proto.SerializeToString()).run(None, {"x": x})
     np.testing.assert_allclose(net.predict({"x": x})["y"], expected, rtol=1e-5, atol=1e-6)  # float32
 
 
@@ -73,12 +73,12 @@ UP = {"Transpose": {"perm": [0, 2, 1, 3]}}
 
 def heads(*letters: str, bias: bool = True) -> list[onnx.NodeProto]:
     """Projections of x into heads (N, heads, T, size)."""
-    made = []
+    nodes = []
     for name in letters:
-        made += chain(f"{name}m = MatMul x w{name}")
-        made += chain(f"{name}d = Add b{name} {name}m") if bias else []
-        made += chain(f"{name}r = Reshape {name}{'d' if bias else 'm'} heads", f"{name}h = Transpose {name}r", **UP)
-    return made
+        nodes += chain(f"{name}m = MatMul x w{name}")
+        nodes += chain(f"{name}d = Add b{name} {name}m") if bias else []
+        nodes += chain(f"{name}r = Reshape {name}{'d' if bias else 'm'} heads", f"{name}h = Transpose {name}r", **UP)
+    return nodes
 
 
 BEHIND = [*chain("o = Transpose w", **UP), *chain("of = Reshape o flat", "om = MatMul of wo", "y = Add om bo")]
@@ -306,28 +306,28 @@ OTHER = {
 OTHER["weights that are read"].graph.output.append(onnx.helper.make_tensor_value_info("a", 1, None))
 
 
-def compare(made: onnx.ModelProto, folder: Path) -> list[str]:
+def compare(proto: onnx.ModelProto, folder: Path) -> list[str]:
     """The layers of a model that computes the same as it."""
-    net, text = imported(made, folder)
+    net, text = imported(proto, folder)
     (spec,) = net.spec.inputs.values()
     x = random.normal(size=(2, *spec.shape)).astype("float32")
-    expected = open_session(made.SerializeToString()).run(None, {"x": x})
+    expected = open_session(proto.SerializeToString()).run(None, {"x": x})
     results = net.predict({"x": x})
-    for info, array in zip(made.graph.output, expected, strict=True):
+    for info, array in zip(proto.graph.output, expected, strict=True):
         np.testing.assert_allclose(results[info.name], array, rtol=1e-4, atol=1e-5)
     return layers_of(text)
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_layers_that_are_one(name: str, tmp_path: Path) -> None:
-    made, lines = MADE[name]
-    assert compare(made, tmp_path) == lines
+    proto, lines = MADE[name]
+    assert compare(proto, tmp_path) == lines
 
 
 @pytest.mark.parametrize("name", OTHER)
 def test_layers_that_are_not(name: str, tmp_path: Path) -> None:
-    made = compare(OTHER[name], tmp_path)
-    assert not any(word in line for line in made for word in ("Attention", "GroupNormalization"))
+    lines_of_other = compare(OTHER[name], tmp_path)
+    assert not any(word in line for line in lines_of_other for word in ("Attention", "GroupNormalization"))
 
 
 @pytest.mark.parametrize("cut", ["Slice", "Slice back", "Split"])
@@ -346,16 +346,22 @@ def test_steps_in_front_of_samples_are_cut(cut: str, tmp_path: Path) -> None:
         nodes.append(onnx.helper.make_node("Split", ["t", "sizes"], ["a", "b"], axis=0))
         nodes.append(onnx.helper.make_node("Concat", ["b", "a"], ["d"], axis=0))
         nodes += chain("y = Transpose d", Transpose=turn)
-    given: dict[str, Any] = {"zero": ints(0), "two": ints(2), "three": ints(3), "five": ints(5), "sizes": ints(2, 3)}
-    made = model(nodes, ("N", 5, 3), **given, minus=ints(-1), back=ints(-(2**63) + 1))
-    last = [line.split("type: ")[1].partition("}")[0].partition(",")[0] for line in compare(made, tmp_path)][-1]
+    constants: dict[str, Any] = {
+        "zero": ints(0),
+        "two": ints(2),
+        "three": ints(3),
+        "five": ints(5),
+        "sizes": ints(2, 3),
+    }
+    proto = model(nodes, ("N", 5, 3), **constants, minus=ints(-1), back=ints(-(2**63) + 1))
+    last = [line.split("type: ")[1].partition("}")[0].partition(",")[0] for line in compare(proto, tmp_path)][-1]
     assert last == ("Flip" if cut == "Slice back" else "Concatenate")
 
 
 def test_a_softmax_of_turned_axes_is_over_the_right_one(tmp_path: Path) -> None:
     nodes = chain("t = Transpose x", "s = Softmax t", "y = Conv s w", Softmax={"axis": 1}, **UP)
-    made = model(nodes, ("N", 2, 5, 3), w=weights(1, 5, 1, 1))
-    assert [line.split(", ")[1] for line in compare(made, tmp_path)] == [
+    proto = model(nodes, ("N", 2, 5, 3), w=weights(1, 5, 1, 1))
+    assert [line.split(", ")[1] for line in compare(proto, tmp_path)] == [
         "type: Activation", "type: Permute", "type: Conv2D"
     ]  # fmt: skip
 
@@ -366,5 +372,5 @@ def test_channels_that_are_last_between_layers_are_not_turned(tmp_path: Path) ->
         *chain("c = Conv x w", "t = Transpose c", "r = Relu t", Transpose=last),
         *chain("s = Sigmoid t", "m = Mul r s", "u = Transpose m", "y = Conv u v", Transpose=first),
     ]
-    made = model(nodes, ("N", 2, 5, 3), w=weights(4, 2, 3, 3), v=weights(2, 4, 3, 1))
-    assert not any("Permute" in line for line in compare(made, tmp_path))
+    proto = model(nodes, ("N", 2, 5, 3), w=weights(4, 2, 3, 3), v=weights(2, 4, 3, 1))
+    assert not any("Permute" in line for line in compare(proto, tmp_path))

@@ -18,18 +18,18 @@ from tests.exchange.lift.models.nets import MODELS
 
 @pytest.mark.parametrize("name", MODELS)
 def test_it_computes_what_onnxruntime_computes(name: str, tmp_path: Path) -> None:
-    made, line = MODELS[name]
-    net, text = imported(made, tmp_path)
+    proto, line = MODELS[name]
+    net, text = imported(proto, tmp_path)
     assert layers_of(text)[-1] == line
     (spec,) = net.spec.inputs.values()
-    size = made.graph.input[0].type.tensor_type.shape.dim[0].dim_value or 3
+    size = proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value or 3
     x = (
         random.normal(size=(size, *spec.shape))
         if spec.dtype == "float32"
         else random.integers(0, 2, (size, *spec.shape))
     )
     x = x.astype(spec.dtype)
-    (expected,) = open_session(made.SerializeToString()).run(None, {"x": x})
+    (expected,) = open_session(proto.SerializeToString()).run(None, {"x": x})
     np.testing.assert_allclose(net.predict({"x": x})["y"], expected, rtol=1e-5, atol=1e-5)
 
 
@@ -84,18 +84,18 @@ def test_an_open_size_can_be_given(tmp_path: Path) -> None:
     ],
 )
 def test_an_output_of_another_element_type_is_noted(dtype: int, nodes: Any, notes: list[str], tmp_path: Path) -> None:
-    made = model(nodes, ("N", 3), dtype=TensorProto.FLOAT if dtype == TensorProto.INT64 else dtype)
-    made.graph.output[0].type.tensor_type.elem_type = dtype
-    (tmp_path / "m").write_bytes(made.SerializeToString())
+    proto = model(nodes, ("N", 3), dtype=TensorProto.FLOAT if dtype == TensorProto.INT64 else dtype)
+    proto.graph.output[0].type.tensor_type.elem_type = dtype
+    (tmp_path / "m").write_bytes(proto.SerializeToString())
     assert [one for one in import_onnx(tmp_path / "m").notes if "output" in one] == notes
 
 
 def test_notes_of_an_import(tmp_path: Path) -> None:
     weights = floats(3, 2).astype("float64")
     weights[0, 0] = np.nan
-    made = model([node("MatMul", "x my_w", "z"), node("Relu", "z", "a b")], (8, 3), output="a b", my_w=weights)
-    made.graph.input.append(helper.make_tensor_value_info("unused", TensorProto.FLOAT, ["N", 1]))
-    (tmp_path / "m").write_bytes(made.SerializeToString())
+    proto = model([node("MatMul", "x my_w", "z"), node("Relu", "z", "a b")], (8, 3), output="a b", my_w=weights)
+    proto.graph.input.append(helper.make_tensor_value_info("unused", TensorProto.FLOAT, ["N", 1]))
+    (tmp_path / "m").write_bytes(proto.SerializeToString())
     assert import_onnx(tmp_path / "m").notes == (
         "the input `unused` is left out: nothing reads it",
         "weights of float64 become float32",
@@ -107,10 +107,10 @@ def test_notes_of_an_import(tmp_path: Path) -> None:
 
 def test_notes_on_an_output_that_is_an_input_and_a_name_of_two_lines(tmp_path: Path) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["a\nb"]), helper.make_node("Neg", ["a\nb"], ["y"])]
-    made = model(nodes, ("N", 3))
+    proto = model(nodes, ("N", 3))
     for name in ("x", "a\nb"):
-        made.graph.output.add().CopyFrom(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3]))
-    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+        proto.graph.output.add().CopyFrom(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3]))
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
     notes = import_onnx(tmp_path / "m.onnx").notes
     assert "the output `x` is called `x_1` here, since an input has its name" in notes
     assert not [note for note in notes if "\n" in note]
@@ -129,10 +129,10 @@ def test_notes_on_an_output_that_is_an_input_and_a_name_of_two_lines(tmp_path: P
 def test_a_transposed_convolution_is_as_large_as_onnxruntimes(
     said: dict[str, Any], size: tuple[int, int], tmp_path: Path
 ) -> None:
-    made = model(
+    proto = model(
         [node("ConvTranspose", "x w b", **said)],
         ("N", 2, 4, 3),
         w=floats(2, 2, *size),
         b=floats(2 * said.get("group", 1)),
     )
-    agrees(made, tmp_path)
+    agrees(proto, tmp_path)

@@ -326,21 +326,21 @@ def test_an_operator_computes_what_onnxruntime_computes(name: str, tmp_path: Pat
 
 
 def test_classes_are_drawn_by_their_probabilities(tmp_path: Path) -> None:
-    made, _, _ = case(node("Multinomial", "x", sample_size=4000, seed=2.0, dtype=TensorProto.INT64), "", x="f 2 3")
-    net, _ = imported(made, tmp_path)
+    proto, _, _ = case(node("Multinomial", "x", sample_size=4000, seed=2.0, dtype=TensorProto.INT64), "", x="f 2 3")
+    net, _ = imported(proto, tmp_path)
     shares = np.array([[0.5, 0.3, 0.2], [0.0, 0.1, 0.9]])
     with np.errstate(divide="ignore"):
         (drawn,) = net.predict({"x": np.log(shares).astype("float32")[np.newaxis]})["y"]
     assert drawn.shape == (2, 4000)
-    found = np.stack([np.bincount(row.astype("int64"), minlength=3) for row in drawn]) / 4000
-    np.testing.assert_allclose(found, shares, atol=0.04)  # five standard deviations of √(0.5 · 0.5 / 4000)
-    assert found[1, 0] == 0
+    frequencies = np.stack([np.bincount(row.astype("int64"), minlength=3) for row in drawn]) / 4000
+    np.testing.assert_allclose(frequencies, shares, atol=0.04)  # five standard deviations of √(0.5 · 0.5 / 4000)
+    assert frequencies[1, 0] == 0
 
 
 def test_a_window_of_even_size_has_one_more_channel_after_than_before(tmp_path: Path) -> None:
     # ONNX: from c - floor((size - 1) / 2) to c + ceil((size - 1) / 2). ONNX Runtime refuses even sizes.
-    made = model([node("LRN", "x", size=4, alpha=0.7, beta=0.6, bias=2.0)])
-    net, _ = imported(made, tmp_path)
+    proto = model([node("LRN", "x", size=4, alpha=0.7, beta=0.6, bias=2.0)])
+    net, _ = imported(proto, tmp_path)
     x = floats(3, 2, 6, 5)
     squares = np.pad(x * x, [(0, 0), (1, 2), (0, 0), (0, 0)])
     sums = sum(squares[:, k : k + 2] for k in range(4))
@@ -353,15 +353,15 @@ def test_random_numbers_are_drawn_once_and_that_is_noted(operator: str, tmp_path
     uniform, like = "Uniform" in operator, operator.endswith("Like")
     fields: dict[str, Any] = {"low": 2.0, "high": 3.0} if uniform else {"mean": 2.5, "scale": 0.01}
     fields |= {} if like else {"shape": [2, 3]}
-    made = helper.make_node(operator, ["x"] if like else [], ["r"], seed=7.0, **fields)
-    model, _, _ = case([made, node("Add", "x r")], "", x="f 2 3")
+    random_node = helper.make_node(operator, ["x"] if like else [], ["r"], seed=7.0, **fields)
+    model, _, _ = case([random_node, node("Add", "x r")], "", x="f 2 3")
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    found, again = (import_onnx(tmp_path / "model.onnx") for _ in range(2))
-    assert any("are drawn once" in note for note in found.notes)
-    (one,), (other,) = found.arrays.values(), again.arrays.values()
-    np.testing.assert_array_equal(one, other)
-    assert one.min() >= 2
-    assert one.max() < 3
+    imported, again = (import_onnx(tmp_path / "model.onnx") for _ in range(2))
+    assert any("are drawn once" in note for note in imported.notes)
+    (array,), (array_again,) = imported.arrays.values(), again.arrays.values()
+    np.testing.assert_array_equal(array, array_again)
+    assert array.min() >= 2
+    assert array.max() < 3
 
 
 HUGE: dict[str, Any] = {
@@ -389,8 +389,8 @@ def test_operators_that_would_fill_memory_are_refused(name: str, tmp_path: Path)
 
 
 def test_outputs_that_are_parts_have_plain_names(tmp_path: Path) -> None:
-    made, _, _ = case(helper.make_node("TopK", ["x", "k"], ["y", "z"]), "", x="f N 5", k=ints(2))
-    _, text = imported(made, tmp_path)
+    proto, _, _ = case(helper.make_node("TopK", ["x", "k"], ["y", "z"]), "", x="f N 5", k=ints(2))
+    _, text = imported(proto, tmp_path)
     assert layers_of(text) == [
         "{name: top_k, type: TopK, k: 2}", "{name: y, type: Activation, from: top_k.values, activation: linear}"
     ]  # fmt: skip

@@ -35,31 +35,31 @@ IMAGES = model(
 """Convolutions of few, many and grouped channels, in and out of blocks."""
 
 
-def optimized(made: onnx.ModelProto, level: object, folder: Path) -> onnx.ModelProto:
+def optimized(proto: onnx.ModelProto, level: object, folder: Path) -> onnx.ModelProto:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level, options.log_severity_level = level, 4
     options.optimized_model_filepath = str(folder / "optimized.onnx")
-    onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return onnx.load(options.optimized_model_filepath)
 
 
 @pytest.mark.parametrize("level", [LEVELS.ORT_ENABLE_BASIC, LEVELS.ORT_ENABLE_EXTENDED, LEVELS.ORT_ENABLE_ALL])
 def test_an_optimized_file_is_read(level: object, tmp_path: Path) -> None:
-    made = optimized(IMAGES, level, tmp_path)
-    net, _ = imported(made, tmp_path)
+    proto = optimized(IMAGES, level, tmp_path)
+    net, _ = imported(proto, tmp_path)
     x = random.normal(size=(2, 3, 12, 12)).astype("float32")
     session = onnxruntime.InferenceSession(IMAGES.SerializeToString(), providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {"x": x})
     np.testing.assert_allclose(net.predict({"x": x})["y"], expected, rtol=1e-4, atol=1e-4)
-    blocked = {node.op_type for node in made.graph.node if node.domain == BLOCKED}
+    blocked = {node.op_type for node in proto.graph.node if node.domain == BLOCKED}
     assert not blocked or sorted(blocked) == list(listed("Import from ONNX").values())[-1]
 
 
 def test_a_file_for_another_processor_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = model(chain("y = Conv x w"), w=floats(24, 2, 3, 3))
-    made.graph.node[0].domain = BLOCKED
+    proto = model(chain("y = Conv x w"), w=floats(24, 2, 3, 3))
+    proto.graph.node[0].domain = BLOCKED
     monkeypatch.setattr(contrib_nchwc, "block_size", lambda: 16)
     with pytest.raises(InputError, match="24 channels are not a multiple of 16: the file is for another processor"):
-        imported(made, tmp_path)
+        imported(proto, tmp_path)
     monkeypatch.setattr(contrib_nchwc, "block_size", lambda: 8)
-    imported(made, tmp_path)
+    imported(proto, tmp_path)

@@ -251,20 +251,20 @@ OTHER: dict[str, onnx.ModelProto] = {
 """What looks alike."""
 
 
-def compare(made: onnx.ModelProto, folder: Path) -> str:
+def compare(proto: onnx.ModelProto, folder: Path) -> str:
     """The YAML of a model that computes the same as it."""
-    net, text = imported(made, folder)
+    net, text = imported(proto, folder)
     (spec,) = net.spec.inputs.values()
     x = np.random.default_rng(3).normal(size=(3, *spec.shape)).astype("float32")
-    (expected,) = open_session(made.SerializeToString()).run(None, {"x": x})
+    (expected,) = open_session(proto.SerializeToString()).run(None, {"x": x})
     np.testing.assert_allclose(net.predict({"x": x})["y"], expected, rtol=1e-5, atol=1e-5)
     return text
 
 
 @pytest.mark.parametrize("name", FOUND)
 def test_a_pattern_becomes_one_layer(name: str, tmp_path: Path) -> None:
-    made, line = FOUND[name]
-    layers = layers_of(compare(made, tmp_path))
+    proto, line = FOUND[name]
+    layers = layers_of(compare(proto, tmp_path))
     assert layers[-1] == line
     assert len(layers) == {"Scale": 2, "Bias": 3}.get(line.split(" ")[3].strip(",}"), 1)
 
@@ -282,8 +282,8 @@ def test_squares_of_squares_take_no_time(tmp_path: Path) -> None:
 
 
 def test_nodes_without_operands(tmp_path: Path) -> None:
-    made = model([helper.make_node("Constant", [], ["c"], value_float=2.0), *chain("y = Mul x c")])
-    assert layers_of(imported(made, tmp_path)[1]) == ["{name: y, type: Power, scale: 2.0}"]
+    proto = model([helper.make_node("Constant", [], ["c"], value_float=2.0), *chain("y = Mul x c")])
+    assert layers_of(imported(proto, tmp_path)[1]) == ["{name: y, type: Power, scale: 2.0}"]
     with pytest.raises(InputError, match="Div"):
         imported(model(chain("y = Div x")), tmp_path)
 

@@ -21,13 +21,13 @@ KERNEL = random.integers(-127, 128, (4, 2, 3, 3)).astype("int8")
 MATRIX = random.integers(0, 256, (5, 3)).astype("uint8")
 
 
-def expected(made: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    y: np.ndarray = open_session(made.SerializeToString()).run(None, {"x": x})[0]
+def expected(proto: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    y: np.ndarray = open_session(proto.SerializeToString()).run(None, {"x": x})[0]
     return y
 
 
-def same(made: onnx.ModelProto, net: Net, x: np.ndarray) -> None:
-    np.testing.assert_array_equal(net.predict({"x": x})["y"], expected(made, x))
+def same(proto: onnx.ModelProto, net: Net, x: np.ndarray) -> None:
+    np.testing.assert_array_equal(net.predict({"x": x})["y"], expected(proto, x))
 
 
 QUANTIZE, BACK = node("QuantizeLinear", "x xs xz", "q"), node("DequantizeLinear", "p ys yz")
@@ -40,31 +40,31 @@ def test_weights_are_made_floats_and_the_rest_is_layers(tmp_path: Path) -> None:
         node("Conv", "f k b", "c", pads=[1, 1, 1, 1]), node("Relu", "c", "r"), node("QuantizeLinear", "r ys yz", "p"),
         BACK,
     ]  # fmt: skip
-    made = model(nodes, w=KERNEL, b=floats(4), **SCALES)
-    net, text = imported(made, tmp_path)
+    proto = model(nodes, w=KERNEL, b=floats(4), **SCALES)
+    net, text = imported(proto, tmp_path)
     assert [line.split("type: ")[1].split(",")[0].rstrip("}") for line in layers_of(text)] == [
         "QuantizeLinear", "DequantizeLinear", "Conv2D", "QuantizeLinear", "DequantizeLinear",
     ]  # fmt: skip
-    far = np.abs(net.predict({"x": X})["y"] - expected(made, X))
+    far = np.abs(net.predict({"x": X})["y"] - expected(proto, X))
     assert (far > 0).mean() < 0.01  # sums in another order may lie on the other side of the middle of two numbers
     assert far.max() <= 0.32
 
 
 def test_convolutions_of_8_bits_are_exact(tmp_path: Path) -> None:
     nodes = [QUANTIZE, node("QLinearConv", "q xs xz w ws wz ys yz b", "p", pads=[1, 0, 1, 2], strides=[2, 1]), BACK]
-    made = model(nodes, w=KERNEL, b=random.integers(-99, 99, 4).astype("int32"), **SCALES)
-    net, text = imported(made, tmp_path)
+    proto = model(nodes, w=KERNEL, b=random.integers(-99, 99, 4).astype("int32"), **SCALES)
+    net, text = imported(proto, tmp_path)
     assert all(said in text for said in ("type: QLinearConv", "strides: [2, 1]", "padding: [[1, 1], [0, 2]]"))
-    same(made, net, X)
+    same(proto, net, X)
 
 
 def test_products_of_8_bits_are_exact(tmp_path: Path) -> None:
     nodes = [QUANTIZE, node("QLinearMatMul", "q xs xz w k wz ys yz", "p"), BACK]
     weights = {**SCALES, "w": MATRIX, "k": np.float32(0.01), "wz": np.uint8(99)}
-    made = model(nodes, ("N", 4, 5), **weights)
-    net, text = imported(made, tmp_path)
+    proto = model(nodes, ("N", 4, 5), **weights)
+    net, text = imported(proto, tmp_path)
     assert "type: QLinearMatMul, kernel_dtype: uint8, units: 3" in text
-    same(made, net, random.normal(size=(2, 4, 5)).astype("float32"))
+    same(proto, net, random.normal(size=(2, 4, 5)).astype("float32"))
 
 
 @pytest.mark.parametrize("op_type", ["MatMulInteger", "ConvInteger"])
@@ -76,13 +76,13 @@ def test_computed_scales_are_those_of_the_model(op_type: str, tmp_path: Path) ->
     conv = op_type == "ConvInteger"
     shape = (1, 2, 4, 4) if conv else (2, 5)
     kernel = random.integers(0, 256, (4, 2, 3, 3)).astype("uint8") if conv else MATRIX
-    made = model(nodes, shape, w=kernel, v=np.uint8(128), k=np.float32(0.01))
-    net, text = imported(made, tmp_path)
+    proto = model(nodes, shape, w=kernel, v=np.uint8(128), k=np.float32(0.01))
+    net, text = imported(proto, tmp_path)
     assert f"type: {op_type}" in text
     for scale in (1.0, 0.0):
         x = (random.normal(size=shape) * scale).astype("float32")
         y = net.predict({"x": x[None]})["y"]
-        np.testing.assert_allclose(y.reshape(expected(made, x).shape), expected(made, x), rtol=1e-6)
+        np.testing.assert_allclose(y.reshape(expected(proto, x).shape), expected(proto, x), rtol=1e-6)
 
 
 def test_an_unknown_element_type_is_reported(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_an_unknown_element_type_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("beside", [False, True])
 def test_weights_of_less_than_a_byte_are_unpacked(kind: str, numbers: list[int], beside: bool, tmp_path: Path) -> None:
     nodes = [node("DequantizeLinear", "w s", "k"), node("Mul", "x k")]
-    made = model(nodes, ("N", 5), opset=25, s=np.float32(0.5))
+    proto = model(nodes, ("N", 5), opset=25, s=np.float32(0.5))
     dtype = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(kind))
     held = onnx.numpy_helper.from_array(np.array(numbers).astype(dtype), "w")
     if beside:
@@ -102,8 +102,8 @@ def test_weights_of_less_than_a_byte_are_unpacked(kind: str, numbers: list[int],
         held.ClearField("raw_data")
         held.data_location = onnx.TensorProto.EXTERNAL
         held.external_data.add(key="location", value="w.bin")
-    made.graph.initializer.append(held)
-    net, _ = imported(made, tmp_path)
+    proto.graph.initializer.append(held)
+    net, _ = imported(proto, tmp_path)
     x = random.normal(size=(2, 5)).astype("float32")
     np.testing.assert_allclose(net.predict({"x": x})["y"], x * np.array(numbers) * 0.5, rtol=1e-6)
 
@@ -126,22 +126,22 @@ def test_quantized_values_keep_their_type(name: str, tmp_path: Path) -> None:
     """Layers that convert quantized values to floats are followed by a Cast."""
     nodes, weights = KEEPING[name]
     ends = node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "p s z", "y")
-    made = model([ends[0], *nodes, ends[1]], opset=18, **{**STEPS, **weights})
-    net, text = imported(made, tmp_path)
-    same(made, net, X)
+    proto = model([ends[0], *nodes, ends[1]], opset=18, **{**STEPS, **weights})
+    net, text = imported(proto, tmp_path)
+    same(proto, net, X)
     assert "type: Cast" in text
 
 
 def test_a_quantized_number_is_computed_while_importing(tmp_path: Path) -> None:
     nodes = [node("QuantizeLinear", "k s z", "q"), node("DequantizeLinear", "q s z", "d"), node("Mul", "x d")]
-    made = model(nodes, k=np.float32(0.711), **STEPS)
-    net, text = imported(made, tmp_path)
-    same(made, net, X)
+    proto = model(nodes, k=np.float32(0.711), **STEPS)
+    net, text = imported(proto, tmp_path)
+    same(proto, net, X)
     assert layers_of(text) == ["{name: y, type: Power, scale: 0.71999997}"]
 
 
 def test_several_images_are_quantized_together(tmp_path: Path) -> None:
     nodes = [node("DynamicQuantizeLinear", "x", "q, a, b"), node("ConvInteger", "q w b", "c"), node("Cast", "c", to=1)]
-    made = model(nodes, X.shape, w=KERNEL)
-    net, _ = imported(made, tmp_path)
-    np.testing.assert_array_equal(net.predict({"x": X[np.newaxis]})["y"][0], expected(made, X))
+    proto = model(nodes, X.shape, w=KERNEL)
+    net, _ = imported(proto, tmp_path)
+    np.testing.assert_array_equal(net.predict({"x": X[np.newaxis]})["y"][0], expected(proto, X))

@@ -24,14 +24,14 @@ def weights(kind: str, ways: int = 1) -> dict[str, Any]:
     return {"w": floats(ways, wide, 2) - 0.5, "r": floats(ways, wide, 3) - 0.5, "b": floats(ways, 2 * wide) - 0.5}
 
 
-def same(made: onnx.ModelProto, folder: Path, swapped: bool = True, **inputs: np.ndarray) -> str:
+def same(proto: onnx.ModelProto, folder: Path, swapped: bool = True, **inputs: np.ndarray) -> str:
     """The net computes what ONNX Runtime does; its YAML. `inputs` have their samples where the model has them."""
-    net, text = imported(made, folder)
-    expected = open_session(made.SerializeToString()).run(None, inputs)
-    found = net.predict({name: x.swapaxes(0, 1) if swapped else x for name, x in inputs.items()})
-    for y, wanted in zip(found.values(), expected, strict=True):
-        turned = y if y.shape == wanted.shape else y.swapaxes(0, 1)
-        np.testing.assert_allclose(turned, wanted, rtol=1e-5, atol=1e-5)
+    net, text = imported(proto, folder)
+    expected = open_session(proto.SerializeToString()).run(None, inputs)
+    results = net.predict({name: x.swapaxes(0, 1) if swapped else x for name, x in inputs.items()})
+    for y, expected_y in zip(results.values(), expected, strict=True):
+        in_order = y if y.shape == expected_y.shape else y.swapaxes(0, 1)
+        np.testing.assert_allclose(in_order, expected_y, rtol=1e-5, atol=1e-5)
     return text
 
 
@@ -48,8 +48,8 @@ def of_sequences(
 @pytest.mark.parametrize("kind", GATES)
 def test_both_directions_are_stacked(kind: str, tmp_path: Path) -> None:
     more = [node("Transpose", "a", "t", perm=[0, 2, 1, 3]), node("Reshape", "t flat")]
-    made = of_sequences(kind, more, direction="bidirectional")
-    text = same(made, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"))
+    proto = of_sequences(kind, more, direction="bidirectional")
+    text = same(proto, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"))
     assert "type: Bidirectional" in text
 
 
@@ -57,8 +57,8 @@ def test_both_directions_are_stacked(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("direction", ["forward", "reverse"])
 def test_all_steps_and_the_state_in_the_end(kind: str, direction: str, tmp_path: Path) -> None:
     more = [node("Squeeze", "a one", "y"), node("Gather", "h last", "z", axis=0)]
-    made = of_sequences(kind, more, "a, h", "y z", direction=direction)
-    text = same(made, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"))
+    proto = of_sequences(kind, more, "a, h", "y z", direction=direction)
+    text = same(proto, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"))
     assert "return_sequences: true" in text
     assert "return_state: true" in text
 
@@ -70,8 +70,8 @@ def test_states_of_several_layers_in_front_of_the_samples(tmp_path: Path) -> Non
         node("GRU", "f v s c", ", g", hidden_size=3), node("Concat", "h g", "k", axis=0),
         node("Gather", "k last", axis=0),
     ]  # fmt: skip
-    made = joined(nodes, {"x": [4, "N", 2]}, one=ints(1), last=np.int64(-1), **weights("GRU"), **second)
-    text = same(made, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"))
+    proto = joined(nodes, {"x": [4, "N", 2]}, one=ints(1), last=np.int64(-1), **weights("GRU"), **second)
+    text = same(proto, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"))
     assert "reset_after: false" in text
 
 
@@ -81,24 +81,24 @@ def test_first_states_are_inputs(kind: str, tmp_path: Path) -> None:
     results = ", ".join(["a", *(f"{name}2" for name in names)])
     nodes = [node(kind, " ".join(["x w r b ", *names]), results, hidden_size=3), node("Squeeze", "a one")]
     inputs: dict[str, list[int | str]] = {"x": [4, "N", 2], **{name: [1, "N", 3] for name in names}}
-    made = joined(nodes, inputs, " ".join(["y", *(f"{name}2" for name in names)]), one=ints(1), **weights(kind))
+    proto = joined(nodes, inputs, " ".join(["y", *(f"{name}2" for name in names)]), one=ints(1), **weights(kind))
     fed: dict[str, Any] = {name: random.normal(size=(1, 5, 3)).astype("float32") for name in names}
-    same(made, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"), **fed)
+    same(proto, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"), **fed)
 
 
 def test_samples_in_front_and_constant_first_states(tmp_path: Path) -> None:
     nodes = [node("RNN", "x w r   h", "a, k", hidden_size=3, layout=1, activations=["Relu"]), node("Squeeze", "a two")]
-    given: dict[str, Any] = {
+    constants: dict[str, Any] = {
         "w": weights("RNN")["w"],
         "r": weights("RNN")["r"],
         "h": np.ones((1, 1, 3), "float32"),
         "two": ints(2),
     }
-    net, text = imported(joined(nodes, {"x": [1, 4, 2]}, "y", **given), tmp_path)
+    net, text = imported(joined(nodes, {"x": [1, 4, 2]}, "y", **constants), tmp_path)
     assert "activation: relu" in text
     x, state = random.normal(size=(1, 4, 2)).astype("float32"), np.ones(3)
     for step in range(4):
-        state = np.maximum(given["w"][0] @ x[0, step] + given["r"][0] @ state, 0)
+        state = np.maximum(constants["w"][0] @ x[0, step] + constants["r"][0] @ state, 0)
         np.testing.assert_allclose(net.predict({"x": x})["y"][0, step], state, rtol=1e-5)
 
 
@@ -114,36 +114,36 @@ def test_samples_in_front_and_constant_first_states(tmp_path: Path) -> None:
 def test_recurrences_without_a_layer_are_unrolled(kind: str, attributes: dict[str, Any], tmp_path: Path) -> None:
     ways = 2 if attributes.get("direction") == "bidirectional" else 1
     nodes = [node(kind, "x w r b", "a, h", hidden_size=3, **attributes), node("Transpose", "a", perm=[0, 2, 1, 3])]
-    made = joined([*nodes, node("Identity", "h", "z")], {"x": [3, "N", 2]}, "y z", **weights(kind, ways))
-    text = same(made, tmp_path, x=random.normal(size=(3, 4, 2)).astype("float32") * 3)
+    proto = joined([*nodes, node("Identity", "h", "z")], {"x": [3, "N", 2]}, "y z", **weights(kind, ways))
+    text = same(proto, tmp_path, x=random.normal(size=(3, 4, 2)).astype("float32") * 3)
     assert f"type: {kind}" not in text
 
 
 def test_gates_that_see_the_cell_and_sequences_of_several_lengths(tmp_path: Path) -> None:
     nodes = [node("LSTM", "x w r b n   p", "a, h, c", hidden_size=3), node("Squeeze", "a one")]
-    made = joined(nodes, {"x": [4, "N", 2]}, "y h c", one=ints(1), p=floats(1, 9) - 0.5, **weights("LSTM"))
-    made.graph.input.append(onnx.helper.make_tensor_value_info("n", onnx.TensorProto.INT32, ["N"]))
-    net, _ = imported(made, tmp_path)
+    proto = joined(nodes, {"x": [4, "N", 2]}, "y h c", one=ints(1), p=floats(1, 9) - 0.5, **weights("LSTM"))
+    proto.graph.input.append(onnx.helper.make_tensor_value_info("n", onnx.TensorProto.INT32, ["N"]))
+    net, _ = imported(proto, tmp_path)
     x, n = random.normal(size=(4, 3, 2)).astype("float32"), np.array([2, 4, 1], "int32")
-    expected = open_session(made.SerializeToString()).run(None, {"x": x, "n": n})
-    found = net.predict({"x": x.swapaxes(0, 1), "n": n})
-    for y, wanted in zip(found.values(), expected, strict=True):
-        np.testing.assert_allclose(y.swapaxes(0, 1).reshape(wanted.shape), wanted, rtol=1e-5, atol=1e-5)
+    expected = open_session(proto.SerializeToString()).run(None, {"x": x, "n": n})
+    results = net.predict({"x": x.swapaxes(0, 1), "n": n})
+    for y, expected_y in zip(results.values(), expected, strict=True):
+        np.testing.assert_allclose(y.swapaxes(0, 1).reshape(expected_y.shape), expected_y, rtol=1e-5, atol=1e-5)
 
 
 def test_recurrences_that_cannot_be_unrolled_are_reported(tmp_path: Path) -> None:
-    made = of_sequences("LSTM", [node("Squeeze", "a one")], activations=["Sigmoid", "Tanh", "Sinus"])
+    proto = of_sequences("LSTM", [node("Squeeze", "a one")], activations=["Sigmoid", "Tanh", "Sinus"])
     with pytest.raises(InputError, match="the activation Sinus"):
-        imported(made, tmp_path)
+        imported(proto, tmp_path)
 
 
 def test_a_sequence_for_each_step_of_a_single_sample(tmp_path: Path) -> None:
     nodes = [node("LSTM", "x w r b", "a", hidden_size=3), node("ReduceSum", "a axes", keepdims=0)]
-    made = joined(nodes, {"x": [4, 3, 2]}, axes=ints(1, 2), **weights("LSTM"))
-    net, text = imported(made, tmp_path)
+    proto = joined(nodes, {"x": [4, 3, 2]}, axes=ints(1, 2), **weights("LSTM"))
+    net, text = imported(proto, tmp_path)
     assert any("TimeDistributed" in line for line in layers_of(text))
     x = random.normal(size=(4, 3, 2)).astype("float32")
-    (expected,) = open_session(made.SerializeToString()).run(None, {"x": x})
+    (expected,) = open_session(proto.SerializeToString()).run(None, {"x": x})
     np.testing.assert_allclose(net.predict({"x": x[None]})["y"][0], expected, rtol=1e-5, atol=1e-5)
 
 
@@ -152,15 +152,15 @@ def test_initial_states_of_several_sequences_of_a_single_sample(kind: str, tmp_p
     sizes = {"x": (4, 2, 2), "h": (1, 2, 3), **({"c": (1, 2, 3)} if kind == "LSTM" else {})}
     parts = ["x", "w", "r", "b", "", *list(sizes)[1:]]
     lstm = onnx.helper.make_node(kind, parts, ["y"], hidden_size=3)
-    made = joined([lstm], {name: [*size] for name, size in sizes.items()}, **weights(kind))
-    net, _ = imported(made, tmp_path)
-    given = {name: random.normal(size=size).astype("float32") for name, size in sizes.items()}
-    (expected,) = open_session(made.SerializeToString()).run(None, given)
-    found = net.predict({name: array[None] for name, array in given.items()})["y"]
-    np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5)
+    proto = joined([lstm], {name: [*size] for name, size in sizes.items()}, **weights(kind))
+    net, _ = imported(proto, tmp_path)
+    arrays = {name: random.normal(size=size).astype("float32") for name, size in sizes.items()}
+    (expected,) = open_session(proto.SerializeToString()).run(None, arrays)
+    y = net.predict({name: array[None] for name, array in arrays.items()})["y"]
+    np.testing.assert_allclose(y[0], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_function_of_the_last_state_is_a_layer_of_its_own(tmp_path: Path) -> None:
     nodes = [node("GRU", "x w r b", ", h", hidden_size=3), node("Tanh", "h", "t"), node("Squeeze", "t zero")]
-    made = joined(nodes, {"x": [4, "N", 2]}, zero=ints(0), **weights("GRU"))
-    same(made, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"))
+    proto = joined(nodes, {"x": [4, "N", 2]}, zero=ints(0), **weights("GRU"))
+    same(proto, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"))

@@ -18,41 +18,41 @@ from tests.exchange.lift.models.single_sample import IN_BATCHES, WHOLE, joined
 READ_WHOLE = "the whole model is read as one sample, all inputs and outputs with a batch in front of them"
 
 
-def computed(made: onnx.ModelProto, **inputs: np.ndarray) -> list[np.ndarray]:
-    feeds = {name: np.asarray(one) for name, one in inputs.items()}
-    found: list[np.ndarray] = open_session(made.SerializeToString()).run(None, feeds)
-    return found
+def computed(proto: onnx.ModelProto, **inputs: np.ndarray) -> list[np.ndarray]:
+    feeds = {name: np.asarray(array) for name, array in inputs.items()}
+    results: list[np.ndarray] = open_session(proto.SerializeToString()).run(None, feeds)
+    return results
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_single_sample_model_is_computed_for_each_sample(name: str, tmp_path: Path) -> None:
-    made, line = WHOLE[name]
-    net, text = imported(made, tmp_path)
-    shape = tuple(size.dim_value for size in made.graph.input[0].type.tensor_type.shape.dim)
+    proto, line = WHOLE[name]
+    net, text = imported(proto, tmp_path)
+    shape = tuple(size.dim_value for size in proto.graph.input[0].type.tensor_type.shape.dim)
     assert net.spec.inputs["x"].shape == shape
     x = random.normal(size=(2, *shape)).astype("float32")
-    expected = np.stack([computed(made, x=one)[0] for one in x])
+    expected = np.stack([computed(proto, x=sample)[0] for sample in x])
     np.testing.assert_allclose(net.predict({"x": x})["y"], expected, rtol=1e-5, atol=1e-5)
     assert layers_of(text)[-1] == line
 
 
 @pytest.mark.parametrize("name", IN_BATCHES)
 def test_samples_are_kept_apart(name: str, tmp_path: Path) -> None:
-    made, line = IN_BATCHES[name]
-    net, text = imported(made, tmp_path)
-    axes = made.graph.input[0].type.tensor_type.shape.dim
-    batch = next((place for place, size in enumerate(axes) if not size.dim_value), 0)
+    proto, line = IN_BATCHES[name]
+    net, text = imported(proto, tmp_path)
+    axes = proto.graph.input[0].type.tensor_type.shape.dim
+    batch = next((axis for axis, size in enumerate(axes) if not size.dim_value), 0)
     x = random.normal(size=(axes[batch].dim_value or 3, *net.spec.inputs["x"].shape)).astype("float32")
-    (expected,) = computed(made, x=np.moveaxis(x, 0, batch))
+    (expected,) = computed(proto, x=np.moveaxis(x, 0, batch))
     np.testing.assert_allclose(net.predict({"x": x})["y"], expected, rtol=1e-5, atol=1e-5)
     assert layers_of(text)[-1] == line
 
 
 def test_the_only_open_size_is_requested_if_it_is_not_the_batch(tmp_path: Path) -> None:
-    made = model([node("Conv", "x w", "y")], (1, 2, 6, "image_width"), w=floats(3, 2, 3, 3))
+    proto = model([node("Conv", "x w", "y")], (1, 2, 6, "image_width"), w=floats(3, 2, 3, 3))
     with pytest.raises(InputError, match="image_width"):
-        imported(made, tmp_path)
-    net, _ = imported(made, tmp_path, shapes={"image_width": (5,)})
+        imported(proto, tmp_path)
+    net, _ = imported(proto, tmp_path, shapes={"image_width": (5,)})
     assert net.spec.inputs["x"].shape == (2, 6, 5)
 
 
@@ -62,26 +62,26 @@ def test_a_mask_of_each_window_of_each_sample_is_one_for_a_sample_that_is_the_mo
         *chain("s = Shape x", "n = Gather s zero", "u = Unsqueeze n at", "f = Concat u rest", "r = Expand mask f",
                "t = Mul r two", "k = Reshape t windows", "y = Add x k", Gather={"axis": 0}, Concat={"axis": 0}),
     ]  # fmt: skip
-    made = model(nodes, ("N", 4, 12, 12), zero=np.int64(0), at=ints(0), rest=ints(4, 12, 12), two=np.float32(2),
+    proto = model(nodes, ("N", 4, 12, 12), zero=np.int64(0), at=ints(0), rest=ints(4, 12, 12), two=np.float32(2),
                  mask=floats(1, 4, 12, 12), windows=ints(-1, 4, 12, 12))  # fmt: skip
-    net, _ = imported(made, tmp_path)
+    net, _ = imported(proto, tmp_path)
     x = random.normal(size=(3, 1, 4, 12, 12)).astype("float32")
-    expected = [computed(made, x=one)[0] for one in x]
+    expected = [computed(proto, x=sample)[0] for sample in x]
     np.testing.assert_allclose(net.predict({"x": x})["y"], expected, rtol=1e-6)  # float32, one product
 
 
 def test_states_with_the_batch_in_their_midst_have_it_in_front(tmp_path: Path) -> None:
-    made = joined(
+    proto = joined(
         [node("MatMul", "h w", "z"), node("Squeeze", "z a", "s"), node("Add", "x s", "y"), node("Tanh", "z", "k")],
         {"x": ["batch", 3], "h": [1, "batch", 4]}, "y k", w=floats(4, 3), a=ints(0),
     )  # fmt: skip
-    net, _ = imported(made, tmp_path)
+    net, _ = imported(proto, tmp_path)
     assert net.spec.inputs["h"].shape == (1, 4)
     x, h = random.normal(size=(5, 3)).astype("float32"), random.normal(size=(1, 5, 4)).astype("float32")
-    y, k = computed(made, x=x, h=h)
-    found = net.predict({"x": x, "h": h.swapaxes(0, 1)})
-    np.testing.assert_allclose(found["y"], y, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(found["k"].swapaxes(0, 1), k, rtol=1e-5, atol=1e-5)
+    y, k = computed(proto, x=x, h=h)
+    results = net.predict({"x": x, "h": h.swapaxes(0, 1)})
+    np.testing.assert_allclose(results["y"], y, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(results["k"].swapaxes(0, 1), k, rtol=1e-5, atol=1e-5)
     assert import_onnx(tmp_path / "model.onnx").notes == (
         "the input `h` has its samples in front here, not as axis 1",
         "the output `k` has its samples in front here, not as axis 1",
@@ -89,16 +89,16 @@ def test_states_with_the_batch_in_their_midst_have_it_in_front(tmp_path: Path) -
 
 
 def test_outputs_may_be_constants_inputs_and_each_other(tmp_path: Path) -> None:
-    made = joined(
+    proto = joined(
         [node("Relu", "x", "r"), node("Shape", "x", "s"), node("Cast", "s", "c", to=1), node("Identity", "r", "t")],
         {"x": [2, 3]}, "r x c t k", k=floats(2, 2),
     )  # fmt: skip
-    net, _ = imported(made, tmp_path)
+    net, _ = imported(proto, tmp_path)
     x = random.normal(size=(2, 2, 3)).astype("float32")
-    found = net.predict({"x": x})
-    assert len(found) == 5
-    for place, y in enumerate(found.values()):
-        expected = np.stack([computed(made, x=one)[place] for one in x])
+    results = net.predict({"x": x})
+    assert len(results) == 5
+    for index, y in enumerate(results.values()):
+        expected = np.stack([computed(proto, x=sample)[index] for sample in x])
         np.testing.assert_allclose(y, expected, rtol=1e-6)
 
 
@@ -108,22 +108,22 @@ def test_a_note_says_that_the_model_is_a_single_sample(tmp_path: Path) -> None:
         f"{READ_WHOLE}: node `y` (ReduceSum, opset 13): it runs over the samples of a batch",
         "axis 0 of `x` is taken to have the size 1: `--shape` gives another",
     )
-    given = import_onnx(tmp_path / "m", ImportOptions(shapes={"N": (5,)}))
-    assert "x: {shape: [5, 3]}" in given.net
-    assert len(given.notes) == 1
+    imported = import_onnx(tmp_path / "m", ImportOptions(shapes={"N": (5,)}))
+    assert "x: {shape: [5, 3]}" in imported.net
+    assert len(imported.notes) == 1
 
 
 @pytest.mark.parametrize("constant", [floats(1, 3), floats(3), floats(3, 2)])
 def test_constant_outputs_are_those_of_the_models_own_batch(constant: np.ndarray, tmp_path: Path) -> None:
-    made = joined([node("Relu", "x"), node("Identity", "c", "k")], {"x": [3, 2]}, "y k", c=constant)
-    agrees(made, tmp_path)
+    proto = joined([node("Relu", "x"), node("Identity", "c", "k")], {"x": [3, 2]}, "y k", c=constant)
+    agrees(proto, tmp_path)
     first = [node("Shape", "x", "n", end=1), node("Cast", "n", "k", to=1)]
     agrees(joined([node("Relu", "x"), *first], {"x": [3, 2]}, "y k"), tmp_path)
 
 
 def test_a_constant_output_of_open_batches_is_given_for_each_sample(tmp_path: Path) -> None:
-    made = joined([node("Relu", "x"), node("Identity", "c", "k")], {"x": ["N", 2]}, "y k", c=floats(1, 3))
-    net, _ = imported(made, tmp_path)
+    proto = joined([node("Relu", "x"), node("Identity", "c", "k")], {"x": ["N", 2]}, "y k", c=floats(1, 3))
+    net, _ = imported(proto, tmp_path)
     assert net.predict({"x": floats(2, 2)})["k"].shape == (2, 3)
     (note,) = import_onnx(tmp_path / "model.onnx").notes
     assert note == "the output `k` is a constant, which the net repeats for each sample"
@@ -136,30 +136,30 @@ SCALED = chain("s = Shape x", "n = Gather s first", "f = Cast n", Cast={"to": 1}
 def test_a_model_that_computes_with_its_batch_size_is_a_single_sample(
     batch: int | str, whole: bool, tmp_path: Path
 ) -> None:
-    made = model([*SCALED, node("Mul", "x f")], (batch, 4), first=np.array(0))
+    proto = model([*SCALED, node("Mul", "x f")], (batch, 4), first=np.array(0))
     if batch != "N":
-        agrees(made, tmp_path)
-    imported(made, tmp_path)
+        agrees(proto, tmp_path)
+    imported(proto, tmp_path)
     notes = import_onnx(tmp_path / "model.onnx").notes
-    said = f"{READ_WHOLE}: node `y` (Mul, opset 13): what it computes depends on the size of the batch"
-    assert (said in notes) == whole
+    message = f"{READ_WHOLE}: node `y` (Mul, opset 13): what it computes depends on the size of the batch"
+    assert (message in notes) == whole
 
 
 def test_a_note_says_that_the_batch_size_may_be_computed_with(tmp_path: Path) -> None:
     """No other batch can be tried: a constant has the size too."""
     nodes = [*SCALED, *chain("a = Reshape x t", "b = Mul a f", "y = Reshape b u")]
-    made = model(nodes, (3, 4, 5), first=np.array(0), t=ints(12, 5), u=ints(3, 4, 5))
-    agrees(made, tmp_path)
-    told = "the size of the batch, 3, is a number that the model may compute with"
-    assert told in import_onnx(tmp_path / "model.onnx").notes
+    proto = model(nodes, (3, 4, 5), first=np.array(0), t=ints(12, 5), u=ints(3, 4, 5))
+    agrees(proto, tmp_path)
+    note = "the size of the batch, 3, is a number that the model may compute with"
+    assert note in import_onnx(tmp_path / "model.onnx").notes
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_a_note_on_dropout_that_is_always_active(training: bool, tmp_path: Path) -> None:
-    made = model([node("Dropout", "x rate on", name="drop")], ("N", 4), rate=np.float32(0.5), on=np.array(training))
-    imported(made, tmp_path)
-    told = "node `drop` (Dropout, opset 13) drops elements whenever the model runs; in netspec only in training"
-    assert import_onnx(tmp_path / "model.onnx").notes == ((told,) if training else ())
+    proto = model([node("Dropout", "x rate on", name="drop")], ("N", 4), rate=np.float32(0.5), on=np.array(training))
+    imported(proto, tmp_path)
+    note = "node `drop` (Dropout, opset 13) drops elements whenever the model runs; in netspec only in training"
+    assert import_onnx(tmp_path / "model.onnx").notes == ((note,) if training else ())
 
 
 @pytest.mark.parametrize(

@@ -95,9 +95,9 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
 def test_unsupported_models_are_reported(name: str, tmp_path: Path) -> None:
-    made, says = UNSUPPORTED[name]
+    proto, says = UNSUPPORTED[name]
     with pytest.raises(InputError) as error:
-        imported(made, tmp_path)
+        imported(proto, tmp_path)
     assert says in error.value.render()
     assert "7919" not in error.value.render()
 

@@ -24,8 +24,8 @@ def test_the_highest_step_counts_not_the_name_or_the_date(tmp_path: Path) -> Non
     newest = write(tmp_path, "a.h5", 10)
     write(tmp_path, "b.h5", 9)
     write_weights(tmp_path / "weights.h5", {})
-    found = find_latest_checkpoint(tmp_path)
-    assert (found.path, found.notes) == (newest, ())
+    latest = find_latest_checkpoint(tmp_path)
+    assert (latest.path, latest.notes) == (newest, ())
 
 
 def test_damaged_ones_are_passed_over_and_named(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_damaged_ones_are_passed_over_and_named(tmp_path: Path) -> None:
         else:
             content[damage] ^= 1
         (tmp_path / name).write_bytes(content)
-    found = find_latest_checkpoint(tmp_path)
-    assert found.path == second
-    assert len(found.notes) == 3
-    assert all(any(name in note for note in found.notes) for name in ("step3.h5", "step4.h5", "step5.h5"))
+    latest = find_latest_checkpoint(tmp_path)
+    assert latest.path == second
+    assert len(latest.notes) == 3
+    assert all(any(name in note for note in latest.notes) for name in ("step3.h5", "step4.h5", "step5.h5"))

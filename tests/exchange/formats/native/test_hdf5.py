@@ -33,8 +33,8 @@ ROLES = {"conv1/kernel": "parameter", "conv1/bias": "slot", "bn/moving_mean": "s
 PROGRESS = {"step": 7, "epoch": 0.25, "best": {"loss": math.inf}, "seed": 2**63 - 1}
 
 
-def same(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+def same(first: np.ndarray, second: np.ndarray) -> bool:
+    return first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
 
 
 def text(error: pytest.ExceptionInfo[Any]) -> str:
@@ -54,10 +54,10 @@ def test_weights_come_back(
 ) -> None:
     path = tmp_path_factory.mktemp("w") / "w.h5"
     write_weights(path, arrays, net=net, name=name, accuracy=0.5)
-    found = read_weights(path)
-    assert (found.net, found.name, found.meta, found.kind) == (net, name, {"accuracy": 0.5}, "weights")
-    assert list(found.arrays) == list(arrays)
-    assert all(same(found.arrays[key], array) for key, array in arrays.items())
+    weights = read_weights(path)
+    assert (weights.net, weights.name, weights.meta, weights.kind) == (net, name, {"accuracy": 0.5}, "weights")
+    assert list(weights.arrays) == list(arrays)
+    assert all(same(weights.arrays[key], array) for key, array in arrays.items())
 
 
 @given(st.lists(names | layer_names, unique=True, max_size=8))
@@ -72,9 +72,9 @@ def test_every_name_has_its_own_place(given_names: list[str]) -> None:
 def test_arrays_in_another_order_of_memory(tmp_path: Path) -> None:
     arrays = {"turned": np.arange(6.0).reshape(2, 3).T, "big": np.array([1, 2], ">i4"), "part": np.arange(9)[::2]}
     write_weights(tmp_path / "w.h5", arrays)
-    found = read_weights(tmp_path / "w.h5").arrays
+    arrays_read = read_weights(tmp_path / "w.h5").arrays
     for name, array in arrays.items():
-        np.testing.assert_array_equal(found[name], array)
+        np.testing.assert_array_equal(arrays_read[name], array)
 
 
 def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -96,9 +96,9 @@ def test_a_file_says_what_it_is_to_people_and_to_other_programs(tmp_path: Path) 
 
 def test_a_checkpoint_comes_back_and_serves_as_weights(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "c.h5", ARRAYS, ROLES, PROGRESS, "net: net.yaml")
-    found = read_checkpoint(tmp_path / "c.h5")
-    assert (found.progress, found.roles, found.spec) == (PROGRESS, ROLES, "net: net.yaml")
-    assert list(found.learned()) == ["conv1/kernel", "bn/moving_mean"]
+    checkpoint = read_checkpoint(tmp_path / "c.h5")
+    assert (checkpoint.progress, checkpoint.roles, checkpoint.spec) == (PROGRESS, ROLES, "net: net.yaml")
+    assert list(checkpoint.learned()) == ["conv1/kernel", "bn/moving_mean"]
     weights = read_weights(tmp_path / "c.h5")
     assert weights.kind == "checkpoint"
     assert all(same(weights.arrays[name], ARRAYS[name]) for name in ("conv1/kernel", "bn/moving_mean"))
@@ -138,9 +138,9 @@ def good(tmp_path: Path) -> bytes:
 
 def test_any_flipped_byte_is_seen(good: bytes, tmp_path: Path) -> None:
     path = tmp_path / "damaged.h5"
-    places = [*range(BLOCK_BYTES), *range(BLOCK_BYTES, len(good), 97)]
-    for place in places:
-        path.write_bytes(good[:place] + bytes([good[place] ^ (1 << place % 8)]) + good[place + 1 :])
+    offsets = [*range(BLOCK_BYTES), *range(BLOCK_BYTES, len(good), 97)]
+    for offset in offsets:
+        path.write_bytes(good[:offset] + bytes([good[offset] ^ (1 << offset % 8)]) + good[offset + 1 :])
         with pytest.raises(InputError) as error:
             read_weights(path)
         assert str(path) in text(error)
@@ -159,9 +159,9 @@ def test_any_other_length_is_seen(good: bytes, tmp_path: Path) -> None:
 
 
 def npz() -> bytes:
-    held = io.BytesIO()
-    np.savez(held, a=np.zeros(2))
-    return held.getvalue()
+    buffer = io.BytesIO()
+    np.savez(buffer, a=np.zeros(2))
+    return buffer.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ ARRAYS = {
 
 def header(path: Path) -> dict[str, Any]:
     data = path.read_bytes()
-    found: dict[str, Any] = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    return found
+    fields: dict[str, Any] = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return fields
 
 
 def file_of(header: Any, data: bytes = b"") -> bytes:
@@ -53,18 +53,18 @@ def file_of(header: Any, data: bytes = b"") -> bytes:
 @pytest.mark.parametrize("write", [lambda path: write_safetensors(path, ARRAYS, {"k": "v"}),
                                    lambda path: write_npz(path, ARRAYS)])  # fmt: skip
 def test_arrays_come_back_and_bytes_are_the_same_each_time(write: Callable[[Path], None], tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    write(one)
-    write(two)
-    assert one.read_bytes() == two.read_bytes()
-    head = one.read_bytes()[:512]
-    found = read_npz(one) if is_npz(head, one) else read_safetensors(one)[0]
-    assert is_npz(head, one) != is_safetensors(head, one)
-    assert found.keys() == ARRAYS.keys()
+    first, second = tmp_path / "one", tmp_path / "two"
+    write(first)
+    write(second)
+    assert first.read_bytes() == second.read_bytes()
+    head = first.read_bytes()[:512]
+    arrays_read = read_npz(first) if is_npz(head, first) else read_safetensors(first)[0]
+    assert is_npz(head, first) != is_safetensors(head, first)
+    assert arrays_read.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
-        assert found[name].dtype == array.dtype
-        assert found[name].shape == array.shape
-        np.testing.assert_array_equal(found[name], array)
+        assert arrays_read[name].dtype == array.dtype
+        assert arrays_read[name].shape == array.shape
+        np.testing.assert_array_equal(arrays_read[name], array)
 
 
 def test_numbers_lie_aligned(tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_bfloat16_is_read_as_float32(tmp_path: Path) -> None:
     halves = struct.pack("<3H", 0x3F80, 0xC020, 0x7FC0)  # 1, -2.5, not a number
     entry = {"dtype": "BF16", "shape": [3], "data_offsets": [0, 6]}
     (tmp_path / "x").write_bytes(file_of({"w": entry}, halves))
-    found = read_safetensors(tmp_path / "x")[0]["w"]
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, [1.0, -2.5, np.nan])
+    array = read_safetensors(tmp_path / "x")[0]["w"]
+    assert array.dtype == np.float32
+    np.testing.assert_array_equal(array, [1.0, -2.5, np.nan])
 
 
 GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
@@ -120,13 +120,13 @@ def test_a_damaged_safetensors_file_is_told(case: str, tmp_path: Path) -> None:
 
 def test_a_safetensors_file_that_is_cut_short_is_one_problem(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
-    whole = file_of({"v": GOOD, "w": GOOD | {"data_offsets": [8, 16]}}, bytes(16))
-    path.write_bytes(whole[:-12])
+    content = file_of({"v": GOOD, "w": GOOD | {"data_offsets": [8, 16]}}, bytes(16))
+    path.write_bytes(content[:-12])
     with pytest.raises(InputError) as caught:
         read_safetensors(path)
     (problem,) = caught.value.problems
-    assert problem.expected == f"{len(whole):,} bytes, as its header states"
-    assert problem.got == f"{len(whole) - 12:,} bytes"
+    assert problem.expected == f"{len(content):,} bytes, as its header states"
+    assert problem.got == f"{len(content) - 12:,} bytes"
 
 
 def npy(header: str, data: bytes = b"") -> bytes:
@@ -134,11 +134,11 @@ def npy(header: str, data: bytes = b"") -> bytes:
 
 
 def zipped(**members: bytes) -> bytes:
-    made = BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():
             archive.writestr(name.replace("_npy", ".npy"), data)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 UNREADABLE: dict[str, tuple[bytes, str]] = {
@@ -172,15 +172,15 @@ def test_a_damaged_npz_file_is_told(case: str, tmp_path: Path) -> None:
 
 def spoiled(name: str = "a.txt", *, size: int | None = None, twice: bool = False, encrypted: bool = False) -> bytes:
     """An archive of one member whose directory says something else than it holds."""
-    made = BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(name, b"hello" * 100)
         entry = archive.filelist[0]
         entry.file_size = entry.file_size if size is None else size
         entry.flag_bits |= encrypted
         if twice:
             archive.filelist.append(entry)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 HOSTILE: dict[str, tuple[bytes, str]] = {
@@ -204,8 +204,8 @@ def test_a_hostile_archive_is_refused_before_it_is_unpacked(case: str, tmp_path:
 
 def test_members_that_overlap_are_refused(tmp_path: Path) -> None:
     """The bomb that needs no recursion: many entries of the directory share the same packed bytes."""
-    made = BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("0", bytes(100_000))
         for number in range(1, 1000):
             entry = zipfile.ZipInfo(str(number))
@@ -214,7 +214,7 @@ def test_members_that_overlap_are_refused(tmp_path: Path) -> None:
             entry.compress_size, entry.file_size = same.compress_size, same.file_size
             archive.filelist.append(entry)
     path = tmp_path / "x.zip"
-    path.write_bytes(made.getvalue())
+    path.write_bytes(buffer.getvalue())
     with pytest.raises(InputError, match="its members overlap"), open_zip(path, "a test"):
         pass
 
@@ -263,13 +263,13 @@ def test_layers_whose_arrays_would_have_one_name_are_refused(layers: Any, what: 
         "layers": [{"name": name, **layer} for name, layer in layers],
     }
     (tmp_path / "net.yaml").write_text(canonical_yaml(load_net(data)))
-    made = exportable(Net.of(tmp_path / "net.yaml"))
-    lost = preflight_safetensors(replace(made, arrays={}), ExportOptions()).problems
+    exported = exportable(Net.of(tmp_path / "net.yaml"))
+    lost = preflight_safetensors(replace(exported, arrays={}), ExportOptions()).problems
     with pytest.raises(InputError) as error:
-        export_safetensors(tmp_path / "x.safetensors", made)
+        export_safetensors(tmp_path / "x.safetensors", exported)
     assert [*lost] == [*error.value.problems]
-    assert [one.message for one in lost] == [f"{what} in a safetensors file"]
-    assert all(one.location is not None and one.location.line > 4 for one in lost)
+    assert [problem.message for problem in lost] == [f"{what} in a safetensors file"]
+    assert all(problem.location is not None and problem.location.line > 4 for problem in lost)
     assert not (tmp_path / "x.safetensors").exists()
 
 

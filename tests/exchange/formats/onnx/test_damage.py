@@ -19,8 +19,8 @@ W = floats(4, 2, 3, 3)
 
 
 def broken(change: str) -> bytes:
-    made = model([node("Conv", "x w"), node("Relu", "y", "z")], output="z", w=W)
-    nodes, weights = made.graph.node, made.graph.initializer[0]
+    proto = model([node("Conv", "x w"), node("Relu", "y", "z")], output="z", w=W)
+    nodes, weights = proto.graph.node, proto.graph.initializer[0]
     match change:
         case "circle":
             nodes[0].input[0] = "z"
@@ -40,22 +40,22 @@ def broken(change: str) -> bytes:
         case "type":
             weights.data_type = 1234
         case "old":
-            made.opset_import[0].version = 5  # in which Relu was another one than in 7
+            proto.opset_import[0].version = 5  # in which Relu was another one than in 7
         case "new":
-            made.opset_import[0].version = 999
+            proto.opset_import[0].version = 999
         case "new IR":
-            made.ir_version = 999
+            proto.ir_version = 999
         case "two initializers":
-            made.graph.initializer.add().CopyFrom(weights)
+            proto.graph.initializer.add().CopyFrom(weights)
         case "two inputs":
-            made.graph.input.add().CopyFrom(made.graph.input[0])
+            proto.graph.input.add().CopyFrom(proto.graph.input[0])
         case "no output":
-            made.graph.output[0].name = "gone"
+            proto.graph.output[0].name = "gone"
         case "no opset":
-            del made.opset_import[:]
+            del proto.opset_import[:]
         case "no nodes":
             del nodes[:]
-    return bytes(made.SerializeToString())
+    return bytes(proto.SerializeToString())
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_names_are_those_of_the_net(lenet: Net, tmp_path: Path) -> None:
     assert {prop.key: prop.value for prop in model.metadata_props} == {"spec": "abc"}
     assert report.inputs == {"image": ("N", 2, 8, 8)}
     assert report.outputs == {"logits": ("N", 5), "probabilities": ("N", 5)}
-    assert {one.name for one in graph.initializer} > lenet.states.keys()
+    assert {initializer.name for initializer in graph.initializer} > lenet.states.keys()
     tensors = {name for node in graph.node for name in node.output}
     assert {layer.name for layer in lenet.spec.layers} <= tensors
     first = graph.node[0]  # the bias is an operand of the convolution, not an Add behind it
@@ -102,12 +102,12 @@ def test_all_ops_without_an_onnx_form_are_reported() -> None:
             behind = Reorder()(left + right)
         with in_scope(Scope("spread", "Repeat")):
             spread = Broadcast((size, 3, 4))(Reshape((1, 1, 4))(ReduceSum((0,))(behind)))
-        whole = Input("w", TensorType((size, 2), DType.INT32))()
+        integers = Input("w", TensorType((size, 2), DType.INT32))()
         with in_scope(Scope("new", "Largest")):
-            return Graph({"y": spread, "z": Maximum()(whole, whole)})
+            return Graph({"y": spread, "z": Maximum()(integers, integers)})
 
     # All of it at once, and so before anything is trained: what stands behind a layer without a form is looked at too.
-    told = [
+    messages = [
         "layer `left` (Odd): Reorder has no ONNX form",
         "layer `right` (Random): RandomUniform has no ONNX form",
         "layer `behind` (Odd): Reorder has no ONNX form",
@@ -116,9 +116,9 @@ def test_all_ops_without_an_onnx_form_are_reported() -> None:
     ]
     with pytest.raises(InputError) as error:
         to_onnx(graph, {}, opset=11)
-    assert [problem.message for problem in error.value.problems] == told
-    found = preflight_onnx(Exportable(Net.of(LENET).spec, {}, graph), ExportOptions(opset=11)).problems
-    assert [problem.message for problem in found] == told
+    assert [problem.message for problem in error.value.problems] == messages
+    problems = preflight_onnx(Exportable(Net.of(LENET).spec, {}, graph), ExportOptions(opset=11)).problems
+    assert [problem.message for problem in problems] == messages
 
 
 def test_a_net_is_checked_without_its_weights(lenet: Net) -> None:
@@ -140,9 +140,9 @@ def test_a_layer_that_depends_on_the_batch_size_is_reported() -> None:
 
 def test_repeating_along_another_axis_does_not_depend_on_the_batch_size() -> None:
     model = to_onnx(lambda size: Graph({"y": Broadcast((size, 3, 4))(x(size, 3, 1))}), {}).model
-    given = np.arange(15, dtype="float32").reshape(5, 3, 1)
-    (y,) = open_session(model.SerializeToString()).run(None, {"x": given})
-    np.testing.assert_array_equal(y, given.repeat(4, 2))
+    samples = np.arange(15, dtype="float32").reshape(5, 3, 1)
+    (y,) = open_session(model.SerializeToString()).run(None, {"x": samples})
+    np.testing.assert_array_equal(y, samples.repeat(4, 2))
 
 
 def test_outputs_that_are_one_tensor_keep_their_names() -> None:
@@ -153,24 +153,24 @@ def test_outputs_that_are_one_tensor_keep_their_names() -> None:
         return Graph({"one": y, "two": y, "three": inputs})
 
     session = open_session(to_onnx(graph, {}).model.SerializeToString())
-    given = np.ones((2, 3), "float32")
-    one, two, three = session.run(["one", "two", "three"], {"x": given})
-    assert (one == -given).all()
-    assert (two == -given).all()
-    assert (three == given).all()
+    samples = np.ones((2, 3), "float32")
+    one, two, three = session.run(["one", "two", "three"], {"x": samples})
+    assert (one == -samples).all()
+    assert (two == -samples).all()
+    assert (three == samples).all()
 
 
 def test_tensors_are_called_as_the_outputs_of_layers() -> None:
     parts = {"name": "parts", "type": "Split", "sections": [1, 2], "from": "x"}
-    one = {"name": "one", "type": "Flatten", "from": "parts.1"}
-    net = Net.of(net_data(parts, one, inputs={"x": {"shape": [3, 2]}}, outputs=["one", "parts.0"]))
-    made = to_onnx(net.graph, {})
-    assert made.graph.tensors == {"parts": "parts.0", "parts.1": "parts.1", "one": "one"}
-    assert [node.outputs for node in made.graph.nodes] == [("parts.0", "parts.1"), ("one",)]
-    given = np.arange(12, dtype="float32").reshape(2, 3, 2)
-    found = open_session(made.model.SerializeToString()).run(["one", "parts.0"], {"x": given})
-    np.testing.assert_array_equal(found[0], given[:, 1:].reshape(2, 4))
-    np.testing.assert_array_equal(found[1], given[:, :1])
+    flatten = {"name": "one", "type": "Flatten", "from": "parts.1"}
+    net = Net.of(net_data(parts, flatten, inputs={"x": {"shape": [3, 2]}}, outputs=["one", "parts.0"]))
+    exported = to_onnx(net.graph, {})
+    assert exported.graph.tensors == {"parts": "parts.0", "parts.1": "parts.1", "one": "one"}
+    assert [node.outputs for node in exported.graph.nodes] == [("parts.0", "parts.1"), ("one",)]
+    x = np.arange(12, dtype="float32").reshape(2, 3, 2)
+    results = open_session(exported.model.SerializeToString()).run(["one", "parts.0"], {"x": x})
+    np.testing.assert_array_equal(results[0], x[:, 1:].reshape(2, 4))
+    np.testing.assert_array_equal(results[1], x[:, :1])
 
 
 def test_weights_must_fit(lenet: Net) -> None:
@@ -193,23 +193,23 @@ def test_a_model_that_differs_is_not_written_and_its_layer_is_named(lenet: Net, 
 
 
 def test_samples_given_are_compared_too(lenet: Net, tmp_path: Path) -> None:
-    given = {"image": np.random.default_rng(0).normal(size=(67, 2, 8, 8)).astype("float32")}  # not all at once
-    report = export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", lenet.predict, user_inputs=given)
+    samples = {"image": np.random.default_rng(0).normal(size=(67, 2, 8, 8)).astype("float32")}  # not all at once
+    report = export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", lenet.predict, user_inputs=samples)
     assert report.on_user_inputs is not None
     assert set(report.on_user_inputs.max_abs) == {"logits", "probabilities"}
     assert 0 <= report.on_user_inputs.whole.max_abs < 1e-5
 
     def wrong_at_last(inputs: Any) -> Any:
-        found = lenet.predict(inputs)
-        is_last = (inputs["image"] == given["image"][-1]).all((1, 2, 3))
-        return {**found, "logits": found["logits"] + is_last[:, None]}
+        outputs = lenet.predict(inputs)
+        is_last = (inputs["image"] == samples["image"][-1]).all((1, 2, 3))
+        return {**outputs, "logits": outputs["logits"] + is_last[:, None]}
 
     with pytest.raises(RunError) as error:
-        export_verified(lenet.graph, lenet.states, tmp_path / "n.onnx", wrong_at_last, user_inputs=given)
+        export_verified(lenet.graph, lenet.states, tmp_path / "n.onnx", wrong_at_last, user_inputs=samples)
     assert "in `logits`, for the samples given, from sample 64 on" in error.value.render()
     assert not (tmp_path / "n.onnx").exists()
     with pytest.raises(InputError, match="do not fill whole batches"):
-        export_verified(lenet.graph, lenet.states, tmp_path / "n.onnx", lenet.predict, user_inputs=given, batch=2)
+        export_verified(lenet.graph, lenet.states, tmp_path / "n.onnx", lenet.predict, user_inputs=samples, batch=2)
 
 
 def test_how_far_results_may_be_apart_is_chosen(lenet: Net, tmp_path: Path) -> None:
@@ -235,7 +235,9 @@ def test_weights_too_large_for_one_file_are_external(tmp_path: Path) -> None:
     assert files() == ["m.onnx", report.data.name]
     assert report.nbytes == sum((tmp_path / name).stat().st_size for name in files())
     model = onnx.load(path, load_external_data=False)
-    apart = {one.name: {entry.key: entry.value for entry in one.external_data} for one in model.graph.initializer}
+    apart = {
+        tensor.name: {entry.key: entry.value for entry in tensor.external_data} for tensor in model.graph.initializer
+    }
     large = {name for name, array in net.states.items() if array.nbytes >= 1024}
     assert large == {name for name, entries in apart.items() if entries}
     assert large
@@ -282,9 +284,9 @@ def test_verify_reads_a_file(lenet: Net, tmp_path: Path) -> None:
     ],
 )
 def test_differences(ours: list[float], theirs: list[float], difference: float, scaled: float) -> None:
-    found = compare({"y": np.array(ours)}, {"y": np.array(theirs)})
-    assert found.gaps["y"].max_abs == pytest.approx(difference)
-    assert found.gaps["y"].scaled == pytest.approx(scaled)
+    gap = compare({"y": np.array(ours)}, {"y": np.array(theirs)})
+    assert gap.gaps["y"].max_abs == pytest.approx(difference)
+    assert gap.gaps["y"].scaled == pytest.approx(scaled)
 
 
 def test_a_missing_output_is_a_difference() -> None:

@@ -19,10 +19,10 @@ OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
 
 
 def with_functions(nodes: list[onnx.NodeProto], *functions: onnx.FunctionProto) -> onnx.ModelProto:
-    made = model(nodes, ("N", 3), opset=17)
-    made.opset_import.append(OPSETS[1])
-    made.functions.extend(functions)
-    return made
+    proto = model(nodes, ("N", 3), opset=17)
+    proto.opset_import.append(OPSETS[1])
+    proto.functions.extend(functions)
+    return proto
 
 
 def function(name: str, nodes: list[onnx.NodeProto], **more: Any) -> onnx.FunctionProto:
@@ -31,10 +31,10 @@ def function(name: str, nodes: list[onnx.NodeProto], **more: Any) -> onnx.Functi
 
 def inner(op_type: str, inputs: str, output: str, **refs: str) -> onnx.NodeProto:
     """A node of a function whose attributes are those of the function."""
-    made = node(op_type, inputs, output)
+    inner_node = node(op_type, inputs, output)
     for name, ref in refs.items():
-        made.attribute.add(name=name, ref_attr_name=ref, type=onnx.AttributeProto.FLOAT)
-    return made
+        inner_node.attribute.add(name=name, ref_attr_name=ref, type=onnx.AttributeProto.FLOAT)
+    return inner_node
 
 
 def test_functions_of_the_model_become_their_nodes(tmp_path: Path) -> None:
@@ -42,12 +42,12 @@ def test_functions_of_the_model_become_their_nodes(tmp_path: Path) -> None:
         "Leaky", [inner("LeakyRelu", "a", "t", alpha="slope"), node("Add", "t b", "c")], attributes=["slope"]
     )
     twice = function("Twice", [node("Leaky", "a b", "t", domain="mine", slope=0.25), node("Mul", "t t", "c")])
-    made = with_functions(
+    proto = with_functions(
         [node("Relu", "x", "t"), node("Twice", "t x", "u", domain="mine"), node("Twice", "u t", domain="mine")],
         leaky,
         twice,
     )
-    text = agrees(made, tmp_path)
+    text = agrees(proto, tmp_path)
     assert text.count("negative_slope: 0.25") == 2
 
 
@@ -74,16 +74,16 @@ def test_functions_that_grow_without_bounds_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "made",
+    "proto",
     [
         model([node("MeanVarianceNormalization", "x", axes=[2, 3])]),
         model([node("ReduceLogSumExp", "x a", keepdims=1)], opset=18, a=ints(1)),
         model([node("CenterCropPad", "x s", axes=[2, 3])], opset=18, s=ints(4, 3)),
     ],
-    ids=lambda made: made.graph.node[0].op_type,
+    ids=lambda proto: proto.graph.node[0].op_type,
 )
-def test_operators_are_decomposed_as_onnx_defines(made: onnx.ModelProto, tmp_path: Path) -> None:
-    agrees(made, tmp_path)
+def test_operators_are_decomposed_as_onnx_defines(proto: onnx.ModelProto, tmp_path: Path) -> None:
+    agrees(proto, tmp_path)
 
 
 def test_nodes_in_no_order_are_sorted(tmp_path: Path) -> None:
@@ -92,28 +92,28 @@ def test_nodes_in_no_order_are_sorted(tmp_path: Path) -> None:
     np.testing.assert_allclose(net.predict({"x": np.ones((1, 3), "float32")})["y"], np.tanh(-1), rtol=1e-6)
 
 
-def beside(folder: Path, **told: str) -> onnx.ModelProto:
+def beside(folder: Path, **fields: str) -> onnx.ModelProto:
     """A model whose weights lie in `weights.bin`, behind 8 other bytes."""
     w = floats(3, 2)
     (folder / "weights.bin").write_bytes(b"8 others" + w.tobytes())
-    made = model([node("MatMul", "x w")], ("N", 3), w=w)
-    tensor = made.graph.initializer[0]
+    proto = model([node("MatMul", "x w")], ("N", 3), w=w)
+    tensor = proto.graph.initializer[0]
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
-    for key, value in ({"location": "weights.bin", "offset": "8", "length": "24"} | told).items():
+    for key, value in ({"location": "weights.bin", "offset": "8", "length": "24"} | fields).items():
         tensor.external_data.add(key=key, value=value)
-    return made
+    return proto
 
 
 def test_weights_in_other_files_are_read(tmp_path: Path) -> None:
-    made = beside(tmp_path)
-    net, _ = imported(made, tmp_path)
+    proto = beside(tmp_path)
+    net, _ = imported(proto, tmp_path)
     expected = np.frombuffer((tmp_path / "weights.bin").read_bytes()[8:], "float32").reshape(3, 2)
     np.testing.assert_array_equal(net.states["y/kernel"], expected)
 
 
 @pytest.mark.parametrize(
-    ("told", "says"),
+    ("fields", "says"),
     [
         ({"location": "/etc/passwd"}, "not below the model's folder"), ({"location": "a/../../b"}, "not below"),
         ({"location": "link"}, "not below"), ({"location": "."}, "not below"), ({"location": ""}, "not below"),
@@ -124,30 +124,30 @@ def test_weights_in_other_files_are_read(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_external_weights_outside_the_folder_or_too_short_are_refused(
-    told: dict[str, str], says: str, tmp_path: Path
+    fields: dict[str, str], says: str, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to("/etc/passwd")
     with pytest.raises(InputError, match=says):
-        imported(beside(tmp_path, **told), tmp_path)
+        imported(beside(tmp_path, **fields), tmp_path)
 
 
 def test_all_of_another_file_is_given_where_no_length_is(tmp_path: Path) -> None:
-    made = beside(tmp_path)
-    entries = made.graph.initializer[0].external_data
+    proto = beside(tmp_path)
+    entries = proto.graph.initializer[0].external_data
     del entries[2]
-    imported(made, tmp_path)
+    imported(proto, tmp_path)
     with (tmp_path / "weights.bin").open("ab") as file:
         file.write(b"more")
     with pytest.raises(InputError, match="28 bytes are given"):
-        imported(made, tmp_path)
+        imported(proto, tmp_path)
 
 
 def test_a_pointer_to_weights_is_none(tmp_path: Path) -> None:
-    made = beside(tmp_path, location="pointer.bin")
+    proto = beside(tmp_path, location="pointer.bin")
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "4d" * 32 + "\nsize 32\n"
     (tmp_path / "pointer.bin").write_text(pointer)
     with pytest.raises(InputError, match=r"pointer.bin is a Git LFS pointer.*git lfs pull"):
-        imported(made, tmp_path)
+        imported(proto, tmp_path)
 
 
 def test_names_are_there_once_in_graphs_within_nodes(tmp_path: Path) -> None:
@@ -156,27 +156,27 @@ def test_names_are_there_once_in_graphs_within_nodes(tmp_path: Path) -> None:
         return helper.make_graph([node("MatMul", "x w", "z")], "branch", [], [result], weights)
 
     w = numpy_helper.from_array(floats(3, 2), "w")
-    made = model([node("If", "c", then_branch=branch(w, w), else_branch=branch(w))], ("N", 3), c=np.bool_(True))
+    proto = model([node("If", "c", then_branch=branch(w, w), else_branch=branch(w))], ("N", 3), c=np.bool_(True))
     with pytest.raises(InputError, match="in a graph within a node the initializer `w` is there 2 times"):
-        imported(made, tmp_path)
+        imported(proto, tmp_path)
 
 
-def sparse(values: np.ndarray, places: np.ndarray, shape: list[int]) -> onnx.ModelProto:
-    made = model([node("MatMul", "x w")], ("N", 3))
-    one = made.graph.sparse_initializer.add(dims=shape)
-    one.values.CopyFrom(numpy_helper.from_array(values, "w"))
-    one.indices.CopyFrom(numpy_helper.from_array(places))
-    return made
+def sparse(values: np.ndarray, indices: np.ndarray, shape: list[int]) -> onnx.ModelProto:
+    proto = model([node("MatMul", "x w")], ("N", 3))
+    tensor = proto.graph.sparse_initializer.add(dims=shape)
+    tensor.values.CopyFrom(numpy_helper.from_array(values, "w"))
+    tensor.indices.CopyFrom(numpy_helper.from_array(indices))
+    return proto
 
 
-@pytest.mark.parametrize("places", [ints(1, 4), np.array([[0, 1], [2, 0]])])
-def test_sparse_weights_are_spread(places: np.ndarray, tmp_path: Path) -> None:
-    net, _ = imported(sparse(np.array([7, 9], "float32"), places, [3, 2]), tmp_path)
+@pytest.mark.parametrize("indices", [ints(1, 4), np.array([[0, 1], [2, 0]])])
+def test_sparse_weights_are_spread(indices: np.ndarray, tmp_path: Path) -> None:
+    net, _ = imported(sparse(np.array([7, 9], "float32"), indices, [3, 2]), tmp_path)
     np.testing.assert_array_equal(net.states["y/kernel"], [[0, 7], [0, 0], [9, 0]])
 
 
 @pytest.mark.parametrize(
-    ("places", "shape", "says"),
+    ("indices", "shape", "says"),
     [
         (ints(1, 6), [3, 2], "outside"), (ints(1), [3, 2], r"2 values at \[1\] places"),
         (ints(0, 1), [2**30, 9], "shape"),
@@ -184,10 +184,10 @@ def test_sparse_weights_are_spread(places: np.ndarray, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_sparse_weights_without_sense_are_refused(
-    places: np.ndarray, shape: list[int], says: str, tmp_path: Path
+    indices: np.ndarray, shape: list[int], says: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=says):
-        imported(sparse(np.array([7, 9], "float32"), places, shape), tmp_path)
+        imported(sparse(np.array([7, 9], "float32"), indices, shape), tmp_path)
 
 
 def test_arithmetic_with_shapes_is_folded_away(tmp_path: Path) -> None:
@@ -204,8 +204,8 @@ def test_arithmetic_with_shapes_is_folded_away(tmp_path: Path) -> None:
         "minus": ints(-1),
         "zero": np.array(0),
     }
-    made = model(nodes, (2, 2, 6, 5), eight=np.array(8), one0=np.array(1), **constants)
-    text = agrees(made, tmp_path)
+    proto = model(nodes, (2, 2, 6, 5), eight=np.array(8), one0=np.array(1), **constants)
+    text = agrees(proto, tmp_path)
     assert [line.partition("type: ")[2].partition(",")[0] for line in layers_of(text)][-1] == "Power"
 
 
@@ -254,9 +254,9 @@ def test_constants_that_cannot_be_evaluated_are_reported(
 
 def of_two(nodes: list[onnx.NodeProto], k: Any, dtype: int = TensorProto.INT64, **weights: Any) -> onnx.ModelProto:
     """A model that reads `x` (N, 3) and `k`."""
-    made = model(nodes, ("N", 3), **weights)
-    made.graph.input.append(helper.make_tensor_value_info("k", dtype, k))
-    return made
+    proto = model(nodes, ("N", 3), **weights)
+    proto.graph.input.append(helper.make_tensor_value_info("k", dtype, k))
+    return proto
 
 
 @pytest.mark.parametrize(
@@ -271,8 +271,8 @@ def of_two(nodes: list[onnx.NodeProto], k: Any, dtype: int = TensorProto.INT64, 
     ],
 )
 def test_an_input_may_always_have_a_value(shape: Any, value: tuple[float, ...], factor: Any, tmp_path: Path) -> None:
-    made = of_two([node("Cast", "k", "f", to=1), node("Mul", "x f")], shape)
-    net, _ = imported(made, tmp_path, values={"k": value})
+    proto = of_two([node("Cast", "k", "f", to=1), node("Mul", "x f")], shape)
+    net, _ = imported(proto, tmp_path, values={"k": value})
     x = random.normal(size=(2, 3)).astype("float32")
     np.testing.assert_allclose(net.predict({"x": x})["y"], x * np.asarray(factor), rtol=1e-6)
     assert list(net.spec.inputs) == ["x"]

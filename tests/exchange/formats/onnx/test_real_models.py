@@ -29,16 +29,18 @@ OPEN: dict[str, dict[str, tuple[int, ...]]] = {
 )
 def test_it_gives_the_outputs_that_it_gave(name: str, tmp_path: Path) -> None:
     folder = Path(MODELS or "", "onnx", name)
-    found = import_onnx(folder / "model.onnx", ImportOptions(shapes=OPEN.get(name, {})))
-    (tmp_path / "net.yaml").write_text(found.net)
-    net = Net(load_net(tmp_path / "net.yaml"), found.arrays)
+    imported = import_onnx(folder / "model.onnx", ImportOptions(shapes=OPEN.get(name, {})))
+    (tmp_path / "net.yaml").write_text(imported.net)
+    net = Net(load_net(tmp_path / "net.yaml"), imported.arrays)
     references = sorted(folder.glob("reference*.npz"))
     assert references
     for reference in references:
-        with np.load(reference) as held:
-            given = {clean(str(one)): held[f"in_{place}"] for place, one in enumerate(held["in_names"])}
-            whole = all(net.spec.inputs[one].shape == array.shape for one, array in given.items())
-            made = net.predict({one: array[np.newaxis] if whole else array for one, array in given.items()})
-            for place, one in enumerate(held["out_names"]):
-                y = made[clean(str(one))]
-                np.testing.assert_allclose(y[0] if whole else y, held[f"out_{place}"], rtol=1e-3, atol=1e-4)
+        with np.load(reference) as recorded:
+            inputs = {clean(str(name)): recorded[f"in_{index}"] for index, name in enumerate(recorded["in_names"])}
+            without_batch = all(net.spec.inputs[name].shape == array.shape for name, array in inputs.items())
+            outputs = net.predict(
+                {name: array[np.newaxis] if without_batch else array for name, array in inputs.items()}
+            )
+            for index, output_name in enumerate(recorded["out_names"]):
+                y = outputs[clean(str(output_name))]
+                np.testing.assert_allclose(y[0] if without_batch else y, recorded[f"out_{index}"], rtol=1e-3, atol=1e-4)

@@ -25,9 +25,9 @@ from tests.registry.cases import Case, cases
 def again(net: Net, folder: Path) -> tuple[Net, str]:
     """The net after a round trip, and its YAML."""
     export_onnx(net.graph, net.states, folder / "model.onnx", name=net.spec.name)
-    found = import_onnx(folder / "model.onnx")
-    (folder / "net.yaml").write_text(found.net)
-    return Net(load_net(folder / "net.yaml"), found.arrays), found.net
+    imported = import_onnx(folder / "model.onnx")
+    (folder / "net.yaml").write_text(imported.net)
+    return Net(load_net(folder / "net.yaml"), imported.arrays), imported.net
 
 
 def agree(before: Net, after: Net, ranges: Ranges = ()) -> None:
@@ -45,15 +45,17 @@ def agree(before: Net, after: Net, ranges: Ranges = ()) -> None:
 def read_as(before: Net, after: Net, arrays: dict[str, Any]) -> dict[str, Any]:
     """The arrays as the second net has them: of a model that was read whole, each sample is a batch of one within."""
     inputs = after.spec.inputs
-    whole = any(len(inputs[name].shape) > len(one.shape) for name, one in before.spec.inputs.items() if name in inputs)
-    return {name: array[:, None] for name, array in arrays.items()} if whole else arrays
+    single_sample = any(
+        len(inputs[name].shape) > len(declared.shape) for name, declared in before.spec.inputs.items() if name in inputs
+    )
+    return {name: array[:, None] for name, array in arrays.items()} if single_sample else arrays
 
 
 def computes_in_onnx(before: Net, after: Net, ranges: Ranges = ()) -> None:
     """The net that came back is written once more, and that model computes what the first net did."""
     session = open_session(to_onnx(after.graph, after.states).model.SerializeToString())
-    given = inputs_of(before, ranges)
-    inputs, expected = (read_as(before, after, arrays) for arrays in (given, before.predict(given)))
+    own_inputs = inputs_of(before, ranges)
+    inputs, expected = (read_as(before, after, arrays) for arrays in (own_inputs, before.predict(own_inputs)))
     names = [put.name for put in session.get_outputs()]
     results = session.run(names, {put.name: inputs[put.name] for put in session.get_inputs()})
     for name, got in zip(names, results, strict=True):
@@ -108,5 +110,5 @@ def test_the_momentum_of_moving_averages_comes_back(momentum: float, axis: int, 
     spec = {"name": "y", "type": "BatchNormalization", "momentum": momentum, "axis": axis}
     before = Net(load_net(parse_yaml(f"netspec: 1\ninputs: {{x: {{shape: [3, 4]}}}}\nlayers: [{spec}]\n", "net.yaml")))
     after, _ = again(before, tmp_path)
-    told = [getattr(layer, "momentum", None) for layer in after.spec.layers]
-    assert [one for one in told if one is not None] == [momentum]
+    momenta = [getattr(layer, "momentum", None) for layer in after.spec.layers]
+    assert [value for value in momenta if value is not None] == [momentum]

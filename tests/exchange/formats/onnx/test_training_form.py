@@ -51,7 +51,7 @@ def nodes_of(model: onnx.ModelProto, kind: str) -> list[onnx.NodeProto]:
 
 
 def attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    return {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+    return {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
 
 
 def test_losses_and_new_averages_are_outputs_and_computed_alike(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_losses_and_new_averages_are_outputs_and_computed_alike(tmp_path: Path) 
     assert [list(node.output) for node in nodes_of(model, "Dropout")] == [["drop"]]
     # ONNX's moving variance is that of all numbers of a channel, not the estimate that divides by one less.
     image = np.random.default_rng(1).standard_normal((4, 2, 8, 8)).astype(np.float32)
-    found = open_session(tmp_path / "m").run(["bn/moving_variance/new"], {"image": image, "label": np.zeros(4, "i4")})
+    results = open_session(tmp_path / "m").run(["bn/moving_variance/new"], {"image": image, "label": np.zeros(4, "i4")})
     old = net.states["bn/moving_variance"]
-    np.testing.assert_allclose(found[0], old * 0.75 + image.var(axis=(0, 2, 3)) * 0.25, rtol=1e-5)
+    np.testing.assert_allclose(results[0], old * 0.75 + image.var(axis=(0, 2, 3)) * 0.25, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -103,18 +103,20 @@ def test_losses_and_new_averages_are_outputs_and_computed_alike(tmp_path: Path) 
     ids=str,
 )
 def test_numbers_are_dropped_as_often_and_as_much_as_in_training(layer: dict[str, Any], together: tuple[int]) -> None:
-    made = exported(Net.of(net_data({"name": "y", **layer}, {"name": "z", **layer})))
+    exported_model = exported(Net.of(net_data({"name": "y", **layer}, {"name": "z", **layer})))
     session = onnxruntime.InferenceSession(  # it takes any Dropout for one of inference
-        made.model.SerializeToString(), providers=["CPUExecutionProvider"], disabled_optimizers=["EliminateDropout"]
+        exported_model.model.SerializeToString(),
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=["EliminateDropout"],
     )
     (y,) = session.run(["z"], {"image": np.ones((500, 2, 8, 8), np.float32)})
     assert set(np.unique(y.round(5))) == {0.0, np.float32(1.77778)}  # (1 / 0.75)², or dropped by one of both
-    one = y[tuple(slice(None) if axis not in together else slice(1) for axis in range(4))]
-    np.testing.assert_array_equal(y, np.broadcast_to(one, y.shape))
+    part = y[tuple(slice(None) if axis not in together else slice(1) for axis in range(4))]
+    np.testing.assert_array_equal(y, np.broadcast_to(part, y.shape))
     # Kept by both with 0.75², so that both draw for themselves; six standard deviations of the share.
-    assert abs((one > 0).mean() - 0.5625) < 6 * (0.5625 * 0.4375 / one.size) ** 0.5
-    assert not (one == one.reshape(-1)[0]).all()
-    seeds = {attributes(node)["seed"] for node in nodes_of(made.model, "Dropout")}
+    assert abs((part > 0).mean() - 0.5625) < 6 * (0.5625 * 0.4375 / part.size) ** 0.5
+    assert not (part == part.reshape(-1)[0]).all()
+    seeds = {attributes(node)["seed"] for node in nodes_of(exported_model.model, "Dropout")}
     assert len(seeds) == 2
 
 
@@ -177,9 +179,9 @@ def test_it_is_read_as_the_net_that_it_is_of(tmp_path: Path) -> None:
         "netspec_trainable": json.dumps(["bn/gamma", "bn/beta", "fc/kernel", "fc/bias"]),
     }
     onnx.save(exported(net, metadata=metadata).model, tmp_path / "m.onnx")
-    found = import_onnx(tmp_path / "m.onnx")
-    assert [line.strip().removeprefix("- ") for line in found.net.splitlines() if "type:" in line] == lines
-    assert list(yaml.safe_load(found.net)["inputs"]) == ["image"]
-    again = Net.of(yaml.safe_load(found.net), found.arrays)
+    imported = import_onnx(tmp_path / "m.onnx")
+    assert [line.strip().removeprefix("- ") for line in imported.net.splitlines() if "type:" in line] == lines
+    assert list(yaml.safe_load(imported.net)["inputs"]) == ["image"]
+    again = Net.of(yaml.safe_load(imported.net), imported.arrays)
     image = np.random.default_rng(2).normal(size=(3, 2, 8, 8)).astype("float32")
     np.testing.assert_allclose(again.predict({"image": image})["fc"], net.predict({"image": image})["fc"], atol=1e-5)

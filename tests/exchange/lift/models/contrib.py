@@ -41,15 +41,15 @@ def contributed(
         nodes,
         "graph of onnxruntime",
         [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(one.dtype), [batch, *one.shape[1:]])
-            for name, one in inputs.items()
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), [batch, *array.shape[1:]])
+            for name, array in inputs.items()
         ],
         [onnx.ValueInfoProto(name=name) for name in outputs.split()],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)])
-    made.ir_version = 8
-    return onnx.shape_inference.infer_shapes(made), inputs
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)])
+    proto.ir_version = 8
+    return onnx.shape_inference.infer_shapes(proto), inputs
 
 
 X, IMAGE, FOUR = {"x": drawn(2, 4, 6)}, {"x": drawn(2, 2, 6, 5)}, {"x": drawn(2, 3, 4, 6)}
@@ -122,12 +122,12 @@ TABLES: dict[str, Any] = {"w": drawn(9, 8), "p": drawn(6, 8), "t": drawn(2, 8), 
 
 
 def to_itself(rest: str, more: Arrays | None = None, weights: Arrays = PROJECTIONS, **attributes: Any) -> Any:
-    made = own("Attention", f"x w b{rest}", num_heads=2, **attributes)
-    return contributed([made], {"x": KEYS, **(more or {})}, **weights)
+    attention = own("Attention", f"x w b{rest}", num_heads=2, **attributes)
+    return contributed([attention], {"x": KEYS, **(more or {})}, **weights)
 
 
-def heads(inputs: str, given: Arrays, weights: Arrays | None = None, **attributes: Any) -> Any:
-    return contributed([own("MultiHeadAttention", inputs, num_heads=2, **attributes)], given, **(weights or {}))
+def heads(inputs: str, arrays: Arrays, weights: Arrays | None = None, **attributes: Any) -> Any:
+    return contributed([own("MultiHeadAttention", inputs, num_heads=2, **attributes)], arrays, **(weights or {}))
 
 
 ATTENTION: dict[str, tuple[onnx.ModelProto, Arrays]] = {

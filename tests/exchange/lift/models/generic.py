@@ -37,12 +37,12 @@ def node(op_type: str, inputs: str, output: str = "y", **attributes: Any) -> onn
 
 def chain(*steps: str, **attributes: Any) -> list[onnx.NodeProto]:
     """Nodes from texts `result = Operator operands`."""
-    made = []
+    nodes = []
     for step in steps:
         result, _, rest = step.partition(" = ")
         op_type, _, operands = rest.partition(" ")
-        made.append(node(op_type, operands, result, **attributes.get(op_type, {})))
-    return made
+        nodes.append(node(op_type, operands, result, **attributes.get(op_type, {})))
+    return nodes
 
 
 def model(
@@ -61,41 +61,41 @@ def model(
         [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    made.ir_version = 8
-    return made
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    proto.ir_version = 8
+    return proto
 
 
-def imported(made: onnx.ModelProto, folder: Path, **options: Any) -> tuple[Net, str]:
+def imported(proto: onnx.ModelProto, folder: Path, **options: Any) -> tuple[Net, str]:
     """The net of a model, and its YAML."""
     path = folder / "model.onnx"
-    path.write_bytes(made.SerializeToString())
-    found = import_onnx(path, ImportOptions(**options))
-    (folder / "net.yaml").write_text(found.net)
-    return Net(load_net(folder / "net.yaml"), found.arrays), found.net
+    path.write_bytes(proto.SerializeToString())
+    imported_net = import_onnx(path, ImportOptions(**options))
+    (folder / "net.yaml").write_text(imported_net.net)
+    return Net(load_net(folder / "net.yaml"), imported_net.arrays), imported_net.net
 
 
-def agrees(made: onnx.ModelProto, folder: Path, **options: Any) -> str:
+def agrees(proto: onnx.ModelProto, folder: Path, **options: Any) -> str:
     """The net's YAML; it computes what onnxruntime computes."""
-    net, text = imported(made, folder, **options)
-    found = lift_model(read_model(folder / "model.onnx"), ImportOptions(**options), "model")
-    sizes = [size.dim_value for size in made.graph.input[0].type.tensor_type.shape.dim]
+    net, text = imported(proto, folder, **options)
+    lifted = lift_model(read_model(folder / "model.onnx"), ImportOptions(**options), "model")
+    sizes = [size.dim_value for size in proto.graph.input[0].type.tensor_type.shape.dim]
     x = random.normal(size=[size or 3 for size in sizes]).astype("float32")
-    expected = open_session(made.SerializeToString()).run(None, {"x": x})
-    results = net.predict({"x": found.inputs["x"].to_net(x)})
-    for one, place in zip(expected, found.outputs.values(), strict=True):
-        np.testing.assert_allclose(place.from_net(results[place.name]), one, rtol=1e-5, atol=1e-5)
+    expected = open_session(proto.SerializeToString()).run(None, {"x": x})
+    results = net.predict({"x": lifted.inputs["x"].to_net(x)})
+    for expected_array, output in zip(expected, lifted.outputs.values(), strict=True):
+        np.testing.assert_allclose(output.from_net(results[output.name]), expected_array, rtol=1e-5, atol=1e-5)
     return text
 
 
 def graph(nodes: list[onnx.NodeProto], inputs: list[Any], outputs: str, **weights: Any) -> onnx.GraphProto:
     """A graph within a node."""
-    told = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs.split()]
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs.split()]
     return helper.make_graph(
         nodes,
         "inner",
         inputs,
-        told,
+        infos,
         [numpy_helper.from_array(np.asarray(weight), name) for name, weight in weights.items()],
     )
 

@@ -17,33 +17,33 @@ DTYPES = {"f": "float32", "i": "int64", "s": "int32", "b": "bool", "u": "uint8"}
 random = np.random.default_rng(3)
 
 
-def case(nodes: Any, line: str, opset: int = 18, result: str = "f", **given: Any) -> Any:
+def case(nodes: Any, line: str, opset: int = 18, result: str = "f", **arrays: Any) -> Any:
     """A model, the line, and its inputs: texts of an element type and sizes, `f N 3`; arrays are weights."""
     nodes = nodes if isinstance(nodes, list) else [nodes]
     puts, kinds, weights = [], {}, []
-    for name, one in given.items():
-        if isinstance(one, str):
-            kind, *sizes = one.split(" ")
+    for name, array in arrays.items():
+        if isinstance(array, str):
+            kind, *sizes = array.split(" ")
             shape = [int(size) if size.isdigit() else size for size in sizes]
             puts.append(helper.make_tensor_value_info(name, TYPES[kind], shape))
             kinds[name] = kind, tuple(3 if size == "N" else size for size in shape)
         else:
-            weights.append(numpy_helper.from_array(np.asarray(one), name))
+            weights.append(numpy_helper.from_array(np.asarray(array), name))
     out = helper.make_tensor_value_info("y", TYPES[result], None)
     graph = helper.make_graph(nodes, "graph", puts, [out], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), line, kinds
 
 
-def computes_as_onnxruntime(made: Any, tmp_path: Path, rtol: float = 1e-5) -> None:
+def computes_as_onnxruntime(model_case: Any, tmp_path: Path, rtol: float = 1e-5) -> None:
     """Raise unless the net of a `case` has its last line, and computes what ONNX Runtime computes."""
-    model, line, kinds = made
+    model, line, kinds = model_case
     net, text = imported(model, tmp_path)
     x = {key: _array(kind, shape) for key, (kind, shape) in kinds.items()}
     (expected,) = open_session(model.SerializeToString()).run(None, x)
-    whole = all(len(one.shape) == len(x[key].shape) for key, one in net.spec.inputs.items())
-    fed = {key: x[key][None] if whole else x[key] for key in net.spec.inputs}
-    found = net.predict(fed)["y"]
-    np.testing.assert_allclose(found[0] if whole else found, expected, rtol=rtol, atol=1e-5)
+    with_batch = all(len(declared.shape) == len(x[key].shape) for key, declared in net.spec.inputs.items())
+    fed = {key: x[key][None] if with_batch else x[key] for key in net.spec.inputs}
+    y = net.predict(fed)["y"]
+    np.testing.assert_allclose(y[0] if with_batch else y, expected, rtol=rtol, atol=1e-5)
     assert layers_of(text)[-1:] == [line]
 
 

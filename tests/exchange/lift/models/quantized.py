@@ -35,14 +35,14 @@ BIAS = random.integers(-500, 500, 4).astype("int32")
 ONE = {"x": drawn(1, 5, 8)}
 
 
-def quantized(made: onnx.NodeProto, given: Arrays, weights: Mapping[str, Any] | None = None) -> Any:
-    return contributed([made], given, **{**STEPS, **(weights or {})})
+def quantized(quantized_node: onnx.NodeProto, arrays: Arrays, weights: Mapping[str, Any] | None = None) -> Any:
+    return contributed([quantized_node], arrays, **{**STEPS, **(weights or {})})
 
 
-def dynamic(made: onnx.NodeProto, given: Arrays = ONE, **weights: Any) -> Any:
+def dynamic(dynamic_node: onnx.NodeProto, arrays: Arrays = ONE, **weights: Any) -> Any:
     """A model of one sample, which is quantized with a single scale."""
-    first = [node("DynamicQuantizeLinear", "x", "a, i, j")] if "a" in made.input else []
-    return contributed([*first, made], given, batch=len(next(iter(given.values()))), **weights)
+    first = [node("DynamicQuantizeLinear", "x", "a, i, j")] if "a" in dynamic_node.input else []
+    return contributed([*first, dynamic_node], arrays, batch=len(next(iter(arrays.values()))), **weights)
 
 
 QUANTIZED: dict[str, tuple[onnx.ModelProto, Arrays]] = {
@@ -122,8 +122,8 @@ def lstm(
     if states:
         weights |= {"h0": drawn(ways, count, 3), "c0": drawn(ways, count, 3)}
     begin = "h0 c0" if states else " "
-    made = own("DynamicQuantizeLSTM", f"x w r b  {begin}  ws wz rs rz", "y, h, c", hidden_size=3, **fields)
-    return contributed([made], {"x": drawn(steps, count, 4)}, "y h c", batch=steps, **weights)
+    lstm_node = own("DynamicQuantizeLSTM", f"x w r b  {begin}  ws wz rs rz", "y, h, c", hidden_size=3, **fields)
+    return contributed([lstm_node], {"x": drawn(steps, count, 4)}, "y h c", batch=steps, **weights)
 
 
 LSTMS: dict[str, tuple[onnx.ModelProto, Arrays]] = {

@@ -25,9 +25,9 @@ def joined(
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs.split()],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    made.ir_version = 8
-    return made
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    proto.ir_version = 8
+    return proto
 
 
 IN_BATCHES: dict[str, tuple[onnx.ModelProto, str]] = {
