@@ -86,7 +86,8 @@ def _missing(plan: InitFromSpec, coverage: Coverage, names: list[str]) -> list[P
             problems.append(fits_nothing(text, location, "init_from.require", names, "the net"))
         problems += [
             Problem(
-                f"{plan.file}: `{row.name}` {'is missing' if row.file_shape is None else 'has the wrong shape'}", location,
+                f"{plan.file}: `{row.name}` {'is missing' if row.file_shape is None else 'has the wrong shape'}",
+                location,
                 "init_from.require", expected=str(list(row.net_shape or ())),
                 got=None if row.file_shape is None else str(list(row.file_shape)),
             )
