@@ -86,7 +86,7 @@ def main() -> None:
             old = f"\n{line}\n\n{_after(line, text)}\n\n"
             if old not in text:
                 raise SystemExit(f"{DOCUMENT}, {section}: there is no line {line!r} followed by a list")
-            text = text.replace(old, f"\n{line}\n\n{fill(', '.join(names), 118)}\n\n")
+            text = text.replace(old, f"\n{line}\n\n{fill(', '.join(names), 140)}\n\n")
         document = document.replace(before, text)
     DOCUMENT.write_text(document, encoding="utf-8")
 
